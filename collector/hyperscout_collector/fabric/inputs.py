@@ -1,0 +1,39 @@
+"""What inference starts from: current evidence, already read, without clock or transport.
+
+`infer` fills it from files, the collector from its evidence store; from here on both are the same.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hyperscout_formats.facts import InfinibandPort, LldpPort
+from hyperscout_formats.ibnetdiscover import Sweep
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSeen:
+    """One sweep of one fabric. `source` is the probe (or the file) that is named as witness."""
+
+    sweep: Sweep
+    source: str = "ibnetdiscover"
+    partial: bool = False
+    observed_at_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FabricInputs:
+    """All current evidence. Keys of `lldp` and `infiniband` are node names."""
+
+    sweeps: tuple[SweepSeen, ...] = ()
+    lldp: Mapping[str, tuple[LldpPort, ...]] = field(default_factory=dict)
+    infiniband: Mapping[str, tuple[InfinibandPort, ...]] = field(default_factory=dict)
+    infiniband_at_ns: Mapping[str, int] = field(default_factory=dict)  # when, by node: newer than a sweep, it wins
+    node_map: Mapping[int, str] = field(default_factory=dict)  # adapter GUID -> host
+
+
+@dataclass(frozen=True, slots=True)
+class InferOptions:
+    """`cluster_nodes`: the cluster's nodes (None = every host found); they never change a level or a grouping."""
+
+    cluster_nodes: frozenset[str] | None = None
+    compute_ports: str | None = None  # regular expression on interface names; None = the rule of the architecture page
