@@ -35,7 +35,11 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """What does not fit, named so that a person can walk up to it. `since_ns` is 0 when inferred offline."""
+    """What does not fit, named so that a person can walk up to it. `since_ns` is 0 when inferred offline.
+
+    `hypernode` is the one domain it counts against (a host's link: its tier-1 domain; a link between
+    switches: the lower end's domain), `tier` that domain's tier; both None when it is in no domain.
+    """
 
     kind: str
     subject: Endpoint
@@ -44,6 +48,7 @@ class Anomaly:
     sources: tuple[str, ...]
     confidence: float
     message: str
+    hypernode: str | None = None
     since_ns: int = 0
 
     @property
@@ -196,6 +201,7 @@ def to_json(topology: Topology) -> dict[str, Any]:
             "sources": list(x.sources),
             "confidence": x.confidence,
             "message": x.message,
+            "hypernode": x.hypernode,
         }
         return row | {"since": rfc3339(x.since_ns)} if x.since_ns else row
 
@@ -317,6 +323,7 @@ def from_json(data: Any) -> Topology:
             texts(row, where, "sources", []),
             float(confidence),
             get(row, where, "message", str, ""),
+            optional(row, where, "hypernode"),
             time(row, where, "since"),
         )
 

@@ -224,6 +224,7 @@ class Anomaly(_message.Message):
     CONFIDENCE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
+    HYPERNODE_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """MissingLink, MissingSwitch, Miswired, SlowLink, ErroringLink, SourcesDisagree, UnknownHost, Overlap, BlueprintDrift."""
     tier: _builtins.int
@@ -231,6 +232,8 @@ class Anomaly(_message.Message):
     confidence: _builtins.float
     """0 to 1; at most 0.5 where the evidence ties."""
     message: _builtins.str
+    hypernode: _builtins.str
+    """The one domain it counts against."""
     @_builtins.property
     def subject(self) -> Global___Endpoint: ...
     @_builtins.property
@@ -254,13 +257,19 @@ class Anomaly(_message.Message):
         confidence: _builtins.float = ...,
         message: _builtins.str = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
+        hypernode: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_peer", b"_peer", "peer", b"peer", "since", b"since", "subject", b"subject"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "_peer", b"_peer", "hypernode", b"hypernode", "peer", b"peer", "since", b"since", "subject", b"subject"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_peer", b"_peer", "confidence", b"confidence", "kind", b"kind", "message", b"message", "peer", b"peer", "since", b"since", "sources", b"sources", "subject", b"subject", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "_peer", b"_peer", "confidence", b"confidence", "hypernode", b"hypernode", "kind", b"kind", "message", b"message", "peer", b"peer", "since", b"since", "sources", b"sources", "subject", b"subject", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__hypernode: _TypeAlias = _typing.Literal["hypernode"]  # noqa: Y015
+    _WhichOneofArgType__hypernode: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode"]  # noqa: Y015
     _WhichOneofReturnType__peer: _TypeAlias = _typing.Literal["peer"]  # noqa: Y015
     _WhichOneofArgType__peer: _TypeAlias = _typing.Literal["_peer", b"_peer"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__hypernode) -> _WhichOneofReturnType__hypernode | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__peer) -> _WhichOneofReturnType__peer | None: ...
 
 Global___Anomaly: _TypeAlias = Anomaly  # noqa: Y015
