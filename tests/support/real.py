@@ -1,0 +1,99 @@
+"""Ask for a real component, and say loudly when it is missing.
+
+A test that lacks its component skips on a user's machine, with a reason that names what to install.
+Under HYPERSCOUT_REQUIRE_REAL=1 (which `.ci/run` sets) the same lack is a failure, so that a proof
+can never go missing in silence.
+"""
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+REQUIRE_VARIABLE: Final = "HYPERSCOUT_REQUIRE_REAL"
+PROBE_TIMEOUT_S: Final = 10.0
+# Where Debian puts the tools that a plain user's PATH leaves out.
+SYSTEM_PATH: Final = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def tool(name: str) -> Path | None:
+    """Path of an installed program, looked up in PATH and in the system folders; None where it is missing."""
+    found = shutil.which(name, path=SYSTEM_PATH)
+    return Path(found) if found else None
+
+
+def _debian(package: str, *programs: str) -> Callable[[], str | None]:
+    """A check for programs that one Debian package brings."""
+
+    def check() -> str | None:
+        missing = [program for program in programs if tool(program) is None]
+        if not missing:
+            return None
+        return f"{', '.join(missing)} not found: install it with `apt-get install {package}`"
+
+    return check
+
+
+def _root() -> str | None:
+    return None if os.geteuid() == 0 else "not root: raw sockets and namespaces need it"
+
+
+def _netns() -> str | None:
+    lack = _root() or _debian("iproute2", "ip")()
+    if lack:
+        return lack
+    unshare = tool("unshare")
+    if unshare is None:
+        return "unshare not found: install the Debian package util-linux"
+    done = subprocess.run([unshare, "-n", "true"], capture_output=True, timeout=PROBE_TIMEOUT_S, check=False)
+    if done.returncode == 0:
+        return None
+    return "this kernel or container lets nobody make network namespaces: allow it (CAP_SYS_ADMIN)"
+
+
+# Each check returns None when the component is there, else what is missing and what to do about it.
+COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
+    "ibsim": _debian("ibsim-utils", "ibsim", "ibsim-run"),
+    "ibnetdiscover": _debian("infiniband-diags", "ibnetdiscover"),
+    "opensm": _debian("opensm", "opensm"),
+    "lldpd": _debian("lldpd", "lldpd", "lldpcli", "lldpctl"),
+    "root": _root,
+    "netns": _netns,
+}
+
+
+@functools.cache
+def lack_of(component: str) -> str | None:
+    """None when the component can be used here, else the reason why not.
+
+    Raises:
+        KeyError: the component is not one of COMPONENTS.
+    """
+    return COMPONENTS[component]()
+
+
+def require_real(*components: str) -> None:
+    """Skip the running test (or module) unless every component is there; fail it where they are required."""
+    lacks = [f"{component}: {lack}" for component in components if (lack := lack_of(component))]
+    if not lacks:
+        return
+    reason = "needs a real component: " + "; ".join(lacks)
+    if os.environ.get(REQUIRE_VARIABLE) == "1":
+        pytest.fail(f"{reason} ({REQUIRE_VARIABLE}=1 turns this skip into a failure)", pytrace=False)
+    pytest.skip(reason, allow_module_level=True)
+
+
+def shared_recording(name: str) -> Path:
+    """Path of a recorded fabric beside the checkout; skips the test where the recordings are not at hand."""
+    path = ROOT.parent / "shared" / "fabrics" / name
+    if not path.exists():
+        pytest.skip(
+            f"recording ../shared/fabrics/{name} is not beside this checkout", allow_module_level=True
+        )
+    return path
