@@ -1,0 +1,43 @@
+# Everything a person or a machine runs, by one name each. `make` alone lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup venv demo test lint bench proto proto-check constraints
+
+BIN := .venv/bin
+# `$(call step,name,command)`: say what runs and how long it took.
+step = @printf '== %s\n' '$(1)'; TIMEFORMAT='== $(1): %R s'; time { $(2); }
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup:  ## make .venv, and (as root) install the Debian packages that some tests use
+	@bash .ci/setup all
+
+venv:  ## the Python part of setup alone
+	@bash .ci/setup python
+
+demo: venv  ## a simulated cluster through the real path: live table, a cut cable, a dead switch (needs only Python)
+	@$(BIN)/hyperscout demo
+
+test: setup lint proto-check  ## setup, lint, proto-check, then every test
+	$(call step,tests,$(BIN)/pytest -n auto --maxprocesses=4 --dist loadgroup --durations=10)
+
+lint: venv  ## ruff, mypy strict, the layers
+	$(call step,ruff check,$(BIN)/ruff check)
+	$(call step,ruff format,$(BIN)/ruff format --check)
+	$(call step,mypy,$(BIN)/mypy)
+	$(call step,layers,$(BIN)/lint-imports)
+
+bench: venv  ## measure against the budgets (minutes; never part of the tests)
+	@$(BIN)/python tests/bench
+
+proto: venv  ## write the stubs anew from proto/hyperscout/v1/*.proto
+	@$(BIN)/python proto/generate.py
+
+proto-check: venv  ## fail when the committed stubs are stale
+	$(call step,stubs,$(BIN)/python proto/generate.py --check)
+
+constraints:  ## lock the newest allowed versions, with hashes, into constraints.txt (fetches uv into a throw-away venv)
+	@bash .ci/setup lock
