@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from hyperscout.v1 import finding_pb2 as _finding_pb2
 import builtins as _builtins
@@ -96,6 +97,7 @@ class FindingBatch(_message.Message):
     FINDINGS_FIELD_NUMBER: _builtins.int
     REMOVED_FIELD_NUMBER: _builtins.int
     FULL_STATE_ENDS_FIELD_NUMBER: _builtins.int
+    SENT_AT_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Grows by one with each batch of this stream, from 1."""
     full_state_ends: _builtins.bool
@@ -108,6 +110,12 @@ class FindingBatch(_message.Message):
     def removed(self) -> _containers.RepeatedCompositeFieldContainer[_finding_pb2.FindingKey]:
         """Keys that are no more (an interface that was taken out). Absent keys of other batches stay."""
 
+    @_builtins.property
+    def sent_at(self) -> _timestamp_pb2.Timestamp:
+        """When the batch was sent, by the agent's clock. With it the collector knows how old each finding is,
+        whatever that clock says. Unset: the clocks are taken to agree, unless a finding is from the future.
+        """
+
     def __init__(
         self,
         *,
@@ -115,10 +123,11 @@ class FindingBatch(_message.Message):
         findings: _abc.Iterable[_finding_pb2.Finding] | None = ...,
         removed: _abc.Iterable[_finding_pb2.FindingKey] | None = ...,
         full_state_ends: _builtins.bool = ...,
+        sent_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sent_at", b"sent_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings", "full_state_ends", b"full_state_ends", "removed", b"removed", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings", "full_state_ends", b"full_state_ends", "removed", b"removed", "sent_at", b"sent_at", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
