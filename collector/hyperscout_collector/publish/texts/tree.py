@@ -1,0 +1,73 @@
+"""The hierarchy for people: an indented tree with sizes and what is wrong."""
+
+from collections.abc import Iterator
+
+from hyperscout_collector.publish.texts.names import host_list
+from hyperscout_collector.topology import HyperNode, Topology
+
+_BAD, _GOOD, _QUIET = "\x1b[31m", "\x1b[1m", "\x1b[2m"
+_RESET = "\x1b[0m"
+# The status that needs no word, by condition type.
+HEALTHY = {"Ready": "True", "Degraded": "False", "Consistent": "True", "Stale": "False"}
+
+
+def marks(hypernode: HyperNode) -> list[tuple[str, str, str]]:
+    """(mark, reason, message) of each condition that is not as it should be: NotReady, Degraded, Stale?."""
+    found = []
+    for condition in hypernode.conditions:
+        healthy = HEALTHY.get(condition.type)
+        if healthy is None or condition.status == healthy:
+            continue
+        word = condition.type if healthy == "False" else f"Not{condition.type}"
+        unsure = "?" if condition.status == "Unknown" else ""
+        found.append((word + unsure, condition.reason, condition.message))
+    return found
+
+
+def visible(text: str) -> str:
+    """The text with control characters shown as escapes: names come from wires and go to terminals."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def tree(topology: Topology, *, colour: bool = False, nodes: bool = True) -> Iterator[str]:
+    """Lines of the tree, roots first; `nodes` adds the hosts under each tier-1 HyperNode."""
+
+    def paint(code: str, text: str) -> str:
+        return f"{code}{text}{_RESET}" if colour else text
+
+    by_name = {h.name: h for h in topology.hypernodes}
+    roots = sorted(
+        (h for h in topology.hypernodes if h.parent not in by_name), key=lambda h: (-h.tier, h.name)
+    )
+    stack = [(h, "", "") for h in reversed(roots)]
+    while stack:
+        hypernode, own, below = stack.pop()
+        counts = [_count(len(hypernode.nodes), "node"), _count(len(hypernode.switches), "switch", "switches")]
+        level = f"tier {hypernode.tier}" + (f" {hypernode.tier_name}" if hypernode.tier_name else "")
+        wrong = ", ".join(
+            paint(_BAD, mark) + (f" ({visible(reason)})" if reason else "")
+            for mark, reason, _ in marks(hypernode)
+        )
+        yield (
+            own
+            + paint(_GOOD, visible(hypernode.name))
+            + f"  {level}  {', '.join(counts)}"
+            + (f"  {wrong}" if wrong else "")
+            + "\n"
+        )
+        children = [by_name[c] for c in hypernode.children if c in by_name]
+        if nodes and not children and hypernode.nodes:
+            yield below + "   " + paint(_QUIET, visible(host_list(hypernode.nodes))) + "\n"
+        for i, child in reversed(list(enumerate(children))):
+            last = i == len(children) - 1
+            stack.append((child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  ")))
+    if topology.nodes_without_evidence:
+        missing = topology.nodes_without_evidence
+        yield (
+            paint(_BAD, f"{_count(len(missing), 'node')} without evidence")
+            + f": {visible(host_list(missing))}\n"
+        )
+
+
+def _count(n: int, one: str, many: str = "") -> str:
+    return f"{n} {one if n == 1 else many or one + 's'}"
