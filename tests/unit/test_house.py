@@ -1,7 +1,27 @@
 """The house keeps its promises: what the docs name exists, and nothing leaks that must not be published."""
 
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
 import pytest
 from support import real
+from support.real import ROOT
+
+
+def tracked_files() -> list[Path]:
+    """Every committed text file; the test skips where this is no git checkout."""
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout: cannot tell which files are published")
+    listed = subprocess.run([git, "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, timeout=30)
+    paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+# --- the helper that the proofs hang on -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("component", sorted(real.COMPONENTS))
@@ -19,3 +39,74 @@ def test_a_missing_component_skips_or_fails_when_required(
     with pytest.raises(BaseException, match="install starship-utils") as caught:
         real.require_real("warp-drive")
     assert type(caught.value).__name__ == outcome
+
+
+# --- nothing leaks --------------------------------------------------------------------------------
+
+# Patterns are put together from pieces, so that this file does not contain what it looks for.
+FORBIDDEN = {
+    "a path of one machine": "|".join(["/" + "work/", "/tmp/" + "hs", "/" + "root/", "/home/" + "[a-z]"]),
+    "the host of a package registry": "|".join(
+        [
+            "pypi" + r"\.org",
+            "python" + "hosted",
+            "proxy" + r"\.golang",
+            "registry" + r"\.npmjs",
+            "crates" + r"\.io",
+        ]
+    ),
+    "an index option": "--" + "(extra-)?index-url[= ]h|--" + "find-links[= ][h/]",
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_file_holds(what: str) -> None:
+    pattern = re.compile(FORBIDDEN[what])
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match.group()}"
+        for path in tracked_files()
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if (match := pattern.search(line))
+    ]
+    assert not found, f"{what}: " + ", ".join(found)
+
+
+def test_the_lock_holds_versions_and_hashes_and_no_address() -> None:
+    text = (ROOT / "constraints.txt").read_text()
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    shape = re.compile(r"(--hash=sha256:[0-9a-f]{64}|[a-z0-9-]+==[\w.]+( ; [^\\]+)?)( \\)?")
+    assert [line for line in lines if not shape.fullmatch(line)] == []
+    assert "://" not in text
+
+
+def test_the_lock_covers_what_a_checkout_installs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    asked = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    asked += [item for extra in extras.values() for item in extra]
+    names = {re.split(r"[^\w.-]", item, maxsplit=1)[0].lower().replace("_", "-") for item in asked}
+    locked = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    assert names - locked == {"hyperscout"}
+
+
+# --- what the docs name exists --------------------------------------------------------------------
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z][a-z-]*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def pages() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_make_targets_named_in_a_page_exist(page: Path) -> None:
+    named = set(re.findall(r"\bmake ([a-z][a-z-]*)`|^ *make ([a-z][a-z-]*)", page.read_text(), re.MULTILINE))
+    assert {first or second for first, second in named} - make_targets() == set()
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
