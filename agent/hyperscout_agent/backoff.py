@@ -1,0 +1,26 @@
+"""Exponential back-off with full jitter.
+
+Full jitter (a uniform draw from zero to the limit) spreads thousands of agents that lost the same
+collector at the same moment better than a jittered step does.
+"""
+
+from random import Random
+
+
+class Backoff:
+    """Delays that double from `base_s` up to `cap_s`, each drawn uniformly from zero to that limit."""
+
+    def __init__(self, rng: Random, *, base_s: float, cap_s: float) -> None:
+        self._rng = rng
+        self._base_s = base_s
+        self._cap_s = cap_s
+        self._failures = 0
+
+    def next_s(self, *, at_least_failures: int = 0) -> float:
+        """Return the next delay. `at_least_failures` starts higher up, for an answer that means "slower"."""
+        self._failures = max(self._failures + 1, at_least_failures)
+        limit_s = min(self._cap_s, self._base_s * 2.0 ** min(self._failures - 1, 30))
+        return self._rng.uniform(0.0, limit_s)
+
+    def reset(self) -> None:
+        self._failures = 0

@@ -1,0 +1,395 @@
+"""The uplink against a real gRPC server in this process that behaves well, badly, or not at all."""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from random import Random
+from typing import Any
+
+import grpc
+import pytest
+from hyperscout.v1.discovery_pb2 import Intervals, NeedBulk, StreamFindingsResponse, SweepLease, SweepRevoke
+from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
+from hyperscout_agent.findings import FindingStore
+from hyperscout_agent.uplink import Uplink, plaintext_channel
+from support.fake_collector import WAIT_S, FakeCollector
+
+MIB = 1024 * 1024
+
+
+def finding(subject: str, speed: int = 0) -> Finding:
+    made = Finding(key=FindingKey(node="n1", probe="lldp", subject=subject), outcome=Outcome.OUTCOME_DATA)
+    made.lldp.interface = subject
+    made.lldp.speed_mbps = speed
+    return made
+
+
+class Sleeps:
+    """Back-off that records how long it was told to wait, and does not."""
+
+    def __init__(self) -> None:
+        self.asked_s: list[float] = []
+        self.event = asyncio.Event()
+
+    async def __call__(self, delay_s: float) -> None:
+        self.asked_s.append(delay_s)
+        self.event.set()
+        await asyncio.sleep(0)
+
+
+class UpperEnd(Random):
+    """Draws the upper end of the interval, so that a test sees the limit."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return b
+
+
+@pytest.fixture
+async def collector() -> AsyncIterator[FakeCollector]:
+    fake = await FakeCollector().start()
+    yield fake
+    await fake.stop()
+
+
+@contextlib.asynccontextmanager
+async def running(store: FindingStore, *targets: str, **options: Any) -> AsyncIterator[tuple[Uplink, Sleeps]]:
+    sleeps = Sleeps()
+    uplink = Uplink(
+        targets,
+        store,
+        version="1.2.3",
+        probes=("lldp",),
+        instance=7,
+        rng=options.pop("rng", UpperEnd()),
+        sleep=options.pop("sleep", sleeps),
+        **options,
+    )
+    task = asyncio.create_task(uplink.run())
+    try:
+        yield uplink, sleeps
+        assert not task.done()
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait_for(task, WAIT_S)
+        assert not uplink.stats.connected
+
+
+async def eventually(happened: Callable[[], bool]) -> None:
+    """For what the client side alone knows (an ack taken in); turns the loop until it is so."""
+    async with asyncio.timeout(WAIT_S):
+        while not happened():
+            await asyncio.sleep(0)
+
+
+async def test_hello_full_state_then_changes(collector: FakeCollector) -> None:
+    store = FindingStore("n1")
+    store.put(finding("eth0"))
+    store.put(finding("eth1"))
+    async with running(store, collector.target, wall_ns=lambda: 5_000_000_000) as (uplink, _):
+        await collector.until(lambda: collector.batches and collector.batches[-1].full_state_ends)
+        (hello,) = collector.hellos
+        assert (hello.node, hello.version, list(hello.probes), hello.instance) == ("n1", "1.2.3", ["lldp"], 7)
+        assert {subject for _, _, subject in collector.evidence} == {"eth0", "eth1"}
+        assert collector.batches[0].sent_at.seconds == 5
+        await eventually(lambda: store.dirty == 0)
+        store.put(finding("eth1", speed=100))
+        store.remove(FindingKey(node="n1", probe="lldp", subject="eth0"))
+        await collector.until(lambda: len(collector.evidence) == 1)
+        await eventually(lambda: store.dirty == 0)
+        assert collector.evidence["n1", "lldp", "eth1"].lldp.speed_mbps == 100
+        assert [batch.sequence for batch in collector.batches] == list(range(1, len(collector.batches) + 1))
+        assert uplink.stats.connected
+
+
+async def test_a_restarted_collector_gets_the_full_state_again(collector: FakeCollector) -> None:
+    store = FindingStore("n1")
+    store.put(finding("eth0"))
+    ends = []
+    async with running(store, collector.target, on_end=lambda: ends.append(1)) as (uplink, sleeps):
+        await collector.until(lambda: collector.evidence)
+        await collector.stop()
+        async with asyncio.timeout(WAIT_S):
+            await sleeps.event.wait()
+        assert ends == [1], "leases end with the stream"
+        collector.evidence.clear()
+        store.put(finding("eth1"))
+        store.remove(FindingKey(node="n1", probe="lldp", subject="eth0"))
+        await collector.start()
+        await collector.until(lambda: collector.evidence)
+        await eventually(lambda: store.dirty == 0)
+        assert [subject for _, _, subject in collector.evidence] == ["eth1"]
+        assert uplink.stats.sessions == 2
+
+
+async def test_what_was_not_acked_is_sent_again_after_a_crash(collector: FakeCollector) -> None:
+    died = []
+
+    def die_once(_batch: object) -> grpc.StatusCode | None:
+        if not died:
+            died.append(1)
+            return grpc.StatusCode.UNAVAILABLE
+        return None
+
+    collector.on_batch = die_once
+    store = FindingStore("n1")
+    store.put(finding("eth0"))
+    async with running(store, collector.target):
+        await collector.until(lambda: collector.evidence)
+        await eventually(lambda: store.dirty == 0)
+        assert len(collector.hellos) == 2
+
+
+async def test_late_acks_bound_what_is_in_flight(collector: FakeCollector) -> None:
+    collector.acks_held = True
+    store = FindingStore("n1")
+    async with running(store, collector.target) as (uplink, _):
+        await collector.until(lambda: collector.batches)
+        for turn in range(20):
+            store.put(finding(f"eth{turn}"))
+            await asyncio.sleep(0.0)
+        await eventually(lambda: uplink.stats.findings_sent > 0)
+        assert uplink.stats.batches_acked == 0
+        store.put(finding("eth0", speed=9))  # changed after it was sent
+        collector.release_acks()
+        await collector.until(
+            lambda: (
+                len(collector.evidence) == 20
+                and collector.evidence["n1", "lldp", "eth0"].lldp.speed_mbps == 9
+            )
+        )
+        await eventually(lambda: store.dirty == 0)
+
+
+async def test_the_window_holds(collector: FakeCollector) -> None:
+    """With no ack at all, no more than the window's batches arrive, whatever changes."""
+    collector.acks_held = True
+    collector.heartbeat_interval_s = 0.01
+    store = FindingStore("n1")
+    async with running(store, collector.target):
+        for number in range(4):
+            store.put(finding("eth0", speed=number + 1))
+            await collector.until(lambda number=number: len(collector.batches) == number + 1)
+        for number in range(10):
+            store.put(finding("eth0", speed=100 + number))
+            seen = collector.heartbeats
+            await collector.until(lambda seen=seen: collector.heartbeats > seen)
+        assert len(collector.batches) == 4
+        collector.release_acks()
+        await collector.until(lambda: collector.evidence["n1", "lldp", "eth0"].lldp.speed_mbps == 109)
+        await eventually(lambda: store.dirty == 0)
+
+
+async def test_a_large_state_goes_in_messages_under_1_mib(collector: FakeCollector) -> None:
+    store = FindingStore("n1", max_findings=5000)
+    for number in range(4000):
+        store.put(finding(f"eth{number}"))
+    for number in range(20):
+        key = FindingKey(node="n1", probe="lldp", subject=f"big{number}")
+        store.put(Finding(key=key, outcome=Outcome.OUTCOME_FAILED, reason="x" * 200_000))
+    async with running(store, collector.target):
+        await eventually(lambda: store.dirty == 0 and len(collector.evidence) == 4020)
+    assert max(collector.sizes) < MIB
+    assert [batch.full_state_ends for batch in collector.batches].index(True) == len(collector.batches) - 1
+
+
+async def test_refusals_are_counted_and_do_not_repeat(
+    collector: FakeCollector, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector.refuse = lambda f: "a foreign node" if f.key.subject == "eth0" else None
+    store = FindingStore("n1")
+    store.put(finding("eth0"))
+    store.put(finding("eth1"))
+    async with running(store, collector.target) as (uplink, _):
+        await eventually(lambda: store.dirty == 0 and uplink.stats.batches_acked > 0)
+        assert uplink.stats.refusals == 1
+        assert "refused lldp eth0: a foreign node" in caplog.text
+        store.put(finding("eth1", speed=5))
+        await eventually(lambda: store.dirty == 0)
+        assert uplink.stats.refusals == 1
+
+
+async def test_bulk_goes_before_the_finding_that_names_it(collector: FakeCollector) -> None:
+    text = os.urandom(3 * MIB)  # incompressible: several chunks
+    store = FindingStore("n1")
+    digest = store.put_bulk(text)
+
+    def sweep(seconds: float) -> Finding:
+        return Finding(
+            key=FindingKey(node="n1", probe="ibnetdiscover", subject="p"),
+            outcome=Outcome.OUTCOME_DATA,
+            sweep=Sweep(sha256=digest, size_bytes=len(text), duration_s=seconds),
+        )
+
+    missing: list[str] = []
+
+    def check(batch: Any) -> None:
+        missing.extend(f.key.subject for f in batch.findings if f.sweep.sha256 not in collector.bulks)
+
+    collector.on_batch = check
+    store.put(sweep(1.0))
+    async with running(store, collector.target):
+        await collector.until(lambda: collector.evidence)
+        assert collector.bulks[digest] == text
+        assert len(collector.chunks) > 1
+        assert max(collector.sizes) < MIB
+        sent = len(collector.chunks)
+        store.put(sweep(2.0))  # the same text again: not sent again
+        await collector.until(lambda: collector.evidence["n1", "ibnetdiscover", "p"].sweep.duration_s == 2.0)
+        assert len(collector.chunks) == sent
+        await collector.send(StreamFindingsResponse(need_bulk=NeedBulk(sha256=digest)))
+        await collector.until(lambda: len(collector.chunks) == 2 * sent)
+        await collector.send(StreamFindingsResponse(need_bulk=NeedBulk(sha256=b"unknown")))
+        collector.bulk_held = [digest]
+        await collector.stop()
+        await collector.start()
+        await collector.until(lambda: len(collector.hellos) == 2 and collector.batches[-1].full_state_ends)
+        assert len(collector.chunks) == 2 * sent, "the collector said it holds the text"
+    assert missing == []
+
+
+async def test_directives_reach_their_callbacks(collector: FakeCollector) -> None:
+    heard: list[object] = []
+    got = asyncio.Event()
+
+    def hear(what: object) -> None:
+        heard.append(what)
+        if len(heard) == 3:
+            got.set()
+
+    store = FindingStore("n1")
+    async with running(store, collector.target, on_lease=hear, on_revoke=hear, on_intervals=hear):
+        await collector.until(lambda: collector.batches)
+        lease = SweepLease(lease_id="L1", device="mlx5_0", port=1, interval_s=60)
+        revoke = SweepRevoke(lease_id="L1", reason="covered")
+        for response in (
+            StreamFindingsResponse(lease=lease),
+            StreamFindingsResponse(),  # something of a newer collector
+            StreamFindingsResponse(revoke=revoke),
+            StreamFindingsResponse(intervals=Intervals(interval_s_by_probe={"lldp": 5.0})),
+        ):
+            await collector.send(response)
+        async with asyncio.timeout(WAIT_S):
+            await got.wait()
+    assert heard == [lease, revoke, {"lldp": 5.0}]
+
+
+async def test_heartbeats_when_there_is_nothing_to_say(collector: FakeCollector) -> None:
+    collector.heartbeat_interval_s = 0.01
+    async with running(FindingStore("n1"), collector.target):
+        await collector.until(lambda: collector.heartbeats >= 3)
+    assert len(collector.batches) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "limits_s"),
+    [
+        pytest.param(grpc.StatusCode.UNAVAILABLE, [0.5, 1.0, 2.0, 4.0], id="unavailable doubles"),
+        pytest.param(grpc.StatusCode.RESOURCE_EXHAUSTED, [8.0, 16.0, 32.0, 60.0], id="full starts higher up"),
+        pytest.param(grpc.StatusCode.PERMISSION_DENIED, [60.0, 60.0], id="refused waits for a person"),
+    ],
+)
+async def test_back_off(collector: FakeCollector, code: grpc.StatusCode, limits_s: list[float]) -> None:
+    collector.answer_hello = code
+    async with running(FindingStore("n1"), collector.target) as (uplink, sleeps):
+        await collector.until(lambda: len(collector.hellos) > len(limits_s))
+        assert sleeps.asked_s[: len(limits_s)] == limits_s
+        assert uplink.stats.sessions == 0
+        collector.answer_hello = None
+        await eventually(lambda: uplink.stats.batches_acked == 1)
+        failed = len(sleeps.asked_s)
+        collector.on_batch = lambda _batch: grpc.StatusCode.UNAVAILABLE
+        await collector.stop()
+        await eventually(lambda: len(sleeps.asked_s) > failed)
+        assert sleeps.asked_s[failed] == 0.5, "a full state that was stored starts the back-off anew"
+
+
+def test_jitter_is_full() -> None:
+    from hyperscout_agent.backoff import Backoff
+
+    first = [Backoff(Random(seed), base_s=8.0, cap_s=60.0).next_s() for seed in range(200)]
+    assert min(first) < 1.0
+    assert max(first) > 7.0
+    assert max(first) <= 8.0
+
+
+async def test_collectors_are_tried_in_turn(collector: FakeCollector) -> None:
+    dead = await FakeCollector().start()
+    await dead.stop()
+    store = FindingStore("n1")
+    store.put(finding("eth0"))
+    async with running(store, dead.target, collector.target) as (uplink, _):
+        await collector.until(lambda: collector.evidence)
+        assert uplink.stats.failures >= 1
+
+
+async def test_a_collector_that_never_acks_is_left(collector: FakeCollector) -> None:
+    collector.acks_held = True
+    collector.heartbeat_interval_s = 0.01
+    other = await FakeCollector().start()
+    now = [0.0]
+    store = FindingStore("n1", lambda: now[0])
+    async with running(store, collector.target, other.target, clock=lambda: now[0]):
+        await collector.until(lambda: collector.batches)
+        now[0] = 121.0
+        store.changed.set()
+        await other.until(lambda: other.batches)
+    await other.stop()
+
+
+async def test_nonsense_from_a_collector_ends_the_stream_only(
+    collector: FakeCollector, caplog: pytest.LogCaptureFixture
+) -> None:
+    from hyperscout.v1.discovery_pb2 import Ack
+
+    store = FindingStore("n1")
+    async with running(store, collector.target):
+        await collector.until(lambda: collector.batches)
+        await collector.send(StreamFindingsResponse(ack=Ack(sequence=99)))
+        await collector.until(lambda: len(collector.hellos) == 2)
+    assert "ack of batch 99" in caplog.text
+
+
+async def test_a_defect_in_a_callback_does_not_end_the_uplink(
+    collector: FakeCollector, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_lease: object) -> None:
+        raise RuntimeError("a defect")
+
+    async with running(FindingStore("n1"), collector.target, on_lease=broken):
+        await collector.until(lambda: collector.batches)
+        await collector.send(StreamFindingsResponse(lease=SweepLease(lease_id="x")))
+        await collector.until(lambda: len(collector.hellos) == 2)
+    assert any(record.levelno == logging.ERROR and record.exc_info for record in caplog.records)
+
+
+async def test_cancelled_while_connecting_and_while_backing_off() -> None:
+    dead = await FakeCollector().start()
+    await dead.stop()
+    forever = asyncio.Event()
+    asleep = asyncio.Event()
+
+    async def sleep(_delay_s: float) -> None:
+        asleep.set()
+        await forever.wait()
+
+    async with running(FindingStore("n1"), dead.target, sleep=sleep):
+        async with asyncio.timeout(WAIT_S):
+            await asleep.wait()
+    async with running(FindingStore("n1"), dead.target):
+        pass
+
+
+async def test_two_uplinks_may_share_a_process(collector: FakeCollector) -> None:
+    stores = [FindingStore(f"n{number}") for number in range(5)]
+    async with contextlib.AsyncExitStack() as stack:
+        for store in stores:
+            store.put(
+                Finding(
+                    key=FindingKey(node=store.node, probe="p", subject="s"), outcome=Outcome.OUTCOME_NOTHING
+                )
+            )
+            await stack.enter_async_context(running(store, collector.target, channel=plaintext_channel))
+        await collector.until(lambda: len(collector.evidence) == 5)
