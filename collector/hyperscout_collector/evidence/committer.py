@@ -1,0 +1,262 @@
+"""One writer for all streams: gathers what they bring, writes it in one transaction, then says so.
+
+The loop never waits for the disk: the store works in a thread of its own, and while it does the next
+group gathers. What is waiting is bounded in bytes; a stream that finds no room waits, and is turned away
+when that takes too long. Nobody is told that something is stored before it is.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from hyperscout_collector.evidence.rows import Key, Row
+from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange, Plan
+from hyperscout_collector.evidence.store import Changes, Store, StoreError
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_GROUP_ROWS = 4000  # of one transaction: some 50 ms of writing, so a lone change behind it does not wait long
+
+
+class OverloadedError(RuntimeError):
+    """More is waiting to be written than may; come back later."""
+
+
+@dataclass(frozen=True, slots=True)
+class FullState:
+    """The end of an agent's full state: every key of `agent.node` that is not in `keys` is no more."""
+
+    agent: AgentRow
+    keys: frozenset[Key]
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What one batch (or a clean-up) asks for. `cost_bytes`: what it holds in memory while it waits."""
+
+    rows: Sequence[tuple[Row, bytes]] = ()
+    bulks: Sequence[Bulk] = ()
+    removed: Sequence[Key] = ()
+    forgotten: Sequence[Key] = ()
+    full_state: FullState | None = None
+    cost_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A finding that was not taken in."""
+
+    key: Key
+    reason: str
+
+
+@dataclass(slots=True)
+class _Unclaimed:
+    """Keys that a newly started agent has not reported yet, and when they are taken for gone."""
+
+    due_ns: int
+    keys: set[Key]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    submission: Submission
+    done: "asyncio.Future[list[Refused]]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class Committer:
+    """`on_commit` gets what each transaction changed, in order. `clock_ns`: Unix ns.
+
+    `grace_s`: a process that has just started has not looked everywhere yet (the next LLDP frame is up to
+    30 s away), so keys that its first full state lacks get this long to show up again. A process that
+    comes back knows what it removed.
+    """
+
+    def __init__(
+        self,
+        state: EvidenceState,
+        store: Store,
+        *,
+        on_commit: Callable[[Sequence[KeyChange]], None],
+        clock_ns: Callable[[], int],
+        grace_s: float = 120.0,
+        max_waiting_bytes: int = 64 * 1024 * 1024,
+        room_timeout_s: float = 30.0,
+    ) -> None:
+        self.problem: str | None = None  # why the last write failed; None when it did not
+        self.waiting_bytes = 0
+        self.failures = 0
+        self._state = state
+        self._store = store
+        self._on_commit = on_commit
+        self._clock_ns = clock_ns
+        self._grace_ns = int(grace_s * 1e9)
+        self._max_waiting_bytes = max_waiting_bytes
+        self._room_timeout_s = room_timeout_s
+        self._queue: deque[_Waiting] = deque()
+        self._work = asyncio.Event()
+        self._room = asyncio.Condition()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._unclaimed: dict[str, _Unclaimed] = {}
+        self._thread = ThreadPoolExecutor(1, "evidence-writer")
+
+    async def submit(self, submission: Submission) -> "asyncio.Future[list[Refused]]":
+        """Queue it, waiting for room. The future resolves to what was refused once the rest is written.
+
+        The future raises StoreError when it could not be written. Raises OverloadedError.
+        """
+        cost = submission.cost_bytes
+        if not self._has_room(cost):
+            try:
+                async with asyncio.timeout(self._room_timeout_s), self._room:
+                    await self._room.wait_for(lambda: self._has_room(cost))
+            except TimeoutError as error:
+                raise OverloadedError(
+                    f"{self.waiting_bytes >> 20} MiB wait to be written: come back later"
+                ) from error
+        waiting = _Waiting(submission)
+        self.waiting_bytes += cost
+        self._queue.append(waiting)
+        self._idle.clear()
+        self._work.set()
+        return waiting.done
+
+    def _has_room(self, cost: int) -> bool:
+        return not self.waiting_bytes or self.waiting_bytes + cost <= self._max_waiting_bytes
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._queue:
+                await self._write(self._take_group())
+            self._idle.set()
+
+    async def drain(self) -> None:
+        """Wait until nothing waits to be written."""
+        await self._idle.wait()
+
+    async def save_topology(self, topology_json: bytes) -> None:
+        """Raises StoreError."""
+        await self._in_thread(self._store.save_topology, topology_json)
+
+    async def close(self) -> None:
+        """End the thread and the store. Nothing can be submitted afterwards."""
+        await self._in_thread(self._store.close)
+        self._thread.shutdown(wait=True)
+
+    def due(self, now_ns: int, connected: Callable[[str], bool]) -> list[Key]:
+        """Keys whose grace is over: to be forgotten. An agent that is not there any more has no say in it."""
+        gone: list[Key] = []
+        for node in [node for node, unclaimed in self._unclaimed.items() if unclaimed.due_ns <= now_ns]:
+            unclaimed = self._unclaimed.pop(node)
+            if connected(node):
+                gone += sorted(unclaimed.keys)
+        return gone
+
+    async def _in_thread(self, function: Callable[..., _T], *args: object) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+    def _take_group(self) -> list[_Waiting]:
+        group = [self._queue.popleft()]
+        rows = len(group[0].submission.rows)
+        while self._queue and rows + len(self._queue[0].submission.rows) <= _GROUP_ROWS:
+            group.append(self._queue.popleft())
+            rows += len(group[-1].submission.rows)
+        return group
+
+    async def _write(self, group: list[_Waiting]) -> None:
+        plan = Plan(self._state, self._clock_ns())
+        outcome: BaseException | None = None
+        refused: list[list[Refused]] = []
+        try:
+            refused = [self._plan(plan, waiting.submission) for waiting in group]
+            if changes := _changes(plan, self._state):
+                await self._in_thread(self._store.apply, changes)
+                self._succeeded()
+            self._on_commit(self._state.commit(plan))
+        except StoreError as error:
+            outcome = error
+            self._failed(error)
+        except BaseException as error:
+            outcome = StoreError(f"evidence is not written any more: {error!r}")
+            raise
+        finally:
+            async with self._room:
+                self.waiting_bytes -= sum(waiting.submission.cost_bytes for waiting in group)
+                self._room.notify_all()
+            for i, waiting in enumerate(group):
+                if waiting.done.done():
+                    continue  # the stream that asked has ended
+                if outcome is not None:
+                    waiting.done.set_exception(outcome)
+                    waiting.done.exception()  # who asked may be gone: nobody has to fetch it
+                else:
+                    waiting.done.set_result(refused[i])
+
+    def _plan(self, plan: Plan, submission: Submission) -> list[Refused]:
+        refused = []
+        for bulk in submission.bulks:
+            plan.put_bulk(bulk)
+        for row, encoded in submission.rows:
+            if unclaimed := self._unclaimed.get(row.key.node):
+                unclaimed.keys.discard(row.key)
+            if reason := plan.upsert(row, encoded):
+                refused.append(Refused(row.key, reason))
+        for key in submission.removed:
+            plan.remove(key)
+        for key in submission.forgotten:
+            plan.forget(key)
+        if submission.full_state:
+            self._end_full_state(plan, submission.full_state)
+        return refused
+
+    def _end_full_state(self, plan: Plan, full: FullState) -> None:
+        node = full.agent.node
+        known = plan.agents.get(node) or self._state.agents.get(node)
+        absent = plan.keys_of(node) - full.keys
+        if known is not None and known.instance == full.agent.instance:
+            waits = self._unclaimed[node].keys if node in self._unclaimed else set()
+            for key in absent - waits:
+                plan.remove(key)
+        elif absent:
+            self._unclaimed[node] = _Unclaimed(self._clock_ns() + self._grace_ns, absent)
+        else:
+            self._unclaimed.pop(node, None)
+        if known != full.agent:
+            plan.agents[node] = full.agent
+
+    def _succeeded(self) -> None:
+        if self.problem is not None:
+            _log.warning("evidence is written again (it was not: %s)", self.problem)
+            self.problem = None
+
+    def _failed(self, error: StoreError) -> None:
+        self.failures += 1
+        if self.problem is None:
+            _log.error("evidence is not written, and nothing is acknowledged: %s", error)
+        self.problem = str(error)
+
+
+def _changes(plan: Plan, state: EvidenceState) -> Changes:
+    upserts, deletes = [], []
+    named = set()
+    for key, after in plan.looks.items():
+        ranks = {row.rank for row in after}
+        deletes += [(key, row.rank) for row in state.looks(key) if row.rank not in ranks]
+        # A row that came and was replaced within this plan has an encoded form, but is not in `after`.
+        upserts += [
+            (row, plan.encoded[key, row.rank]) for row in after if row not in state.looks(key)
+        ]
+        named |= {row.sha256 for row in after if row.sha256}
+    bulks = [bulk for digest, bulk in plan.bulks.items() if digest in named]
+    return Changes(upserts, deletes, bulks, sorted(plan.dropped_bulks), list(plan.agents.values()))

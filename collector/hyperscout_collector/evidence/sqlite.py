@@ -1,0 +1,305 @@
+"""Evidence in one SQLite file: what the collector needs nothing else for.
+
+Durability. The journal is a WAL with synchronous=NORMAL: a commit is handed to the operating system before
+an ack goes out, so a collector that is killed loses nothing it acknowledged. A power cut can take the last
+commits, but it also cuts the streams, and an agent that comes back sends its full state; so a sync of the
+disk for each batch (FULL) would buy nothing. The published topology is another matter: nobody sends that
+again, and names and generations are out in the world. It is written with FULL.
+
+A file that SQLite cannot read is moved aside, never deleted, and the collector starts without it.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import sqlite3
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_collector.evidence.rows import BadFinding, Key, Row, stored_row
+from hyperscout_collector.evidence.state import AgentRow
+from hyperscout_collector.evidence.store import (
+    Changes,
+    Loaded,
+    StoredFinding,
+    StoreError,
+    StoreFullError,
+    StoreUnusableError,
+)
+
+_log = logging.getLogger(__name__)
+
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE findings (
+  node TEXT NOT NULL, probe TEXT NOT NULL, subject TEXT NOT NULL, rank INTEGER NOT NULL,
+  observed_ns INTEGER NOT NULL, offset_ns INTEGER NOT NULL, received_ns INTEGER NOT NULL,
+  sha256 BLOB,           -- of the text that the finding names
+  finding BLOB NOT NULL, -- hyperscout.v1.Finding
+  PRIMARY KEY (node, probe, subject, rank)
+) WITHOUT ROWID;
+CREATE INDEX findings_sha256 ON findings (sha256) WHERE sha256 IS NOT NULL;
+CREATE TABLE bulks (sha256 BLOB PRIMARY KEY, size_bytes INTEGER NOT NULL, compressed BLOB NOT NULL);
+CREATE TABLE agents (node TEXT PRIMARY KEY, instance TEXT NOT NULL, version TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE topology (id INTEGER PRIMARY KEY CHECK (id = 1), json BLOB NOT NULL);
+PRAGMA user_version = 1;
+"""
+_UNNAMED = "NOT EXISTS (SELECT 1 FROM findings WHERE findings.sha256 = bulks.sha256)"
+_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
+_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_BUSY_TIMEOUT_S = 5.0
+_JOURNAL_BYTES = 64 * 1024 * 1024  # the WAL is cut back to this after a checkpoint
+
+
+class SqliteStore:
+    """`path`: the file; its folder is made when absent. `max_bytes`: what the file may grow to.
+
+    One thread writes; `page` and `bulk` may be called from any other (they have a connection of their own).
+    Raises StoreUnusableError when another process has the file or its format is newer.
+    """
+
+    def __init__(
+        self, path: Path, *, max_bytes: int = 4 * 1024**3, now_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        self.path = path
+        self._problems: list[str] = []
+        self._now_ns = now_ns
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock_file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreUnusableError(f"{path}: {error.strerror}: choose another data folder") from error
+        try:
+            self._take(max_bytes)
+        except BaseException:
+            os.close(self._lock_file)
+            raise
+
+    def _take(self, max_bytes: int) -> None:
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StoreUnusableError(
+                f"{self.path}: another collector is using it: end that one, or choose another data folder"
+            ) from error
+        self._writer = self._open_or_set_aside(max_bytes)
+        try:
+            self._reader = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode=ro",
+                uri=True,
+                timeout=_BUSY_TIMEOUT_S,
+                check_same_thread=False,
+            )
+        except sqlite3.Error as error:
+            self._writer.close()
+            raise _wrapped(self.path, error) from error
+        self._reader_lock = threading.Lock()
+
+    # Opening
+
+    def _open_or_set_aside(self, max_bytes: int) -> sqlite3.Connection:
+        try:
+            return self._open(max_bytes)
+        except sqlite3.DatabaseError as error:
+            if not _is(error, _CORRUPT):
+                raise _wrapped(self.path, error) from error
+            aside = self._set_aside()
+            problem = (
+                f"{self.path} is damaged ({error}); it was moved to {aside.name}, and the collector starts without it: "
+                "agents send their findings again, names of HyperNodes are new unless a publisher knows them"
+            )
+            self._problems.append(problem)
+            _log.error("%s", problem)
+        try:
+            return self._open(max_bytes)
+        except sqlite3.DatabaseError as error:
+            raise _wrapped(self.path, error) from error
+
+    def _open(self, max_bytes: int) -> sqlite3.Connection:
+        db = sqlite3.connect(
+            self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            found = [row[0] for row in db.execute("PRAGMA quick_check(1)")]
+            if found != ["ok"]:
+                damage = sqlite3.DatabaseError(str(found[0]))
+                damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+                raise damage
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute(f"PRAGMA journal_size_limit = {_JOURNAL_BYTES}")
+            (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
+            db.execute(f"PRAGMA max_page_count = {max(max_bytes // page_bytes, 1)}")
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                db.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+            elif version != _VERSION:
+                raise StoreUnusableError(
+                    f"{self.path} has format {version}, this collector reads {_VERSION}: "
+                    "start the version that wrote it, or choose another data folder"
+                )
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _set_aside(self) -> Path:
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._now_ns() // 1_000_000_000))
+        aside = self.path.with_name(f"{self.path.name}.damaged-{stamp}")
+        try:
+            for suffix in ("", "-wal", "-shm"):
+                part = self.path.with_name(self.path.name + suffix)
+                if part.exists():
+                    part.rename(aside.with_name(aside.name + suffix))
+        except OSError as error:
+            raise StoreUnusableError(
+                f"{self.path} is damaged and cannot be moved: {error.strerror}"
+            ) from error
+        return aside
+
+    # Reading
+
+    def load(self) -> Loaded:
+        """Everything but the texts. Rows that cannot be read are left out, and said."""
+        problems = list(self._problems)
+        rows: list[Row] = []
+        bad = 0
+        with self._reading() as db:
+            for rank, observed_ns, offset_ns, received_ns, encoded in db.execute(
+                "SELECT rank, observed_ns, offset_ns, received_ns, finding FROM findings"
+            ):
+                try:
+                    rows.append(
+                        stored_row(Finding.FromString(encoded), rank, observed_ns, offset_ns, received_ns)
+                    )
+                except (DecodeError, BadFinding):
+                    bad += 1
+            agents = [
+                AgentRow(node, int(instance), version)
+                for node, instance, version in db.execute("SELECT node, instance, version FROM agents")
+            ]
+            saved = db.execute("SELECT json FROM topology").fetchone()
+        if bad:
+            problems.append(f"{self.path}: {bad} findings cannot be read and were passed over")
+        topology_json = None
+        if saved:
+            try:
+                topology_json = zlib.decompress(saved[0])
+            except zlib.error:
+                problems.append(f"{self.path}: the published topology cannot be read and was passed over")
+        return Loaded(rows, agents, topology_json, tuple(problems))
+
+    def page(
+        self, node: str, probe: str, after: tuple[Key, int] | None, limit: int
+    ) -> Sequence[StoredFinding]:
+        where: list[str] = ["1"]
+        values: list[str | int] = []
+        if node:
+            where.append("node = ?")
+            values.append(node)
+        if probe:
+            where.append("probe = ?")
+            values.append(probe)
+        if after is not None:
+            where.append("(node, probe, subject, rank) > (?, ?, ?, ?)")
+            values += [*after[0], after[1]]
+        with self._reading() as db:
+            rows = db.execute(
+                "SELECT node, probe, subject, rank, observed_ns, offset_ns, received_ns, finding "  # noqa: S608
+                f"FROM findings WHERE {' AND '.join(where)} ORDER BY node, probe, subject, rank LIMIT ?",
+                (*values, limit),
+            ).fetchall()
+        return [StoredFinding(Key(*row[:3]), *row[3:]) for row in rows]
+
+    def bulk(self, sha256: bytes) -> bytes | None:
+        with self._reading() as db:
+            row = db.execute("SELECT compressed FROM bulks WHERE sha256 = ?", (sha256,)).fetchone()
+        return row[0] if row else None
+
+    # Writing
+
+    def apply(self, changes: Changes) -> None:
+        with self._transaction() as db:
+            db.executemany(
+                "INSERT OR IGNORE INTO bulks VALUES (?, ?, ?)",
+                [(b.sha256, b.size_bytes, b.compressed) for b in changes.bulks],
+            )
+            db.executemany(
+                "DELETE FROM findings WHERE node = ? AND probe = ? AND subject = ? AND rank = ?",
+                [(*key, rank) for key, rank in changes.deletes],
+            )
+            db.executemany(
+                "INSERT OR REPLACE INTO findings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (*row.key, row.rank, row.observed_ns, row.offset_ns, row.received_ns, row.sha256, encoded)
+                    for row, encoded in changes.upserts
+                ],
+            )
+            db.executemany(
+                "INSERT OR REPLACE INTO agents VALUES (?, ?, ?)",
+                [(a.node, str(a.instance), a.version) for a in changes.agents],
+            )
+            db.executemany(
+                f"DELETE FROM bulks WHERE sha256 = ? AND {_UNNAMED}",  # noqa: S608
+                [(digest,) for digest in changes.maybe_unnamed_bulks],
+            )
+
+    def save_topology(self, topology_json: bytes) -> None:
+        packed = zlib.compress(topology_json, 1)
+        self._writer.execute("PRAGMA synchronous = FULL")
+        try:
+            with self._transaction() as db:
+                db.execute("INSERT OR REPLACE INTO topology VALUES (1, ?)", (packed,))
+        finally:
+            self._writer.execute("PRAGMA synchronous = NORMAL")
+
+    def close(self) -> None:
+        """Fold the WAL into the file and let go of it. Never raises: there is nothing left to lose."""
+        for db in (self._reader, self._writer):
+            with contextlib.suppress(sqlite3.Error):
+                db.close()
+        os.close(self._lock_file)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        db = self._writer
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
+            db.execute("COMMIT")
+        except sqlite3.Error as error:
+            # SQLite may have rolled back by itself (it does when the disk is full).
+            with contextlib.suppress(sqlite3.Error):
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+            raise _wrapped(self.path, error) from error
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._reader_lock:
+            try:
+                yield self._reader
+            except sqlite3.Error as error:
+                raise _wrapped(self.path, error) from error
+
+
+def _is(error: sqlite3.Error, codes: frozenset[int]) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) or 0
+    return code in codes or code & 0xFF in codes
+
+
+def _wrapped(path: Path, error: sqlite3.Error) -> StoreError:
+    if _is(error, _FULL):
+        return StoreFullError(f"{path}: {error}: no room: free some on its disk, or raise evidence_max_mib")
+    if _is(error, frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})):
+        return StoreUnusableError(f"{path}: {error}: the collector must be allowed to write it and its folder")
+    if _is(error, _CORRUPT):
+        return StoreError(f"{path}: {error}: damaged: restart the collector, which moves it aside")
+    return StoreError(f"{path}: {error}")

@@ -1,0 +1,237 @@
+"""All current evidence in memory: what inference and the API read, and where a change is decided.
+
+A change is planned against the state, written by the store, and only then taken into the state. So what
+is seen here is always what is on disk, and a write that fails leaves both as they were.
+Belongs to the event loop; nothing here blocks.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from hyperscout_collector.evidence.rows import OUTCOME_WORDS, WHOLE, Key, Row, SweepFact, merged
+
+# Probes that look at a whole fabric. What they saw is the fabric's, not the node's: it stays in force when the
+# agent that was leased to look restarts or loses its lease, until a newer sweep of that fabric, or age, ends it.
+FABRIC_PROBES = frozenset({"ibnetdiscover"})
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """A text under its SHA-256, as one zlib stream. `size_bytes` is the text's."""
+
+    sha256: bytes
+    size_bytes: int
+    compressed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRow:
+    """What is kept of an agent across restarts of the collector. `instance`: of the last full state."""
+
+    node: str
+    instance: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of the evidence, in counts."""
+
+    nodes: int = 100_000  # ten times the largest cluster that the budgets speak of
+    findings_per_node: int = 4096  # what an agent holds
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """What a committed plan did to one key. `news` is false when nothing but times changed."""
+
+    key: Key
+    before: tuple[Row, ...]
+    after: tuple[Row, ...]
+
+    @property
+    def news(self) -> bool:
+        if len(self.before) != len(self.after):
+            return True
+        return any(
+            a.rank != b.rank or not a.same_sight(b) for a, b in zip(self.before, self.after, strict=True)
+        )
+
+
+@dataclass(slots=True)
+class Plan:
+    """Changes that go into one transaction, decided in the order in which they were asked for."""
+
+    state: "EvidenceState"
+    now_ns: int
+    looks: dict[Key, tuple[Row, ...]] = field(default_factory=dict)  # of touched keys; () = gone
+    encoded: dict[tuple[Key, int], bytes] = field(default_factory=dict)  # by key and rank, of new rows
+    bulks: dict[bytes, Bulk] = field(default_factory=dict)
+    agents: dict[str, AgentRow] = field(default_factory=dict)
+    _touched: dict[str, set[Key]] = field(default_factory=dict)  # by node
+    _counts: dict[str, int] = field(default_factory=dict)  # keys by node, of nodes that grew or shrank
+    _new_nodes: set[str] = field(default_factory=set)
+
+    def upsert(self, row: Row, encoded: bytes) -> str | None:
+        """Take in a finding. Returns why it is refused, None when it is in (or is no news)."""
+        before = self.looks_of(row.key)
+        if not before and (reason := self._no_room(row.key.node)):
+            return reason
+        after = merged(before, row, self.now_ns)
+        if after is not before:
+            self._set(row.key, before, after)
+            self.encoded[row.key, row.rank] = encoded
+        return None
+
+    def put_bulk(self, bulk: Bulk) -> None:
+        """A text that a finding of this plan names."""
+        self.bulks[bulk.sha256] = bulk
+
+    def remove(self, key: Key) -> None:
+        """Forget a key. Unknown keys are no error; what a fabric probe saw is not the agent's to remove."""
+        before = self.looks_of(key)
+        if before and not _in_force_without_its_agent(before):
+            self._set(key, before, ())
+
+    def forget(self, key: Key) -> None:
+        """Forget a key for good, whatever probe it is of."""
+        if before := self.looks_of(key):
+            self._set(key, before, ())
+
+    def looks_of(self, key: Key) -> tuple[Row, ...]:
+        found = self.looks.get(key)
+        return self.state.looks(key) if found is None else found
+
+    def keys_of(self, node: str) -> set[Key]:
+        """Keys of a node after this plan so far."""
+        touched = self._touched.get(node, set())
+        return {key for key in self.state.keys_of(node) if key not in touched} | {
+            key for key in touched if self.looks[key]
+        }
+
+    def _set(self, key: Key, before: tuple[Row, ...], after: tuple[Row, ...]) -> None:
+        self.looks[key] = after
+        self._touched.setdefault(key.node, set()).add(key)
+        if grown := bool(after) - bool(before):
+            self._counts[key.node] = self._count(key.node) + grown
+            if not self.state.count_of(key.node):
+                self._new_nodes.add(key.node)
+
+    def _count(self, node: str) -> int:
+        found = self._counts.get(node)
+        return self.state.count_of(node) if found is None else found
+
+    def _no_room(self, node: str) -> str | None:
+        limits = self.state.limits
+        count = self._count(node)
+        if count >= limits.findings_per_node:
+            return f"{limits.findings_per_node} findings of {node} are held; no more are taken"
+        if not count and self.state.node_count + len(self._new_nodes) >= limits.nodes:
+            return f"findings of {limits.nodes} nodes are held; no more nodes are taken"
+        return None
+
+    @property
+    def dropped_bulks(self) -> set[bytes]:
+        """Digests that rows of this plan named before and that no row may name after it."""
+        names: set[bytes] = set()
+        for key, after in self.looks.items():
+            names |= _digests(self.state.looks(key)) - _digests(after)
+        return names
+
+
+class EvidenceState:
+    """Looks by node and key, with what is cached for inference."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.agents: dict[str, AgentRow] = {}
+        self.counts: Counter[tuple[str, str]] = Counter()  # rows by (probe, outcome word)
+        self._nodes: dict[str, dict[Key, tuple[Row, ...]]] = {}
+        self._bulk_refs: Counter[bytes] = Counter()
+
+    def load(self, rows: Iterable[Row], agents: Iterable[AgentRow]) -> None:
+        """Fill an empty state with what the store holds."""
+        for row in rows:
+            keys = self._nodes.setdefault(row.key.node, {})
+            keys[row.key] = tuple(sorted((*keys.get(row.key, ()), row), key=lambda look: -look.rank))
+            self._count(row, 1)
+        self.agents = {agent.node: agent for agent in agents}
+
+    def commit(self, plan: Plan) -> list[KeyChange]:
+        """Take in a plan that was written."""
+        changes = []
+        for key, after in plan.looks.items():
+            before = self.looks(key)
+            if before == after:
+                continue
+            for row in before:
+                self._count(row, -1)
+            for row in after:
+                self._count(row, 1)
+            keys = self._nodes.setdefault(key.node, {})
+            if after:
+                keys[key] = after
+            else:
+                keys.pop(key, None)
+            if not keys:
+                del self._nodes[key.node]
+            changes.append(KeyChange(key, before, after))
+        self.agents.update(plan.agents)
+        return changes
+
+    def looks(self, key: Key) -> tuple[Row, ...]:
+        keys = self._nodes.get(key.node)
+        return keys.get(key, ()) if keys else ()
+
+    def keys_of(self, node: str) -> Iterable[Key]:
+        return self._nodes.get(node, {}).keys()
+
+    def rows_of(self, node: str) -> Iterator[Row]:
+        for looks in self._nodes.get(node, {}).values():
+            yield from looks
+
+    def rows(self) -> Iterator[Row]:
+        for node in self._nodes:
+            yield from self.rows_of(node)
+
+    def count_of(self, node: str) -> int:
+        """Keys of a node."""
+        return len(self._nodes.get(node, ()))
+
+    @property
+    def nodes(self) -> Iterable[str]:
+        return self._nodes.keys()
+
+    @property
+    def node_count(self) -> int:
+        return len(self._nodes)
+
+    def __len__(self) -> int:
+        """Rows in all."""
+        return self.counts.total()
+
+    def holds_bulk(self, sha256: bytes) -> bool:
+        return self._bulk_refs[sha256] > 0
+
+    def bulks_of(self, node: str) -> list[bytes]:
+        """Digests that findings of this node name."""
+        return sorted({row.sha256 for row in self.rows_of(node) if row.sha256})
+
+    def outcomes(self) -> Mapping[tuple[str, str], int]:
+        return {key: count for key, count in self.counts.items() if count}
+
+    def _count(self, row: Row, by: int) -> None:
+        self.counts[row.key.probe, OUTCOME_WORDS[row.outcome]] += by
+        if row.sha256:
+            self._bulk_refs[row.sha256] += by
+            if not self._bulk_refs[row.sha256]:
+                del self._bulk_refs[row.sha256]
+
+
+def _in_force_without_its_agent(looks: tuple[Row, ...]) -> bool:
+    return any(isinstance(row.fact, SweepFact) and row.rank == WHOLE for row in looks)
+
+
+def _digests(looks: tuple[Row, ...]) -> set[bytes]:
+    return {row.sha256 for row in looks if row.sha256}

@@ -1,0 +1,211 @@
+"""Current evidence as inference wants it: readings by node, sweeps in force, and what is stale.
+
+Per-node values are rebuilt only for nodes that a commit touched, sweep texts are read once per digest;
+so a change among ten thousand agents costs its own node and a copy of two tables.
+"""
+
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row, SweepFact
+from hyperscout_collector.evidence.state import EvidenceState, KeyChange
+from hyperscout_collector.evidence.store import Store, StoreError
+from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_formats.errors import FormatError
+from hyperscout_formats.facts import InfinibandPort, LldpPort
+from hyperscout_formats.ibnetdiscover import SWITCH, Sweep, parse
+
+_T = TypeVar("_T")
+
+
+class SweepTexts:
+    """Read sweeps by the digest of their text. Thread-safe; at most `limit` are kept, least used go first."""
+
+    def __init__(self, store: Store, limit: int = 32) -> None:
+        self._store = store
+        self._limit = limit
+        self._sweeps: OrderedDict[bytes, Sweep] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, sha256: bytes, text: bytes, source: str) -> Sweep:
+        """Read a text that has just come in. Raises FormatError, which says where."""
+        sweep = parse(text, source)
+        self._keep(sha256, sweep)
+        return sweep
+
+    def get(self, sha256: bytes, source: str) -> Sweep:
+        """Blocks on the store and the reader. Raises FormatError and StoreError."""
+        with self._lock:
+            if (sweep := self._sweeps.get(sha256)) is not None:
+                self._sweeps.move_to_end(sha256)
+                return sweep
+        compressed = self._store.bulk(sha256)
+        if compressed is None:
+            raise FormatError(source, 0, "its text is not in the store")
+        try:
+            text = zlib.decompress(compressed)
+        except zlib.error as error:
+            raise FormatError(source, 0, f"its text in the store is damaged: {error}") from error
+        return self.read(sha256, text, source)
+
+    def _keep(self, sha256: bytes, sweep: Sweep) -> None:
+        with self._lock:
+            self._sweeps[sha256] = sweep
+            self._sweeps.move_to_end(sha256)
+            while len(self._sweeps) > self._limit:
+                self._sweeps.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the loop hands to the inference thread. Times are Unix ns by our clock."""
+
+    lldp: Mapping[str, tuple[LldpPort, ...]]
+    infiniband: Mapping[str, tuple[InfinibandPort, ...]]
+    infiniband_at_ns: Mapping[str, int]
+    sweeps: tuple[Row, ...]
+    stale: Mapping[str, int]  # node -> when it was last seen, for nodes that speak no more
+    sweeps_stale_since_ns: int = 0  # when the newest sweep was made, if that is too long ago; 0 = it is not
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """`superseded`: keys of sweeps that a newer one of the same fabric replaced, to be forgotten."""
+
+    inputs: FabricInputs
+    superseded: tuple[Key, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Node:
+    lldp: tuple[LldpPort, ...] = ()
+    infiniband: tuple[InfinibandPort, ...] = ()
+    infiniband_at_ns: int = 0
+    seen_ns: int = 0
+    sweeps: tuple[Row, ...] = field(default_factory=tuple)
+
+
+class InputsView:
+    """Follows the evidence. `stale_after_s`: an agent that was silent this long is not believed to see."""
+
+    def __init__(self, state: EvidenceState, stale_after_s: float) -> None:
+        self._state = state
+        self._stale_after_ns = int(stale_after_s * 1e9)
+        self._lldp: dict[str, tuple[LldpPort, ...]] = {}
+        self._infiniband: dict[str, tuple[InfinibandPort, ...]] = {}
+        self._infiniband_at_ns: dict[str, int] = {}
+        self._seen_ns: dict[str, int] = {}
+        self._sweeps: dict[str, tuple[Row, ...]] = {}
+        self.touch(state.nodes)
+
+    def follow(self, changes: Sequence[KeyChange]) -> None:
+        """Take in what a commit changed."""
+        self.touch({change.key.node for change in changes})
+
+    def touch(self, nodes: Iterable[str]) -> None:
+        for name in list(nodes):
+            node = _node(self._state.rows_of(name))
+            _set(self._lldp, name, node.lldp)
+            _set(self._infiniband, name, node.infiniband)
+            _set(self._infiniband_at_ns, name, node.infiniband_at_ns)
+            _set(self._seen_ns, name, node.seen_ns)
+            _set(self._sweeps, name, node.sweeps)
+
+    def snapshot(self, now_ns: int) -> Snapshot:
+        limit_ns = now_ns - self._stale_after_ns
+        sweeps = tuple(row for rows in self._sweeps.values() for row in rows)
+        newest_ns = max((row.seen_ns for row in sweeps), default=0)
+        return Snapshot(
+            dict(self._lldp),
+            dict(self._infiniband),
+            dict(self._infiniband_at_ns),
+            sweeps,
+            {node: seen_ns for node, seen_ns in self._seen_ns.items() if seen_ns < limit_ns},
+            newest_ns if 0 < newest_ns < limit_ns else 0,
+        )
+
+    def next_stale_ns(self, now_ns: int) -> int | None:
+        """When the next node turns stale if nothing more comes in; None when none is left to."""
+        fresh = [ns for ns in self._seen_ns.values() if ns >= now_ns - self._stale_after_ns]
+        return min(fresh) + self._stale_after_ns + 1 if fresh else None
+
+    def is_stale(self, row: Row, now_ns: int) -> bool:
+        return row.seen_ns < now_ns - self._stale_after_ns
+
+
+def resolve(snapshot: Snapshot, texts: SweepTexts) -> Resolved:
+    """Read the sweeps of a snapshot and drop those that newer ones replaced. Blocks; for a thread."""
+    problems: list[str] = []
+    read: list[tuple[Row, Sweep]] = []
+    for row in sorted(snapshot.sweeps, key=lambda row: (row.seen_ns, row.key, row.rank), reverse=True):
+        if (digest := row.sha256) is None:
+            continue
+        try:
+            read.append((row, texts.get(digest, f"{row.key.probe} of {row.key.node}")))
+        except (FormatError, StoreError) as error:
+            problems.append(str(error))
+    in_force: list[tuple[Row, Sweep]] = []
+    whole: list[np.ndarray[tuple[int], np.dtype[np.uint64]]] = []
+    kept: set[Key] = {row.key for row in snapshot.sweeps} - {row.key for row, _ in read}
+    for row, sweep in read:  # newest first
+        switches = _switches(sweep)
+        if any(np.isin(switches, others).any() for others in whole):
+            continue
+        in_force.append((row, sweep))
+        kept.add(row.key)
+        if row.rank == WHOLE:
+            whole.append(switches)
+    inputs = FabricInputs(
+        tuple(
+            SweepSeen(sweep, row.key.probe, row.rank != WHOLE, row.seen_ns)
+            for row, sweep in reversed(in_force)
+        ),
+        snapshot.lldp,
+        snapshot.infiniband,
+        snapshot.infiniband_at_ns,
+    )
+    superseded = tuple(sorted({row.key for row, _ in read} - kept))
+    return Resolved(inputs, superseded, tuple(problems))
+
+
+def _switches(sweep: Sweep) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """GUIDs of its switches: two sweeps that share one looked at the same fabric. (An adapter with two
+    ports is in two fabrics, so it tells nothing; where there is no switch, it is all there is.)"""
+    switches = np.unique(sweep.guid[sweep.kind == SWITCH])
+    return switches if len(switches) else np.unique(sweep.guid)
+
+
+def _node(rows: Iterable[Row]) -> _Node:
+    node = _Node()
+    lldp: list[LldpPort] = []
+    infiniband: list[InfinibandPort] = []
+    sweeps: list[Row] = []
+    for row in rows:
+        node.seen_ns = max(node.seen_ns, row.seen_ns) if row.rank != FAILED else node.seen_ns
+        match row.fact:
+            case LldpPort():
+                lldp.append(row.fact)
+            case InfinibandPort():
+                infiniband.append(row.fact)
+                # The newest look dates them all: what has not changed is not sent again.
+                node.infiniband_at_ns = max(node.infiniband_at_ns, row.seen_ns)
+            case SweepFact():
+                sweeps.append(row)
+    node.lldp = tuple(sorted(lldp, key=lambda port: port.interface))
+    node.infiniband = tuple(sorted(infiniband, key=lambda port: (port.device, port.port)))
+    node.sweeps = tuple(sweeps)
+    return node
+
+
+def _set(table: dict[str, _T], name: str, value: _T) -> None:
+    if value:
+        table[name] = value
+    else:
+        table.pop(name, None)

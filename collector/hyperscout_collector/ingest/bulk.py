@@ -1,0 +1,80 @@
+"""A bulk text put together from its pieces, with limits on both sides of the compression.
+
+The compressed bytes are bounded as they come in; what they unfold to is bounded while it unfolds, so that a
+few KiB that claim to be terabytes (a zip bomb) cost no more than the limit.
+"""
+
+import hashlib
+import zlib
+from dataclasses import dataclass
+
+from hyperscout_collector.evidence.state import Bulk
+
+
+class BulkError(ValueError):
+    """A text that cannot be taken in; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkLimits:
+    """In bytes. A sweep of 65,536 hosts is 44 MB of text, 4 MB compressed."""
+
+    compressed: int = 64 * 1024 * 1024
+    text: int = 512 * 1024 * 1024
+
+
+class BulkAssembly:
+    """One text on its way. A piece that does not fit spoils it; the pieces after it are passed over."""
+
+    def __init__(self, sha256: bytes, limits: BulkLimits) -> None:
+        self.sha256 = sha256
+        self.size_bytes = 0
+        self._limits = limits
+        self._pieces: list[bytes] = []
+        self._spoilt: str | None = None
+        if len(sha256) != hashlib.sha256().digest_size:
+            self._spoil(f"a digest of {len(sha256)} bytes is no SHA-256")
+
+    def add(self, offset: int, data: bytes) -> None:
+        """Take the next piece."""
+        if self._spoilt is not None:
+            return
+        if offset != self.size_bytes:
+            self._spoil(f"a piece at offset {offset}, where {self.size_bytes} was next")
+        elif self.size_bytes + len(data) > self._limits.compressed:
+            self._spoil(f"more than {self._limits.compressed} bytes compressed")
+        else:
+            self._pieces.append(data)
+            self.size_bytes += len(data)
+
+    def finish(self) -> tuple[Bulk, bytes]:
+        """The compressed and the plain text. Blocks for a second or so on a large one. Raises BulkError."""
+        if self._spoilt is not None:
+            raise BulkError(self._spoilt)
+        compressed = b"".join(self._pieces)
+        self._pieces.clear()
+        text = inflate(compressed, self._limits.text)
+        if hashlib.sha256(text).digest() != self.sha256:
+            raise BulkError("the text does not match its SHA-256")
+        return Bulk(self.sha256, len(text), compressed), text
+
+    def _spoil(self, reason: str) -> None:
+        self._spoilt = reason
+        self._pieces.clear()
+        self.size_bytes = 0
+
+
+def inflate(compressed: bytes, limit_bytes: int) -> bytes:
+    """The text of one whole zlib stream (RFC 1950) of at most `limit_bytes`. Raises BulkError."""
+    inflater = zlib.decompressobj()
+    try:
+        text = inflater.decompress(compressed, limit_bytes + 1)
+    except zlib.error as error:
+        raise BulkError(f"not a zlib stream: {error}") from error
+    if len(text) > limit_bytes:
+        raise BulkError(f"more than {limit_bytes} bytes of text")
+    if not inflater.eof:
+        raise BulkError("the compressed stream is cut off")
+    if inflater.unused_data:
+        raise BulkError(f"{len(inflater.unused_data)} bytes after the end of the compressed stream")
+    return text
