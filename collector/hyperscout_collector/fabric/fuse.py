@@ -1,0 +1,105 @@
+"""Join what all sources saw into one `Network` (step 1 of inference)."""
+
+import re
+
+import numpy as np
+
+from hyperscout_collector.fabric.ethernet import ethernet
+from hyperscout_collector.fabric.infiniband import infiniband
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_collector.fabric.network import PORT_TEXTS, Network
+from hyperscout_collector.fabric.part import Part
+
+
+def fuse(inputs: FabricInputs, options: InferOptions) -> Network:
+    """One graph of all fabrics. Depends on what the evidence says, not on the order in which it came."""
+    parts: list[Part] = []
+    shapes: list[np.ndarray[tuple[int], np.dtype[np.bool_]]] = []
+    ib = infiniband(inputs, options)
+    if ib is not None:
+        parts.append(ib)
+        shapes.append(_compute_infiniband(ib, options))
+    if (heard := ethernet(inputs, options)) is not None:
+        part, compute = heard
+        # Where there is InfiniBand, that is the compute fabric; a pattern decides otherwise.
+        mine = np.array(compute, np.bool_)
+        if options.compute_ports is None and any(s.any() for s in shapes):
+            mine[:] = False
+        parts.append(part)
+        shapes.append(mine)
+    return _join(parts, shapes, inputs, options)
+
+
+def _compute_infiniband(part: Part, options: InferOptions) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    shapes = np.ones(len(part.a), np.bool_)
+    if options.compute_ports is not None:
+        pattern = re.compile(options.compute_ports)
+        compute = part.is_switch | np.array([bool(pattern.search(label)) for label in part.labels], np.bool_)
+        shapes = compute[part.a] & compute[part.b]
+    return shapes
+
+
+def _join(
+    parts: list[Part],
+    shapes: list[np.ndarray[tuple[int], np.dtype[np.bool_]]],
+    inputs: FabricInputs,
+    options: InferOptions,
+) -> Network:
+    hosts = sorted({host for part in parts for host in part.hosts if host is not None})
+    at: dict[str | None, int] = {host: i for i, host in enumerate(hosts)}
+    at[None] = -1
+    offsets = np.cumsum([0, *(len(part.ids) for part in parts)]).tolist()
+    fabric_offsets = np.cumsum([0, *(len(part.fabrics) for part in parts)]).tolist()
+    source_offsets = np.cumsum([0, *(len(part.source_sets) for part in parts)]).tolist()
+    texts: list[str] = []
+    none = np.zeros(0, np.int32)
+
+    def ints(columns: list[np.ndarray[tuple[int], np.dtype[np.int32]]]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        return np.concatenate([none, *columns])
+
+    a, b, a_port, b_port = [], [], [], []
+    for part, offset in zip(parts, offsets, strict=False):
+        a.append(part.a + np.int32(offset))
+        b.append(part.b + np.int32(offset))
+        for column, out in ((part.a_port, a_port), (part.b_port, b_port)):
+            out.append(np.where(column >= PORT_TEXTS, column + np.int32(len(texts)), column).astype(np.int32))
+        texts += part.port_texts
+    index = [np.fromiter((at[host] for host in part.hosts), np.int32, len(part.hosts)) for part in parts]
+    bools = [np.zeros(0, np.bool_)]
+    unclaimed = np.zeros(len(hosts), np.bool_)
+    for part, mine in zip(parts, index, strict=True):
+        unclaimed[mine[part.unclaimed]] = True
+    down = {
+        (node, port.device)
+        for node, ports in inputs.infiniband.items()
+        for port in ports
+        if port.state == "DOWN" and port.link_layer == "InfiniBand"
+    }
+    return Network(
+        ids=[ident for part in parts for ident in part.ids],
+        names=[name for part in parts for name in part.names],
+        is_switch=np.concatenate(bools + [part.is_switch for part in parts]),
+        host=ints(index),
+        labels=[label for part in parts for label in part.labels],
+        hosts=hosts,
+        unclaimed=unclaimed,
+        a=ints(a),
+        a_port=ints(a_port),
+        b=ints(b),
+        b_port=ints(b_port),
+        rate_gbps=np.concatenate([np.zeros(0, np.float32), *(part.rate_gbps for part in parts)]),
+        shapes=np.concatenate(bools + shapes),
+        fabric=ints([part.fabric + np.int32(o) for part, o in zip(parts, fabric_offsets, strict=False)]),
+        sources=ints([part.sources + np.int32(o) for part, o in zip(parts, source_offsets, strict=False)]),
+        fabrics=[name for part in parts for name in part.fabrics],
+        source_sets=[names for part in parts for names in part.source_sets],
+        port_texts=texts,
+        vanished=tuple(v for part in parts for v in part.vanished),  # only the first part (InfiniBand) has any
+        down_ports=frozenset(down),
+        claimed=frozenset(inputs.node_map.values())
+        | frozenset(inputs.infiniband)
+        | frozenset(inputs.lldp)
+        | (options.cluster_nodes or frozenset()),
+        sharp=np.concatenate(bools + [part.sharp for part in parts]),
+        anomalies=tuple(x for part in parts for x in part.anomalies),
+    )

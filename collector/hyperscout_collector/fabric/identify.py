@@ -1,0 +1,66 @@
+"""Whose adapter is it? By identity first, by map second, by its description only when that is a claim.
+
+Many real adapters all say "MT4129 ConnectX7 Mellanox Technologies": such a text claims nothing. One that the
+operating system wrote ("node-0001 mlx5_0", "node-0001 HCA-1") names the host.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_CLAIM = re.compile(
+    r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,252})"
+    r"(?: +(?P<label>HCA-\d+|(?:mlx|hfi|qib|irdma|bnxt_re|rocep?|ibp|ib|opap|roceo?)[A-Za-z0-9_]*))?"
+)
+_FACTORY = re.compile(r"MT\d{4,6}|(?i:localhost|ConnectX\S*|Mellanox|NVIDIA|unknown|\(none\)|none)")
+_SHARP = re.compile(r"Aggregation Node", re.IGNORECASE)
+# Names that sites give to what hangs on a fabric and does not compute. Only a fall-back: an endpoint that an
+# agent, a map or the list of nodes claims is a host, whatever it is called.
+_FOREIGN = re.compile(
+    r"(?i:(?:^|[._-])(?:ufm|opensm|sm|fm|fabric-?manager|subnet-?manager|stor|storage|nas|nfs|lustre|oss|ost|mds|mdt"
+    r"|gpfs|nsd|weka|vast|ddn|ceph|gw|gateway|router|login|head|bastion)\d*(?:$|[._-]))"
+)
+_SYSNAME = re.compile(r"[^;:]*;([^;:]+)(?::.*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a description says: the host, "" if it names none, and the adapter's name on it."""
+
+    host: str
+    label: str = ""
+    sharp: bool = False
+
+
+def read_description(text: str) -> Claim:
+    """An adapter's node description as a claim."""
+    match = _CLAIM.fullmatch(text)
+    if match is None:
+        return Claim("", sharp=bool(_SHARP.search(text)))
+    if _FACTORY.fullmatch(match["host"]):
+        return Claim("", match["label"] or "")
+    return Claim(match["host"], match["label"] or "")
+
+
+def claims(descriptions: Sequence[str]) -> list[Claim]:
+    """One claim a description. A labelled claim made twice (cloned images) is nobody's."""
+    found = [read_description(text) for text in descriptions]
+    counts = Counter(descriptions)
+    if len(counts) == len(found):
+        return found
+    return [
+        Claim("", claim.label, claim.sharp) if claim.label and counts[text] > 1 else claim
+        for claim, text in zip(found, descriptions, strict=True)
+    ]
+
+
+def looks_foreign(name: str) -> bool:
+    """Whether a name is that of storage, a fabric manager, a gateway or a login node."""
+    return bool(_FOREIGN.search(name))
+
+
+def switch_name(description: str) -> str:
+    """A switch's own name out of its description: managed switches send "MF0;NAME:MODEL/U1"."""
+    match = _SYSNAME.fullmatch(description)
+    return match[1] if match else description

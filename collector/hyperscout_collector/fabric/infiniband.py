@@ -1,0 +1,235 @@
+"""Sweeps and what agents say of their own adapters, as one InfiniBand part.
+
+The same cable in two records, or in two sweeps, is one cable. Where two records claim one port, the newer
+sweep wins, then the cable that both ends report; the loser is a `SourcesDisagree`.
+"""
+
+import numpy as np
+
+from hyperscout_collector.fabric.identify import claims, looks_foreign, switch_name
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen
+from hyperscout_collector.fabric.network import Vanished
+from hyperscout_collector.fabric.part import Longs, Part, join_port, split_port
+from hyperscout_collector.topology import Anomaly, Endpoint
+from hyperscout_formats.ibnetdiscover import CA, ROUTER, SWITCH
+
+
+def infiniband(inputs: FabricInputs, options: InferOptions) -> Part | None:
+    """All sweeps as one part; None where there is none."""
+    # Newest last; the order in which evidence came must not matter, so ties go by content.
+    sweeps = sorted(
+        inputs.sweeps, key=lambda s: (s.observed_at_ns, s.source, s.sweep.initiated_from, len(s.sweep.line))
+    )
+    if not sweeps:
+        return None
+    guids = np.unique(np.concatenate([s.sweep.guid for s in sweeps]))
+    places = [np.searchsorted(guids, s.sweep.guid) for s in sweeps]
+    kind = np.zeros(len(guids), np.uint8)
+    declared = np.zeros(len(guids), np.bool_)
+    texts: list[str] = [""] * len(guids)
+    for seen, place in zip(sweeps, places, strict=True):
+        known = seen.sweep.kind > 0
+        kind[place[known]] = seen.sweep.kind[known]
+        declared[place] |= seen.sweep.declared
+        for i, text in zip(place.tolist(), seen.sweep.descriptions, strict=True):
+            if text:
+                texts[i] = text
+    part = _devices(guids, kind, texts, inputs, options)
+    group, part.fabrics = _fabrics(sweeps, places, kind)
+    _cables(part, sweeps, places, group, declared)
+    _drop_cables_that_agents_call_down(part, guids, sweeps, inputs)
+    return part
+
+
+def _devices(
+    guids: np.ndarray[tuple[int], np.dtype[np.uint64]],
+    kind: np.ndarray[tuple[int], np.dtype[np.uint8]],
+    texts: list[str],
+    inputs: FabricInputs,
+    options: InferOptions,
+) -> Part:
+    owner = dict(inputs.node_map)
+    label_of: dict[int, str] = {}
+    for node, ports in inputs.infiniband.items():
+        for port in ports:
+            for guid in (port.node_guid, port.port_guid):
+                if guid and port.link_layer == "InfiniBand":
+                    owner[guid], label_of[guid] = node, port.device
+    surely = set(owner.values()) | set(inputs.lldp) | set(inputs.infiniband) | (options.cluster_nodes or frozenset())
+    ids = [f"{guid:016x}" for guid in guids.tolist()]
+    endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER))
+    says = claims([texts[i] for i in endpoint.tolist()])
+    hosts: list[str | None] = [None] * len(ids)
+    names = [switch_name(text) or ident for text, ident in zip(texts, ids, strict=True)]
+    labels = [""] * len(ids)
+    unclaimed, sharp = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
+    anomalies = []
+    for i, claim, guid in zip(endpoint.tolist(), says, guids[endpoint].tolist(), strict=True):
+        labels[i] = label_of.get(guid, claim.label)
+        host = owner.get(guid)
+        if host is None and kind[i] == CA and not claim.sharp:
+            if not claim.host:
+                host = ids[i]
+                unclaimed[i] = True
+                anomalies.append(
+                    Anomaly(
+                        "UnknownHost", Endpoint(ids[i], ids[i]), None, None, ("ibnetdiscover",), 0.9,
+                        f'adapter {ids[i]} ("{texts[i][:64]}") is claimed by no agent, map or description: '
+                        "run an agent on its host, or name it in the node map",
+                    )  # fmt: skip
+                )
+            elif claim.host in surely or not looks_foreign(claim.host):
+                host = claim.host
+        sharp[i] = claim.sharp
+        hosts[i] = host
+        names[i] = host or claim.host or texts[i] or ids[i]
+    none = np.zeros(0, np.int32)
+    return Part(
+        ids, names, kind == SWITCH, hosts, labels, unclaimed, sharp, none, none, none, none,
+        np.zeros(0, np.float32), none, [], none, [], anomalies=anomalies,
+    )  # fmt: skip
+
+
+def _fabrics(
+    sweeps: list[SweepSeen], places: list[np.ndarray[tuple[int], np.dtype[np.intp]]], kind: np.ndarray[tuple[int], np.dtype[np.uint8]]
+) -> tuple[list[int], list[str]]:
+    """The fabric of each sweep: sweeps that share a switch looked at the same one."""
+    switches = [np.unique(place[kind[place] == SWITCH]) for place in places]
+    group = list(range(len(sweeps)))
+    for i in range(len(sweeps)):
+        for j in range(i):
+            if group[i] != group[j] and len(np.intersect1d(switches[i], switches[j], assume_unique=True)):
+                old, new = group[i], group[j]
+                group = [new if g == old else g for g in group]
+    first = {g: min((int(s[0]) if len(s) else len(kind)) for s, h in zip(switches, group, strict=True) if h == g) for g in group}
+    order = sorted(set(group), key=lambda g: (first[g], g))
+    names = ["infiniband"] if len(order) == 1 else [f"infiniband-{k}" for k in range(1, len(order) + 1)]
+    return [order.index(g) for g in group], names
+
+
+def _cables(
+    part: Part,
+    sweeps: list[SweepSeen],
+    places: list[np.ndarray[tuple[int], np.dtype[np.intp]]],
+    group: list[int],
+    declared: np.ndarray[tuple[int], np.dtype[np.bool_]],
+) -> None:
+    ka, kb, rate, rank = [], [], [], []
+    for r, (seen, place) in enumerate(zip(sweeps, places, strict=True)):
+        sweep = seen.sweep
+        ka.append(join_port(place[sweep.device], sweep.port))
+        kb.append(join_port(place[sweep.peer], sweep.peer_port))
+        rate.append(sweep.rate_gbps)
+        rank.append(np.full(len(sweep.device), r, np.int32))
+    one, other = np.concatenate(ka), np.concatenate(kb)
+    rates, ranks = np.concatenate(rate), np.concatenate(rank)
+    low, high = np.minimum(one, other), np.maximum(one, other)
+    order = np.argsort(low, kind="stable")
+    same_low = low[order][1:] == low[order][:-1]
+    if np.any(same_low & (high[order][1:] != high[order][:-1])):
+        order = np.lexsort((high, low))
+    low, high, upward = low[order], high[order], (one <= other)[order]
+    rates, ranks = rates[order], ranks[order]
+    new = np.ones(len(low), np.bool_)
+    new[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
+    start = np.flatnonzero(new)
+    if not len(start):
+        return
+    newest = np.maximum.reduceat(ranks, start)
+    fastest = np.maximum.reduceat(rates, start)
+    from_low = np.logical_or.reduceat(upward, start)
+    from_high = np.logical_or.reduceat(~upward, start) | (low[start] == high[start])
+    low, high = low[start], high[start]
+    keep = _settle(part, low, high, newest, from_low & from_high, sweeps)
+    low, high, newest, fastest = low[keep], high[keep], newest[keep], fastest[keep]
+    part.a, part.a_port = split_port(low)
+    part.b, part.b_port = split_port(high)
+    part.rate_gbps = fastest
+    part.fabric = np.array(group, np.int32)[newest]
+    part.source_sets = sorted({(s.source,) for s in sweeps})
+    part.sources = np.array([part.source_sets.index((s.source,)) for s in sweeps], np.int32)[newest]
+    lonely = np.flatnonzero(~(from_low & from_high)[keep] & declared[part.a] & declared[part.b])
+    for i in lonely.tolist():
+        witness = (part.a[i], part.a_port[i]), (part.b[i], part.b_port[i])
+        seen_by, blind = witness if from_low[keep][i] else witness[::-1]
+        a, b = _end(part, *seen_by), _end(part, *blind)
+        part.anomalies.append(
+            Anomaly(
+                "SourcesDisagree", a, b, None, part.source_sets[part.sources[i]], 0.9,
+                f"{_say(a)} reports a cable to {_say(b)}, which does not report it",
+            )  # fmt: skip
+        )
+
+
+def _settle(
+    part: Part, low: Longs, high: Longs, newest: np.ndarray[tuple[int], np.dtype[np.int32]],
+    both: np.ndarray[tuple[int], np.dtype[np.bool_]], sweeps: list[SweepSeen],
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:  # fmt: skip
+    """Which cables stay when two claim one port."""
+    keep = np.ones(len(low), np.bool_)
+    ends = np.sort(np.concatenate([low, high[high != low]]))
+    twice = np.unique(ends[1:][ends[1:] == ends[:-1]])
+    if not len(twice):
+        return keep
+    rivals = np.flatnonzero(np.isin(low, twice) | np.isin(high, twice)).tolist()
+    rivals.sort(key=lambda i: (-int(newest[i]), not both[i], int(low[i]), int(high[i])))
+    holder: dict[int, int] = {}
+    for i in rivals:
+        ports = (int(low[i]), int(high[i]))
+        taken = next((holder[p] for p in ports if p in holder), None)
+        if taken is None:
+            holder.update(dict.fromkeys(ports, i))
+            continue
+        keep[i] = False
+        if newest[i] < newest[taken]:
+            continue  # an older sweep's view of a port that was plugged elsewhere since
+        a, b = (_end(part, p >> 20, p & 0xFFFFF) for p in ports)
+        part.anomalies.append(
+            Anomaly(
+                "SourcesDisagree", a, b, None, (sweeps[newest[i]].source,), 0.9,
+                f"a cable {_say(a)} to {_say(b)} is reported, but another cable already holds one of these ports",
+            )  # fmt: skip
+        )
+    return keep
+
+
+def _drop_cables_that_agents_call_down(
+    part: Part, guids: np.ndarray[tuple[int], np.dtype[np.uint64]], sweeps: list[SweepSeen], inputs: FabricInputs
+) -> None:
+    """A host knows at once that its own port went down; the next sweep may be a minute away."""
+    by_port: dict[tuple[int, int], int] | None = None
+    drop = []
+    for node in sorted(inputs.infiniband):
+        for port in inputs.infiniband[node]:
+            if port.state != "DOWN" or port.link_layer != "InfiniBand":
+                continue
+            place = int(np.searchsorted(guids, np.uint64(port.node_guid)))
+            if place == len(guids) or int(guids[place]) != port.node_guid:
+                continue
+            if by_port is None:
+                rows = enumerate(zip(part.a.tolist(), part.a_port.tolist(), part.b.tolist(), part.b_port.tolist(), strict=True))
+                by_port = {}
+                for i, (a, ap, b, bp) in rows:
+                    by_port[a, ap] = by_port[b, bp] = i
+            cable = by_port.get((place, port.port))
+            seen_at = max(s.observed_at_ns for s in sweeps)
+            if cable is not None and inputs.infiniband_at_ns.get(node, seen_at + 1) > seen_at:
+                drop.append(cable)
+    if not drop:
+        return
+    for i in sorted(set(drop)):
+        part.vanished.append(
+            Vanished(int(part.a[i]), int(part.a_port[i]), int(part.b[i]), int(part.b_port[i]), "infiniband")
+        )
+    stay = np.ones(len(part.a), np.bool_)
+    stay[drop] = False
+    for column in ("a", "a_port", "b", "b_port", "rate_gbps", "fabric", "sources"):
+        setattr(part, column, getattr(part, column)[stay])
+
+
+def _end(part: Part, device: int, port: int) -> Endpoint:
+    return Endpoint(part.ids[device], part.names[device], str(port))
+
+
+def _say(end: Endpoint) -> str:
+    return f"{end.name}/p{end.port}"

@@ -1,0 +1,296 @@
+"""Conditions of HyperNodes: what is wrong with a domain, in words a person can act on.
+
+Conditions are derived, never stored facts: the anomalies that count against a domain and a few facts
+about its nodes go in, four conditions per HyperNode come out. `since_ns` of a condition is left 0
+here: when a status flipped is known only to who saw the generation before (`core.generations`).
+Times in messages are absolute, so that a message stays the same while nothing changes.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hyperscout_collector.topology import (
+    Anomaly,
+    Condition,
+    Endpoint,
+    HyperNode,
+    LinkTable,
+    Topology,
+    rfc3339,
+)
+
+NAMED = 3  # how many cables or nodes a message names before "and 3 more"
+DETAIL_MAX = 200  # characters of one of them
+MESSAGE_MAX = (
+    1000  # characters of a whole message (metav1.Condition takes 32,768; a table and an Event do not)
+)
+
+# (kind of anomaly, CamelCase reason, what to say of a link), most severe first: the first that occurs is the reason.
+_DEGRADED = (
+    ("MissingSwitch", "SwitchMissing", "missing"),
+    ("MissingLink", "LinksDown", "down"),
+    ("ErroringLink", "LinksErroring", "erroring"),
+    ("SlowLink", "SlowLinks", "slow"),
+)
+_INCONSISTENT = (
+    ("Miswired", "Miswired", "miswired"),
+    ("Overlap", "Overlap", "overlaps"),
+    ("SourcesDisagree", "SourcesDisagree", "sources disagree"),
+    ("UnknownHost", "UnknownHost", "unknown hosts"),
+    ("BlueprintDrift", "BlueprintDrift", "drifts from the blueprint"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionFacts:
+    """What the wires do not tell. Keys are node names.
+
+    `down_nodes`: why the node is down or unschedulable. `stale`: when its evidence was last observed
+    (Unix ns), for nodes whose evidence is older than its limit.
+    """
+
+    down_nodes: Mapping[str, str] = field(default_factory=dict)
+    stale: Mapping[str, int] = field(default_factory=dict)
+
+
+NO_FACTS = ConditionFacts()
+
+
+def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Topology:
+    """The topology with Ready, Degraded, Consistent and Stale on every HyperNode, in that order.
+
+    Anomalies count against the HyperNode they name; Degraded does not roll up. Linear in hosts and
+    links, and no link is looked at when no link is accused.
+    """
+    by_hypernode: dict[str, list[Anomaly]] = {}
+    for anomaly in topology.anomalies:
+        if anomaly.hypernode is not None:
+            by_hypernode.setdefault(anomaly.hypernode, []).append(anomaly)
+    switches = {s.id: s.level for s in topology.switches}
+    totals = _link_totals(topology, by_hypernode, switches)
+    down = _below(topology.hypernodes, facts.down_nodes)
+    stale = _below(topology.hypernodes, facts.stale)
+
+    def conditions(h: HyperNode) -> tuple[Condition, ...]:
+        anomalies = by_hypernode.get(h.name, ())
+        return (
+            _ready(h, down, facts.down_nodes),
+            _degraded(h, anomalies, switches, totals),
+            _consistent(anomalies),
+            _stale(h, stale, facts.stale),
+        )
+
+    return replace(
+        topology, hypernodes=tuple(replace(h, conditions=conditions(h)) for h in topology.hypernodes)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """Which nodes below a HyperNode have a property: `named` (tier 1 only), `count`, `whole` = all have it."""
+
+    named: tuple[str, ...]
+    count: int
+    whole: bool
+
+
+_NONE_BELOW = _Below((), 0, False)
+
+
+def _below(hypernodes: Iterable[HyperNode], nodes: Collection[str]) -> dict[str, _Below]:
+    """By HyperNode; those that have none are left out. Children come before parents (sorted by tier)."""
+    found: dict[str, _Below] = {}
+    if not nodes:
+        return found
+    for h in hypernodes:
+        named = () if h.children else tuple(n for n in h.nodes if n in nodes)
+        count = sum(found.get(c, _NONE_BELOW).count for c in h.children) if h.children else len(named)
+        if count:
+            found[h.name] = _Below(named, count, count >= len(h.nodes))
+    return found
+
+
+def _ready(h: HyperNode, down: Mapping[str, _Below], why: Mapping[str, str]) -> Condition:
+    total, below = len(h.nodes), down.get(h.name, _NONE_BELOW)
+    counts = f"{total - below.count} of {total} nodes ready"
+    if not h.children:
+        if not below.count:
+            return Condition("Ready", "True", "AllNodesReady", counts)
+        named = _some([f"{n} ({why[n]})" if why[n] else n for n in below.named])
+        return Condition("Ready", "False", "NodesNotReady", _bounded(f"{counts}; not ready: {named}"))
+    whole = [c for c in h.children if down.get(c, _NONE_BELOW).whole]
+    if not whole:
+        return Condition("Ready", "True", "ChildrenReady", counts)
+    message = f"{counts}; {len(whole)} of {len(h.children)} children have no ready node: {_some(whole)}"
+    return Condition("Ready", "False", "ChildrenNotReady", _bounded(message))
+
+
+def _stale(h: HyperNode, stale: Mapping[str, _Below], seen_ns: Mapping[str, int]) -> Condition:
+    below = stale.get(h.name, _NONE_BELOW)
+    if not h.children and below.count:
+        named = _some([f"{n} last seen {rfc3339(seen_ns[n])}" if seen_ns[n] else n for n in below.named])
+        message = f"evidence of {below.count} of {len(h.nodes)} nodes is older than its limit: {named}"
+        return Condition("Stale", "True", "EvidenceStale", _bounded(message))
+    whole = [c for c in h.children if stale.get(c, _NONE_BELOW).whole]
+    if whole:
+        message = (
+            f"{len(whole)} of {len(h.children)} children have no node with fresh evidence: {_some(whole)}"
+        )
+        return Condition("Stale", "True", "EvidenceStale", _bounded(message))
+    return Condition("Stale", "False", "EvidenceFresh", "evidence is within its limits")
+
+
+def _degraded(
+    h: HyperNode,
+    anomalies: Sequence[Anomaly],
+    switches: Mapping[str, int],
+    totals: Mapping[tuple[str, str], int],
+) -> Condition:
+    parts: list[str] = []
+    reasons: list[str] = []
+    for kind, reason, word in _DEGRADED:
+        groups: dict[str, list[str]] = {}
+        for anomaly in anomalies:
+            if anomaly.kind == kind:
+                groups.setdefault(_link_class(anomaly, switches), []).append(_detail(anomaly))
+        for link_class, details in sorted(groups.items()):
+            reasons.append(reason)
+            count = len(details)
+            if kind == "MissingSwitch":
+                head = f"{count} {'switch' if count == 1 else 'switches'} missing"
+            elif total := totals.get((h.name, link_class), 0):
+                head = f"{count} of {total} {link_class}s {word}"
+            else:
+                head = f"{count} {link_class}{'' if count == 1 else 's'} {word}"
+            parts.append(f"{head}: {_some(details, '; ')}")
+    if not parts:
+        return Condition(
+            "Degraded", "False", "LinksHealthy", "no link or switch is missing, slow or erroring"
+        )
+    return Condition("Degraded", "True", reasons[0], _bounded("; ".join(parts)))
+
+
+def _consistent(anomalies: Sequence[Anomaly]) -> Condition:
+    parts: list[str] = []
+    reasons: list[str] = []
+    for kind, reason, words in _INCONSISTENT:
+        details = [_detail(x) for x in anomalies if x.kind == kind]
+        if details:
+            reasons.append(reason)
+            parts.append(f"{words}: {_some(details, '; ')}")
+    if not parts:
+        return Condition(
+            "Consistent", "True", "WiringMatches", "sources agree and the wiring is as the rest implies"
+        )
+    return Condition("Consistent", "False", reasons[0], _bounded("; ".join(parts)))
+
+
+def _detail(anomaly: Anomaly) -> str:
+    """One anomaly: the cable, or its own sentence where a number or a guess is in it; who saw it; since when."""
+    ends = _end(anomaly.subject) + (f" -> {_end(anomaly.peer)}" if anomaly.peer else "")
+    plain = anomaly.kind in ("MissingLink", "MissingSwitch") or not anomaly.message
+    text = _bounded(ends if plain else anomaly.message.rstrip(". \n"), DETAIL_MAX)
+    if anomaly.sources:
+        text += f", seen by {_bounded(', '.join(anomaly.sources), DETAIL_MAX)}"
+    return f"{text}, since {rfc3339(anomaly.since_ns)}" if anomaly.since_ns else text
+
+
+def _end(end: Endpoint) -> str:
+    name = end.name or end.device
+    if end.port is None:
+        return name
+    return f"{name}/p{end.port}" if end.port.isdecimal() else f"{name}/{end.port}"
+
+
+def _some(texts: Sequence[str], separator: str = ", ") -> str:
+    more = len(texts) - NAMED
+    named = separator.join(_bounded(t, 2 * DETAIL_MAX) for t in texts[:NAMED])
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def _bounded(text: str, limit: int = MESSAGE_MAX) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _link_class(anomaly: Anomaly, switches: Mapping[str, int]) -> str:
+    """ "uplink" between switches, "host link", or "link" where the other end is unknown."""
+    if anomaly.subject.device not in switches:
+        return "host link"
+    if anomaly.peer is None:
+        return "link"
+    return "uplink" if anomaly.peer.device in switches else "host link"
+
+
+def _link_totals(
+    topology: Topology, accused: Mapping[str, Sequence[Anomaly]], switches: Mapping[str, int]
+) -> dict[tuple[str, str], int]:
+    """How many links of a class a domain has, down ones included, for domains with an accused link.
+
+    A link between switches belongs to its lower end's domain (both, where the levels are equal), a
+    host's link to the host's.
+    """
+    link_kinds = {"MissingLink", "ErroringLink", "SlowLink"}
+    names = [name for name, anomalies in accused.items() if any(x.kind in link_kinds for x in anomalies)]
+    if not names or not topology.links:
+        return {}
+    index = {name: i for i, name in enumerate(names)}
+    owner_of_switch: dict[str, int] = {}
+    owner_of_host: dict[str, int] = {}
+    for (
+        h
+    ) in topology.hypernodes:  # by tier: a switch that is listed again higher up belongs to the lower domain
+        i = index.get(h.name, -1)
+        for switch in h.switches:
+            owner_of_switch.setdefault(switch, i)
+        if i >= 0 and not h.children:
+            owner_of_host.update(dict.fromkeys(h.nodes, i))
+
+    table = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(topology.links)
+    devices = table.devices
+    unknown = 1 << 30  # a switch of unknown level is nobody's lower end
+    level = np.fromiter(
+        (switches[d] or unknown if d in switches else 0 for d in devices), np.int64, len(devices)
+    )
+    by_switch = np.fromiter((owner_of_switch.get(d, -1) for d in devices), np.int64, len(devices))
+    by_host = np.fromiter((owner_of_host.get(d, -1) for d in devices), np.int64, len(devices))
+
+    uplinks, host_links = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
+    for near, far in ((table.a, table.b), (table.b, table.a)):
+        between = (level[near] > 0) & (level[near] <= level[far])
+        owner = by_switch[near[between]]
+        uplinks += np.bincount(owner[owner >= 0], minlength=len(names))
+        owner = by_host[near[(level[near] == 0) & (level[far] > 0)]]
+        host_links += np.bincount(owner[owner >= 0], minlength=len(names))
+
+    totals = {(name, "uplink"): int(uplinks[i]) for name, i in index.items()}
+    totals |= {(name, "host link"): int(host_links[i]) for name, i in index.items()}
+    missing = [x for name in names for x in accused[name] if x.kind == "MissingLink" and x.peer]
+    present = _present(table, {d for x in missing if x.peer for d in (x.subject.device, x.peer.device)})
+    for anomaly in missing:
+        # A flapping cable may be back while its anomaly still stands: it is in the table then.
+        if anomaly.hypernode is not None and _ends(anomaly) not in present:
+            totals[anomaly.hypernode, _link_class(anomaly, switches)] += 1
+    return totals
+
+
+def _present(table: LinkTable, devices: Collection[str]) -> set[frozenset[tuple[str, str]]]:
+    """The links among these devices, by their two ends."""
+    chosen = np.fromiter((d in devices for d in table.devices), np.bool_, len(table.devices))
+    rows = np.nonzero(chosen[table.a] & chosen[table.b])[0]
+    columns = (
+        table.a[rows].tolist(),
+        table.a_port[rows].tolist(),
+        table.b[rows].tolist(),
+        table.b_port[rows].tolist(),
+    )
+    return {
+        frozenset(((table.devices[a], table.ports[ap]), (table.devices[b], table.ports[bp])))
+        for a, ap, b, bp in zip(*columns, strict=True)
+    }
+
+
+def _ends(anomaly: Anomaly) -> frozenset[tuple[str, str]]:
+    peer = anomaly.peer or anomaly.subject
+    return frozenset(((anomaly.subject.device, anomaly.subject.port or ""), (peer.device, peer.port or "")))

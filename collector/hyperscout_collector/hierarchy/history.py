@@ -1,0 +1,123 @@
+"""What was there before and is gone: the previous topology names ports and switches that the present one can't."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hyperscout_collector.fabric.network import Network
+from hyperscout_collector.hierarchy.suspicion import say
+from hyperscout_collector.topology import Anomaly, Endpoint, Topology
+
+
+def recall(net: Network, found: list[Anomaly], previous: Topology, published: set[str], tiers: dict[str, int]) -> list[Anomaly]:
+    """`found`, with ports filled in from earlier links, and with what only the past can tell.
+
+    `published`: names of the present HyperNodes; `tiers`: tier of each.
+    """
+    ids = {ident: i for i, ident in enumerate(net.ids)}
+    rows = zip(net.a.tolist(), net.a_port.tolist(), net.b.tolist(), net.b_port.tolist(), strict=True)
+    holder: dict[tuple[str, str], tuple[str, str]] = {}
+    for a, ap, b, bp in rows:
+        one, other = (net.ids[a], net.port_text(ap) or ""), (net.ids[b], net.port_text(bp) or "")
+        holder[one], holder[other] = other, one
+    live = {device for device, _ in holder}
+    home = {s: h for h in sorted(previous.hypernodes, key=lambda h: -h.tier) for s in h.switches}
+    name_of = {s.id: s.name for s in previous.switches}
+    gone = _gone_switches(previous, live)
+    result = _named_switches(found, gone, previous, home, name_of, published)
+    missing = {s.subject.device for s in result if s.kind == "MissingSwitch"}
+    host_of = _hosts_of(previous)
+    known = {frozenset((x.subject.device, x.peer.device if x.peer else "")): i for i, x in enumerate(result) if x.kind == "MissingLink"}
+    full = {_ends(x) for x in result}
+
+    def end(device: str, port: str | None) -> Endpoint:
+        name = net.names[ids[device]] if device in ids else name_of.get(device) or host_of.get(device, device)
+        return Endpoint(device, name, port or None)
+
+    def owner(a: str, b: str) -> str | None:
+        for device in (a, b):
+            if device in name_of:
+                continue
+            host = end(device, None).name
+            if host in t1_of:
+                return t1_of[host]
+        lower = min((d for d in (a, b) if d in level), key=lambda d: level[d], default=None)
+        domain = home.get(lower) if lower else None
+        return domain.name if domain and domain.name in published else None
+
+    level = {s.id: s.level for s in previous.switches}
+    t1_of = {node: h.name for h in previous.hypernodes if h.tier == 1 and h.name in published for node in h.nodes}
+    for link in _former_links(previous):
+        ends = ((link[0], link[1]), (link[2], link[3]))
+        if any(e in holder for e in ends) or link[0] in missing or link[2] in missing:
+            continue  # there, or plugged elsewhere, or gone with its switch
+        a, b = end(*ends[0]), end(*ends[1])
+        if a.device in name_of and b.device not in name_of:
+            a, b = b, a
+        at = known.get(frozenset((a.device, b.device)))
+        if at is None and b.device in name_of:
+            at = known.get(frozenset((a.name, b.device)))  # the host's adapter was not known
+        if at is not None and result[at].peer is not None and not (result[at].subject.port and result[at].peer.port):
+            flip = result[at].subject.device == b.device
+            result[at] = replace(result[at], subject=b if flip else a, peer=a if flip else b, confidence=0.95)
+            full.add(_ends(result[at]))
+            continue
+        domain = owner(a.device, b.device)
+        lost = Anomaly(
+            "MissingLink", a, b, tiers.get(domain or ""), link[4], 0.95,
+            f"the link from {say(a)} to {say(b)} is gone", domain,
+        )  # fmt: skip
+        if _ends(lost) not in full:
+            full.add(_ends(lost))
+            result.append(lost)
+    return result
+
+
+def _former_links(previous: Topology) -> list[tuple[str, str, str, str, tuple[str, ...]]]:
+    """Links that were there, and those that were already missing then, by both ends."""
+    rows = [(x.a_device, x.a_port, x.b_device, x.b_port, x.sources) for x in previous.links]
+    for x in previous.anomalies:
+        if x.kind == "MissingLink" and x.peer and x.subject.port and x.peer.port and x.confidence > 0.9:
+            rows.append((x.subject.device, x.subject.port, x.peer.device, x.peer.port, x.sources))
+    return sorted(set(rows))
+
+
+def _gone_switches(previous: Topology, live: set[str]) -> list[str]:
+    wired = {end for x in previous.links for end in (x.a_device, x.b_device)}
+    gone = {s.id for s in previous.switches if s.id in wired and s.id not in live}
+    still = {x.subject.device for x in previous.anomalies if x.kind == "MissingSwitch" and x.subject.device}
+    return sorted(gone | (still - live))
+
+
+def _named_switches(
+    found: list[Anomaly], gone: Sequence[str], previous: Topology, home: dict[str, object], name_of: dict[str, str],
+    published: set[str],
+) -> list[Anomaly]:  # fmt: skip
+    """Switches that the past knows by identity take the place of those that the wiring only misses."""
+    if not gone:
+        return found
+    earlier = {x.subject.device: x for x in previous.anomalies if x.kind == "MissingSwitch"}
+    result = [x for x in found if x.kind != "MissingSwitch"]
+    result += sorted((x for x in found if x.kind == "MissingSwitch"), key=lambda x: x.message)[len(gone) :]
+    for device in gone:
+        if device in earlier:
+            old = earlier[device]
+            result.append(replace(old, hypernode=old.hypernode if old.hypernode in published else None, since_ns=0))
+            continue
+        domain = getattr(home.get(device), "name", None)
+        tier = getattr(home.get(device), "tier", None)
+        text = f"{name_of.get(device, device)} is gone with all its links"
+        sources = tuple(sorted({s for x in previous.links if device in (x.a_device, x.b_device) for s in x.sources}))
+        here = domain if domain in published else None
+        result.append(
+            Anomaly("MissingSwitch", Endpoint(device, name_of.get(device, device)), None, tier if here else None, sources, 0.95, text, here)
+        )
+    return result
+
+
+def _hosts_of(previous: Topology) -> dict[str, str]:
+    """Names of hosts' adapters, as far as earlier anomalies said."""
+    return {e.device: e.name for x in previous.anomalies for e in (x.subject, x.peer) if e is not None}
+
+
+def _ends(x: Anomaly) -> frozenset[tuple[str, str | None]]:
+    return frozenset([(x.subject.device, x.subject.port)] + ([(x.peer.device, x.peer.port)] if x.peer else []))

@@ -1,0 +1,200 @@
+"""The steps of inference in their order, and the assembly of their result into a `Topology`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hyperscout_collector.fabric.fuse import fuse
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_collector.fabric.network import Ints, Network
+from hyperscout_collector.hierarchy.cabling import Rank, homes, host_rank, switch_ranks
+from hyperscout_collector.hierarchy.conditions import with_conditions
+from hyperscout_collector.hierarchy.history import recall
+from hyperscout_collector.hierarchy.levels import switch_levels
+from hyperscout_collector.hierarchy.missing_switches import missing_switches
+from hyperscout_collector.hierarchy.names import name_domains, nodes_by_domain
+from hyperscout_collector.hierarchy.rates import slow_links
+from hyperscout_collector.hierarchy.suspicion import Suspicion, say
+from hyperscout_collector.hierarchy.tiers import Layer, build_layers
+from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Link, LinkTable, Switch, Topology
+
+_DEFAULT = InferOptions()
+
+
+def infer(inputs: FabricInputs, options: InferOptions = _DEFAULT, previous: Topology | None = None) -> Topology:
+    """All current evidence in, one topology out (generation 1 more than `previous`).
+
+    Depends on nothing else: the same evidence in any order gives the same result.
+    """
+    net = fuse(inputs, options)
+    level = switch_levels(net)
+    layers, foreign = build_layers(net, level, previous)
+    suspicions = _suspicions(net, level, layers)
+    names = name_domains(net, layers, previous)
+    wanted = np.ones(len(net.hosts), np.bool_)
+    if options.cluster_nodes is not None:
+        wanted = np.fromiter((host in options.cluster_nodes for host in net.hosts), np.bool_, len(net.hosts))
+    placed = (layers[0].domain >= 0) & wanted
+    hypernodes = _hypernodes(net, layers, names, wanted)
+    present = {net.hosts[h] for h in np.flatnonzero(placed).tolist()}
+    expected = options.cluster_nodes
+    if expected is None:
+        expected = frozenset(inputs.infiniband) | frozenset(inputs.lldp) | _published_nodes(previous)
+        expected -= {net.hosts[h] for h in foreign}
+    absent = expected - present
+    if previous is not None and absent:
+        hypernodes = _keep_cut_off(hypernodes, previous, absent)
+    published = {h.name for h in hypernodes}
+    anomalies = _anomalies(net, layers, names, published, suspicions)
+    if previous is not None:
+        anomalies = recall(net, anomalies, previous, published, {h.name: h.tier for h in hypernodes})
+    outside = {net.names[i] for i in np.flatnonzero(~net.is_switch & (net.host < 0)).tolist()}
+    topology = Topology(
+        generation=previous.generation + 1 if previous else 1,
+        hypernodes=tuple(sorted(hypernodes, key=lambda h: (h.tier, h.name))),
+        switches=tuple(
+            sorted(
+                (Switch(net.ids[i], net.names[i], int(level[i])) for i in np.flatnonzero(net.is_switch).tolist()),
+                key=lambda s: s.id,
+            )
+        ),
+        links=_links(net),
+        anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),
+        nodes_without_evidence=tuple(sorted(absent)),
+        foreign_endpoints=tuple(sorted(outside | {net.hosts[h] for h in foreign})),
+    )
+    return with_conditions(topology)
+
+
+def _published_nodes(previous: Topology | None) -> frozenset[str]:
+    return frozenset(node for h in previous.hypernodes if h.tier == 1 for node in h.nodes) if previous else frozenset()
+
+
+def _suspicions(net: Network, level: Ints, layers: list[Layer]) -> list[Suspicion]:
+    if not len(net.a):
+        return []
+    home = homes(layers)
+    hosts, found = host_rank(net, level, layers)
+    ranks, more = switch_ranks(net, level, layers, home)
+    found += more
+    found += missing_switches(net, level, hosts, ranks, home)
+    sources = tuple(sorted({name for names in net.source_sets for name in names}))
+    domain = layers[0].domain
+    found += slow_links(net, hosts, [(0, int(domain[h])) for h in net.host[hosts.lower].tolist()], sources)
+    for rank in ranks.values():
+        found += slow_links(net, rank, [home.get(d, (-1, -1)) for d in rank.lower.tolist()], sources)
+    return _known_to_be_down(net, layers, home, found)
+
+
+def _known_to_be_down(
+    net: Network, layers: list[Layer], home: dict[int, tuple[int, int]], found: list[Suspicion]
+) -> list[Suspicion]:
+    """A cable that its own host calls down is named by both ends; the guess about it goes."""
+    for lost in net.vanished:
+        a, b = (lost.a, lost.a_port), (lost.b, lost.b_port)
+        if net.is_switch[a[0]]:
+            a, b = b, a
+        subject, peer = net.end(*a), net.end(*b)
+        host = int(net.host[a[0]])
+        place = (0, int(layers[0].domain[host])) if host >= 0 else home.get(a[0], (-1, -1))
+        own = {subject.device, net.hosts[host] if host >= 0 else ""}
+        guess = next((s for s in found if s.kind == "MissingLink" and s.peer and s.peer.device == peer.device and s.subject.device in own), None)
+        if guess is not None:
+            found.remove(guess)
+        text = f"the link from {say(subject)} to {say(peer)} is down"
+        found.append(Suspicion("MissingLink", subject, peer, *place, 1.0, text, (lost.source,)))
+    return found
+
+
+def _hypernodes(
+    net: Network, layers: Sequence[Layer], names: list[list[str]], wanted: "np.ndarray[tuple[int], np.dtype[np.bool_]]"
+) -> list[HyperNode]:
+    nodes = [nodes_by_domain(net, layer, wanted) for layer in layers]
+    children: list[list[list[str]]] = [[[] for _ in range(layer.count)] for layer in layers]
+    parents: list[list[str | None]] = [[None] * layer.count for layer in layers]
+    for depth, layer in enumerate(layers[1:], 1):
+        assert layer.child is not None
+        for child, domain in enumerate(layer.child.tolist()):
+            if nodes[depth - 1][child]:
+                children[depth][domain].append(names[depth - 1][child])
+                parents[depth - 1][child] = names[depth][domain]
+    return [
+        HyperNode(
+            names[depth][d],
+            depth + 1,
+            layer.name,
+            parents[depth][d],
+            tuple(sorted(children[depth][d])),
+            nodes[depth][d],
+            tuple(net.ids[s] for s in layer.switches[d]),
+        )
+        for depth, layer in enumerate(layers)
+        for d in range(layer.count)
+        if nodes[depth][d]
+    ]
+
+
+def _keep_cut_off(hypernodes: list[HyperNode], previous: Topology, absent: frozenset[str]) -> list[HyperNode]:
+    """Nodes that no fabric shows any more keep their published domain; they are listed, not moved."""
+    now = {h.name: h for h in hypernodes}
+    if not hypernodes or max(h.tier for h in previous.hypernodes) != max(h.tier for h in hypernodes):
+        return hypernodes
+    for old in sorted(previous.hypernodes, key=lambda h: -h.tier):
+        lost = set(old.nodes) & absent
+        if not lost:
+            continue
+        here = now.get(old.name)
+        if here is not None:
+            now[old.name] = replace(here, nodes=tuple(sorted({*here.nodes, *lost})))
+        elif old.parent is None or old.parent in now:
+            now[old.name] = replace(old, children=(), nodes=tuple(sorted(lost)), conditions=())
+            if old.parent is not None:
+                parent = now[old.parent]
+                now[old.parent] = replace(parent, children=tuple(sorted({*parent.children, old.name})))
+    # A node counts only where the whole chain above it does.
+    for h in sorted(now.values(), key=lambda h: -h.tier):
+        if h.parent is not None:
+            inside = set(now[h.parent].nodes)
+            now[h.name] = replace(now[h.name], nodes=tuple(n for n in h.nodes if n in inside or n not in absent))
+    return list(now.values())
+
+
+def _anomalies(
+    net: Network, layers: list[Layer], names: list[list[str]], published: set[str], suspicions: list[Suspicion]
+) -> list[Anomaly]:
+    result = []
+    for s in suspicions:
+        name = names[s.layer][s.domain] if s.layer >= 0 and s.domain >= 0 else None
+        if name not in published:
+            name = None
+        tier = s.layer + 1 if name is not None else None
+        result.append(Anomaly(s.kind, s.subject, s.peer, tier, s.sources, s.confidence, s.message, name))
+    if not net.anomalies:
+        return result
+    at = {ident: i for i, ident in enumerate(net.ids)}
+    home = homes(layers)
+
+    def place(end: Endpoint) -> tuple[int, int]:
+        device = at.get(end.device)
+        if device is None:
+            return (-1, -1)
+        if (host := int(net.host[device])) >= 0:
+            return (0, int(layers[0].domain[host]))
+        return home.get(device, (-1, -1))
+
+    for x in net.anomalies:
+        places = [p for e in (x.subject, x.peer) if e is not None and (p := place(e))[1] >= 0]
+        layer, domain = min(places, default=(-1, -1))
+        name = names[layer][domain] if domain >= 0 and names[layer][domain] in published else None
+        result.append(replace(x, hypernode=name, tier=layer + 1 if name else None))
+    return result
+
+
+def _links(net: Network) -> Sequence[Link]:
+    ports, inverse = np.unique(np.concatenate([net.a_port, net.b_port]), return_inverse=True)
+    index = inverse.astype(np.int32)
+    return LinkTable(
+        net.ids, [net.port_text(p) or "" for p in ports.tolist()], net.fabrics, net.source_sets,
+        net.a, index[: len(net.a)], net.b, index[len(net.a) :], net.fabric, net.sources,
+    )  # fmt: skip

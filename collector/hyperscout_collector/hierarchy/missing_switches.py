@@ -1,0 +1,151 @@
+"""A switch that is gone leaves the same hole in many devices: the same port dark on all below it, or on all above it."""
+
+import re
+from collections import Counter, defaultdict
+
+import numpy as np
+
+from hyperscout_collector.fabric.network import Ints, Network
+from hyperscout_collector.hierarchy.audit import ports_in_use
+from hyperscout_collector.hierarchy.cabling import Rank
+from hyperscout_collector.hierarchy.suspicion import Suspicion, say
+from hyperscout_collector.topology import Endpoint
+
+_NUMBERED = re.compile(r"(.*?)(\d+)(\D*)")
+
+
+def missing_switches(
+    net: Network, level: Ints, hosts: Rank, ranks: dict[int, Rank], home: dict[int, tuple[int, int]]
+) -> list[Suspicion]:
+    """One suspicion for each switch that the wiring misses. Its identity is unknown: only its name may be told,
+    where the switches of its level are numbered and one number is left out."""
+    busy = ports_in_use(np.concatenate([net.a, net.b]), np.concatenate([net.a_port, net.b_port]))
+    below: dict[int, list[_Hole]] = defaultdict(list)
+    above: dict[int, list[_Hole]] = defaultdict(list)
+    below[1] += _missing_rails(net, hosts)
+    for low, rank in ranks.items():
+        below[low + 1] += _dark_from_below(net, rank, busy, home)
+        below[low + 1] += _fewer_than_siblings(rank, home, len(below[low + 1]))
+        above[low] += _dark_from_above(net, rank, busy, home)
+    found = []
+    for lvl in sorted(set(below) | set(above)):
+        holes = below[lvl] + above[lvl][len(below[lvl]) :]
+        gaps = _name_gaps([net.names[s] for s in np.flatnonzero(level == lvl).tolist()])
+        for i, hole in enumerate(sorted(holes, key=lambda h: (h.place, h.text))):
+            name = gaps[i] if len(gaps) == len(holes) else ""
+            sure = 0.8 if name or hole.sure else 0.5
+            subject = Endpoint("", name or f"level-{lvl} switch")
+            text = f"{name or 'a switch'} of level {lvl} is missing: {hole.text}"
+            found.append(Suspicion("MissingSwitch", subject, hole.peer, *hole.place, sure, text, net.source_sets[0]))
+    return found
+
+
+class _Hole:
+    def __init__(self, place: tuple[int, int], text: str, peer: Endpoint | None, sure: bool = False) -> None:
+        self.place, self.text, self.peer, self.sure = place, text, peer, sure
+
+
+def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
+    """A unit whose hosts all lack the leaf that other units have for the same adapter."""
+    grouping = hosts.grouping
+    assert grouping is not None
+    owner = net.host[hosts.lower]
+    group = grouping.group[owner]
+    claimed = ~net.unclaimed[owner] & (group >= 0)
+    per_label: dict[int, set[int]] = defaultdict(set)
+    votes = Counter(zip(group[claimed].tolist(), hosts.lower_port[claimed].tolist(), strict=True))
+    size = np.bincount(grouping.group[(grouping.group >= 0) & ~net.unclaimed], minlength=grouping.count)
+    for (g, code), count in votes.items():
+        if code >= 0 and count * 2 > size[g]:
+            per_label[g].add(code)
+    widths = [len(items) for items in grouping.items]
+    usual = Counter(code for codes in per_label.values() for code in codes)
+    holes = []
+    for g in range(grouping.count):
+        if per_label.get(g):
+            expected = {code for code, count in usual.items() if count * 2 > len(per_label)}
+            if len(per_label) < 3:
+                expected = set(range(min(per_label[g]), max(per_label[g]) + 1)) & expected | set(usual)
+            count = len(expected - per_label[g])
+        else:
+            typical, share = Counter(widths).most_common(1)[0]
+            count = max(0, typical - widths[g]) if share * 3 >= 2 * len(widths) and len(widths) >= 3 else 0
+        if size[g] >= 2 and 0 < count < len(grouping.items[g]) + count:
+            text = f"all {size[g]} hosts of the domain lack one rail that other domains have"
+            holes += [_Hole((0, g), text, None, sure=True)] * count
+    return holes
+
+
+def _dark_from_below(net: Network, rank: Rank, busy: set[tuple[int, int]], home: dict[int, tuple[int, int]]) -> list[_Hole]:
+    """The same uplink dark on every switch of a group."""
+    grouping = rank.grouping
+    assert grouping is not None
+    below = np.unique(rank.lower)
+    holes: dict[int, list[int]] = defaultdict(list)
+    for g, port in rank.audit.dark_ports:
+        members = below[grouping.group == g].tolist()
+        if not any((m, port) in busy for m in members):
+            holes[g].append(port)
+    found = []
+    above = np.unique(rank.upper)
+    for g, ports in sorted(holes.items()):
+        members = below[grouping.group == g].tolist()
+        wide = max(1, round(np.count_nonzero(np.isin(rank.lower, members)) / (len(members) * len(grouping.items[g]))))
+        place = next((home[d] for d in above[list(grouping.items[g])].tolist() if d in home), (-1, -1))
+        for port in ports[::wide]:
+            peer = net.end(members[0], port)
+            text = f"port {port} of all {len(members)} switches below it is dark ({say(peer)} among them)"
+            found.append(_Hole(place, text, peer))
+    return found
+
+
+def _dark_from_above(net: Network, rank: Rank, busy: set[tuple[int, int]], home: dict[int, tuple[int, int]]) -> list[_Hole]:
+    """The same downlink dark on every switch above."""
+    grouping = rank.grouping
+    assert grouping is not None
+    above = np.unique(rank.upper)
+    seen: set[int] = set()
+    found = []
+    for g, port in rank.audit.dark_slots:
+        members = above[list(grouping.items[g])].tolist()
+        if any((m, port) in busy for m in members) or port in seen:
+            continue
+        seen.add(port)
+        place = next((home[m] for m in members if m in home), (-1, -1))
+        peer = net.end(members[0], port)
+        found.append(_Hole(place, f"port {port} of all {len(members)} switches above it is dark", peer))
+    return found
+
+
+def _fewer_than_siblings(rank: Rank, home: dict[int, tuple[int, int]], known: int) -> list[_Hole]:
+    """A group with fewer switches above it than most groups of its rank have."""
+    grouping = rank.grouping
+    assert grouping is not None
+    widths = [len(items) for items in grouping.items]
+    if len(widths) < 3:
+        return []
+    typical, share = Counter(widths).most_common(1)[0]
+    if share * 3 < 2 * len(widths):
+        return []
+    above = np.unique(rank.upper)
+    found = []
+    for g, width in enumerate(widths):
+        place = next((home[d] for d in above[list(grouping.items[g])].tolist() if d in home), (-1, -1))
+        text = f"its siblings hang on {typical} switches, this group on {width}"
+        found += [_Hole(place, text, None, sure=True)] * max(0, typical - width)
+    return found[known:]
+
+
+def _name_gaps(names: list[str]) -> list[str]:
+    """Numbers left out between the first and the last of each series of names."""
+    series: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in names:
+        if match := _NUMBERED.fullmatch(name):
+            series[match[1], match[3]].append(match[2])
+    gaps = []
+    for (head, tail), numbers in sorted(series.items()):
+        width = min(map(len, numbers)) if any(n.startswith("0") for n in numbers) else 0
+        there = {int(n) for n in numbers}
+        if len(there) >= 2 and max(there) - min(there) < 2 * len(there):
+            gaps += [f"{head}{n:0{width}d}{tail}" for n in range(min(there), max(there)) if n not in there]
+    return gaps

@@ -1,0 +1,32 @@
+"""An anomaly before its domain has a name."""
+
+from dataclasses import dataclass
+
+from hyperscout_collector.topology import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """`layer`, `domain`: the domain it counts against, by index; -1 = none. The rest as in `Anomaly`."""
+
+    kind: str
+    subject: Endpoint
+    peer: Endpoint | None
+    layer: int
+    domain: int
+    confidence: float
+    message: str
+    sources: tuple[str, ...]
+
+    @property
+    def ends(self) -> frozenset[tuple[str, str | None]]:
+        """Both ends, whichever is named first."""
+        ends = [(self.subject.device, self.subject.port)]
+        return frozenset(ends + ([(self.peer.device, self.peer.port)] if self.peer else []))
+
+
+def say(end: Endpoint) -> str:
+    """An end as people write it: leaf-03/p17, node-0001/mlx5_0, or only the device where no port is known."""
+    if end.port is None:
+        return end.name
+    return f"{end.name}/p{end.port}" if end.port.isdecimal() else f"{end.name}/{end.port}"
