@@ -1,0 +1,28 @@
+"""`hyperscout approve`: publish a generation that the collector holds back."""
+
+import click
+
+from hyperscout_cli.options import collector_options
+from hyperscout_cli.output import emit
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hyperscout status            shows what is held, and why
+  hyperscout diff              shows what it would remove
+  hyperscout approve 42"""
+)
+@click.argument("generation", type=click.IntRange(min=1))
+@collector_options
+def approve(*, generation: int, collector: str, timeout_s: float) -> None:
+    """Publish the held GENERATION now.
+
+    The collector holds a generation that would remove many HyperNodes or nodes at once, or change the
+    number of tiers. Naming the generation makes sure that you approve what you have looked at.
+    """
+    from hyperscout_cli.client import Collector
+
+    with Collector(collector, timeout_s) as connection:
+        published = connection.approve(generation)
+    emit([f"generation {published} is published\n"])

@@ -1,0 +1,126 @@
+"""`hyperscout describe`: one object with all that is known of it."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+from hyperscout_collector.publish.texts.names import host_list
+from hyperscout_collector.publish.texts.tree import visible
+
+from hyperscout_cli.errors import CliError
+from hyperscout_cli.kinds import KINDS, TABLES, domains_of, end_text, links, select
+from hyperscout_cli.options import topology_options
+from hyperscout_cli.output import emit
+from hyperscout_cli.source import load
+from hyperscout_cli.tables import Row, Table, age, lines
+
+if TYPE_CHECKING:
+    from hyperscout_collector.topology import Anomaly, Topology
+
+DESCRIBED = ("hypernodes", "nodes", "switches", "links", "anomalies")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hyperscout describe hypernode leaf-03-1f2e
+  hyperscout describe node gpu-01
+  hyperscout describe switch leaf-03 --topology saved.json
+  hyperscout describe anomaly MissingLink"""
+)
+@click.argument("kind", metavar="KIND")
+@click.argument("name", metavar="NAME")
+@topology_options
+def describe(*, kind: str, name: str, topology: str | None, collector: str, timeout_s: float) -> None:
+    """Show a hypernode, node, switch, link or anomaly with its conditions, cables and anomalies."""
+    found = KINDS.get(kind.lower(), "")
+    if found not in DESCRIBED:
+        raise click.UsageError(f"cannot describe {kind!r}; kinds are {', '.join(DESCRIBED)}")
+    now_ns = time.time_ns()
+    loaded = load(topology=topology, collector=collector, timeout_s=timeout_s)
+    table, missing = select(found, TABLES[found](loaded, now_ns), [name])
+    if missing:
+        raise CliError(f"no {table.kind} answers to {name!r}")
+    for row in table.rows:
+        emit(_describe(found, row, table, loaded, now_ns))
+    if found == "nodes" and topology is None:
+        from hyperscout_cli.findings import findings
+
+        seen, _ = findings(collector, timeout_s, [name], now_ns)
+        emit(_section("Findings", list(lines(seen, wide=True))))
+
+
+def _describe(kind: str, row: Row, table: Table, topology: "Topology", now_ns: int) -> Iterator[str]:
+    if kind == "hypernodes":
+        yield from _hypernode(row, topology, now_ns)
+    elif kind == "nodes":
+        yield f"Name:     {visible(row.name)}\n"
+        yield from _section(
+            "HyperNodes",
+            [f"tier {h.tier} {h.tier_name}  {h.name}\n" for h in domains_of(topology).get(row.name, ())],
+        )
+        yield from _cables([row.name], topology, now_ns)
+        yield from _anomalies(x for x in topology.anomalies if row.name in _ends(x))
+    elif kind == "switches":
+        yield f"Name:     {visible(row.name)}\n"
+        yield f"Id:       {visible(row.data['id'])}\n"
+        yield f"Level:    {row.data['level'] or '?'}\n"
+        yield from _section("HyperNodes", [f"{name}\n" for name in row.data["hypernodes"]])
+        yield from _cables([row.data["id"]], topology, now_ns)
+        yield from _anomalies(x for x in topology.anomalies if row.data["id"] in _ends(x))
+    else:
+        headings = (*table.headings, *table.more)
+        for heading, cell in zip(headings, (*row.cells, *row.more), strict=True):
+            yield f"{heading.capitalize() + ':':<12}{visible(cell) or '-'}\n"
+        yield "\n"
+
+
+def _hypernode(row: Row, topology: "Topology", now_ns: int) -> Iterator[str]:
+    (h,) = (h for h in topology.hypernodes if h.name == row.name)
+    names = {s.id: s.name or s.id for s in topology.switches}
+    facts: dict[str, Any] = {
+        "Name": h.name,
+        "Tier": f"{h.tier} {h.tier_name}",
+        "Parent": h.parent or "none: it is a root",
+        "Nodes": f"{len(h.nodes)}: {host_list(h.nodes)}",
+        "Switches": ", ".join(names.get(s, s) for s in h.switches) or "none",
+    }
+    if h.children:
+        facts["Children"] = ", ".join(h.children)
+    for key, value in facts.items():
+        yield f"{key + ':':<10}{visible(value)}\n"
+    rows = tuple(
+        Row(c.type, (c.type, c.status, c.reason, age(c.since_ns, now_ns), c.message)) for c in h.conditions
+    )
+    table = Table("condition", ("TYPE", "STATUS", "REASON", "AGE", "MESSAGE"), (), rows)
+    yield from _section("Conditions", list(lines(table)) if rows else [])
+    yield from _anomalies(x for x in topology.anomalies if x.hypernode == h.name)
+
+
+def _cables(devices: list[str], topology: "Topology", now_ns: int) -> Iterator[str]:
+    mine, _ = select("links", links(topology, now_ns), devices)
+    yield from _section("Links", list(lines(mine)) if mine.rows else [])
+
+
+def _ends(anomaly: "Anomaly") -> set[str]:
+    ends = [e for e in (anomaly.subject, anomaly.peer) if e is not None]
+    return {text for e in ends for text in (e.device, e.name)}
+
+
+def _anomalies(found: "Iterable[Anomaly]") -> Iterator[str]:
+    texts = []
+    for x in found:
+        between = " -> ".join(filter(None, (end_text(x.subject), end_text(x.peer))))
+        seen = f"confidence {x.confidence:.2g}, seen by {', '.join(x.sources) or 'nobody'}"
+        texts.append(f"{x.kind}  {between}: {x.message} ({seen})\n")
+    yield from _section("Anomalies", texts)
+
+
+def _section(title: str, texts: list[str]) -> Iterator[str]:
+    if not texts:
+        yield f"{title}: none\n"
+        return
+    yield f"{title}:\n"
+    for text in texts:
+        yield "  " + visible(text.removesuffix("\n")) + "\n"

@@ -1,0 +1,61 @@
+"""What changed between two topologies, in lines: `+` new, `-` gone, `~` changed."""
+
+from collections.abc import Iterator
+
+from hyperscout_collector.publish.texts.names import host_list
+from hyperscout_collector.topology import HyperNode, Topology
+
+from hyperscout_cli.kinds import end_text
+
+
+def differences(before: Topology, after: Topology) -> Iterator[str]:
+    """HyperNodes, then cables, then anomalies; nothing when the two are alike."""
+    yield from _hypernodes(before, after)
+    links = [{(x.a_device, x.a_port, x.b_device, x.b_port) for x in t.links} for t in (before, after)]
+    names = {s.id: s.name or s.id for t in (before, after) for s in t.switches}
+
+    def cable(ends: tuple[str, str, str, str]) -> str:
+        a, a_port, b, b_port = ends
+        return f"link {names.get(a, a)}/{a_port} -- {names.get(b, b)}/{b_port}"
+
+    yield from (f"- {cable(ends)}" for ends in sorted(links[0] - links[1]))
+    yield from (f"+ {cable(ends)}" for ends in sorted(links[1] - links[0]))
+    old, new = ({x.key: x for x in t.anomalies} for t in (before, after))
+    for sign, these, others in (("-", old, new), ("+", new, old)):
+        for key in sorted(these.keys() - others.keys()):
+            x = these[key]
+            ends = " -> ".join(filter(None, (end_text(x.subject), end_text(x.peer))))
+            yield f"{sign} anomaly {x.kind} {ends}: {x.message}"
+
+
+def _hypernodes(before: Topology, after: Topology) -> Iterator[str]:
+    old, new = ({h.name: h for h in t.hypernodes} for t in (before, after))
+    for name in sorted(old.keys() - new.keys()):
+        yield f"- hypernode {name}  {_level(old[name])}  {host_list(old[name].nodes)}"
+    for name in sorted(new.keys() - old.keys()):
+        yield f"+ hypernode {name}  {_level(new[name])}  {host_list(new[name].nodes)}"
+    for name in sorted(old.keys() & new.keys()):
+        changes = list(_changes(old[name], new[name]))
+        if changes:
+            yield f"~ hypernode {name}: {'; '.join(changes)}"
+
+
+def _level(hypernode: HyperNode) -> str:
+    return f"tier {hypernode.tier} {hypernode.tier_name}".rstrip()
+
+
+def _changes(old: HyperNode, new: HyperNode) -> Iterator[str]:
+    if _level(old) != _level(new):
+        yield f"{_level(old)} -> {_level(new)}"
+    if old.parent != new.parent:
+        yield f"parent {old.parent or 'none'} -> {new.parent or 'none'}"
+    for sign, these, others in (("+", new, old), ("-", old, new)):
+        if nodes := set(these.nodes) - set(others.nodes):
+            yield f"{sign} nodes {host_list(nodes)}"
+        if switches := set(these.switches) - set(others.switches):
+            yield f"{sign} switches {host_list(switches)}"
+    was = {c.type: (c.status, c.reason) for c in old.conditions}
+    for c in new.conditions:
+        if was.get(c.type) != (c.status, c.reason):
+            before = was.get(c.type, ("unset", ""))[0]
+            yield f"{c.type} {before} -> {c.status} ({c.reason})"

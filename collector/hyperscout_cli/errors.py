@@ -1,0 +1,25 @@
+"""How a command ends other than well: each error knows its exit code (0 ok, 1 failure, 2 usage, 3 "no")."""
+
+from typing import IO, Any
+
+import click
+
+FAILURE, NO = 1, 3
+
+
+class CliError(click.ClickException):
+    """A failure that a person can act on: one clear line on stderr, exit 1."""
+
+    exit_code = FAILURE
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"error: {self.format_message()}", file=file, err=file is None)
+
+
+class AnswerIsNoError(CliError):
+    """The question was understood and the answer is "no": exit 3."""
+
+    exit_code = NO
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(self.format_message(), file=file, err=file is None)

@@ -1,0 +1,44 @@
+"""Findings as a table: what the probes saw, as the collector holds it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from google.protobuf.json_format import MessageToDict
+from hyperscout.v1 import finding_pb2
+
+from hyperscout_cli.client import Collector
+from hyperscout_cli.tables import Row, Table, age
+
+if TYPE_CHECKING:
+    from hyperscout.v1 import topology_pb2
+
+_HEADINGS = ("NODE", "PROBE", "SUBJECT", "OUTCOME", "AGE", "STALE")
+
+
+def findings(address: str, timeout_s: float, nodes: Sequence[str], now_ns: int) -> tuple[Table, list[str]]:
+    """Findings of these nodes (all when none is named), and the nodes that have none. Raises CliError."""
+    rows: list[Row] = []
+    missing = []
+    with Collector(address, timeout_s) as collector:
+        for node in nodes or [""]:
+            of_node = [_row(stored, now_ns) for stored in collector.findings(node)]
+            if node and not of_node:
+                missing.append(node)
+            rows += of_node
+    rows.sort(key=lambda row: row.cells[:3])
+    return Table("finding", _HEADINGS, ("REASON",), tuple(rows)), missing
+
+
+def _row(stored: "topology_pb2.StoredFinding", now_ns: int) -> Row:
+    finding = stored.finding
+    key = finding.key
+    outcome = finding_pb2.Outcome.Name(finding.outcome).removeprefix("OUTCOME_").lower()
+    cells = (
+        key.node,
+        key.probe,
+        key.subject,
+        outcome,
+        age(finding.observed_at.ToNanoseconds(), now_ns),
+        "stale" if stored.stale else "",
+    )
+    return Row(f"{key.node}:{key.probe}:{key.subject}", cells, (finding.reason,), MessageToDict(stored))

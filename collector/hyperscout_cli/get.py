@@ -1,0 +1,91 @@
+"""`hyperscout get`: lists of what is known, as kubectl would print them."""
+
+import difflib
+import time
+from collections.abc import Sequence
+
+import click
+
+from hyperscout_cli.errors import CliError
+from hyperscout_cli.kinds import ALIASES, KINDS, TABLES, select
+from hyperscout_cli.options import format_option, topology_options
+from hyperscout_cli.output import emit, emit_json, emit_yaml, note
+from hyperscout_cli.source import load
+from hyperscout_cli.tables import Table, lines
+
+
+@click.command(
+    epilog="""\b
+Kinds (and their short names):
+  hypernodes (hn)  nodes (no)  links (ln)  switches (sw)  findings (fi)  anomalies (an)
+
+\b
+Examples:
+  hyperscout get hypernodes
+  hyperscout get hn leaf-03-1f2e -o yaml
+  hyperscout get nodes gpu-01 gpu-02 -o wide
+  hyperscout get links gpu-01                  all cables of a node or switch
+  hyperscout get anomalies MissingLink -o wide
+  hyperscout get hn --topology saved.json      offline
+  hyperscout get hn -w                         follow changes"""
+)
+@click.argument("kind", metavar="KIND")
+@click.argument("names", metavar="[NAME...]", nargs=-1)
+@format_option
+@click.option("-w", "--watch", is_flag=True, help="Follow changes (hypernodes only).")
+@topology_options
+def get(
+    *,
+    kind: str,
+    names: Sequence[str],
+    output: str,
+    watch: bool,
+    topology: str | None,
+    collector: str,
+    timeout_s: float,
+) -> int:
+    """List objects of a KIND, all or those of the given names.
+
+    A link answers to the names of its ends, an anomaly to its kind, its ends and its HyperNode, a
+    finding to its node. `-o json` and `-o yaml` print a list, whatever its length.
+    """
+    found = KINDS.get(kind.lower())
+    if found is None:
+        close = difflib.get_close_matches(kind.lower(), KINDS, 1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise click.UsageError(f"no such kind: {kind!r}{hint}; kinds are {', '.join(ALIASES)}")
+    if watch:
+        if found != "hypernodes" or topology is not None:
+            raise click.UsageError("--watch follows hypernodes of a collector")
+        from hyperscout_cli.watch import follow
+
+        return follow(collector, timeout_s, names=names, wide=output == "wide")
+    now_ns = time.time_ns()
+    if found == "findings":
+        if topology is not None:
+            raise click.UsageError("a saved topology has no findings: ask a collector")
+        from hyperscout_cli.findings import findings
+
+        table, missing = findings(collector, timeout_s, names, now_ns)
+    else:
+        links = found in {"links", "nodes", "switches"}
+        loaded = load(topology=topology, collector=collector, timeout_s=timeout_s, links=links)
+        table, missing = select(found, TABLES[found](loaded, now_ns), names)
+    show(table, output)
+    if missing:
+        raise CliError(f"no {table.kind} answers to {', '.join(map(repr, missing))}")
+    if not table.rows and output in {"table", "wide"}:
+        note(f"no {found} found")
+    return 0
+
+
+def show(table: Table, output: str) -> None:
+    """Print a table in the format asked for."""
+    if output == "json":
+        emit_json([row.data for row in table.rows])
+    elif output == "yaml":
+        emit_yaml([row.data for row in table.rows])
+    elif output == "name":
+        emit(f"{table.kind}/{row.name}\n" for row in table.rows)
+    elif table.rows:
+        emit(lines(table, wide=output == "wide"))

@@ -1,0 +1,166 @@
+"""`hyperscout infer`: saved outputs in, the hierarchy out; no cluster and no collector needed.
+
+Only NumPy and the pure rooms are imported here: start-up is part of what a user waits for.
+"""
+
+import gc
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from hyperscout_cli.errors import CliError
+from hyperscout_cli.files import node_name, read_bytes, read_lines, read_topology, shown
+from hyperscout_cli.output import emit, warn
+from hyperscout_cli.several import SeveralCommand, files_option
+from hyperscout_cli.writers import OUTPUTS, written
+
+if TYPE_CHECKING:
+    from hyperscout_collector.fabric.inputs import SweepSeen
+    from hyperscout_collector.topology import Topology
+    from hyperscout_formats.errors import Problem
+    from hyperscout_formats.facts import LldpPort
+
+
+@click.command(
+    cls=SeveralCommand,
+    short_help="Infer the hierarchy from files.",
+    epilog="""\b
+Examples:
+  hyperscout infer --ibnetdiscover fabric.txt --node-map hosts.txt
+  hyperscout infer --ibnetdiscover rail*.txt -o hypernodes | kubectl apply -f -
+  hyperscout infer --lldp lldp/*.json -o slurm-tree > topology.conf
+  ibnetdiscover | hyperscout infer --ibnetdiscover - --previous last.json -o json""",
+)
+@files_option("--ibnetdiscover", "Output of ibnetdiscover, one file a fabric.")
+@files_option("--lldp", "Output of `lldpctl -f json0`, one file a node, named after the node.")
+@click.option("--node-map", metavar="FILE", type=click.Path(), help="Lines `[H-]<guid> <host>`.")
+@click.option(
+    "--nodes",
+    metavar="FILE",
+    type=click.Path(),
+    help="The cluster's nodes, one a line (default: every host found). Never changes a grouping.",
+)
+@click.option(
+    "--previous", metavar="FILE", type=click.Path(), help="An earlier `-o json`: its names live on."
+)
+@click.option("-o", "--output", type=click.Choice(OUTPUTS), default="tree", show_default=True)
+def infer(
+    *,
+    ibnetdiscover: Sequence[str],
+    lldp: Sequence[str],
+    node_map: str | None,
+    nodes: str | None,
+    previous: str | None,
+    output: str,
+) -> int:
+    """Infer the tiered hierarchy of network domains from files.
+
+    The hierarchy goes to stdout. What was passed over in the files and what does not fit in the fabric
+    (missing links, miswired cables) goes to stderr. `-` reads a file from stdin; gzip is unpacked.
+    """
+    files = [*ibnetdiscover, *lldp, *(f for f in (node_map, nodes, previous) if f)]
+    if not ibnetdiscover and not lldp:
+        raise click.UsageError("give at least one of --ibnetdiscover and --lldp")
+    if files.count("-") > 1:
+        raise click.UsageError("stdin (-) can be read only once")
+    collected = gc.isenabled()
+    gc.disable()  # a short process with millions of small, lasting objects
+    try:
+        topology = _infer(ibnetdiscover, lldp, node_map, nodes, previous)
+        _diagnose(topology, output)
+        emit(written(topology, output))
+    finally:
+        if collected:
+            gc.enable()
+    return 0
+
+
+def _infer(
+    ibnetdiscover: Sequence[str],
+    lldp: Sequence[str],
+    node_map: str | None,
+    nodes: str | None,
+    previous: str | None,
+) -> "Topology":
+    from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
+    from hyperscout_collector.hierarchy import infer as infer_hierarchy
+    from hyperscout_formats.errors import FormatError
+
+    try:
+        problems: list[Problem] = []
+        inputs = FabricInputs(
+            sweeps=tuple(_sweep(path, problems) for path in ibnetdiscover),
+            lldp=_lldp(lldp, problems),
+            node_map=_node_map(node_map, problems),
+        )
+    except FormatError as error:
+        raise CliError(str(error)) from error
+    warn(problems, "lines were passed over")
+    options = InferOptions(cluster_nodes=None if nodes is None else _cluster(nodes))
+    return infer_hierarchy(inputs, options, previous=None if previous is None else read_topology(previous))
+
+
+def _sweep(path: str, problems: "list[Problem]") -> "SweepSeen":
+    from hyperscout_collector.fabric.inputs import SweepSeen
+    from hyperscout_formats.ibnetdiscover import parse
+
+    sweep = parse(_content(path, "the output of `ibnetdiscover`"), shown(path))
+    problems.extend(sweep.problems)
+    return SweepSeen(sweep)
+
+
+def _lldp(paths: Sequence[str], problems: "list[Problem]") -> "Mapping[str, tuple[LldpPort, ...]]":
+    if not paths:
+        return {}
+    from hyperscout_formats.lldpctl import parse
+
+    found: dict[str, tuple[LldpPort, ...]] = {}
+    for path in paths:
+        node = node_name(path)
+        if node in found:
+            raise CliError(f"{shown(path)}: a second file for node {node!r}: a node has one file")
+        found[node] = parse(_content(path, "the output of `lldpctl -f json0`"), shown(path))
+    return found
+
+
+def _node_map(path: str | None, problems: "list[Problem]") -> Mapping[int, str]:
+    if path is None:
+        return {}
+    from hyperscout_formats.nodemap import parse
+
+    return parse(read_bytes(path), shown(path))
+
+
+def _content(path: str, what: str) -> bytes:
+    data = read_bytes(path)
+    if not data.strip():
+        raise CliError(f"{shown(path)}: empty: expected {what}")
+    return data
+
+
+def _cluster(path: str) -> frozenset[str]:
+    names = read_lines(path)
+    if not names:
+        raise CliError(f"{shown(path)}: no node in it: one name a line is expected (or leave --nodes out)")
+    return frozenset(names)
+
+
+def _diagnose(topology: "Topology", output: str) -> None:
+    warn(
+        [f"{x.kind}: {x.message} (confidence {x.confidence:.2g})" for x in topology.anomalies],
+        "anomalies",
+        ": see -o json",
+    )
+    warn(
+        [f"no evidence of node {n!r} in any fabric" for n in topology.nodes_without_evidence],
+        "nodes without evidence",
+    )
+    if output == "hypernodes":
+        from hyperscout_collector.publish.texts.hypernodes import unpublishable
+
+        warn(
+            [f"{n!r} is left out: no Kubernetes node can have this name" for n in unpublishable(topology)],
+            "hosts are left out",
+            ": give --node-map",
+        )

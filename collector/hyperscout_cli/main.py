@@ -1,0 +1,128 @@
+"""The `hyperscout` command: finds the sub-command, and turns every ending into an exit code.
+
+Sub-commands are imported when they are called: `infer` must not wait for gRPC, nor `get` for NumPy's
+larger friends.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+# name: (module, section, one line). The function in the module is called as the module's last part.
+COMMANDS = {
+    "infer": ("infer", "Offline", "Infer the hierarchy from files of ibnetdiscover and lldpctl."),
+    "status": ("status", "Look", "Show the collector's state: agents, sweeps, generations."),
+    "tree": ("show_tree", "Look", "Print the hierarchy as a tree."),
+    "get": ("get", "Look", "List hypernodes, nodes, links, switches, findings or anomalies."),
+    "describe": ("describe", "Look", "Show one object with all that is known of it."),
+    "explain": ("explain", "Look", "Say how two nodes are connected, and why."),
+    "watch": ("watch", "Look", "Follow the HyperNodes as they change."),
+    "diff": ("diff", "Look", "Compare topologies, or hand-written HyperNodes with the wires."),
+    "approve": ("approve", "Act", "Publish a generation that is held back."),
+    "agent": ("agent", "Run", "Run the agent on this node."),
+    "collector": ("collector", "Run", "Run the collector."),
+    "demo": ("demo", "Run", "Show it all on a simulated cluster, in under a minute."),
+    "version": ("version", "Other", "Print versions."),
+    "completion": ("completion", "Other", "Print the completion script for a shell."),
+}
+COMPLETE_VARIABLE = "_HYPERSCOUT_COMPLETE"
+
+
+class LazyGroup(click.Group):
+    """A group that imports a sub-command only when it is called, and lists them by section."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = COMMANDS[cmd_name][0]
+        try:
+            command = getattr(importlib.import_module(f"hyperscout_cli.{module}"), module)
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("hyperscout"):
+                raise
+            from hyperscout_cli.errors import CliError
+
+            what = "agent" if cmd_name == "agent" else "collector" if cmd_name == "collector" else "cli"
+            raise CliError(
+                f"{cmd_name!r} needs the Python package {error.name!r}: install hyperscout[{what}]"
+            ) from error
+        assert isinstance(command, click.Command)  # noqa: S101 (tells mypy)
+        return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of sub-commands, without importing them."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [
+            CompletionItem(n, help=text) for n, (_, _, text) in COMMANDS.items() if n.startswith(incomplete)
+        ]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, COMMANDS))
+        for section in dict.fromkeys(section for _, section, _ in COMMANDS.values()):
+            with formatter.section(section):
+                rows = [(n.ljust(width), text) for n, (_, s, text) in COMMANDS.items() if s == section]
+                formatter.write_dl(rows)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 the answer is no.",
+)
+def cli() -> None:
+    """Find out how the machines of an AI cluster are really wired, and keep that picture true.
+
+    \b
+    A saved ibnetdiscover dump gives the hierarchy in a second:
+      hyperscout infer --ibnetdiscover fabric.txt --node-map hosts.txt
+    A running collector answers for a live cluster:
+      hyperscout get hypernodes
+      hyperscout explain gpu-01 gpu-77
+    Without any cluster:
+      hyperscout demo
+    """
+
+
+def program_name(path: str) -> str:
+    """As the user called it: kubectl finds `kubectl-hyperscout` as `kubectl hyperscout`."""
+    name = Path(path).name
+    return "kubectl hyperscout" if name.startswith("kubectl-") else "hyperscout"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code and never raises."""
+    try:
+        result: Any = cli.main(
+            args=None if argv is None else list(argv),
+            prog_name=program_name(sys.argv[0]),
+            complete_var=COMPLETE_VARIABLE,
+            standalone_mode=False,
+        )
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # Whoever read us has seen enough (`| head`). What is left in the buffer must not be written at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        click.echo(f"error: {error}", err=True)
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

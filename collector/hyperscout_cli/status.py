@@ -1,0 +1,155 @@
+"""`hyperscout status`: is the picture whole, and is the fabric well?"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+from hyperscout_collector.publish.texts.names import host_list
+from hyperscout_collector.publish.texts.tree import marks, visible
+
+from hyperscout_cli.errors import AnswerIsNoError
+from hyperscout_cli.options import collector_options
+from hyperscout_cli.output import emit, emit_json
+from hyperscout_cli.tables import Row, Table, age, lines
+
+if TYPE_CHECKING:
+    from hyperscout.v1.topology_pb2 import GetStatusResponse
+    from hyperscout_collector.topology import Topology
+
+    from hyperscout_cli.client import Collector
+
+POLL_S = 0.5
+MAX_NAMED = 10
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hyperscout status
+  hyperscout status -o json
+  hyperscout status --wait --wait-timeout 300 && echo all is well"""
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--wait", is_flag=True, help="Wait until nothing is wrong; exit 3 if that does not come to be.")
+@click.option(
+    "--wait-timeout",
+    "wait_timeout_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="How long --wait waits.",
+)
+@collector_options
+def status(*, output: str, wait: bool, wait_timeout_s: float, collector: str, timeout_s: float) -> int:
+    """Show agents, sweeps, findings, the published generation, and what is held or wrong."""
+    from hyperscout_cli.client import Collector
+
+    with Collector(collector, timeout_s) as connection:
+        current, wrong = look(connection)
+        if wait:
+            until = time.monotonic() + wait_timeout_s
+            current, wrong = wait_for_health(
+                lambda: look(connection), lambda: time.monotonic() < until, lambda: time.sleep(POLL_S)
+            )
+    if output == "json":
+        from google.protobuf.json_format import MessageToDict
+
+        emit_json(MessageToDict(current) | {"wrong": wrong})
+    else:
+        emit(report(current, wrong, time.time_ns()))
+    if wait and wrong:
+        raise AnswerIsNoError(f"not well after {wait_timeout_s:g} s: {len(wrong)} things are wrong")
+    return 0
+
+
+def look(connection: "Collector") -> "tuple[GetStatusResponse, list[str]]":
+    """The status, and what is wrong in words."""
+    current = connection.status()
+    return current, what_is_wrong(current, connection.topology(links=False))
+
+
+def wait_for_health(
+    look: "Callable[[], tuple[GetStatusResponse, list[str]]]",
+    more: Callable[[], bool],
+    pause: Callable[[], None],
+) -> "tuple[GetStatusResponse, list[str]]":
+    """Look until nothing is wrong or there is no `more` time."""
+    while True:
+        current, wrong = look()
+        if not wrong or not more():
+            return current, wrong
+        pause()
+
+
+def what_is_wrong(current: "GetStatusResponse", topology: "Topology") -> list[str]:
+    """Everything that keeps the picture from being whole and well, one line each."""
+    wrong = [f"collector: {problem}" for problem in current.problems]
+    if not topology.hypernodes:
+        wrong.append("no HyperNodes yet")
+    if current.HasField("held"):
+        held = current.held
+        wrong.append(
+            f"generation {held.generation} is held: {held.reason} (`hyperscout diff`, `hyperscout approve`)"
+        )
+    away = [agent.node for agent in current.agents if not agent.connected]
+    if away:
+        wrong.append(f"{len(away)} agents not connected: {_some(away)}")
+    for lease in current.leases:
+        if lease.partial:
+            reason = lease.partial_reason or "partial sweep"
+            wrong.append(f"sweep from {lease.node} {lease.device}/{lease.port}: {reason}")
+    missing = topology.nodes_without_evidence
+    if missing:
+        wrong.append(f"{len(missing)} nodes without evidence: {_some(missing)}")
+    for h in topology.hypernodes:
+        wrong += [f"{h.name}: {mark} ({reason}): {message}" for mark, reason, message in marks(h)]
+    return wrong
+
+
+def report(current: "GetStatusResponse", wrong: list[str], now_ns: int) -> Iterator[str]:
+    """The status as text."""
+
+    def ago(stamp_ns: int) -> str:
+        return f"{age(stamp_ns, now_ns) or '?'} ago" if stamp_ns else "never"
+
+    connected = sum(agent.connected for agent in current.agents)
+    facts = {
+        "Collector": f"{current.version}, started {ago(current.started_at.ToNanoseconds())}",
+        "Generation": f"{current.generation}, published {ago(current.published_at.ToNanoseconds())}",
+        "Agents": f"{connected} of {len(current.agents)} connected",
+        "Findings": f"{current.findings}, {current.stale_findings} stale",
+    }
+    for key, value in facts.items():
+        yield f"{key + ':':<12}{value}\n"
+    if current.leases:
+        yield "\n"
+        yield from lines(_leases(current, now_ns))
+    if wrong:
+        yield "\nWrong:\n"
+        yield from (f"  {visible(text)}\n" for text in wrong)
+    else:
+        yield "\nNothing is wrong.\n"
+
+
+def _leases(current: "GetStatusResponse", now_ns: int) -> Table:
+    rows = [
+        Row(
+            lease.lease_id,
+            (
+                lease.node,
+                f"{lease.device}/{lease.port}",
+                age(lease.granted_at.ToNanoseconds(), now_ns),
+                age(lease.last_sweep_at.ToNanoseconds(), now_ns),
+                "partial" if lease.partial else "",
+            ),
+        )
+        for lease in current.leases
+    ]
+    return Table("lease", ("SWEPT-FROM", "PORT", "LEASED", "LAST-SWEEP", "NOTE"), (), tuple(rows))
+
+
+def _some(names: "list[str] | tuple[str, ...]") -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return host_list(sorted(names)[:MAX_NAMED]) + more

@@ -1,0 +1,100 @@
+"""`hyperscout watch`: the HyperNode table, kept true while you look."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+from hyperscout_collector.api.mapping import topology_from_proto
+
+from hyperscout_cli.kinds import HYPERNODE_HEADINGS, HYPERNODE_MORE, KINDS, hypernodes
+from hyperscout_cli.options import collector_options
+from hyperscout_cli.output import emit
+from hyperscout_cli.tables import Row, Table, lines
+
+if TYPE_CHECKING:
+    from hyperscout.v1 import topology_pb2
+
+_HOME_AND_CLEAR = "\x1b[H\x1b[2J"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hyperscout watch                     on a terminal: one table that changes in place
+  hyperscout watch | tee changes.txt   elsewhere: one line a change
+  hyperscout get hn -w leaf-03-1f2e    only this one"""
+)
+@click.argument("kind", default="hypernodes", required=False)
+@collector_options
+def watch(*, kind: str, collector: str, timeout_s: float) -> int:
+    """Follow the HyperNodes as they change, until interrupted."""
+    if KINDS.get(kind.lower()) != "hypernodes":
+        raise click.UsageError(f"cannot watch {kind!r}: only hypernodes")
+    return follow(collector, timeout_s)
+
+
+def follow(address: str, timeout_s: float, *, names: Sequence[str] = (), wide: bool = False) -> int:
+    """Print the table and its changes until the stream ends; raises CliError then."""
+    from hyperscout_cli.client import Collector
+
+    with Collector(address, timeout_s) as collector:
+        live = sys.stdout.isatty()
+        for text in changes(collector.watch(), time.time_ns, names=names, wide=wide, live=live):
+            emit([text])
+    return 0
+
+
+def changes(
+    events: "Iterable[topology_pb2.WatchTopologyResponse]",
+    clock: Callable[[], int],
+    *,
+    names: Sequence[str] = (),
+    wide: bool = False,
+    live: bool = False,
+) -> Iterator[str]:
+    """Text for each event: the whole table again (`live`), or only rows that are new, changed or gone.
+
+    `clock` gives Unix time in ns.
+    """
+    current: dict[str, topology_pb2.HyperNode] = {}
+    printed: dict[str, Row] = {}
+    for event in events:
+        if event.HasField("snapshot"):
+            current = {h.name: h for h in event.snapshot.hypernodes}
+        else:
+            current |= {h.name: h for h in event.delta.hypernodes}
+            for name in event.delta.removed_hypernodes:
+                current.pop(name, None)
+        table = _table(current.values(), names, clock())
+        rows = {row.name: row for row in table.rows}
+        if live:
+            yield _HOME_AND_CLEAR + "".join(lines(table, wide=wide))
+        else:
+            changed = [
+                row for name, row in rows.items() if name not in printed or printed[name].data != row.data
+            ]
+            gone = [_gone(row) for name, row in printed.items() if name not in rows]
+            yield "".join(
+                lines(
+                    Table(table.kind, table.headings, table.more, (*changed, *gone)),
+                    wide=wide,
+                    heading=not printed,
+                )
+            )
+        printed = rows
+
+
+def _table(found: "Iterable[topology_pb2.HyperNode]", names: Sequence[str], now_ns: int) -> Table:
+    from hyperscout.v1 import topology_pb2
+
+    topology = topology_from_proto(topology_pb2.Topology(hypernodes=found))
+    table = hypernodes(topology, now_ns)
+    rows = tuple(row for row in table.rows if not names or row.name in names)
+    return Table(table.kind, HYPERNODE_HEADINGS, HYPERNODE_MORE, rows)
+
+
+def _gone(row: Row) -> Row:
+    blank = ("",) * (len(row.cells) - 2)
+    return Row(row.name, (row.name, *blank, "removed"), ("",) * len(row.more))

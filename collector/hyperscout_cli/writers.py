@@ -1,0 +1,35 @@
+"""Outputs of a whole topology, by the name that `-o` gives them."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from hyperscout_cli.output import colours
+
+if TYPE_CHECKING:
+    from hyperscout_collector.topology import Topology
+
+OUTPUTS = ("tree", "json", "hypernodes", "slurm-tree", "slurm-block", "slurm-yaml")
+
+
+def written(topology: "Topology", output: str) -> Iterator[str]:
+    """The topology in one of OUTPUTS, in pieces."""
+    if output == "tree":
+        from hyperscout_collector.publish.texts.tree import tree
+
+        return tree(topology, colour=colours())
+    if output == "json":
+        from hyperscout_collector.publish.texts.topology_json import topology_json
+
+        return topology_json(topology)
+    if output == "hypernodes":
+        from hyperscout_collector.publish.texts.hypernodes import hypernodes_yaml
+
+        return hypernodes_yaml(topology)
+    from hyperscout_collector.publish.texts import slurm
+
+    writers = {
+        "slurm-tree": slurm.slurm_tree,
+        "slurm-block": slurm.slurm_block,
+        "slurm-yaml": slurm.slurm_yaml,
+    }
+    return writers[output](topology)
