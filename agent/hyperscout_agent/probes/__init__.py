@@ -1,0 +1,1 @@
+"""One file a probe. A probe observes and says what it saw; it draws no conclusion."""
