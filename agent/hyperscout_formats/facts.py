@@ -38,7 +38,10 @@ class LldpPort:
 
 @dataclass(frozen=True, slots=True)
 class InfinibandPort:
-    """One port of one RDMA device of a host, from sysfs (Linux Documentation/ABI/stable/sysfs-class-infiniband)."""
+    """One port of one RDMA device of a host, from sysfs.
+
+    Source: Linux Documentation/ABI/stable/sysfs-class-infiniband.
+    """
 
     device: str
     port: int

@@ -11,17 +11,17 @@ _MULTIPLIERS: Final = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD9
 
 def first_mentions(
     guids: npt.NDArray[np.uint64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    """(m,) number of each mention's GUID, (n,) the GUIDs in order of first mention, (n,) where that is.
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """(m,) number of each mention's GUID, and (n,) the GUIDs in order of first mention.
 
     A hash table without chains: all mentions write their place at their hash, the first one last; those
     that then find their own GUID there are done, the others (another GUID has the place) go another round.
     """
     size = len(guids)
-    bits = max(8, (2 * size).bit_length())
-    first = np.empty(size, np.int64)
-    table = np.empty(1 << bits, np.int64)
-    pending = np.arange(size)
+    bits = max(8, size.bit_length())
+    first = np.empty(size, np.int32)
+    table = np.empty(1 << bits, np.int32)
+    pending = np.arange(size, dtype=np.int32)
     for multiplier in _MULTIPLIERS:
         mine = guids[pending]
         place = (mine * np.uint64(multiplier)) >> np.uint64(64 - bits)
@@ -34,6 +34,5 @@ def first_mentions(
         _, at, inverse = np.unique(guids[pending], return_index=True, return_inverse=True)
         first[pending] = pending[at[inverse]]
     is_first = first == np.arange(size)
-    where = np.flatnonzero(is_first)
     number = np.cumsum(is_first) - 1
-    return number[first], guids[where], where
+    return number[first], guids[is_first]

@@ -7,40 +7,29 @@ their blocks, and what contradicts is taken out and named.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hyperscout_formats.errors import FormatError, Problem
-from hyperscout_formats.ibnetdiscover_columns import (
-    HEADER,
-    PAD,
-    RATE_GBPS,
-    RATE_WIDTH,
-    RECORD,
-    Bools,
-    Mentions,
-    Stretch,
-    Words,
-    read_stretch,
-)
 from hyperscout_formats.guid_index import first_mentions
+from hyperscout_formats.ibnetdiscover_columns import PAD, Headers, Images, Records, Stretch, read_stretch
+from hyperscout_formats.ibnetdiscover_fields import RATE_GBPS, RATE_WIDTH, Bools, Ints, Offsets, Words
 from hyperscout_formats.ibnetdiscover_line import CA, ROUTER, SWITCH, UNKNOWN, Record, printable, read_line
 from hyperscout_formats.ibnetdiscover_text import initiated_from, is_grouped, may_have_devices, why_refused
 from hyperscout_formats.problems import Problems
 
 __all__ = ["CA", "ROUTER", "SWITCH", "UNKNOWN", "Sweep", "parse"]
 
-STRETCH_BYTES: Final = 1 << 20
+STRETCH_BYTES: Final = 1 << 21
+"""Read at once: temporaries stay in the processor's cache, and few in memory."""
 MAX_BYTES: Final = 1 << 30
 MAX_PORT: Final = (
     254  # InfiniBand architecture specification, volume 1: a port number is 8 bits, 255 is reserved
 )
 ENOUGH_UNREADABLE: Final = 10_000
 """Lines. With so many unreadable ones, and more of them than readable ones, it is not a sweep."""
-
-Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,78 +62,70 @@ class Sweep:
 def parse(data: bytes, source: str = "ibnetdiscover") -> Sweep:
     """Read the text that `ibnetdiscover` prints by default, with `-f` or with `-g`.
 
-    What is damaged, contradictory or given again is left out and named in `problems`, at most 100 and one that
-    counts the rest. Raises FormatError where there is no device in it, or mostly something else.
+    What is damaged, contradictory or given again is left out and named in `problems`, at most 100 and
+    one that counts the rest. Raises FormatError where there is no device in it, or mostly something else.
     """
     if len(data) > MAX_BYTES:
         raise FormatError(source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read")
     problems = Problems(source)
     lines = _read_all(data, source, problems)
-    mentions = lines.mentions
-    headers = np.flatnonzero(mentions["tag"] == HEADER)
-    if not len(headers):
+    headers, records = lines.headers, lines.records
+    if not len(headers.line):
         raise FormatError(source, 0, why_refused(data))
+    devices = _devices(headers, records)
+    own, peer, declared = devices.of_header, devices.of_record, devices.block >= 0
+    n = len(devices.guid)
+    kind = np.zeros(n, np.uint8)
+    kind[peer[::-1]] = records.kind[::-1]
+    kind[declared] = headers.kind[devices.block[declared]]
+    port_count = np.zeros(n, np.int32)
+    port_count[declared] = headers.port_count[devices.block[declared]]
+    image = np.zeros(n, np.uint64)
+    image[own[::-1]] = _system_images(lines)[::-1]
 
-    device_of, guid, first = first_mentions(mentions["guid"])
-    own = device_of[headers]
-    block = np.full(len(guid), -1, np.int64)  # of each device, the row of its first header
-    block[own[::-1]] = headers[::-1]
-    declared = block >= 0
-    kind = mentions["kind"][np.where(declared, block, first)]
-    port_count = np.where(declared, mentions["port"][block], 0).astype(np.int32)
-    image = np.zeros(len(guid), np.uint64)
-    image[own[::-1]] = _system_images(lines, mentions["line"][headers])[::-1]
-
-    _name_repeated(data, mentions, headers, block[own], problems)
-    rows = mentions[mentions["tag"] == RECORD]
-    peer = device_of[mentions["tag"] == RECORD]
-    device = _owners(lines, mentions["line"][headers], own, rows["line"])
-    keep = np.ones(len(rows), np.bool_)
+    _name_repeated(data, headers, devices, problems)
+    device = _owners(lines, devices)
+    keep = np.ones(len(peer), np.bool_)
     for bad, reason in (
         (device < 0, "a port line outside any device's block"),
-        (
-            kind[peer] != rows["kind"],
-            "names the other end as of another kind than its block or the first mention does",
-        ),
-        (_impossible(rows["port"], port_count[device]), "a port number that the device cannot have"),
-        (
-            _impossible(rows["peer_port"], port_count[peer]),
-            "a port number that the device at the other end cannot have",
-        ),
+        (kind[peer] != records.kind, "the other end is of another kind than the rest of the text says"),
+        (_impossible(records.port, port_count[device]), "a port number that the device cannot have"),
+        (_impossible(records.peer_port, port_count[peer]), "a port number that the other end cannot have"),
     ):
-        problems.add_all(rows["line"][keep & bad], reason)
-        keep &= ~bad
-    kept = _once(rows, device, peer, np.flatnonzero(keep), problems)
-    rows, device, peer = rows[kept], device[kept], peer[kept]
+        if bad.any():
+            problems.add_all(records.line[keep & bad], reason)
+            keep &= ~bad
+    kept = _once(records, device, peer, np.flatnonzero(keep), problems)
+    if len(kept) < len(keep):
+        records, device, peer = Records._make(column[kept] for column in records), device[kept], peer[kept]
     return Sweep(
         source=source,
-        guid=guid,
+        guid=devices.guid,
         kind=kind,
         port_count=port_count,
         declared=declared,
         system_image_guid=image,
-        descriptions=_descriptions(data, mentions, block, first),
+        descriptions=_descriptions(data, lines, devices),
         device=device.astype(np.int32),
-        port=rows["port"].copy(),
-        port_guid=np.where(kind[device] == SWITCH, np.uint64(0), rows["port_guid"]),
+        port=records.port,
+        port_guid=np.where(kind[device] == SWITCH, np.uint64(0), records.port_guid),
         peer=peer.astype(np.int32),
-        peer_port=rows["peer_port"].copy(),
-        rate_gbps=RATE_GBPS[rows["rate"]],
-        width=RATE_WIDTH[rows["rate"]],
-        line=rows["line"].copy(),
+        peer_port=records.peer_port,
+        rate_gbps=RATE_GBPS[records.rate],
+        width=RATE_WIDTH[records.rate],
+        line=records.line,
         initiated_from=initiated_from(data),
         problems=problems.listed(),
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Lines:
-    """All stretches joined. In order of lines."""
+class _Lines(NamedTuple):
+    """All stretches joined."""
 
-    mentions: Mentions
-    breaks: npt.NDArray[np.int32]
-    image_lines: npt.NDArray[np.int32]
-    images: Words
+    headers: Headers
+    records: Records
+    images: Images
+    breaks: Ints
 
 
 def _read_all(data: bytes, source: str, problems: Problems) -> _Lines:
@@ -154,79 +135,111 @@ def _read_all(data: bytes, source: str, problems: Problems) -> _Lines:
     readable = unreadable = begin = 0
     line = 1
     while begin < len(data):
-        end = data.rfind(b"\n", begin, begin + STRETCH_BYTES) + 1
-        if not end and len(data) - begin > STRETCH_BYTES:  # one line is longer than that
+        limit = begin + STRETCH_BYTES
+        end = len(data) if limit >= len(data) else data.rfind(b"\n", begin, limit) + 1
+        if not end:  # one line is longer than a stretch
             problems.add(line, f"a line of more than {STRETCH_BYTES} bytes")
-            unreadable += 1
-            begin, line = (data.find(b"\n", begin + STRETCH_BYTES) + 1) or len(data), line + 1
+            begin, line = (data.find(b"\n", limit) + 1) or len(data), line + 1
             continue
-        if begin + STRETCH_BYTES >= len(data):
-            end = len(data)
-        cut = data[end - 1 : end] != b"\n"
-        text = PAD + data[begin:end] + (b"\n" + PAD if cut else PAD)
-        stretch = read_stretch(text, begin, line, cut=cut)
+        stretch = _read_padded(data, begin, end, line)
         stretches.append(stretch)
         for at, reason in stretch.unreadable:
             problems.add(at, reason)
-        readable += len(stretch.mentions)
+        readable += len(stretch.headers.line) + len(stretch.records.line)
         unreadable += len(stretch.unreadable)
         if unreadable > max(readable, ENOUGH_UNREADABLE):
             at, reason = stretch.unreadable[-1]
             raise FormatError(
-                source, at, f"most lines up to here are unreadable, this one: {reason}; {why_refused(data)}"
+                source, at, f"most lines up to here cannot be read ({reason}); {why_refused(data)}"
             )
         begin, line = end, line + stretch.line_count
+    if not stretches:
+        raise FormatError(source, 0, why_refused(data))
     return _Lines(
-        mentions=np.concatenate([stretch.mentions for stretch in stretches]),
-        breaks=np.concatenate([stretch.breaks for stretch in stretches]),
-        image_lines=np.concatenate([stretch.image_lines for stretch in stretches]),
-        images=np.concatenate([stretch.images for stretch in stretches]),
+        Headers._make(map(np.concatenate, zip(*(stretch.headers for stretch in stretches), strict=True))),
+        Records._make(map(np.concatenate, zip(*(stretch.records for stretch in stretches), strict=True))),
+        Images._make(map(np.concatenate, zip(*(stretch.images for stretch in stretches), strict=True))),
+        np.concatenate([stretch.breaks for stretch in stretches]),
     )
 
 
-def _system_images(lines: _Lines, header_lines: npt.NDArray[np.int32]) -> Words:
-    """The system image GUID between each header and the one before it; 0 where there is none."""
+def _read_padded(data: bytes, begin: int, end: int, line: int) -> Stretch:
+    """A stretch with room on both sides: at the ends of the text a copy has to give it."""
+    cut = data[end - 1 : end] != b"\n"
+    if begin >= PAD and end + PAD <= len(data):
+        return read_stretch(data, begin, end, first_line=line, shift=0, cut=cut)
+    room = bytes(PAD)
+    text = room + data[begin:end] + (b"\n" if cut else b"") + room
+    return read_stretch(text, PAD, len(text) - PAD, first_line=line, shift=begin - PAD, cut=cut)
+
+
+class _Devices(NamedTuple):
+    """n devices in order of first mention."""
+
+    guid: Words  # (n,)
+    block: Offsets  # (n,) number of the first header, -1 for none
+    of_header: Offsets  # device of each header
+    of_record: Offsets  # device at the other end of each record
+    header_before: Offsets  # of each record, the number of the latest header, -1 for none
+
+
+def _devices(headers: Headers, records: Records) -> _Devices:
+    header_before = np.searchsorted(headers.line, records.line) - 1
+    # All mentions in order of lines: a header stands behind the records that come before it.
+    at_header = np.arange(len(headers.line)) + np.searchsorted(records.line, headers.line)
+    at_record = np.arange(len(records.line)) + header_before + 1
+    mentions = np.empty(len(at_header) + len(at_record), np.uint64)
+    mentions[at_header] = headers.guid
+    mentions[at_record] = records.guid
+    number, guid = first_mentions(mentions)
+    of_header, of_record = number[at_header], number[at_record]
+    block = np.full(len(guid), -1, np.int64)
+    block[of_header[::-1]] = np.arange(len(of_header))[::-1]
+    return _Devices(guid, block, of_header, of_record, header_before)
+
+
+def _system_images(lines: _Lines) -> Words:
+    """Of each header, the system image GUID between it and the header before; 0 where there is none."""
+    header_lines = lines.headers.line
     before = np.concatenate([np.zeros(1, np.int32), header_lines[:-1]])
-    images = np.concatenate([np.zeros(1, np.uint64), lines.images])
-    image_lines = np.concatenate([np.full(1, -1, np.int32), lines.image_lines])
+    image_lines = np.concatenate([np.full(1, -1, np.int32), lines.images.line])
+    images = np.concatenate([np.zeros(1, np.uint64), lines.images.guid])
     latest = np.searchsorted(image_lines, header_lines) - 1
     return np.where(image_lines[latest] > before, images[latest], np.uint64(0))
 
 
-def _owners(
-    lines: _Lines, header_lines: npt.NDArray[np.int32], own: Indices, at: npt.NDArray[np.int32]
-) -> Indices:
-    """The device in whose block each of the lines `at` lies, -1 for none."""
-    latest = np.searchsorted(header_lines, at) - 1
+def _owners(lines: _Lines, devices: _Devices) -> Offsets:
+    """The device in whose block each record lies, -1 for none."""
     breaks = np.concatenate([lines.breaks, np.full(1, np.iinfo(np.int32).max, np.int32)])
-    block_end = breaks[np.searchsorted(breaks[:-1], header_lines)]
-    return np.where((latest >= 0) & (at < block_end[latest]), own[latest], -1)
+    block_end = breaks[np.searchsorted(lines.breaks, lines.headers.line)]
+    latest = devices.header_before
+    return np.where((latest >= 0) & (lines.records.line < block_end[latest]), devices.of_header[latest], -1)
 
 
-def _impossible(port: npt.NDArray[np.int32], port_count: npt.NDArray[np.int32]) -> Bools:
-    return (port < 1) | (port > MAX_PORT) | ((port > port_count) & (port_count > 0))
+def _impossible(port: Ints, port_count: Ints) -> Bools:
+    most = np.where(port_count > 0, np.minimum(port_count, MAX_PORT), MAX_PORT)
+    return (port < 1) | (port > most)
 
 
-def _name_repeated(
-    data: bytes, mentions: Mentions, headers: Indices, kept: Indices, problems: Problems
-) -> None:
-    """Name blocks of a device that has one already. `-g` gives switches of a chassis twice, which is no problem."""
-    repeated = np.flatnonzero(headers != kept)
-    if not len(repeated):
+def _name_repeated(data: bytes, headers: Headers, devices: _Devices, problems: Problems) -> None:
+    """Name blocks of a device that has one already. `-g` gives a chassis's switches twice: no problem."""
+    first = devices.block[devices.of_header]
+    again = np.flatnonzero(first != np.arange(len(first)))
+    if not len(again):
         return
-    again, before = mentions[headers[repeated]], mentions[kept[repeated]]
-    other = (again["port"] != before["port"]) | (again["kind"] != before["kind"])
-    problems.add_all(
-        again["line"][other],
-        "a second block of a device, of another kind or number of ports; the first counts",
-    )
+    first = first[again]
+    other = headers.port_count[again] != headers.port_count[first]
+    other |= headers.kind[again] != headers.kind[first]
+    problems.add_all(headers.line[again[other]], "a second block of a device, and not as the first has it")
     if not is_grouped(data):
-        problems.add_all(again["line"][~other], "a second block of a device; what it repeats is kept once")
+        problems.add_all(
+            headers.line[again[~other]], "a second block of a device; what it repeats is kept once"
+        )
 
 
-def _once(rows: Mentions, device: Indices, peer: Indices, kept: Indices, problems: Problems) -> Indices:
-    """Of `kept`, the first record of each port; others that name another cable are problems."""
-    key = device[kept] * (MAX_PORT + 1) + rows["port"][kept]
+def _once(records: Records, device: Offsets, peer: Offsets, kept: Offsets, problems: Problems) -> Offsets:
+    """Of `kept`, the first record of each port; later ones that name another cable are problems."""
+    key = device[kept] * (MAX_PORT + 1) + records.port[kept]
     order = np.argsort(key, kind="stable")
     again = np.flatnonzero(key[order][1:] == key[order][:-1]) + 1
     if not len(again):
@@ -235,32 +248,39 @@ def _once(rows: Mentions, device: Indices, peer: Indices, kept: Indices, problem
     is_first[again] = False
     first = kept[order[np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))[again]]]
     later = kept[order[again]]
-    other = (peer[later] != peer[first]) | (rows["peer_port"][later] != rows["peer_port"][first])
-    problems.add_all(rows["line"][later[other]], "a second cable for a port; the first counts")
+    other = (peer[later] != peer[first]) | (records.peer_port[later] != records.peer_port[first])
+    problems.add_all(np.sort(records.line[later[other]]), "a second cable for a port; the first counts")
     return kept[np.isin(kept, later, invert=True)]
 
 
-def _descriptions(data: bytes, mentions: Mentions, block: Indices, first: Indices) -> list[str]:
+def _descriptions(data: bytes, lines: _Lines, devices: _Devices) -> list[str]:
     """Of each device: its own header's, else as its first mention has it."""
-    declared = np.flatnonzero(block >= 0)
-    headers = mentions[block[declared]]
-    start = headers["offset"] + headers["start"]
-    size = (headers["end"] - headers["start"]).astype(np.int64)
-    # All of them at once, each with a byte for a newline: far quicker than one by one.
-    place = np.cumsum(size + 1) - (size + 1)
-    spread = np.repeat(start - place, size + 1) + np.arange(int(np.sum(size + 1)))
-    joined = np.frombuffer(data, np.uint8)[spread]
-    joined[place + size] = ord("\n")
-    plain = np.count_nonzero(joined < ord(" ")) == len(size) and not np.any(joined > ord("~"))
-    texts = joined.tobytes().split(b"\n")
-    known = joined.tobytes().decode("ascii").split("\n") if plain else [printable(text) for text in texts]
-    result = [""] * len(block)
-    for index, text in zip(declared.tolist(), known, strict=False):
+    declared = np.flatnonzero(devices.block >= 0)
+    result = [""] * len(devices.block)
+    headers = devices.block[declared]
+    texts = _texts(data, lines.headers.start[headers], lines.headers.end[headers])
+    for index, text in zip(declared.tolist(), texts, strict=True):
         result[index] = text
-    for index in np.flatnonzero(block < 0).tolist():
-        begin = int(mentions["offset"][first[index]])
-        line = data[begin : data.find(b"\n", begin) % (len(data) + 1)].rstrip(b"\r")
-        said = read_line(line)
-        if isinstance(said, Record):
-            result[index] = printable(line[said.start : said.end])
+    if len(declared) < len(result):
+        mentioned = np.zeros(len(result), np.int64)
+        mentioned[devices.of_record[::-1]] = lines.records.offset[::-1]
+        for index in np.flatnonzero(devices.block < 0).tolist():
+            begin = int(mentioned[index])
+            end = data.find(b"\n", begin)
+            line = data[begin : end if end >= 0 else len(data)].rstrip(b"\r")
+            said = read_line(line)
+            if isinstance(said, Record):
+                result[index] = printable(line[said.start : said.end])
     return result
+
+
+def _texts(data: bytes, start: Offsets, end: Offsets) -> list[str]:
+    """`data[start:end]` for each. Copied together and decoded at once: far quicker than one by one."""
+    size = end - start + 1  # each with a byte for a newline
+    place = np.cumsum(size) - size
+    joined = np.frombuffer(data, np.uint8)[np.repeat(start - place, size) + np.arange(int(size.sum()))]
+    joined[place + size - 1] = ord("\n")
+    text = joined.tobytes()
+    if np.count_nonzero(joined < ord(" ")) == len(size) and not np.any(joined > ord("~")):
+        return text.decode("ascii").split("\n")[:-1]
+    return [printable(part) for part in text.split(b"\n")[:-1]]

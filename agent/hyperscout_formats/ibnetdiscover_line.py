@@ -42,10 +42,11 @@ _KIND_OF_WORD: Final = {b"Switch": SWITCH, b"Ca": CA, b"Rt": ROUTER}
 _HEADER = re.compile(
     rb'\s*(Switch|Ca|Rt)\s+(\d{1,3})\s+"([SHR])-([0-9a-fA-F]{1,16})"(?:\s*#\s*"(?P<description>.*)"[^"]*)?\s*'
 )
+# Possessive (`*+`), or a line of blanks would take quadratic time.
 _RECORD = re.compile(
-    rb"\s*\[(\d{1,3})\](?:\[ext \d{1,10}\])?\s*(?:\((?P<port_guid>[0-9a-fA-F]{1,16})\))?\s*"
-    rb'"(?P<kind>[SHR?])-(?P<guid>[0-9a-fA-F]{1,16})"\s*\[(?P<peer_port>\d{1,3})\](?:\[ext \d{1,10}\])?\s*'
-    rb"(?:\([0-9a-fA-F]{1,16}\))?\s*(?:#(?P<comment>.*))?"
+    rb"\s*+\[(\d{1,3})\](?:\[ext \d{1,10}\])?\s*+(?:\((?P<port_guid>[0-9a-fA-F]{1,16})\))?\s*+"
+    rb'"(?P<kind>[SHR?])-(?P<guid>[0-9a-fA-F]{1,16})"\s*+\[(?P<peer_port>\d{1,3})\](?:\[ext \d{1,10}\])?\s*+'
+    rb"(?:\([0-9a-fA-F]{1,16}\))?\s*+(?:#(?P<comment>.*))?"
 )
 _COMMENT = re.compile(
     rb'\s*(?:lid\s+\d+\s+lmc\s+\d+\s+)?"(?P<description>.*)"\s+lid\s+\d+(?:\s+(?P<width>\d{1,2}|\?\?|\?)x?(?P<speed>[A-Z]{3}\d{0,2}|\?{3}))?'

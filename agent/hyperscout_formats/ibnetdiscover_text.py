@@ -1,4 +1,4 @@
-"""What can be said of `ibnetdiscover` text without reading it: how much is in it, and whether it is that at all.
+"""What can be said of `ibnetdiscover` text at a glance: how much is in it, and whether it is that at all.
 
 The agent may not hold NumPy, yet has to notice a sweep that came out smaller than the last one.
 Searching for fixed bytes is all that takes.
@@ -12,15 +12,15 @@ _INITIATED = re.compile(
 )
 _HEAD = 65_536  # bytes that are looked at to tell what a text is
 
-# What people feed in instead, by what its first part has in it, and what it is called.
+# What people feed in instead: what its first part has in it, and what it is called.
 _LOOKALIKES = (
-    (re.compile(rb"^(?:SW|CA|RT)\s+\d+\s+\d+\s+0x[0-9a-f]{16}\s", re.MULTILINE), "the ports report of `ibnetdiscover -p`"),
-    (re.compile(rb"^(?:Ca|Switch|Router)\s*: 0x[0-9a-f]{16} ports", re.MULTILINE), "a node list of `ibnetdiscover -l`"),
-    (re.compile(rb"^(?:CA|Switch|Router): .{0,200}:?\s*$|==\(\s*(?:\d+X|Down)|==\(.{0,80}\)==>", re.MULTILINE), "`iblinkinfo` output"),
-    (re.compile(rb'^(?:Hca|Switch)\s+\d+\s+"(?![SHR]-[0-9a-f]{16}")', re.MULTILINE), "an ibsim net file"),
-    (re.compile(rb"\A\x1f\x8b|\A\x28\xb5\x2f\xfd|\A\xfd7zXZ|\ABZh"), "a compressed file (decompress it first)"),
-    (re.compile(rb"\A(?:\xff\xfe|\xfe\xff)|\A.\x00.\x00", re.DOTALL), "UTF-16 text (save it as UTF-8)"),
-)  # fmt: skip
+    (rb"^(?:SW|CA|RT) +\d+ +\d+ 0x[0-9a-f]{16} ", "the ports report of `ibnetdiscover -p`"),
+    (rb"^(?:Ca|Switch|Router)\s+: 0x[0-9a-f]{16} ports ", "a node list of `ibnetdiscover -l`"),
+    (rb"==\(.{0,80}\)==>", "the output of `iblinkinfo`"),
+    (rb'^(?:Hca|Switch)\s+\d{1,3}\s+"(?![SHR]-[0-9a-f]{16}")', "an ibsim net file"),
+    (rb"\A(?:\x1f\x8b|\x28\xb5\x2f\xfd|\xfd7zXZ|BZh)", "a compressed file (decompress it first)"),
+    (rb"\A(?:\xff\xfe|\xfe\xff)", "UTF-16 text (save it as UTF-8)"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,13 @@ def why_refused(data: bytes) -> str:
     else:
         head = data[:_HEAD]
         for pattern, name in _LOOKALIKES:
-            if pattern.search(head):
+            if re.search(pattern, head, re.MULTILINE):
                 what = f"this looks like {name}"
                 break
-    return f"{what}; expected the text of plain `ibnetdiscover`: make it with `ibnetdiscover > fabric.ibnetdiscover`"
+    expected = (
+        "expected the text of plain `ibnetdiscover`: make it with `ibnetdiscover > fabric.ibnetdiscover`"
+    )
+    return f"{what}; {expected}"
 
 
 def _lines_with(data: bytes, beginning: bytes) -> int:

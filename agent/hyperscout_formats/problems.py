@@ -9,7 +9,7 @@ MAX_PROBLEMS: Final = 100
 
 
 class Problems:
-    """The first `MAX_PROBLEMS` of each kind as they come; in the end the first of all, and a count of the rest."""
+    """Keeps the first `MAX_PROBLEMS` of each kind; in the end the first of all, and a count of the rest."""
 
     def __init__(self, source: str) -> None:
         self._source = source
