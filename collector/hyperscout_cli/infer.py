@@ -147,15 +147,13 @@ def _cluster(path: str) -> frozenset[str]:
 
 
 def _diagnose(topology: "Topology", output: str) -> None:
-    warn(
-        [f"{x.kind}: {x.message} (confidence {x.confidence:.2g})" for x in topology.anomalies],
-        "anomalies",
-        ": see -o json",
-    )
-    warn(
-        [f"no evidence of node {n!r} in any fabric" for n in topology.nodes_without_evidence],
-        "nodes without evidence",
-    )
+    by_kind: dict[str, list[str]] = {}
+    for x in topology.anomalies:
+        by_kind.setdefault(x.kind, []).append(f"{x.kind}: {x.message} (confidence {x.confidence:.2g})")
+    for kind, texts in by_kind.items():
+        warn(texts, f"{kind} anomalies", ": see -o json")
+    missing = [f"no fabric knows node {node!r}" for node in topology.nodes_without_evidence]
+    warn(missing, "nodes without evidence")
     if output == "hypernodes":
         from hyperscout_collector.publish.texts.hypernodes import unpublishable
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-MAX_WARNINGS = 20
+MAX_WARNINGS = 5
 
 
 def emit(chunks: Iterable[str]) -> None:
@@ -46,7 +46,7 @@ def note(text: str) -> None:
 
 
 def warn(texts: Sequence[object], what: str, more: str = "") -> None:
-    """Warnings on stderr, at most MAX_WARNINGS; then how many `what` are left and how to see them."""
+    """Warnings of one sort on stderr, at most MAX_WARNINGS; then how many `what` are left, and `more`."""
     for text in texts[:MAX_WARNINGS]:
         note(f"warning: {text}")
     if len(texts) > MAX_WARNINGS:

@@ -12,6 +12,9 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._/,-]*(\[[0-9,-]+\][A-Za-z0-9._/,-]*)*"
 _WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"])
 _KUBERNETES = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SLURM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_ALL_SLURM = re.compile(rf"{_SLURM.pattern}(\n{_SLURM.pattern})*")
+_GUID = re.compile(r"[0-9a-f]+")
+_GUID_LENGTH = 16
 _DIGITS = "0123456789"
 _MAX_DIGITS = 9  # a host list's numbers are machine integers
 _MAX_RANGE = 65536  # Slurm takes more hosts in one range for a mistake
@@ -35,6 +38,12 @@ def is_slurm_name(name: str) -> bool:
     return _SLURM.fullmatch(name) is not None
 
 
+def are_slurm_names(names: Sequence[str]) -> bool:
+    """Whether all of them are: one look at the joined text, since there may be 100,000."""
+    text = "\n".join(names)
+    return text.count("\n") == len(names) - 1 and _ALL_SLURM.fullmatch(text) is not None
+
+
 def left_out(names: Sequence[str], why: str) -> Iterator[str]:
     """Comment lines that name what a format could not hold; nothing when there is nothing."""
     if names:
@@ -47,17 +56,20 @@ def host_list(names: Iterable[str]) -> str:
     """Slurm's bracket notation, `gpu-[01-04,07],login`, by name and number (slurm.conf(5), NodeName).
 
     Only a number at the end of a name goes into brackets: Slurm refuses text after them. Leading zeros
-    are kept, since a range is printed as wide as its first number.
+    are kept, since a range is printed as wide as its first number. A GUID is no number.
     """
     numbers: dict[str, list[str]] = {}
     for name in names:
         prefix = name.rstrip(_DIGITS)
-        if len(name) - len(prefix) > _MAX_DIGITS:
+        if len(name) == _GUID_LENGTH and _GUID.fullmatch(name):
+            prefix = name
+        elif len(name) - len(prefix) > _MAX_DIGITS:
             prefix = name[:-_MAX_DIGITS]
         numbers.setdefault(prefix, []).append(name[len(prefix) :])
     parts = []
     for prefix in sorted(numbers):
-        digits = sorted(set(numbers[prefix]), key=lambda d: (len(d), d))
+        digits = sorted(set(numbers[prefix]))
+        digits.sort(key=len)
         if not digits[0]:
             parts.append(prefix)
             del digits[0]

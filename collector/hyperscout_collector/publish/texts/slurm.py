@@ -5,7 +5,13 @@ Formats: topology.conf(5) and topology.yaml(5). Switch and block names are those
 
 from collections.abc import Iterator, Sequence
 
-from hyperscout_collector.publish.texts.names import host_list, is_slurm_name, left_out, scalar
+from hyperscout_collector.publish.texts.names import (
+    are_slurm_names,
+    host_list,
+    is_slurm_name,
+    left_out,
+    scalar,
+)
 from hyperscout_collector.topology import HyperNode, Topology
 
 _MAX_DOUBLINGS = 15  # Slurm keeps no block size above 2**15 times the base
@@ -92,28 +98,31 @@ def _nodes(nodes: Sequence[str]) -> str:
 
 
 def _unholdable(topology: Topology) -> list[str]:
-    return sorted({n for h in topology.hypernodes if not h.children for n in h.nodes if not is_slurm_name(n)})
+    odd = (h for h in topology.hypernodes if not h.children and not are_slurm_names(h.nodes))
+    return sorted({n for h in odd for n in h.nodes if not is_slurm_name(n)})
 
 
-def _holdable(hypernode: HyperNode) -> list[str]:
+def _holdable(hypernode: HyperNode) -> Sequence[str]:
+    if are_slurm_names(hypernode.nodes):
+        return hypernode.nodes
     return [n for n in hypernode.nodes if is_slurm_name(n)]
 
 
-def _switches(topology: Topology) -> Iterator[tuple[HyperNode, list[str], list[str]]]:
+def _switches(topology: Topology) -> Iterator[tuple[HyperNode, Sequence[str], Sequence[str]]]:
     """(HyperNode, its nodes, its children), leaves first, without what would be empty."""
     written: set[str] = set()
     for hypernode in sorted(topology.hypernodes, key=lambda h: (h.tier, h.name)):
-        nodes = [] if hypernode.children else _holdable(hypernode)
+        nodes = () if hypernode.children else _holdable(hypernode)
         children = [child for child in hypernode.children if child in written]
         if nodes or children:
             written.add(hypernode.name)
             yield hypernode, nodes, children
 
 
-def _blocks(topology: Topology) -> list[tuple[HyperNode, list[str]]]:
+def _blocks(topology: Topology) -> list[tuple[HyperNode, Sequence[str]]]:
     """Tier-1 HyperNodes with their nodes, in the order of a walk through the tree."""
     by_name = {h.name: h for h in topology.hypernodes}
-    found: list[tuple[HyperNode, list[str]]] = []
+    found: list[tuple[HyperNode, Sequence[str]]] = []
     stack = sorted((h for h in topology.hypernodes if h.parent is None), key=lambda h: h.name, reverse=True)
     while stack:
         hypernode = stack.pop()
