@@ -30,11 +30,11 @@ _Planted = tuple[SimFabric, PlantedFault]
 
 
 def plant(fabric: SimFabric, fault: Fault, rng: Random) -> _Planted:
-    """Plant one fault. Raises NotApplicableError. No fault splits an island or takes one away."""
+    """Plant one fault. Raises NotApplicableError. No fault splits an island; a swap may join two."""
     islands = fabric.islands()
     for _ in range(_TRIES):
         faulty, planted = _PLANTERS[fault](fabric, rng)
-        if faulty.islands() == islands:
+        if 1 <= faulty.islands() <= islands:
             return faulty, judge(fabric, faulty, [planted])[0]
     raise NotApplicableError(f"{fabric.name}: every {fault} tried splits the fabric")
 
