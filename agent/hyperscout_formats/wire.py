@@ -1,0 +1,101 @@
+"""Facts as they travel: to and from the messages of finding.proto.
+
+Agent and collector both need this, and neither may import the other. A fact goes through unchanged:
+what comes back from the message equals what went in.
+"""
+
+from hyperscout.v1 import finding_pb2
+
+from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort
+
+
+def lldp_to_proto(port: LldpPort) -> finding_pb2.LldpPort:
+    """Message of a local port and its neighbours."""
+    return finding_pb2.LldpPort(
+        interface=port.interface,
+        mac=port.mac,
+        carrier=port.carrier,
+        speed_mbps=port.speed_mbps,
+        carrier_changes=port.carrier_changes,
+        neighbours=[
+            finding_pb2.LldpNeighbour(
+                chassis_id_subtype=neighbour.chassis_id_subtype,
+                chassis_id=neighbour.chassis_id,
+                port_id_subtype=neighbour.port_id_subtype,
+                port_id=neighbour.port_id,
+                ttl_s=neighbour.ttl_s,
+                port_description=neighbour.port_description,
+                system_name=neighbour.system_name,
+                system_description=neighbour.system_description,
+                management_addresses=neighbour.management_addresses,
+                capabilities=neighbour.capabilities,
+            )
+            for neighbour in port.neighbours
+        ],
+    )
+
+
+def lldp_from_proto(message: finding_pb2.LldpPort) -> LldpPort:
+    """Fact of a message. A message without neighbours is a port on which nobody is heard."""
+    return LldpPort(
+        interface=message.interface,
+        mac=message.mac,
+        carrier=message.carrier,
+        speed_mbps=message.speed_mbps,
+        carrier_changes=message.carrier_changes,
+        neighbours=tuple(
+            LldpNeighbour(
+                chassis_id_subtype=neighbour.chassis_id_subtype,
+                chassis_id=neighbour.chassis_id,
+                port_id_subtype=neighbour.port_id_subtype,
+                port_id=neighbour.port_id,
+                ttl_s=neighbour.ttl_s,
+                port_description=neighbour.port_description,
+                system_name=neighbour.system_name,
+                system_description=neighbour.system_description,
+                management_addresses=tuple(neighbour.management_addresses),
+                capabilities=tuple(neighbour.capabilities),
+            )
+            for neighbour in message.neighbours
+        ),
+    )
+
+
+def infiniband_to_proto(port: InfinibandPort) -> finding_pb2.InfinibandPort:
+    """Message of one port of one RDMA device."""
+    return finding_pb2.InfinibandPort(
+        device=port.device,
+        port=port.port,
+        node_guid=port.node_guid,
+        port_guid=port.port_guid,
+        system_image_guid=port.system_image_guid,
+        state=port.state,
+        physical_state=port.physical_state,
+        rate_gbps=port.rate_gbps,
+        lid=port.lid,
+        sm_lid=port.sm_lid,
+        node_description=port.node_description,
+        link_layer=port.link_layer,
+        board_id=port.board_id,
+        link_downed=port.link_downed,
+    )
+
+
+def infiniband_from_proto(message: finding_pb2.InfinibandPort) -> InfinibandPort:
+    """Fact of a message."""
+    return InfinibandPort(
+        device=message.device,
+        port=message.port,
+        node_guid=message.node_guid,
+        port_guid=message.port_guid,
+        system_image_guid=message.system_image_guid,
+        state=message.state,
+        physical_state=message.physical_state,
+        rate_gbps=message.rate_gbps,
+        lid=message.lid,
+        sm_lid=message.sm_lid,
+        node_description=message.node_description,
+        link_layer=message.link_layer,
+        board_id=message.board_id,
+        link_downed=message.link_downed,
+    )
