@@ -49,10 +49,11 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A finding that was not taken in."""
+    """A finding that was not taken in. `text_missing`: the text it names went while it waited."""
 
     key: Key
     reason: str
+    text_missing: bool = False
 
 
 @dataclass(slots=True)
@@ -210,6 +211,9 @@ class Committer:
         for row, encoded in submission.rows:
             if unclaimed := self._unclaimed.get(row.key.node):
                 unclaimed.keys.discard(row.key)
+            if row.sha256 and not plan.has_text(row.sha256):
+                refused.append(Refused(row.key, "its text is not here", text_missing=True))
+                continue
             if reason := plan.upsert(row, encoded):
                 refused.append(Refused(row.key, reason))
         for key in submission.removed:

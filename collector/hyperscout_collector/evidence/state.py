@@ -88,6 +88,9 @@ class Plan:
         """A text that a finding of this plan names."""
         self.bulks[bulk.sha256] = bulk
 
+    def has_text(self, sha256: bytes) -> bool:
+        return sha256 in self.bulks or self.state.holds_bulk(sha256)
+
     def remove(self, key: Key) -> None:
         """Forget a key. Unknown keys are no error; what a fabric probe saw is not the agent's to remove."""
         before = self.looks_of(key)

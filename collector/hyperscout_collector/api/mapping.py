@@ -1,0 +1,155 @@
+"""`Topology` <-> proto. Both ways round lose nothing; 0 and "" stand for "unset" where the proto says so."""
+
+from collections.abc import Iterable
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_collector.topology import (
+    Anomaly,
+    Condition,
+    Endpoint,
+    HyperNode,
+    Link,
+    LinkTable,
+    Switch,
+    Topology,
+)
+
+
+def topology_to_proto(topology: Topology, *, omit_links: bool = False) -> pb.Topology:
+    """The whole picture; without its links it is a tenth of the size."""
+    return pb.Topology(
+        generation=topology.generation,
+        hypernodes=[hypernode_to_proto(h) for h in topology.hypernodes],
+        switches=[switch_to_proto(s) for s in topology.switches],
+        links=() if omit_links else links_to_proto(topology.links),
+        anomalies=[anomaly_to_proto(a) for a in topology.anomalies],
+        nodes_without_evidence=topology.nodes_without_evidence,
+        foreign_endpoints=topology.foreign_endpoints,
+        retired_names=topology.retired_names,
+    )
+
+
+def topology_from_proto(message: pb.Topology) -> Topology:
+    """The other way round."""
+    return Topology(
+        message.generation,
+        tuple(map(_hypernode, message.hypernodes)),
+        tuple(Switch(s.id, s.name, s.level) for s in message.switches),
+        LinkTable.of([_link(x) for x in message.links]),
+        tuple(map(_anomaly, message.anomalies)),
+        tuple(message.nodes_without_evidence),
+        tuple(message.foreign_endpoints),
+        tuple(message.retired_names),
+    )
+
+
+def timestamp(ns: int) -> Timestamp | None:
+    """Unix ns as a Timestamp; None (unset) for 0."""
+    if not ns:
+        return None
+    stamp = Timestamp()
+    stamp.FromNanoseconds(ns)
+    return stamp
+
+
+def hypernode_to_proto(h: HyperNode) -> pb.HyperNode:
+    return pb.HyperNode(
+        name=h.name,
+        tier=h.tier,
+        tier_name=h.tier_name,
+        parent=h.parent,
+        children=h.children,
+        nodes=h.nodes,
+        switches=h.switches,
+        conditions=[
+            pb.Condition(
+                type=c.type,
+                status=c.status,
+                reason=c.reason,
+                message=c.message,
+                last_transition_time=timestamp(c.since_ns),
+            )
+            for c in h.conditions
+        ],
+    )
+
+
+def switch_to_proto(s: Switch) -> pb.Switch:
+    return pb.Switch(id=s.id, name=s.name, level=s.level)
+
+
+def links_to_proto(links: Iterable[Link]) -> list[pb.Link]:
+    end, link = pb.LinkEnd, pb.Link
+    return [
+        link(
+            a=end(device=x.a_device, port=x.a_port),
+            b=end(device=x.b_device, port=x.b_port),
+            fabric=x.fabric,
+            sources=x.sources,
+        )
+        for x in links
+    ]
+
+
+def anomaly_to_proto(a: Anomaly) -> pb.Anomaly:
+    return pb.Anomaly(
+        kind=a.kind,
+        subject=_end_to_proto(a.subject),
+        peer=_end_to_proto(a.peer) if a.peer else None,
+        tier=a.tier or 0,
+        sources=a.sources,
+        confidence=a.confidence,
+        message=a.message,
+        since=timestamp(a.since_ns),
+        hypernode=a.hypernode,
+    )
+
+
+def _end_to_proto(end: Endpoint) -> pb.Endpoint:
+    return pb.Endpoint(device=end.device, name=end.name, port=end.port)
+
+
+def _end(message: pb.Endpoint) -> Endpoint:
+    return Endpoint(message.device, message.name, message.port if message.HasField("port") else None)
+
+
+def _link(x: pb.Link) -> Link:
+    return Link(x.a.device, x.a.port, x.b.device, x.b.port, x.fabric, tuple(x.sources))
+
+
+def _anomaly(a: pb.Anomaly) -> Anomaly:
+    return Anomaly(
+        a.kind,
+        _end(a.subject),
+        _end(a.peer) if a.HasField("peer") else None,
+        a.tier or None,
+        tuple(a.sources),
+        a.confidence,
+        a.message,
+        a.hypernode if a.HasField("hypernode") else None,
+        a.since.ToNanoseconds() if a.HasField("since") else 0,
+    )
+
+
+def _hypernode(h: pb.HyperNode) -> HyperNode:
+    return HyperNode(
+        h.name,
+        h.tier,
+        h.tier_name,
+        h.parent if h.HasField("parent") else None,
+        tuple(h.children),
+        tuple(h.nodes),
+        tuple(h.switches),
+        tuple(
+            Condition(
+                c.type,
+                c.status,
+                c.reason,
+                c.message,
+                c.last_transition_time.ToNanoseconds() if c.HasField("last_transition_time") else 0,
+            )
+            for c in h.conditions
+        ),
+    )

@@ -1,0 +1,173 @@
+"""TopologyService: reads, and the one thing a reader may ask for, to let a held generation go."""
+
+import asyncio
+import base64
+import binascii
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_collector.api.explain import UnknownNodeError, explain
+from hyperscout_collector.api.mapping import timestamp
+from hyperscout_collector.api.watchers import Watchers
+from hyperscout_collector.evidence.rows import Key
+from hyperscout_collector.evidence.store import Store, StoredFinding, StoreError
+from hyperscout_collector.fabric.network import Network
+
+SERVICE = "hyperscout.v1.TopologyService"
+
+_PAGE_FINDINGS = 1000
+_MAX_PAGE_FINDINGS = 10_000
+_MAX_PAGE_BYTES = 2 * 1024 * 1024  # under the 4 MiB that a client takes by default
+
+
+class NothingHeldError(LookupError):
+    """The generation that was to be approved is not the one that is held."""
+
+
+class Backend(Protocol):
+    """What the service asks of the collector. Nothing here blocks."""
+
+    watchers: Watchers
+    store: Store
+
+    def status(self) -> pb.GetStatusResponse: ...
+
+    def is_stale(self, seen_ns: int) -> bool: ...
+
+    def evidence_of(self, nodes: Sequence[str]) -> list[Key]: ...
+
+    async def network(self) -> Network:
+        """The fused graph of the evidence that the latest inference saw."""
+
+    async def approve(self, generation: int) -> int:
+        """Publish a held generation; returns the generation that it became. Raises NothingHeldError."""
+
+
+class TopologyService:
+    """`add_to(server)` registers it. Pictures are sent as bytes that were encoded once a generation."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(
+                call,
+                request_deserializer=request.FromString,
+                response_serializer=_encode,
+            )
+
+        handlers = {
+            "GetTopology": unary(self.get_topology, pb.GetTopologyRequest),
+            "Explain": unary(self.explain, pb.ExplainRequest),
+            "ListFindings": unary(self.list_findings, pb.ListFindingsRequest),
+            "GetStatus": unary(self.get_status, pb.GetStatusRequest),
+            "Approve": unary(self.approve, pb.ApproveRequest),
+            "WatchTopology": grpc.unary_stream_rpc_method_handler(
+                self.watch_topology,
+                request_deserializer=pb.WatchTopologyRequest.FromString,
+                response_serializer=_encode,
+            ),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    async def get_topology(self, request: pb.GetTopologyRequest, context: Any) -> bytes:
+        return await asyncio.to_thread(self._backend.watchers.current.get_response, request.omit_links)
+
+    async def watch_topology(self, request: pb.WatchTopologyRequest, context: Any) -> AsyncIterator[bytes]:
+        watchers = self._backend.watchers
+        if watchers.full:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{len(watchers)} watch already")
+        watcher = watchers.add(request.omit_links)
+        try:
+            while True:
+                yield await watchers.next(watcher)
+        finally:
+            watchers.discard(watcher)
+
+    async def explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
+        backend = self._backend
+        nodes = (request.node_a, request.node_b)
+        network, keys = await backend.network(), backend.evidence_of(nodes)
+        topology = backend.watchers.current.topology
+        try:
+            return await asyncio.to_thread(explain, topology, network, *nodes, keys)
+        except UnknownNodeError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+            raise  # abort has raised already
+
+    async def list_findings(
+        self, request: pb.ListFindingsRequest, context: Any
+    ) -> pb.ListFindingsResponse:
+        size = request.page_size or _PAGE_FINDINGS
+        if size > _MAX_PAGE_FINDINGS:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"page_size {size}: at most {_MAX_PAGE_FINDINGS} findings a page",
+            )
+        try:
+            after = _after(request.page_token)
+        except ValueError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_token is not one of ours")
+            raise  # abort has raised already
+        try:
+            rows = await asyncio.to_thread(
+                self._backend.store.page, request.node, request.probe, after, size
+            )
+        except StoreError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            raise  # abort has raised already
+        response, size_bytes = pb.ListFindingsResponse(), 0
+        for row in rows:
+            if size_bytes and size_bytes + len(row.finding) > _MAX_PAGE_BYTES:
+                break
+            size_bytes += len(row.finding)
+            response.findings.append(self._stored(row))
+        if rows and (len(rows) == size or len(response.findings) < len(rows)):
+            response.next_page_token = _token(rows[len(response.findings) - 1])
+        return response
+
+    async def get_status(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
+        return self._backend.status()
+
+    async def approve(self, request: pb.ApproveRequest, context: Any) -> pb.ApproveResponse:
+        try:
+            return pb.ApproveResponse(generation=await self._backend.approve(request.generation))
+        except NothingHeldError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise  # abort has raised already
+
+    def _stored(self, row: StoredFinding) -> pb.StoredFinding:
+        return pb.StoredFinding(
+            finding=Finding.FromString(row.finding),
+            received_at=timestamp(row.received_ns),
+            stale=self._backend.is_stale(row.observed_ns - row.offset_ns),
+        )
+
+
+def _encode(message: Any) -> bytes:
+    return message if isinstance(message, bytes) else bytes(message.SerializeToString())
+
+
+def _token(row: StoredFinding) -> str:
+    return base64.urlsafe_b64encode(json.dumps([*row.key, row.rank]).encode()).decode()
+
+
+def _after(token: str) -> tuple[Key, int] | None:
+    """The other way round. Raises ValueError."""
+    if not token:
+        return None
+    try:
+        found = json.loads(base64.urlsafe_b64decode(token.encode()))
+    except (binascii.Error, UnicodeError, json.JSONDecodeError) as error:
+        raise ValueError(token) from error
+    match found:
+        case [str() as node, str() as probe, str() as subject, int() as rank]:
+            return Key(node, probe, subject), rank
+    raise ValueError(token)

@@ -1,0 +1,206 @@
+"""DiscoveryService: takes the agents' streams in, and lets go of those that do not keep to the contract."""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest, StreamFindingsResponse, Welcome
+from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceServicer
+from hyperscout_collector.evidence.committer import Committer
+from hyperscout_collector.evidence.rows import MAX_NAME_CHARS
+from hyperscout_collector.evidence.state import EvidenceState
+from hyperscout_collector.ingest.bulk import BulkLimits
+from hyperscout_collector.ingest.session import MAX_BATCH_BYTES, Session, SweepGate, TextReader
+from hyperscout_collector.ingest.streams import AgentStream, End, StreamEndedError, Streams
+
+_log = logging.getLogger(__name__)
+
+_MAX_PROBES = 64
+
+# A message may be a little larger than the batch or the chunk in it. Larger ones are refused by gRPC itself
+# (RESOURCE_EXHAUSTED) before they are read.
+SERVER_OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.max_receive_message_length", MAX_BATCH_BYTES + 64 * 1024),
+    ("grpc.max_send_message_length", -1),  # a topology of 65,536 hosts in one message
+    # Agents ping every 20 s; a server that is not asked to allow that tells them to go away.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # A peer that vanished without a word (power, network) is noticed in 30 + 10 s.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.so_reuseport", 0),  # two collectors on one port would share the agents at random
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestSettings:
+    """Times in seconds. A stream is given up after `heartbeat_timeout_s` of silence."""
+
+    version: str
+    max_streams: int = 20_000
+    hello_timeout_s: float = 10.0
+    heartbeat_interval_s: float = 10.0
+    heartbeat_timeout_s: float = 35.0  # three heartbeats and a bit
+    bulk_limits: BulkLimits = BulkLimits()
+
+
+class StreamListener(Protocol):
+    """Who wants to know who comes and goes. Called on the loop; must not block."""
+
+    def connected(self, stream: AgentStream) -> None: ...
+
+    def disconnected(self, stream: AgentStream) -> None: ...
+
+
+class DiscoveryService(DiscoveryServiceServicer):
+    """`read_text`: see `TextReader`; it runs in a thread of this service, one text at a time."""
+
+    def __init__(
+        self,
+        settings: IngestSettings,
+        streams: Streams,
+        state: EvidenceState,
+        committer: Committer,
+        *,
+        gate: SweepGate,
+        listener: StreamListener,
+        read_text: TextReader,
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._streams = streams
+        self._state = state
+        self._committer = committer
+        self._gate = gate
+        self._listener = listener
+        self._read_text = read_text
+        self._clock_ns = clock_ns
+        self._thread = ThreadPoolExecutor(1, "sweep-reader")
+        self._closing = False
+
+    def close(self, reason: str) -> None:
+        """End all streams and take no more."""
+        self._closing = True
+        self._streams.end_all(grpc.StatusCode.UNAVAILABLE, reason)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def StreamFindings(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
+        """The whole life of one stream. (`request_iterator` is not used: `read` can be timed.)"""
+        stream: AgentStream | None = None
+        try:
+            stream = await self._greet(context)
+            await self._serve(stream, context)
+            return
+        except StreamEndedError as error:
+            end = error.end
+        except asyncio.CancelledError:
+            if stream is None or stream.ended is None:
+                raise  # the agent is gone, or the server stops
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+            end = stream.ended
+        finally:
+            if stream is not None and self._streams.discard(stream):
+                self._listener.disconnected(stream)
+        await self._refuse(context, stream, end)
+
+    async def _greet(self, context: Any) -> AgentStream:
+        settings = self._settings
+        if self._closing:
+            raise StreamEndedError(grpc.StatusCode.UNAVAILABLE, "the collector is shutting down")
+        if self._streams.full:
+            raise StreamEndedError(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{len(self._streams)} agents are connected; no more fit"
+            )
+        try:
+            async with asyncio.timeout(settings.hello_timeout_s):
+                first = await context.read()
+        except TimeoutError:
+            raise StreamEndedError(
+                grpc.StatusCode.DEADLINE_EXCEEDED, f"no Hello in {settings.hello_timeout_s:g} s"
+            ) from None
+        if not isinstance(first, StreamFindingsRequest) or not first.HasField("hello"):
+            found = first.WhichOneof("message") if isinstance(first, StreamFindingsRequest) else "the end"
+            raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, f"{found or 'nothing'} instead of Hello")
+        _check(first.hello)
+        now_ns = self._clock_ns()
+        task = asyncio.current_task()
+        assert task is not None
+        stream = AgentStream(first.hello, task, now_ns, now_ns)
+        if (old := self._streams.add(stream)) is not None:
+            self._listener.disconnected(old)
+        self._listener.connected(stream)
+        return stream
+
+    async def _serve(self, stream: AgentStream, context: Any) -> None:
+        settings = self._settings
+        session = Session(
+            stream,
+            self._state,
+            self._committer,
+            self._gate,
+            self._read_text,
+            self._in_thread,
+            self._clock_ns,
+            settings.bulk_limits,
+            self._streams.counters,
+        )
+        sender = asyncio.create_task(_send(stream, context), name=f"ingest-send-{stream.node}")
+        try:
+            welcome = Welcome(
+                version=settings.version,
+                heartbeat_interval_s=settings.heartbeat_interval_s,
+                bulk_held=self._state.bulks_of(stream.node),
+            )
+            await context.write(StreamFindingsResponse(welcome=welcome))
+            while True:
+                try:
+                    async with asyncio.timeout(settings.heartbeat_timeout_s):
+                        request = await context.read()
+                except TimeoutError:
+                    raise StreamEndedError(
+                        grpc.StatusCode.DEADLINE_EXCEEDED,
+                        f"nothing heard for {settings.heartbeat_timeout_s:g} s",
+                    ) from None
+                if not isinstance(request, StreamFindingsRequest):
+                    return  # the agent has said all it wanted to
+                await session.take(request)
+        finally:
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+
+    async def _refuse(self, context: Any, stream: AgentStream | None, end: End) -> None:
+        who = stream.node if stream is not None else context.peer()
+        self._streams.counters.rejected_streams += 1
+        _log.info("stream of %s ended: %s: %s", who, end.code.name, end.reason)
+        await context.abort(end.code, end.reason)
+
+    async def _in_thread(self, function: Callable[..., object], *args: object) -> object:
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, functools.partial(function, *args)
+        )
+
+
+async def _send(stream: AgentStream, context: Any) -> None:
+    write: Callable[[StreamFindingsResponse], Awaitable[None]] = context.write
+    while True:
+        for message in await stream.outgoing():
+            await write(message)
+
+
+def _check(hello: Hello) -> None:
+    for name, text, least in (("node", hello.node, 1), ("version", hello.version, 0)):
+        if not least <= len(text) <= MAX_NAME_CHARS:
+            raise StreamEndedError(
+                grpc.StatusCode.INVALID_ARGUMENT, f"Hello: {name} of {len(text)} characters"
+            )
+    if len(hello.probes) > _MAX_PROBES or any(len(probe) > MAX_NAME_CHARS for probe in hello.probes):
+        raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, "Hello: too many probes, or too long a name")

@@ -1,0 +1,145 @@
+"""Who is connected: one live stream a node, what is to be said down it, and what came up."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import grpc
+
+from hyperscout.v1.discovery_pb2 import Ack, Hello, Refusal, StreamFindingsResponse
+
+_MAX_DIRECTIVES = 256  # waiting to go down one stream; an agent that reads none of them is not there
+_MAX_REFUSALS = 1000  # said in one ack; the rest is only counted
+
+
+@dataclass(slots=True)
+class IngestCounters:
+    """Since the start of the process."""
+
+    streams: int = 0
+    rejected_streams: int = 0
+    batches: int = 0
+    findings: int = 0
+    refused: int = 0
+    bulk_texts: int = 0
+    bytes: int = 0  # of messages, as encoded
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Why the collector ends a stream: a status, and words for the agent's log."""
+
+    code: grpc.StatusCode
+    reason: str
+
+
+class StreamEndedError(Exception):
+    """Raised inside a stream's own handler to end it."""
+
+    def __init__(self, code: grpc.StatusCode, reason: str) -> None:
+        super().__init__(reason)
+        self.end = End(code, reason)
+
+
+@dataclass(slots=True, eq=False)
+class AgentStream:
+    """One agent's live stream. Times are Unix ns. `task` is the handler that reads it."""
+
+    hello: Hello
+    task: "asyncio.Task[object]"
+    connected_at_ns: int
+    last_heard_ns: int
+    offset_ns: int = 0  # the agent's clock minus ours, at its last batch
+    ended: End | None = None
+    _directives: list[StreamFindingsResponse] = field(default_factory=list)
+    _refusals: list[Refusal] = field(default_factory=list)
+    _acked: int = 0
+    _told: int = 0
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def node(self) -> str:
+        return self.hello.node
+
+    def end(self, code: grpc.StatusCode, reason: str) -> None:
+        """End the stream from outside; the first reason stands."""
+        if self.ended is None:
+            self.ended = End(code, reason)
+            self.task.cancel()
+
+    def tell(self, directive: StreamFindingsResponse) -> None:
+        """Send something down. Never blocks: what waits is bounded, and a deaf agent is let go."""
+        if len(self._directives) >= _MAX_DIRECTIVES:
+            self.end(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_DIRECTIVES} directives were not read")
+            return
+        self._directives.append(directive)
+        self._wake.set()
+
+    def ack(self, sequence: int, refusals: list[Refusal]) -> None:
+        """All batches up to this one are stored."""
+        self._acked = max(self._acked, sequence)
+        self._refusals += refusals[: max(0, _MAX_REFUSALS - len(self._refusals))]
+        self._wake.set()
+
+    async def outgoing(self) -> list[StreamFindingsResponse]:
+        """Wait for something to say, and take it: acks of many batches are one."""
+        await self._wake.wait()
+        self._wake.clear()
+        out, self._directives = self._directives, []
+        if self._acked > self._told:
+            out.append(StreamFindingsResponse(ack=Ack(sequence=self._acked, refusals=self._refusals)))
+            self._told = self._acked
+            self._refusals = []
+        return out
+
+
+class Streams:
+    """The live streams, by node. `limit`: how many may be connected at once."""
+
+    def __init__(self, limit: int) -> None:
+        self.counters = IngestCounters()
+        self._limit = limit
+        self._by_node: dict[str, AgentStream] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_node)
+
+    def __iter__(self) -> Iterator[AgentStream]:
+        return iter(list(self._by_node.values()))
+
+    def get(self, node: str) -> AgentStream | None:
+        return self._by_node.get(node)
+
+    @property
+    def full(self) -> bool:
+        return len(self._by_node) >= self._limit
+
+    def add(self, stream: AgentStream) -> AgentStream | None:
+        """Make it its node's stream. Returns the one whose place it took, which is ended.
+
+        Of two streams of one node the newer process wins; of one process, the newer stream.
+        Raises StreamEndedError when the newer process is the one that is there.
+        """
+        old = self._by_node.get(stream.node)
+        if old is not None and old.hello.instance > stream.hello.instance:
+            raise StreamEndedError(
+                grpc.StatusCode.ABORTED,
+                f"a newer agent of {stream.node} is connected: is this one left over, "
+                "or is another machine called the same?",
+            )
+        if old is not None:
+            old.end(grpc.StatusCode.ABORTED, "a newer stream of this node took its place")
+        self._by_node[stream.node] = stream
+        self.counters.streams += 1
+        return old
+
+    def discard(self, stream: AgentStream) -> bool:
+        """Forget it. False when another stream of the node has taken its place."""
+        if self._by_node.get(stream.node) is not stream:
+            return False
+        del self._by_node[stream.node]
+        return True
+
+    def end_all(self, code: grpc.StatusCode, reason: str) -> None:
+        for stream in self:
+            stream.end(code, reason)
