@@ -11,15 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hyperscout_collector.topology import (
-    Anomaly,
-    Condition,
-    Endpoint,
-    HyperNode,
-    LinkTable,
-    Topology,
-    rfc3339,
-)
+from hyperscout_collector.hierarchy.suspicion import say
+from hyperscout_collector.topology import Anomaly, Condition, HyperNode, LinkTable, Topology, rfc3339
 
 NAMED = 3  # how many cables or nodes a message names before "and 3 more"
 DETAIL_MAX = 200  # characters of one of them
@@ -27,7 +20,7 @@ MESSAGE_MAX = (
     1000  # characters of a whole message (metav1.Condition takes 32,768; a table and an Event do not)
 )
 
-# (kind of anomaly, CamelCase reason, what to say of a link), most severe first: the first that occurs is the reason.
+# (kind of anomaly, CamelCase reason, what to say of a link), most severe first: that is the reason.
 _DEGRADED = (
     ("MissingSwitch", "SwitchMissing", "missing"),
     ("MissingLink", "LinksDown", "down"),
@@ -41,6 +34,8 @@ _INCONSISTENT = (
     ("UnknownHost", "UnknownHost", "unknown hosts"),
     ("BlueprintDrift", "BlueprintDrift", "drifts from the blueprint"),
 )
+
+_UPLINK, _ENDPOINT_LINK = "uplink", "endpoint link"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +56,8 @@ NO_FACTS = ConditionFacts()
 def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Topology:
     """The topology with Ready, Degraded, Consistent and Stale on every HyperNode, in that order.
 
-    Anomalies count against the HyperNode they name; Degraded does not roll up. Linear in hosts and
-    links, and no link is looked at when no link is accused.
+    Anomalies count against the HyperNode they name; Degraded does not roll up. A member that no fabric
+    shows any more is down. Linear in hosts and links; no link is looked at when none is accused.
     """
     by_hypernode: dict[str, list[Anomaly]] = {}
     for anomaly in topology.anomalies:
@@ -70,13 +65,14 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
             by_hypernode.setdefault(anomaly.hypernode, []).append(anomaly)
     switches = {s.id: s.level for s in topology.switches}
     totals = _link_totals(topology, by_hypernode, switches)
-    down = _below(topology.hypernodes, facts.down_nodes)
+    why_down = {**dict.fromkeys(topology.nodes_without_evidence, "no fabric shows it"), **facts.down_nodes}
+    down = _below(topology.hypernodes, why_down)
     stale = _below(topology.hypernodes, facts.stale)
 
     def conditions(h: HyperNode) -> tuple[Condition, ...]:
         anomalies = by_hypernode.get(h.name, ())
         return (
-            _ready(h, down, facts.down_nodes),
+            _ready(h, down, why_down),
             _degraded(h, anomalies, switches, totals),
             _consistent(anomalies),
             _stale(h, stale, facts.stale),
@@ -89,7 +85,7 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
 
 @dataclass(frozen=True, slots=True)
 class _Below:
-    """Which nodes below a HyperNode have a property: `named` (tier 1 only), `count`, `whole` = all have it."""
+    """Nodes below a HyperNode that have a property: `named` (tier 1 only); `whole` = all have it."""
 
     named: tuple[str, ...]
     count: int
@@ -188,20 +184,13 @@ def _consistent(anomalies: Sequence[Anomaly]) -> Condition:
 
 
 def _detail(anomaly: Anomaly) -> str:
-    """One anomaly: the cable, or its own sentence where a number or a guess is in it; who saw it; since when."""
-    ends = _end(anomaly.subject) + (f" -> {_end(anomaly.peer)}" if anomaly.peer else "")
+    """One anomaly: the cable, or its own sentence where that says more; who saw it; since when."""
+    ends = say(anomaly.subject) + (f" -> {say(anomaly.peer)}" if anomaly.peer else "")
     plain = anomaly.kind in ("MissingLink", "MissingSwitch") or not anomaly.message
     text = _bounded(ends if plain else anomaly.message.rstrip(". \n"), DETAIL_MAX)
     if anomaly.sources:
         text += f", seen by {_bounded(', '.join(anomaly.sources), DETAIL_MAX)}"
     return f"{text}, since {rfc3339(anomaly.since_ns)}" if anomaly.since_ns else text
-
-
-def _end(end: Endpoint) -> str:
-    name = end.name or end.device
-    if end.port is None:
-        return name
-    return f"{name}/p{end.port}" if end.port.isdecimal() else f"{name}/{end.port}"
 
 
 def _some(texts: Sequence[str], separator: str = ", ") -> str:
@@ -215,12 +204,12 @@ def _bounded(text: str, limit: int = MESSAGE_MAX) -> str:
 
 
 def _link_class(anomaly: Anomaly, switches: Mapping[str, int]) -> str:
-    """ "uplink" between switches, "host link", or "link" where the other end is unknown."""
+    """What to call the link. One to a device that is not known as a switch is an endpoint's."""
     if anomaly.subject.device not in switches:
-        return "host link"
+        return _ENDPOINT_LINK
     if anomaly.peer is None:
         return "link"
-    return "uplink" if anomaly.peer.device in switches else "host link"
+    return _UPLINK if anomaly.peer.device in switches else _ENDPOINT_LINK
 
 
 def _link_totals(
@@ -228,8 +217,8 @@ def _link_totals(
 ) -> dict[tuple[str, str], int]:
     """How many links of a class a domain has, down ones included, for domains with an accused link.
 
-    A link between switches belongs to its lower end's domain (both, where the levels are equal), a
-    host's link to the host's.
+    A link between switches belongs to its lower end's domain (to both, where the levels are equal),
+    an endpoint's link to its leaf's. Foreign endpoints count: a link names devices, not their use.
     """
     link_kinds = {"MissingLink", "ErroringLink", "SlowLink"}
     names = [name for name, anomalies in accused.items() if any(x.kind in link_kinds for x in anomalies)]
@@ -237,15 +226,10 @@ def _link_totals(
         return {}
     index = {name: i for i, name in enumerate(names)}
     owner_of_switch: dict[str, int] = {}
-    owner_of_host: dict[str, int] = {}
-    for (
-        h
-    ) in topology.hypernodes:  # by tier: a switch that is listed again higher up belongs to the lower domain
+    for h in topology.hypernodes:  # by tier: a switch that is listed again higher up belongs below
         i = index.get(h.name, -1)
         for switch in h.switches:
             owner_of_switch.setdefault(switch, i)
-        if i >= 0 and not h.children:
-            owner_of_host.update(dict.fromkeys(h.nodes, i))
 
     table = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(topology.links)
     devices = table.devices
@@ -254,18 +238,17 @@ def _link_totals(
         (switches[d] or unknown if d in switches else 0 for d in devices), np.int64, len(devices)
     )
     by_switch = np.fromiter((owner_of_switch.get(d, -1) for d in devices), np.int64, len(devices))
-    by_host = np.fromiter((owner_of_host.get(d, -1) for d in devices), np.int64, len(devices))
 
-    uplinks, host_links = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
-    for near, far in ((table.a, table.b), (table.b, table.a)):
-        between = (level[near] > 0) & (level[near] <= level[far])
-        owner = by_switch[near[between]]
+    uplinks, endpoint_links = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
+    for turned, (near, far) in enumerate(((table.a, table.b), (table.b, table.a))):
+        level_side = (level[near] == level[far]) & ((by_switch[near] != by_switch[far]) | (turned == 0))
+        owner = by_switch[near[(level[near] > 0) & ((level[near] < level[far]) | level_side)]]
         uplinks += np.bincount(owner[owner >= 0], minlength=len(names))
-        owner = by_host[near[(level[near] == 0) & (level[far] > 0)]]
-        host_links += np.bincount(owner[owner >= 0], minlength=len(names))
+        owner = by_switch[far[(level[near] == 0) & (level[far] > 0)]]
+        endpoint_links += np.bincount(owner[owner >= 0], minlength=len(names))
 
-    totals = {(name, "uplink"): int(uplinks[i]) for name, i in index.items()}
-    totals |= {(name, "host link"): int(host_links[i]) for name, i in index.items()}
+    totals = {(name, _UPLINK): int(uplinks[i]) for name, i in index.items()}
+    totals |= {(name, _ENDPOINT_LINK): int(endpoint_links[i]) for name, i in index.items()}
     missing = [x for name in names for x in accused[name] if x.kind == "MissingLink" and x.peer]
     present = _present(table, {d for x in missing if x.peer for d in (x.subject.device, x.peer.device)})
     for anomaly in missing:
