@@ -112,13 +112,20 @@ class _Auditor:
         owner = place[lead] // ports
         # A port that a single child uses says nothing about the others.
         follow = np.bincount(owner, weights=np.where(votes[lead] > 1, votes[lead], 0), minlength=self.grouping.count)
-        total = np.bincount(self.group[use], minlength=self.grouping.count)
-        self.plan_strength = follow / np.maximum(total, 1)
+        self.plan_strength = self._strength(follow, np.bincount(self.group[use], minlength=self.grouping.count))
         firm = (self.plan_strength[owner] >= _PLAN) & (votes[lead] * 2 > self.size[owner]) & (votes[lead] > 1)
         for k, g in zip(lead[firm].tolist(), owner[firm].tolist(), strict=True):
             port, item = int(place[k] % ports), int(key[k] % self.items)
             self.plan[g, port] = item
             self.port_of.setdefault((g, item), []).append(port)
+
+    @staticmethod
+    def _strength(follow: npt.NDArray[np.float64], total: Longs) -> npt.NDArray[np.float64]:
+        """Share of cables that follow a habit, by group. Where nearly all groups do, a small group with a
+        fault is believed to do so too."""
+        share = follow / np.maximum(total, 1)
+        overall = follow.sum() / max(1, int(total.sum()))
+        return np.where(share >= 0.5, np.maximum(share, overall), share)
 
     def _slots(self) -> None:
         """slot[child] = the port it sits on, on most of its items; -1 where there is no habit."""
@@ -138,8 +145,10 @@ class _Auditor:
         good = lead[(votes[lead] * 2 > degree[child[lead]]) & (degree[child[lead]] > 1)]
         self.slot[child[good]] = key[good] % ports
         sits = self.slot[c.child] == c.item_port
-        total = np.bincount(self.group[use], minlength=self.grouping.count)
-        self.slot_strength = np.bincount(self.group[use & sits], minlength=self.grouping.count) / np.maximum(total, 1)
+        self.slot_strength = self._strength(
+            np.bincount(self.group[use & sits], minlength=self.grouping.count).astype(np.float64),
+            np.bincount(self.group[use], minlength=self.grouping.count),
+        )
         weak = self.slot_strength < _PLAN
         self.slot[(self.grouping.group >= 0) & weak[self.grouping.group]] = -1
         self.at: dict[tuple[int, int], int] | None = None
@@ -176,6 +185,7 @@ class _Auditor:
         pairs = np.bincount(owner, weights=self.size[owner], minlength=g.count)
         off_by_group = np.bincount(owner, weights=off, minlength=g.count)
         planned = off_by_group <= np.maximum(_OFF_FEW, _OFF_SHARE * pairs)
+        planned |= off.sum() <= _OFF_SHARE / 2 * pairs.sum() if g.count > 2 else False
         self.regular = planned
         lacking: list[tuple[int, int]] = []
         short = (count < expected[place]) & planned[owner[place]]

@@ -7,8 +7,9 @@ import numpy as np
 from hyperscout_collector.fabric.network import Ints, Network
 from hyperscout_collector.hierarchy.audit import Audit, Cables, audit
 from hyperscout_collector.hierarchy.grouping import Grouping, Longs, group_children
+from hyperscout_collector.hierarchy.lateral import lateral_suspicions
 from hyperscout_collector.hierarchy.suspicion import Suspicion, say
-from hyperscout_collector.hierarchy.tiers import Layer, host_cable_rows, switch_cable_rows
+from hyperscout_collector.hierarchy.tiers import WOVEN, Layer, host_cable_rows, switch_cable_rows
 from hyperscout_collector.topology import Endpoint
 
 _NUMBER = re.compile(r"(.*?)(\d+)")
@@ -96,9 +97,11 @@ def _ties(
 
 
 def switch_ranks(
-    net: Network, level: Ints, layers: list[Layer], home: dict[int, tuple[int, int]]
+    net: Network, level: Ints, layers: list[Layer], home: dict[int, tuple[int, int]], hosts: Rank
 ) -> tuple[dict[int, Rank], list[Suspicion]]:
     """Switches and the switches one level above, rank by rank (key: the lower level); then cables that skip a rank."""
+    rail = np.full(len(net.ids), -1, np.int64)
+    _majority(rail, hosts.upper.astype(np.int64), hosts.lower_port)
     rows = switch_cable_rows(net)
     flip = level[net.a[rows]] > level[net.b[rows]]
     lower, lower_port = _pick(flip, net.b[rows], net.a[rows]), _pick(flip, net.b_port[rows], net.a_port[rows])
@@ -113,12 +116,31 @@ def switch_ranks(
         )
         below, child = np.unique(rank.lower, return_inverse=True)
         above, item = np.unique(rank.upper, return_inverse=True)
-        rank.grouping = group_children(len(below), child, item, merge_share=0.25)
+        rank.grouping = group_children(len(below), child, item, kin=rail[below], merge_share=WOVEN)
+        _hand_up(rail, rank.lower, rank.upper)
         rank.audit = audit(len(below), Cables(child, item, rank.lower_port, rank.upper_port), rank.grouping)
         ranks[low] = rank
         found += _switch_verdicts(net, rank, below, above, home)
-    found += _astray_switch_cables(net, level, layers, home, lower, lower_port, upper, upper_port, step)
+    found += _astray_switch_cables(net, level, rows, home, lower, lower_port, upper, upper_port, step)
     return ranks, found
+
+
+def _majority(label: Longs, device: Longs, value: Longs) -> None:
+    """Label each device with the value that most of its rows carry (-1 = none)."""
+    known = value >= 0
+    if not known.any():
+        return
+    width = int(value.max()) + 1
+    key, votes = np.unique(device[known] * width + value[known], return_counts=True)
+    owner = key // width
+    total = np.bincount(owner, weights=votes)
+    firm = votes * 2 > total[owner]
+    label[owner[firm]] = key[firm] % width
+
+
+def _hand_up(rail: Longs, lower: Ints, upper: Ints) -> None:
+    """A switch belongs to the rail of most switches below it; shared ones belong to none."""
+    _majority(rail, upper.astype(np.int64), rail[lower])
 
 
 def _switch_verdicts(net: Network, rank: Rank, below: Ints, above: Ints, home: dict[int, tuple[int, int]]) -> list[Suspicion]:
@@ -128,17 +150,27 @@ def _switch_verdicts(net: Network, rank: Rank, below: Ints, above: Ints, home: d
         subject, peer = net.end(device, m.child_port), net.end(int(above[m.item]), m.item_port)
         text = f"no link from {say(subject)} to {say(peer)}, as its peers have"
         found.append(Suspicion("MissingLink", subject, peer, *home.get(device, (-1, -1)), m.confidence, text, _sources(net)))
+    assert rank.grouping is not None
     for s in rank.audit.stray:
         device, port = int(rank.lower[s.row]), int(rank.lower_port[s.row])
         subject, peer = net.end(device, port), net.end(int(rank.upper[s.row]), int(rank.upper_port[s.row]))
         goal = f", expected {say(net.end(int(above[s.item]), s.item_port))}" if s.item >= 0 else ", unlike its peers"
         text = f"{say(subject)} is plugged into {say(peer)}{goal}"
         found.append(Suspicion("Miswired", subject, peer, *home.get(device, (-1, -1)), s.confidence, text, _sources(net)))
+    already = {s.ends for s in found}
+    tied = np.flatnonzero(rank.grouping.tie[np.searchsorted(below, rank.lower)])
+    for row in tied.tolist():
+        device = int(rank.lower[row])
+        subject, peer = net.end(device, int(rank.lower_port[row])), net.end(int(rank.upper[row]), int(rank.upper_port[row]))
+        text = f"{net.names[device]} hangs on two groups evenly; {say(subject)} to {say(peer)} may be the wrong cable"
+        maybe = Suspicion("Miswired", subject, peer, *home.get(device, (-1, -1)), 0.5, text, _sources(net))
+        if maybe.ends not in already:
+            found.append(maybe)
     return found
 
 
 def _astray_switch_cables(
-    net: Network, level: Ints, layers: list[Layer], home: dict[int, tuple[int, int]],
+    net: Network, level: Ints, rows: "np.ndarray[tuple[int], np.dtype[np.intp]]", home: dict[int, tuple[int, int]],
     lower: Ints, lower_port: Ints, upper: Ints, upper_port: Ints, step: Ints,
 ) -> list[Suspicion]:  # fmt: skip
     """Cables that skip a rank, or join two switches of one rank where that is not the habit."""
@@ -149,13 +181,16 @@ def _astray_switch_cables(
         owners[switch] = place
     together = (owners[lower] == owners[upper]).all(axis=1) & (owners[lower][:, 0] >= 0)
     suspect = known & (step > 1)
+    habit = peers & together
     for rank in np.unique(level[lower[peers]]).tolist():
         here = peers & (level[lower] == rank) & ~together
         wired = len(np.unique(np.concatenate([lower[here], upper[here]])))
         # Half of a rank cabled to each other is how it was built (dragonfly+, a ring of peer links).
         if wired * 2 < np.count_nonzero(level == rank):
             suspect |= here
-    found = []
+        else:
+            habit |= here
+    found = lateral_suspicions(net, level, rows[habit], home)
     for row in np.flatnonzero(suspect).tolist():
         subject, peer = net.end(int(lower[row]), int(lower_port[row])), net.end(int(upper[row]), int(upper_port[row]))
         what = "skips a rank" if step[row] > 1 else "joins two switches of one rank"

@@ -45,13 +45,15 @@ def group_children(
     *,
     voters: Bools | None = None,
     before: Longs | None = None,
+    kin: Longs | None = None,
     merge_share: float | None = None,
 ) -> Grouping:
     """Group `children` children by the items they hang on.
 
     `child`, `item`: one entry a cable (several cables between one pair count once for membership).
     `voters`: (children,) which children may form prototypes; all others only join.
-    `before`: (children,) label of each child's former group, -1 = none: it settles ties.
+    `before`: (children,) label of each child's former group, -1 = none: it settles ties (and they stay ties).
+    `kin`: (children,) what a child is by other signs (the rail of a leaf), -1 = unknown: it decides where items tie.
     `merge_share`: join groups when this share of one's cables ends in the other (partial meshes); None = never.
     """
     nobody = np.full(children, -1, np.int64)
@@ -67,7 +69,7 @@ def group_children(
         heard[pair_item[electorate]] = True
         electorate |= ~heard[pair_item]
     prototypes = _prototypes(pair_child[electorate], pair_item[electorate], items)
-    group, tie, rival = _settle(children, items, pair_child, pair_item, prototypes, before)
+    group, tie, rival = _settle(children, items, pair_child, pair_item, prototypes, before, kin)
     if merge_share is not None:
         group = _merge(group, items, pair_child, pair_item, cables, merge_share)
     return _number(group, tie, rival, items, pair_child, pair_item)
@@ -131,6 +133,7 @@ def _settle(
     pair_item: Longs,
     prototypes: list[tuple[int, ...]],
     before: Longs | None,
+    kin: Longs | None,
 ) -> tuple[Longs, Bools, Longs]:
     """Alternate between children and items until nothing moves. Returns group, tie and rival of each child."""
     group = np.full(children, -1, np.int64)
@@ -138,7 +141,7 @@ def _settle(
     sets = prototypes
     for _ in range(_ROUNDS):
         old = group
-        group, tie, rival = _join(children, items, pair_child, pair_item, sets, before, old)
+        group, tie, rival = _join(children, items, pair_child, pair_item, sets, before, kin, old)
         live = np.unique(group[group >= 0])
         renumber = np.full(len(sets), -1, np.int64)
         renumber[live] = np.arange(len(live))
@@ -162,6 +165,7 @@ def _join(
     pair_item: Longs,
     sets: Sequence[tuple[int, ...]],
     before: Longs | None,
+    kin: Longs | None,
     now: Longs,
 ) -> tuple[Longs, Bools, Longs]:
     """Each child to the set that holds most of its items."""
@@ -178,13 +182,11 @@ def _join(
     key, agree = np.unique(pair_child[rows] * len(sets) + option, return_counts=True)
     child, option = key // len(sets), key % len(sets)
     # Of equal agreement: where it was before, then where it misses least (fewest accused cables), then the first.
-    stays = np.zeros(len(key), np.bool_)
-    if before is not None and (before >= 0).any():
-        stays = before[child] == _former(sets, now, before, len(sets))[option]
-        stays &= before[child] >= 0
+    stays = _alike(before, child, option, now, len(sets))
+    akin = _alike(kin, child, option, now, len(sets))
     missing = size[option] - agree
-    best = np.lexsort((option, missing, ~stays, -agree, child))
-    child, option, agree = child[best], option[best], agree[best]
+    best = np.lexsort((option, missing, ~stays, ~akin, -agree, child))
+    child, option, agree, akin = child[best], option[best], agree[best], akin[best]
     lead = np.flatnonzero(np.r_[True, child[1:] != child[:-1]])
     group = np.full(children, -1, np.int64)
     tie, rival = np.zeros(children, np.bool_), np.full(children, -1, np.int64)
@@ -192,7 +194,7 @@ def _join(
     follow = lead + 1
     valid = follow < len(child)
     lead, follow = lead[valid], follow[valid]
-    even = (child[follow] == child[lead]) & (agree[follow] == agree[lead])
+    even = (child[follow] == child[lead]) & (agree[follow] == agree[lead]) & (akin[follow] == akin[lead])
     # Sharing all its items with both (nested sets) is a choice, not a contradiction.
     degree = np.bincount(pair_child, minlength=children)
     even &= agree[lead] < degree[child[lead]]
@@ -201,17 +203,18 @@ def _join(
     return group, tie, rival
 
 
-def _former(sets: Sequence[tuple[int, ...]], now: Longs, before: Longs, count: int) -> Longs:
-    """The former label of most children of each group, -1 where it has none."""
-    former = np.full(count, -1, np.int64)
-    known = (now >= 0) & (before >= 0)
+def _alike(label: Longs | None, child: Longs, option: Longs, now: Longs, groups: int) -> Bools:
+    """Whether a child's label is that of most children that are in the group now, for each pair of both."""
+    if label is None or not (label >= 0).any():
+        return np.zeros(len(child), np.bool_)
+    usual = np.full(groups, -1, np.int64)
+    known = (now >= 0) & (label >= 0)
     if known.any():
-        labels = int(before.max()) + 1
-        key, votes = np.unique(now[known] * labels + before[known], return_counts=True)
-        order = np.lexsort((key, -votes))
-        for k in order[::-1].tolist():
-            former[key[k] // labels] = key[k] % labels
-    return former
+        width = int(label.max()) + 1
+        key, votes = np.unique(now[known] * width + label[known], return_counts=True)
+        order = np.lexsort((key, -votes))[::-1]
+        usual[key[order] // width] = key[order] % width  # the last one written, with most votes, stays
+    return (label[child] == usual[option]) & (label[child] >= 0)
 
 
 def _items(group: Longs, groups: int, items: int, pair_child: Longs, pair_item: Longs) -> list[tuple[int, ...]]:

@@ -76,7 +76,7 @@ def _suspicions(net: Network, level: Ints, layers: list[Layer]) -> list[Suspicio
         return []
     home = homes(layers)
     hosts, found = host_rank(net, level, layers)
-    ranks, more = switch_ranks(net, level, layers, home)
+    ranks, more = switch_ranks(net, level, layers, home, hosts)
     found += more
     found += missing_switches(net, level, hosts, ranks, home)
     sources = tuple(sorted({name for names in net.source_sets for name in names}))

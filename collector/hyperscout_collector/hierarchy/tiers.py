@@ -12,7 +12,7 @@ from hyperscout_collector.topology import Topology
 
 # Of the cables of one group, the share that must end in another before the two are one partial mesh
 # rather than two domains with miswired cables (the worst that is planted in tests is about 6 %).
-_WOVEN = 0.25
+WOVEN = 0.3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +112,7 @@ def _add_layers_above(
         child, item = np.concatenate([child, lone]), np.concatenate([item, here[:, 1]])
         grouping = group_children(
             top.count, child, item, voters=votes if not votes.all() else None,
-            before=past.labels_of_domains(tier_name(lower + 1), top), merge_share=_WOVEN,
+            before=past.labels_of_domains(tier_name(lower + 1), top), merge_share=WOVEN,
         )  # fmt: skip
         layers.append(_layer(tier_name(lower + 1), top, grouping))
     lateral = _lateral(net, level, layers, x, y)
