@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
 from hyperscout.v1 import topology_pb2 as pb
+
 from hyperscout_collector.api.mapping import (
     anomaly_to_proto,
     hypernode_to_proto,
@@ -40,7 +40,7 @@ def delta(old: Topology, new: Topology, *, omit_links: bool = False) -> pb.Topol
 
 
 def link_changes(old: Sequence[Link], new: Sequence[Link]) -> tuple[list[Link], list[Link]]:
-    """Links added and removed. Rows are told apart by 64-bit hashes, so only the few that differ become objects."""
+    """Links added and removed. Rows are told apart by 64-bit hashes; only what differs becomes objects."""
     if old is new:
         return [], []
     before, after = _columns(old), _columns(new)

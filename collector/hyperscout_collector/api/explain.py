@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import FindingKey
+
 from hyperscout_collector.api.mapping import anomaly_to_proto, links_to_proto
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.fabric.network import Network
@@ -58,12 +58,19 @@ def explain(
             FindingKey(node=key.node, probe=key.probe, subject=key.subject)
             for key in sorted(set(evidence))[:_MAX_EVIDENCE]
         ],
-        text=_text(network, node_a, node_b, common, chains, hops, anomalies),
+        text=_text(
+            network,
+            (node_a, node_b),
+            common,
+            [n for n in chains if not chains[n]],
+            hops=hops,
+            anomalies=anomalies,
+        ),
     )
 
 
 def shortest_path(network: Network, start: Sequence[int], goal: Sequence[int]) -> list[_Hop]:
-    """The fewest cables from one of `start` to one of `goal`, through switches only; [] where there is no way.
+    """The fewest cables from one of `start` to one of `goal`, through switches only; [] if there is no way.
 
     Of several, the one through the lowest device indices: the same evidence gives the same path.
     """
@@ -155,23 +162,25 @@ def _anomalies_on(
 
 def _text(
     network: Network,
-    node_a: str,
-    node_b: str,
+    nodes: tuple[str, str],
     common: HyperNode | None,
-    chains: dict[str, list[HyperNode]],
+    homeless: Sequence[str],
+    *,
     hops: Sequence[_Hop],
     anomalies: Sequence[Anomaly],
 ) -> str:
+    node_a, node_b = nodes
     lines = []
     if node_a == node_b:
         lines.append(f"{node_a} is one node.")
     elif common is not None:
         lines.append(
-            f"{node_a} and {node_b} are {common.tier_name} neighbours: both are in {common.name}, tier {common.tier}."
+            f"{node_a} and {node_b} are {common.tier_name} neighbours: "
+            f"both are in {common.name}, tier {common.tier}."
         )
     else:
         lines.append(f"{node_a} and {node_b} share no HyperNode.")
-    lines += [f"{node} is in no HyperNode." for node in dict.fromkeys((node_a, node_b)) if not chains[node]]
+    lines += [f"{node} is in no HyperNode." for node in homeless]
     if hops:
         steps = " = ".join(
             f"{near.name} {near.port or '?'} -> {far.name} {far.port or '?'}"

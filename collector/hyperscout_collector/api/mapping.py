@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from google.protobuf.timestamp_pb2 import Timestamp
-
 from hyperscout.v1 import topology_pb2 as pb
+
 from hyperscout_collector.topology import (
     Anomaly,
     Condition,

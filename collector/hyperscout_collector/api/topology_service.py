@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import grpc
 import grpc.aio
-
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Finding
+
 from hyperscout_collector.api.explain import UnknownNodeError, explain
 from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.api.watchers import Watchers
@@ -102,9 +102,7 @@ class TopologyService:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
             raise  # abort has raised already
 
-    async def list_findings(
-        self, request: pb.ListFindingsRequest, context: Any
-    ) -> pb.ListFindingsResponse:
+    async def list_findings(self, request: pb.ListFindingsRequest, context: Any) -> pb.ListFindingsResponse:
         size = request.page_size or _PAGE_FINDINGS
         if size > _MAX_PAGE_FINDINGS:
             await context.abort(
@@ -117,9 +115,7 @@ class TopologyService:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_token is not one of ours")
             raise  # abort has raised already
         try:
-            rows = await asyncio.to_thread(
-                self._backend.store.page, request.node, request.probe, after, size
-            )
+            rows = await asyncio.to_thread(self._backend.store.page, request.node, request.probe, after, size)
         except StoreError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             raise  # abort has raised already

@@ -1,4 +1,4 @@
-"""Generations to everyone who watches: the published picture, its encoded forms, and a bounded queue a watcher.
+"""Generations to everyone who watches: the published picture, encoded once, and bounded queues.
 
 A delta is made and encoded once, however many watch. A watcher that is too slow to take them all is not
 waited for: what it has not read is dropped, and it begins anew with a snapshot.
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hyperscout.v1 import topology_pb2 as pb
+
 from hyperscout_collector.api.delta import delta
 from hyperscout_collector.api.mapping import topology_to_proto
 from hyperscout_collector.topology import Topology
@@ -91,7 +92,9 @@ class Watchers:
         """Make it the current generation and queue its delta. Calls must not overlap."""
         old, new = self.current, Encoded(topology)
         wanted = {watcher.omit_links for watcher in self._watchers if not watcher.lagged}
-        deltas = {omit: await asyncio.to_thread(_encoded_delta, old.topology, topology, omit) for omit in wanted}
+        deltas = {
+            omit: await asyncio.to_thread(_encoded_delta, old.topology, topology, omit) for omit in wanted
+        }
         self.current = new
         for watcher in self._watchers:
             # Who came, or fell behind, while the delta was made gets a snapshot of this very generation.

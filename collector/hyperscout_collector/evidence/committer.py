@@ -258,9 +258,7 @@ def _changes(plan: Plan, state: EvidenceState) -> Changes:
         ranks = {row.rank for row in after}
         deletes += [(key, row.rank) for row in state.looks(key) if row.rank not in ranks]
         # A row that came and was replaced within this plan has an encoded form, but is not in `after`.
-        upserts += [
-            (row, plan.encoded[key, row.rank]) for row in after if row not in state.looks(key)
-        ]
+        upserts += [(row, plan.encoded[key, row.rank]) for row in after if row not in state.looks(key)]
         named |= {row.sha256 for row in after if row.sha256}
     bulks = [bulk for digest, bulk in plan.bulks.items() if digest in named]
     return Changes(upserts, deletes, bulks, sorted(plan.dropped_bulks), list(plan.agents.values()))

@@ -127,9 +127,7 @@ def row_of(finding: Finding, *, sent_ns: int, received_ns: int) -> Row:
     )
 
 
-def stored_row(
-    finding: Finding, rank: int, observed_ns: int, offset_ns: int, received_ns: int
-) -> Row:
+def stored_row(finding: Finding, rank: int, observed_ns: int, offset_ns: int, received_ns: int) -> Row:
     """The row of a finding that was stored with these columns."""
     key = Key(finding.key.node, finding.key.probe, finding.key.subject)
     return Row(

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
-
 from hyperscout.v1.finding_pb2 import Finding
+
 from hyperscout_collector.evidence.rows import BadFinding, Key, Row, stored_row
 from hyperscout_collector.evidence.state import AgentRow
 from hyperscout_collector.evidence.store import (
@@ -112,7 +112,8 @@ class SqliteStore:
                 raise _wrapped(self.path, error) from error
             aside = self._set_aside()
             problem = (
-                f"{self.path} is damaged ({error}); it was moved to {aside.name}, and the collector starts without it: "
+                f"{self.path} is damaged ({error}); it was moved to {aside.name}, and the collector starts "
+                "without it: "
                 "agents send their findings again, names of HyperNodes are new unless a publisher knows them"
             )
             self._problems.append(problem)
@@ -299,7 +300,9 @@ def _wrapped(path: Path, error: sqlite3.Error) -> StoreError:
     if _is(error, _FULL):
         return StoreFullError(f"{path}: {error}: no room: free some on its disk, or raise evidence_max_mib")
     if _is(error, frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})):
-        return StoreUnusableError(f"{path}: {error}: the collector must be allowed to write it and its folder")
+        return StoreUnusableError(
+            f"{path}: {error}: the collector must be allowed to write it and its folder"
+        )
     if _is(error, _CORRUPT):
         return StoreError(f"{path}: {error}: damaged: restart the collector, which moves it aside")
     return StoreError(f"{path}: {error}")

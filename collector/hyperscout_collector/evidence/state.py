@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from hyperscout_collector.evidence.rows import OUTCOME_WORDS, WHOLE, Key, Row, SweepFact, merged
 
-# Probes that look at a whole fabric. What they saw is the fabric's, not the node's: it stays in force when the
-# agent that was leased to look restarts or loses its lease, until a newer sweep of that fabric, or age, ends it.
+# Probes that look at a whole fabric. What they saw is the fabric's, not the node's: it stays in force when
+# the agent that was leased to look restarts or loses its lease, until a newer sweep of that fabric ends it.
 FABRIC_PROBES = frozenset({"ibnetdiscover"})
 
 

@@ -66,7 +66,7 @@ class Store(Protocol):
     def load(self) -> Loaded: ...
 
     def apply(self, changes: Changes) -> None:
-        """Write all changes in one transaction. When it returns, a crash of the process loses none of them."""
+        """Write all in one transaction. When it returns, a crash of the process loses nothing of it."""
 
     def save_topology(self, topology_json: bytes) -> None:
         """Keep the published topology; it survives a power cut when this returns."""

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
+from hyperscout_formats.errors import FormatError
+from hyperscout_formats.facts import InfinibandPort, LldpPort
+from hyperscout_formats.ibnetdiscover import SWITCH, Sweep, parse
 
 from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row, SweepFact
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Store, StoreError
 from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import InfinibandPort, LldpPort
-from hyperscout_formats.ibnetdiscover import SWITCH, Sweep, parse
 
 _T = TypeVar("_T")
 

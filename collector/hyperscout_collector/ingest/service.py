@@ -1,21 +1,20 @@
 """DiscoveryService: takes the agents' streams in, and lets go of those that do not keep to the contract."""
 
 import asyncio
-import functools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
 
 import grpc
 import grpc.aio
-
 from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest, StreamFindingsResponse, Welcome
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceServicer
+
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.rows import MAX_NAME_CHARS
-from hyperscout_collector.evidence.state import EvidenceState
+from hyperscout_collector.evidence.state import Bulk, EvidenceState
 from hyperscout_collector.ingest.bulk import BulkLimits
 from hyperscout_collector.ingest.session import MAX_BATCH_BYTES, Session, SweepGate, TextReader
 from hyperscout_collector.ingest.streams import AgentStream, End, StreamEndedError, Streams
@@ -48,7 +47,7 @@ class IngestSettings:
     hello_timeout_s: float = 10.0
     heartbeat_interval_s: float = 10.0
     heartbeat_timeout_s: float = 35.0  # three heartbeats and a bit
-    bulk_limits: BulkLimits = BulkLimits()
+    bulk_limits: BulkLimits = field(default_factory=BulkLimits)
 
 
 class StreamListener(Protocol):
@@ -91,13 +90,15 @@ class DiscoveryService(DiscoveryServiceServicer):
         self._streams.end_all(grpc.StatusCode.UNAVAILABLE, reason)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def StreamFindings(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
+    async def StreamFindings(  # type: ignore[override]  # noqa: N802 - gRPC names it
+        self, request_iterator: Any, context: Any
+    ) -> None:
         """The whole life of one stream. (`request_iterator` is not used: `read` can be timed.)"""
         stream: AgentStream | None = None
+        end: End | None = None
         try:
             stream = await self._greet(context)
             await self._serve(stream, context)
-            return
         except StreamEndedError as error:
             end = error.end
         except asyncio.CancelledError:
@@ -110,7 +111,8 @@ class DiscoveryService(DiscoveryServiceServicer):
         finally:
             if stream is not None and self._streams.discard(stream):
                 self._listener.disconnected(stream)
-        await self._refuse(context, stream, end)
+        if end is not None:
+            await self._refuse(context, stream, end)
 
     async def _greet(self, context: Any) -> AgentStream:
         settings = self._settings
@@ -132,8 +134,7 @@ class DiscoveryService(DiscoveryServiceServicer):
             raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, f"{found or 'nothing'} instead of Hello")
         _check(first.hello)
         now_ns = self._clock_ns()
-        task = asyncio.current_task()
-        assert task is not None
+        task = cast("asyncio.Task[object]", asyncio.current_task())
         stream = AgentStream(first.hello, task, now_ns, now_ns)
         if (old := self._streams.add(stream)) is not None:
             self._listener.disconnected(old)
@@ -183,10 +184,8 @@ class DiscoveryService(DiscoveryServiceServicer):
         _log.info("stream of %s ended: %s: %s", who, end.code.name, end.reason)
         await context.abort(end.code, end.reason)
 
-    async def _in_thread(self, function: Callable[..., object], *args: object) -> object:
-        return await asyncio.get_running_loop().run_in_executor(
-            self._thread, functools.partial(function, *args)
-        )
+    async def _in_thread(self, work: Callable[[], Bulk]) -> Bulk:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 async def _send(stream: AgentStream, context: Any) -> None:

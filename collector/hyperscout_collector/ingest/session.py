@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import grpc
-
 from hyperscout.v1.discovery_pb2 import (
     BulkChunk,
     FindingBatch,
@@ -22,6 +21,8 @@ from hyperscout.v1.discovery_pb2 import (
     StreamFindingsResponse,
 )
 from hyperscout.v1.finding_pb2 import Finding, FindingKey
+from hyperscout_formats.errors import FormatError
+
 from hyperscout_collector.evidence.committer import (
     Committer,
     FullState,
@@ -34,7 +35,6 @@ from hyperscout_collector.evidence.state import FABRIC_PROBES, AgentRow, Bulk, E
 from hyperscout_collector.evidence.store import StoreError, StoreFullError
 from hyperscout_collector.ingest.bulk import BulkAssembly, BulkError, BulkLimits
 from hyperscout_collector.ingest.streams import AgentStream, IngestCounters, StreamEndedError
-from hyperscout_formats.errors import FormatError
 
 MAX_BATCH_BYTES = 1024 * 1024
 _MAX_HELD_BATCHES = 16  # behind a missing text; an agent has fewer on their way
@@ -88,7 +88,7 @@ class Session:
     committer: Committer
     gate: SweepGate
     read_text: TextReader
-    in_thread: Callable[..., Awaitable[object]]
+    in_thread: Callable[[Callable[[], Bulk]], Awaitable[Bulk]]
     clock_ns: Callable[[], int]
     limits: BulkLimits
     counters: IngestCounters
@@ -280,11 +280,9 @@ class Session:
             return bulk
 
         try:
-            bulk = await self.in_thread(work)
+            return _Text(await self.in_thread(work))
         except (BulkError, FormatError) as error:
             return _Text(reason=str(error))
-        assert isinstance(bulk, Bulk)
-        return _Text(bulk)
 
 
 def _sent_ns(batch: FindingBatch, now_ns: int) -> int:

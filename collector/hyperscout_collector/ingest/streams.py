@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import grpc
-
 from hyperscout.v1.discovery_pb2 import Ack, Hello, Refusal, StreamFindingsResponse
 
 _MAX_DIRECTIVES = 256  # waiting to go down one stream; an agent that reads none of them is not there
