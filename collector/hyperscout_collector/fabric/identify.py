@@ -7,13 +7,14 @@ operating system wrote ("node-0001 mlx5_0", "node-0001 HCA-1") names the host.
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 _CLAIM = re.compile(
     r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,252})"
     r"(?: +(?P<label>HCA-\d+|(?:mlx|hfi|qib|irdma|bnxt_re|rocep?|ibp|ib|opap|roceo?)[A-Za-z0-9_]*))?"
 )
-_FACTORY = re.compile(r"MT\d{4,6}|(?i:localhost|ConnectX\S*|Mellanox|NVIDIA|unknown|\(none\)|none)")
+_NOBODY = frozenset({"localhost", "mellanox", "nvidia", "unknown", "none"})
 _SHARP = re.compile(r"Aggregation Node", re.IGNORECASE)
 # Names that sites give to what hangs on a fabric and does not compute. Only a fall-back: an endpoint that an
 # agent, a map or the list of nodes claims is a host, whatever it is called.
@@ -24,8 +25,7 @@ _FOREIGN = re.compile(
 _SYSNAME = re.compile(r"[^;:]*;([^;:]+)(?::.*)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """What a description says: the host, "" if it names none, and the adapter's name on it."""
 
     host: str
@@ -38,9 +38,11 @@ def read_description(text: str) -> Claim:
     match = _CLAIM.fullmatch(text)
     if match is None:
         return Claim("", sharp=bool(_SHARP.search(text)))
-    if _FACTORY.fullmatch(match["host"]):
-        return Claim("", match["label"] or "")
-    return Claim(match["host"], match["label"] or "")
+    host, label = match.groups()
+    lower = host.lower()
+    if lower in _NOBODY or lower.startswith("connectx") or (host.startswith("MT") and host[2:].isdecimal()):
+        return Claim("", label or "")
+    return Claim(host, label or "")
 
 
 def claims(descriptions: Sequence[str]) -> list[Claim]:
@@ -57,7 +59,12 @@ def claims(descriptions: Sequence[str]) -> list[Claim]:
 
 def looks_foreign(name: str) -> bool:
     """Whether a name is that of storage, a fabric manager, a gateway or a login node."""
-    return bool(_FOREIGN.search(name))
+    return _stem_looks_foreign(name.rstrip("0123456789"))
+
+
+@lru_cache(maxsize=4096)  # a cluster's names differ in their numbers
+def _stem_looks_foreign(stem: str) -> bool:
+    return bool(_FOREIGN.search(stem))
 
 
 def switch_name(description: str) -> str:

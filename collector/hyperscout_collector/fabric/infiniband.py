@@ -60,7 +60,9 @@ def _devices(
     endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER))
     says = claims([texts[i] for i in endpoint.tolist()])
     hosts: list[str | None] = [None] * len(ids)
-    names = [switch_name(text) or ident for text, ident in zip(texts, ids, strict=True)]
+    names = list(ids)
+    for i in np.flatnonzero(kind == SWITCH).tolist():
+        names[i] = switch_name(texts[i]) or ids[i]
     labels = [""] * len(ids)
     unclaimed, sharp = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
     anomalies = []

@@ -76,18 +76,49 @@ def group_children(
 
 
 def _prototypes(pair_child: Longs, pair_item: Longs, items: int) -> list[tuple[int, ...]]:
-    degree = np.bincount(pair_item, minlength=items)
-    first, second, shared = _co_occurrence(pair_child, pair_item, items)
+    kind, members = _twins(pair_child, pair_item, items)
+    # Twins hang below the same children, so one of them speaks for all.
+    first_of = np.fromiter((m[0] for m in members), np.int64, len(members))
+    speaks = np.zeros(items, np.bool_)
+    speaks[first_of] = True
+    chosen = speaks[pair_item]
+    child, item = pair_child[chosen], kind[pair_item[chosen]]
+    degree = np.bincount(item, minlength=len(members))
+    first, second, shared = _co_occurrence(child, item, len(members))
     goes = shared * 2 > degree[first]
-    first, second = first[goes], second[goes]
-    order = np.lexsort((second, first))
+    sets = _maximal_sets(first[goes], second[goes], len(members))
+    return sorted(tuple(sorted(m for k in one for m in members[k])) for one in sets)
+
+
+def _twins(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Longs, list[list[int]]]:
+    """Items with exactly the same children: the kind of each item (-1 = no children) and the items of each kind."""
+    order = np.argsort(pair_item, kind="stable")
+    child, item = pair_child[order], pair_item[order]
+    start = np.flatnonzero(np.r_[True, item[1:] != item[:-1]])
+    mark = _set_marks(child, start)
+    _, inverse = np.unique(mark, return_inverse=True)
+    kind = np.full(items, -1, np.int64)
+    kind[item[start]] = inverse
+    members: list[list[int]] = [[] for _ in range(int(inverse.max()) + 1)]
+    for one, k in zip(item[start].tolist(), inverse.tolist(), strict=True):
+        members[k].append(one)
+    return kind, members
+
+
+def _set_marks(values: Longs, start: Longs) -> npt.NDArray[np.uint64]:
+    """A 64-bit mark of each run of values (runs begin at `start`): equal sets have equal marks."""
+    mixed = (values.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's finish
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return np.add.reduceat(mixed ^ (mixed >> np.uint64(31)), start)
+
+
+def _maximal_sets(first: Longs, second: Longs, items: int) -> list[tuple[int, ...]]:
+    """The sets {second} of each first, without those that are part of another."""
+    order = np.argsort(first * items + second)
     first, second = first[order], second[order]
-    # Items with the same set have the same sum of per-item hashes: sets are compared once each.
-    salt = np.random.Generator(np.random.PCG64(20)).integers(1, 2**62, items, dtype=np.uint64)
     start = np.flatnonzero(np.r_[True, first[1:] != first[:-1]])
-    with np.errstate(over="ignore"):
-        mark = np.add.reduceat(salt[second], start)
-    _, unique = np.unique(mark, return_index=True)
+    _, unique = np.unique(_set_marks(second, start), return_index=True)
     bounds = np.r_[start, len(second)]
     sets = sorted({tuple(second[bounds[i] : bounds[i + 1]].tolist()) for i in unique.tolist()}, key=lambda s: (-len(s), s))
     kept: list[tuple[int, ...]] = []
@@ -102,7 +133,7 @@ def _prototypes(pair_child: Longs, pair_item: Longs, items: int) -> list[tuple[i
         kept.append(candidate)
         for member in candidate:
             holding.setdefault(member, []).append(whole)
-    return sorted(kept)
+    return kept
 
 
 def _co_occurrence(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Longs, Longs, Longs]:

@@ -81,9 +81,9 @@ def _suspicions(net: Network, level: Ints, layers: list[Layer]) -> list[Suspicio
     found += missing_switches(net, level, hosts, ranks, home)
     sources = tuple(sorted({name for names in net.source_sets for name in names}))
     domain = layers[0].domain
-    found += slow_links(net, hosts, [(0, int(domain[h])) for h in net.host[hosts.lower].tolist()], sources)
+    found += slow_links(net, hosts, lambda adapter: (0, int(domain[net.host[adapter]])), sources)
     for rank in ranks.values():
-        found += slow_links(net, rank, [home.get(d, (-1, -1)) for d in rank.lower.tolist()], sources)
+        found += slow_links(net, rank, lambda switch: home.get(switch, (-1, -1)), sources)
     return _known_to_be_down(net, layers, home, found)
 
 
@@ -197,4 +197,5 @@ def _links(net: Network) -> Sequence[Link]:
     return LinkTable(
         net.ids, [net.port_text(p) or "" for p in ports.tolist()], net.fabrics, net.source_sets,
         net.a, index[: len(net.a)], net.b, index[len(net.a) :], net.fabric, net.sources,
+        [net.hosts[h] if h >= 0 else "" for h in net.host.tolist()],
     )  # fmt: skip

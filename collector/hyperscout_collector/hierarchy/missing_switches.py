@@ -19,7 +19,9 @@ def missing_switches(
 ) -> list[Suspicion]:
     """One suspicion for each switch that the wiring misses. Its identity is unknown: only its name may be told,
     where the switches of its level are numbered and one number is left out."""
-    busy = ports_in_use(np.concatenate([net.a, net.b]), np.concatenate([net.a_port, net.b_port]))
+    busy: set[tuple[int, int]] = set()
+    if any(rank.audit.dark_ports or rank.audit.dark_slots for rank in ranks.values()):
+        busy = ports_in_use(np.concatenate([net.a, net.b]), np.concatenate([net.a_port, net.b_port]))
     below: dict[int, list[_Hole]] = defaultdict(list)
     above: dict[int, list[_Hole]] = defaultdict(list)
     below[1] += _missing_rails(net, hosts)

@@ -1,5 +1,7 @@
 """Links that run slower than their peers."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from hyperscout_collector.fabric.network import Network
@@ -10,8 +12,8 @@ from hyperscout_collector.hierarchy.suspicion import Suspicion, say
 _SLOW_SHARE = 0.2
 
 
-def slow_links(net: Network, rank: Rank, places: "list[tuple[int, int]]", sources: tuple[str, ...]) -> list[Suspicion]:
-    """Cables of a rank below the usual rate of their group. `places`: the domain of each cable's lower end."""
+def slow_links(net: Network, rank: Rank, place: Callable[[int], tuple[int, int]], sources: tuple[str, ...]) -> list[Suspicion]:
+    """Cables of a rank below the usual rate of their group. `place`: the domain of a lower device."""
     grouping = rank.grouping
     rate = net.rate_gbps[rank.rows]
     if grouping is None or not (rate > 0).any():
@@ -35,7 +37,7 @@ def slow_links(net: Network, rank: Rank, places: "list[tuple[int, int]]", source
         subject = net.end(int(rank.lower[row]), _port(net, rank, row, int(rank.lower[row])))
         peer = net.end(int(rank.upper[row]), int(rank.upper_port[row]))
         text = f"{say(subject)} to {say(peer)} runs at {rate[row]:g} Gb/s, its peers at {usual[group[row]] / 1000:g} Gb/s"
-        found.append(Suspicion("SlowLink", subject, peer, *places[row], 0.8, text, sources))
+        found.append(Suspicion("SlowLink", subject, peer, *place(int(rank.lower[row])), 0.8, text, sources))
     return found
 
 
