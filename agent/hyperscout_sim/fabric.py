@@ -118,6 +118,11 @@ class SimFabric:
                 return adapter.guid
         raise KeyError(f"{self.name}: no device {name!r}")
 
+    def between(self, a: str, b: str) -> list[Cable]:
+        """Cables between two devices called as in `find`. Slow: for people."""
+        pair = {self.find(a), self.find(b)}
+        return [cable for cable in self.cables if {cable.a, cable.b} == pair]
+
     def components(self) -> list[set[int]]:
         """Node GUIDs by what a sweep reaches: one set for each disjoint part that holds a cable."""
         union = Union()

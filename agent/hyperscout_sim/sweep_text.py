@@ -96,7 +96,8 @@ def _switch_head(switch: SimSwitch, lid: int) -> str:
     return (
         f"\nvendid=0x2c9\ndevid=0x{_SWITCH_DEVICE_ID:x}\nsysimgguid=0x{guid:x}\n"
         f"switchguid=0x{guid:x}({guid:x})\n"
-        f'Switch\t{switch.port_count} "S-{guid:016x}"\t\t# "{switch.description}" base port 0 lid {lid} lmc 0\n'
+        f'Switch\t{switch.port_count} "S-{guid:016x}"\t\t# "{switch.description}"'
+        f" base port 0 lid {lid} lmc 0\n"
     )
 
 

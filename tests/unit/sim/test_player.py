@@ -1,0 +1,191 @@
+"""Played agents, against a collector that stores what it is sent."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease, SweepRevoke
+from hyperscout.v1.finding_pb2 import Outcome
+from hyperscout_formats.ibnetdiscover import parse
+from hyperscout_sim.fabric import SimFabric
+from hyperscout_sim.player import Player
+from hyperscout_sim.shapes import rail_optimised, single_rack
+from support.fake_collector import FakeCollector
+
+FABRIC = rail_optimised(2, 3, 2, 2)
+LEASE = SweepLease(lease_id="L1", device="mlx5_0", port=1, interval_s=3600)
+
+
+@asynccontextmanager
+async def played(
+    fabric: SimFabric, *, connections: int | None = None
+) -> AsyncIterator[tuple[FakeCollector, Player]]:
+    collector = await FakeCollector().start()
+    player = Player(fabric, [collector.target], connections=connections)
+    task = asyncio.create_task(player.run())
+    try:
+        yield collector, player
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await collector.stop()
+
+
+def state(collector: FakeCollector, host: str, device: str) -> str:
+    finding = collector.evidence.get((host, "infiniband", f"{device}/1"))
+    return finding.infiniband.state if finding else ""
+
+
+def sweep(collector: FakeCollector, digest_not: bytes = b"") -> Callable[[], bool]:
+    """Whether a sweep, another one than that, has arrived with its text."""
+
+    def arrived() -> bool:
+        return any(
+            f.sweep.sha256 in collector.bulks and f.sweep.sha256 != digest_not
+            for (_, probe, _), f in collector.evidence.items()
+            if probe == "ibnetdiscover"
+        )
+
+    return arrived
+
+
+def swept(collector: FakeCollector) -> tuple[str, bytes]:
+    """Host and digest of the one sweep there is."""
+    [(host, digest)] = [
+        (host, f.sweep.sha256)
+        for (host, probe, _), f in collector.evidence.items()
+        if probe == "ibnetdiscover"
+    ]
+    return host, digest
+
+
+@pytest.mark.parametrize("connections", [None, 2])
+async def test_every_host_reports_its_own_ports(connections: int | None) -> None:
+    async with played(FABRIC, connections=connections) as (collector, _):
+        await collector.until(lambda: len(collector.evidence) == len(FABRIC.adapters))
+        by_guid = {f.infiniband.node_guid: key for key, f in collector.evidence.items()}
+        assert by_guid == {x.guid: (x.host, "infiniband", f"{x.device}/1") for x in FABRIC.adapters}
+        assert {f.infiniband.state for f in collector.evidence.values()} == {"ACTIVE"}
+        assert {f.infiniband.rate_gbps for f in collector.evidence.values()} == {200.0}
+        assert len({hello.instance for hello in collector.hellos}) == len(FABRIC.hosts)
+
+
+async def test_a_cut_cable_shows_at_once_at_its_host_and_comes_back() -> None:
+    [cable] = FABRIC.between("node-0002 mlx5_1", "leaf-u01-r1")
+    async with played(FABRIC) as (collector, player):
+        await collector.until(lambda: len(collector.evidence) == len(FABRIC.adapters))
+        player.cut(cable)
+        await collector.until(lambda: state(collector, "node-0002", "mlx5_1") == "DOWN")
+        down = {key for key, f in collector.evidence.items() if f.infiniband.state == "DOWN"}
+        assert down == {("node-0002", "infiniband", "mlx5_1/1")}
+        player.restore(cable)
+        await collector.until(lambda: state(collector, "node-0002", "mlx5_1") == "ACTIVE")
+        assert collector.evidence["node-0002", "infiniband", "mlx5_1/1"].infiniband.link_downed == 1
+        assert player.fabric == FABRIC
+
+
+async def test_a_pulled_switch_takes_its_hosts_ports_down() -> None:
+    leaf = FABRIC.find("leaf-u02-r0")
+    async with played(FABRIC) as (collector, player):
+        await collector.until(lambda: len(collector.evidence) == len(FABRIC.adapters))
+        player.pull(leaf)
+        hosts = ("node-0004", "node-0005", "node-0006")
+        await collector.until(lambda: all(state(collector, h, "mlx5_0") == "DOWN" for h in hosts))
+        assert sum(f.infiniband.state == "DOWN" for f in collector.evidence.values()) == 3
+        player.push_back(leaf)
+        await collector.until(lambda: all(state(collector, h, "mlx5_0") == "ACTIVE" for h in hosts))
+
+
+async def test_a_leased_agent_sweeps_its_plane_and_again_when_a_far_cable_goes() -> None:
+    [far] = FABRIC.between("leaf-u01-r0", "spine-r0-01")
+    async with played(FABRIC) as (collector, player):
+        await collector.until(lambda: len(collector.evidence) == len(FABRIC.adapters))
+        await collector.send(StreamFindingsResponse(lease=LEASE))
+        await collector.until(sweep(collector))
+        host, digest = swept(collector)
+        finding = collector.evidence[host, "ibnetdiscover", "mlx5_0/1"]
+        assert finding.sweep.lease_id == "L1"
+        assert not finding.sweep.partial
+        text = parse(collector.bulks[digest])
+        in_plane = [c for c in FABRIC.components() if FABRIC.find(f"{host} mlx5_0") in c]
+        assert set(text.guid.tolist()) == in_plane[0]
+        player.cut(far)
+        await collector.until(sweep(collector, digest))
+        _, digest = swept(collector)
+        assert len(parse(collector.bulks[digest]).device) == len(text.device) - 2
+
+
+async def test_a_sweep_from_a_port_without_cable_is_partial() -> None:
+    async with played(single_rack(1)) as (collector, player):
+        await collector.until(lambda: len(collector.evidence) == 1)
+        player.cut(player.fabric.cables[0])
+        await collector.send(StreamFindingsResponse(lease=LEASE))
+        await collector.until(sweep(collector))
+        finding = collector.evidence["node-0001", "ibnetdiscover", "mlx5_0/1"]
+        assert finding.sweep.partial
+        assert "nothing but its own adapter" in finding.sweep.partial_reason
+
+
+async def test_a_revoked_lease_ends_the_sweeping() -> None:
+    async with played(single_rack(2)) as (collector, player):
+        await collector.until(lambda: len(collector.evidence) == 2)
+        await collector.send(StreamFindingsResponse(lease=LEASE))
+        await collector.until(sweep(collector))
+        host, digest = swept(collector)
+        revoke = SweepRevoke(lease_id="L1", reason="moved")
+        await collector.send(StreamFindingsResponse(revoke=revoke))
+        async with asyncio.timeout(20):
+            while player.agents[host].lease is not None:
+                await asyncio.sleep(0)
+        other = next(c for c in player.fabric.cables if c.a != player.fabric.find(f"{host} mlx5_0"))
+        player.cut(other)
+        await collector.until(lambda: any(f.infiniband.state == "DOWN" for f in collector.evidence.values()))
+        assert swept(collector) == (host, digest)
+
+
+async def test_a_lease_on_a_device_that_is_not_there_fails() -> None:
+    async with played(single_rack(1)) as (collector, _):
+        await collector.until(lambda: len(collector.evidence) == 1)
+        await collector.send(StreamFindingsResponse(lease=SweepLease(lease_id="x", device="mlx5_9", port=1)))
+        key = ("node-0001", "ibnetdiscover", "mlx5_9/1")
+        await collector.until(lambda: key in collector.evidence)
+        assert collector.evidence[key].outcome == Outcome.OUTCOME_FAILED
+
+
+async def test_a_killed_agent_is_silent_and_comes_back_as_a_new_instance() -> None:
+    async with played(single_rack(2)) as (collector, player):
+        await collector.until(lambda: len(collector.evidence) == 2)
+        await player.kill("node-0001")
+        await collector.until(lambda: collector.ended_streams == 1)
+        player.cut(player.fabric.cables[0])
+        player.revive("node-0001")
+        await collector.until(lambda: state(collector, "node-0001", "mlx5_0") == "DOWN")
+        first, second = [h.instance for h in collector.hellos if h.node == "node-0001"]
+        assert second > first
+        with pytest.raises(ValueError, match="alive"):
+            player.revive("node-0001")
+
+
+async def test_a_miswired_pair_is_seen_in_the_next_sweep_and_undone() -> None:
+    [one] = FABRIC.between("node-0001 mlx5_0", "leaf-u01-r0")
+    [other] = FABRIC.between("node-0004 mlx5_0", "leaf-u02-r0")
+    async with played(FABRIC) as (collector, player):
+        await collector.until(lambda: len(collector.evidence) == len(FABRIC.adapters))
+        now = player.miswire(one, other)
+        assert player.fabric.between("node-0001 mlx5_0", "leaf-u02-r0") == [now[0]]
+        assert player.fabric.between("node-0004 mlx5_0", "leaf-u01-r0") == [now[1]]
+        assert set(player.miswire(*now)) == {one, other}
+        assert player.fabric == FABRIC
+
+
+async def test_what_the_fabric_lacks_cannot_be_touched() -> None:
+    player = Player(FABRIC, ["127.0.0.1:1"])
+    stranger = FABRIC.cables[0]._replace(a_port=9)
+    for act in (player.cut, player.restore):
+        with pytest.raises(KeyError, match="no such cable"):
+            act(stranger)
+    with pytest.raises(KeyError, match="no such cable"):
+        player.miswire(FABRIC.cables[0], stranger)
+    with pytest.raises(KeyError, match="no switch"):
+        player.pull(1)
