@@ -1,6 +1,6 @@
 """Runs the probes, each in its own rhythm, and keeps the troubles of one from all others.
 
-A probe that fails, crashes, hangs or floods leaves a failed finding (subject "") that says so; what it
+A probe that fails, crashes, hangs or floods leaves a failed finding (subject "*") that says so; what it
 saw before stays. A probe that does not even react to being cancelled is left behind, and not started
 again while it hangs.
 """
@@ -30,7 +30,7 @@ _GRACE_S = 2.0
 _MAX_REASON_BYTES = 1024
 _INTERVAL_S = (_MIN_GAP_S, 86_400.0)
 # Probe-wide troubles are a finding of their own, which never takes a place of what was seen.
-_PROBE_ITSELF = ""
+_PROBE_ITSELF = "*"
 
 
 @dataclass(slots=True)
@@ -168,6 +168,12 @@ class Scheduler:
         probe = runner.probe
         troubles = []
         unseen = []
+        try:
+            for bulk in observation.bulks:
+                self._store.put_compressed(bulk)
+        except StoreFull as full:
+            self._trouble(runner, str(full))
+            return
         subjects = sorted(observation.sights)
         if len(subjects) > probe.max_findings:
             troubles.append(

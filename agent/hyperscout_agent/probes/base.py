@@ -10,6 +10,8 @@ from typing import Literal, Protocol
 
 from hyperscout.v1.finding_pb2 import InfinibandPort, LldpPort, Outcome, Sweep
 
+from hyperscout_agent.bulk import Bulk
+
 # node: every agent, about itself. fabric: one leased agent. pair: two agents that the collector picks.
 Scope = Literal["node", "fabric", "pair"]
 Payload = LldpPort | InfinibandPort | Sweep
@@ -36,8 +38,8 @@ def nothing(reason: str, payload: Payload | None = None) -> Sight:
     return Sight(Outcome.OUTCOME_NOTHING, payload, reason)
 
 
-def failed(reason: str) -> Sight:
-    return Sight(Outcome.OUTCOME_FAILED, None, reason)
+def failed(reason: str, payload: Payload | None = None) -> Sight:
+    return Sight(Outcome.OUTCOME_FAILED, payload, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,12 @@ class Observation:
     """All that one look saw, by subject ("eth0", "mlx5_0/1"). No subject is empty.
 
     `complete`: subjects that are not in it are no more. A look that covers only a part says False.
+    `bulks`: the texts that its sweeps name.
     """
 
     sights: Mapping[str, Sight] = field(default_factory=dict)
     complete: bool = True
+    bulks: tuple[Bulk, ...] = ()
 
 
 class Probe(Protocol):

@@ -139,8 +139,8 @@ async def test_a_bad_look_harms_nobody_and_erases_nothing(script: str, reason: s
     async with scheduled(bad, sibling) as (scheduler, store, time):
         await time.pass_s(16.0)
         assert sibling.started >= 16
-        assert outcomes(store) == {"eth0": DATA, "": FAILED}, "what was seen stays"
-        trouble = store.get("lldp", "")
+        assert outcomes(store) == {"eth0": DATA, "*": FAILED}, "what was seen stays"
+        trouble = store.get("lldp", "*")
         assert trouble is not None
         assert trouble.reason == reason
         stats = scheduler.stats["lldp"]
@@ -157,7 +157,7 @@ async def test_a_probe_that_ignores_cancellation_is_not_started_again_while_it_h
         await time.pass_s(45.0)
         assert probe.started == 1
         assert scheduler.stats["lldp"].left_behind
-        assert store.get("lldp", "").reason.startswith("still hangs")  # type: ignore[union-attr]
+        assert store.get("lldp", "*").reason.startswith("still hangs")  # type: ignore[union-attr]
         probe.let_go.set()
         await time.pass_s(10.0)
         assert probe.started == 2
@@ -169,8 +169,8 @@ async def test_a_flood_is_cut_and_reported() -> None:
     probe = FakeProbe("eth0", " ".join(f"e{number}" for number in range(9)), max_findings=5)
     async with scheduled(probe) as (scheduler, store, time):
         await time.pass_s(10.5)
-        assert outcomes(store) == {"eth0": DATA, **{f"e{number}": DATA for number in range(5)}, "": FAILED}
-        assert "9 findings, more than its 5" in store.get("lldp", "").reason  # type: ignore[union-attr]
+        assert outcomes(store) == {"eth0": DATA, **{f"e{number}": DATA for number in range(5)}, "*": FAILED}
+        assert "9 findings, more than its 5" in store.get("lldp", "*").reason  # type: ignore[union-attr]
         assert scheduler.stats["lldp"].success is False
 
 

@@ -1,0 +1,265 @@
+"""Sweeps an InfiniBand fabric with the real `ibnetdiscover`, from a leased port, while the lease is held.
+
+`ibnetdiscover` exits 0 whatever part of the fabric it saw, so the probe judges the sweep itself. It is
+partial when
+- the tool said on stderr that something did not answer, or ended with an error after it printed devices;
+- the port it looked from is not active, or it saw nothing but its own adapter;
+- it came out much smaller than the last whole one, and a second sweep right after does not confirm it.
+A switch that was really pulled shrinks the sweep too: then both sweeps agree, nothing on stderr says
+otherwise, and the smaller fabric is the truth.
+"""
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from hyperscout.v1.discovery_pb2 import SweepLease
+from hyperscout.v1.finding_pb2 import Sweep
+from hyperscout_formats.facts import InfinibandPort
+from hyperscout_formats.ibnetdiscover_text import TextSummary, summary
+
+from hyperscout_agent.bulk import Bulk, BulkBuilder
+from hyperscout_agent.probes.base import Observation, ProbeError, Scope, Sight, data, failed
+from hyperscout_agent.subprocesses import ToolError, ToolMissingError, run_tool
+
+# How libibnetdisc and libibmad complain (seen with infiniband-diags 44; a mute node is a "bad status 110").
+_TROUBLE = re.compile(rb"bad status|iberror|ibwarn|timed out|failed|can't|cannot|error", re.IGNORECASE)
+# The only line that differs between two sweeps of an unchanged fabric: without it, an unchanged text
+# keeps its digest and is not sent again.
+_DATE = re.compile(rb"^# Topology file: generated on .*$", re.MULTILINE)
+# A whole sweep that has lost more than this share of its switches, adapters or cables needs a second look.
+_SHRUNKEN_SHARE = 0.2
+# Its header, with the date, is looked for in the beginning only; no line of it is anywhere near this long.
+_HEAD_BYTES = 4096
+_LINE_BYTES = 64 * 1024
+_MIN_INTERVAL_S = 1.0
+_MAX_INTERVAL_S = 86_400.0
+_PACKAGE = "install it (Debian and RHEL: the package infiniband-diags) or set its path"
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """What a sweep saw, in numbers."""
+
+    switches: int = 0
+    adapters: int = 0
+    records: int = 0
+
+    def plus(self, other: TextSummary) -> "_Size":
+        return _Size(
+            self.switches + other.switches + other.routers,
+            self.adapters + other.adapters,
+            self.records + other.records,
+        )
+
+    def shrunken(self, before: "_Size") -> bool:
+        keep = 1 - _SHRUNKEN_SHARE
+        return (
+            self.switches < before.switches * keep
+            or self.adapters < before.adapters * keep
+            or self.records < before.records * keep
+        )
+
+    def __str__(self) -> str:
+        return f"{self.switches} switches, {self.adapters} adapters, {self.records} port records"
+
+
+@dataclass(frozen=True, slots=True)
+class _Swept:
+    bulk: Bulk
+    size: _Size
+    port_guid: int
+    trouble: str  # why it is partial; "" = nothing speaks against it
+
+
+class _Reader:
+    """Takes the tool's output in pieces: compressed, and counted by whole lines."""
+
+    def __init__(self) -> None:
+        self.builder = BulkBuilder()
+        self.size = _Size()
+        self.port_guid = 0
+        self._rest = b""
+        self._first = True
+
+    def take(self, piece: bytes) -> None:
+        text = self._rest + piece
+        cut = text.rfind(b"\n") + 1
+        if len(text) < _HEAD_BYTES:
+            cut = 0
+        elif cut == 0 and len(text) > _LINE_BYTES:
+            cut = len(text)  # no line of ours
+        self._rest = text[cut:]
+        self._lines(text[:cut])
+
+    def finish(self) -> Bulk:
+        self._lines(self._rest)
+        return self.builder.finish()
+
+    def _lines(self, text: bytes) -> None:
+        if not text:
+            return
+        if self._first:
+            self._first = False
+            text = _DATE.sub(b"# Topology file", text, count=1)
+        counts = summary(text)
+        self.size = self.size.plus(counts)
+        self.port_guid = self.port_guid or counts.port_guid
+        self.builder.write(text)
+
+
+PortOf = Callable[[str, int], Awaitable[InfinibandPort | None]]
+
+
+class IbnetdiscoverProbe:
+    """Asleep without a lease. `port_of` reads the leased port's own state; None = not known here."""
+
+    name = "ibnetdiscover"
+    scope: Scope = "fabric"
+    max_findings = 64
+
+    def __init__(
+        self,
+        *,
+        command: Sequence[str] = ("ibnetdiscover",),
+        timeout_s: float = 120.0,
+        max_output_bytes: int = 256 * 1024 * 1024,
+        port_of: PortOf,
+        trigger: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._command = tuple(command)
+        self._tool_timeout_s = timeout_s
+        self._max_output_bytes = max_output_bytes
+        self._port_of = port_of
+        self._clock = clock
+        self._lease: SweepLease | None = None
+        self._lease_ended = asyncio.Event()
+        self._last_whole: dict[tuple[str, int], _Size] = {}
+        self.trigger = trigger
+
+    @property
+    def interval_s(self) -> float | None:
+        if self._lease is None:
+            return None
+        return min(max(self._lease.interval_s, _MIN_INTERVAL_S), _MAX_INTERVAL_S)
+
+    @property
+    def timeout_s(self) -> float:
+        """Two sweeps, and time to end the tool."""
+        return 2 * self._tool_timeout_s + 10.0
+
+    def take_lease(self, lease: SweepLease) -> None:
+        """Sweep at once, then at the lease's interval. The same lease again changes at most the interval."""
+        if self._lease is None or self._lease.lease_id != lease.lease_id:
+            self.drop_lease()
+            self._lease_ended = asyncio.Event()
+            self._lease = lease
+            self.trigger()
+        else:
+            self._lease = lease
+
+    def revoke(self, lease_id: str) -> None:
+        if self._lease is not None and self._lease.lease_id == lease_id:
+            self.drop_lease()
+
+    def drop_lease(self) -> None:
+        """The stream ended, and with it the lease; a sweep that is running is ended too."""
+        self._lease = None
+        self._lease_ended.set()
+
+    async def observe(self) -> Observation:
+        lease = self._lease
+        if lease is None:
+            return Observation(complete=False)
+        sweeping = asyncio.create_task(self._sweep(lease), name="sweep")
+        ended = asyncio.create_task(self._lease_ended.wait(), name="lease-end")
+        try:
+            await asyncio.wait((sweeping, ended), return_when=asyncio.FIRST_COMPLETED)
+            if self._lease is None or self._lease.lease_id != lease.lease_id:
+                return Observation(complete=False)
+            return sweeping.result()
+        finally:
+            for task in (sweeping, ended):
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ToolError, ProbeError):
+                await sweeping
+
+    async def _sweep(self, lease: SweepLease) -> Observation:
+        started_s = self._clock()
+        payload = Sweep(format="ibnetdiscover", device=lease.device, port=lease.port, lease_id=lease.lease_id)
+        subject = f"{lease.device}/{lease.port}"
+        try:
+            swept = await self._judged(lease)
+        except ToolMissingError as error:
+            return _only(subject, failed(f"{error}: {_PACKAGE}", payload))
+        except ToolError as error:
+            return _only(subject, failed(str(error), payload))
+        port = await self._port_of(lease.device, lease.port)
+        payload.port_guid = swept.port_guid or (port.port_guid if port else 0)
+        payload.sha256 = swept.bulk.sha256
+        payload.size_bytes = swept.bulk.size_bytes
+        payload.partial = bool(swept.trouble)
+        payload.partial_reason = swept.trouble
+        payload.duration_s = self._clock() - started_s
+        return Observation({subject: data(payload, swept.trouble)}, complete=False, bulks=(swept.bulk,))
+
+    async def _judged(self, lease: SweepLease) -> _Swept:
+        """Sweep, and once more when the first one is suspiciously small."""
+        key = (lease.device, lease.port)
+        before = self._last_whole.get(key)
+        swept = await self._once(lease)
+        if not swept.trouble and before is not None and swept.size.shrunken(before):
+            first, swept = swept, await self._once(lease)
+            if not swept.trouble and swept.size.shrunken(before) and swept.size != first.size:
+                reason = f"{swept.size} after {before}, and a sweep just before saw {first.size}"
+                swept = _Swept(swept.bulk, swept.size, swept.port_guid, reason)
+        if not swept.trouble:
+            self._last_whole[key] = swept.size
+        return swept
+
+    async def _once(self, lease: SweepLease) -> _Swept:
+        reader = _Reader()
+        argv = (*self._command, "-C", lease.device, "-P", str(lease.port))
+        result = await run_tool(
+            argv, take=reader.take, timeout_s=self._tool_timeout_s, max_output_bytes=self._max_output_bytes
+        )
+        bulk = reader.finish()
+        complaint = _complaint(result.stderr)
+        size = reader.size
+        if not size.switches and not size.adapters:
+            said = complaint or _first_line(result.stderr) or "no device in its output"
+            raise ToolError(f"{self._command[0]}: exit {result.exit_code}: {said}")
+        port = await self._port_of(lease.device, lease.port)
+        trouble = ""
+        if result.exit_code != 0:
+            trouble = f"exit {result.exit_code}: {complaint or _first_line(result.stderr)}"
+        elif complaint:
+            trouble = complaint
+        elif port is not None and port.state != "ACTIVE":
+            trouble = f"the port it looked from, {lease.device}/{lease.port}, is {port.state}"
+        elif size.records == 0:
+            trouble = "it saw nothing but its own adapter: the port is down or its cable is out"
+        return _Swept(bulk, size, reader.port_guid, trouble)
+
+
+def _only(subject: str, sight: Sight) -> Observation:
+    return Observation({subject: sight}, complete=False)
+
+
+def _complaint(stderr: bytes) -> str:
+    """The first complaint, and how many there are; "" when there is none."""
+    lines = [line for line in stderr.splitlines() if _TROUBLE.search(line)]
+    if not lines:
+        return ""
+    first = lines[0].decode(errors="replace").strip()[:300]
+    return first if len(lines) == 1 else f"{first} (and {len(lines) - 1} more like it)"
+
+
+def _first_line(stderr: bytes) -> str:
+    return next(
+        (line.decode(errors="replace").strip()[:300] for line in stderr.splitlines() if line.strip()), ""
+    )
