@@ -22,8 +22,11 @@ from hyperscout_sim.fabric import Cable, SimAdapter, SimFabric
 from hyperscout_sim.sweep_text import sweep_text
 
 _ALONE = "it saw nothing but its own adapter: the port is down or its cable is out"
-# Agents that observe between two turns of the event loop, so that thousands do not hold it up.
+# Agents that start together, or look between two turns of the event loop: thousands must not hold it up.
 _AT_ONCE = 64
+# How long the next ones wait for these to be greeted, and how often to look.
+_WAVE_S = 1.0
+_POLL_S = 0.005
 # Without it gRPC lets all channels of a process to one address share one connection.
 _OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
@@ -90,10 +93,12 @@ class Player:
     async def run(self) -> None:
         """Play until cancelled."""
         try:
-            for count, host in enumerate(self._plan.hosts):
-                self.revive(host)
-                if count % _AT_ONCE == 0:
-                    await asyncio.sleep(0)
+            hosts = self._plan.hosts
+            for first in range(0, len(hosts), _AT_ONCE):
+                wave = hosts[first : first + _AT_ONCE]
+                for host in wave:
+                    self.revive(host)
+                await self._greeted(wave)
             while True:
                 await self._world.wait(asyncio.Event(), self._refresh_interval_s)
                 for count, host in enumerate(list(self.agents)):
@@ -105,6 +110,15 @@ class Player:
             await asyncio.gather(*(agent.stop() for agent in self.agents.values()))
             self.agents.clear()
             await asyncio.gather(*(shared.shut() for shared in self._pool))
+
+    async def _greeted(self, hosts: Sequence[str]) -> None:
+        """Wait until these agents stream, but not for long: one loop plays both ends of too many handshakes."""
+        until_s = self._world.clock() + _WAVE_S
+        while self._world.clock() < until_s:
+            agents = [self.agents[host] for host in hosts if host in self.agents]
+            if all(agent.uplink.stats.connected for agent in agents):
+                return
+            await self._world.wait(asyncio.Event(), _POLL_S)
 
     def observe(self, host: str) -> None:
         """Have a living agent look at its ports now."""
@@ -138,7 +152,7 @@ class Player:
         self._apply()
 
     def miswire(self, one: Cable, other: Cable) -> tuple[Cable, Cable]:
-        """Exchange the upper ends of two cables. Returns what they are now; doing it again to those undoes it."""
+        """Exchange the upper ends of two cables. Returns what they are now; the same to those undoes it."""
         self._known(one)
         self._known(other)
         now = (
