@@ -7,9 +7,9 @@ from dataclasses import dataclass
 class LldpNeighbour:
     """One neighbour as IEEE 802.1AB describes it. MAC addresses are lower-case hex with colons.
 
-    Subtypes are the words of lldpctl: chassis "mac", "ifname", "local", "ip", "chassis", "ifalias",
-    "port"; port "ifname", "mac", "ifalias", "ip", "local", "port", "agent". A word that lldpctl does
-    not know is "unknown".
+    Subtypes are the words of lldpctl: "mac", "ifname", "ifalias", "ip", "local", and "unhandled" for what
+    lldpctl prints as bytes (components, agent circuits). Capabilities too: "Bridge", "Router", "Station",
+    "Wlan", "Repeater", "Tel", "Docsis", "Other".
     """
 
     chassis_id_subtype: str

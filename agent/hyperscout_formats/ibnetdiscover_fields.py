@@ -97,7 +97,7 @@ def decimal(words: Words, closing: bytes) -> tuple[Ints, Offsets]:
 
 
 def hexadecimal(text: Words, digits: Offsets | None = None) -> tuple[Words, Bools]:
-    """Values of (2, n) words of lower-case hexadecimal digits (the last `digits` of 16), and which are valid."""
+    """Values of (2, n) words of lower-case hexadecimal digits (the last `digits` of 16); which are valid."""
     high, low = text
     if digits is not None:
         keep = _KEEP_HIGH[digits]

@@ -188,10 +188,10 @@ class LldpNeighbour(_message.Message):
     MANAGEMENT_ADDRESSES_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     chassis_id_subtype: _builtins.str
-    """"mac", "ifname", "local", "ip", "chassis", "ifalias", "port"."""
+    """"mac", "ifname", "ifalias", "ip", "local", "unhandled" (of no use to lldpctl: the value is bytes in hex)."""
     chassis_id: _builtins.str
     port_id_subtype: _builtins.str
-    """"ifname", "mac", "ifalias", "ip", "local", "port", "agent"."""
+    """"mac", "ifname", "ifalias", "ip", "local", "unhandled"."""
     port_id: _builtins.str
     ttl_s: _builtins.int
     port_description: _builtins.str
@@ -201,7 +201,7 @@ class LldpNeighbour(_message.Message):
     def management_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Enabled capabilities: "Bridge", "Router", "Station", "Wlan", "Repeater", "Telephone", "Docsis", "Other"."""
+        """Enabled capabilities: "Bridge", "Router", "Station", "Wlan", "Repeater", "Tel", "Docsis", "Other"."""
 
     def __init__(
         self,

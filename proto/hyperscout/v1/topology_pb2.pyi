@@ -131,6 +131,35 @@ class Switch(_message.Message):
 Global___Switch: _TypeAlias = Switch  # noqa: Y015
 
 @_typing.final
+class Adapter(_message.Message):
+    """An endpoint of the links: whose it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """GUID, or the node's name where its Ethernet side is meant."""
+    node: _builtins.str
+    name: _builtins.str
+    """Its name on its host, "mlx5_0"; empty where unknown."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        node: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "name", b"name", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Adapter: _TypeAlias = Adapter  # noqa: Y015
+
+@_typing.final
 class LinkEnd(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -286,6 +315,7 @@ class Topology(_message.Message):
     NODES_WITHOUT_EVIDENCE_FIELD_NUMBER: _builtins.int
     FOREIGN_ENDPOINTS_FIELD_NUMBER: _builtins.int
     RETIRED_NAMES_FIELD_NUMBER: _builtins.int
+    ADAPTERS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     @_builtins.property
     def hypernodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___HyperNode]: ...
@@ -307,6 +337,8 @@ class Topology(_message.Message):
     def retired_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names that were used and may not be given to another domain."""
 
+    @_builtins.property
+    def adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]: ...
     def __init__(
         self,
         *,
@@ -318,10 +350,11 @@ class Topology(_message.Message):
         nodes_without_evidence: _abc.Iterable[_builtins.str] | None = ...,
         foreign_endpoints: _abc.Iterable[_builtins.str] | None = ...,
         retired_names: _abc.Iterable[_builtins.str] | None = ...,
+        adapters: _abc.Iterable[Global___Adapter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anomalies", b"anomalies", "foreign_endpoints", b"foreign_endpoints", "generation", b"generation", "hypernodes", b"hypernodes", "links", b"links", "nodes_without_evidence", b"nodes_without_evidence", "retired_names", b"retired_names", "switches", b"switches"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "anomalies", b"anomalies", "foreign_endpoints", b"foreign_endpoints", "generation", b"generation", "hypernodes", b"hypernodes", "links", b"links", "nodes_without_evidence", b"nodes_without_evidence", "retired_names", b"retired_names", "switches", b"switches"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -428,6 +461,8 @@ class TopologyDelta(_message.Message):
     NODES_WITHOUT_EVIDENCE_FIELD_NUMBER: _builtins.int
     FOREIGN_ENDPOINTS_FIELD_NUMBER: _builtins.int
     RETIRED_NAMES_FIELD_NUMBER: _builtins.int
+    ADDED_ADAPTERS_FIELD_NUMBER: _builtins.int
+    REMOVED_ADAPTERS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     @_builtins.property
     def hypernodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___HyperNode]:
@@ -453,6 +488,10 @@ class TopologyDelta(_message.Message):
     def foreign_endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def retired_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def added_adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]: ...
+    @_builtins.property
+    def removed_adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]: ...
     def __init__(
         self,
         *,
@@ -467,10 +506,12 @@ class TopologyDelta(_message.Message):
         nodes_without_evidence: _abc.Iterable[_builtins.str] | None = ...,
         foreign_endpoints: _abc.Iterable[_builtins.str] | None = ...,
         retired_names: _abc.Iterable[_builtins.str] | None = ...,
+        added_adapters: _abc.Iterable[Global___Adapter] | None = ...,
+        removed_adapters: _abc.Iterable[Global___Adapter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_links", b"added_links", "anomalies", b"anomalies", "foreign_endpoints", b"foreign_endpoints", "generation", b"generation", "hypernodes", b"hypernodes", "nodes_without_evidence", b"nodes_without_evidence", "removed_hypernodes", b"removed_hypernodes", "removed_links", b"removed_links", "removed_switches", b"removed_switches", "retired_names", b"retired_names", "switches", b"switches"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_adapters", b"added_adapters", "added_links", b"added_links", "anomalies", b"anomalies", "foreign_endpoints", b"foreign_endpoints", "generation", b"generation", "hypernodes", b"hypernodes", "nodes_without_evidence", b"nodes_without_evidence", "removed_adapters", b"removed_adapters", "removed_hypernodes", b"removed_hypernodes", "removed_links", b"removed_links", "removed_switches", b"removed_switches", "retired_names", b"retired_names", "switches", b"switches"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
