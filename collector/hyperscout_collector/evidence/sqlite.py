@@ -262,11 +262,13 @@ class SqliteStore:
             self._writer.execute("PRAGMA synchronous = NORMAL")
 
     def close(self) -> None:
-        """Fold the WAL into the file and let go of it. Never raises: there is nothing left to lose."""
+        """Fold the WAL into the file and let go of it. Never raises; twice is no error."""
         for db in (self._reader, self._writer):
             with contextlib.suppress(sqlite3.Error):
                 db.close()
-        os.close(self._lock_file)
+        if self._lock_file >= 0:
+            os.close(self._lock_file)
+            self._lock_file = -1
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

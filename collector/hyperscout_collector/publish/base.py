@@ -1,0 +1,28 @@
+"""What a publisher is: something that makes the world outside agree with a topology.
+
+To add one, copy `file.py`, the smallest that can fail, and name it in the shell.
+"""
+
+from typing import Protocol
+
+from hyperscout_collector.topology import Topology
+
+
+class PublishError(RuntimeError):
+    """The topology is not out. Says what to do. `retry`: whether trying again, later, may help."""
+
+    def __init__(self, reason: str, *, retry: bool = True) -> None:
+        super().__init__(reason)
+        self.retry = retry
+
+
+class Publisher(Protocol):
+    """`name` is a word for logs, metrics and the status."""
+
+    name: str
+
+    async def publish(self, topology: Topology) -> None:
+        """Make it so. Idempotent: the same topology again changes nothing. Raises PublishError.
+
+        Calls do not overlap, and the newest topology always comes last.
+        """

@@ -1,0 +1,91 @@
+"""Findings as agents send them, in one line each, for tests of the collector."""
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
+from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort
+from hyperscout_formats.wire import infiniband_to_proto, lldp_to_proto
+
+S = 1_000_000_000  # nanoseconds in a second
+T0 = 1_760_000_000 * S  # some instant, Unix ns
+
+
+def stamp(ns: int) -> Timestamp:
+    found = Timestamp()
+    found.FromNanoseconds(ns)
+    return found
+
+
+def lldp(
+    node: str,
+    interface: str,
+    at_ns: int = T0,
+    *,
+    neighbour: str = "leaf-1",
+    port: str = "swp1",
+    flaps: int = 0,
+) -> Finding:
+    """A port that hears one neighbour; "" = nobody."""
+    heard = (
+        LldpNeighbour("mac", f"02:00:00:00:00:{len(neighbour):02x}", "ifname", port, 120, "", neighbour),
+    )
+    fact = LldpPort(interface, heard if neighbour else (), "02:00:00:00:01:01", True, 100_000, flaps)
+    outcome = Outcome.OUTCOME_DATA if neighbour else Outcome.OUTCOME_NOTHING
+    return Finding(
+        key=FindingKey(node=node, probe="lldp", subject=interface),
+        observed_at=stamp(at_ns),
+        outcome=outcome,
+        lldp=lldp_to_proto(fact),
+    )
+
+
+def adapter(
+    node: str, device: str = "mlx5_0", at_ns: int = T0, *, guid: int = 1, state: str = "ACTIVE"
+) -> Finding:
+    fact = InfinibandPort(
+        device, 1, guid, guid + 1, guid, state, "LinkUp", 400.0, 1, 1, f"{node} {device}", "InfiniBand"
+    )
+    return Finding(
+        key=FindingKey(node=node, probe="infiniband", subject=f"{device}/1"),
+        observed_at=stamp(at_ns),
+        outcome=Outcome.OUTCOME_DATA,
+        infiniband=infiniband_to_proto(fact),
+    )
+
+
+def failed(
+    node: str, probe: str, subject: str, at_ns: int = T0, reason: str = "permission denied"
+) -> Finding:
+    return Finding(
+        key=FindingKey(node=node, probe=probe, subject=subject),
+        observed_at=stamp(at_ns),
+        outcome=Outcome.OUTCOME_FAILED,
+        reason=reason,
+    )
+
+
+def sweep(
+    node: str,
+    sha256: bytes,
+    at_ns: int = T0,
+    *,
+    device: str = "mlx5_0",
+    partial: bool = False,
+    lease_id: str = "lease-1",
+    size_bytes: int = 0,
+) -> Finding:
+    return Finding(
+        key=FindingKey(node=node, probe="ibnetdiscover", subject=f"{device}/1"),
+        observed_at=stamp(at_ns),
+        outcome=Outcome.OUTCOME_DATA,
+        sweep=Sweep(
+            format="ibnetdiscover",
+            device=device,
+            port=1,
+            port_guid=2,
+            sha256=sha256,
+            size_bytes=size_bytes,
+            partial=partial,
+            partial_reason="a node did not answer" if partial else "",
+            lease_id=lease_id,
+        ),
+    )

@@ -1,0 +1,231 @@
+"""What is acknowledged is written; what is written is what is seen; what waits is bounded."""
+
+import asyncio
+import hashlib
+import threading
+import zlib
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_collector.evidence.committer import Committer, FullState, OverloadedError, Submission
+from hyperscout_collector.evidence.rows import Key, row_of
+from hyperscout_collector.evidence.sqlite import SqliteStore
+from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange, Limits
+from hyperscout_collector.evidence.store import Changes, StoreFullError
+from support.findings import T0, S, adapter, lldp, sweep
+
+OLD, NEW = AgentRow("n1", 1, "0.1"), AgentRow("n1", 2, "0.1")
+
+
+class Gate(SqliteStore):
+    """The real store, with a disk that can be full and a writer that can be held."""
+
+    full = False
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.go = threading.Event()
+        self.go.set()
+
+    def apply(self, changes: Changes) -> None:
+        assert self.go.wait(10)
+        if self.full:
+            raise StoreFullError("no room")
+        super().apply(changes)
+
+
+@dataclass
+class Rig:
+    store: Gate
+    state: EvidenceState
+    committer: Committer
+    clock_ns: list[int]
+    changes: list[KeyChange] = field(default_factory=list)
+
+    async def send(
+        self, findings: Iterable[Finding] = (), *, full: AgentRow | None = None, **more: object
+    ) -> list[str]:
+        """One batch; returns what was refused."""
+        done = await self.submit(findings, full=full, **more)
+        return [refused.reason for refused in await done]
+
+    async def submit(
+        self, findings: Iterable[Finding] = (), *, full: AgentRow | None = None, **more: object
+    ) -> "asyncio.Future[list[object]]":
+        now = self.clock_ns[0]
+        rows = [(row_of(f, sent_ns=now, received_ns=now), f.SerializeToString()) for f in findings]
+        end = FullState(full, frozenset(row.key for row, _ in rows)) if full else None
+        return await self.committer.submit(Submission(rows, full_state=end, **more))  # type: ignore[arg-type,return-value]
+
+    def subjects(self, node: str = "n1") -> list[str]:
+        assert sorted(row.key for row in self.store.load().rows) == sorted(
+            row.key for row in self.state.rows()
+        )
+        return sorted({key.subject for key in self.state.keys_of(node)})
+
+
+@asynccontextmanager
+async def rig(tmp_path: Path, limits: Limits | None = None, **options: object) -> AsyncIterator[Rig]:
+    store = Gate(tmp_path / "evidence.db")
+    loaded = store.load()
+    state = EvidenceState(limits)
+    state.load(loaded.rows, loaded.agents)
+    clock_ns = [T0]
+    found = Rig(store, state, None, clock_ns)  # type: ignore[arg-type]
+    found.committer = Committer(
+        state,
+        store,
+        on_commit=lambda c: found.changes.extend(c),
+        clock_ns=lambda: clock_ns[0],
+        **options,  # type: ignore[arg-type]
+    )
+    task = asyncio.create_task(found.committer.run())
+    try:
+        yield found
+    finally:
+        store.go.set()
+        await found.committer.drain()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await found.committer.close()
+
+
+async def test_duplicates_and_late_ones_change_nothing(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        r.clock_ns[0] = T0 + 10 * S
+        newest = lldp("n1", "eth0", T0 + 5 * S, neighbour="leaf-2")
+        await r.send([lldp("n1", "eth0", T0), newest])
+        r.changes.clear()
+        assert await r.send([newest, lldp("n1", "eth0", T0 + S)]) == []
+        assert r.changes == []
+        (stored,) = r.store.page("", "", None, 10)
+        assert Finding.FromString(stored.finding) == newest
+
+
+async def test_news_is_told_from_a_mere_refresh(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        for clock, finding in enumerate(
+            [lldp("n1", "eth0", T0), lldp("n1", "eth0", T0 + S), lldp("n1", "eth0", T0 + 2 * S, flaps=1)]
+        ):
+            r.clock_ns[0] = T0 + clock * S
+            await r.send([finding])
+        assert [change.news for change in r.changes] == [True, False, True]
+
+
+async def test_a_restart_sees_what_was_acknowledged(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        await r.send([lldp("n1", "eth0"), adapter("n1")], full=OLD)
+        before = sorted(r.state.rows(), key=lambda row: row.key)
+    async with rig(tmp_path) as r:
+        assert sorted(r.state.rows(), key=lambda row: row.key) == before
+        assert r.state.agents == {"n1": OLD}
+        assert r.state.outcomes() == {("lldp", "data"): 1, ("infiniband", "data"): 1}
+
+
+async def test_a_full_state_of_the_same_process_removes_what_it_lacks(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        await r.send([lldp("n1", "eth0"), lldp("n1", "eth1")], full=OLD)
+        await r.send([lldp("n2", "eth0")])
+        await r.send([lldp("n1", "eth1")], full=OLD)
+        assert (r.subjects("n1"), r.subjects("n2")) == (["eth1"], ["eth0"])
+
+
+async def test_a_process_that_has_just_started_gets_time_to_look(tmp_path: Path) -> None:
+    async with rig(tmp_path, grace_s=100) as r:
+        await r.send([lldp("n1", "eth0"), lldp("n1", "eth1"), lldp("n1", "eth2")], full=OLD)
+        await r.send([], full=NEW)
+        assert r.subjects() == ["eth0", "eth1", "eth2"]
+        await r.send([lldp("n1", "eth0")])  # the same sight as before the restart
+        await r.send([lldp("n1", "eth0")], full=NEW)  # the stream broke and came back
+        assert r.committer.due(T0 + 99 * S, lambda node: True) == []
+        gone = r.committer.due(T0 + 100 * S, lambda node: True)
+        assert gone == [Key("n1", "lldp", "eth1"), Key("n1", "lldp", "eth2")]
+        await r.send(forgotten=gone)
+        assert r.subjects() == ["eth0"]
+
+
+async def test_an_agent_that_is_gone_again_has_no_say_in_what_it_lacked(tmp_path: Path) -> None:
+    async with rig(tmp_path, grace_s=100) as r:
+        await r.send([lldp("n1", "eth0")], full=OLD)
+        await r.send([], full=NEW)
+        assert r.committer.due(T0 + 200 * S, lambda node: False) == []
+        assert r.subjects() == ["eth0"]
+
+
+async def test_a_sweep_outlives_the_agent_that_made_it(tmp_path: Path) -> None:
+    text = b"# sweep"
+    bulk = Bulk(hashlib.sha256(text).digest(), len(text), zlib.compress(text))
+    async with rig(tmp_path) as r:
+        await r.send([sweep("n1", bulk.sha256)], full=OLD, bulks=[bulk])
+        await r.send([], full=OLD)
+        await r.send(removed=[Key("n1", "ibnetdiscover", "mlx5_0/1")])
+        assert r.subjects() == ["mlx5_0/1"]
+        await r.send(forgotten=[Key("n1", "ibnetdiscover", "mlx5_0/1")])
+        assert r.subjects() == []
+        assert r.store.bulk(bulk.sha256) is None
+        assert not r.state.holds_bulk(bulk.sha256)
+        refused = await (await r.submit([sweep("n1", bulk.sha256)]))
+        assert [one.text_missing for one in refused] == [True]  # type: ignore[attr-defined]
+
+
+async def test_a_full_disk_is_not_acknowledged_and_loses_nothing(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        await r.send([lldp("n1", "eth0")])
+        r.store.full = True
+        with pytest.raises(StoreFullError):
+            await r.send([lldp("n1", "eth0", T0 + S, neighbour="leaf-9"), lldp("n1", "eth1")])
+        assert (r.committer.problem, r.subjects()) == ("no room", ["eth0"])
+        (row,) = r.state.rows()
+        assert row.observed_ns == T0
+        r.store.full = False
+        await r.send([lldp("n1", "eth1")])
+        assert (r.committer.problem, r.subjects()) == (None, ["eth0", "eth1"])
+
+
+async def test_more_than_may_wait_is_turned_away(tmp_path: Path) -> None:
+    async with rig(tmp_path, max_waiting_bytes=100, room_timeout_s=0.01) as r:
+        r.store.go.clear()
+        first = await r.submit([lldp("n1", "eth0")], cost_bytes=80)
+        with pytest.raises(OverloadedError, match="come back later"):
+            await r.submit([lldp("n1", "eth1")], cost_bytes=80)
+        r.store.go.set()
+        await first
+        await r.send([lldp("n1", "eth1")], cost_bytes=80)
+        assert r.committer.waiting_bytes == 0
+        # One that is larger than the limit by itself is let through when nothing else waits.
+        assert await r.send([lldp("n1", "eth2")], cost_bytes=1000) == []
+
+
+async def test_what_gathers_while_the_disk_is_busy_goes_in_one_transaction(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        r.store.go.clear()
+        pending = [await r.submit([lldp("n1", "eth0")])]
+        await asyncio.sleep(0)
+        pending += [await r.submit([lldp("n1", f"eth{i}", T0 + i)]) for i in range(1, 50)]
+        calls: list[Changes] = []
+        apply = r.store.apply
+        r.store.apply = lambda changes: (calls.append(changes), apply(changes))[1]  # type: ignore[method-assign]
+        r.store.go.set()
+        await asyncio.gather(*pending)
+        assert [len(changes.upserts) for changes in calls] == [49]
+
+
+@pytest.mark.parametrize(
+    ("limits", "findings", "refused"),
+    [
+        (Limits(findings_per_node=2), [lldp("n1", f"eth{i}") for i in range(4)], 2),
+        (Limits(nodes=2), [lldp(f"n{i}", "eth0") for i in range(4)], 2),
+        (Limits(findings_per_node=1), [lldp("n1", "eth0", T0 + i) for i in range(4)], 0),
+    ],
+)
+async def test_bounds_refuse_what_is_new_and_keep_what_is_there(
+    tmp_path: Path, limits: Limits, findings: Sequence[Finding], refused: int
+) -> None:
+    async with rig(tmp_path, limits) as r:
+        assert len(await r.send(findings)) == refused
+        assert len(await r.send(findings)) == refused
+        assert len(r.state) == len({f.key.SerializeToString() for f in findings}) - refused

@@ -1,0 +1,115 @@
+"""Which of two findings is newer, with clocks that are wrong, set back, or in the future."""
+
+import pytest
+from hyperscout.v1.finding_pb2 import Finding, Outcome
+from hyperscout_collector.evidence.rows import (
+    FAILED,
+    PARTIAL,
+    WHOLE,
+    BadFinding,
+    Row,
+    merged,
+    newer,
+    row_of,
+)
+from support.findings import T0, S, failed, lldp, stamp, sweep
+
+HOUR = 3600 * S
+
+
+def row(
+    seen_at: int, *, clock: int = 0, arrives: int | None = None, name: str = "leaf-1", sent: int | None = None
+) -> Row:
+    """What an agent whose clock is off by `clock` saw at `seen_at` (our time) and sent at once, or at `sent`."""
+    sent_at = seen_at if sent is None else sent
+    received = sent_at if arrives is None else arrives
+    finding = lldp("n1", "eth0", seen_at + clock, neighbour=name)
+    return row_of(finding, sent_ns=sent_at + clock, received_ns=received)
+
+
+@pytest.mark.parametrize("clock", [0, HOUR, -HOUR, 5 * S])
+@pytest.mark.parametrize(
+    ("new", "old", "expected"),
+    [
+        ((T0 + 5 * S, "leaf-2"), (T0, "leaf-1"), True),
+        ((T0, "leaf-2"), (T0 + 5 * S, "leaf-1"), False),  # out of order
+        ((T0, "leaf-1"), (T0, "leaf-1"), False),  # a duplicate
+        ((T0 + 5 * S, "leaf-1"), (T0, "leaf-1"), True),  # the same sight, seen again
+        ((T0, "leaf-2"), (T0, "leaf-1"), True),  # one instant, two sights: the stream keeps its order
+    ],
+)
+def test_one_clock_however_wrong_orders_its_own_findings(
+    clock: int, new: tuple[int, str], old: tuple[int, str], expected: bool
+) -> None:
+    later = T0 + 10 * S
+    before = row(old[0], clock=clock, name=old[1], sent=later)
+    after = row(new[0], clock=clock, name=new[1], sent=later + S // 100)
+    assert newer(after, before, later + S) is expected
+
+
+@pytest.mark.parametrize(("first_clock", "then_clock"), [(HOUR, 0), (0, HOUR), (-HOUR, 0), (0, -HOUR)])
+def test_a_clock_that_is_set_does_not_block_what_comes_after(first_clock: int, then_clock: int) -> None:
+    before = row(T0, clock=first_clock)
+    after = row(T0 + 5 * S, clock=then_clock, name="leaf-2")
+    assert newer(after, before, T0 + 6 * S)
+    assert not newer(before, after, T0 + 6 * S)
+
+
+def test_a_finding_from_its_agents_own_future_counts_as_seen_when_it_was_sent() -> None:
+    wrong = row_of(lldp("n1", "eth0", T0 + 24 * HOUR), sent_ns=T0, received_ns=T0)
+    assert wrong.seen_ns == T0
+    assert newer(row(T0 + S, name="leaf-2"), wrong, T0 + S)
+
+
+def test_when_our_own_clock_is_set_back_what_comes_in_is_newer() -> None:
+    before = row(T0)
+    after = row(T0 - HOUR, name="leaf-2")
+    assert newer(after, before, T0 - HOUR)
+
+
+@pytest.mark.parametrize("clock", [0, HOUR, -HOUR])
+def test_age_is_by_our_clock(clock: int) -> None:
+    assert row(T0, clock=clock, sent=T0 + 30 * S).seen_ns == T0
+
+
+def test_a_failed_look_stays_beside_the_last_good_one_and_goes_with_the_next() -> None:
+    good, bad = row(T0), row_of(failed("n1", "lldp", "eth0", T0 + S), sent_ns=T0 + S, received_ns=T0 + S)
+    both = merged(merged((), good, T0 + S), bad, T0 + S)
+    assert [look.rank for look in both] == [WHOLE, FAILED]
+    again = row(T0 + 2 * S)
+    assert merged(both, again, T0 + 2 * S) == (again,)
+    assert merged(both, row(T0 + S // 2, name="leaf-9"), T0 + 2 * S)[1] == bad  # seen before it failed
+
+
+def test_a_partial_sweep_never_takes_the_place_of_a_whole_one() -> None:
+    whole = row_of(sweep("n1", b"1" * 32), sent_ns=T0, received_ns=T0)
+    partial = row_of(sweep("n1", b"2" * 32, T0 + S, partial=True), sent_ns=T0 + S, received_ns=T0 + S)
+    looks = merged(merged((), whole, T0), partial, T0 + S)
+    assert [(look.rank, look.sha256) for look in looks] == [(WHOLE, b"1" * 32), (PARTIAL, b"2" * 32)]
+    assert merged(looks, whole, T0 + S) is looks  # the full state after a reconnect
+    assert merged(looks, partial, T0 + S) is looks
+
+
+@pytest.mark.parametrize(
+    ("finding", "word"),
+    [
+        (Finding(), "node"),
+        (lldp("n" * 300, "eth0"), "node"),
+        (lldp("n1", ""), "subject"),
+        (Finding(key=lldp("n1", "eth0").key, observed_at=stamp(T0)), "outcome"),
+        (Finding(key=lldp("n1", "eth0").key, outcome=Outcome.OUTCOME_DATA), "observed_at"),
+        (failed("n1", "lldp", "eth0", reason="x" * 2000), "reason"),
+        (sweep("n1", b"short"), "SHA-256"),
+    ],
+)
+def test_what_no_agent_sends_is_refused_with_the_reason(finding: Finding, word: str) -> None:
+    with pytest.raises(BadFinding, match=word):
+        row_of(finding, sent_ns=T0, received_ns=T0)
+
+
+@pytest.mark.parametrize("seconds", [-(1 << 62), 1 << 62, -62135596801])
+def test_an_absurd_time_is_refused(seconds: int) -> None:
+    finding = lldp("n1", "eth0")
+    finding.observed_at.seconds = seconds
+    with pytest.raises(BadFinding, match="observed_at"):
+        row_of(finding, sent_ns=T0, received_ns=T0)
