@@ -6,7 +6,7 @@ columns; `Link` objects are views made when someone iterates.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -92,6 +92,14 @@ class Switch:
     level: int
 
 
+class Adapter(NamedTuple):
+    """An endpoint of the links: whose it is, and its name on its host ("mlx5_0", "" where unknown)."""
+
+    id: str
+    node: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Link:
     """One cable, seen once or by many."""
@@ -165,6 +173,7 @@ class Topology:
     generation: int
     hypernodes: tuple[HyperNode, ...] = ()
     switches: tuple[Switch, ...] = ()
+    adapters: Sequence[Adapter] = ()
     links: Sequence[Link] = field(default_factory=tuple)
     anomalies: tuple[Anomaly, ...] = ()
     nodes_without_evidence: tuple[str, ...] = ()
@@ -221,6 +230,7 @@ def to_json(topology: Topology) -> dict[str, Any]:
             for h in topology.hypernodes
         ],
         "switches": [{"id": s.id, "name": s.name, "level": s.level} for s in topology.switches],
+        "adapters": [{"id": x.id, "node": x.node, "name": x.name} for x in topology.adapters],
         "links": [
             {
                 "a": {"device": x.a_device, "port": x.a_port},
@@ -342,6 +352,7 @@ def from_json(data: Any) -> Topology:
         get(data, "topology", "generation", int, 0),
         tuple(hypernode(*x) for x in rows("hypernodes", required=True)),
         tuple(Switch(get(r, w, "id", str), get(r, w, "name", str, ""), get(r, w, "level", int, 0)) for w, r in rows("switches")),
+        tuple(Adapter(get(r, w, "id", str), get(r, w, "node", str), get(r, w, "name", str, "")) for w, r in rows("adapters")),
         LinkTable.of([link(*x) for x in rows("links")]),
         tuple(anomaly(*x) for x in rows("anomalies")),
         texts(data, "topology", "nodesWithoutEvidence", []),

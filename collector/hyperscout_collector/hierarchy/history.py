@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hyperscout_collector.fabric.network import Network
 from hyperscout_collector.hierarchy.suspicion import say
-from hyperscout_collector.topology import Anomaly, Endpoint, Topology
+from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Topology
 
 
 def recall(net: Network, found: list[Anomaly], previous: Topology, published: set[str], tiers: dict[str, int]) -> list[Anomaly]:
@@ -26,7 +26,10 @@ def recall(net: Network, found: list[Anomaly], previous: Topology, published: se
     result = _named_switches(found, gone, previous, home, name_of, published)
     missing = {s.subject.device for s in result if s.kind == "MissingSwitch"}
     host_of = _hosts_of(previous)
-    known = {frozenset((x.subject.device, x.peer.device if x.peer else "")): i for i, x in enumerate(result) if x.kind == "MissingLink"}
+    guesses: dict[frozenset[str], list[int]] = {}
+    for i, x in enumerate(result):
+        if x.kind == "MissingLink" and x.peer is not None and x.confidence < 0.95:
+            guesses.setdefault(_pair(x.subject.device, x.peer), []).append(i)
     full = {_ends(x) for x in result}
 
     def end(device: str, port: str | None) -> Endpoint:
@@ -53,22 +56,23 @@ def recall(net: Network, found: list[Anomaly], previous: Topology, published: se
         a, b = end(*ends[0]), end(*ends[1])
         if a.device in name_of and b.device not in name_of:
             a, b = b, a
-        at = known.get(frozenset((a.device, b.device)))
-        if at is None and b.device in name_of:
-            at = known.get(frozenset((a.name, b.device)))  # the host's adapter was not known
-        if at is not None and result[at].peer is not None and not (result[at].subject.port and result[at].peer.port):
-            flip = result[at].subject.device == b.device
-            result[at] = replace(result[at], subject=b if flip else a, peer=a if flip else b, confidence=0.95)
-            full.add(_ends(result[at]))
-            continue
         domain = owner(a.device, b.device)
         lost = Anomaly(
             "MissingLink", a, b, tiers.get(domain or ""), link[4], 0.95,
             f"the link from {say(a)} to {say(b)} is gone", domain,
         )  # fmt: skip
-        if _ends(lost) not in full:
-            full.add(_ends(lost))
+        if _ends(lost) in full:
+            continue
+        full.add(_ends(lost))
+        # What the wiring only implies, perhaps without the adapter or the ports, the past tells in full.
+        pair = next((p for p in (_pair(a.device, b), _pair(a.name, b)) if p in guesses), None)
+        if pair is None:
             result.append(lost)
+            continue
+        at = guesses[pair].pop()
+        if not guesses[pair]:
+            del guesses[pair]
+        result[at] = lost
     return result
 
 
@@ -89,7 +93,7 @@ def _gone_switches(previous: Topology, live: set[str]) -> list[str]:
 
 
 def _named_switches(
-    found: list[Anomaly], gone: Sequence[str], previous: Topology, home: dict[str, object], name_of: dict[str, str],
+    found: list[Anomaly], gone: Sequence[str], previous: Topology, home: dict[str, HyperNode], name_of: dict[str, str],
     published: set[str],
 ) -> list[Anomaly]:  # fmt: skip
     """Switches that the past knows by identity take the place of those that the wiring only misses."""
@@ -103,8 +107,8 @@ def _named_switches(
             old = earlier[device]
             result.append(replace(old, hypernode=old.hypernode if old.hypernode in published else None, since_ns=0))
             continue
-        domain = getattr(home.get(device), "name", None)
-        tier = getattr(home.get(device), "tier", None)
+        owner = home.get(device)
+        domain, tier = (owner.name, owner.tier) if owner else (None, None)
         text = f"{name_of.get(device, device)} is gone with all its links"
         sources = tuple(sorted({s for x in previous.links if device in (x.a_device, x.b_device) for s in x.sources}))
         here = domain if domain in published else None
@@ -115,8 +119,13 @@ def _named_switches(
 
 
 def _hosts_of(previous: Topology) -> dict[str, str]:
-    """Names of hosts' adapters, as far as earlier anomalies said."""
-    return {e.device: e.name for x in previous.anomalies for e in (x.subject, x.peer) if e is not None}
+    """Whose an adapter was, or what earlier anomalies called a device that is gone for longer."""
+    named = {e.device: e.name for x in previous.anomalies for e in (x.subject, x.peer) if e is not None}
+    return named | {x.id: x.node for x in previous.adapters}
+
+
+def _pair(device: str, peer: Endpoint) -> frozenset[str]:
+    return frozenset((device, peer.device))
 
 
 def _ends(x: Anomaly) -> frozenset[tuple[str, str | None]]:

@@ -17,7 +17,7 @@ from hyperscout_collector.hierarchy.names import name_domains, nodes_by_domain
 from hyperscout_collector.hierarchy.rates import slow_links
 from hyperscout_collector.hierarchy.suspicion import Suspicion, say
 from hyperscout_collector.hierarchy.tiers import Layer, build_layers
-from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Link, LinkTable, Switch, Topology
+from hyperscout_collector.topology import Adapter, Anomaly, Endpoint, HyperNode, Link, LinkTable, Switch, Topology
 
 _DEFAULT = InferOptions()
 
@@ -59,6 +59,7 @@ def infer(inputs: FabricInputs, options: InferOptions = _DEFAULT, previous: Topo
                 key=lambda s: s.id,
             )
         ),
+        adapters=_adapters(net),
         links=_links(net),
         anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),
         nodes_without_evidence=tuple(sorted(absent)),
@@ -138,8 +139,9 @@ def _hypernodes(
 def _keep_cut_off(hypernodes: list[HyperNode], previous: Topology, absent: frozenset[str]) -> list[HyperNode]:
     """Nodes that no fabric shows any more keep their published domain; they are listed, not moved."""
     now = {h.name: h for h in hypernodes}
-    if not hypernodes or max(h.tier for h in previous.hypernodes) != max(h.tier for h in hypernodes):
-        return hypernodes
+    depth = max((h.tier for h in previous.hypernodes), default=0)
+    if hypernodes and depth != max(h.tier for h in hypernodes):
+        return hypernodes  # another number of tiers: there is no place to keep them in
     for old in sorted(previous.hypernodes, key=lambda h: -h.tier):
         lost = set(old.nodes) & absent
         if not lost:
@@ -191,11 +193,17 @@ def _anomalies(
     return result
 
 
+def _adapters(net: Network) -> tuple[Adapter, ...]:
+    rows = np.flatnonzero(net.host >= 0).tolist()
+    hosts = net.host[rows].tolist()
+    ids, names, labels = net.ids, net.hosts, net.labels
+    return tuple(Adapter(ids[i], names[h], labels[i]) for i, h in zip(rows, hosts, strict=True))
+
+
 def _links(net: Network) -> Sequence[Link]:
     ports, inverse = np.unique(np.concatenate([net.a_port, net.b_port]), return_inverse=True)
     index = inverse.astype(np.int32)
     return LinkTable(
         net.ids, [net.port_text(p) or "" for p in ports.tolist()], net.fabrics, net.source_sets,
         net.a, index[: len(net.a)], net.b, index[len(net.a) :], net.fabric, net.sources,
-        [net.hosts[h] if h >= 0 else "" for h in net.host.tolist()],
     )  # fmt: skip
