@@ -1,12 +1,18 @@
 """The house keeps its promises: what the docs name exists, and nothing leaks that must not be published."""
 
+import asyncio
 import re
 import shutil
 import subprocess
+import textwrap
 import tomllib
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
+from hyperscout_agent.findings import FindingStore
+from hyperscout_agent.scheduler import Scheduler
 from support import real
 from support.real import ROOT
 
@@ -110,3 +116,48 @@ def test_make_targets_named_in_a_page_exist(page: Path) -> None:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+# --- the example in CONTRIBUTING is real ----------------------------------------------------------
+
+
+def example_probe(path: Path) -> Any:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    block = re.search(r"^ +```python\n(.*?)^ +```", text, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    names: dict[str, Any] = {}
+    exec(textwrap.dedent(block[1]), names)
+    return names["LldpFileProbe"](path)
+
+
+LLDPCTL_JSON0 = """{"lldp": [{"interface": [{"name": "eth0", "via": "LLDP", "chassis": [
+  {"id": [{"type": "mac", "value": "02:00:00:00:00:01"}], "name": [{"value": "leaf-01"}]}],
+  "port": [{"id": [{"type": "ifname", "value": "swp1"}], "ttl": [{"value": "120"}]}]}]}]}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "subjects", "outcome"),
+    [
+        (LLDPCTL_JSON0, ["eth0"], True),
+        (None, [], True),  # no file is nothing there
+        ("not JSON", ["*"], False),  # garbage has failed: a finding about the probe itself
+    ],
+)
+async def test_the_example_probe_works(
+    tmp_path: Path, text: str | None, subjects: list[str], outcome: bool
+) -> None:
+    file = tmp_path / "lldp.json"
+    if text is not None:
+        file.write_text(text)
+    store = FindingStore("node-1")
+    scheduler = Scheduler([example_probe(file)], store, rng=Random(1))
+    running = asyncio.create_task(scheduler.run())
+    try:
+        async with asyncio.timeout(10):
+            while scheduler.stats["lldpfile"].success is None:
+                await asyncio.sleep(0)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert sorted(store.subjects("lldpfile")) == subjects
+    assert scheduler.stats["lldpfile"].success is outcome
