@@ -16,13 +16,15 @@ import grpc.aio
 from hyperscout_agent.bulk import compress
 from hyperscout_agent.uplink import CHANNEL_OPTIONS
 from hyperscout_agent.waiting import Wait, wait
+from hyperscout_formats.facts import LldpPort
 
 from hyperscout_sim.agent import PlayedAgent, Swept, World
 from hyperscout_sim.fabric import Cable, SimAdapter, SimFabric
 from hyperscout_sim.sweep_text import sweep_text
 
 _ALONE = "it saw nothing but its own adapter: the port is down or its cable is out"
-# Agents that start together, or look between two turns of the event loop: thousands must not hold it up.
+# Agents that start together (a thousand handshakes at once would time each other out), or that look between
+# two turns of the event loop.
 _AT_ONCE = 64
 # How long the next ones wait for these to be greeted, and how often to look.
 _WAVE_S = 1.0
@@ -34,10 +36,10 @@ _OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 class Player:
     """Agents of all hosts of `fabric`.
 
-    `lldp`: the cables are Ethernet too, and every agent hears its switch on them. `connections`: None gives
-    each agent a connection of its own; a number shares that many. `refresh_interval_s`: how often everybody
-    looks again though nothing changed. `clock`: monotonic seconds; `wall_ns`: nanoseconds since 1970; `seed`
-    spreads reconnects.
+    `lldp`: the cables are Ethernet too, and every agent hears its switches on them (needs the extra `lldp`).
+    `connections`: None gives each agent a connection of its own; a number shares that many.
+    `refresh_interval_s`: how often everybody looks again though nothing changed. `clock`: monotonic seconds;
+    `wall_ns`: nanoseconds since 1970; `seed` spreads reconnects.
     """
 
     def __init__(
@@ -58,7 +60,6 @@ class Player:
         self._fabric = fabric
         self._adapters = fabric.adapters_of()
         self._host_of = fabric.node_map()
-        self._cable_of: dict[int, Cable] = {}
         self._cut: set[Cable] = set()
         self._pulled: set[int] = set()
         self._sweeps: dict[int, Swept] = {}
@@ -112,7 +113,7 @@ class Player:
             await asyncio.gather(*(shared.shut() for shared in self._pool))
 
     async def _greeted(self, hosts: Sequence[str]) -> None:
-        """Wait until these agents stream, but not for long: one loop plays both ends of too many handshakes."""
+        """Wait until these agents stream, but not for long."""
         until_s = self._world.clock() + _WAVE_S
         while self._world.clock() < until_s:
             agents = [self.agents[host] for host in hosts if host in self.agents]
@@ -123,7 +124,14 @@ class Player:
     def observe(self, host: str) -> None:
         """Have a living agent look at its ports now."""
         ports = [(adapter, self._cable_of.get(adapter.guid)) for adapter in self._adapters[host]]
-        self.agents[host].observe(ports, ())
+        self.agents[host].observe(ports, self._heard(ports))
+
+    def _heard(self, ports: Sequence[tuple[SimAdapter, Cable | None]]) -> Sequence[LldpPort]:
+        if not self._lldp:
+            return ()
+        from hyperscout_sim.heard import heard  # scapy, for those who want it
+
+        return heard(self._switches, ports)
 
     # Faults, live
 
@@ -205,6 +213,7 @@ class Player:
         self._changed = asyncio.Event()
 
     def _index(self) -> None:
+        self._switches = {x.guid: x for x in self._fabric.switches}
         self._cable_of = {cable.a: cable for cable in self._fabric.cables if cable.a in self._host_of}
 
     def _sweep(self, adapter: SimAdapter) -> Swept:
