@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MAX_ANSWER_BYTES = 512 << 20  # all links of 65,536 hosts are under 100 MiB
 PAGE_SIZE = 5000
+# What gRPC itself says without a connection; a collector in trouble answers UNAVAILABLE in its own words.
+_NO_CONNECTION = ("connect", "dns resolution", "socket closed", "recvmsg", "name resolution")
 
 
 class Collector:
@@ -94,7 +96,7 @@ class Collector:
     def _words(self, error: grpc.RpcError) -> str:
         code = error.code() if isinstance(error, grpc.Call) else None
         details = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
-        if code is grpc.StatusCode.UNAVAILABLE:
+        if code is grpc.StatusCode.UNAVAILABLE and any(word in details.lower() for word in _NO_CONNECTION):
             return (
                 f"cannot reach the collector at {self.address}: "
                 "start it with `hyperscout collector` or set --collector"

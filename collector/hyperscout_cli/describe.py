@@ -48,7 +48,7 @@ def describe(*, kind: str, name: str, topology: str | None, collector: str, time
         from hyperscout_cli.findings import findings
 
         seen, _ = findings(collector, timeout_s, [name], now_ns)
-        emit(_section("Findings", list(lines(seen, wide=True))))
+        emit(_section("Findings", list(lines(seen, wide=True)) if seen.rows else []))
 
 
 def _describe(kind: str, row: Row, table: Table, topology: "Topology", now_ns: int) -> Iterator[str]:

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from hyperscout_collector.publish.texts.names import host_list
 from hyperscout_collector.topology import HyperNode, Topology
 
-from hyperscout_cli.kinds import end_text
+from hyperscout_cli.kinds import device_names, end_text
 
 
 def differences(before: Topology, after: Topology) -> Iterator[str]:
     """HyperNodes, then cables, then anomalies; nothing when the two are alike."""
     yield from _hypernodes(before, after)
     links = [{(x.a_device, x.a_port, x.b_device, x.b_port) for x in t.links} for t in (before, after)]
-    names = {s.id: s.name or s.id for t in (before, after) for s in t.switches}
+    names = device_names(before) | device_names(after)
 
     def cable(ends: tuple[str, str, str, str]) -> str:
         a, a_port, b, b_port = ends

@@ -54,15 +54,6 @@ def node_name(path: str) -> str:
     return Path(name.removesuffix(".gz")).stem
 
 
-def read_lines(path: str) -> list[str]:
-    """Non-empty lines of a text file without comments (`#`) and blanks around. Raises CliError."""
-    data = read_bytes(path)
-    if b"\0" in data:
-        raise CliError(f"{shown(path)}: not a text file: one name a line is expected")
-    lines = (line.partition("#")[0].strip() for line in data.decode("utf-8", "replace").splitlines())
-    return [line for line in lines if line]
-
-
 def read_json(path: str) -> Any:
     """A JSON file. Raises CliError that names the line."""
     import json

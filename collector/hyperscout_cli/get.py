@@ -59,7 +59,7 @@ def get(
             raise click.UsageError("--watch follows hypernodes of a collector")
         from hyperscout_cli.watch import follow
 
-        return follow(collector, timeout_s, names=names, wide=output == "wide")
+        follow(collector, timeout_s, names=names, wide=output == "wide")
     now_ns = time.time_ns()
     if found == "findings":
         if topology is not None:

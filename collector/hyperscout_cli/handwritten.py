@@ -41,7 +41,8 @@ def read(path: str) -> list[Written]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{shown(path)}:{mark.line + 1}" if mark else shown(path)
-        raise CliError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
+        reason = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise CliError(f"{where}: not YAML: {reason}") from error
     except (RecursionError, ValueError) as error:
         raise CliError(f"{shown(path)}: not YAML: {error}") from error
     found: list[Written] = []

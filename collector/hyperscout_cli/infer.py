@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hyperscout_cli.errors import CliError
-from hyperscout_cli.files import node_name, read_bytes, read_lines, read_topology, shown
+from hyperscout_cli.files import node_name, read_bytes, read_topology, shown
 from hyperscout_cli.output import emit, warn
 from hyperscout_cli.several import SeveralCommand, files_option
 from hyperscout_cli.writers import OUTPUTS, written
@@ -120,16 +120,19 @@ def _lldp(paths: Sequence[str], problems: "list[Problem]") -> "Mapping[str, tupl
         node = node_name(path)
         if node in found:
             raise CliError(f"{shown(path)}: a second file for node {node!r}: a node has one file")
-        found[node] = parse(_content(path, "the output of `lldpctl -f json0`"), shown(path))
+        found[node], passed_over = parse(_content(path, "the output of `lldpctl -f json0`"), shown(path))
+        problems.extend(passed_over)
     return found
 
 
 def _node_map(path: str | None, problems: "list[Problem]") -> Mapping[int, str]:
     if path is None:
         return {}
-    from hyperscout_formats.nodemap import parse
+    from hyperscout_formats.node_map import parse
 
-    return parse(read_bytes(path), shown(path))
+    hosts, passed_over = parse(read_bytes(path), shown(path))
+    problems.extend(passed_over)
+    return hosts
 
 
 def _content(path: str, what: str) -> bytes:
@@ -140,7 +143,13 @@ def _content(path: str, what: str) -> bytes:
 
 
 def _cluster(path: str) -> frozenset[str]:
-    names = read_lines(path)
+    from hyperscout_formats.errors import FormatError
+    from hyperscout_formats.node_list import parse
+
+    try:
+        names = parse(read_bytes(path), shown(path))
+    except FormatError as error:
+        raise CliError(str(error)) from error
     if not names:
         raise CliError(f"{shown(path)}: no node in it: one name a line is expected (or leave --nodes out)")
     return frozenset(names)

@@ -66,13 +66,24 @@ def domains_of(topology: Topology) -> dict[str, list[HyperNode]]:
     return found
 
 
+def owners(topology: Topology) -> dict[str, str]:
+    """The node of every adapter id; a node's own name stands for its Ethernet side."""
+    return {x.id: x.node for x in topology.adapters}
+
+
+def device_names(topology: Topology) -> dict[str, str]:
+    """What a person calls a device id: the switch's name, or the node."""
+    return owners(topology) | {s.id: s.name or s.id for s in topology.switches}
+
+
 def nodes(topology: Topology, now_ns: int) -> Table:
     """Every node with its HyperNode of each tier."""
     found = domains_of(topology)
     for node in topology.nodes_without_evidence:
         found.setdefault(node, [])
     tiers = dict(sorted({h.tier: h.tier_name for h in topology.hypernodes}.items()))
-    links = Counter(d for x in topology.links for d in (x.a_device, x.b_device))
+    owner = owners(topology)
+    links = Counter(owner.get(d) for x in topology.links for d in (x.a_device, x.b_device))
     wrong = Counter(
         e.name for x in topology.anomalies for e in {x.subject, x.peer or x.subject} if e.name in found
     )
@@ -121,13 +132,13 @@ def switches(topology: Topology, now_ns: int) -> Table:
 
 def links(topology: Topology, now_ns: int) -> Table:
     """Every cable, by its ends."""
-    names = {s.id: s.name or s.id for s in topology.switches}
+    names = device_names(topology)
     rows = []
     for x in topology.links:
         a, b = (names.get(d, d) for d in (x.a_device, x.b_device))
         data = {
-            "a": {"device": x.a_device, "port": x.a_port},
-            "b": {"device": x.b_device, "port": x.b_port},
+            "a": {"device": x.a_device, "name": a, "port": x.a_port},
+            "b": {"device": x.b_device, "name": b, "port": x.b_port},
             "fabric": x.fabric,
             "sources": list(x.sources),
         }

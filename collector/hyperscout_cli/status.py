@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 from hyperscout_collector.publish.texts.names import host_list
-from hyperscout_collector.publish.texts.tree import marks, visible
+from hyperscout_collector.publish.texts.tree import count, marks, visible
 
 from hyperscout_cli.errors import AnswerIsNoError
 from hyperscout_cli.options import collector_options
@@ -60,7 +60,7 @@ def status(*, output: str, wait: bool, wait_timeout_s: float, collector: str, ti
     else:
         emit(report(current, wrong, time.time_ns()))
     if wait and wrong:
-        raise AnswerIsNoError(f"not well after {wait_timeout_s:g} s: {len(wrong)} things are wrong")
+        raise AnswerIsNoError(f"not well after {wait_timeout_s:g} s: {count(len(wrong), 'thing')} wrong")
     return 0
 
 
@@ -95,14 +95,14 @@ def what_is_wrong(current: "GetStatusResponse", topology: "Topology") -> list[st
         )
     away = [agent.node for agent in current.agents if not agent.connected]
     if away:
-        wrong.append(f"{len(away)} agents not connected: {_some(away)}")
+        wrong.append(f"{count(len(away), 'agent')} not connected: {_some(away)}")
     for lease in current.leases:
         if lease.partial:
             reason = lease.partial_reason or "partial sweep"
             wrong.append(f"sweep from {lease.node} {lease.device}/{lease.port}: {reason}")
     missing = topology.nodes_without_evidence
     if missing:
-        wrong.append(f"{len(missing)} nodes without evidence: {_some(missing)}")
+        wrong.append(f"{count(len(missing), 'node')} without evidence: {_some(missing)}")
     for h in topology.hypernodes:
         wrong += [f"{h.name}: {mark} ({reason}): {message}" for mark, reason, message in marks(h)]
     return wrong

@@ -3,11 +3,12 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from hyperscout_collector.api.mapping import topology_from_proto
 
+from hyperscout_cli.errors import CliError
 from hyperscout_cli.kinds import HYPERNODE_HEADINGS, HYPERNODE_MORE, KINDS, hypernodes
 from hyperscout_cli.options import collector_options
 from hyperscout_cli.output import emit
@@ -28,14 +29,14 @@ Examples:
 )
 @click.argument("kind", default="hypernodes", required=False)
 @collector_options
-def watch(*, kind: str, collector: str, timeout_s: float) -> int:
+def watch(*, kind: str, collector: str, timeout_s: float) -> None:
     """Follow the HyperNodes as they change, until interrupted."""
     if KINDS.get(kind.lower()) != "hypernodes":
         raise click.UsageError(f"cannot watch {kind!r}: only hypernodes")
-    return follow(collector, timeout_s)
+    follow(collector, timeout_s)
 
 
-def follow(address: str, timeout_s: float, *, names: Sequence[str] = (), wide: bool = False) -> int:
+def follow(address: str, timeout_s: float, *, names: Sequence[str] = (), wide: bool = False) -> NoReturn:
     """Print the table and its changes until the stream ends; raises CliError then."""
     from hyperscout_cli.client import Collector
 
@@ -43,7 +44,7 @@ def follow(address: str, timeout_s: float, *, names: Sequence[str] = (), wide: b
         live = sys.stdout.isatty()
         for text in changes(collector.watch(), time.time_ns, names=names, wide=wide, live=live):
             emit([text])
-    return 0
+    raise CliError(f"the collector at {address} ended the stream")
 
 
 def changes(

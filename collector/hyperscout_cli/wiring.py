@@ -27,11 +27,16 @@ def disagreements(written: Sequence[Written], topology: Topology) -> Iterator[st
     ours = sorted({h.tier for h in topology.hypernodes})
     if len(tiers) != len(ours):
         yield f"written in {len(tiers)} tiers, wired in {len(ours)}"
-    for tier in tiers:
+    for rank, tier in enumerate(tiers):
         rows = [w for w in written if w.tier == tier]
-        candidates = [[h for h in topology.hypernodes if h.tier == t] for t in ours]
-        if candidates:
-            yield from _tier(rows, max(candidates, key=lambda hypernodes: _likeness(rows, hypernodes)))
+        best: tuple[float, int, Sequence[HyperNode]] | None = None
+        for i, wired_tier in enumerate(ours):
+            hypernodes = [h for h in topology.hypernodes if h.tier == wired_tier]
+            score = (_likeness(rows, hypernodes), -abs(i - rank))
+            if best is None or score > best[:2]:
+                best = (*score, hypernodes)
+        if best is not None:
+            yield from _tier(rows, best[2])
 
 
 def _likeness(rows: Sequence[Written], hypernodes: Sequence[HyperNode]) -> float:

@@ -1,6 +1,7 @@
 """Small topologies made by hand, for writers and the command line."""
 
 from hyperscout_collector.topology import (
+    Adapter,
     Anomaly,
     Condition,
     Endpoint,
@@ -48,11 +49,12 @@ def two_leaves() -> Topology:
             hypernode("core", 2, "core", None, ("leaf-a", "leaf-b"), ("n01", "n02", "n03", "n04")),
         ),
         switches=(Switch("s1", "leaf-a", 1), Switch("s2", "leaf-b", 1), Switch("s9", "spine", 2)),
+        adapters=tuple(Adapter(f"a0{i}", f"n0{i}", "mlx5_0") for i in range(1, 5)),
         links=LinkTable.of(
             [
-                Link("n01", "1", "s1", "1", "ib", ("ibnetdiscover",)),
-                Link("n02", "1", "s1", "2", "ib", ("ibnetdiscover",)),
-                Link("n04", "1", "s2", "2", "ib", ("ibnetdiscover", "lldp")),
+                Link("a01", "1", "s1", "1", "ib", ("ibnetdiscover",)),
+                Link("a02", "1", "s1", "2", "ib", ("ibnetdiscover",)),
+                Link("a04", "1", "s2", "2", "ib", ("ibnetdiscover", "lldp")),
                 Link("s1", "9", "s9", "1", "ib", ("ibnetdiscover",)),
                 Link("s2", "9", "s9", "2", "ib", ("ibnetdiscover",)),
             ]
@@ -60,7 +62,7 @@ def two_leaves() -> Topology:
         anomalies=(
             Anomaly(
                 "MissingLink",
-                Endpoint("n03", "n03", "1"),
+                Endpoint("a03", "n03", "1"),
                 Endpoint("s2", "leaf-b", "1"),
                 1,
                 ("ibnetdiscover",),

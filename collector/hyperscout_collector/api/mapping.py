@@ -6,6 +6,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import topology_pb2 as pb
 
 from hyperscout_collector.topology import (
+    Adapter,
     Anomaly,
     Condition,
     Endpoint,
@@ -23,6 +24,7 @@ def topology_to_proto(topology: Topology, *, omit_links: bool = False) -> pb.Top
         generation=topology.generation,
         hypernodes=[hypernode_to_proto(h) for h in topology.hypernodes],
         switches=[switch_to_proto(s) for s in topology.switches],
+        adapters=[pb.Adapter(id=x.id, node=x.node, name=x.name) for x in topology.adapters],
         links=() if omit_links else links_to_proto(topology.links),
         anomalies=[anomaly_to_proto(a) for a in topology.anomalies],
         nodes_without_evidence=topology.nodes_without_evidence,
@@ -37,6 +39,7 @@ def topology_from_proto(message: pb.Topology) -> Topology:
         message.generation,
         tuple(map(_hypernode, message.hypernodes)),
         tuple(Switch(s.id, s.name, s.level) for s in message.switches),
+        tuple(Adapter(x.id, x.node, x.name) for x in message.adapters),
         LinkTable.of([_link(x) for x in message.links]),
         tuple(map(_anomaly, message.anomalies)),
         tuple(message.nodes_without_evidence),

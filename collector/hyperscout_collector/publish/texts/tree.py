@@ -42,7 +42,7 @@ def tree(topology: Topology, *, colour: bool = False, nodes: bool = True) -> Ite
     stack = [(h, "", "") for h in reversed(roots)]
     while stack:
         hypernode, own, below = stack.pop()
-        counts = [_count(len(hypernode.nodes), "node"), _count(len(hypernode.switches), "switch", "switches")]
+        counts = [count(len(hypernode.nodes), "node"), count(len(hypernode.switches), "switch", "switches")]
         level = f"tier {hypernode.tier}" + (f" {hypernode.tier_name}" if hypernode.tier_name else "")
         wrong = ", ".join(
             paint(_BAD, mark) + (f" ({visible(reason)})" if reason else "")
@@ -64,10 +64,11 @@ def tree(topology: Topology, *, colour: bool = False, nodes: bool = True) -> Ite
     if topology.nodes_without_evidence:
         missing = topology.nodes_without_evidence
         yield (
-            paint(_BAD, f"{_count(len(missing), 'node')} without evidence")
+            paint(_BAD, f"{count(len(missing), 'node')} without evidence")
             + f": {visible(host_list(missing))}\n"
         )
 
 
-def _count(n: int, one: str, many: str = "") -> str:
+def count(n: int, one: str, many: str = "") -> str:
+    """`1 node`, `2 nodes`."""
     return f"{n} {one if n == 1 else many or one + 's'}"

@@ -1,0 +1,86 @@
+"""Files named on the command line: what cannot be read is one clear line that names the file."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hyperscout_cli import files
+from hyperscout_cli.errors import CliError
+from hyperscout_collector.topology import to_json
+from support.command_line import CommandLine
+from support.topologies import two_leaves
+
+
+def test_gzip_is_unpacked_and_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(b"x" * 1000) + gzip.compress(b"y"))
+    assert files.read_bytes(str(path)) == b"x" * 1000 + b"y"
+    with pytest.raises(CliError, match="over 0 MiB"):
+        files.read_bytes(str(path), limit=1000)
+    path.write_bytes(gzip.compress(b"x" * 1000)[:-10])
+    with pytest.raises(CliError, match=r"a\.gz: damaged gzip file"):
+        files.read_bytes(str(path))
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [("nope", "nope: No such file or directory"), (".", ".: Is a directory")]
+)
+def test_what_cannot_be_opened_is_named(path: str, words: str) -> None:
+    with pytest.raises(CliError) as caught:
+        files.read_bytes(path)
+    assert str(caught.value.message) == words
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("racks/gpu-01.json", "gpu-01"), ("gpu.a.b.json.gz", "gpu.a.b"), ("gpu-02", "gpu-02"), ("-", "stdin")],
+)
+def test_a_file_s_stem_is_the_node(path: str, name: str) -> None:
+    assert files.node_name(path) == name
+
+
+def _broken(change: Any) -> dict[str, Any]:
+    data = to_json(two_leaves())
+    change(data)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b"[1,\n2,,]", ":2: not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "expected an object"),
+        (b"{}", "hypernodes: missing"),
+        (b'{"hypernodes": [{"name": 3}]}', "hypernodes[0].name"),
+        (_broken(lambda d: d["hypernodes"].append(d["hypernodes"][0])), "twice"),
+        (_broken(lambda d: d["hypernodes"][2]["children"].append("core")), "no proper child"),
+        (_broken(lambda d: d["hypernodes"][2]["children"].pop()), "no proper parent"),
+        (_broken(lambda d: d["hypernodes"][0].update(tier=2)), "no proper child"),
+        (_broken(lambda d: d["hypernodes"].pop()), "no proper parent"),
+    ],
+)
+def test_a_file_that_is_no_topology_is_refused(
+    run: CommandLine, tmp_path: Path, content: bytes | dict[str, Any], words: str
+) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    ran = run("tree", "--topology", path)
+    assert (ran.code, ran.out) == (1, "")
+    assert str(path) in ran.err
+    assert words in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_saved_topologies_are_looked_at_offline(run: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(to_json(two_leaves())))
+    assert run("tree", "--topology", path).code == 0
+    assert run("get", "hn", "--topology", path, "-o", "name").out.count("\n") == 3
+    assert "Links:" in run("describe", "node", "n01", "--topology", path).out
+    assert run("diff", path, path).code == 0
+    assert run("tree", "--topology", "-", stdin=path.read_bytes()).code == 0

@@ -1,0 +1,250 @@
+"""Commands that look at a collector, against a real gRPC server in this process."""
+
+import json
+import socket
+import time
+
+import pytest
+import yaml
+from hyperscout.v1 import finding_pb2
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_collector.api.mapping import hypernode_to_proto, timestamp, topology_to_proto
+from hyperscout_collector.topology import to_json
+from support.command_line import CommandLine
+from support.topologies import two_leaves
+from support.topology_service import FakeTopologyService
+
+
+def columns(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_get_hypernodes(run: CommandLine, service: FakeTopologyService) -> None:
+    ran = run("get", "hypernodes")
+    assert ran.code == 0
+    heading, a, b, core = columns(ran.out)
+    assert heading == ["NAME", "TIER", "TIERNAME", "NODES", "READY", "DEGRADED", "REASON", "AGE"]
+    assert a[:7] == ["leaf-a", "1", "leaf", "2", "True", "False", "-"]
+    assert b[:7] == ["leaf-b", "1", "leaf", "2", "False", "True", "LinksDown"]
+    assert core == ["core", "2", "core", "4", "-", "-", "-", "-"]
+    assert a[7].endswith("d")
+    assert service.asked_links == [False]
+
+
+def test_get_wide_adds_the_message(run: CommandLine, service: FakeTopologyService) -> None:
+    ran = run("get", "hn", "leaf-b", "-o", "wide")
+    assert "PARENT   SWITCHES   OTHER   MESSAGE" in ran.out
+    assert "1 of 4 links down: n03/p1 -> leaf-b/p3" in ran.out
+    assert "leaf-a" not in ran.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["hypernodes"], ["hypernode/leaf-a", "hypernode/leaf-b", "hypernode/core"]),
+        (["hn", "core"], ["hypernode/core"]),
+        (["no"], ["node/n01", "node/n02", "node/n03", "node/n04", "node/n09"]),
+        (["node", "n02", "n04"], ["node/n02", "node/n04"]),
+        (["sw"], ["switch/leaf-a", "switch/leaf-b", "switch/spine"]),
+        (["switches", "s9"], ["switch/spine"]),
+        (["ln", "n04"], ["link/a04:1--s2:2"]),
+        (["links", "leaf-b"], ["link/s2:9--s9:2", "link/a04:1--s2:2"]),
+        (["anomalies"], ["anomaly/MissingLink:a03:1"]),
+        (["an", "leaf-b"], ["anomaly/MissingLink:a03:1"]),
+        (["an", "MissingLink"], ["anomaly/MissingLink:a03:1"]),
+    ],
+)
+def test_get_names(
+    run: CommandLine, service: FakeTopologyService, arguments: list[str], expected: list[str]
+) -> None:
+    ran = run("get", *arguments, "-o", "name")
+    assert ran.code == 0
+    assert ran.out.splitlines() == expected
+
+
+def test_get_json_and_yaml_are_lists_of_the_contract_s_objects(
+    run: CommandLine, service: FakeTopologyService
+) -> None:
+    expected = to_json(two_leaves())["hypernodes"]
+    assert json.loads(run("get", "hn", "-o", "json").out) == expected
+    assert yaml.safe_load(run("get", "hn", "-o", "yaml").out) == expected
+    assert json.loads(run("get", "an", "-o", "json").out) == to_json(two_leaves())["anomalies"]
+    assert json.loads(run("get", "nodes", "n09", "-o", "json").out) == [
+        {"name": "n09", "hypernodes": [], "links": 0, "anomalies": 0, "evidence": False}
+    ]
+
+
+def test_get_nodes_has_a_column_for_each_tier(run: CommandLine, service: FakeTopologyService) -> None:
+    heading, n01, *_, n09 = columns(run("get", "nodes").out)
+    assert heading == ["NAME", "LEAF", "CORE", "LINKS", "ANOMALIES"]
+    assert n01 == ["n01", "leaf-a", "core", "1", "-"]
+    assert n09 == ["n09", "-", "-", "-", "-"]
+
+
+def test_get_of_an_unknown_name_fails_and_still_shows_the_known(
+    run: CommandLine, service: FakeTopologyService
+) -> None:
+    ran = run("get", "hn", "core", "nope")
+    assert ran.code == 1
+    assert "core" in ran.out
+    assert ran.err == "error: no hypernode answers to 'nope'\n"
+
+
+def test_get_of_nothing_says_so(run: CommandLine, service: FakeTopologyService) -> None:
+    service.topology = type(service.topology)(0)
+    ran = run("get", "hypernodes")
+    assert (ran.code, ran.out, ran.err) == (0, "", "no hypernodes found\n")
+    assert run("get", "hypernodes", "-o", "json").out == "[]\n"
+
+
+def test_get_findings_turns_the_pages(run: CommandLine, service: FakeTopologyService) -> None:
+    service.findings = [
+        pb.StoredFinding(
+            finding=finding_pb2.Finding(
+                key=finding_pb2.FindingKey(node=node, probe="lldp", subject="eth0"),
+                outcome=finding_pb2.OUTCOME_FAILED,
+                observed_at=timestamp(time.time_ns()),
+                reason="no socket",
+            ),
+            stale=node == "n02",
+        )
+        for node in ("n02", "n01", "n03")
+    ]
+    heading, *rows = columns(run("get", "findings").out)
+    assert heading == ["NODE", "PROBE", "SUBJECT", "OUTCOME", "AGE", "STALE"]
+    assert [(r[0], r[3], r[5]) for r in rows] == [
+        ("n01", "failed", "-"),
+        ("n02", "failed", "stale"),
+        ("n03", "failed", "-"),
+    ]
+    ran = run("get", "fi", "n02", "n07", "-o", "name")
+    assert (ran.code, ran.out) == (1, "finding/n02:lldp:eth0\n")
+    assert "'n07'" in ran.err
+
+
+def test_tree_in_every_output(run: CommandLine, service: FakeTopologyService) -> None:
+    assert run("tree").out.startswith("core  tier 2 core  4 nodes, 1 switch\n├─ leaf-a")
+    assert service.asked_links == [False]
+    assert json.loads(run("tree", "-o", "json").out) == to_json(two_leaves())
+    assert run("tree", "-o", "slurm-tree").out.startswith("SwitchName=leaf-a Nodes=n[01-02]\n")
+
+
+def test_describe(run: CommandLine, service: FakeTopologyService) -> None:
+    ran = run("describe", "hypernode", "leaf-b")
+    assert ran.code == 0
+    assert "Nodes:    2: n[03-04]\n" in ran.out
+    assert "MissingLink  n03/1 -> leaf-b/1: no cable from n03/1 to leaf-b/1" in ran.out
+    assert "LinksDown" in ran.out
+    node = run("describe", "node", "n03").out
+    assert "tier 1 leaf  leaf-b\n" in node
+    assert "Links: none\n" in node
+    assert "MissingLink" in node
+    assert "Findings: none\n" in node
+    assert "Level:    2\n" in run("describe", "sw", "spine").out
+    assert "no cable from n03/1" in run("describe", "anomaly", "MissingLink").out
+    missing = run("describe", "node", "nope")
+    assert (missing.code, missing.out) == (1, "")
+
+
+def test_approve(run: CommandLine, service: FakeTopologyService) -> None:
+    service.held = 8
+    assert run("approve", 8).out == "generation 8 is published\n"
+    assert service.approved == [8]
+    ran = run("approve", 9)
+    assert (ran.code, ran.err) == (1, "error: generation 9 is not held\n")
+
+
+def test_diff_shows_what_is_held(run: CommandLine, service: FakeTopologyService) -> None:
+    assert (run("diff").code, run("diff").out) == (0, "")
+    service.status.held.generation = 8
+    service.status.held.reason = "removes 60 % of the nodes"
+    service.status.held.removes_hypernodes.append("leaf-a")
+    service.status.held.removes_nodes.extend(["n01", "n02"])
+    ran = run("diff")
+    assert ran.code == 3
+    assert "generation 8 is held" in ran.out
+    assert "removes 60 % of the nodes" in ran.out
+    assert ran.out.endswith("- hypernode leaf-a\n- nodes n[01-02]\n")
+
+
+def test_explain(run: CommandLine, service: FakeTopologyService) -> None:
+    assert run("explain", "n01", "n02").err == "error: no node 'n01'\n"
+    service.explanation = pb.ExplainResponse(
+        tier=1, tier_name="leaf", hypernode="leaf-a", text="n01 and n02 share leaf-a.\n"
+    )
+    ran = run("explain", "n01", "n02")
+    assert (ran.code, ran.out) == (0, "n01 and n02 share leaf-a.\n")
+
+
+def test_watch_prints_changes_line_by_line(run: CommandLine, service: FakeTopologyService) -> None:
+    topology = two_leaves()
+    snapshot = topology_to_proto(topology, omit_links=True)
+    changed = hypernode_to_proto(topology.hypernodes[0])
+    changed.conditions[1].status = "True"
+    changed.conditions[1].reason = "LinksDown"
+    service.events = [
+        pb.WatchTopologyResponse(snapshot=snapshot),
+        pb.WatchTopologyResponse(delta=pb.TopologyDelta(generation=8, hypernodes=[changed])),
+        pb.WatchTopologyResponse(delta=pb.TopologyDelta(generation=9, removed_hypernodes=["leaf-b"])),
+    ]
+    ran = run("watch")
+    rows = columns(ran.out)
+    assert [row[0] for row in rows] == ["NAME", "leaf-a", "leaf-b", "core", "leaf-a", "leaf-b"]
+    assert rows[4][5:7] == ["True", "LinksDown"]
+    assert rows[5][-1] == "removed"
+    assert ran.code == 1
+    assert "ended the stream" in ran.err
+    only = columns(run("get", "hn", "core", "-w").out)
+    assert [row[0] for row in only] == ["NAME", "core"]
+
+
+def test_status(run: CommandLine, service: FakeTopologyService) -> None:
+    service.status.version = "0.1"
+    service.status.agents.add(node="n01", connected=True)
+    service.status.agents.add(node="n03", connected=False)
+    service.status.leases.add(
+        node="n01", device="mlx5_0", port=1, partial=True, partial_reason="own port down"
+    )
+    service.status.problems.append("disk full")
+    ran = run("status")
+    assert ran.code == 0
+    assert "Agents:     1 of 2 connected\n" in ran.out
+    for wrong in (
+        "collector: disk full",
+        "1 agent not connected: n03",
+        "sweep from n01 mlx5_0/1: own port down",
+        "1 node without evidence: n09",
+        "leaf-b: Degraded (LinksDown)",
+        "leaf-b: NotReady (NodeDown)",
+    ):
+        assert f"  {wrong}" in ran.out
+    assert len(json.loads(run("status", "-o", "json").out)["wrong"]) == 6
+
+
+def test_status_waits_for_health_and_exits_3_without_it(
+    run: CommandLine, service: FakeTopologyService
+) -> None:
+    ran = run("status", "--wait", "--wait-timeout", "0")
+    assert ran.code == 3
+    assert "not well after 0 s" in ran.err
+    service.topology = type(service.topology)(1, two_leaves().hypernodes[:1])
+    assert run("status", "--wait", "--wait-timeout", "0").code == 0
+
+
+def test_an_absent_collector_is_one_clear_line(run: CommandLine) -> None:
+    with socket.socket() as reserved:  # bound, not listening: nobody else gets the port
+        reserved.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        ran = run("get", "hn", "--collector", address)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == (
+        f"error: cannot reach the collector at {address}: "
+        "start it with `hyperscout collector` or set --collector\n"
+    )
+
+
+def test_a_silent_collector_times_out(run: CommandLine, service: FakeTopologyService) -> None:
+    service.hang = True
+    ran = run("tree", "--timeout", "0.2")
+    assert (ran.code, ran.out) == (1, "")
+    assert "gave no answer within 0.2 s" in ran.err

@@ -1,0 +1,116 @@
+"""The command as a whole: help of everything, exit codes, completion, what is imported when."""
+
+import re
+import subprocess
+import sys
+
+import click
+import pytest
+from hyperscout_cli.main import COMMANDS, cli, program_name
+from support.command_line import CommandLine
+
+
+def test_help_lists_every_command_without_importing_one(run: CommandLine) -> None:
+    ran = run("--help")
+    assert ran.code == 0
+    for name, (_, section, text) in COMMANDS.items():
+        assert f"{section}:" in ran.out
+        assert re.search(rf"^  {name} +{re.escape(text)}$", ran.out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_examples(run: CommandLine, name: str) -> None:
+    ran = run(name, "--help")
+    assert ran.code == 0
+    assert f"Usage: hyperscout {name}" in ran.out
+    assert "Examples:" in ran.out
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.name == name
+    assert all(p.help for p in command.params if isinstance(p, click.Option) and p.name != "output")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonesuch"],
+        ["--nonesuch"],
+        ["infer"],
+        ["infer", "--ibnetdiscover", "-", "--node-map", "-"],
+        ["infer", "--ibnetdiscover"],
+        ["infer", "-o", "dot", "--lldp", "x"],
+        ["infer", "stray"],
+        ["get"],
+        ["get", "hypernod"],
+        ["get", "findings", "--topology", "x.json"],
+        ["get", "nodes", "-w"],
+        ["describe", "findings", "x"],
+        ["watch", "nodes"],
+        ["diff", "a", "b", "c"],
+        ["diff", "--topology", "a"],
+        ["approve", "latest"],
+        ["approve", "0"],
+        ["completion", "tcsh"],
+        ["status", "--timeout", "0"],
+        ["explain", "only-one"],
+    ],
+)
+def test_wrong_usage_exits_2_and_says_so_on_stderr(run: CommandLine, arguments: list[str]) -> None:
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert "Error: " in ran.err
+
+
+def test_a_misspelt_kind_is_helped(run: CommandLine) -> None:
+    assert "did you mean 'hypernode'?" in run("get", "hypernod").err
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/usr/bin/hyperscout", "hyperscout"),
+        ("kubectl-hyperscout", "kubectl hyperscout"),
+        ("/x/main.py", "hyperscout"),
+    ],
+)
+def test_usage_shows_the_name_it_was_called_by(path: str, expected: str) -> None:
+    assert program_name(path) == expected
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_call_back(run: CommandLine, shell: str) -> None:
+    ran = run("completion", shell)
+    assert ran.code == 0
+    assert f"_HYPERSCOUT_COMPLETE={shell}_complete" in ran.out
+    assert ran.out.count("hyperscout") > 2
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [("hyperscout de", ["describe", "demo"]), ("hyperscout infer --l", ["--lldp"])]
+)
+def test_completion_completes(words: str, expected: list[str]) -> None:
+    environment = {"_HYPERSCOUT_COMPLETE": "bash_complete", "COMP_WORDS": words}
+    environment["COMP_CWORD"] = str(len(words.split()) - 1)
+    command = [sys.executable, "-m", "hyperscout_cli.main"]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert [line.partition(",")[2] for line in ran.stdout.splitlines()] == expected
+
+
+def test_version(run: CommandLine) -> None:
+    ran = run("version")
+    assert ran.code == 0
+    assert re.match(r"hyperscout \d+\.\d+", ran.out)
+    assert '"grpcio"' in run("version", "-o", "json").out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["infer", "--help"], ["version"]])
+def test_nothing_heavy_is_imported_for_light_work(arguments: list[str]) -> None:
+    code = (
+        "import sys; from hyperscout_cli.main import main; main(sys.argv[1:]); "
+        "sys.exit(', '.join({'grpc', 'yaml', 'pydantic', 'asyncio', 'google'} & sys.modules.keys()) or None)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert ran.stderr == ""
+    assert ran.returncode == 0
