@@ -79,7 +79,7 @@ async def rig(tmp_path: Path, limits: Limits | None = None, **options: object) -
     found.committer = Committer(
         state,
         store,
-        on_commit=lambda c: found.changes.extend(c),
+        on_commit=found.changes.extend,
         clock_ns=lambda: clock_ns[0],
         **options,  # type: ignore[arg-type]
     )

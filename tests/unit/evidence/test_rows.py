@@ -20,7 +20,7 @@ HOUR = 3600 * S
 def row(
     seen_at: int, *, clock: int = 0, arrives: int | None = None, name: str = "leaf-1", sent: int | None = None
 ) -> Row:
-    """What an agent whose clock is off by `clock` saw at `seen_at` (our time) and sent at once, or at `sent`."""
+    """What an agent whose clock is off by `clock` saw at `seen_at` (our time), sent at once or at `sent`."""
     sent_at = seen_at if sent is None else sent
     received = sent_at if arrives is None else arrives
     finding = lldp("n1", "eth0", seen_at + clock, neighbour=name)

@@ -1,0 +1,236 @@
+"""Settings of the collector: from a YAML file, the environment and flags, the later over the earlier.
+
+Every setting says its unit and why one would change it. What is not a setting is an error, with its name.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+PREFIX = "HYPERSCOUT_COLLECTOR_"
+_MAX_FILE_BYTES = 1024 * 1024
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be used: where each came from, and what is wrong with it."""
+
+
+class CollectorSettings(BaseSettings):
+    """Times in seconds unless the name says otherwise."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=False
+    )
+
+    listen: str = Field(
+        "127.0.0.1:50051", description="host:port of gRPC, for agents and readers; port 0 = any"
+    )
+    insecure: bool = Field(
+        False, description="allow plaintext gRPC beyond this machine: anyone who reaches the port can report"
+    )
+    http_listen: str = Field(
+        "127.0.0.1:50052",
+        description='host:port of /healthz, /readyz and /metrics (plaintext, reads only); "" = none',
+    )
+    reflection: bool = Field(False, description="serve gRPC reflection, for grpcurl and the like")
+
+    data_dir: Path = Field(
+        Path("/var/lib/hyperscout"), description="folder of the evidence; on a disk that outlives the process"
+    )
+    evidence_max_mib: int = Field(
+        4096, ge=1, description="MiB that the evidence may take: some 1 KiB a finding, and the sweeps' texts"
+    )
+    publish_file: str | None = Field(
+        None, description='write HyperNodes as YAML to this file at each generation; "-" = standard output'
+    )
+
+    expected_nodes: tuple[str, ...] | None = Field(
+        None, description="the cluster's nodes (default: every host found); those without evidence are listed"
+    )
+    expected_nodes_file: Path | None = Field(None, description="the same from a file, one a line")
+    node_map: Path | None = Field(
+        None, description="lines `[H-]<guid> <host>`: hosts of adapters that no agent reports"
+    )
+    compute_ports: str | None = Field(
+        None, description="regular expression of the interfaces that shape the hierarchy (default: by kind)"
+    )
+
+    max_streams: int = Field(20_000, ge=1, description="agents at once; 42 KiB of memory each")
+    heartbeat_interval_s: float = Field(10.0, gt=0, description="an agent with no news speaks this often")
+    heartbeat_timeout_s: float = Field(35.0, gt=0, description="an agent that is silent this long is gone")
+    stale_after_s: float = Field(
+        300.0, gt=0, description="evidence older than this is marked stale; agents repeat theirs each minute"
+    )
+    restart_grace_s: float = Field(
+        120.0, ge=0, description="an agent that has just started may take this long to see again what it saw"
+    )
+    debounce_s: float = Field(
+        0.05, ge=0, description="changes that come within this are inferred together; adds to the latency"
+    )
+    refresh_s: float = Field(
+        30.0, gt=0, description="evidence that only grew newer (ages) is inferred again this often at most"
+    )
+
+    settle_s: float = Field(
+        10.0,
+        ge=0,
+        description="membership must stand still this long: re-parenting moves jobs, a link does not",
+    )
+    first_settle_s: float = Field(2.0, ge=0, description="the same while nothing is published yet")
+    quiet_s: float = Field(
+        60.0, ge=0, description="the first change of a link after this long goes out at once"
+    )
+    hold_down_s: float = Field(
+        10.0, ge=0, description="further changes of it wait this long, longer each time"
+    )
+    removal_share: float = Field(
+        0.2, gt=0, le=1, description="share of HyperNodes or nodes whose removal at once is held back"
+    )
+    hold_s: float = Field(
+        600.0,
+        ge=0,
+        description="a held removal is applied when it lasts this long, or on `hyperscout approve`",
+    )
+    sweep_interval_s: float = Field(
+        60.0,
+        gt=0,
+        description="how often each fabric is swept; a sweep of 10,000 hosts takes 5 s of one core",
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("listen", "http_listen")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        if value:
+            host_port(value)
+        return value
+
+    @field_validator("listen")
+    @classmethod
+    def _needed(cls, value: str) -> str:
+        if not value:
+            raise ValueError("a collector must listen somewhere")
+        return value
+
+    @field_validator("compute_ports")
+    @classmethod
+    def _pattern(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise ValueError(f"not a regular expression: {error}") from error
+        return value
+
+    @model_validator(mode="after")
+    def _together(self) -> "CollectorSettings":
+        if self.heartbeat_timeout_s <= self.heartbeat_interval_s:
+            raise ValueError("heartbeat_timeout_s must be more than heartbeat_interval_s")
+        if self.expected_nodes is not None and self.expected_nodes_file is not None:
+            raise ValueError("expected_nodes and expected_nodes_file: give one of them")
+        host, _ = host_port(self.listen)
+        if not is_loopback(host) and not self.insecure:
+            raise ValueError(
+                f"listen {self.listen}: plaintext gRPC is for this machine only (127.0.0.1, ::1); "
+                "set insecure: true if the network is trusted"
+            )
+        return self
+
+
+def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> CollectorSettings:
+    """Read the settings. A flag that is None was not given. Raises SettingsError."""
+    known = CollectorSettings.model_fields
+    unknown = sorted(
+        name
+        for name in os.environ
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX).lower() not in known
+    )
+    if unknown:
+        raise SettingsError(f"environment: no such setting: {', '.join(unknown)}")
+    from_file = _read(file) if file is not None else {}
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+
+    class Layered(CollectorSettings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, InitSettingsSource(settings_cls, from_file)
+
+    try:
+        found = Layered(**given)
+    except ValidationError as error:
+        lines = []
+        for problem in error.errors():
+            name = ".".join(map(str, problem["loc"])) or "settings"
+            what = "no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
+            lines.append(f"{_origin(name, given, file, from_file)}{name}: {what}")
+        raise SettingsError("; ".join(lines)) from error
+    except ValueError as error:  # pydantic-settings' own: an environment variable that is no JSON
+        raise SettingsError(f"environment: {error}") from error
+    return CollectorSettings.model_construct(**{name: getattr(found, name) for name in known})
+
+
+def _origin(
+    name: str,
+    given: Mapping[str, Any],
+    environ: Mapping[str, str],
+    file: Path | None,
+    read: Mapping[str, Any],
+) -> str:
+    top = name.split(".", maxsplit=1)[0]
+    if top in given:
+        return "flag "
+    if PREFIX + top.upper() in os.environ:
+        return "environment: "
+    return f"{file}: " if top in read else ""
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{file}: {error.strerror}") from error
+    if len(data) > _MAX_FILE_BYTES:
+        raise SettingsError(f"{file}: {len(data)} bytes are too many for settings")
+    try:
+        found = yaml.safe_load(data)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{file}: {error}") from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise SettingsError(f"{file}: expected `name: value` lines")
+    return found
+
+
+def host_port(address: str) -> tuple[str, int]:
+    """("host", port) of "host:port" or "[v6]:port". Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{address!r} is no host:port")
+    if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
+        raise ValueError(f"{address!r}: an IPv6 address goes in brackets, [::1]:50051")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can only be reached from this machine."""
+    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
