@@ -191,7 +191,6 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = No
 def _origin(
     name: str,
     given: Mapping[str, Any],
-    environ: Mapping[str, str],
     file: Path | None,
     read: Mapping[str, Any],
 ) -> str:
