@@ -33,6 +33,13 @@ class Endpoint:
     port: str | None = None
 
 
+def say(end: Endpoint) -> str:
+    """An end as people write it: leaf-03/p17, node-0001/mlx5_0, or only the device where no port is known."""
+    if end.port is None:
+        return end.name
+    return f"{end.name}/p{end.port}" if end.port.isdecimal() else f"{end.name}/{end.port}"
+
+
 @dataclass(frozen=True, slots=True)
 class Anomaly:
     """What does not fit, named so that a person can walk up to it. `since_ns` is 0 when inferred offline.
@@ -147,7 +154,12 @@ class LinkTable(Sequence[Link]):
         columns = (self.a, self.a_port, self.b, self.b_port, self.fabric, self.sources)
         for a, ap, b, bp, f, s in zip(*(column.tolist() for column in columns), strict=True):
             yield Link(
-                self.devices[a], self.ports[ap], self.devices[b], self.ports[bp], self.fabrics[f], self.source_sets[s]
+                self.devices[a],
+                self.ports[ap],
+                self.devices[b],
+                self.ports[bp],
+                self.fabrics[f],
+                self.source_sets[s],
             )
 
     @classmethod
@@ -195,7 +207,9 @@ def to_json(topology: Topology) -> dict[str, Any]:
     """The object of `infer -o json`: plain dicts and lists, keys in a fixed order."""
 
     def end(endpoint: Endpoint | None) -> dict[str, Any] | None:
-        return endpoint and {"device": endpoint.device, "name": endpoint.name, "port": endpoint.port}
+        if endpoint is None:
+            return None
+        return {"device": endpoint.device, "name": endpoint.name, "port": endpoint.port}
 
     def condition(c: Condition) -> dict[str, Any]:
         row = {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message}
@@ -296,10 +310,14 @@ def from_json(data: Any) -> Topology:
         return [(f"{key}[{i}]", row) for i, row in enumerate(values)]
 
     def end(row: Any, where: str) -> Endpoint:
-        return Endpoint(get(row, where, "device", str, ""), get(row, where, "name", str, ""), optional(row, where, "port"))
+        return Endpoint(
+            get(row, where, "device", str, ""), get(row, where, "name", str, ""), optional(row, where, "port")
+        )
 
     def hypernode(where: str, row: Any) -> HyperNode:
-        conditions = [(f"{where}.conditions[{i}]", c) for i, c in enumerate(get(row, where, "conditions", list, []))]
+        conditions = [
+            (f"{where}.conditions[{i}]", c) for i, c in enumerate(get(row, where, "conditions", list, []))
+        ]
         return HyperNode(
             get(row, where, "name", str),
             get(row, where, "tier", int),
@@ -351,8 +369,14 @@ def from_json(data: Any) -> Topology:
     return Topology(
         get(data, "topology", "generation", int, 0),
         tuple(hypernode(*x) for x in rows("hypernodes", required=True)),
-        tuple(Switch(get(r, w, "id", str), get(r, w, "name", str, ""), get(r, w, "level", int, 0)) for w, r in rows("switches")),
-        tuple(Adapter(get(r, w, "id", str), get(r, w, "node", str), get(r, w, "name", str, "")) for w, r in rows("adapters")),
+        tuple(
+            Switch(get(r, w, "id", str), get(r, w, "name", str, ""), get(r, w, "level", int, 0))
+            for w, r in rows("switches")
+        ),
+        tuple(
+            Adapter(get(r, w, "id", str), get(r, w, "node", str), get(r, w, "name", str, ""))
+            for w, r in rows("adapters")
+        ),
         LinkTable.of([link(*x) for x in rows("links")]),
         tuple(anomaly(*x) for x in rows("anomalies")),
         texts(data, "topology", "nodesWithoutEvidence", []),

@@ -5,12 +5,12 @@ from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
+from hyperscout_formats.facts import LldpNeighbour, LldpPort
 
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_collector.fabric.network import PORT_TEXTS
+from hyperscout_collector.fabric.network import PORT_TEXTS, Ints
 from hyperscout_collector.fabric.part import Part
 from hyperscout_collector.topology import Anomaly, Endpoint
-from hyperscout_formats.facts import LldpNeighbour, LldpPort
 
 _SWITCHING = {"Bridge", "Router"}
 
@@ -24,8 +24,11 @@ class _Cable(NamedTuple):
 
 
 def _switch_on(port: LldpPort) -> LldpNeighbour | None:
-    """The switch at the other end: of several neighbours (a NIC's own LLDP agent talks too) the one that switches."""
-    heard = sorted(port.neighbours, key=lambda n: (not _SWITCHING & set(n.capabilities), n.chassis_id, n.port_id))
+    """The switch at the other end: of several neighbours (a NIC's own LLDP agent talks too) the one that
+    switches."""
+    heard = sorted(
+        port.neighbours, key=lambda n: (not _SWITCHING & set(n.capabilities), n.chassis_id, n.port_id)
+    )
     if not heard or ("Station" in heard[0].capabilities and not _SWITCHING & set(heard[0].capabilities)):
         return None
     return heard[0]
@@ -39,7 +42,9 @@ def ethernet(inputs: FabricInputs, options: InferOptions) -> tuple[Part, list[bo
         for port in inputs.lldp[node]:
             neighbour = _switch_on(port)
             if neighbour is not None and port.carrier:
-                cables.add(_Cable(node, port.interface, neighbour.chassis_id, neighbour.port_id, port.speed_mbps))
+                cables.add(
+                    _Cable(node, port.interface, neighbour.chassis_id, neighbour.port_id, port.speed_mbps)
+                )
                 known = names.get(neighbour.chassis_id, "")
                 names[neighbour.chassis_id] = max(known, neighbour.system_name)
     if not cables:
@@ -53,7 +58,10 @@ def ethernet(inputs: FabricInputs, options: InferOptions) -> tuple[Part, list[bo
     texts = sorted({row.interface for row in rows} | {row.port for row in rows})
     text_at = {text: PORT_TEXTS + i for i, text in enumerate(texts)}
     total = len(at)
-    column = lambda values: np.array(values, np.int32)  # noqa: E731
+
+    def column(values: list[int]) -> Ints:
+        return np.array(values, np.int32)
+
     part = Part(
         [*nodes, *switches],
         [*nodes, *(names[s] or s for s in switches)],
@@ -82,18 +90,23 @@ def _claimed_twice(rows: list[_Cable], names: dict[str, str]) -> list[Anomaly]:
     counts = Counter((row.chassis, row.port) for row in rows)
     return [
         Anomaly(
-            "SourcesDisagree", Endpoint(row.host, row.host, row.interface),
-            Endpoint(row.chassis, names[row.chassis] or row.chassis, row.port), None, ("lldp",), 0.7,
+            "SourcesDisagree",
+            Endpoint(row.host, row.host, row.interface),
+            Endpoint(row.chassis, names[row.chassis] or row.chassis, row.port),
+            None,
+            ("lldp",),
+            0.7,
             f"{row.host}/{row.interface} hears {names[row.chassis] or row.chassis}/{row.port}, "
             "and so does another host's port",
         )
         for row in rows
         if counts[row.chassis, row.port] > 1
-    ]  # fmt: skip
+    ]
 
 
 def _compute(rows: list[_Cable], options: InferOptions) -> list[bool]:
-    """Ports declared by pattern; else each host's fastest class, unless all it has left is far slower than usual."""
+    """Ports declared by pattern; else each host's fastest class, unless all it has left is far slower than
+    usual."""
     if options.compute_ports is not None:
         pattern = re.compile(options.compute_ports)
         return [bool(pattern.search(row.interface)) for row in rows]
@@ -102,4 +115,6 @@ def _compute(rows: list[_Cable], options: InferOptions) -> list[bool]:
         fastest[row.host] = max(fastest.get(row.host, 0), row.speed_mbps)
     ranked = sorted(fastest.values())
     usual = ranked[len(ranked) // 2]
-    return [row.speed_mbps == fastest[row.host] and row.speed_mbps * 8 > usual or usual == 0 for row in rows]
+    return [
+        (row.speed_mbps == fastest[row.host] and row.speed_mbps * 8 > usual) or usual == 0 for row in rows
+    ]

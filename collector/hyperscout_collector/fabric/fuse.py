@@ -3,18 +3,19 @@
 import re
 
 import numpy as np
+import numpy.typing as npt
 
 from hyperscout_collector.fabric.ethernet import ethernet
 from hyperscout_collector.fabric.infiniband import infiniband
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_collector.fabric.network import PORT_TEXTS, Network
+from hyperscout_collector.fabric.network import PORT_TEXTS, Ints, Network
 from hyperscout_collector.fabric.part import Part
 
 
 def fuse(inputs: FabricInputs, options: InferOptions) -> Network:
     """One graph of all fabrics. Depends on what the evidence says, not on the order in which it came."""
     parts: list[Part] = []
-    shapes: list[np.ndarray[tuple[int], np.dtype[np.bool_]]] = []
+    shapes: list[npt.NDArray[np.bool_]] = []
     ib = infiniband(inputs, options)
     if ib is not None:
         parts.append(ib)
@@ -30,7 +31,7 @@ def fuse(inputs: FabricInputs, options: InferOptions) -> Network:
     return _join(parts, shapes, inputs, options)
 
 
-def _compute_infiniband(part: Part, options: InferOptions) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _compute_infiniband(part: Part, options: InferOptions) -> npt.NDArray[np.bool_]:
     shapes = np.ones(len(part.a), np.bool_)
     if options.compute_ports is not None:
         pattern = re.compile(options.compute_ports)
@@ -41,7 +42,7 @@ def _compute_infiniband(part: Part, options: InferOptions) -> np.ndarray[tuple[i
 
 def _join(
     parts: list[Part],
-    shapes: list[np.ndarray[tuple[int], np.dtype[np.bool_]]],
+    shapes: list[npt.NDArray[np.bool_]],
     inputs: FabricInputs,
     options: InferOptions,
 ) -> Network:
@@ -54,10 +55,15 @@ def _join(
     texts: list[str] = []
     none = np.zeros(0, np.int32)
 
-    def ints(columns: list[np.ndarray[tuple[int], np.dtype[np.int32]]]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    def ints(
+        columns: list[npt.NDArray[np.int32]],
+    ) -> npt.NDArray[np.int32]:
         return np.concatenate([none, *columns])
 
-    a, b, a_port, b_port = [], [], [], []
+    a: list[Ints] = []
+    b: list[Ints] = []
+    a_port: list[Ints] = []
+    b_port: list[Ints] = []
     for part, offset in zip(parts, offsets, strict=False):
         a.append(part.a + np.int32(offset))
         b.append(part.b + np.int32(offset))
@@ -94,7 +100,9 @@ def _join(
         fabrics=[name for part in parts for name in part.fabrics],
         source_sets=[names for part in parts for names in part.source_sets],
         port_texts=texts,
-        vanished=tuple(v for part in parts for v in part.vanished),  # only the first part (InfiniBand) has any
+        vanished=tuple(
+            v for part in parts for v in part.vanished
+        ),  # only the first part (InfiniBand) has any
         down_ports=frozenset(down),
         claimed=frozenset(inputs.node_map.values())
         | frozenset(inputs.infiniband)

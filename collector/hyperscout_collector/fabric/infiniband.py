@@ -5,13 +5,14 @@ sweep wins, then the cable that both ends report; the loser is a `SourcesDisagre
 """
 
 import numpy as np
+import numpy.typing as npt
+from hyperscout_formats.ibnetdiscover import CA, ROUTER, SWITCH
 
 from hyperscout_collector.fabric.identify import claims, looks_foreign, switch_name
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_collector.fabric.network import Vanished
 from hyperscout_collector.fabric.part import Longs, Part, join_port, split_port
-from hyperscout_collector.topology import Anomaly, Endpoint
-from hyperscout_formats.ibnetdiscover import CA, ROUTER, SWITCH
+from hyperscout_collector.topology import Anomaly, Endpoint, say
 
 
 def infiniband(inputs: FabricInputs, options: InferOptions) -> Part | None:
@@ -42,8 +43,8 @@ def infiniband(inputs: FabricInputs, options: InferOptions) -> Part | None:
 
 
 def _devices(
-    guids: np.ndarray[tuple[int], np.dtype[np.uint64]],
-    kind: np.ndarray[tuple[int], np.dtype[np.uint8]],
+    guids: npt.NDArray[np.uint64],
+    kind: npt.NDArray[np.uint8],
     texts: list[str],
     inputs: FabricInputs,
     options: InferOptions,
@@ -55,7 +56,12 @@ def _devices(
             for guid in (port.node_guid, port.port_guid):
                 if guid and port.link_layer == "InfiniBand":
                     owner[guid], label_of[guid] = node, port.device
-    surely = set(owner.values()) | set(inputs.lldp) | set(inputs.infiniband) | (options.cluster_nodes or frozenset())
+    surely = (
+        set(owner.values())
+        | set(inputs.lldp)
+        | set(inputs.infiniband)
+        | (options.cluster_nodes or frozenset())
+    )
     ids = [f"{guid:016x}" for guid in guids.tolist()]
     endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER))
     says = claims([texts[i] for i in endpoint.tolist()])
@@ -75,10 +81,15 @@ def _devices(
                 unclaimed[i] = True
                 anomalies.append(
                     Anomaly(
-                        "UnknownHost", Endpoint(ids[i], ids[i]), None, None, ("ibnetdiscover",), 0.9,
+                        "UnknownHost",
+                        Endpoint(ids[i], ids[i]),
+                        None,
+                        None,
+                        ("ibnetdiscover",),
+                        0.9,
                         f'adapter {ids[i]} ("{texts[i][:64]}") is claimed by no agent, map or description: '
                         "run an agent on its host, or name it in the node map",
-                    )  # fmt: skip
+                    )
                 )
             elif claim.host in surely or not looks_foreign(claim.host):
                 host = claim.host
@@ -87,13 +98,30 @@ def _devices(
         names[i] = host or claim.host or texts[i] or ids[i]
     none = np.zeros(0, np.int32)
     return Part(
-        ids, names, kind == SWITCH, hosts, labels, unclaimed, sharp, none, none, none, none,
-        np.zeros(0, np.float32), none, [], none, [], anomalies=anomalies,
-    )  # fmt: skip
+        ids,
+        names,
+        kind == SWITCH,
+        hosts,
+        labels,
+        unclaimed,
+        sharp,
+        none,
+        none,
+        none,
+        none,
+        np.zeros(0, np.float32),
+        none,
+        [],
+        none,
+        [],
+        anomalies=anomalies,
+    )
 
 
 def _fabrics(
-    sweeps: list[SweepSeen], places: list[np.ndarray[tuple[int], np.dtype[np.intp]]], kind: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    sweeps: list[SweepSeen],
+    places: list[npt.NDArray[np.intp]],
+    kind: npt.NDArray[np.uint8],
 ) -> tuple[list[int], list[str]]:
     """The fabric of each sweep: sweeps that share a switch looked at the same one."""
     switches = [np.unique(place[kind[place] == SWITCH]) for place in places]
@@ -103,7 +131,10 @@ def _fabrics(
             if group[i] != group[j] and len(np.intersect1d(switches[i], switches[j], assume_unique=True)):
                 old, new = group[i], group[j]
                 group = [new if g == old else g for g in group]
-    first = {g: min((int(s[0]) if len(s) else len(kind)) for s, h in zip(switches, group, strict=True) if h == g) for g in group}
+    first = {
+        g: min((int(s[0]) if len(s) else len(kind)) for s, h in zip(switches, group, strict=True) if h == g)
+        for g in group
+    }
     order = sorted(set(group), key=lambda g: (first[g], g))
     names = ["infiniband"] if len(order) == 1 else [f"infiniband-{k}" for k in range(1, len(order) + 1)]
     return [order.index(g) for g in group], names
@@ -112,9 +143,9 @@ def _fabrics(
 def _cables(
     part: Part,
     sweeps: list[SweepSeen],
-    places: list[np.ndarray[tuple[int], np.dtype[np.intp]]],
+    places: list[npt.NDArray[np.intp]],
     group: list[int],
-    declared: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    declared: npt.NDArray[np.bool_],
 ) -> None:
     ka, kb, rate, rank = [], [], [], []
     for r, (seen, place) in enumerate(zip(sweeps, places, strict=True)):
@@ -157,16 +188,25 @@ def _cables(
         a, b = _end(part, *seen_by), _end(part, *blind)
         part.anomalies.append(
             Anomaly(
-                "SourcesDisagree", a, b, None, part.source_sets[part.sources[i]], 0.9,
-                f"{_say(a)} reports a cable to {_say(b)}, which does not report it",
-            )  # fmt: skip
+                "SourcesDisagree",
+                a,
+                b,
+                None,
+                part.source_sets[part.sources[i]],
+                0.9,
+                f"{say(a)} reports a cable to {say(b)}, which does not report it",
+            )
         )
 
 
 def _settle(
-    part: Part, low: Longs, high: Longs, newest: np.ndarray[tuple[int], np.dtype[np.int32]],
-    both: np.ndarray[tuple[int], np.dtype[np.bool_]], sweeps: list[SweepSeen],
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:  # fmt: skip
+    part: Part,
+    low: Longs,
+    high: Longs,
+    newest: npt.NDArray[np.int32],
+    both: npt.NDArray[np.bool_],
+    sweeps: list[SweepSeen],
+) -> npt.NDArray[np.bool_]:
     """Which cables stay when two claim one port."""
     keep = np.ones(len(low), np.bool_)
     ends = np.sort(np.concatenate([low, high[high != low]]))
@@ -188,15 +228,23 @@ def _settle(
         a, b = (_end(part, p >> 20, p & 0xFFFFF) for p in ports)
         part.anomalies.append(
             Anomaly(
-                "SourcesDisagree", a, b, None, (sweeps[newest[i]].source,), 0.9,
-                f"a cable {_say(a)} to {_say(b)} is reported, but another cable already holds one of these ports",
-            )  # fmt: skip
+                "SourcesDisagree",
+                a,
+                b,
+                None,
+                (sweeps[newest[i]].source,),
+                0.9,
+                f"{say(a)} to {say(b)} is reported, but another cable already holds one of these ports",
+            )
         )
     return keep
 
 
 def _drop_cables_that_agents_call_down(
-    part: Part, guids: np.ndarray[tuple[int], np.dtype[np.uint64]], sweeps: list[SweepSeen], inputs: FabricInputs
+    part: Part,
+    guids: npt.NDArray[np.uint64],
+    sweeps: list[SweepSeen],
+    inputs: FabricInputs,
 ) -> None:
     """A host knows at once that its own port went down; the next sweep may be a minute away."""
     by_port: dict[tuple[int, int], int] | None = None
@@ -209,7 +257,15 @@ def _drop_cables_that_agents_call_down(
             if place == len(guids) or int(guids[place]) != port.node_guid:
                 continue
             if by_port is None:
-                rows = enumerate(zip(part.a.tolist(), part.a_port.tolist(), part.b.tolist(), part.b_port.tolist(), strict=True))
+                rows = enumerate(
+                    zip(
+                        part.a.tolist(),
+                        part.a_port.tolist(),
+                        part.b.tolist(),
+                        part.b_port.tolist(),
+                        strict=True,
+                    )
+                )
                 by_port = {}
                 for i, (a, ap, b, bp) in rows:
                     by_port[a, ap] = by_port[b, bp] = i
@@ -231,7 +287,3 @@ def _drop_cables_that_agents_call_down(
 
 def _end(part: Part, device: int, port: int) -> Endpoint:
     return Endpoint(part.ids[device], part.names[device], str(port))
-
-
-def _say(end: Endpoint) -> str:
-    return f"{end.name}/p{end.port}"

@@ -27,13 +27,18 @@ class FabricInputs:
     sweeps: tuple[SweepSeen, ...] = ()
     lldp: Mapping[str, tuple[LldpPort, ...]] = field(default_factory=dict)
     infiniband: Mapping[str, tuple[InfinibandPort, ...]] = field(default_factory=dict)
-    infiniband_at_ns: Mapping[str, int] = field(default_factory=dict)  # when, by node: newer than a sweep, it wins
+    infiniband_at_ns: Mapping[str, int] = field(
+        default_factory=dict
+    )  # when, by node: newer than a sweep, it wins
     node_map: Mapping[int, str] = field(default_factory=dict)  # adapter GUID -> host
 
 
 @dataclass(frozen=True, slots=True)
 class InferOptions:
-    """`cluster_nodes`: the cluster's nodes (None = every host found); they never change a level or a grouping."""
+    """`cluster_nodes`: the cluster's nodes (None = every host found); they never change a level or a
+    grouping."""
 
     cluster_nodes: frozenset[str] | None = None
-    compute_ports: str | None = None  # regular expression on interface names; None = the rule of the architecture page
+    compute_ports: str | None = (
+        None  # regular expression on interface names; None = the rule of the architecture page
+    )

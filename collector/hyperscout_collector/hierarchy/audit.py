@@ -1,6 +1,7 @@
 """Which cables contradict what the rest of their group implies, and which are missing.
 
-Works on any two neighbouring ranks (hosts and leaves, switches and switches above): `child` hangs on `item` by a
+Works on any two neighbouring ranks (hosts and leaves, switches and switches above): `child` hangs on
+`item` by a
 cable between two ports. What the majority of a group does is the plan; a group without a plan accuses nobody.
 Two habits of people who cable make a fault precise: the same port of every child leads to the same item
 (the *port plan*), and a child sits on the same port of every item (its *slot*).
@@ -43,7 +44,8 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """A cable (by its row) that is plugged where it does not belong. `item`, `item_port`: where it does, -1 = unknown."""
+    """A cable (by its row) that is plugged where it does not belong. `item`, `item_port`: where it does,
+    -1 = unknown."""
 
     row: int
     item: int
@@ -53,7 +55,8 @@ class Stray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Audit:
-    """Everything one rank has to say. `dark_ports`: (group, child port) that lead nowhere on every child of the
+    """Everything one rank has to say. `dark_ports`: (group, child port) that lead nowhere on every child
+    of the
     group amid ports that do; `dark_slots`: likewise (group, item port) on every item."""
 
     missing: Sequence[Missing]
@@ -63,7 +66,8 @@ class Audit:
 
 
 def audit(children: int, cables: Cables, grouping: Grouping, silent: Bools | None = None) -> Audit:
-    """Compare every cable of the rank with its group. `silent` children (nobody knows whose they are) are not accused."""
+    """Compare every cable of the rank with its group. `silent` children (nobody knows whose they are) are
+    not accused."""
     if not len(cables.child) or not grouping.count:
         return Audit((), (), (), ())
     return _Auditor(children, cables, grouping, silent).run()
@@ -90,7 +94,12 @@ class _Auditor:
         strays = self._strays(lacking, surplus)
         missing = [self._missing(c, u, strays) for c, u in lacking]
         dark_ports, dark_slots = self._dark()
-        return Audit([m for m in missing if m is not None], sorted(strays.values(), key=lambda s: s.row), dark_ports, dark_slots)
+        return Audit(
+            [m for m in missing if m is not None],
+            sorted(strays.values(), key=lambda s: s.row),
+            dark_ports,
+            dark_slots,
+        )
 
     # -- habits ---------------------------------------------------------------------------------------------
 
@@ -111,8 +120,11 @@ class _Auditor:
         lead = order[np.r_[True, place[order][1:] != place[order][:-1]]]
         owner = place[lead] // ports
         # A port that a single child uses says nothing about the others.
-        follow = np.bincount(owner, weights=np.where(votes[lead] > 1, votes[lead], 0), minlength=self.grouping.count)
-        self.plan_strength = self._strength(follow, np.bincount(self.group[use], minlength=self.grouping.count))
+        weights = np.where(votes[lead] > 1, votes[lead], 0).astype(np.float64)
+        follow = np.bincount(owner, weights=weights, minlength=self.grouping.count).astype(np.float64)
+        self.plan_strength = self._strength(
+            follow, np.bincount(self.group[use], minlength=self.grouping.count)
+        )
         firm = (self.plan_strength[owner] >= _PLAN) & (votes[lead] * 2 > self.size[owner]) & (votes[lead] > 1)
         for k, g in zip(lead[firm].tolist(), owner[firm].tolist(), strict=True):
             port, item = int(place[k] % ports), int(key[k] % self.items)
@@ -157,7 +169,10 @@ class _Auditor:
         """The child on a port of an item, -1 = free."""
         if self.at is None:
             c = self.cables
-            self.at = {(u, p): child for child, u, p in zip(c.child.tolist(), c.item.tolist(), c.item_port.tolist(), strict=True)}
+            self.at = {
+                (u, p): child
+                for child, u, p in zip(c.child.tolist(), c.item.tolist(), c.item_port.tolist(), strict=True)
+            }
         return self.at.get((item, port), -1)
 
     # -- what is short, what is too many --------------------------------------------------------------------
@@ -178,7 +193,9 @@ class _Auditor:
         even = (self.size[owner] % 2 == 0) & (self.size[owner] > 0)
         usual = np.bincount(count).argmax() if len(count) else 0
         just_above = np.where(middle - 1 < begin[1:], ranked[np.clip(middle - 1, 0, len(order))], 0)
-        expected = np.where(even & (middle - 1 >= begin[:-1]) & (just_above == usual), np.maximum(expected, usual), expected)
+        expected = np.where(
+            even & (middle - 1 >= begin[:-1]) & (just_above == usual), np.maximum(expected, usual), expected
+        )
         present = begin[1:] - begin[:-1]
         off = np.bincount(place[count != expected[place]], minlength=len(self.planned))
         off += np.where(expected > 0, self.size[owner] - present, 0)
@@ -253,13 +270,20 @@ class _Auditor:
         for row in np.flatnonzero(moved).tolist():
             child, item = int(c.child[row]), int(c.item[row])
             other = self._holder(item, int(self.slot[child]))
-            if row not in strays and other not in (-1, child) and int(self.slot[other]) == int(c.item_port[row]):
+            if (
+                row not in strays
+                and other not in (-1, child)
+                and int(self.slot[other]) == int(c.item_port[row])
+            ):
                 strays[row] = Stray(row, item, int(self.slot[child]), 0.7)
         self.wanted = wanted
         return strays
 
-    def _surplus(self, surplus: list[tuple[int, int]], wanted: dict[int, list[int]], strays: dict[int, Stray]) -> None:
-        """A child with one cable too many here and one too few there, and no port plan to say which it is: all of them may be it."""
+    def _surplus(
+        self, surplus: list[tuple[int, int]], wanted: dict[int, list[int]], strays: dict[int, Stray]
+    ) -> None:
+        """A child with one cable too many here and one too few there, and no port plan to say which it is:
+        all of them may be it."""
         c = self.cables
         for child, item in surplus:
             rows = np.flatnonzero((c.child == child) & (c.item == item)).tolist()

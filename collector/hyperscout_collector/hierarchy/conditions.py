@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hyperscout_collector.hierarchy.suspicion import say
-from hyperscout_collector.topology import Anomaly, Condition, HyperNode, LinkTable, Topology, rfc3339
+from hyperscout_collector.topology import Anomaly, Condition, HyperNode, LinkTable, Topology, rfc3339, say
 
 NAMED = 3  # how many cables or nodes a message names before "and 3 more"
 DETAIL_MAX = 200  # characters of one of them
@@ -35,7 +34,7 @@ _INCONSISTENT = (
     ("BlueprintDrift", "BlueprintDrift", "drifts from the blueprint"),
 )
 
-_UPLINK, _ENDPOINT_LINK = "uplink", "endpoint link"
+_UPLINK, _HOST_LINK = "uplink", "host link"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +203,12 @@ def _bounded(text: str, limit: int = MESSAGE_MAX) -> str:
 
 
 def _link_class(anomaly: Anomaly, switches: Mapping[str, int]) -> str:
-    """What to call the link. One to a device that is not known as a switch is an endpoint's."""
+    """What to call the link. One to a device that is not known as a switch is a host's."""
     if anomaly.subject.device not in switches:
-        return _ENDPOINT_LINK
+        return _HOST_LINK
     if anomaly.peer is None:
         return "link"
-    return _UPLINK if anomaly.peer.device in switches else _ENDPOINT_LINK
+    return _UPLINK if anomaly.peer.device in switches else _HOST_LINK
 
 
 def _link_totals(
@@ -218,7 +217,7 @@ def _link_totals(
     """How many links of a class a domain has, down ones included, for domains with an accused link.
 
     A link between switches belongs to its lower end's domain (to both, where the levels are equal),
-    an endpoint's link to its leaf's. Foreign endpoints count: a link names devices, not their use.
+    a host's link to its leaf's. Where the topology names adapters, other endpoints do not count.
     """
     link_kinds = {"MissingLink", "ErroringLink", "SlowLink"}
     names = [name for name, anomalies in accused.items() if any(x.kind in link_kinds for x in anomalies)]
@@ -233,22 +232,28 @@ def _link_totals(
 
     table = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(topology.links)
     devices = table.devices
+    hosts = {x.id for x in topology.adapters}
     unknown = 1 << 30  # a switch of unknown level is nobody's lower end
-    level = np.fromiter(
-        (switches[d] or unknown if d in switches else 0 for d in devices), np.int64, len(devices)
-    )
+
+    def level_of(device: str) -> int:
+        """0 = a host, -1 = another endpoint."""
+        if device in switches:
+            return switches[device] or unknown
+        return 0 if not hosts or device in hosts else -1
+
+    level = np.fromiter((level_of(d) for d in devices), np.int64, len(devices))
     by_switch = np.fromiter((owner_of_switch.get(d, -1) for d in devices), np.int64, len(devices))
 
-    uplinks, endpoint_links = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
+    uplinks, host_links = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
     for turned, (near, far) in enumerate(((table.a, table.b), (table.b, table.a))):
         level_side = (level[near] == level[far]) & ((by_switch[near] != by_switch[far]) | (turned == 0))
         owner = by_switch[near[(level[near] > 0) & ((level[near] < level[far]) | level_side)]]
         uplinks += np.bincount(owner[owner >= 0], minlength=len(names))
         owner = by_switch[far[(level[near] == 0) & (level[far] > 0)]]
-        endpoint_links += np.bincount(owner[owner >= 0], minlength=len(names))
+        host_links += np.bincount(owner[owner >= 0], minlength=len(names))
 
     totals = {(name, _UPLINK): int(uplinks[i]) for name, i in index.items()}
-    totals |= {(name, _ENDPOINT_LINK): int(endpoint_links[i]) for name, i in index.items()}
+    totals |= {(name, _HOST_LINK): int(host_links[i]) for name, i in index.items()}
     missing = [x for name in names for x in accused[name] if x.kind == "MissingLink" and x.peer]
     present = _present(table, {d for x in missing if x.peer for d in (x.subject.device, x.peer.device)})
     for anomaly in missing:

@@ -1,9 +1,11 @@
 """Robust grouping of children (hosts, domains, switches) by the items (switches above) that they share.
 
 Not single linkage: one miswired cable would join two domains. Instead the majority decides, twice:
- 1. an item f *goes with* an item u when more than half of f's children also hang on u; the sets of items that go
+ 1. an item f *goes with* an item u when more than half of f's children also hang on u; the sets of items
+ that go
     together, and are part of no larger such set, are the prototypes of groups;
- 2. each child joins the prototype that most of its items are in, each group's items are those that most of its
+ 2. each child joins the prototype that most of its items are in, each group's items are those that most of
+ its
     children hang on (or that have most of their children in it), and so on until nothing moves.
 A child whose items are split evenly is a tie, and is reported as one.
 """
@@ -53,8 +55,10 @@ def group_children(
     `child`, `item`: one entry a cable (several cables between one pair count once for membership).
     `voters`: (children,) which children may form prototypes; all others only join.
     `before`: (children,) label of each child's former group, -1 = none: it settles ties (and they stay ties).
-    `kin`: (children,) what a child is by other signs (the rail of a leaf), -1 = unknown: it decides where items tie.
-    `merge_share`: join groups when this share of one's cables ends in the other (partial meshes); None = never.
+    `kin`: (children,) what a child is by other signs (the rail of a leaf), -1 = unknown: it decides where
+    items tie.
+    `merge_share`: join groups when this share of one's cables ends in the other (partial meshes); None =
+    never.
     """
     nobody = np.full(children, -1, np.int64)
     if not len(child):
@@ -91,7 +95,8 @@ def _prototypes(pair_child: Longs, pair_item: Longs, items: int) -> list[tuple[i
 
 
 def _twins(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Longs, list[list[int]]]:
-    """Items with exactly the same children: the kind of each item (-1 = no children) and the items of each kind."""
+    """Items with exactly the same children: the kind of each item (-1 = no children) and the items of each
+    kind."""
     order = np.argsort(pair_item, kind="stable")
     child, item = pair_child[order], pair_item[order]
     start = np.flatnonzero(np.r_[True, item[1:] != item[:-1]])
@@ -120,7 +125,10 @@ def _maximal_sets(first: Longs, second: Longs, items: int) -> list[tuple[int, ..
     start = np.flatnonzero(np.r_[True, first[1:] != first[:-1]])
     _, unique = np.unique(_set_marks(second, start), return_index=True)
     bounds = np.r_[start, len(second)]
-    sets = sorted({tuple(second[bounds[i] : bounds[i + 1]].tolist()) for i in unique.tolist()}, key=lambda s: (-len(s), s))
+    sets = sorted(
+        {tuple(second[bounds[i] : bounds[i + 1]].tolist()) for i in unique.tolist()},
+        key=lambda s: (-len(s), s),
+    )
     kept: list[tuple[int, ...]] = []
     holding: dict[int, list[frozenset[int]]] = {}
     for candidate in sets:
@@ -137,7 +145,8 @@ def _maximal_sets(first: Longs, second: Longs, items: int) -> list[tuple[int, ..
 
 
 def _co_occurrence(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Longs, Longs, Longs]:
-    """For all pairs of items (first, second), in both orders and with themselves, how many children have both."""
+    """For all pairs of items (first, second), in both orders and with themselves, how many children have
+    both."""
     size = np.bincount(pair_child)
     if np.sum(size.astype(np.int64) ** 2) > _PAIRS:
         used, column = np.unique(pair_item, return_inverse=True)
@@ -166,7 +175,8 @@ def _settle(
     before: Longs | None,
     kin: Longs | None,
 ) -> tuple[Longs, Bools, Longs]:
-    """Alternate between children and items until nothing moves. Returns group, tie and rival of each child."""
+    """Alternate between children and items until nothing moves. Returns group, tie and rival of each
+    child."""
     group = np.full(children, -1, np.int64)
     tie, rival = np.zeros(children, np.bool_), np.full(children, -1, np.int64)
     sets = prototypes
@@ -212,7 +222,8 @@ def _join(
     option = owner[begin[rows] + offset]
     key, agree = np.unique(pair_child[rows] * len(sets) + option, return_counts=True)
     child, option = key // len(sets), key % len(sets)
-    # Of equal agreement: where it was before, then where it misses least (fewest accused cables), then the first.
+    # Of equal agreement: where it was before, then where it misses least (fewest accused cables), then the
+    # first.
     stays = _alike(before, child, option, now, len(sets))
     akin = _alike(kin, child, option, now, len(sets))
     missing = size[option] - agree
@@ -245,11 +256,15 @@ def _alike(label: Longs | None, child: Longs, option: Longs, now: Longs, groups:
         key, votes = np.unique(now[known] * width + label[known], return_counts=True)
         order = np.lexsort((key, -votes))[::-1]
         usual[key[order] // width] = key[order] % width  # the last one written, with most votes, stays
-    return (label[child] == usual[option]) & (label[child] >= 0)
+    alike: Bools = (label[child] == usual[option]) & (label[child] >= 0)
+    return alike
 
 
-def _items(group: Longs, groups: int, items: int, pair_child: Longs, pair_item: Longs) -> list[tuple[int, ...]]:
-    """The items of each group: those that most of its children hang on, and those that have most of their children in it."""
+def _items(
+    group: Longs, groups: int, items: int, pair_child: Longs, pair_item: Longs
+) -> list[tuple[int, ...]]:
+    """The items of each group: those that most of its children hang on, and those that have most of their
+    children in it."""
     size = np.bincount(group[group >= 0], minlength=groups)
     degree = np.bincount(pair_item, minlength=items)
     owner = group[pair_child]
@@ -263,7 +278,9 @@ def _items(group: Longs, groups: int, items: int, pair_child: Longs, pair_item: 
     return [tuple(rows[bounds[k] : bounds[k + 1]]) for k in range(groups)]
 
 
-def _merge(group: Longs, items: int, pair_child: Longs, pair_item: Longs, cables: Longs, share: float) -> Longs:
+def _merge(
+    group: Longs, items: int, pair_child: Longs, pair_item: Longs, cables: Longs, share: float
+) -> Longs:
     """Join groups that are woven together: far more cables cross than miswiring explains."""
     groups = int(group.max()) + 1
     # An item belongs to the group with most of its cables.
@@ -293,7 +310,9 @@ def _merge(group: Longs, items: int, pair_child: Longs, pair_item: Longs, cables
     return np.where(group >= 0, roots[group], -1)
 
 
-def _number(group: Longs, tie: Bools, rival: Longs, items: int, pair_child: Longs, pair_item: Longs) -> Grouping:
+def _number(
+    group: Longs, tie: Bools, rival: Longs, items: int, pair_child: Longs, pair_item: Longs
+) -> Grouping:
     """Number groups by their lowest child, so that equal input gives equal output."""
     placed = np.flatnonzero(group >= 0)
     labels, first = np.unique(group[placed], return_index=True)
@@ -304,5 +323,8 @@ def _number(group: Longs, tie: Bools, rival: Longs, items: int, pair_child: Long
     # A tie between two groups that became one is none.
     real = tie & (rivals != renamed)
     return Grouping(
-        renamed, tuple(_items(renamed, len(labels), items, pair_child, pair_item)), real, np.where(real, rivals, -1)
+        renamed,
+        tuple(_items(renamed, len(labels), items, pair_child, pair_item)),
+        real,
+        np.where(real, rivals, -1),
     )

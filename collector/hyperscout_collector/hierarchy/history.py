@@ -1,14 +1,16 @@
-"""What was there before and is gone: the previous topology names ports and switches that the present one can't."""
+"""What was there before and is gone: the previous topology names ports and switches that the present one
+can't."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from hyperscout_collector.fabric.network import Network
-from hyperscout_collector.hierarchy.suspicion import say
-from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Topology
+from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Topology, say
 
 
-def recall(net: Network, found: list[Anomaly], previous: Topology, published: set[str], tiers: dict[str, int]) -> list[Anomaly]:
+def recall(
+    net: Network, found: list[Anomaly], previous: Topology, published: set[str], tiers: dict[str, int]
+) -> list[Anomaly]:
     """`found`, with ports filled in from earlier links, and with what only the past can tell.
 
     `published`: names of the present HyperNodes; `tiers`: tier of each.
@@ -48,7 +50,9 @@ def recall(net: Network, found: list[Anomaly], previous: Topology, published: se
         return domain.name if domain and domain.name in published else None
 
     level = {s.id: s.level for s in previous.switches}
-    t1_of = {node: h.name for h in previous.hypernodes if h.tier == 1 and h.name in published for node in h.nodes}
+    t1_of = {
+        node: h.name for h in previous.hypernodes if h.tier == 1 and h.name in published for node in h.nodes
+    }
     for link in _former_links(previous):
         ends = ((link[0], link[1]), (link[2], link[3]))
         if any(e in holder for e in ends) or link[0] in missing or link[2] in missing:
@@ -58,9 +62,15 @@ def recall(net: Network, found: list[Anomaly], previous: Topology, published: se
             a, b = b, a
         domain = owner(a.device, b.device)
         lost = Anomaly(
-            "MissingLink", a, b, tiers.get(domain or ""), link[4], 0.95,
-            f"the link from {say(a)} to {say(b)} is gone", domain,
-        )  # fmt: skip
+            "MissingLink",
+            a,
+            b,
+            tiers.get(domain or ""),
+            link[4],
+            0.95,
+            f"the link from {say(a)} to {say(b)} is gone",
+            domain,
+        )
         if _ends(lost) in full:
             continue
         full.add(_ends(lost))
@@ -79,9 +89,11 @@ def recall(net: Network, found: list[Anomaly], previous: Topology, published: se
 def _former_links(previous: Topology) -> list[tuple[str, str, str, str, tuple[str, ...]]]:
     """Links that were there, and those that were already missing then, by both ends."""
     rows = [(x.a_device, x.a_port, x.b_device, x.b_port, x.sources) for x in previous.links]
-    for x in previous.anomalies:
-        if x.kind == "MissingLink" and x.peer and x.subject.port and x.peer.port and x.confidence > 0.9:
-            rows.append((x.subject.device, x.subject.port, x.peer.device, x.peer.port, x.sources))
+    rows += [
+        (x.subject.device, x.subject.port, x.peer.device, x.peer.port, x.sources)
+        for x in previous.anomalies
+        if x.kind == "MissingLink" and x.peer and x.subject.port and x.peer.port and x.confidence > 0.9
+    ]
     return sorted(set(rows))
 
 
@@ -93,9 +105,13 @@ def _gone_switches(previous: Topology, live: set[str]) -> list[str]:
 
 
 def _named_switches(
-    found: list[Anomaly], gone: Sequence[str], previous: Topology, home: dict[str, HyperNode], name_of: dict[str, str],
+    found: list[Anomaly],
+    gone: Sequence[str],
+    previous: Topology,
+    home: dict[str, HyperNode],
+    name_of: dict[str, str],
     published: set[str],
-) -> list[Anomaly]:  # fmt: skip
+) -> list[Anomaly]:
     """Switches that the past knows by identity take the place of those that the wiring only misses."""
     if not gone:
         return found
@@ -105,15 +121,28 @@ def _named_switches(
     for device in gone:
         if device in earlier:
             old = earlier[device]
-            result.append(replace(old, hypernode=old.hypernode if old.hypernode in published else None, since_ns=0))
+            result.append(
+                replace(old, hypernode=old.hypernode if old.hypernode in published else None, since_ns=0)
+            )
             continue
         owner = home.get(device)
         domain, tier = (owner.name, owner.tier) if owner else (None, None)
         text = f"{name_of.get(device, device)} is gone with all its links"
-        sources = tuple(sorted({s for x in previous.links if device in (x.a_device, x.b_device) for s in x.sources}))
+        sources = tuple(
+            sorted({s for x in previous.links if device in (x.a_device, x.b_device) for s in x.sources})
+        )
         here = domain if domain in published else None
         result.append(
-            Anomaly("MissingSwitch", Endpoint(device, name_of.get(device, device)), None, tier if here else None, sources, 0.95, text, here)
+            Anomaly(
+                "MissingSwitch",
+                Endpoint(device, name_of.get(device, device)),
+                None,
+                tier if here else None,
+                sources,
+                0.95,
+                text,
+                here,
+            )
         )
     return result
 
@@ -129,4 +158,6 @@ def _pair(device: str, peer: Endpoint) -> frozenset[str]:
 
 
 def _ends(x: Anomaly) -> frozenset[tuple[str, str | None]]:
-    return frozenset([(x.subject.device, x.subject.port)] + ([(x.peer.device, x.peer.port)] if x.peer else []))
+    return frozenset(
+        [(x.subject.device, x.subject.port)] + ([(x.peer.device, x.peer.port)] if x.peer else [])
+    )

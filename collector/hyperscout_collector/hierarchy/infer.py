@@ -4,25 +4,40 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from hyperscout_collector.fabric.fuse import fuse
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_collector.fabric.network import Ints, Network
-from hyperscout_collector.hierarchy.cabling import Rank, homes, host_rank, switch_ranks
 from hyperscout_collector.hierarchy.conditions import with_conditions
 from hyperscout_collector.hierarchy.history import recall
+from hyperscout_collector.hierarchy.host_cabling import host_rank
 from hyperscout_collector.hierarchy.levels import switch_levels
 from hyperscout_collector.hierarchy.missing_switches import missing_switches
 from hyperscout_collector.hierarchy.names import name_domains, nodes_by_domain
+from hyperscout_collector.hierarchy.ranks import NOWHERE, Place, homes
 from hyperscout_collector.hierarchy.rates import slow_links
-from hyperscout_collector.hierarchy.suspicion import Suspicion, say
+from hyperscout_collector.hierarchy.suspicion import Suspicion
+from hyperscout_collector.hierarchy.switch_cabling import switch_ranks
 from hyperscout_collector.hierarchy.tiers import Layer, build_layers
-from hyperscout_collector.topology import Adapter, Anomaly, Endpoint, HyperNode, Link, LinkTable, Switch, Topology
+from hyperscout_collector.topology import (
+    Adapter,
+    Anomaly,
+    Endpoint,
+    HyperNode,
+    Link,
+    LinkTable,
+    Switch,
+    Topology,
+    say,
+)
 
 _DEFAULT = InferOptions()
 
 
-def infer(inputs: FabricInputs, options: InferOptions = _DEFAULT, previous: Topology | None = None) -> Topology:
+def infer(
+    inputs: FabricInputs, options: InferOptions = _DEFAULT, previous: Topology | None = None
+) -> Topology:
     """All current evidence in, one topology out (generation 1 more than `previous`).
 
     Depends on nothing else: the same evidence in any order gives the same result.
@@ -55,7 +70,10 @@ def infer(inputs: FabricInputs, options: InferOptions = _DEFAULT, previous: Topo
         hypernodes=tuple(sorted(hypernodes, key=lambda h: (h.tier, h.name))),
         switches=tuple(
             sorted(
-                (Switch(net.ids[i], net.names[i], int(level[i])) for i in np.flatnonzero(net.is_switch).tolist()),
+                (
+                    Switch(net.ids[i], net.names[i], int(level[i]))
+                    for i in np.flatnonzero(net.is_switch).tolist()
+                ),
                 key=lambda s: s.id,
             )
         ),
@@ -69,7 +87,11 @@ def infer(inputs: FabricInputs, options: InferOptions = _DEFAULT, previous: Topo
 
 
 def _published_nodes(previous: Topology | None) -> frozenset[str]:
-    return frozenset(node for h in previous.hypernodes if h.tier == 1 for node in h.nodes) if previous else frozenset()
+    return (
+        frozenset(node for h in previous.hypernodes if h.tier == 1 for node in h.nodes)
+        if previous
+        else frozenset()
+    )
 
 
 def _suspicions(net: Network, level: Ints, layers: list[Layer]) -> list[Suspicion]:
@@ -77,19 +99,19 @@ def _suspicions(net: Network, level: Ints, layers: list[Layer]) -> list[Suspicio
         return []
     home = homes(layers)
     hosts, found = host_rank(net, level, layers)
-    ranks, more = switch_ranks(net, level, layers, home, hosts)
+    ranks, more = switch_ranks(net, level, home, hosts)
     found += more
     found += missing_switches(net, level, hosts, ranks, home)
     sources = tuple(sorted({name for names in net.source_sets for name in names}))
     domain = layers[0].domain
     found += slow_links(net, hosts, lambda adapter: (0, int(domain[net.host[adapter]])), sources)
     for rank in ranks.values():
-        found += slow_links(net, rank, lambda switch: home.get(switch, (-1, -1)), sources)
+        found += slow_links(net, rank, lambda switch: home.get(switch, NOWHERE), sources)
     return _known_to_be_down(net, layers, home, found)
 
 
 def _known_to_be_down(
-    net: Network, layers: list[Layer], home: dict[int, tuple[int, int]], found: list[Suspicion]
+    net: Network, layers: list[Layer], home: dict[int, Place], found: list[Suspicion]
 ) -> list[Suspicion]:
     """A cable that its own host calls down is named by both ends; the guess about it goes."""
     for lost in net.vanished:
@@ -98,9 +120,19 @@ def _known_to_be_down(
             a, b = b, a
         subject, peer = net.end(*a), net.end(*b)
         host = int(net.host[a[0]])
-        place = (0, int(layers[0].domain[host])) if host >= 0 else home.get(a[0], (-1, -1))
+        place = (0, int(layers[0].domain[host])) if host >= 0 else home.get(a[0], NOWHERE)
         own = {subject.device, net.hosts[host] if host >= 0 else ""}
-        guess = next((s for s in found if s.kind == "MissingLink" and s.peer and s.peer.device == peer.device and s.subject.device in own), None)
+        guess = next(
+            (
+                s
+                for s in found
+                if s.kind == "MissingLink"
+                and s.peer
+                and s.peer.device == peer.device
+                and s.subject.device in own
+            ),
+            None,
+        )
         if guess is not None:
             found.remove(guess)
         text = f"the link from {say(subject)} to {say(peer)} is down"
@@ -109,13 +141,15 @@ def _known_to_be_down(
 
 
 def _hypernodes(
-    net: Network, layers: Sequence[Layer], names: list[list[str]], wanted: "np.ndarray[tuple[int], np.dtype[np.bool_]]"
+    net: Network,
+    layers: Sequence[Layer],
+    names: list[list[str]],
+    wanted: npt.NDArray[np.bool_],
 ) -> list[HyperNode]:
     nodes = [nodes_by_domain(net, layer, wanted) for layer in layers]
     children: list[list[list[str]]] = [[[] for _ in range(layer.count)] for layer in layers]
     parents: list[list[str | None]] = [[None] * layer.count for layer in layers]
     for depth, layer in enumerate(layers[1:], 1):
-        assert layer.child is not None
         for child, domain in enumerate(layer.child.tolist()):
             if nodes[depth - 1][child]:
                 children[depth][domain].append(names[depth - 1][child])
@@ -158,12 +192,18 @@ def _keep_cut_off(hypernodes: list[HyperNode], previous: Topology, absent: froze
     for h in sorted(now.values(), key=lambda h: -h.tier):
         if h.parent is not None:
             inside = set(now[h.parent].nodes)
-            now[h.name] = replace(now[h.name], nodes=tuple(n for n in h.nodes if n in inside or n not in absent))
+            now[h.name] = replace(
+                now[h.name], nodes=tuple(n for n in h.nodes if n in inside or n not in absent)
+            )
     return list(now.values())
 
 
 def _anomalies(
-    net: Network, layers: list[Layer], names: list[list[str]], published: set[str], suspicions: list[Suspicion]
+    net: Network,
+    layers: list[Layer],
+    names: list[list[str]],
+    published: set[str],
+    suspicions: list[Suspicion],
 ) -> list[Anomaly]:
     result = []
     for s in suspicions:
@@ -180,14 +220,14 @@ def _anomalies(
     def place(end: Endpoint) -> tuple[int, int]:
         device = at.get(end.device)
         if device is None:
-            return (-1, -1)
+            return NOWHERE
         if (host := int(net.host[device])) >= 0:
             return (0, int(layers[0].domain[host]))
-        return home.get(device, (-1, -1))
+        return home.get(device, NOWHERE)
 
     for x in net.anomalies:
         places = [p for e in (x.subject, x.peer) if e is not None and (p := place(e))[1] >= 0]
-        layer, domain = min(places, default=(-1, -1))
+        layer, domain = min(places, default=NOWHERE)
         name = names[layer][domain] if domain >= 0 and names[layer][domain] in published else None
         result.append(replace(x, hypernode=name, tier=layer + 1 if name else None))
     return result
@@ -204,6 +244,14 @@ def _links(net: Network) -> Sequence[Link]:
     ports, inverse = np.unique(np.concatenate([net.a_port, net.b_port]), return_inverse=True)
     index = inverse.astype(np.int32)
     return LinkTable(
-        net.ids, [net.port_text(p) or "" for p in ports.tolist()], net.fabrics, net.source_sets,
-        net.a, index[: len(net.a)], net.b, index[len(net.a) :], net.fabric, net.sources,
-    )  # fmt: skip
+        net.ids,
+        [net.port_text(p) or "" for p in ports.tolist()],
+        net.fabrics,
+        net.source_sets,
+        net.a,
+        index[: len(net.a)],
+        net.b,
+        index[len(net.a) :],
+        net.fabric,
+        net.sources,
+    )

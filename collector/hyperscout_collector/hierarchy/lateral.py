@@ -1,32 +1,45 @@
-"""Cables between switches of one rank: peer links within a domain, and the long cables of dragonfly+ fabrics."""
+"""Cables between switches of one rank: peer links within a domain, and the long cables of dragonfly+
+fabrics."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from hyperscout_collector.fabric.network import Ints, Network
-from hyperscout_collector.hierarchy.suspicion import Suspicion, say
+from hyperscout_collector.hierarchy.ranks import NOWHERE, Place, witnesses
+from hyperscout_collector.hierarchy.suspicion import Suspicion
+from hyperscout_collector.topology import say
 
 # Pairs that may differ from the usual number of cables before there is no usual number.
 _OFF_SHARE, _OFF_FEW = 0.2, 4
-_Place = tuple[int, int]
 
 
 class Lateral:
     """The cables between two different switches of one level, by rows of the network."""
 
-    def __init__(self, net: Network, rows: "np.ndarray[tuple[int], np.dtype[np.intp]]", home: Mapping[int, _Place]) -> None:
+    def __init__(self, net: Network, rows: npt.NDArray[np.intp], home: Mapping[int, Place]) -> None:
         self.net, self.home = net, home
         self.ends: list[tuple[int, int, int, int]] = list(
-            zip(net.a[rows].tolist(), net.a_port[rows].tolist(), net.b[rows].tolist(), net.b_port[rows].tolist(), strict=True)
+            zip(
+                net.a[rows].tolist(),
+                net.a_port[rows].tolist(),
+                net.b[rows].tolist(),
+                net.b_port[rows].tolist(),
+                strict=True,
+            )
         )
 
     def suspicions(self, sources: tuple[str, ...]) -> list[Suspicion]:
         """Peer links that are short, long cables that are short or lead to the wrong domain."""
         self.sources = sources
         inside = [e for e in self.ends if self.home.get(e[0]) == self.home.get(e[2]) is not None]
-        across = [e for e in self.ends if self.home.get(e[0]) != self.home.get(e[2]) and e[0] in self.home and e[2] in self.home]
+        across = [
+            e
+            for e in self.ends
+            if self.home.get(e[0]) != self.home.get(e[2]) and e[0] in self.home and e[2] in self.home
+        ]
         return self._peers(inside) + self._long(across)
 
     def _peers(self, cables: list[tuple[int, int, int, int]]) -> list[Suspicion]:
@@ -39,7 +52,9 @@ class Lateral:
         for (a, b), count in sorted(pairs.items()):
             ports = Counter((p, q) if x < y else (q, p) for x, p, y, q in cables)
             own = {((p, q) if x < y else (q, p)) for x, p, y, q in cables if {x, y} == {a, b}}
-            free = [port for port, votes in sorted(ports.items()) if votes * 2 > len(pairs) and port not in own]
+            free = [
+                port for port, votes in sorted(ports.items()) if votes * 2 > len(pairs) and port not in own
+            ]
             for k in range(usual - count):
                 p, q = free[k] if k < len(free) else (-1, -1)
                 found.append(self._missing(a, p, b, q, 0.8))
@@ -50,7 +65,7 @@ class Lateral:
         home = self.home
         switches = sorted({s for a, _, b, _ in cables for s in (a, b)})
         domains = sorted({home[s] for s in switches})
-        toward: Counter[tuple[int, _Place]] = Counter()
+        toward: Counter[tuple[int, Place]] = Counter()
         for a, _, b, _ in cables:
             toward[a, home[b]] += 1
             toward[b, home[a]] += 1
@@ -61,7 +76,7 @@ class Lateral:
         return self._by_domain(cables, domains)
 
     def _by_switch(
-        self, cables: list[tuple[int, int, int, int]], pairs: dict[tuple[int, _Place], int], usual: int
+        self, cables: list[tuple[int, int, int, int]], pairs: dict[tuple[int, Place], int], usual: int
     ) -> list[Suspicion]:
         home = self.home
         found = []
@@ -75,7 +90,7 @@ class Lateral:
                 moved[a] += 1
                 moved[b] += 1
         short = sorted(key for key, count in pairs.items() if count < usual)
-        open_ends: dict[tuple[_Place, _Place], list[int]] = defaultdict(list)
+        open_ends: dict[tuple[Place, Place], list[int]] = defaultdict(list)
         for s, d in short:
             if moved[s]:
                 moved[s] -= 1  # its stray cable is the one
@@ -83,20 +98,23 @@ class Lateral:
                 open_ends[home[s], d].append(s)
         for (x, y), mine in sorted(open_ends.items()):
             if x < y:
-                found += [self._missing(s, -1, t, -1, 0.8) for s, t in zip(mine, open_ends.get((y, x), []), strict=False)]
+                found += [
+                    self._missing(s, -1, t, -1, 0.8)
+                    for s, t in zip(mine, open_ends.get((y, x), []), strict=False)
+                ]
         return found
 
-    def _plan(self, cables: list[tuple[int, int, int, int]]) -> dict[tuple[_Place, int], _Place]:
+    def _plan(self, cables: list[tuple[int, int, int, int]]) -> dict[tuple[Place, int], Place]:
         """Where the same port of most of a domain's switches leads: (domain, port) -> domain."""
-        votes: Counter[tuple[_Place, int, _Place]] = Counter()
-        total: Counter[tuple[_Place, int]] = Counter()
+        votes: Counter[tuple[Place, int, Place]] = Counter()
+        total: Counter[tuple[Place, int]] = Counter()
         for a, p, b, q in cables:
             for here, port, there in ((a, p, b), (b, q, a)):
                 votes[self.home[here], port, self.home[there]] += 1
                 total[self.home[here], port] += 1
         return {(x, port): y for (x, port, y), n in votes.items() if n > 1 and 2 * n > total[x, port]}
 
-    def _by_domain(self, cables: list[tuple[int, int, int, int]], domains: list[_Place]) -> list[Suspicion]:
+    def _by_domain(self, cables: list[tuple[int, int, int, int]], domains: list[Place]) -> list[Suspicion]:
         home = self.home
         between = Counter(tuple(sorted((home[a], home[b]))) for a, _, b, _ in cables)
         pairs = {(x, y): between[x, y] for i, x in enumerate(domains) for y in domains[i + 1 :]}
@@ -104,7 +122,7 @@ class Lateral:
         if usual == 0 or off > max(_OFF_FEW, _OFF_SHARE * len(pairs)) or len(pairs) < 3:
             return []
         found = []
-        surplus: Counter[_Place] = Counter()
+        surplus: Counter[Place] = Counter()
         for pair, count in sorted(pairs.items()):
             if count > usual:
                 own = [e for e in cables if tuple(sorted((home[e[0]], home[e[2]]))) == pair]
@@ -114,7 +132,10 @@ class Lateral:
         full, _ = _usual(degree.values())
         for (x, y), count in sorted(pairs.items()):
             if count < usual and not (surplus[x] and surplus[y]):
-                ends = [min((s for s in degree if home[s] == d), key=lambda s: (degree[s] >= full, s), default=-1) for d in (x, y)]
+                ends = [
+                    min((s for s in degree if home[s] == d), key=lambda s: (degree[s] >= full, s), default=-1)
+                    for d in (x, y)
+                ]
                 if -1 not in ends:
                     found.append(self._missing(ends[0], -1, ends[1], -1, 0.6))
         return found
@@ -122,17 +143,23 @@ class Lateral:
     def _missing(self, a: int, p: int, b: int, q: int, confidence: float) -> Suspicion:
         subject, peer = self.net.end(a, p), self.net.end(b, q)
         text = f"no link from {say(subject)} to {say(peer)}, as its peers have"
-        return Suspicion("MissingLink", subject, peer, *self.home.get(a, (-1, -1)), confidence, text, self.sources)
+        return Suspicion(
+            "MissingLink", subject, peer, *self.home.get(a, NOWHERE), confidence, text, self.sources
+        )
 
     def _stray(self, a: int, p: int, b: int, q: int, confidence: float) -> Suspicion:
         subject, peer = self.net.end(a, p), self.net.end(b, q)
         text = f"{say(subject)} is plugged into {say(peer)}, one cable more than its peers have there"
-        return Suspicion("Miswired", subject, peer, *self.home.get(a, (-1, -1)), confidence, text, self.sources)
+        return Suspicion(
+            "Miswired", subject, peer, *self.home.get(a, NOWHERE), confidence, text, self.sources
+        )
 
 
-def lateral_suspicions(net: Network, level: Ints, rows: "np.ndarray[tuple[int], np.dtype[np.intp]]", home: Mapping[int, _Place]) -> list[Suspicion]:
+def lateral_suspicions(
+    net: Network, level: Ints, rows: npt.NDArray[np.intp], home: Mapping[int, Place]
+) -> list[Suspicion]:
     """Audit the cables `rows` that join switches of one level, level by level."""
-    sources = tuple(sorted({name for names in net.source_sets for name in names}))
+    sources = witnesses(net)
     found = []
     for rank in np.unique(level[net.a[rows]]).tolist():
         found += Lateral(net, rows[level[net.a[rows]] == rank], home).suspicions(sources)

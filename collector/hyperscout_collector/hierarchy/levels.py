@@ -9,8 +9,10 @@ import numpy.typing as npt
 
 from hyperscout_collector.fabric.network import Ints, Network
 
-# A switch with this many endpoints, on this share of its used ports, is a leaf beyond doubt. One or two endpoints
-# (a login node, a fabric manager) make no leaf of a spine; a quarter of the ports is far below any leaf that was
+# A switch with this many endpoints, on this share of its used ports, is a leaf beyond doubt. One or two
+# endpoints
+# (a login node, a fabric manager) make no leaf of a spine; a quarter of the ports is far below any leaf
+# that was
 # built to be one and far above what management hangs on a spine.
 _SURE_ENDPOINTS = 3
 _SURE_SHARE = 0.25
@@ -52,7 +54,7 @@ def _leaves(
         sure = some & (share >= _SURE_SHARE)
     if not sure.any():
         return some
-    leaf = sure.copy()
+    leaf: npt.NDArray[np.bool_] = sure.copy()
     neighbours: dict[int, set[int]] = {}
 
     def around(switch: int) -> set[int]:
@@ -70,7 +72,7 @@ def _leaves(
         alike = any(
             2 * len(mine & around(rival)) > max(len(mine), len(around(rival))) for rival in sorted(rivals)
         )
-        leaf[switch] = alike or (share[switch] >= 0.5 and not rivals)
+        leaf[switch] = alike or (bool(share[switch] >= 0.5) and not rivals)
     return leaf
 
 

@@ -1,4 +1,5 @@
-"""A switch that is gone leaves the same hole in many devices: the same port dark on all below it, or on all above it."""
+"""A switch that is gone leaves the same hole in many devices: the same port dark on all below it, or on
+all above it."""
 
 import re
 from collections import Counter, defaultdict
@@ -7,17 +8,18 @@ import numpy as np
 
 from hyperscout_collector.fabric.network import Ints, Network
 from hyperscout_collector.hierarchy.audit import ports_in_use
-from hyperscout_collector.hierarchy.cabling import Rank
-from hyperscout_collector.hierarchy.suspicion import Suspicion, say
-from hyperscout_collector.topology import Endpoint
+from hyperscout_collector.hierarchy.ranks import NOWHERE, Place, Rank
+from hyperscout_collector.hierarchy.suspicion import Suspicion
+from hyperscout_collector.topology import Endpoint, say
 
 _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)")
 
 
 def missing_switches(
-    net: Network, level: Ints, hosts: Rank, ranks: dict[int, Rank], home: dict[int, tuple[int, int]]
+    net: Network, level: Ints, hosts: Rank, ranks: dict[int, Rank], home: dict[int, Place]
 ) -> list[Suspicion]:
-    """One suspicion for each switch that the wiring misses. Its identity is unknown: only its name may be told,
+    """One suspicion for each switch that the wiring misses. Its identity is unknown: only its name may be
+    told,
     where the switches of its level are numbered and one number is left out."""
     busy: set[tuple[int, int]] = set()
     if any(rank.audit.dark_ports or rank.audit.dark_slots for rank in ranks.values()):
@@ -38,19 +40,20 @@ def missing_switches(
             sure = 0.8 if name or hole.sure else 0.5
             subject = Endpoint("", name or f"level-{lvl} switch")
             text = f"{name or 'a switch'} of level {lvl} is missing: {hole.text}"
-            found.append(Suspicion("MissingSwitch", subject, hole.peer, *hole.place, sure, text, net.source_sets[0]))
+            found.append(
+                Suspicion("MissingSwitch", subject, hole.peer, *hole.place, sure, text, net.source_sets[0])
+            )
     return found
 
 
 class _Hole:
-    def __init__(self, place: tuple[int, int], text: str, peer: Endpoint | None, sure: bool = False) -> None:
+    def __init__(self, place: Place, text: str, peer: Endpoint | None, sure: bool = False) -> None:
         self.place, self.text, self.peer, self.sure = place, text, peer, sure
 
 
 def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
     """A unit whose hosts all lack the leaf that other units have for the same adapter."""
     grouping = hosts.grouping
-    assert grouping is not None
     owner = net.host[hosts.lower]
     group = grouping.group[owner]
     claimed = ~net.unclaimed[owner] & (group >= 0)
@@ -78,10 +81,11 @@ def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
     return holes
 
 
-def _dark_from_below(net: Network, rank: Rank, busy: set[tuple[int, int]], home: dict[int, tuple[int, int]]) -> list[_Hole]:
+def _dark_from_below(
+    net: Network, rank: Rank, busy: set[tuple[int, int]], home: dict[int, Place]
+) -> list[_Hole]:
     """The same uplink dark on every switch of a group."""
     grouping = rank.grouping
-    assert grouping is not None
     below = np.unique(rank.lower)
     holes: dict[int, list[int]] = defaultdict(list)
     for g, port in rank.audit.dark_ports:
@@ -92,8 +96,10 @@ def _dark_from_below(net: Network, rank: Rank, busy: set[tuple[int, int]], home:
     above = np.unique(rank.upper)
     for g, ports in sorted(holes.items()):
         members = below[grouping.group == g].tolist()
-        wide = max(1, round(np.count_nonzero(np.isin(rank.lower, members)) / (len(members) * len(grouping.items[g]))))
-        place = next((home[d] for d in above[list(grouping.items[g])].tolist() if d in home), (-1, -1))
+        wide = max(
+            1, round(np.count_nonzero(np.isin(rank.lower, members)) / (len(members) * len(grouping.items[g])))
+        )
+        place = next((home[d] for d in above[list(grouping.items[g])].tolist() if d in home), NOWHERE)
         for port in ports[::wide]:
             peer = net.end(members[0], port)
             text = f"port {port} of all {len(members)} switches below it is dark ({say(peer)} among them)"
@@ -101,10 +107,11 @@ def _dark_from_below(net: Network, rank: Rank, busy: set[tuple[int, int]], home:
     return found
 
 
-def _dark_from_above(net: Network, rank: Rank, busy: set[tuple[int, int]], home: dict[int, tuple[int, int]]) -> list[_Hole]:
+def _dark_from_above(
+    net: Network, rank: Rank, busy: set[tuple[int, int]], home: dict[int, Place]
+) -> list[_Hole]:
     """The same downlink dark on every switch above."""
     grouping = rank.grouping
-    assert grouping is not None
     above = np.unique(rank.upper)
     seen: set[int] = set()
     found = []
@@ -113,16 +120,15 @@ def _dark_from_above(net: Network, rank: Rank, busy: set[tuple[int, int]], home:
         if any((m, port) in busy for m in members) or port in seen:
             continue
         seen.add(port)
-        place = next((home[m] for m in members if m in home), (-1, -1))
+        place = next((home[m] for m in members if m in home), NOWHERE)
         peer = net.end(members[0], port)
         found.append(_Hole(place, f"port {port} of all {len(members)} switches above it is dark", peer))
     return found
 
 
-def _fewer_than_siblings(rank: Rank, home: dict[int, tuple[int, int]], known: int) -> list[_Hole]:
+def _fewer_than_siblings(rank: Rank, home: dict[int, Place], known: int) -> list[_Hole]:
     """A group with fewer switches above it than most groups of its rank have."""
     grouping = rank.grouping
-    assert grouping is not None
     widths = [len(items) for items in grouping.items]
     if len(widths) < 3:
         return []
@@ -132,7 +138,7 @@ def _fewer_than_siblings(rank: Rank, home: dict[int, tuple[int, int]], known: in
     above = np.unique(rank.upper)
     found = []
     for g, width in enumerate(widths):
-        place = next((home[d] for d in above[list(grouping.items[g])].tolist() if d in home), (-1, -1))
+        place = next((home[d] for d in above[list(grouping.items[g])].tolist() if d in home), NOWHERE)
         text = f"its siblings hang on {typical} switches, this group on {width}"
         found += [_Hole(place, text, None, sure=True)] * max(0, typical - width)
     return found[known:]

@@ -1,16 +1,16 @@
 """Names that are physical and stable: a domain keeps its name as nodes and switches come and go.
 
-A new domain is called after what its switches' names share, plus a hash of the founding switches' identities; from
-then on the name lives in what was published, and the domain is found again by overlap.
+A new domain is called after what its switches' names share, plus a hash of the founding switches'
+identities; from then on the name lives in what was published, and the domain is found again by overlap.
 """
 
 import hashlib
-import os.path
 import re
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from hyperscout_collector.fabric.network import Network
 from hyperscout_collector.hierarchy.tiers import Layer
@@ -48,7 +48,7 @@ def _of_tier(layer: Layer, tier: int, previous: Topology | None) -> list[HyperNo
 
 
 def _survivors(net: Network, layer: Layer, former: list[HyperNode]) -> list[str | None]:
-    """The former name of each domain. Split: the largest overlap keeps it; merge: the larger one's name stays."""
+    """The former name of each domain. Split: the largest overlap keeps it; merge: the larger's name stays."""
     kept: list[str | None] = [None] * layer.count
     if not former:
         return kept
@@ -75,7 +75,7 @@ def _survivors(net: Network, layer: Layer, former: list[HyperNode]) -> list[str 
 def _founders(net: Network, layer: Layer, below: list[tuple[str, ...]] | None) -> list[tuple[str, ...]]:
     """The identities that a domain is founded on: its switches, else those of the domains inside it."""
     own = [tuple(net.ids[s] for s in switches) for switches in layer.switches]
-    if layer.child is not None and below is not None and not all(own):
+    if below is not None and not all(own):
         inside: list[list[str]] = [[] for _ in own]
         for child, domain in enumerate(layer.child.tolist()):
             inside[domain] += below[child]
@@ -88,12 +88,19 @@ def _slugs(net: Network, layer: Layer) -> list[str]:
     slugs = []
     for switches in layer.switches:
         shared = [net.names[s] for s in switches]
-        text = os.path.commonprefix(shared)
+        text = _common_start(shared)
         if len(shared) > 1 and len(set(shared)) > 1:
             text = re.sub(r"[0-9]+$", "", text)  # half a number is nobody's name
         text = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_SLUG].strip("-")
         slugs.append(text or layer.name)
     return slugs
+
+
+def _common_start(texts: Sequence[str]) -> str:
+    """The characters that all texts begin with."""
+    first, last = min(texts, default=""), max(texts, default="")
+    same = next((i for i, (x, y) in enumerate(zip(first, last, strict=False)) if x != y), len(first))
+    return first[:same]
 
 
 def _fresh(slug: str, tier: str, founders: tuple[str, ...], taken: set[str]) -> str:
@@ -106,7 +113,7 @@ def _fresh(slug: str, tier: str, founders: tuple[str, ...], taken: set[str]) -> 
     raise AssertionError("a thousand domains of the same founders")  # pragma: no cover
 
 
-def nodes_by_domain(net: Network, layer: Layer, wanted: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> list[tuple[str, ...]]:
+def nodes_by_domain(net: Network, layer: Layer, wanted: npt.NDArray[np.bool_]) -> list[tuple[str, ...]]:
     """The wanted hosts of each domain, sorted by name (hosts are)."""
     hosts = np.flatnonzero((layer.domain >= 0) & wanted)
     owner = layer.domain[hosts]

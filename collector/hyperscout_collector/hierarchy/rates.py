@@ -5,20 +5,27 @@ from collections.abc import Callable
 import numpy as np
 
 from hyperscout_collector.fabric.network import Network
-from hyperscout_collector.hierarchy.cabling import Rank
-from hyperscout_collector.hierarchy.suspicion import Suspicion, say
+from hyperscout_collector.hierarchy.ranks import Place, Rank
+from hyperscout_collector.hierarchy.suspicion import Suspicion
+from hyperscout_collector.topology import say
 
 # A group in which more than this share runs below the usual rate was built so.
 _SLOW_SHARE = 0.2
 
 
-def slow_links(net: Network, rank: Rank, place: Callable[[int], tuple[int, int]], sources: tuple[str, ...]) -> list[Suspicion]:
+def slow_links(
+    net: Network, rank: Rank, place: Callable[[int], Place], sources: tuple[str, ...]
+) -> list[Suspicion]:
     """Cables of a rank below the usual rate of their group. `place`: the domain of a lower device."""
     grouping = rank.grouping
     rate = net.rate_gbps[rank.rows]
-    if grouping is None or not (rate > 0).any():
+    if not (rate > 0).any():
         return []
-    lower = net.host[rank.lower] if (net.host[rank.lower] >= 0).all() else np.unique(rank.lower, return_inverse=True)[1]
+    lower = (
+        net.host[rank.lower]
+        if (net.host[rank.lower] >= 0).all()
+        else np.unique(rank.lower, return_inverse=True)[1]
+    )
     group = grouping.group[lower]
     found = []
     known = (rate > 0) & (group >= 0)
@@ -36,7 +43,8 @@ def slow_links(net: Network, rank: Rank, place: Callable[[int], tuple[int, int]]
     for row in np.flatnonzero(slow & few[group] & (total[group] > 2)).tolist():
         subject = net.end(int(rank.lower[row]), _port(net, rank, row, int(rank.lower[row])))
         peer = net.end(int(rank.upper[row]), int(rank.upper_port[row]))
-        text = f"{say(subject)} to {say(peer)} runs at {rate[row]:g} Gb/s, its peers at {usual[group[row]] / 1000:g} Gb/s"
+        pace = f"{rate[row]:g} Gb/s, its peers at {usual[group[row]] / 1000:g} Gb/s"
+        text = f"{say(subject)} to {say(peer)} runs at {pace}"
         found.append(Suspicion("SlowLink", subject, peer, *place(int(rank.lower[row])), 0.8, text, sources))
     return found
 

@@ -23,10 +23,3 @@ class Suspicion:
         """Both ends, whichever is named first."""
         ends = [(self.subject.device, self.subject.port)]
         return frozenset(ends + ([(self.peer.device, self.peer.port)] if self.peer else []))
-
-
-def say(end: Endpoint) -> str:
-    """An end as people write it: leaf-03/p17, node-0001/mlx5_0, or only the device where no port is known."""
-    if end.port is None:
-        return end.name
-    return f"{end.name}/p{end.port}" if end.port.isdecimal() else f"{end.name}/{end.port}"

@@ -19,14 +19,15 @@ WOVEN = 0.3
 class Layer:
     """One tier of domains over all hosts, in the cluster or not.
 
-    `domain`: (hosts,) the domain of each host, -1 = none. `switches`: for each domain the devices whose switching
-    its members share, sorted. `child`: (domains of the layer below,) the domain of each, None at tier 1.
+    `domain`: (hosts,) the domain of each host, -1 = none. `switches`: for each domain the devices whose
+    switching its members share, sorted. `child`: (domains of the layer below,) the domain of each; empty
+    at tier 1.
     """
 
     name: str
     domain: Longs
     switches: Sequence[tuple[int, ...]]
-    child: Longs | None
+    child: Longs
     grouping: Grouping
 
     @property
@@ -67,7 +68,7 @@ def build_layers(net: Network, level: Ints, previous: Topology | None) -> tuple[
         domain[host] = len(switches)
         above += [(len(switches), int(s)) for s in own.tolist()]
         switches.append(tuple(own.tolist()))
-    layers = [Layer(tier_name(1), domain, switches, None, first)]
+    layers = [Layer(tier_name(1), domain, switches, np.zeros(0, np.int64), first)]
     _add_layers_above(net, level, layers, past, np.array(above, np.int64).reshape(-1, 2), first.count)
     return _drop_tiers_that_group_nothing(layers), foreign
 
@@ -100,20 +101,34 @@ def _add_layers_above(
     x, y = net.a[rows], net.b[rows]
     for lower in range(1, int(level.max(initial=1))):
         top = layers[-1]
-        up = np.concatenate([x[(level[x] == lower) & (level[y] == lower + 1)], y[(level[y] == lower) & (level[x] == lower + 1)]])
-        on = np.concatenate([y[(level[x] == lower) & (level[y] == lower + 1)], x[(level[y] == lower) & (level[x] == lower + 1)]])
+        up = np.concatenate(
+            [
+                x[(level[x] == lower) & (level[y] == lower + 1)],
+                y[(level[y] == lower) & (level[x] == lower + 1)],
+            ]
+        )
+        on = np.concatenate(
+            [
+                y[(level[x] == lower) & (level[y] == lower + 1)],
+                x[(level[y] == lower) & (level[x] == lower + 1)],
+            ]
+        )
         child, item = _cables_of_domains(top.switches, up, on, len(net.ids))
         here = above[level[above[:, 1]] == lower + 1]
         # A lone host on a spine joins what the spine holds together, and has no voice in what that is.
-        lone = here[:, 0] if top.child is None else _lifted(layers, here[:, 0])
+        lone = _lifted(layers, here[:, 0])
         votes = np.ones(top.count, np.bool_)
         if lower == 1:
             votes[voters:] = False
         child, item = np.concatenate([child, lone]), np.concatenate([item, here[:, 1]])
         grouping = group_children(
-            top.count, child, item, voters=votes if not votes.all() else None,
-            before=past.labels_of_domains(tier_name(lower + 1), top), merge_share=WOVEN,
-        )  # fmt: skip
+            top.count,
+            child,
+            item,
+            voters=votes if not votes.all() else None,
+            before=past.labels_of_domains(tier_name(lower + 1), top),
+            merge_share=WOVEN,
+        )
         layers.append(_layer(tier_name(lower + 1), top, grouping))
     lateral = _lateral(net, level, layers, x, y)
     if lateral is not None:
@@ -123,12 +138,13 @@ def _add_layers_above(
 def _lifted(layers: list[Layer], domains: Longs) -> Longs:
     """Tier-1 domains as domains of the topmost layer."""
     for layer in layers[1:]:
-        assert layer.child is not None
         domains = layer.child[domains]
     return domains
 
 
-def _cables_of_domains(domains: Sequence[tuple[int, ...]], lower: Ints, upper: Ints, devices: int) -> tuple[Longs, Longs]:
+def _cables_of_domains(
+    domains: Sequence[tuple[int, ...]], lower: Ints, upper: Ints, devices: int
+) -> tuple[Longs, Longs]:
     """Cables from switches to switches above, as cables from domains (a switch may serve several)."""
     size = np.array([len(d) for d in domains], np.int64)
     member = np.concatenate([np.array(d, np.int64) for d in domains] or [np.zeros(0, np.int64)])
@@ -148,12 +164,15 @@ def _layer(name: str, below: Layer, grouping: Grouping) -> Layer:
     alone = np.flatnonzero(child < 0)
     child[alone] = grouping.count + np.arange(len(alone))
     switches = [*grouping.items, *([()] * len(alone))]
-    domain = np.where(below.domain >= 0, child[np.maximum(below.domain, 0)], -1) if below.count else below.domain
+    domain = (
+        np.where(below.domain >= 0, child[np.maximum(below.domain, 0)], -1) if below.count else below.domain
+    )
     return Layer(name, domain, switches, child, grouping)
 
 
 def _lateral(net: Network, level: Ints, layers: list[Layer], x: Ints, y: Ints) -> Grouping | None:
-    """Where no switch above is shared, cables between the domains' own top switches make the next tier (dragonfly+).
+    """Where no switch above is shared, cables between the domains' own top switches make the next tier
+    (dragonfly+).
 
     Leaves are no such switches: a cable between two of them is a peer link. A domain takes part when its
     lateral cables are at least half as many as its top switches: one astray cable joins nothing.
@@ -172,7 +191,6 @@ def _lateral(net: Network, level: Ints, layers: list[Layer], x: Ints, y: Ints) -
                 own = [s for s in switches if level[s] >= 2]
                 owner[own] = root
                 tops[root] += len(own)
-        assert layer.child is not None
         lifted = lifted[layer.child]
     one, other = owner[x], owner[y]
     across = (one >= 0) & (other >= 0) & (one != other)
@@ -197,7 +215,6 @@ def _drop_tiers_that_group_nothing(layers: list[Layer]) -> list[Layer]:
     kept = [layers[0]]
     since: Longs | None = None
     for layer in layers[1:]:
-        assert layer.child is not None
         child = layer.child if since is None else layer.child[since]
         if layer.count < kept[-1].count:
             kept.append(Layer(layer.name, layer.domain, layer.switches, child, layer.grouping))
