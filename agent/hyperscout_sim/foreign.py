@@ -36,7 +36,7 @@ def add_sharp(fabric: SimFabric) -> tuple[SimFabric, tuple[str, ...]]:
     for switch in fabric.switches:
         guid = switch.guid + _SHARP_GUID_OFFSET
         name = f"sharp {switch.name}"
-        adapters.append(SimAdapter(guid, guid, name, "", SHARP_DESCRIPTION, foreign="sharp"))
+        adapters.append(SimAdapter(guid, guid + 1, name, "", SHARP_DESCRIPTION, foreign="sharp"))
         switches.append(replace(switch, port_count=switch.port_count + 1))
         cables.append(Cable(guid, 1, switch.guid, switch.port_count + 1))
     with_sharp = replace(

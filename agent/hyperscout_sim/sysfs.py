@@ -4,7 +4,7 @@ Source of the layout: Linux, Documentation/ABI/stable/sysfs-class-infiniband.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import PurePosixPath
 
 from hyperscout_formats.facts import InfinibandPort
 
@@ -54,12 +54,12 @@ def port_facts(adapter: SimAdapter, cable: Cable | None, link_downed: int = 0) -
 
 
 def tree(ports: Mapping[SimAdapter, Cable | None]) -> dict[str, bytes]:
-    """Path below /sys -> content, for all adapters of one host."""
+    """Path below /sys/class/infiniband -> content, for all adapters of one host."""
     files: dict[str, bytes] = {}
     for adapter, cable in ports.items():
         fact = port_facts(adapter, cable)
         rate = f"{fact.rate_gbps:g} Gb/sec ({cable.rate.replace('x', 'X ')})" if cable else "10 Gb/sec (4X)"
-        base = Path("class/infiniband") / adapter.device
+        base = PurePosixPath(adapter.device)
         values = {
             base / "node_guid": _guid(adapter.guid),
             base / "sys_image_guid": _guid(adapter.guid),
@@ -75,7 +75,7 @@ def tree(ports: Mapping[SimAdapter, Cable | None]) -> dict[str, bytes]:
             base / "ports/1/gids/0": f"fe80:0000:0000:0000:{_guid(adapter.port_guid)}",
             base / "ports/1/counters/link_downed": str(fact.link_downed),
         }
-        files |= {path.as_posix(): f"{value}\n".encode() for path, value in values.items()}
+        files |= {str(path): f"{value}\n".encode() for path, value in values.items()}
     return files
 
 

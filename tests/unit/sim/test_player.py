@@ -12,6 +12,7 @@ from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import rail_optimised, single_rack
 from support.fake_collector import FakeCollector
+from support.fake_time import FakeTime
 
 FABRIC = rail_optimised(2, 3, 2, 2)
 LEASE = SweepLease(lease_id="L1", device="mlx5_0", port=1, interval_s=3600)
@@ -189,3 +190,47 @@ async def test_what_the_fabric_lacks_cannot_be_touched() -> None:
         player.miswire(FABRIC.cables[0], stranger)
     with pytest.raises(KeyError, match="no switch"):
         player.pull(1)
+
+
+async def test_lldp_is_heard_where_a_cable_is_and_nothing_where_none_is() -> None:
+    collector = await FakeCollector().start()
+    player = Player(FABRIC, [collector.target], lldp=True)
+    task = asyncio.create_task(player.run())
+    key = ("node-0004", "lldp", "eth1")
+    try:
+        await collector.until(lambda: len(collector.evidence) == 2 * len(FABRIC.adapters))
+        finding = collector.evidence[key]
+        assert finding.outcome == Outcome.OUTCOME_DATA
+        [switch] = finding.lldp.neighbours
+        assert (switch.system_name, switch.port_id, finding.lldp.speed_mbps) == (
+            "leaf-u02-r1",
+            "swp1",
+            200_000,
+        )
+        player.cut(*FABRIC.between("node-0004 mlx5_1", "leaf-u02-r1"))
+        await collector.until(lambda: collector.evidence[key].outcome == Outcome.OUTCOME_NOTHING)
+        assert not collector.evidence[key].lldp.carrier
+        assert collector.evidence[key].reason == "no carrier"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await collector.stop()
+
+
+async def test_everybody_looks_again_after_a_while_and_sends_it_when_it_grew_old() -> None:
+    time = FakeTime()
+    collector = await FakeCollector().start()
+    player = Player(
+        single_rack(3), [collector.target], clock=time.clock, wall_ns=time.wall_ns, wait=time.wait
+    )
+    task = asyncio.create_task(player.run())
+    try:
+        await collector.until(lambda: len(collector.evidence) == 3)
+        first = {key: f.observed_at.ToNanoseconds() for key, f in collector.evidence.items()}
+        async with asyncio.timeout(20):
+            while not all(f.observed_at.ToNanoseconds() > first[k] for k, f in collector.evidence.items()):
+                await time.pass_s(10)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await collector.stop()

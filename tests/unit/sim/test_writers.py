@@ -1,0 +1,243 @@
+"""What is written reads back, through the project's own readers, as exactly the fabric."""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from hyperscout_formats import ibnetdiscover, infiniband_sysfs, lldp_frame, lldpctl
+from hyperscout_formats.facts import LldpNeighbour
+from hyperscout_formats.infiniband_tree import read_tree
+from hyperscout_sim import lldp, shapes, sysfs
+from hyperscout_sim.fabric import Cable, SimFabric
+from hyperscout_sim.faults import Fault, plant
+from hyperscout_sim.heard import heard
+from hyperscout_sim.ibsim_net import ibsim_net
+from hyperscout_sim.sweep_text import sweep_text, sweep_texts
+from support.ibsim import running_ibsim
+from support.real import require_real
+
+Shape = Callable[[], SimFabric]
+SHAPES: dict[str, Shape] = {
+    "clos2": lambda: shapes.clos2(3, 3, 2, 2),
+    "fat tree": lambda: shapes.fat_tree(4),
+    "rails": lambda: shapes.rail_optimised(2, 3, 4, 1, pods=2),
+    "dual-homed": lambda: shapes.dual_homed(3, 3, 2, 1),
+    "rail-only": lambda: shapes.rail_only(2, 3, 2),
+    "planes": lambda: shapes.multi_plane(2, 2, 3, 2),
+    "dragonfly+": lambda: shapes.dragonfly_plus(3, 2, 2, 2),
+    "single rack": lambda: shapes.single_rack(3, 2),
+    "SHARP": lambda: plant(shapes.clos2(2, 2, 2), Fault.SHARP, Random(0))[0],
+    "storage with two ports": lambda: plant(shapes.clos2(3, 2, 2), Fault.STORAGE, Random(1))[0],
+    "factory descriptions": lambda: plant(shapes.clos2(2, 2, 2), Fault.FACTORY_FABRIC, Random(0))[0],
+}
+
+Record = tuple[int, int, int, int, int, float]  # GUID, port, own port GUID (0 = switch), peer, its port, rate
+Device = tuple[int, int, int, str]  # GUID, kind, ports, description
+
+
+def read(text: bytes) -> tuple[set[Device], list[Record], int]:
+    """Devices, records and the GUID it looked from."""
+    sweep = ibnetdiscover.parse(text)
+    assert not sweep.problems
+    assert sweep.declared.all()
+    guid = sweep.guid.tolist()
+    devices = set(zip(guid, sweep.kind.tolist(), sweep.port_count.tolist(), sweep.descriptions, strict=True))
+    assert sweep.system_image_guid.tolist() == guid
+    columns = (sweep.device, sweep.port, sweep.port_guid, sweep.peer, sweep.peer_port, sweep.rate_gbps)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    records = [
+        (guid[d], port, port_guid, guid[p], peer_port, rate)
+        for d, port, port_guid, p, peer_port, rate in rows
+    ]
+    return devices, sorted(records), sweep.initiated_from
+
+
+def true_devices(fabric: SimFabric, among: set[int]) -> set[Device]:
+    switches = [(x.guid, ibnetdiscover.SWITCH, x.port_count, x.description) for x in fabric.switches]
+    adapters = [(x.guid, ibnetdiscover.CA, x.port_count, x.description) for x in fabric.adapters]
+    return {x for x in (*switches, *adapters) if x[0] in among}
+
+
+def true_records(fabric: SimFabric, among: set[int]) -> list[Record]:
+    port_guid = {x.guid: x.port_guid for x in fabric.adapters}
+    records = []
+    for c in fabric.cables:
+        for own, port, peer, peer_port in ((c.a, c.a_port, c.b, c.b_port), (c.b, c.b_port, c.a, c.a_port)):
+            if own in among and (own, port) not in fabric.hidden:
+                mine = port_guid[own] + port - 1 if own in port_guid else 0
+                records.append((own, port, mine, peer, peer_port, 200.0))
+    return sorted(records)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sweeps_of_all_parts_read_back_as_the_fabric(shape: str) -> None:
+    fabric = SHAPES[shape]()
+    texts = sweep_texts(fabric)
+    parts = fabric.components()
+    assert len(texts) == len(parts)
+    hosts = fabric.node_map()
+    for text, part in zip(texts, parts, strict=True):
+        devices, records, start = read(text)
+        assert devices == true_devices(fabric, part)
+        assert records == true_records(fabric, part)
+        assert start in part
+        assert start in hosts
+
+
+def test_a_hidden_record_is_missing_and_nothing_else() -> None:
+    whole = shapes.clos2(2, 2, 2)
+    fabric, what = plant(whole, Fault.ONE_SIDED, Random(3))
+    [(guid, port)] = fabric.hidden
+    _, records, _ = read(sweep_text(fabric))
+    _, all_records, _ = read(sweep_text(whole))
+    [hidden] = set(all_records) - set(records)
+    assert hidden[:2] == (guid, port)
+    assert len(records) == len(all_records) - 1
+    assert {hidden[0], hidden[3]} == {what.before[0].a, what.before[0].b}
+
+
+def test_a_sweep_from_an_adapter_sees_its_plane_alone() -> None:
+    fabric = shapes.multi_plane(2, 2, 2, 2)
+    start = fabric.find("node-0003 mlx5_1")
+    devices, _, said = read(sweep_text(fabric, start))
+    assert said == start
+    names = {description for _, _, _, description in devices}
+    assert "node-0001 mlx5_1" in names
+    assert not any("mlx5_0" in name or "-p1-" in name for name in names)
+
+
+def test_a_sweep_from_a_port_without_cable_sees_itself() -> None:
+    fabric = shapes.single_rack(2)
+    alone = SimFabric(fabric.name, fabric.switches, fabric.adapters, fabric.cables[1:], fabric.truth)
+    devices, records, _ = read(sweep_text(alone, fabric.adapters[0].guid))
+    assert [d[0] for d in devices] == [fabric.adapters[0].guid]
+    assert records == []
+    assert len(sweep_texts(alone)) == 1
+
+
+def test_a_sweep_needs_an_adapter() -> None:
+    fabric = shapes.single_rack(2)
+    with pytest.raises(KeyError, match="no adapter"):
+        sweep_text(fabric, fabric.switches[0].guid)
+    with pytest.raises(ValueError, match="no adapter has a cable"):
+        sweep_text(SimFabric("bare", fabric.switches, fabric.adapters, (), fabric.truth))
+
+
+def test_equal_fabrics_give_equal_texts() -> None:
+    assert sweep_text(shapes.fat_tree(4)) == sweep_text(shapes.fat_tree(4))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_real_ibnetdiscover_prints_the_same_text(shape: str, tmp_path: Path) -> None:
+    """Against ibsim, loaded with the net file of the same fabric."""
+    require_real("ibsim", "ibnetdiscover")
+    fabric = SHAPES[shape]()
+    start = fabric.adapters[-1 if not fabric.adapters[-1].foreign else 0].guid
+    with running_ibsim(tmp_path, ibsim_net(fabric)) as ibsim:
+        real = ibsim.sweep(f"H-{start:016x}")
+    ours = sweep_text(fabric, start)
+    assert read(ours) == read(real)
+    dated = b"# Topology file: generated on"
+    lines = [[x for x in text.splitlines() if not x.startswith(dated)] for text in (ours, real)]
+    assert lines[0] == lines[1]
+
+
+def test_the_net_file_knows_no_rate_that_ibsim_does_not() -> None:
+    fabric = shapes.single_rack(2)
+    fast = SimFabric(
+        "fast",
+        fabric.switches,
+        fabric.adapters,
+        tuple(c._replace(rate="4xNDR") for c in fabric.cables),
+        fabric.truth,
+    )
+    assert b"4xNDR" in sweep_text(fast)
+    assert b"NDR" not in ibsim_net(fast)
+    assert ibsim_net(fast).count(b"4xHDR") == 4
+
+
+# LLDP
+
+
+def neighbour(fabric: SimFabric, cable: Cable) -> LldpNeighbour:
+    switch = next(x for x in fabric.switches if x.guid == cable.b)
+    return LldpNeighbour(
+        "mac",
+        lldp.mac_of(switch.guid),
+        "ifname",
+        f"swp{cable.b_port}",
+        lldp.TTL_S,
+        f"swp{cable.b_port}",
+        switch.name,
+        switch.description,
+        (lldp.management_address(switch),),
+        ("Bridge", "Router"),
+    )
+
+
+def test_frames_read_back_as_the_cables() -> None:
+    fabric = shapes.dual_homed(2, 3, 2)
+    links = [link for links in lldp.uplinks(fabric).values() for link in links]
+    read_back = {(x.adapter.guid, lldp_frame.dissect(lldp.frame(x.switch, x.switch_port))) for x in links}
+    hosts = fabric.node_map()
+    assert read_back == {(c.a, neighbour(fabric, c)) for c in fabric.cables if c.a in hosts}
+
+
+def test_a_goodbye_has_no_time_to_live() -> None:
+    assert lldp_frame.dissect(lldp.frame(shapes.single_rack(1).switches[0], 1, ttl_s=0)).ttl_s == 0
+
+
+def test_lldpctl_text_reads_back_as_the_cables_of_a_host() -> None:
+    fabric = shapes.dual_homed(2, 3, 2)
+    cables = {c.a: c for c in fabric.cables}
+    for host, links in lldp.uplinks(fabric).items():
+        ports, problems = lldpctl.parse(lldp.lldpctl_json0(links))
+        assert problems == ()
+        expected = {x.device: neighbour(fabric, cables[x.guid]) for x in fabric.adapters_of()[host]}
+        assert {p.interface: p.neighbours for p in ports} == {
+            "eth0": (expected["mlx5_0"],),
+            "eth1": (expected["mlx5_1"],),
+        }
+
+
+def test_a_host_hears_its_switches_and_nothing_where_the_cable_is_out() -> None:
+    fabric = shapes.dual_homed(1, 2, 1)
+    [zero, one] = fabric.adapters_of()["node-0002"]
+    cables = {c.a: c for c in fabric.cables}
+    switches = {x.guid: x for x in fabric.switches}
+    up, down = heard(switches, [(zero, cables[zero.guid]), (one, None)])
+    assert (up.interface, up.carrier, up.speed_mbps) == ("eth0", True, 200_000)
+    assert up.neighbours == (neighbour(fabric, cables[zero.guid]),)
+    assert (down.interface, down.carrier, down.neighbours) == ("eth1", False, ())
+
+
+def test_no_two_ports_have_one_mac() -> None:
+    fabric = shapes.fat_tree(4)
+    ends = [(c.b, c.b_port) for c in fabric.cables] + [(c.a, c.a_port) for c in fabric.cables]
+    macs = {lldp.mac_of(guid, port) for guid, port in ends} | {lldp.mac_of(x.guid) for x in fabric.switches}
+    assert len(macs) == len(ends) + len(fabric.switches)
+
+
+# sysfs
+
+
+def test_the_tree_of_a_host_reads_back_as_its_ports(tmp_path: Path) -> None:
+    fabric = shapes.rail_optimised(1, 2, 3, 1)
+    adapters = fabric.adapters_of()["node-0002"]
+    cables = {c.a: c for c in fabric.cables}
+    plugged = {x: cables[x.guid] if x.device != "mlx5_1" else None for x in adapters}
+    files = sysfs.tree(plugged)
+    for name, content in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    ports, problems = infiniband_sysfs.parse(read_tree(tmp_path))
+    assert problems == ()
+    assert list(ports) == [sysfs.port_facts(x, cable) for x, cable in plugged.items()]
+    assert [(p.state, p.rate_gbps, p.port_guid) for p in ports] == [
+        ("ACTIVE", 200.0, adapters[0].port_guid),
+        ("DOWN", 10.0, adapters[1].port_guid),
+        ("ACTIVE", 200.0, adapters[2].port_guid),
+    ]
