@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
-from hyperscout_collector.publish.texts.names import host_list
-from hyperscout_collector.publish.texts.tree import visible
+from hyperscout_collector.publish.texts.names import host_list, visible
 
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.kinds import KINDS, TABLES, domains_of, end_text, links, select

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
-from hyperscout_collector.publish.texts.names import host_list
-from hyperscout_collector.publish.texts.tree import visible
+from hyperscout_collector.publish.texts.names import host_list, visible
 
 from hyperscout_cli.errors import NO, CliError
 from hyperscout_cli.options import topology_options

@@ -3,6 +3,7 @@
 from typing import IO, Any
 
 import click
+from hyperscout_collector.publish.texts.names import visible
 
 FAILURE, NO = 1, 3
 
@@ -13,7 +14,7 @@ class CliError(click.ClickException):
     exit_code = FAILURE
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"error: {self.format_message()}", file=file, err=file is None)
+        click.echo(f"error: {visible(self.format_message())}", file=file, err=file is None)
 
 
 class AnswerIsNoError(CliError):
@@ -22,4 +23,4 @@ class AnswerIsNoError(CliError):
     exit_code = NO
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(self.format_message(), file=file, err=file is None)
+        click.echo(visible(self.format_message()), file=file, err=file is None)

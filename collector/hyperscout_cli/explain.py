@@ -1,7 +1,7 @@
 """`hyperscout explain`: how two nodes are connected, at which tier, and on what evidence."""
 
 import click
-from hyperscout_collector.publish.texts.tree import visible
+from hyperscout_collector.publish.texts.names import visible
 
 from hyperscout_cli.options import topology_options
 from hyperscout_cli.output import emit

@@ -5,7 +5,6 @@ larger friends.
 """
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -108,16 +107,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             complete_var=COMPLETE_VARIABLE,
             standalone_mode=False,
         )
-        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        # Whoever read us has seen enough (`| head`). What is left in the buffer must not be written at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         click.echo(f"error: {error}", err=True)
         return 1

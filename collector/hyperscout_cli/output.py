@@ -5,18 +5,21 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import click
+
 MAX_WARNINGS = 5
 
 
 def emit(chunks: Iterable[str]) -> None:
-    """Write data to stdout as UTF-8, whatever the locale."""
-    stdout = getattr(sys.stdout, "buffer", None)
-    for chunk in chunks:
-        if stdout is None:
-            sys.stdout.write(chunk)
-        else:
-            stdout.write(chunk.encode("utf-8", "backslashreplace"))
-    sys.stdout.flush()
+    """Write data to stdout as UTF-8, whatever the locale. Ends the command quietly when nobody reads on."""
+    try:
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk.encode("utf-8", "backslashreplace"))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read us has seen enough (`| head`). What is left in the buffer must not be tried again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(0) from None
 
 
 def emit_json(value: Any) -> None:
@@ -40,7 +43,7 @@ def colours() -> bool:
 
 def note(text: str) -> None:
     """One line on stderr, with control characters shown as escapes."""
-    from hyperscout_collector.publish.texts.tree import visible
+    from hyperscout_collector.publish.texts.names import visible
 
     sys.stderr.write(visible(text) + "\n")
 

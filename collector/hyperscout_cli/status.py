@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
-from hyperscout_collector.publish.texts.names import host_list
-from hyperscout_collector.publish.texts.tree import count, marks, visible
+from hyperscout_collector.publish.texts.names import host_list, visible
+from hyperscout_collector.publish.texts.tree import count, marks
 
 from hyperscout_cli.errors import AnswerIsNoError
 from hyperscout_cli.options import collector_options

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hyperscout_collector.publish.texts.tree import visible
+from hyperscout_collector.publish.texts.names import visible
 
 _GAP = "   "
 

@@ -21,6 +21,11 @@ _MAX_RANGE = 65536  # Slurm takes more hosts in one range for a mistake
 _MAX_NAMED = 20
 
 
+def visible(text: str) -> str:
+    """The text with control characters shown as escapes: names come from wires and go to terminals."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def scalar(text: str) -> str:
     """A YAML scalar that every reader takes for this text: plain where that is safe, else double-quoted."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:

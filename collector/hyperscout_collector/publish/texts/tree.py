@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from hyperscout_collector.publish.texts.names import host_list
+from hyperscout_collector.publish.texts.names import host_list, visible
 from hyperscout_collector.topology import HyperNode, Topology
 
 _BAD, _GOOD, _QUIET = "\x1b[31m", "\x1b[1m", "\x1b[2m"
@@ -22,11 +22,6 @@ def marks(hypernode: HyperNode) -> list[tuple[str, str, str]]:
         unsure = "?" if condition.status == "Unknown" else ""
         found.append((word + unsure, condition.reason, condition.message))
     return found
-
-
-def visible(text: str) -> str:
-    """The text with control characters shown as escapes: names come from wires and go to terminals."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def tree(topology: Topology, *, colour: bool = False, nodes: bool = True) -> Iterator[str]:
