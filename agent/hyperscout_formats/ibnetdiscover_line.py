@@ -48,9 +48,10 @@ _RECORD = re.compile(
     rb'"(?P<kind>[SHR?])-(?P<guid>[0-9a-fA-F]{1,16})"\s*+\[(?P<peer_port>\d{1,3})\](?:\[ext \d{1,10}\])?\s*+'
     rb"(?:\([0-9a-fA-F]{1,16}\))?\s*+(?:#(?P<comment>.*))?"
 )
+# What stands where a rate should be, but is none that is known, costs the rate and not the cable.
 _COMMENT = re.compile(
-    rb'\s*(?:lid\s+\d+\s+lmc\s+\d+\s+)?"(?P<description>.*)"\s+lid\s+\d+(?:\s+(?P<width>\d{1,2}|\?\?|\?)x?(?P<speed>[A-Z]{3}\d{0,2}|\?{3}))?'
-    rb"(?:\s[^\"]*)?"
+    rb'\s*(?:lid\s+\d+\s+lmc\s+\d+\s+)?"(?P<description>.*)"\s+lid\s+\d+'
+    rb'(?:\s+(?P<width>\d{1,2})x(?P<speed>[A-Z]{3}\d{0,2}|\?{3}))?(?:\s[^"]*)?'
 )
 _SYSTEM_IMAGE = re.compile(rb"\s*sysimgguid=0x([0-9a-fA-F]{1,16})(?:\s.*)?")
 _IDENTITY = re.compile(rb"\s*(?:switch|ca|rt)guid=0x[0-9a-fA-F]{1,16}(?:\W.*)?")
@@ -154,7 +155,7 @@ def _record(found: re.Match[bytes], *, cut: bool) -> Line:
                 return Unreadable("the last line is cut short")
             return Unreadable(f"no description, lid and rate after '#': {_shown(comment)}")
         start, end = base + said.start("description"), base + said.end("description")
-        if said["width"] and said["width"].isdigit():
+        if said["width"]:
             width = int(said["width"])
             rate = width * LANE_GBPS.get(said["speed"], 0.0)
     elif cut:

@@ -10,7 +10,7 @@ from typing import Final
 
 from hyperscout_formats.errors import Problem
 from hyperscout_formats.facts import InfinibandPort
-from hyperscout_formats.lldp_text import text_of_bytes
+from hyperscout_formats.lldp_text import cleaned, text_of_bytes
 from hyperscout_formats.problems import Problems
 
 DEVICE_FILES: Final = ("node_guid", "sys_image_guid", "node_desc", "board_id")
@@ -24,6 +24,7 @@ PORT_FILES: Final = (
     "gids/0",
     "counters/link_downed",
 )
+MAX_FILE_BYTES: Final = 4096  # a page: sysfs gives no more
 MAX_PORTS: Final = 1024
 """Of one host. Virtual functions count, so it is far above what slots allow."""
 
@@ -40,8 +41,8 @@ def parse(
 ) -> tuple[tuple[InfinibandPort, ...], tuple[Problem, ...]]:
     """Ports in order of device and number, and what could not be read.
 
-    `tree` is path below /sys/class/infiniband -> content: `mlx5_0/node_guid`, `mlx5_0/ports/1/state` and so on
-    (`DEVICE_FILES`, `PORT_FILES`). A port needs its device's `node_guid`, `state` and `link_layer`; without
+    `tree` is path below /sys/class/infiniband -> content: `mlx5_0/node_guid`, `mlx5_0/ports/1/state` and so
+    on (`DEVICE_FILES`, `PORT_FILES`). A port needs its device's `node_guid`, `state` and `link_layer`; without
     them it is a problem. What else is missing (counters of a virtual function) is 0 or "".
     """
     problems = Problems(source)
@@ -76,7 +77,7 @@ class _Files:
     def text(self, name: str) -> str | None:
         base = f"{self.device}/" if name in DEVICE_FILES else f"{self.device}/ports/{self.port}/"
         content = self._tree.get(base + name)
-        return None if content is None else text_of_bytes(content.removesuffix(b"\n"))
+        return None if content is None else text_of_bytes(content[:MAX_FILE_BYTES].removesuffix(b"\n"))
 
     def matched(self, name: str, shape: re.Pattern[str]) -> re.Match[str] | None:
         text = self.text(name)
@@ -97,13 +98,15 @@ class _Files:
 def _port(files: _Files) -> InfinibandPort:
     link_layer = files.needed("link_layer", re.compile(r"\w+"))[0]
     node_guid = _guid(files.needed("node_guid", _GUID))
+    if not node_guid:  # a virtual function that was given none yet
+        raise _UnusableError(f"{files.device}/ports/{files.port}: node_guid is 0")
     gid = files.matched("gids/0", _GID) if link_layer == "InfiniBand" else None
     image = files.matched("sys_image_guid", _GUID)
     rate = files.matched("rate", _RATE)
     physical_state = files.matched("phys_state", _STATE)
     link_downed = files.matched("counters/link_downed", _COUNT)
     return InfinibandPort(
-        device=files.device,
+        device=cleaned(files.device),
         port=files.port,
         node_guid=node_guid,
         port_guid=_guid(gid) & 0xFFFF_FFFF_FFFF_FFFF if gid else 0,

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from hyperscout_formats.infiniband_sysfs import DEVICE_FILES, MAX_PORTS, PORT_FILES
+from hyperscout_formats.infiniband_sysfs import DEVICE_FILES, MAX_FILE_BYTES, MAX_PORTS, PORT_FILES
 
-MAX_FILE_BYTES: Final = 4096  # a page: sysfs gives no more
 MAX_FILES: Final = MAX_PORTS * (len(DEVICE_FILES) + len(PORT_FILES))
 
 
