@@ -1,0 +1,61 @@
+"""What the listener tells the agent, one datagram of a SOCK_SEQPACKET socket each.
+
+Standard library only: the privileged listener imports it. Two kinds: FRAME carries a frame that differs
+from the last one of the same sender on that port; AGAIN says that the last one was heard again.
+"""
+
+import struct
+from dataclasses import dataclass
+
+VERSION = 1
+FRAME, AGAIN = 1, 2
+MAX_FRAME_BYTES = 9216  # the largest jumbo frame that switches send
+_MAX_NAME_BYTES = 64  # Linux allows 15
+_HEADER = struct.Struct("!BBBxQ6s")  # version, kind, length of the name, heard at (ns), sender
+MAX_MESSAGE_BYTES = _HEADER.size + _MAX_NAME_BYTES + MAX_FRAME_BYTES
+
+
+class MessageError(ValueError):
+    """Not a message of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One frame that was heard. `at_ns`: CLOCK_MONOTONIC, the same for all processes of a machine.
+
+    `frame` is None when it is the same one as last time from this sender on this port.
+    """
+
+    port: str
+    sender: bytes
+    at_ns: int
+    frame: bytes | None
+
+
+def encode(heard: Heard) -> bytes:
+    name = heard.port.encode()[:_MAX_NAME_BYTES]
+    kind = AGAIN if heard.frame is None else FRAME
+    header = _HEADER.pack(VERSION, kind, len(name), heard.at_ns, heard.sender)
+    return header + name + (heard.frame or b"")
+
+
+def decode(message: bytes) -> Heard:
+    """Raises MessageError, nothing else, for any bytes."""
+    if len(message) < _HEADER.size:
+        raise MessageError(f"{len(message)} bytes are no message")
+    version, kind, name_bytes, at_ns, sender = _HEADER.unpack_from(message)
+    if version != VERSION:
+        raise MessageError(
+            f"version {version} of the protocol, this agent speaks {VERSION}: update both together"
+        )
+    name = message[_HEADER.size : _HEADER.size + name_bytes]
+    frame = message[_HEADER.size + name_bytes :]
+    if not 0 < name_bytes <= _MAX_NAME_BYTES or len(name) != name_bytes:
+        raise MessageError("a port name that does not fit")
+    if kind not in (FRAME, AGAIN) or (kind == AGAIN and frame) or len(frame) > MAX_FRAME_BYTES:
+        raise MessageError(f"kind {kind} with {len(frame)} bytes")
+    try:
+        port = name.decode()
+    except UnicodeDecodeError as error:
+        raise MessageError("a port name that is no text") from error
+    return Heard(port, sender, at_ns, frame if kind == FRAME else None)

@@ -1,0 +1,153 @@
+"""Puts the agent together and runs it until it is told to end."""
+
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+from hyperscout_agent.findings import FindingStore
+from hyperscout_agent.http import serving
+from hyperscout_agent.lldp_dissection import Dissector
+from hyperscout_agent.lldp_spawn import may_listen, run_listener
+from hyperscout_agent.metrics import AgentMetrics
+from hyperscout_agent.ports import compiled
+from hyperscout_agent.probes.base import Probe
+from hyperscout_agent.probes.ibnetdiscover import IbnetdiscoverProbe
+from hyperscout_agent.probes.infiniband import InfinibandProbe
+from hyperscout_agent.probes.lldp import LldpProbe
+from hyperscout_agent.probes.lldpctl import LldpctlProbe, lldpd_is_here
+from hyperscout_agent.rtnetlink import LinkWatch
+from hyperscout_agent.scheduler import Scheduler
+from hyperscout_agent.settings import AgentSettings
+from hyperscout_agent.supervise import supervise
+from hyperscout_agent.uplink import Uplink
+
+_log = logging.getLogger(__name__)
+
+_SYSFS = Path("/sys")
+Service = Callable[[], Awaitable[None]]
+
+
+class Agent:
+    """All parts of one agent, wired."""
+
+    def __init__(self, settings: AgentSettings, rng: Random) -> None:
+        self._settings = settings
+        self._rng = rng
+        self.store = FindingStore(settings.node, refresh_interval_s=settings.refresh_interval_s)
+        self.services: dict[str, Service] = {}
+        infiniband = InfinibandProbe(root=settings.infiniband.root, interval_s=settings.infiniband.interval_s)
+        sweep = IbnetdiscoverProbe(
+            command=settings.ibnetdiscover.command,
+            timeout_s=settings.ibnetdiscover.timeout_s,
+            max_output_bytes=settings.ibnetdiscover.max_output_bytes,
+            port_of=infiniband.port_of,
+            trigger=lambda: self.scheduler.trigger("ibnetdiscover"),
+        )
+        probes: list[Probe] = []
+        if settings.lldp.enabled:
+            probes.append(self._lldp())
+        if settings.infiniband.enabled:
+            probes.append(infiniband)
+        if settings.ibnetdiscover.enabled:
+            probes.append(sweep)
+        self.scheduler = Scheduler(probes, self.store, rng=rng)
+        self.uplink = Uplink(
+            settings.collectors,
+            self.store,
+            version=version(),
+            probes=[probe.name for probe in probes],
+            instance=time.time_ns(),
+            on_lease=sweep.take_lease,
+            on_revoke=lambda revoke: sweep.revoke(revoke.lease_id),
+            on_intervals=self.scheduler.set_intervals,
+            on_end=sweep.drop_lease,
+            rng=rng,
+        )
+        self.metrics = AgentMetrics(
+            self.store, self.uplink.stats, lambda: self.scheduler.stats, version=version()
+        )
+
+    def _lldp(self) -> Probe:
+        """The `lldp` probe by the source that this host has, and what runs beside it."""
+        lldp = self._settings.lldp
+
+        def trigger() -> None:
+            self.scheduler.trigger("lldp")
+
+        self.services["link-watch"] = LinkWatch(trigger).run
+        if lldp.source == "lldpctl" or (lldp.source == "auto" and lldpd_is_here()):
+            _log.info("LLDP: from lldpd")
+            return LldpctlProbe(
+                command=lldp.lldpctl_command,
+                sysfs=_SYSFS,
+                pattern=compiled(lldp.ports),
+                interval_s=lldp.interval_s,
+            )
+        probe = LldpProbe(
+            socket_path=lldp.socket,
+            dissector=Dissector(),
+            sysfs=_SYSFS,
+            pattern=compiled(lldp.ports),
+            interval_s=lldp.interval_s,
+            trigger=trigger,
+        )
+        self.services["lldp"] = probe.serve
+        if lldp.spawn_listener and may_listen():
+            self.services["lldp-listener"] = lambda: run_listener(
+                lldp.socket, sysfs=_SYSFS, pattern=lldp.ports
+            )
+        _log.info("LLDP: from the listener, at %s", lldp.socket)
+        return probe
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run all parts until `stop` is set. Raises OSError when the metrics' port cannot be had."""
+        pages = {"/metrics": self.metrics.text, "/healthz": self._health}
+        metrics = self._settings.metrics
+        async with serving(metrics.host, metrics.port, pages) as port:
+            _log.info("metrics at http://%s:%d/metrics", metrics.host, port)
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self.scheduler.run(), name="scheduler"),
+                    group.create_task(self.uplink.run(), name="uplink"),
+                ]
+                for name, service in self.services.items():
+                    kept = supervise(name, service, rng=self._rng, sleep=asyncio.sleep)
+                    tasks.append(group.create_task(kept, name=name))
+                await stop.wait()
+                for task in tasks:
+                    task.cancel()
+
+    def _health(self) -> bytes:
+        """Alive is who answers; a collector that is away is no reason to be killed."""
+        return b"ok, connected\n" if self.uplink.stats.connected else b"ok, not connected\n"
+
+
+async def run(settings: AgentSettings) -> int:
+    """Run the agent until SIGTERM or SIGINT. Returns the exit code."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    _log.info("agent %s of node %s", version(), settings.node)
+    try:
+        await Agent(settings, Random()).run(stop)  # noqa: S311 - jitter, not secrets
+    except* OSError as errors:
+        for error in errors.exceptions:
+            _log.error("%s", error)
+        return 1
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+    return 0
+
+
+def version() -> str:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("hyperscout")
+    return "unknown"

@@ -1,0 +1,107 @@
+"""What Prometheus may ask of an agent. Read from the parts' own counters when asked, so that nothing is kept twice."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from hyperscout_agent.findings import FindingStore
+from hyperscout_agent.scheduler import ProbeStats
+from hyperscout_agent.uplink import UplinkStats
+
+_PREFIX = "hyperscout_agent_"
+
+
+class AgentMetrics:
+    """A collector in the sense of prometheus_client. `wall_s`: seconds since 1970."""
+
+    def __init__(
+        self,
+        store: FindingStore,
+        uplink: UplinkStats,
+        probes: Callable[[], Mapping[str, ProbeStats]],
+        *,
+        version: str,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._uplink = uplink
+        self._probes = probes
+        self._version = version
+        self._wall_s = wall_s
+        self._registry = CollectorRegistry()
+        self._registry.register(self)  # type: ignore[arg-type]  # has all that is asked of one
+
+    def text(self) -> bytes:
+        """In Prometheus' text format 0.0.4."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterable[Metric]:
+        yield _one(GaugeMetricFamily, "info", "Always 1.", 1, version=self._version)
+        yield from self._of_probes()
+        store, uplink = self._store, self._uplink
+        yield _one(GaugeMetricFamily, "findings", "Findings held.", len(store))
+        yield _one(
+            GaugeMetricFamily, "findings_dirty", "Findings that the collector has not acked.", store.dirty
+        )
+        yield _one(GaugeMetricFamily, "bulk_bytes", "Bytes of compressed texts held.", store.bulk_bytes)
+        yield _one(GaugeMetricFamily, "uplink_connected", "1 while a collector listens.", uplink.connected)
+        for name, help_text, value in (
+            (
+                "uplink_sessions",
+                "Streams that a collector greeted; all but the first are reconnects.",
+                uplink.sessions,
+            ),
+            ("uplink_failures", "Streams that ended or could not be opened.", uplink.failures),
+            ("uplink_batches_acked", "Batches that the collector has stored.", uplink.batches_acked),
+            ("uplink_findings_sent", "Findings sent, repeats included.", uplink.findings_sent),
+            ("uplink_refusals", "Findings that the collector refused.", uplink.refusals),
+            ("uplink_bulk_bytes_sent", "Bytes of compressed texts sent.", uplink.bulk_bytes_sent),
+        ):
+            yield _one(CounterMetricFamily, name, help_text, value)
+
+    def _of_probes(self) -> Iterable[Metric]:
+        now_s = self._wall_s()
+        for name, help_text, kind, value_of in (
+            ("success", "1 when the last look succeeded.", GaugeMetricFamily, lambda s: _flag(s.success)),
+            ("duration_seconds", "Duration of the last look.", GaugeMetricFamily, lambda s: s.duration_s),
+            (
+                "last_success_timestamp_seconds",
+                "When a look last succeeded, since 1970.",
+                GaugeMetricFamily,
+                lambda s: s.last_success_s,
+            ),
+            (
+                "age_seconds",
+                "Seconds since a look last succeeded.",
+                GaugeMetricFamily,
+                lambda s: max(0.0, now_s - s.last_success_s),
+            ),
+            (
+                "left_behind",
+                "1 while a look hangs past its time-out.",
+                GaugeMetricFamily,
+                lambda s: s.left_behind,
+            ),
+            ("runs", "Looks that ended.", CounterMetricFamily, lambda s: s.runs),
+            ("failures", "Looks that did not succeed.", CounterMetricFamily, lambda s: s.failures),
+        ):
+            family = kind(f"{_PREFIX}probe_{name}", help_text, labels=["probe"])
+            for probe, stats in self._probes().items():
+                value = float(value_of(stats))
+                if not math.isnan(value):
+                    family.add_metric([probe], value)
+            yield family
+
+
+def _flag(success: bool | None) -> float:
+    return math.nan if success is None else float(success)
+
+
+def _one(kind: Any, name: str, help_text: str, value: float, **labels: str) -> Metric:
+    family: Metric = kind(_PREFIX + name, help_text, labels=list(labels))
+    family.add_metric(list(labels.values()), float(value))  # type: ignore[attr-defined]
+    return family

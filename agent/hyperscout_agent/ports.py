@@ -1,0 +1,100 @@
+"""Ethernet ports of this host, from sysfs (Linux Documentation/ABI/testing/sysfs-class-net).
+
+Standard library only: the privileged listener imports it.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_MAX_PORTS = 256
+_ETHERNET = "1"  # ARPHRD_ETHER; IPoIB is 32
+# What a NIC in switchdev mode adds for each virtual or sub-function is no port with a cable.
+_REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+)?")
+
+
+class PatternError(ValueError):
+    """The pattern for port names is no regular expression."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortState:
+    """One port as the kernel sees it.
+
+    `speed_mbps` is 0 when unknown. `carrier_changes` counts since the port appeared.
+    """
+
+    name: str
+    mac: str
+    carrier: bool
+    speed_mbps: int
+    carrier_changes: int
+
+
+def compiled(pattern: str | None) -> re.Pattern[str] | None:
+    """Raises PatternError, which says what is wrong."""
+    if pattern is None:
+        return None
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise PatternError(f"{pattern!r} is no regular expression: {error}") from error
+
+
+def physical_ports(sysfs: Path, pattern: re.Pattern[str] | None = None) -> list[str]:
+    """Names of the ports that a cable can be in, sorted; with a pattern, of all that it matches whole.
+
+    Members of a bond, never the bond; no bridge, veth, VLAN, virtual function or its representor.
+    """
+    names = []
+    for folder in _folders(sysfs / "class/net"):
+        if pattern is not None:
+            if pattern.fullmatch(folder.name):
+                names.append(folder.name)
+        elif _is_physical(folder):
+            names.append(folder.name)
+    return sorted(names)[:_MAX_PORTS]
+
+
+def read_port(sysfs: Path, name: str) -> PortState | None:
+    """None when the port is gone."""
+    folder = sysfs / "class/net" / name
+    if not folder.is_dir():
+        return None
+    # A bond's members all show the bond's address; each keeps its own here.
+    mac = _text(folder / "bonding_slave/perm_hwaddr") or _text(folder / "address")
+    carrier = _text(folder / "carrier") == "1"  # not readable while the port is administratively down
+    speed = _number(folder / "speed") if carrier else 0
+    return PortState(name, mac.lower(), carrier, speed, _number(folder / "carrier_changes"))
+
+
+def _is_physical(folder: Path) -> bool:
+    if _text(folder / "type") != _ETHERNET or (folder / "wireless").exists():
+        return False
+    if (folder / "bonding_slave").exists():
+        return True
+    if not (folder / "device").exists() or (folder / "device/physfn").exists():
+        return False
+    return not _REPRESENTOR.fullmatch(_text(folder / "phys_port_name"))
+
+
+def _folders(parent: Path) -> list[Path]:
+    try:
+        return [entry for entry in parent.iterdir() if entry.is_dir()]
+    except OSError:
+        return []
+
+
+def _text(path: Path) -> str:
+    """What a small file says, "" when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(256).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+
+
+def _number(path: Path) -> int:
+    """A counter or a speed; 0 when it is unknown (the kernel says -1)."""
+    text = _text(path)
+    return int(text) if text.isdecimal() and len(text) < 12 else 0

@@ -1,0 +1,63 @@
+"""The ports of this host's own RDMA devices, from sysfs: cheap enough to look every second."""
+
+import logging
+from pathlib import Path
+
+from hyperscout_formats.errors import Problem
+from hyperscout_formats.facts import InfinibandPort
+from hyperscout_formats.infiniband_sysfs import parse
+from hyperscout_formats.infiniband_tree import read_tree
+from hyperscout_formats.wire import infiniband_to_proto
+
+from hyperscout_agent.probes.base import Observation, Scope, data, failed
+from hyperscout_agent.threads import in_thread
+
+_log = logging.getLogger(__name__)
+
+
+class InfinibandProbe:
+    """Subjects are "mlx5_0/1". A host without RDMA devices has none, which is no failure."""
+
+    name = "infiniband"
+    scope: Scope = "node"
+    timeout_s = 10.0
+    max_findings = 256
+
+    def __init__(self, *, root: Path = Path("/sys/class/infiniband"), interval_s: float = 1.0) -> None:
+        self.interval_s: float | None = interval_s
+        self._root = root
+        self._tree: dict[str, bytes] = {}
+        self._observation = Observation()
+        self._problems: tuple[Problem, ...] = ()
+        self._ports: tuple[InfinibandPort, ...] = ()
+
+    async def observe(self) -> Observation:
+        tree = await in_thread(lambda: read_tree(self._root), "infiniband-sysfs")
+        if tree != self._tree:  # at rest, comparing bytes is all the work there is
+            self._take(tree)
+        return self._observation
+
+    async def port_of(self, device: str, port: int) -> InfinibandPort | None:
+        """A fresh look at one port, for whoever is about to use it; None when there is no such port."""
+        await self.observe()
+        return next((one for one in self._ports if (one.device, one.port) == (device, port)), None)
+
+    def _take(self, tree: dict[str, bytes]) -> None:
+        ports, problems = parse(tree, str(self._root))
+        if problems != self._problems:
+            for problem in problems:
+                _log.warning("%s", problem)
+        self._tree, self._ports, self._problems = tree, ports, problems
+        sights = {f"{port.device}/{port.port}": data(infiniband_to_proto(port)) for port in ports}
+        for path in tree:
+            match path.split("/"):
+                case [device, "ports", number, *_] if f"{device}/{number}" not in sights:
+                    sights[f"{device}/{number}"] = failed(_why(problems, device))
+        self._observation = Observation(sights, complete=not problems)
+
+
+def _why(problems: tuple[Problem, ...], device: str) -> str:
+    """What the reader said of a device's port that it could not make out."""
+    return next(
+        (str(one) for one in problems if device in one.reason or device in one.source), "cannot be read"
+    )

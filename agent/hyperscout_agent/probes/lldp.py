@@ -1,0 +1,169 @@
+"""Who is at the other end of each Ethernet port, by LLDP (IEEE 802.1AB) as our own listener hears it.
+
+Frames come from the listener's process, are taken apart in a third one, and only what these say is kept
+here. A look says for each physical port: the neighbours that count now, or that there is nothing (no
+carrier, nobody heard), or that it could not be seen.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from re import Pattern
+
+from hyperscout_formats.facts import LldpNeighbour, LldpPort
+from hyperscout_formats.wire import lldp_to_proto
+
+from hyperscout_agent.lldp_dissection import Dissector, DissectorError, UnreadableError
+from hyperscout_agent.lldp_link import ListenerLink
+from hyperscout_agent.lldp_messages import Heard
+from hyperscout_agent.lldp_neighbours import NeighbourTable
+from hyperscout_agent.ports import PortState, physical_ports, read_port
+from hyperscout_agent.probes.base import Observation, Scope, Sight, data, failed, nothing
+from hyperscout_agent.threads import in_thread
+from hyperscout_agent.waiting import Wait, wait
+
+NO_CARRIER = "no carrier: no cable, the other end is off, or the port is set down"
+NOTHING_YET = "nothing heard yet"
+# Twice what switches wait between two frames.
+_PATIENCE_NS = 60 * 1_000_000_000
+NOTHING_HEARD = (
+    "nothing heard on a port that is up: LLDP is off on the switch, or the NIC's own LLDP agent keeps the "
+    "frames (Intel: `ethtool --set-priv-flags PORT disable-fw-lldp on`; NVIDIA: `mlxconfig` with "
+    "LLDP_NB_RX_MODE_P1=0)"
+)
+_MAX_WAITING = 1024
+
+
+class LldpProbe:
+    """Fed by the listener. `clock_ns`: CLOCK_MONOTONIC, the same one that the listener stamps with."""
+
+    name = "lldp"
+    scope: Scope = "node"
+    timeout_s = 10.0
+    max_findings = 256
+
+    def __init__(
+        self,
+        *,
+        socket_path: Path,
+        dissector: Dissector,
+        sysfs: Path = Path("/sys"),
+        pattern: Pattern[str] | None = None,
+        interval_s: float = 30.0,
+        trigger: Callable[[], None] = lambda: None,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        wait: Wait = wait,
+    ) -> None:
+        self.interval_s: float | None = interval_s
+        self.trigger = trigger
+        self.table = NeighbourTable()
+        self._link = ListenerLink(socket_path, self._take, self._listener_changed)
+        self._socket_path = socket_path
+        self._dissector = dissector
+        self._sysfs = sysfs
+        self._pattern = pattern
+        self._clock_ns = clock_ns
+        self._wait = wait
+        self._waiting: dict[
+            tuple[str, bytes], Heard
+        ] = {}  # frames to be taken apart: the newest of each sender
+        self._work = asyncio.Event()
+        self._expiry_moved = asyncio.Event()
+        self._listening_since_ns: int | None = None
+
+    async def serve(self) -> None:
+        """Everything between two looks: the listener's socket, dissection, and neighbours that expire."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._link.run(), name="lldp-socket")
+            group.create_task(self._take_apart(), name="lldp-dissection")
+            group.create_task(self._dissector.end_when_idle(), name="lldp-dissector-idle")
+            group.create_task(self._watch_expiry(), name="lldp-expiry")
+
+    async def observe(self) -> Observation:
+        ports = await in_thread(lambda: read_ports(self._sysfs, self._pattern), "lldp-sysfs")
+        return Observation({port.name: self._sight(port, self._clock_ns()) for port in ports})
+
+    def _sight(self, port: PortState, now_ns: int) -> Sight:
+        if not port.carrier:
+            self.table.clear(port.name)
+            return nothing(NO_CARRIER, lldp_to_proto(fact(port)))
+        if neighbours := self.table.neighbours(port.name, now_ns):
+            return data(lldp_to_proto(fact(port, neighbours)))
+        if self._listening_since_ns is None:
+            return failed(
+                "the LLDP listener is not there: run `hyperscout agent lldp-listener --socket "
+                f"{self._socket_path}` as root, or give the agent CAP_NET_RAW"
+            )
+        if trouble := self.table.trouble(port.name, now_ns):
+            return failed(f"a frame was heard that cannot be read: {trouble}")
+        patient = now_ns - self._listening_since_ns < _PATIENCE_NS
+        return nothing(NOTHING_YET if patient else NOTHING_HEARD, lldp_to_proto(fact(port)))
+
+    def _listener_changed(self) -> None:
+        if not self._link.connected:
+            self._listening_since_ns = None
+        elif self._listening_since_ns is None:
+            self._listening_since_ns = self._clock_ns()
+        self.trigger()
+
+    def _take(self, heard: Heard) -> None:
+        """A message of the listener."""
+        key = (heard.port, heard.sender)
+        if heard.frame is not None:
+            if key in self._waiting or len(self._waiting) < _MAX_WAITING:
+                self._waiting[key] = heard
+                self._work.set()
+        elif key not in self._waiting:
+            self.table.again(heard.port, heard.sender, min(heard.at_ns, self._clock_ns()))
+
+    async def _take_apart(self) -> None:
+        while True:
+            while not self._waiting:
+                self._work.clear()
+                await self._work.wait()
+            key = next(iter(self._waiting))
+            heard = self._waiting.pop(key)
+            at_ns = min(heard.at_ns, self._clock_ns())
+            try:
+                neighbour = await self._dissector.dissect(heard.frame or b"")
+            except (UnreadableError, DissectorError) as error:
+                shows = self.table.unreadable(heard.port, str(error), at_ns)
+            else:
+                shows = self.table.heard(heard.port, heard.sender, neighbour, at_ns)
+                self._expiry_moved.set()
+            if shows:
+                self.trigger()
+
+    async def _watch_expiry(self) -> None:
+        """Have a look the moment a neighbour's TTL is over."""
+        while True:
+            self._expiry_moved.clear()
+            expires_ns = self.table.next_expiry_ns()
+            if expires_ns is None:
+                await self._expiry_moved.wait()
+                continue
+            left_s = (expires_ns - self._clock_ns()) / 1e9
+            if left_s > 0:
+                await self._wait(self._expiry_moved, left_s)
+                continue
+            self.trigger()
+            # The look that was asked for takes it out of the table; until then there is nothing to wait for.
+            await self._wait(self._expiry_moved, 1.0)
+
+
+def read_ports(sysfs: Path, pattern: Pattern[str] | None) -> list[PortState]:
+    """All ports of this host that are looked at. Blocks."""
+    names = physical_ports(sysfs, pattern)
+    return [port for name in names if (port := read_port(sysfs, name)) is not None]
+
+
+def fact(port: PortState, neighbours: tuple[LldpNeighbour, ...] = ()) -> LldpPort:
+    return LldpPort(
+        interface=port.name,
+        neighbours=neighbours,
+        mac=port.mac,
+        carrier=port.carrier,
+        speed_mbps=port.speed_mbps,
+        carrier_changes=port.carrier_changes,
+    )

@@ -1,0 +1,259 @@
+"""The agent's settings: from a YAML file, the environment (HYPERSCOUT_AGENT_...) and flags, flags first.
+
+A nested one is, in the environment, HYPERSCOUT_AGENT_LLDP__SOURCE. An unknown key is an error that names it:
+a misspelt setting must not be a silent default.
+"""
+
+import os
+import re
+import shlex
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+from pydantic_settings import SettingsError as PydanticSettingsError
+
+from hyperscout_agent.targets import check_target
+
+_PREFIX = "HYPERSCOUT_AGENT_"
+_MAX_FILE_BYTES = 1024 * 1024
+
+
+class SettingsError(ValueError):
+    """The settings cannot be used; each line names a key and says what is wrong with it."""
+
+
+def _split_commas(value: object) -> object:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+def _split_words(value: object) -> object:
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+# In the environment and in flags these are plain text.
+_Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)]
+_Command = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_words)]
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LldpSettings(_Group):
+    """The `lldp` probe."""
+
+    enabled: bool = Field(default=True, description="Off where no Ethernet port is of interest.")
+    source: Literal["auto", "listener", "lldpctl"] = Field(
+        default="auto",
+        description="auto: lldpctl where an lldpd runs when the agent starts, else our own listener.",
+    )
+    socket: Path = Field(
+        default=Path("/run/hyperscout/lldp.sock"),
+        description="Where the listener connects; in a pod, a volume that both containers share.",
+    )
+    spawn_listener: bool = Field(
+        default=True,
+        description="Start the listener as a child where the agent has CAP_NET_RAW; else wait for one.",
+    )
+    ports: str | None = Field(
+        default=None,
+        description="Regular expression on port names, in place of the physical ones (tests with veth).",
+    )
+    interval_s: float = Field(
+        default=30.0,
+        ge=0.2,
+        le=86_400,
+        description="Seconds between looks; changes are looked at when they happen.",
+    )
+    lldpctl_command: _Command = Field(
+        default=("lldpctl",),
+        min_length=1,
+        description="What comes before `-f json0`, for another path or socket.",
+    )
+
+    @field_validator("ports")
+    @classmethod
+    def _is_pattern(cls, value: str | None) -> str | None:
+        try:
+            re.compile(value or "")
+        except re.error as error:
+            raise ValueError(f"no regular expression: {error}") from error
+        return value
+
+
+class InfinibandSettings(_Group):
+    """The `infiniband` probe."""
+
+    enabled: bool = Field(default=True, description="Costs nothing on a host without RDMA devices.")
+    root: Path = Field(
+        default=Path("/sys/class/infiniband"),
+        description="Another tree of files, for tests or a host's sysfs under /host.",
+    )
+    interval_s: float = Field(
+        default=1.0,
+        ge=0.2,
+        le=86_400,
+        description="Seconds between looks: how late a dead port is seen at worst.",
+    )
+
+
+class IbnetdiscoverSettings(_Group):
+    """The `ibnetdiscover` probe; it runs only while the collector leases a sweep to this agent."""
+
+    enabled: bool = Field(default=True, description="Off where the agent may not open /dev/infiniband/umad*.")
+    command: _Command = Field(
+        default=("ibnetdiscover",),
+        min_length=1,
+        description="The tool, for another path or a wrapper; -C and -P are added.",
+    )
+    timeout_s: float = Field(
+        default=120.0,
+        gt=0,
+        le=3600,
+        description="Seconds one sweep may take; 10,000 hosts took 5 s in a simulator.",
+    )
+    max_output_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=1024,
+        description="Bytes of output; 65,536 hosts in three tiers are 44 MB.",
+    )
+
+
+class MetricsSettings(_Group):
+    """`/metrics` and `/healthz`, in plain HTTP."""
+
+    host: str = Field(
+        default="127.0.0.1", description="Address to listen on; metrics name ports and neighbours' probes."
+    )
+    port: int = Field(default=50053, ge=0, le=65_535, description="TCP port; 0 takes any free one.")
+
+
+class AgentSettings(BaseSettings):
+    """Everything that can be set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        nested_model_default_partial_update=True,
+    )
+
+    node: str = Field(
+        default_factory=socket.gethostname,
+        min_length=1,
+        max_length=253,
+        description="Name under which this node reports: in Kubernetes the node's name, else the host name.",
+    )
+    collectors: _Addresses = Field(
+        default=("127.0.0.1:50051",),
+        min_length=1,
+        max_length=16,
+        description="host:port of each collector, tried in turn.",
+    )
+    insecure: bool = Field(
+        default=False,
+        description="Allow plaintext to a collector on another machine: only on a network that is trusted.",
+    )
+    refresh_interval_s: float = Field(
+        default=60.0,
+        ge=1,
+        le=3600,
+        description="Seconds after which an unchanged finding is sent again, so that it stays fresh.",
+    )
+    lldp: LldpSettings = Field(default_factory=LldpSettings)
+    infiniband: InfinibandSettings = Field(default_factory=InfinibandSettings)
+    ibnetdiscover: IbnetdiscoverSettings = Field(default_factory=IbnetdiscoverSettings)
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)
+
+    @model_validator(mode="after")
+    def _may_be_reached(self) -> "AgentSettings":
+        for target in self.collectors:
+            check_target(target, insecure=self.insecure)
+        return self
+
+
+def load_settings(
+    file: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> AgentSettings:
+    """Read file and environment; flags (nested like the file) go before both. Raises SettingsError."""
+    from_file = _read_file(file) if file is not None else {}
+    _check_names(os.environ if environment is None else environment)
+
+    class Loaded(AgentSettings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=from_file)
+
+    try:
+        return Loaded(**(flags or {}))
+    except ValidationError as error:
+        raise SettingsError("\n".join(_sentence(one, file) for one in error.errors())) from error
+    except PydanticSettingsError as error:
+        raise SettingsError(str(error)) from error
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(_MAX_FILE_BYTES + 1)
+        content = yaml.safe_load(text)
+    except OSError as error:
+        raise SettingsError(f"{file}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+        raise SettingsError(f"{file}: not YAML: {error}") from error
+    if len(text) > _MAX_FILE_BYTES:
+        raise SettingsError(f"{file}: larger than {_MAX_FILE_BYTES} bytes")
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"{file}: expected `key: value` lines")
+    return {str(key): value for key, value in content.items()}
+
+
+def _check_names(environment: Mapping[str, str]) -> None:
+    """Variables that look like ours and name no setting."""
+    for name in environment:
+        if not name.startswith(_PREFIX):
+            continue
+        key = name.removeprefix(_PREFIX).split("__")[0].lower()
+        if key not in AgentSettings.model_fields:
+            raise SettingsError(f"{name}: no such setting: {key}")
+
+
+def _sentence(error: ErrorDetails, file: Path | None) -> str:
+    """One line for one error: the key as it is written in the file, and what is wrong with it."""
+    key = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"{key}: no such setting" + (f" (in {file}, the environment or a flag)" if file else "")
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{key}: {message}" if key else message
