@@ -19,7 +19,7 @@ from hyperscout_collector.hierarchy.ranks import NOWHERE, Place, homes
 from hyperscout_collector.hierarchy.rates import slow_links
 from hyperscout_collector.hierarchy.suspicion import Suspicion
 from hyperscout_collector.hierarchy.switch_cabling import switch_ranks
-from hyperscout_collector.hierarchy.tiers import Layer, build_layers
+from hyperscout_collector.hierarchy.tiers import Layer, build_layers, has_long_cables
 from hyperscout_collector.topology import (
     Adapter,
     Anomaly,
@@ -99,7 +99,7 @@ def _suspicions(net: Network, level: Ints, layers: list[Layer]) -> list[Suspicio
         return []
     home = homes(layers)
     hosts, found = host_rank(net, level, layers)
-    ranks, more = switch_ranks(net, level, home, hosts)
+    ranks, more = switch_ranks(net, level, home, hosts, has_long_cables(layers))
     found += more
     found += missing_switches(net, level, hosts, ranks, home)
     sources = tuple(sorted({name for names in net.source_sets for name in names}))

@@ -2,7 +2,7 @@
 fabrics."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,9 @@ _OFF_SHARE, _OFF_FEW = 0.2, 4
 class Lateral:
     """The cables between two different switches of one level, by rows of the network."""
 
-    def __init__(self, net: Network, rows: npt.NDArray[np.intp], home: Mapping[int, Place]) -> None:
+    def __init__(
+        self, net: Network, switches: Sequence[int], rows: npt.NDArray[np.intp], home: Mapping[int, Place]
+    ) -> None:
         self.net, self.home = net, home
         self.ends: list[tuple[int, int, int, int]] = list(
             zip(
@@ -30,6 +32,11 @@ class Lateral:
                 strict=True,
             )
         )
+
+        self.members: dict[Place, list[int]] = defaultdict(list)
+        for switch in switches:
+            if switch in home:
+                self.members[home[switch]].append(switch)
 
     def suspicions(self, sources: tuple[str, ...]) -> list[Suspicion]:
         """Peer links that are short, long cables that are short or lead to the wrong domain."""
@@ -45,8 +52,11 @@ class Lateral:
     def _peers(self, cables: list[tuple[int, int, int, int]]) -> list[Suspicion]:
         """Every pair of peers has as many cables between them as most pairs have."""
         pairs = Counter((min(a, b), max(a, b)) for a, _, b, _ in cables)
+        couples = [tuple(sorted(s)) for s in self.members.values() if len(s) == 2]
+        for couple in couples if 2 * len(pairs) > len(couples) else ():
+            pairs[couple[0], couple[1]] += 0
         usual, off = _usual(pairs.values())
-        if usual < 2 or off > max(1, _OFF_SHARE * len(pairs)):
+        if usual < 1 or off > max(1, _OFF_SHARE * len(pairs)):
             return []
         found = []
         for (a, b), count in sorted(pairs.items()):
@@ -63,8 +73,8 @@ class Lateral:
     def _long(self, cables: list[tuple[int, int, int, int]]) -> list[Suspicion]:
         """Between domains: each switch has as many cables to each other domain as most have."""
         home = self.home
-        switches = sorted({s for a, _, b, _ in cables for s in (a, b)})
-        domains = sorted({home[s] for s in switches})
+        domains = sorted({home[s] for a, _, b, _ in cables for s in (a, b)})
+        switches = [s for d in domains for s in self.members[d]]
         toward: Counter[tuple[int, Place]] = Counter()
         for a, _, b, _ in cables:
             toward[a, home[b]] += 1
@@ -128,10 +138,14 @@ class Lateral:
                 own = [e for e in cables if tuple(sorted((home[e[0]], home[e[2]]))) == pair]
                 found += [self._stray(*e, round(min(0.5, (count - usual) / count), 2)) for e in own]
                 surplus.update(pair)
-        degree = Counter(s for a, _, b, _ in cables for s in (a, b))
+        degree = Counter({s: 0 for d in domains for s in self.members[d]})
+        degree.update(s for a, _, b, _ in cables for s in (a, b))
         full, _ = _usual(degree.values())
+        full_size, _ = _usual(len(self.members[d]) for d in domains)
         for (x, y), count in sorted(pairs.items()):
-            if count < usual and not (surplus[x] and surplus[y]):
+            # Where a switch is missing, so are its cables.
+            whole = min(len(self.members[x]), len(self.members[y])) >= full_size
+            if count < usual and whole and not (surplus[x] and surplus[y]):
                 ends = [
                     min((s for s in degree if home[s] == d), key=lambda s: (degree[s] >= full, s), default=-1)
                     for d in (x, y)
@@ -162,7 +176,9 @@ def lateral_suspicions(
     sources = witnesses(net)
     found = []
     for rank in np.unique(level[net.a[rows]]).tolist():
-        found += Lateral(net, rows[level[net.a[rows]] == rank], home).suspicions(sources)
+        switches = np.flatnonzero(level == rank).tolist()
+        mine = rows[level[net.a[rows]] == rank]
+        found += Lateral(net, switches, mine, home).suspicions(sources)
     return found
 
 

@@ -51,9 +51,8 @@ def _leaves(
     share = endpoints / np.maximum(used, 1)
     sure = some & (((endpoints >= _SURE_ENDPOINTS) & (share >= _SURE_SHARE)) | (endpoints == used))
     if not sure.any():
-        sure = some & (share >= _SURE_SHARE)
-    if not sure.any():
-        return some
+        # Leaves of one or two hosts: those with the largest share of endpoints, if any switch has one.
+        sure = some & (share * 2 > share.max(initial=0))
     leaf: npt.NDArray[np.bool_] = sure.copy()
     neighbours: dict[int, set[int]] = {}
 

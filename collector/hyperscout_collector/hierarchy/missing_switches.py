@@ -18,9 +18,11 @@ _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)")
 def missing_switches(
     net: Network, level: Ints, hosts: Rank, ranks: dict[int, Rank], home: dict[int, Place]
 ) -> list[Suspicion]:
-    """One suspicion for each switch that the wiring misses. Its identity is unknown: only its name may be
-    told,
-    where the switches of its level are numbered and one number is left out."""
+    """One suspicion for each switch that the wiring misses.
+
+    Its identity is unknown: only its name may be told, where the switches of its level are numbered and one
+    number is left out.
+    """
     busy: set[tuple[int, int]] = set()
     if any(rank.audit.dark_ports or rank.audit.dark_slots for rank in ranks.values()):
         busy = ports_in_use(np.concatenate([net.a, net.b]), np.concatenate([net.a_port, net.b_port]))
@@ -31,6 +33,8 @@ def missing_switches(
         below[low + 1] += _dark_from_below(net, rank, busy, home)
         below[low + 1] += _fewer_than_siblings(rank, home, len(below[low + 1]))
         above[low] += _dark_from_above(net, rank, busy, home)
+        if not below[low + 1]:
+            below[low + 1] += _orphans(net, level, low, rank, home)
     found = []
     for lvl in sorted(set(below) | set(above)):
         holes = below[lvl] + above[lvl][len(below[lvl]) :]
@@ -142,6 +146,17 @@ def _fewer_than_siblings(rank: Rank, home: dict[int, Place], known: int) -> list
         text = f"its siblings hang on {typical} switches, this group on {width}"
         found += [_Hole(place, text, None, sure=True)] * max(0, typical - width)
     return found[known:]
+
+
+def _orphans(net: Network, level: Ints, low: int, rank: Rank, home: dict[int, Place]) -> list[_Hole]:
+    """Switches that alone of their level hang below nothing: what joined them is gone."""
+    mine = np.flatnonzero(level == low)
+    alone = mine[~np.isin(mine, rank.lower)].tolist()
+    if len(alone) < 2 or 3 * len(alone) > len(mine):
+        return []
+    names = ", ".join(net.names[s] for s in alone[:4])
+    text = f"{len(alone)} switches hang below nothing, unlike their peers: {names}"
+    return [_Hole(home.get(alone[0], NOWHERE), text, net.end(alone[0]))]
 
 
 def _name_gaps(names: list[str]) -> list[str]:

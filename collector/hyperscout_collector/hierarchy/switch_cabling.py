@@ -14,7 +14,7 @@ from hyperscout_collector.topology import say
 
 
 def switch_ranks(
-    net: Network, level: Ints, home: dict[int, Place], hosts: Rank
+    net: Network, level: Ints, home: dict[int, Place], hosts: Rank, long_cables: bool
 ) -> tuple[dict[int, Rank], list[Suspicion]]:
     """Switches and the switches one level above, rank by rank (key: the lower level); then cables that
     skip a rank."""
@@ -39,7 +39,9 @@ def switch_ranks(
         _majority(rail, rank.upper.astype(np.int64), rail[rank.lower])
         ranks[low] = rank
         found += _switch_verdicts(net, rank, below, above, home)
-    found += _astray_switch_cables(net, level, rows, home, lower, lower_port, upper, upper_port, step)
+    found += _astray_switch_cables(
+        net, level, rows, home, long_cables, lower, lower_port, upper, upper_port, step
+    )
     return ranks, found
 
 
@@ -103,6 +105,7 @@ def _astray_switch_cables(
     level: Ints,
     rows: npt.NDArray[np.intp],
     home: dict[int, Place],
+    long_cables: bool,
     lower: Ints,
     lower_port: Ints,
     upper: Ints,
@@ -122,7 +125,7 @@ def _astray_switch_cables(
         here = peers & (level[lower] == rank) & ~together
         wired = len(np.unique(np.concatenate([lower[here], upper[here]])))
         # Half of a rank cabled to each other is how it was built (dragonfly+, a ring of peer links).
-        if wired * 2 < np.count_nonzero(level == rank):
+        if wired * 2 < np.count_nonzero(level == rank) and not (long_cables and rank > 1):
             suspect |= here
         else:
             habit |= here

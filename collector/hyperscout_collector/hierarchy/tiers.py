@@ -158,6 +158,11 @@ def _cables_of_domains(
     return owner[start[lower[rows]] + offset], upper[rows].astype(np.int64)
 
 
+def has_long_cables(layers: Sequence[Layer]) -> bool:
+    """Whether the top tier is joined by cables between its domains' own top switches (dragonfly+)."""
+    return not any(layers[-1].switches)
+
+
 def _layer(name: str, below: Layer, grouping: Grouping) -> Layer:
     """A layer from a grouping of the domains below; a domain that joined nobody stays one of its own."""
     child = grouping.group.copy()
@@ -198,17 +203,27 @@ def _lateral(net: Network, level: Ints, layers: list[Layer], x: Ints, y: Ints) -
         return None
     one, other = one[across], other[across]
     lateral = np.bincount(one, minlength=top.count) + np.bincount(other, minlength=top.count)
-    real = lateral * 2 >= np.maximum(tops, 1)
-    parent = np.arange(top.count)
-    for i, j in sorted(set(zip(one.tolist(), other.tolist(), strict=True))):
-        if real[i] and real[j]:
-            low, high = sorted((int(parent[i]), int(parent[j])))
-            parent[parent == high] = low
-    roots, group = np.unique(parent, return_inverse=True)
+    pairs = sorted(set(zip(one.tolist(), other.tolist(), strict=True)))
+    roots, group = np.unique(_joined(top.count, pairs), return_inverse=True)
+    # Or they join three domains or more into one whole: no astray cable does.
+    if len(roots) > 1 or top.count < 3:
+        real = lateral * 2 >= np.maximum(tops, 1)
+        roots, group = np.unique(
+            _joined(top.count, [(i, j) for i, j in pairs if real[i] and real[j]]), return_inverse=True
+        )
     if len(roots) == top.count:
         return None
     none = np.full(top.count, -1, np.int64)
     return Grouping(group.astype(np.int64), [()] * len(roots), np.zeros(top.count, np.bool_), none)
+
+
+def _joined(count: int, pairs: Sequence[tuple[int, int]]) -> Longs:
+    """A label for each of `count` things, equal for those that pairs connect."""
+    label = np.arange(count)
+    for i, j in pairs:
+        low, high = sorted((int(label[i]), int(label[j])))
+        label[label == high] = low
+    return label
 
 
 def _drop_tiers_that_group_nothing(layers: list[Layer]) -> list[Layer]:
