@@ -49,8 +49,14 @@ class PlantedFault:
     adapters: tuple[int, ...] = ()  # GUIDs of adapters that are gone or lost their description
     foreign: tuple[str, ...] = ()  # names of foreign endpoints that were added
     leaves_trace: bool = False
-    tied: tuple[str, ...] = ()  # touched hosts that no evidence places
+    tied: tuple[str, ...] = ()  # touched hosts that no evidence places, at tier 1 or above
+    outvoted: tuple[str, ...] = ()  # touched hosts whose evidence speaks for another domain
     cut_off: tuple[str, ...] = ()  # touched hosts without a cable
+
+    @property
+    def unplaced(self) -> frozenset[str]:
+        """Hosts of which no observer could tell the true domain: compare the others."""
+        return frozenset((*self.tied, *self.outvoted, *self.cut_off))
 
     def pairs(self) -> frozenset[frozenset[int]]:
         """The two devices (GUIDs) of every cable that an anomaly about this fault may name."""

@@ -10,7 +10,8 @@ and a majority of equals says how it should have been:
 - a higher switch: the switches below that lost a cable are outnumbered by their peers (a whole spine less in
   a two-level fabric is a healthy, smaller fabric);
 - a swap after which every host and switch has the neighbours it had (two ports of one switch, two rails of
-  one host) leaves none.
+  one host), or joins the groups that it joined (cables between equals, as in dragonfly+), leaves none.
+Hosts are tied or outvoted by their own cables, or tied by the uplinks of their domain (see `above`).
 Earlier sweeps and the agents' own findings tell more than that; they are not counted here.
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
+from hyperscout_sim.above import Above
 from hyperscout_sim.fabric import Cable, SimFabric, by_class
 from hyperscout_sim.planted import Fault, PlantedFault
 
@@ -79,7 +81,8 @@ class _Judge:
         self._host_of = fabric.node_map()
         self._level = fabric.levels()
         self._own = fabric.truth.domain_of()
-        self._domains = len(fabric.truth.tiers[0])
+        self._domains = fabric.truth.tiers[0]
+        self._above = Above(fabric, faulty)
         classes = by_class(fabric)
         self._lower = {kind: {c.a for c in cables} for kind, cables in classes.items()}
         self._upper = {kind: {c.b for c in cables} for kind, cables in classes.items()}
@@ -87,10 +90,14 @@ class _Judge:
 
     def judged(self, fault: PlantedFault) -> PlantedFault:
         stand = {host: self._standing[host] for host in fault.hosts if host in self._standing}
+        if fault.fault is Fault.SWAPPED_UPLINKS:
+            unclear = sorted(self._above.unclear(fault))
+            stand = {host: Standing.TIED for domain in unclear for host in sorted(self._domains[domain])}
         return replace(
             fault,
             leaves_trace=self._trace(fault),
             tied=tuple(host for host, s in stand.items() if s is Standing.TIED),
+            outvoted=tuple(host for host, s in stand.items() if s is Standing.OUTVOTED),
             cut_off=tuple(host for host, s in stand.items() if s is Standing.CUT_OFF),
         )
 
@@ -100,7 +107,7 @@ class _Judge:
         if fault.fault in _ALWAYS:
             return True
         if fault.fault is Fault.LEAF:
-            return self._domains > 2 and any(self._speaks(host) for host in fault.hosts)
+            return len(self._domains) > 2 and any(self._speaks(host) for host in fault.hosts)
         if fault.switch is not None:
             lost = [c for c in fault.before if c.b == fault.switch and c.a in self._level]
             return self._outnumbered(lost, self._lower, {c.a for c in lost})
@@ -121,6 +128,11 @@ class _Judge:
         peers = set().union(*(peers_of[kind] for kind in kinds)) - touched
         return len(peers) >= 2 and len(peers) > len(touched)
 
-    def _wiring(self, cables: Iterable[Cable]) -> Counter[tuple[str | int, int]]:
-        """Who is cabled to which switch, ports and rails left out."""
-        return Counter((self._host_of.get(c.a, c.a), c.b) for c in cables)
+    def _wiring(self, cables: Iterable[Cable]) -> Counter[frozenset[object]]:
+        """What is cabled to what, ports and rails left out; of equals only which group each is of."""
+        return Counter(frozenset(self._ends(cable)) for cable in cables)
+
+    def _ends(self, cable: Cable) -> tuple[object, object]:
+        if self._level.get(cable.a) == self._level[cable.b]:
+            return self._above.place(cable.a), self._above.place(cable.b)
+        return self._host_of.get(cable.a, cable.a), cable.b

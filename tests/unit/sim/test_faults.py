@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
@@ -18,6 +18,7 @@ from hyperscout_sim.faults import (
     standings,
 )
 from hyperscout_sim.foreign import FACTORY_DESCRIPTION, SHARP_DESCRIPTION
+from hyperscout_sim.trace import judge
 
 RAILS = shapes.rail_optimised(4, 4, 4, 2)
 CLOS = shapes.clos2(5, 4, 4)
@@ -151,6 +152,110 @@ def test_a_dual_homed_host_with_one_cable_in_another_rack_is_tied() -> None:
         crossing = len({domain[c.b] for c in what.before}) == 2
         assert what.tied == (what.hosts if crossing else ())
     assert any(w.tied for w in whats)
+
+
+def test_a_single_homed_host_that_was_swapped_away_is_outvoted() -> None:
+    domain = {x.guid: x.domain for x in CLOS.switches}
+    for seed in SEEDS:
+        what = planted(CLOS, Fault.SWAPPED_HOST_LINKS, seed)[1]
+        crossing = len({domain[c.b] for c in what.before}) == 2
+        assert what.outvoted == (what.hosts if crossing else ())
+        assert what.unplaced == set(what.outvoted)
+
+
+def uplinks_swapped(fabric: SimFabric, one: tuple[str, str], other: tuple[str, str]) -> PlantedFault:
+    """What is known after these two cables exchanged their upper ends."""
+    before = (*fabric.between(*one), *fabric.between(*other))
+    a, b = before
+    now = (a._replace(b=b.b, b_port=b.b_port), b._replace(b=a.b, b_port=a.b_port))
+    cables = tuple(c for c in fabric.cables if c not in before)
+    faulty = replace(fabric, cables=(*cables, *now))
+    return judge(fabric, faulty, [PlantedFault(Fault.SWAPPED_UPLINKS, ("Miswired",), before, now)])[0]
+
+
+@dataclass(frozen=True)
+class Above:
+    name: str
+    fabric: SimFabric
+    one: tuple[str, str]
+    other: tuple[str, str]
+    leaves_trace: bool
+    tied: tuple[int, ...]  # numbers of hosts
+
+
+ABOVE = [
+    Above(
+        "one of three uplinks: the other two tell",
+        shapes.clos3(3, 3, 2, 3, 1),
+        ("leaf-p01-01", "spine-p01-01"),
+        ("leaf-p02-01", "spine-p02-01"),
+        True,
+        (),
+    ),
+    Above(
+        "one of two uplinks, spines with three leaves: the leaf's hosts are tied",
+        shapes.clos3(3, 3, 1, 2, 1),
+        ("leaf-p01-01", "spine-p01-01"),
+        ("leaf-p02-01", "spine-p02-01"),
+        True,
+        (1, 4),
+    ),
+    Above(
+        "pods of two leaves and two spines: nothing tells them apart",
+        shapes.clos3(3, 2, 1, 2, 1),
+        ("leaf-p01-01", "spine-p01-01"),
+        ("leaf-p02-01", "spine-p02-01"),
+        True,
+        (1, 2, 3, 4),
+    ),
+    Above(
+        "within such a pod: it falls apart",
+        shapes.clos3(3, 2, 1, 2, 1),
+        ("leaf-p01-01", "spine-p01-01"),
+        ("leaf-p01-02", "spine-p01-02"),
+        True,
+        (1, 2),
+    ),
+    Above(
+        "the other rails tell",
+        shapes.rail_optimised(2, 2, 3, 2, pods=2),
+        ("leaf-p01-u01-r0", "spine-p01-r0-01"),
+        ("leaf-p02-u01-r0", "spine-p02-r0-01"),
+        True,
+        (),
+    ),
+    Above(
+        "cables between the same two groups",
+        shapes.dragonfly_plus(3, 3, 2, 1, 2),
+        ("spine-g01-01", "spine-g02-01"),
+        ("spine-g01-02", "spine-g02-02"),
+        False,
+        (),
+    ),
+    Above(
+        "cables between four groups",
+        shapes.dragonfly_plus(5, 3, 1, 1, 1),
+        ("spine-g01-01", "spine-g02-01"),
+        ("spine-g03-01", "spine-g04-01"),
+        False,  # four of five spines are touched
+        (),
+    ),
+    Above(
+        "cables between four of nine groups",
+        shapes.dragonfly_plus(9, 3, 1, 1, 1),
+        ("spine-g01-01", "spine-g02-01"),
+        ("spine-g03-01", "spine-g04-01"),
+        True,
+        (),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", ABOVE, ids=lambda case: case.name)
+def test_what_swapped_uplinks_leave_unclear(case: Above) -> None:
+    what = uplinks_swapped(case.fabric, case.one, case.other)
+    tied = {f"node-{n:04}" for n in case.tied}
+    assert (what.leaves_trace, set(what.tied)) == (case.leaves_trace, tied)
 
 
 @pytest.mark.parametrize(("fault", "level"), [(Fault.LEAF, 1), (Fault.SPINE, 2), (Fault.CORE, 3)], ids=str)
