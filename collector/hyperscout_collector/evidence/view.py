@@ -23,6 +23,10 @@ from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
 
 _T = TypeVar("_T")
 
+# A newer whole sweep replaces an older one when it holds this share of its switches. With less, the fabric
+# has come apart (or a lone leaf was swept), and the older one speaks for the rest until that is swept too.
+_COVERED = 0.5
+
 
 class SweepTexts:
     """Read sweeps by the digest of their text. Thread-safe; at most `limit` are kept, least used go first."""
@@ -71,7 +75,7 @@ class Snapshot:
     infiniband_at_ns: Mapping[str, int]
     sweeps: tuple[Row, ...]
     stale: Mapping[str, int]  # node -> when it was last seen, for nodes that speak no more
-    sweeps_stale_since_ns: int = 0  # when the newest sweep was made, if that is too long ago; 0 = it is not
+    limit_ns: int  # what was seen before this is stale
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +97,18 @@ class _Node:
 
 
 class InputsView:
-    """Follows the evidence. `stale_after_s`: an agent that was silent this long is not believed to see."""
+    """Follows the evidence. `stale_after_s`: an agent that was silent this long is not believed to see.
 
-    def __init__(self, state: EvidenceState, stale_after_s: float) -> None:
+    Nothing is stale so soon after `started_ns`: the agents were not heard because we were not there.
+    """
+
+    def __init__(self, state: EvidenceState, stale_after_s: float, started_ns: int) -> None:
+        self.next_stale_ns: int | None = (
+            None  # when a node of the last snapshot turns stale, if it stays silent
+        )
         self._state = state
         self._stale_after_ns = int(stale_after_s * 1e9)
+        self._started_ns = started_ns
         self._lldp: dict[str, tuple[LldpPort, ...]] = {}
         self._infiniband: dict[str, tuple[InfinibandPort, ...]] = {}
         self._infiniband_at_ns: dict[str, int] = {}
@@ -120,27 +131,23 @@ class InputsView:
 
     def snapshot(self, now_ns: int) -> Snapshot:
         limit_ns = now_ns - self._stale_after_ns
-        sweeps = tuple(row for rows in self._sweeps.values() for row in rows)
-        newest_ns = max((row.seen_ns for row in sweeps), default=0)
+        if limit_ns < self._started_ns:
+            limit_ns = 0
+        fresh = min((ns for ns in self._seen_ns.values() if ns >= limit_ns), default=None)
+        self.next_stale_ns = None
+        if fresh is not None:
+            self.next_stale_ns = max(fresh, self._started_ns) + self._stale_after_ns + 1
         return Snapshot(
             dict(self._lldp),
             dict(self._infiniband),
             dict(self._infiniband_at_ns),
-            sweeps,
+            tuple(row for rows in self._sweeps.values() for row in rows),
             {node: seen_ns for node, seen_ns in self._seen_ns.items() if seen_ns < limit_ns},
-            newest_ns if 0 < newest_ns < limit_ns else 0,
+            limit_ns,
         )
 
-    def next_stale_ns(self, now_ns: int) -> int | None:
-        """When the next node turns stale if nothing more comes in; None when none is left to."""
-        fresh = [ns for ns in self._seen_ns.values() if ns >= now_ns - self._stale_after_ns]
-        return min(fresh) + self._stale_after_ns + 1 if fresh else None
 
-    def is_stale(self, row: Row, now_ns: int) -> bool:
-        return row.seen_ns < now_ns - self._stale_after_ns
-
-
-def resolve(snapshot: Snapshot, texts: SweepTexts) -> Resolved:
+def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) -> Resolved:
     """Read the sweeps of a snapshot and drop those that newer ones replaced. Blocks; for a thread."""
     problems: list[str] = []
     read: list[tuple[Row, Sweep]] = []
@@ -152,16 +159,17 @@ def resolve(snapshot: Snapshot, texts: SweepTexts) -> Resolved:
         except (FormatError, StoreError) as error:
             problems.append(str(error))
     in_force: list[tuple[Row, Sweep]] = []
-    whole: list[np.ndarray[tuple[int], np.dtype[np.uint64]]] = []
+    seen = np.zeros(0, np.uint64)  # switches in whole sweeps so far
     kept: set[Key] = {row.key for row in snapshot.sweeps} - {row.key for row, _ in read}
     for row, sweep in read:  # newest first
         switches = _switches(sweep)
-        if any(np.isin(switches, others).any() for others in whole):
+        covered = np.isin(switches, seen).mean()
+        if covered >= _COVERED or (covered and row.seen_ns < snapshot.limit_ns):
             continue
         in_force.append((row, sweep))
         kept.add(row.key)
         if row.rank == WHOLE:
-            whole.append(switches)
+            seen = np.union1d(seen, switches)
     inputs = FabricInputs(
         tuple(
             SweepSeen(sweep, row.key.probe, row.rank != WHOLE, row.seen_ns)
@@ -170,6 +178,7 @@ def resolve(snapshot: Snapshot, texts: SweepTexts) -> Resolved:
         snapshot.lldp,
         snapshot.infiniband,
         snapshot.infiniband_at_ns,
+        node_map,
     )
     superseded = tuple(sorted({row.key for row, _ in read} - kept))
     return Resolved(inputs, superseded, tuple(problems))

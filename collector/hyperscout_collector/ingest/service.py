@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest, StreamFindingsResponse, Welcome
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceServicer
 
@@ -124,7 +125,7 @@ class DiscoveryService(DiscoveryServiceServicer):
             )
         try:
             async with asyncio.timeout(settings.hello_timeout_s):
-                first = await context.read()
+                first = await _read(context)
         except TimeoutError:
             raise StreamEndedError(
                 grpc.StatusCode.DEADLINE_EXCEEDED, f"no Hello in {settings.hello_timeout_s:g} s"
@@ -165,7 +166,7 @@ class DiscoveryService(DiscoveryServiceServicer):
             while True:
                 try:
                     async with asyncio.timeout(settings.heartbeat_timeout_s):
-                        request = await context.read()
+                        request = await _read(context)
                 except TimeoutError:
                     raise StreamEndedError(
                         grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -186,6 +187,16 @@ class DiscoveryService(DiscoveryServiceServicer):
 
     async def _in_thread(self, work: Callable[[], Bulk]) -> Bulk:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+async def _read(context: Any) -> object:
+    """The next message, or the end mark."""
+    try:
+        return await context.read()
+    except DecodeError as error:
+        raise StreamEndedError(
+            grpc.StatusCode.INVALID_ARGUMENT, "not a StreamFindingsRequest: the bytes cannot be read"
+        ) from error
 
 
 async def _send(stream: AgentStream, context: Any) -> None:

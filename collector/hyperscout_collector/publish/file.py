@@ -15,7 +15,7 @@ STDOUT = "-"
 
 
 class FilePublisher:
-    """`path`: the file, or "-" for standard output. A reader sees the old file or the new one, never a part."""
+    """`path`: the file, or "-" for standard output. Readers see the old file or the new one, never a part."""
 
     name = "file"
 

@@ -1,0 +1,214 @@
+"""From evidence to generations: when inference runs, on what, and what becomes of its result.
+
+    commit -> (debounce) -> snapshot on the loop -> in a thread: sweeps, infer, generations -> publishers
+
+One inference at a time; what changes meanwhile is in the next one. Three things start one: news in the
+evidence, evidence that only grew newer (at leisure: ages decide between sources), and a node that turns
+stale. A wake-up that `Generations` asked for only ticks it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hyperscout_collector.core.generations import Decision, Generations, Held, NotHeldError
+from hyperscout_collector.evidence.rows import Key
+from hyperscout_collector.evidence.state import KeyChange
+from hyperscout_collector.evidence.view import InputsView, Resolved, Snapshot, SweepTexts, resolve
+from hyperscout_collector.fabric.fuse import fuse
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_collector.fabric.network import Network
+from hyperscout_collector.hierarchy import infer
+from hyperscout_collector.hierarchy.conditions import ConditionFacts
+from hyperscout_collector.topology import Topology
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+NS = 1_000_000_000
+_IDLE_S = 3600.0  # nothing is due: look again in an hour all the same
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSettings:
+    """Times in seconds, as in `CollectorSettings`. `node_map`: adapter GUID -> host."""
+
+    options: InferOptions
+    node_map: dict[int, str]
+    debounce_s: float
+    refresh_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    resolved: Resolved
+    decision: Decision
+    seconds: float
+
+
+class Pipeline:
+    """`publish` gets each new generation, `superseded` keys of sweeps that newer ones replaced.
+
+    `clock_ns`: Unix ns. `timer`: monotonic seconds. `inferred` is told how long each inference took.
+    """
+
+    def __init__(
+        self,
+        settings: PipelineSettings,
+        view: InputsView,
+        texts: SweepTexts,
+        generations: Generations,
+        *,
+        publish: Callable[[Topology], None],
+        superseded: Callable[[Sequence[Key]], None],
+        inferred: Callable[[float], None],
+        clock_ns: Callable[[], int],
+        timer: Callable[[], float],
+    ) -> None:
+        self.held: Held | None = None
+        self.problems: tuple[str, ...] = ()
+        self.inferences = 0
+        self.latest = FabricInputs()  # what the last inference started from
+        self._settings = settings
+        self._view = view
+        self._texts = texts
+        self._generations = generations
+        self._publish = publish
+        self._superseded = superseded
+        self._inferred = inferred
+        self._clock_ns = clock_ns
+        self._timer = timer
+        self._thread = ThreadPoolExecutor(1, "inference")
+        self._turn = asyncio.Lock()  # generations are a state machine: one call at a time
+        self._wake = asyncio.Event()
+        self._news = True  # at start: what was loaded
+        self._refresh_at_ns: int | None = None
+        self._tick_at_ns: int | None = None
+        self._network: tuple[FabricInputs, Network] | None = None
+
+    def follow(self, changes: Sequence[KeyChange]) -> None:
+        """A commit changed the evidence."""
+        if not changes:
+            return
+        self._view.follow(changes)
+        if any(change.news for change in changes):
+            self._news = True
+            self._wake.set()
+        elif self._refresh_at_ns is None:
+            self._refresh_at_ns = self._clock_ns() + int(self._settings.refresh_s * NS)
+            self._wake.set()  # to reckon with the new time
+
+    async def run(self) -> None:
+        """Infer until cancelled."""
+        while True:
+            await self._until_due()
+            now_ns = self._clock_ns()
+            if (
+                self._news
+                or self._is_due(self._refresh_at_ns, now_ns)
+                or self._is_due(self._view.next_stale_ns, now_ns)
+            ):
+                if self._news and self._settings.debounce_s:
+                    await asyncio.sleep(self._settings.debounce_s)
+                await self._infer()
+            elif self._is_due(self._tick_at_ns, now_ns):
+                async with self._turn:
+                    self._take(await self._in_thread(self._generations.tick, now_ns))
+
+    async def approve(self, generation: int) -> int:
+        """Let a held generation go. Returns the number under which it is out. Raises NotHeldError."""
+        async with self._turn:
+            decision = await self._in_thread(self._generations.approve, generation, self._clock_ns())
+            self._take(decision)
+            if decision.publish is None:
+                raise NotHeldError(f"generation {generation} is what is published already")
+            return decision.publish.generation
+
+    async def network(self) -> Network:
+        """The fused graph that the last inference started from; made when first asked for."""
+        inputs = self.latest
+        if self._network is None or self._network[0] is not inputs:
+            self._network = (inputs, await asyncio.to_thread(fuse, inputs, self._settings.options))
+        return self._network[1]
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True)
+
+    async def _until_due(self) -> None:
+        """Wait for news, or for the first of the times that matter."""
+        now_ns = self._clock_ns()
+        times = (self._refresh_at_ns, self._tick_at_ns, self._view.next_stale_ns)
+        due = [t for t in times if t is not None]
+        delay_s = min(max((min(due) - now_ns) / NS, 0.0), _IDLE_S) if due else _IDLE_S
+        if not self._news:
+            try:
+                async with asyncio.timeout(delay_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+        self._wake.clear()
+
+    @staticmethod
+    def _is_due(at_ns: int | None, now_ns: int) -> bool:
+        return at_ns is not None and at_ns <= now_ns
+
+    async def _infer(self) -> None:
+        async with self._turn:
+            self._news, self._refresh_at_ns = False, None
+            now_ns = self._clock_ns()
+            result = await self._in_thread(self._inference, self._view.snapshot(now_ns), now_ns)
+            self.inferences += 1
+            self._inferred(result.seconds)
+            self.latest = result.resolved.inputs
+            if result.resolved.problems != self.problems:
+                for problem in result.resolved.problems:
+                    _log.error("evidence: %s", problem)
+                self.problems = result.resolved.problems
+            self._take(result.decision)
+        if result.resolved.superseded:
+            self._superseded(result.resolved.superseded)
+
+    def _inference(self, snapshot: Snapshot, now_ns: int) -> _Result:
+        """In the thread: everything that takes long."""
+        began_s = self._timer()
+        resolved = resolve(snapshot, self._texts, self._settings.node_map)
+        topology = infer(resolved.inputs, self._settings.options, self._generations.published)
+        facts = ConditionFacts(stale=stale_nodes(snapshot, topology))
+        decision = self._generations.offer(topology, now_ns, facts)
+        return _Result(resolved, decision, self._timer() - began_s)
+
+    def _take(self, decision: Decision) -> None:
+        if decision.held is not None and self.held is None:
+            _log.warning(
+                "generation %d is held: %s; `hyperscout approve %d` publishes it",
+                decision.held.generation,
+                decision.held.reason,
+                decision.held.generation,
+            )
+        self.held = decision.held
+        self._tick_at_ns = decision.wake_at_ns
+        if decision.publish is not None:
+            self._publish(decision.publish)
+
+    async def _in_thread(self, function: Callable[..., _T], *args: object) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:
+    """When each node whose evidence is too old was last seen.
+
+    A node that no agent speaks for is known from sweeps alone, and is as old as the newest of them.
+    """
+    stale = dict(snapshot.stale)
+    newest_ns = max((row.seen_ns for row in snapshot.sweeps), default=0)
+    if 0 < newest_ns < snapshot.limit_ns:
+        spoken_for = snapshot.lldp.keys() | snapshot.infiniband.keys()
+        for hypernode in topology.hypernodes:
+            if hypernode.tier == 1:
+                for node in hypernode.nodes:
+                    if node not in spoken_for:
+                        stale.setdefault(node, newest_ns)
+    return stale

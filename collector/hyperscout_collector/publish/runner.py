@@ -1,0 +1,89 @@
+"""Runs publishers: each at its own pace, always with the newest topology, until it is out.
+
+A publisher that fails is tried again, later each time, and its trouble is shown; it holds up neither the
+collector nor its siblings.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hyperscout_collector.publish.base import Publisher, PublishError
+from hyperscout_collector.topology import Topology
+
+_log = logging.getLogger(__name__)
+
+_RETRY_BASE_S = 1.0
+_RETRY_CAP_S = 60.0
+
+
+@dataclass(slots=True)
+class PublisherState:
+    """What one publisher did since the start. `problem`: why the newest topology is not out; None = it is."""
+
+    publisher: Publisher
+    problem: str | None = None
+    generation: int = 0  # the last one that is out
+    errors: int = 0
+    _next: Topology | None = None
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class PublisherRunner:
+    """`run` once for each of `states`, as a task of its own."""
+
+    def __init__(
+        self, publishers: Sequence[Publisher], published: Callable[[Topology], None] = lambda topology: None
+    ) -> None:
+        self.states = tuple(PublisherState(publisher) for publisher in publishers)
+        self._published = published
+
+    def offer(self, topology: Topology) -> None:
+        """A new generation; one that is not out yet is dropped."""
+        for state in self.states:
+            state._next = topology
+            state._wake.set()
+
+    @property
+    def problems(self) -> list[str]:
+        return [f"publisher {s.publisher.name}: {s.problem}" for s in self.states if s.problem]
+
+    async def run(self, state: PublisherState) -> None:
+        """Publish until cancelled."""
+        failures = 0
+        while True:
+            await state._wake.wait()
+            state._wake.clear()
+            topology = state._next
+            if topology is None:
+                continue
+            try:
+                await state.publisher.publish(topology)
+            except PublishError as error:
+                failures += 1
+                self._failed(state, error)
+                if error.retry:
+                    await self._wait(state, min(_RETRY_BASE_S * 2 ** (failures - 1), _RETRY_CAP_S))
+                continue
+            failures = 0
+            if state.problem is not None:
+                _log.info("publisher %s works again", state.publisher.name)
+            state.problem, state.generation = None, topology.generation
+            if state._next is topology:
+                state._next = None
+            self._published(topology)
+
+    def _failed(self, state: PublisherState, error: PublishError) -> None:
+        state.errors += 1
+        if state.problem is None:
+            _log.error("publisher %s: %s", state.publisher.name, error)
+        state.problem = str(error)
+
+    async def _wait(self, state: PublisherState, delay_s: float) -> None:
+        """Until it is time to try again, or there is something newer to try with."""
+        try:
+            async with asyncio.timeout(delay_s):
+                await state._wake.wait()
+        except TimeoutError:
+            state._wake.set()

@@ -1,0 +1,426 @@
+"""DiscoveryService over a real server in this process: the contract, and everything that breaks it."""
+
+import asyncio
+import hashlib
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from hyperscout.v1.discovery_pb2 import FindingBatch, Hello, StreamFindingsResponse, SweepLease
+from hyperscout.v1.discovery_pb2_grpc import add_DiscoveryServiceServicer_to_server
+from hyperscout.v1.finding_pb2 import Finding, FindingKey
+from hyperscout_collector.evidence.committer import Committer
+from hyperscout_collector.evidence.sqlite import SqliteStore
+from hyperscout_collector.evidence.state import EvidenceState
+from hyperscout_collector.evidence.store import Changes, StoreFullError
+from hyperscout_collector.ingest.bulk import BulkLimits
+from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings
+from hyperscout_collector.ingest.streams import AgentStream as LiveStream
+from hyperscout_collector.ingest.streams import Streams
+from hyperscout_formats.errors import FormatError
+from support.agent_stream import TIMEOUT_S, AgentStream
+from support.findings import T0, S, adapter, lldp, sweep
+
+HOUR = 3600 * S
+TEXT = b"# a sweep\n" * 100
+DIGEST = hashlib.sha256(TEXT).digest()
+PACKED = zlib.compress(TEXT)
+
+
+class Store(SqliteStore):
+    full = False
+
+    def apply(self, changes: Changes) -> None:
+        if self.full:
+            raise StoreFullError("no room")
+        super().apply(changes)
+
+
+@dataclass
+class Rig:
+    """A collector's ingest alone. It is also the lease gate and the listener that the service wants."""
+
+    store: Store
+    state: EvidenceState
+    streams: Streams
+    address: str = ""
+    leased: set[str] = field(default_factory=set)
+    comings: list[str] = field(default_factory=list)
+    now_ns: int = T0
+    read: list[bytes] = field(default_factory=list)
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def may_sweep(self, node: str) -> bool:
+        return node in self.leased
+
+    def refuse_sweep(self, node: str, lease_id: str) -> str | None:
+        return None if node in self.leased else f"{node} holds no sweep lease"
+
+    def connected(self, stream: LiveStream) -> None:
+        self.comings.append(f"+{stream.node}")
+        self.came.set()
+
+    def disconnected(self, stream: LiveStream) -> None:
+        self.comings.append(f"-{stream.node}")
+        self.came.set()
+
+    def read_text(self, sha256: bytes, text: bytes, source: str) -> None:
+        if text.startswith(b"junk"):
+            raise FormatError(source, 3, "no ibnetdiscover text")
+        self.read.append(sha256)
+
+    def stored(self) -> dict[str, bytes]:
+        """What is on disk: subject -> encoded finding."""
+        return {row.key.subject: row.finding for row in self.store.page("", "", None, 1000)}
+
+    async def until(self, comings: list[str]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while self.comings != comings:
+                self.came.clear()
+                await self.came.wait()
+
+
+@asynccontextmanager
+async def rig(tmp_path: Path, **settings: Any) -> AsyncIterator[Rig]:
+    store = Store(tmp_path / "evidence.db")
+    state = EvidenceState()
+    found = Rig(store, state, Streams(settings.pop("limit", 100)))
+    committer = Committer(
+        state,
+        store,
+        on_commit=lambda changes: None,
+        clock_ns=lambda: found.now_ns,
+        max_waiting_bytes=settings.pop("max_waiting_bytes", 1 << 20),
+        room_timeout_s=0.05,
+    )
+    service = DiscoveryService(
+        IngestSettings("test", **settings),
+        found.streams,
+        state,
+        committer,
+        gate=found,
+        listener=found,
+        read_text=found.read_text,
+        clock_ns=lambda: found.now_ns,
+    )
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    add_DiscoveryServiceServicer_to_server(service, server)
+    found.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    task = asyncio.create_task(committer.run())
+    try:
+        yield found
+    finally:
+        service.close("over")
+        await server.stop(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await committer.close()
+
+
+async def test_what_is_acknowledged_is_on_disk(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "n1") as agent:
+        assert (agent.welcome.version, agent.welcome.heartbeat_interval_s) == ("test", 10.0)
+        first = lldp("n1", "eth0", T0)
+        assert await agent.store(first, adapter("n1"), full=True) == []
+        assert r.stored()["eth0"] == first.SerializeToString()
+        assert await agent.store(removed=[first.key]) == []
+        assert list(r.stored()) == ["mlx5_0/1"]
+        assert (r.streams.counters.findings, r.streams.counters.batches, r.comings) == (2, 2, ["+n1"])
+
+
+async def test_the_full_state_of_a_reconnect_removes_what_it_lacks(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        async with AgentStream(r.address, "n1") as agent:
+            await agent.store(lldp("n1", "eth0"), lldp("n1", "eth1"), full=True)
+        async with AgentStream(r.address, "n1") as agent:
+            await agent.store(lldp("n1", "eth1"))
+            assert sorted(r.stored()) == ["eth0", "eth1"]
+            await agent.store(full=True)
+            assert sorted(r.stored()) == ["eth1"]
+
+
+@pytest.mark.parametrize("clock", [0, HOUR, -HOUR])
+async def test_duplicates_late_ones_and_wrong_clocks(tmp_path: Path, clock: int) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "n1") as agent:
+        sent = T0 + clock
+        newest = lldp("n1", "eth0", sent - 5 * S, neighbour="leaf-2")
+        await agent.store(lldp("n1", "eth0", sent - 9 * S), newest, sent_ns=sent)
+        await agent.store(newest, lldp("n1", "eth0", sent - 8 * S, neighbour="leaf-3"), sent_ns=sent)
+        assert r.stored() == {"eth0": newest.SerializeToString()}
+        (row,) = r.state.rows()
+        assert (row.seen_ns, row.offset_ns) == (T0 - 5 * S, clock)
+        # Somebody sets the clock right: what comes now is newer all the same.
+        r.now_ns = T0 + 10 * S
+        after = lldp("n1", "eth0", T0 + 10 * S, neighbour="leaf-4")
+        await agent.store(after, sent_ns=T0 + 10 * S)
+        assert r.stored() == {"eth0": after.SerializeToString()}
+
+
+async def test_without_a_time_of_sending_a_finding_of_the_future_blocks_nothing(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "n1") as agent:
+        await agent.store(lldp("n1", "eth0", T0 + HOUR))
+        r.now_ns = T0 + S
+        after = lldp("n1", "eth0", T0 + S, neighbour="leaf-2")
+        await agent.store(after)
+        assert r.stored() == {"eth0": after.SerializeToString()}
+
+
+@pytest.mark.parametrize(
+    ("bad", "word"),
+    [
+        (lldp("n2", "eth0"), "not a finding of n1"),
+        (Finding(key=FindingKey(node="n1", probe="lldp", subject="eth9")), "outcome"),
+        (lldp("n1", ""), "subject"),
+        (lldp("n1", "eth0", -(1 << 62)), "observed_at"),
+        (sweep("n1", DIGEST), "no sweep lease"),
+    ],
+)
+async def test_a_bad_finding_is_refused_and_the_rest_of_its_batch_is_taken(
+    tmp_path: Path, bad: Finding, word: str
+) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "n1") as agent:
+        (reason,) = await agent.store(bad, lldp("n1", "eth1"))
+        assert word in reason
+        assert list(r.stored()) == ["eth1"]
+
+
+async def test_a_sweep_is_stored_with_its_text_and_read_once(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        r.leased.add("n1")
+        async with AgentStream(r.address, "n1") as agent:
+            await agent.bulk(DIGEST, PACKED, piece=7)
+            assert await agent.store(sweep("n1", DIGEST)) == []
+            assert await agent.store(sweep("n1", DIGEST, T0 + S), sent_ns=T0 + S) == []
+        assert zlib.decompress(r.store.bulk(DIGEST) or b"") == TEXT
+        assert r.read == [DIGEST]
+        async with AgentStream(r.address, "n1") as agent:
+            assert list(agent.welcome.bulk_held) == [DIGEST]
+
+
+async def test_a_text_that_is_missing_is_asked_for_and_nothing_is_acknowledged_before_it_came(
+    tmp_path: Path,
+) -> None:
+    async with rig(tmp_path) as r:
+        r.leased.add("n1")
+        async with AgentStream(r.address, "n1") as agent:
+            await agent.batch(sweep("n1", DIGEST))
+            assert (await agent.read()).need_bulk.sha256 == DIGEST
+            await agent.batch(lldp("n1", "eth0"))
+            await agent.bulk(DIGEST, PACKED)
+            assert await agent.acked(2) == []
+            assert sorted(r.stored()) == ["eth0", "mlx5_0/1"]
+
+
+async def test_a_finding_whose_text_never_comes_ends_the_stream(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        r.leased.add("n1")
+        async with AgentStream(r.address, "n1") as agent:
+            await agent.batch(sweep("n1", DIGEST))
+            await agent.read()
+            r.now_ns += 61 * S
+            await agent.heartbeat()
+            assert (await agent.ended())[0] == grpc.StatusCode.FAILED_PRECONDITION
+            assert r.stored() == {}
+
+
+BOMB = zlib.compress(b"\0" * (4 << 20))
+
+
+@pytest.mark.parametrize(
+    ("digest", "compressed", "word"),
+    [
+        (DIGEST, zlib.compress(b"another text"), "SHA-256"),
+        (DIGEST, b"not compressed at all", "zlib"),
+        (DIGEST, PACKED[:-4], "cut off"),
+        (DIGEST, PACKED + b"more", "after the end"),
+        (DIGEST, b"", "cut off"),
+        (hashlib.sha256(b"\0" * (4 << 20)).digest(), BOMB, "bytes of text"),
+        (DIGEST, bytes(200_000), "compressed"),
+        (
+            hashlib.sha256(b"junk").digest(),
+            zlib.compress(b"junk"),
+            "ibnetdiscover of n1:3: no ibnetdiscover text",
+        ),
+    ],
+)
+async def test_a_bad_text_is_refused_and_the_sweep_before_it_stays(
+    tmp_path: Path, digest: bytes, compressed: bytes, word: str
+) -> None:
+    async with rig(tmp_path, bulk_limits=BulkLimits(compressed=100_000, text=1 << 20)) as r:
+        r.leased.add("n1")
+        good = zlib.compress(b"good")
+        async with AgentStream(r.address, "n1") as agent:
+            held = hashlib.sha256(b"good").digest()
+            await agent.bulk(held, good)
+            assert await agent.store(sweep("n1", held)) == []
+            await agent.bulk(digest, compressed)
+            (reason,) = await agent.store(sweep("n1", digest, T0 + S), lldp("n1", "eth0"), sent_ns=T0 + S)
+            assert word in reason
+            assert r.stored()["mlx5_0/1"] == sweep("n1", held).SerializeToString()
+            assert "eth0" in r.stored()
+
+
+async def test_a_piece_out_of_place_spoils_its_text_alone(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        r.leased.add("n1")
+        async with AgentStream(r.address, "n1") as agent:
+            await agent.send(chunk={"sha256": DIGEST, "offset": 5, "data": b"x"})
+            await agent.send(chunk={"sha256": DIGEST, "offset": 6, "data": b"x", "last": True})
+            (reason,) = await agent.store(sweep("n1", DIGEST))
+            assert "offset" in reason
+            await agent.bulk(DIGEST, PACKED)
+            assert await agent.store(sweep("n1", DIGEST)) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "word"),
+    [
+        ({"batch": FindingBatch(sequence=1)}, "batch instead of Hello"),
+        ({"heartbeat": {}}, "heartbeat instead of Hello"),
+        ({}, "nothing instead of Hello"),
+        ({"hello": Hello(node="")}, "node"),
+        ({"hello": Hello(node="n" * 300)}, "node"),
+        ({"hello": Hello(node="n1", probes=["p"] * 100)}, "probes"),
+    ],
+)
+async def test_hello_comes_first_and_is_checked(tmp_path: Path, first: dict[str, Any], word: str) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "n1", hello=False) as agent:
+        await agent.send(**first)
+        code, details = await agent.ended()
+        assert code == grpc.StatusCode.INVALID_ARGUMENT
+        assert word in details
+        assert r.comings == []
+
+
+async def test_whoever_says_nothing_is_let_go(tmp_path: Path) -> None:
+    async with rig(tmp_path, hello_timeout_s=0.05, heartbeat_timeout_s=0.1) as r:
+        async with AgentStream(r.address, "n1", hello=False) as agent:
+            assert (await agent.ended())[0] == grpc.StatusCode.DEADLINE_EXCEEDED
+        async with AgentStream(r.address, "n1") as agent:
+            assert (await agent.ended())[0] == grpc.StatusCode.DEADLINE_EXCEEDED
+        assert r.comings == ["+n1", "-n1"]
+
+
+@pytest.mark.parametrize(
+    ("sequences", "word"), [([2], "batch 2 came, 1 was next"), ([1, 1], "2 was next"), ([1, 3], "batch 3")]
+)
+async def test_batches_are_counted(tmp_path: Path, sequences: list[int], word: str) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "n1") as agent:
+        for sequence in sequences:
+            await agent.batch(sequence=sequence)
+        code, details = await agent.ended()
+        assert code == grpc.StatusCode.INVALID_ARGUMENT
+        assert word in details
+
+
+async def test_a_second_hello_and_a_second_end_of_the_full_state(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        async with AgentStream(r.address, "n1") as agent:
+            await agent.send(hello=Hello(node="n1"))
+            assert (await agent.ended())[0] == grpc.StatusCode.INVALID_ARGUMENT
+        async with AgentStream(r.address, "n1") as agent:
+            await agent.store(full=True)
+            await agent.batch(full=True)
+            assert (await agent.ended())[0] == grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 2)])
+async def test_a_newer_stream_takes_the_place_of_the_older(tmp_path: Path, before: int, after: int) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "n1", instance=before) as old:
+        async with AgentStream(r.address, "n1", instance=after) as new:
+            code, details = await old.ended()
+            assert code == grpc.StatusCode.ABORTED
+            assert "took its place" in details
+            assert await new.store(lldp("n1", "eth0")) == []
+            assert r.comings == ["+n1", "-n1", "+n1"]
+            assert len(r.streams) == 1
+        await r.until(["+n1", "-n1", "+n1", "-n1"])
+
+
+async def test_an_older_process_does_not_take_the_place_of_a_newer(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "n1", instance=2) as new:
+        async with AgentStream(r.address, "n1", instance=1, hello=False) as old:
+            await old.send(hello=Hello(node="n1", instance=1))
+            code, details = await old.ended()
+            assert code == grpc.StatusCode.ABORTED
+            assert "newer agent of n1" in details
+        assert await new.store(lldp("n1", "eth0")) == []
+
+
+async def test_no_more_agents_than_fit(tmp_path: Path) -> None:
+    async with rig(tmp_path, limit=1) as r, AgentStream(r.address, "n1") as one:
+        async with AgentStream(r.address, "n2", hello=False) as other:
+            assert (await other.ended())[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await one.store(lldp("n1", "eth0")) == []
+
+
+async def test_a_full_disk_is_said_acknowledges_nothing_and_heals(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        async with AgentStream(r.address, "n1") as agent:
+            await agent.store(lldp("n1", "eth0"))
+            r.store.full = True
+            await agent.batch(lldp("n1", "eth1"))
+            code, details = await agent.ended()
+            assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "no room" in details
+        r.store.full = False
+        async with AgentStream(r.address, "n1") as agent:
+            assert await agent.store(lldp("n1", "eth0"), lldp("n1", "eth1"), full=True) == []
+        assert sorted(r.stored()) == ["eth0", "eth1"]
+
+
+async def test_an_oversize_batch_ends_its_stream_and_no_other(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "n2") as sibling:
+        for junk in (1_100_000, 5_000_000):
+            async with AgentStream(r.address, "n1") as agent:
+                big = lldp("n1", "eth0")
+                big.lldp.neighbours[0].system_description = "x" * junk
+                await agent.batch(big)
+                assert (await agent.ended())[0] in {
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                }
+        assert await sibling.store(lldp("n2", "eth0")) == []
+        assert list(r.stored()) == ["eth0"]
+
+
+async def test_garbage_on_the_stream_ends_it_and_no_other(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "n2") as sibling:
+        async with grpc.aio.insecure_channel(
+            r.address, options=[("grpc.use_local_subchannel_pool", 1)]
+        ) as channel:
+            raw = channel.stream_stream("/hyperscout.v1.DiscoveryService/StreamFindings")
+            for hello in (b"", Hello(node="n1").SerializeToString()):
+                call = raw()
+                if hello:
+                    await call.write(b"\x0a" + bytes([len(hello)]) + hello)
+                await call.write(b"\xff\xfe garbage \x00" * 50)
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    async with asyncio.timeout(TIMEOUT_S):
+                        while await call.read() != grpc.aio.EOF:
+                            pass
+                assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert await sibling.store(lldp("n2", "eth0")) == []
+        async with AgentStream(r.address, "n1") as agent:
+            assert await agent.store(lldp("n1", "eth0")) == []
+
+
+async def test_directives_go_down_and_a_deaf_agent_is_let_go(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "n1") as agent:
+        stream = r.streams.get("n1")
+        assert stream is not None
+        lease = StreamFindingsResponse(
+            lease=SweepLease(lease_id="l1", device="mlx5_0", port=1, interval_s=60)
+        )
+        stream.tell(lease)
+        assert await agent.read() == lease
+        for _ in range(257):
+            stream.tell(lease)
+        assert (await agent.ended())[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
