@@ -137,9 +137,8 @@ async def run(settings: AgentSettings) -> int:
     _log.info("agent %s of node %s", version(), settings.node)
     try:
         await Agent(settings, Random()).run(stop)  # noqa: S311 - jitter, not secrets
-    except* OSError as errors:
-        for error in errors.exceptions:
-            _log.error("%s", error)
+    except OSError as error:
+        _log.error("%s", error)
         return 1
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""What Prometheus may ask of an agent. Read from the parts' own counters when asked, so that nothing is kept twice."""
+"""What Prometheus may ask of an agent: the parts' own counters, read when asked."""
 
 import math
 import time
@@ -33,7 +33,7 @@ class AgentMetrics:
         self._version = version
         self._wall_s = wall_s
         self._registry = CollectorRegistry()
-        self._registry.register(self)  # type: ignore[arg-type]  # has all that is asked of one
+        self._registry.register(self)
 
     def text(self) -> bytes:
         """In Prometheus' text format 0.0.4."""

@@ -29,10 +29,12 @@ async def supervise(
         try:
             await service()
             _log.warning("%s: ended", name)
-        except OSError as error:
-            _log.warning("%s: %s", name, error)
         except Exception as error:
-            _log.warning("%s: crashed", name, exc_info=_first(error))
+            cause = _first(error)
+            if isinstance(cause, OSError):  # of the surroundings, not of the code: a trace says no more
+                _log.warning("%s: %s", name, cause)
+            else:
+                _log.warning("%s: crashed", name, exc_info=cause)
         if clock() - started_s >= _WELL_S:
             backoff.reset()
         await sleep(backoff.next_s())
