@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hyperscout_collector.hierarchy.conditions import MESSAGE_MAX, ConditionFacts, with_conditions
 from hyperscout_collector.topology import (
+    Adapter,
     Anomaly,
     Condition,
     Endpoint,
@@ -39,14 +40,14 @@ LINKS = (
 )
 SWITCHES = (Switch("leaf1", "LEAF1", 1), Switch("leaf2", "LEAF2", 1), Switch("spine0", "SPINE0", 2))
 BASE = Topology(
-    3,
-    (
+    generation=3,
+    hypernodes=(
         HyperNode("a", 1, "leaf", "top", (), ("n0", "n1", "n2", "n3"), ("leaf1",)),
         HyperNode("b", 1, "leaf", "top", (), ("n4", "n5", "n6", "n7"), ("leaf2",)),
         HyperNode("top", 2, "pod", None, ("a", "b"), tuple(f"n{i}" for i in range(8)), ("spine0", "spine1")),
     ),
-    (*SWITCHES, Switch("spine1", "SPINE1", 2)),
-    LINKS,
+    switches=(*SWITCHES, Switch("spine1", "SPINE1", 2)),
+    links=LINKS,
 )
 
 
@@ -94,13 +95,13 @@ DEGRADED = [
         "a host's cable",
         (anomaly("MissingLink", end("n0", "1"), end("leaf1", "0")),),
         LINKS[1:],
-        ("LinksDown", f"1 of 4 endpoint links down: N0/p1 -> LEAF1/p0, {SEEN}"),
+        ("LinksDown", f"1 of 4 host links down: N0/p1 -> LEAF1/p0, {SEEN}"),
     ),
     (
         "ports unknown, a named port",
         (anomaly("MissingLink", end("n0", "mlx5_0"), end("leaf1")),),
         LINKS[1:],
-        ("LinksDown", f"1 of 4 endpoint links down: N0/mlx5_0 -> LEAF1, {SEEN}"),
+        ("LinksDown", f"1 of 4 host links down: N0/mlx5_0 -> LEAF1, {SEEN}"),
     ),
     (
         "no table of links, no total",
@@ -162,11 +163,21 @@ def test_a_cable_between_switches_of_one_level_is_counted_for_each_domain_once()
     assert facet(done, "b", "Degraded")[2].startswith("1 of 5 uplinks slow")
 
 
+def test_other_endpoints_are_no_hosts_where_adapters_are_known() -> None:
+    topology = replace(
+        BASE,
+        adapters=tuple(Adapter(f"n{i}", f"n{i}", "mlx5_0") for i in range(8)),
+        links=(*LINKS, Link("sharp", "1", "leaf1", "41", "ib", ("x",))),
+        anomalies=(anomaly("SlowLink", end("n0", "1"), end("leaf1", "0"), message="100 of 400 Gbit/s"),),
+    )
+    assert facet(with_conditions(topology), "a", "Degraded")[2].startswith("1 of 4 host links slow")
+
+
 def test_several_are_named_and_the_rest_counted() -> None:
     missing = tuple(anomaly("MissingLink", end(f"n{i}", "1"), end("leaf1", str(i))) for i in range(4))
     done = with_conditions(replace(BASE, anomalies=missing, links=LINKS[4:]))
     named = "; ".join(f"N{i}/p1 -> LEAF1/p{i}, {SEEN}" for i in range(3))
-    assert facet(done, "a", "Degraded")[2] == f"4 of 4 endpoint links down: {named} and 1 more"
+    assert facet(done, "a", "Degraded")[2] == f"4 of 4 host links down: {named} and 1 more"
 
 
 CONSISTENT = [

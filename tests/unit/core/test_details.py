@@ -1,0 +1,93 @@
+"""Comparing cables, and keeping those whose loss is not shown yet."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hyperscout_collector.core.details import same_details, with_waiting
+from hyperscout_collector.topology import (
+    Adapter,
+    Anomaly,
+    Endpoint,
+    Link,
+    LinkTable,
+    Switch,
+    Topology,
+    from_json,
+    to_json,
+)
+
+from .trees import anomaly, leaves_of, tree, uplink
+
+LINKS = [uplink(k) for k in range(4)]
+BASE = replace(tree(leaves_of(2), links=LINKS), adapters=(Adapter("g", "n0000", "mlx5_0"),))
+
+
+def other_order(table: LinkTable) -> LinkTable:
+    """The same rows, with the tables of texts turned round."""
+    assert isinstance(table, LinkTable)
+    last = len(table.devices) - 1
+    return replace(
+        table, devices=list(table.devices)[::-1], a=np.asarray(last - table.a), b=np.asarray(last - table.b)
+    )
+
+
+DIFFERENT = [
+    ("one less", {"links": LinkTable.of(LINKS[1:])}),
+    ("another port", {"links": LinkTable.of([replace(LINKS[0], a_port="99"), *LINKS[1:]])}),
+    ("another device", {"links": LinkTable.of([replace(LINKS[0], b_device="x"), *LINKS[1:]])}),
+    ("another witness", {"links": LinkTable.of([replace(LINKS[0], sources=("lldp",)), *LINKS[1:]])}),
+    ("another fabric", {"links": LinkTable.of([replace(LINKS[0], fabric="x"), *LINKS[1:]])}),
+    ("a switch", {"switches": BASE.switches[1:]}),
+    ("a foreign endpoint", {"foreign_endpoints": ("storage",)}),
+    ("an adapter", {"adapters": ()}),
+]
+
+
+@pytest.mark.parametrize(("name", "change"), DIFFERENT, ids=[x[0] for x in DIFFERENT])
+def test_different(name: str, change: dict[str, object]) -> None:
+    assert not same_details(BASE, replace(BASE, **change))  # type: ignore[arg-type]
+
+
+def test_same() -> None:
+    assert isinstance(BASE.links, LinkTable)
+    assert same_details(BASE, BASE)
+    assert same_details(BASE, replace(BASE, links=tuple(LINKS), adapters=list(BASE.adapters)))
+    assert same_details(BASE, replace(BASE, links=other_order(BASE.links)))
+    assert same_details(BASE, from_json(to_json(BASE)))
+
+
+def ends(topology: Topology) -> set[tuple[str, str]]:
+    return {(x.a_device, x.a_port) for x in topology.links}
+
+
+def test_a_cable_stays_while_its_loss_waits() -> None:
+    published = replace(
+        BASE,
+        links=LinkTable.of([*LINKS, Link("g", "1", "sw-l00", "40", "ib2", ("x",))]),
+        adapters=(Adapter("g", "n0000", "mlx5_0"), Adapter("h", "n0001", "mlx5_0")),
+    )
+    offered = replace(BASE, links=LinkTable.of(LINKS[2:]), adapters=())
+    kept = with_waiting(offered, published, BASE.hypernodes, [])
+    assert kept == offered
+
+    host = Anomaly("MissingLink", Endpoint("g", "n0000", "1"), Endpoint("sw-l00", "", "40"), 1, (), 1.0, "")
+    kept = with_waiting(offered, published, BASE.hypernodes, [host])
+    assert set(kept.links) == {*LINKS[2:], Link("g", "1", "sw-l00", "40", "ib2", ("x",))}
+    assert kept.adapters == (Adapter("g", "n0000", "mlx5_0"),)
+
+    # Which of parallel cables it is need not be known: all that are gone stay, and none is doubled.
+    kept = with_waiting(offered, published, BASE.hypernodes, [anomaly(0)])
+    assert sorted(kept.links) == LINKS
+
+
+def test_a_switch_stays_while_its_loss_waits_or_a_hypernode_names_it() -> None:
+    offered = replace(BASE, switches=(Switch("sw-l01", "", 1), Switch("sw-top", "", 2)), links=())
+    gone = Anomaly("MissingSwitch", Endpoint("sw-l00", ""), None, 1, (), 1.0, "")
+    kept = with_waiting(offered, BASE, (), [gone])
+    assert [s.id for s in kept.switches] == ["sw-l00", "sw-l01", "sw-top"]
+    assert sorted(kept.links) == LINKS
+    kept = with_waiting(offered, BASE, BASE.hypernodes, [])
+    assert [s.id for s in kept.switches] == ["sw-l00", "sw-l01", "sw-top"]
+    assert list(kept.links) == []
+    assert [s.id for s in with_waiting(offered, BASE, (), []).switches] == ["sw-l01", "sw-top"]

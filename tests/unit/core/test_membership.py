@@ -1,0 +1,78 @@
+"""How much may go unasked."""
+
+import pytest
+from hyperscout_collector.core.membership import Loss, Removals, loss
+from hyperscout_collector.topology import HyperNode, Topology
+
+from .trees import leaves_of, tree
+
+NS = 1_000_000_000
+
+
+def without(leaves: dict[str, list[str]], *names: str) -> dict[str, list[str]]:
+    return {k: [n for n in v if n not in names] for k, v in leaves.items() if k not in names}
+
+
+TEN = leaves_of(10)
+LOSSES: list[tuple[str, Topology, Topology, bool]] = [
+    ("nothing", tree(TEN), tree(TEN), False),
+    ("growth", tree(TEN), tree(leaves_of(20)), False),
+    ("one of ten leaves", tree(TEN), tree(without(TEN, "l03")), False),
+    ("two of ten leaves: the limit", tree(TEN), tree(without(TEN, "l03", "l04")), False),
+    ("three of ten", tree(TEN), tree(without(TEN, "l03", "l04", "l05")), True),
+    ("nodes alone", tree(TEN), tree({k: v[:3] for k, v in TEN.items()}), True),
+    ("a node of four", tree(leaves_of(1), top=False), tree(without(leaves_of(1), "n0001"), top=False), False),
+    ("one of three HyperNodes, with half of the nodes", tree(leaves_of(2)), tree(leaves_of(1)), True),
+    (
+        "one of three HyperNodes, its nodes stay",
+        tree(leaves_of(2)),
+        tree({"l00": [n for v in leaves_of(2).values() for n in v]}),
+        False,
+    ),
+    ("the only node", tree({"l00": ["n"]}, top=False), tree({}), True),
+    ("everything", tree(TEN), tree({}), True),
+    ("the root goes", tree(TEN), tree(TEN, top=False), True),
+    ("a tier on top", tree(TEN, top=False), tree(TEN), False),
+    ("a tier on top, while a node goes", tree(TEN, top=False), tree(without(TEN, "n0000")), True),
+    ("the first tree", tree({}), tree(TEN), False),
+]
+
+
+@pytest.mark.parametrize(("name", "before", "after", "held"), LOSSES, ids=[x[0] for x in LOSSES])
+def test_limit(name: str, before: Topology, after: Topology, held: bool) -> None:
+    lost = loss(before, after)
+    assert (lost.tiers is not None or Removals(0.2, 600 * NS).too_many(before, lost, 0)) is held
+
+
+def test_a_tier_between_is_no_growth() -> None:
+    before = tree(leaves_of(2))
+    pods = tuple(
+        HyperNode(f"pod{k}", 2, "pod", "top", (h.name,), h.nodes, ())
+        for k, h in enumerate(before.hypernodes[:2])
+    )
+    top = HyperNode("top", 3, "core", None, ("pod0", "pod1"), before.hypernodes[2].nodes, ())
+    after = Topology(1, (*before.hypernodes[:2], *pods, top))
+    assert loss(before, after) == Loss(frozenset(), frozenset(), (2, 3))
+
+
+def test_small_steps_add_up_within_the_window() -> None:
+    removals = Removals(0.2, 600 * NS)
+    trees = [tree(without(TEN, *(f"l{k:02}" for k in range(gone)))) for gone in range(4)]
+    for step in range(2):
+        lost = loss(trees[step], trees[step + 1])
+        assert not removals.too_many(trees[step], lost, step * 100 * NS)
+        removals.record(lost, trees[step + 1], step * 100 * NS)
+    third = loss(trees[2], trees[3])
+    assert removals.too_many(trees[2], third, 200 * NS)
+    assert not removals.too_many(trees[2], third, 701 * NS), "the first steps are long ago"
+
+
+def test_what_came_back_or_was_agreed_to_does_not_count() -> None:
+    three, full = tree(without(TEN, "l00", "l01")), tree(TEN)
+    lost = loss(full, three)
+    for forgive in (lambda r: r.record(loss(three, full), full, 1), lambda r: r.agree()):
+        removals = Removals(0.2, 600 * NS)
+        removals.record(lost, three, 0)
+        assert removals.too_many(full, loss(full, tree(without(TEN, "l05"))), 1)
+        forgive(removals)
+        assert not removals.too_many(full, loss(full, tree(without(TEN, "l05"))), 1)

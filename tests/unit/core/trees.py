@@ -1,0 +1,62 @@
+"""Small trees for the tests of this room."""
+
+from collections.abc import Mapping, Sequence
+
+from hyperscout_collector.topology import (
+    Anomaly,
+    Endpoint,
+    HyperNode,
+    Link,
+    LinkTable,
+    Switch,
+    Topology,
+)
+
+GENERATION_OF_INFERENCE = 4711  # inference counts on its own; what is published is counted here
+
+
+def tree(
+    leaves: Mapping[str, Sequence[str]],
+    anomalies: Sequence[Anomaly] = (),
+    *,
+    top: bool = True,
+    links: Sequence[Link] = (),
+    absent: Sequence[str] = (),
+) -> Topology:
+    """Leaves of nodes under one root (`top`), each with the switch "sw-<leaf>"."""
+    root = "top" if top and leaves else None
+    hypernodes = [
+        HyperNode(name, 1, "leaf", root, (), tuple(sorted(nodes)), (f"sw-{name}",))
+        for name, nodes in sorted(leaves.items())
+    ]
+    if root:
+        nodes = tuple(sorted(n for members in leaves.values() for n in members))
+        hypernodes.append(HyperNode(root, 2, "pod", None, tuple(sorted(leaves)), nodes, ("sw-top",)))
+    switches = [Switch(s, s, h.tier) for h in hypernodes for s in h.switches]
+    return Topology(
+        generation=GENERATION_OF_INFERENCE,
+        hypernodes=tuple(hypernodes),
+        switches=tuple(sorted(switches, key=lambda s: s.id)),
+        links=LinkTable.of(list(links)),
+        anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),
+        nodes_without_evidence=tuple(absent),
+    )
+
+
+def leaves_of(count: int, size: int = 4) -> dict[str, list[str]]:
+    """l00: n0000.., l01: ..."""
+    return {f"l{k:02}": [f"n{k * size + i:04}" for i in range(size)] for k in range(count)}
+
+
+def anomaly(
+    number: int, kind: str = "MissingLink", hypernode: str | None = "l00", words: str = ""
+) -> Anomaly:
+    """About uplink `number` of the leaf."""
+    leaf = Endpoint(f"sw-{hypernode}", f"sw-{hypernode}", str(number))
+    top = Endpoint("sw-top", "sw-top", f"{number}")
+    return Anomaly(kind, leaf, top, 1, ("ibnetdiscover",), 0.95, words, hypernode)
+
+
+def uplink(number: int, leaf: str = "l00") -> Link:
+    """The cable that `anomaly(number)` is about."""
+    return Link(f"sw-{leaf}", str(number), "sw-top", str(number), "ib", ("ibnetdiscover",))
