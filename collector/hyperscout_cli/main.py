@@ -78,7 +78,8 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 the answer is no.",
 )
-def cli() -> None:
+@click.option("--collector", metavar="ADDR", help="The collector's host:port, for the commands that ask one.")
+def cli(*, collector: str | None) -> None:
     """Find out how the machines of an AI cluster are really wired, and keep that picture true.
 
     \b

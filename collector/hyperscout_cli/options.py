@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,8 +31,17 @@ def collector_options(command: F) -> F:
         show_envvar=True,
         default=DEFAULT_COLLECTOR,
         show_default=True,
+        callback=_or_of_group,
         help="The collector's host:port.",
     )(command)
+
+
+def _or_of_group(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """`hyperscout --collector ADDR get ...` is `hyperscout get --collector ADDR ...`."""
+    of_group = ctx.find_root().params.get("collector")
+    if of_group and ctx.get_parameter_source("collector") is not ParameterSource.COMMANDLINE:
+        return str(of_group)
+    return value
 
 
 def topology_options(command: F) -> F:

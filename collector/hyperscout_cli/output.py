@@ -17,7 +17,7 @@ def emit(chunks: Iterable[str]) -> None:
             sys.stdout.buffer.write(chunk.encode("utf-8", "backslashreplace"))
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read us has seen enough (`| head`). What is left in the buffer must not be tried again at exit.
+        # Whoever read us has seen enough (`| head`). The rest in the buffer must not be tried again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise click.exceptions.Exit(0) from None
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import click
-from hyperscout_collector.api.mapping import topology_from_proto
 
 from hyperscout_cli.errors import CliError
-from hyperscout_cli.kinds import HYPERNODE_HEADINGS, HYPERNODE_MORE, KINDS, hypernodes
+from hyperscout_cli.kinds import KINDS, hypernodes, select
 from hyperscout_cli.options import collector_options
 from hyperscout_cli.output import emit
+from hyperscout_cli.picture import Picture
 from hyperscout_cli.tables import Row, Table, lines
 
 if TYPE_CHECKING:
@@ -59,16 +59,11 @@ def changes(
 
     `clock` gives Unix time in ns.
     """
-    current: dict[str, topology_pb2.HyperNode] = {}
+    picture = Picture()
     printed: dict[str, Row] = {}
     for event in events:
-        if event.HasField("snapshot"):
-            current = {h.name: h for h in event.snapshot.hypernodes}
-        else:
-            current |= {h.name: h for h in event.delta.hypernodes}
-            for name in event.delta.removed_hypernodes:
-                current.pop(name, None)
-        table = _table(current.values(), names, clock())
+        picture.take(event)
+        table, _ = select("hypernodes", hypernodes(picture.topology(), clock()), names)
         rows = {row.name: row for row in table.rows}
         if live:
             yield _HOME_AND_CLEAR + "".join(lines(table, wide=wide))
@@ -85,15 +80,6 @@ def changes(
                 )
             )
         printed = rows
-
-
-def _table(found: "Iterable[topology_pb2.HyperNode]", names: Sequence[str], now_ns: int) -> Table:
-    from hyperscout.v1 import topology_pb2
-
-    topology = topology_from_proto(topology_pb2.Topology(hypernodes=found))
-    table = hypernodes(topology, now_ns)
-    rows = tuple(row for row in table.rows if not names or row.name in names)
-    return Table(table.kind, HYPERNODE_HEADINGS, HYPERNODE_MORE, rows)
 
 
 def _gone(row: Row) -> Row:

@@ -243,6 +243,15 @@ def test_an_absent_collector_is_one_clear_line(run: CommandLine) -> None:
     )
 
 
+def test_the_collector_may_be_named_before_the_command(
+    run: CommandLine, service: FakeTopologyService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HYPERSCOUT_COLLECTOR", "127.0.0.1:1")
+    assert run("--collector", service.address, "tree").code == 0
+    assert run("--collector", "127.0.0.1:1", "tree", "--collector", service.address).code == 0
+    assert run("tree").code == 1
+
+
 def test_a_silent_collector_times_out(run: CommandLine, service: FakeTopologyService) -> None:
     service.hang = True
     ran = run("tree", "--timeout", "0.2")

@@ -1,0 +1,111 @@
+"""A collector in a process of its own, for the demo: on a free loopback port, gone when the demo is gone."""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+START_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 5.0
+_LISTENING = re.compile(rb"listening on (127\.0\.0\.1:\d+)")
+_LAST_LINES = 15
+_MAX_LINE = 64 << 10
+
+# The process asks the kernel (prctl(2), PR_SET_PDEATHSIG = 1) to be ended with the one that started it, so
+# that not even a killed demo leaves a collector behind. Elsewhere than on Linux a plain end must do.
+_BOOT = """
+import os, signal, sys
+if sys.platform == "linux":
+    import ctypes
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    if os.getppid() != int(sys.argv[1]):
+        sys.exit(1)
+from hyperscout_cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+class DemoError(Exception):
+    """The demo did not go as it should; says what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCollector:
+    """Where it listens, and its process id."""
+
+    address: str
+    pid: int
+
+
+@asynccontextmanager
+async def running_collector(folder: Path, settings: dict[str, str]) -> AsyncIterator[RunningCollector]:
+    """Start a collector whose files live in `folder`; ends it in the end. Raises DemoError.
+
+    `settings` are flags of `hyperscout collector`, without their dashes.
+    """
+    settings = {"listen": "127.0.0.1:0", "data-dir": str(folder)} | settings
+    flags = [word for name, value in settings.items() for word in (f"--{name}", value)]
+    # What the user has set for a collector of their own must not reach this one.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("HYPERSCOUT_COLLECTOR_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *(
+            "-c",
+            _BOOT,
+            str(os.getpid()),
+            "collector",
+            "--listen",
+            "127.0.0.1:0",
+            "--data-dir",
+            str(folder),
+            *flags,
+        ),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment,
+        limit=_MAX_LINE,
+    )
+    log: list[str] = []
+    found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    reader = asyncio.create_task(_read_log(process, log, found), name="collector log")
+    try:
+        try:
+            address = await asyncio.wait_for(found, START_TIMEOUT_S)
+        except TimeoutError as error:
+            raise DemoError(f"no collector within {START_TIMEOUT_S:g} s; it said:\n{''.join(log)}") from error
+        yield RunningCollector(address, process.pid)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        await reader
+
+
+async def _read_log(process: asyncio.subprocess.Process, log: list[str], found: asyncio.Future[str]) -> None:
+    """Keep the last lines of the process's log, and find its address in it."""
+    assert process.stderr is not None  # noqa: S101 (it was asked for)
+    while True:
+        try:
+            line = await process.stderr.readline()
+        except ValueError:  # a line over the limit: what is left of it comes next
+            continue
+        if not line:
+            break
+        log.append(line.decode("utf-8", "replace"))
+        del log[:-_LAST_LINES]
+        if (match := _LISTENING.search(line)) and not found.done():
+            found.set_result(match[1].decode())
+    await process.wait()
+    if not found.done():
+        found.set_exception(
+            DemoError(f"the collector ended with exit code {process.returncode}; it said:\n{''.join(log)}")
+        )

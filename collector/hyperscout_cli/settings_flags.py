@@ -1,0 +1,102 @@
+"""A flag for every setting of a process, with the setting's own description as help."""
+
+import types
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+import click
+from pydantic import BaseModel, BeforeValidator
+from pydantic.fields import FieldInfo
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SEPARATOR = "__"  # between a group of settings and a setting in it, as in the environment
+
+
+def setting_flags(model: type[BaseModel], renamed: Mapping[str, str] | None = None) -> Callable[[F], F]:
+    """--config, and `--group-setting` for each setting; `renamed` gives some of them another flag.
+
+    The callback gets `group__setting` by name; `given` makes of it what the settings' loader takes.
+    """
+
+    def decorate(command: F) -> F:
+        for name, field in reversed(list(_fields(model, ""))):
+            flag = (renamed or {}).get(name, "--" + name.replace(_SEPARATOR, "-").replace("_", "-"))
+            if field.annotation is bool:
+                flag += f"/--no-{flag[2:]}"
+                command = click.option(flag, name, default=None, help=_help(field))(command)
+            else:
+                several = _is_list(field.annotation) and not _splits_text(field)
+                metavar = _metavar(field.annotation)
+                command = click.option(flag, name, metavar=metavar, multiple=several, help=_help(field))(
+                    command
+                )
+        config = click.option(
+            "--config",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="YAML file of settings, `name: value`. Flags and the environment win over it.",
+        )
+        return config(command)
+
+    return decorate
+
+
+def given(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that were given, nested by group."""
+    nested: dict[str, Any] = {}
+    for name, value in flags.items():
+        if value is None or value == ():
+            continue
+        *groups, setting = name.split(_SEPARATOR)
+        place = nested
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[setting] = value
+    return nested
+
+
+def _fields(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _fields(field.annotation, prefix + name + _SEPARATOR)
+        else:
+            yield prefix + name, field
+
+
+def _help(field: FieldInfo) -> str:
+    text = field.description or ""
+    default = field.default
+    if field.annotation is bool:
+        default = {True: "yes", False: "no"}.get(default)
+    elif isinstance(default, tuple):
+        default = ",".join(map(str, default))
+    elif isinstance(default, float):
+        default = f"{default:g}"
+    return text if field.default_factory or default in {None, ""} else f"{text}  [default: {default}]"
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    if get_origin(annotation) in {Union, types.UnionType}:
+        return [a for a in get_args(annotation) if a is not type(None)]
+    return [annotation]
+
+
+def _is_list(annotation: Any) -> bool:
+    return any(get_origin(a) in {tuple, list} for a in _alternatives(annotation))
+
+
+def _splits_text(field: FieldInfo) -> bool:
+    """Whether the setting itself takes a text apart (`a,b`)."""
+    return any(isinstance(m, BeforeValidator) for m in field.metadata)
+
+
+def _metavar(annotation: Any) -> str:
+    words = {str: "TEXT", int: "N", float: "NUMBER", Path: "PATH"}
+    for alternative in _alternatives(annotation):
+        if alternative in words:
+            return words[alternative]
+        if choices := [a for a in get_args(alternative) if isinstance(a, str)]:
+            return "|".join(choices)
+    return "TEXT"

@@ -1,0 +1,104 @@
+"""The demo's story over real inference, without processes: what it expects is what a fault must show."""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_cli.demo_collector import DemoError
+from hyperscout_cli.demo_story import View, run_story
+from hyperscout_collector.api.mapping import topology_to_proto
+from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_collector.hierarchy import infer
+from hyperscout_collector.topology import Topology
+from hyperscout_formats.ibnetdiscover import parse
+from hyperscout_sim.fabric import Cable, SimFabric
+from hyperscout_sim.shapes import rail_optimised
+from hyperscout_sim.sweep_text import sweep_texts
+
+TIMEOUT_S = 0.2  # of a step that is never seen; one that is seen waits for nothing
+
+
+@dataclass
+class Fabric:
+    """A fabric that is inferred anew at each fault; `heal` False: nothing is ever put back."""
+
+    plan: SimFabric
+    view: View
+    heal: bool = True
+    deaf: bool = False
+    cut_cables: set[Cable] = field(default_factory=set)
+    pulled: set[int] = field(default_factory=set)
+    published: Topology | None = None
+    sent: list["asyncio.Task[None]"] = field(default_factory=list)
+
+    def cut(self, cable: Cable) -> None:
+        self.cut_cables.add(cable)
+        self.look()
+
+    def restore(self, cable: Cable) -> None:
+        self.cut_cables -= {cable} if self.heal else set()
+        self.look()
+
+    def pull(self, switch: int) -> None:
+        self.pulled.add(switch)
+        self.look()
+
+    def push_back(self, switch: int) -> None:
+        self.pulled -= {switch} if self.heal else set()
+        self.look()
+
+    def look(self) -> None:
+        if self.deaf:
+            return
+        kept = [c for c in self.plan.cables if c not in self.cut_cables and not {c.a, c.b} & self.pulled]
+        switches = [s for s in self.plan.switches if s.guid not in self.pulled]
+        fabric = replace(self.plan, cables=tuple(kept), switches=tuple(switches))
+        sweeps = tuple(SweepSeen(parse(text)) for text in sweep_texts(fabric))
+        inputs = FabricInputs(sweeps=sweeps, node_map=fabric.node_map())
+        self.published = infer(inputs, previous=self.published)
+        event = pb.WatchTopologyResponse(snapshot=topology_to_proto(self.published, omit_links=True))
+        self.sent.append(asyncio.get_running_loop().create_task(self.view.feed(event)))
+
+
+def played(**behaviour: bool) -> tuple[Fabric, list[str]]:
+    said: list[str] = []
+    plan = rail_optimised(2, 4, 4, 2, pods=2)
+    fabric = Fabric(plan, View(lambda: 0.0, lambda: 0), **behaviour)
+    return fabric, said
+
+
+async def test_the_story_sees_each_fault_come_and_go() -> None:
+    fabric, said = played()
+    fabric.look()
+    seen = await run_story(fabric.plan, fabric, fabric.view, said.append)
+    assert [x.what.rsplit(" ", 1)[-1] for x in seen] == ["stream", "cut", "back", "pulled", "back"]
+    told = "".join(said)
+    assert "4 of tier 1, 2 of tier 2, 1 of tier 3" in seen[0].saw
+    assert "LinksDown" in told
+    assert "SwitchMissing" in told
+    assert said[-1].count("False") >= 1
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "expected"),
+    [
+        ({"deaf": True}, "HyperNodes as the 16 nodes are cabled; what is there is\nNAME"),
+        ({"heal": False}, "a HyperNode well again, since cable"),
+    ],
+)
+async def test_what_never_turns_is_an_error_that_says_what_was_expected(
+    behaviour: dict[str, bool], expected: str
+) -> None:
+    fabric, said = played(**behaviour)
+    fabric.look()
+    with pytest.raises(DemoError) as caught:
+        await run_story(fabric.plan, fabric, fabric.view, said.append, TIMEOUT_S)
+    assert expected in str(caught.value)
+
+
+async def test_a_lost_collector_ends_the_story() -> None:
+    fabric, said = played(deaf=True)
+    await fabric.view.fail(DemoError("the collector is gone"))
+    with pytest.raises(DemoError, match="is gone"):
+        await run_story(fabric.plan, fabric, fabric.view, said.append)
