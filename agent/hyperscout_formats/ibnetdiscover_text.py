@@ -67,7 +67,7 @@ def is_grouped(data: bytes) -> bool:
 def why_refused(data: bytes) -> str:
     """What to tell a person whose text has no device block in it."""
     what = "no Switch, Ca or Rt block found"
-    if not data.strip():
+    if not data or data.isspace():
         what = "the input is empty"
     else:
         head = data[:_HEAD]

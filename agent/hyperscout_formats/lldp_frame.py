@@ -160,7 +160,7 @@ def _check(kind: int, value: bytes, source: str) -> None:
     """Lengths that scapy takes on trust."""
     least, most = LENGTHS[kind]
     if not least <= len(value) <= most:
-        raise FormatError(source, 0, f"a {NAMES[kind]} of {len(value)} bytes, it has {least} to {most}")
+        raise FormatError(source, 0, f"{NAMES[kind]}: {len(value)} bytes, expected {least} to {most}")
     if kind in {CHASSIS_ID, PORT_ID}:
         word = (CHASSIS_WORDS if kind == CHASSIS_ID else PORT_WORDS).get(value[0])
         if word is None:
