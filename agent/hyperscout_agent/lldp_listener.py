@@ -36,15 +36,46 @@ _SENDERS_PER_PORT = 16
 _BUFFER_BYTES = 128 * 1024
 
 
+class Hearing:
+    """What was heard on one port: the last frame of each sender."""
+
+    def __init__(self, port: str) -> None:
+        self._port = port
+        self._last: dict[bytes, tuple[bytes, int]] = {}  # sender -> frame, heard at (ns)
+        self._budget = float(_BURST)
+        self._budget_at_s = 0.0
+
+    def hear(self, frame: bytes, now_ns: int) -> Heard | None:
+        """Take in one frame; None when it is none of ours."""
+        if not _HEADER_BYTES < len(frame) <= MAX_FRAME_BYTES or frame[:6] != GROUP:
+            return None
+        sender = frame[6:12]
+        before = self._last.pop(sender, None)
+        if before is None and len(self._last) >= _SENDERS_PER_PORT:
+            del self._last[next(iter(self._last))]  # the one that was silent for longest
+        self._last[sender] = (frame, now_ns)
+        same = before is not None and before[0] == frame
+        return Heard(self._port, sender, now_ns, None if same else frame)
+
+    def within_budget(self, now_s: float) -> bool:
+        """Whether the port may go on; counts one frame."""
+        gained = (now_s - self._budget_at_s) * _BURST / _PENALTY_S
+        self._budget = min(_BURST, self._budget + gained) - 1
+        self._budget_at_s = now_s
+        return self._budget > 0
+
+    def so_far(self) -> list[Heard]:
+        """For an agent that has just come: the last frame of each sender."""
+        return [Heard(self._port, sender, at_ns, frame) for sender, (frame, at_ns) in self._last.items()]
+
+
 class Port:
-    """The raw socket of one port, and the last frame of each sender."""
+    """The raw socket of one port."""
 
     def __init__(self, name: str, index: int) -> None:
         self.name = name
         self.index = index
-        self.last: dict[bytes, tuple[bytes, int]] = {}  # sender -> frame, heard at (ns)
-        self.budget = float(_BURST)
-        self.budget_at_s = 0.0
+        self.hearing = Hearing(name)
         self.deaf_until_s = 0.0
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         try:
@@ -56,24 +87,6 @@ class Port:
         except OSError:
             self.socket.close()
             raise
-
-    def hear(self, frame: bytes, now_ns: int) -> Heard | None:
-        """Take in one frame; None when it is none of ours."""
-        if not _HEADER_BYTES < len(frame) <= MAX_FRAME_BYTES or frame[:6] != GROUP:
-            return None
-        sender = frame[6:12]
-        before = self.last.pop(sender, None)
-        if before is None and len(self.last) >= _SENDERS_PER_PORT:
-            del self.last[next(iter(self.last))]  # the one that was silent for longest
-        self.last[sender] = (frame, now_ns)
-        same = before is not None and before[0] == frame
-        return Heard(self.name, sender, now_ns, None if same else frame)
-
-    def within_budget(self, now_s: float) -> bool:
-        """Whether the port may go on; counts one frame."""
-        self.budget = min(_BURST, self.budget + (now_s - self.budget_at_s) * _BURST / _PENALTY_S) - 1
-        self.budget_at_s = now_s
-        return self.budget > 0
 
 
 class Listener:
@@ -153,8 +166,8 @@ class Listener:
         self._agent = agent
         self._selector.register(agent, selectors.EVENT_READ)
         for port in self._ports.values():
-            for sender, (frame, at_ns) in list(port.last.items()):
-                self._send(Heard(port.name, sender, at_ns, frame))
+            for heard in port.hearing.so_far():
+                self._send(heard)
 
     def _disconnect(self) -> None:
         if self._agent is not None:
@@ -170,7 +183,7 @@ class Listener:
 
     def _read(self, port: Port) -> None:
         now_ns = self._clock()
-        if not port.within_budget(now_ns / 1e9):
+        if not port.hearing.within_budget(now_ns / 1e9):
             self._selector.unregister(port.socket)
             port.deaf_until_s = now_ns / 1e9 + _PENALTY_S
         try:
@@ -180,7 +193,7 @@ class Listener:
         except OSError:
             # The port went down (ENETDOWN is told once) or away; the next rescan sees which.
             return
-        heard = port.hear(frame, now_ns)
+        heard = port.hearing.hear(frame, now_ns)
         if heard is not None:
             self._send(heard)
 

@@ -161,6 +161,7 @@ class Uplink:
         self._wall_ns = wall_ns
         self._sleep = sleep
         self._channel = channel
+        self._laments: dict[str, str] = {}
         self._backoff = Backoff(rng, base_s=_BACKOFF_BASE_S, cap_s=_BACKOFF_CAP_S)
 
     async def run(self) -> None:
@@ -174,15 +175,21 @@ class Uplink:
                 await self._session(target)
             except _SessionError as ended:
                 failures = ended.failures
-                _log.warning("collector %s: %s", target, ended)
+                self._lament(target, str(ended))
             except grpc.aio.AioRpcError as error:
                 failures = _failures_of(error.code())
-                _log.warning("collector %s: %s: %s", target, error.code().name, error.details())
+                self._lament(target, f"{error.code().name}: {error.details()}")
             except Exception:
                 # A defect of ours must not cost the node its voice; the trace says where it is.
                 _log.exception("collector %s: the stream ended on an unexpected error", target)
             self.stats.failures += 1
             await self._sleep(self._backoff.next_s(at_least_failures=failures))
+
+    def _lament(self, target: str, reason: str) -> None:
+        """Log why a stream ended; the same reason over and over only for those who debug."""
+        level = logging.DEBUG if self._laments.get(target) == reason else logging.WARNING
+        self._laments[target] = reason
+        _log.log(level, "collector %s: %s", target, reason)
 
     async def _session(self, target: str) -> None:
         """One stream, until it ends (always by an exception)."""
@@ -200,6 +207,7 @@ class Uplink:
                 raise _SessionError(f"{first.WhichOneof('message')} instead of Welcome")
             session = self._greet(first.welcome)
             greeted = True
+            self._laments.clear()
             _log.info("collector %s: connected, version %s", target, first.welcome.version)
             await self._stream(call, session)
         finally:
