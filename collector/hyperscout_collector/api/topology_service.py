@@ -33,8 +33,11 @@ class NothingHeldError(LookupError):
 class Backend(Protocol):
     """What the service asks of the collector. Nothing here blocks."""
 
-    watchers: Watchers
-    store: Store
+    @property
+    def watchers(self) -> Watchers: ...
+
+    @property
+    def store(self) -> Store: ...
 
     def status(self) -> pb.GetStatusResponse: ...
 

@@ -106,6 +106,7 @@ class Committer:
         self._room = asyncio.Condition()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._ended = False
         self._unclaimed: dict[str, _Unclaimed] = {}
         self._thread = ThreadPoolExecutor(1, "evidence-writer")
 
@@ -135,16 +136,21 @@ class Committer:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        while True:
-            await self._work.wait()
-            self._work.clear()
-            while self._queue:
-                await self._write(self._take_group())
+        try:
+            while True:
+                await self._work.wait()
+                self._work.clear()
+                while self._queue:
+                    await self._write(self._take_group())
+                self._idle.set()
+        finally:
+            self._ended = True
             self._idle.set()
 
     async def drain(self) -> None:
-        """Wait until nothing waits to be written."""
-        await self._idle.wait()
+        """Wait until nothing waits to be written (or nobody is there to write it)."""
+        if not self._ended:
+            await self._idle.wait()
 
     async def save_topology(self, topology_json: bytes) -> None:
         """Raises StoreError."""

@@ -146,6 +146,13 @@ class InputsView:
             limit_ns,
         )
 
+    def unseen_since(self, ns: int) -> list[str]:
+        """Nodes that nothing was seen of since then."""
+        return [node for node, seen_ns in self._seen_ns.items() if seen_ns < ns]
+
+    def count_unseen_since(self, ns: int) -> int:
+        return sum(seen_ns < ns for seen_ns in self._seen_ns.values())
+
 
 def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) -> Resolved:
     """Read the sweeps of a snapshot and drop those that newer ones replaced. Blocks; for a thread."""

@@ -1,0 +1,47 @@
+"""The parts of a running collector, for those that look at all of them: status, metrics, the API."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hyperscout_collector.api.watchers import Watchers
+from hyperscout_collector.evidence.committer import Committer
+from hyperscout_collector.evidence.state import EvidenceState
+from hyperscout_collector.evidence.store import Store
+from hyperscout_collector.evidence.view import InputsView
+from hyperscout_collector.ingest.streams import Streams
+from hyperscout_collector.pipeline import Pipeline
+from hyperscout_collector.publish.runner import PublisherRunner
+from hyperscout_collector.saver import Saver
+from hyperscout_collector.sweeps import Sweeps
+
+
+@dataclass(slots=True)
+class Parts:
+    """Times are Unix ns. `load_problems`: what could not be read at start."""
+
+    version: str
+    started_ns: int
+    stale_after_ns: int
+    load_problems: Sequence[str]
+    clock_ns: Callable[[], int]
+    store: Store
+    state: EvidenceState
+    view: InputsView
+    committer: Committer
+    streams: Streams
+    sweeps: Sweeps
+    pipeline: Pipeline
+    watchers: Watchers
+    runner: PublisherRunner
+    saver: Saver
+    published_ns: int = 0
+
+    @property
+    def problems(self) -> list[str]:
+        """Trouble of the collector itself."""
+        found = list(self.load_problems)
+        if self.committer.problem is not None:
+            found.append(f"evidence is not written, and nothing is acknowledged: {self.committer.problem}")
+        if self.saver.problem is not None:
+            found.append(self.saver.problem)
+        return [*found, *self.pipeline.problems, *self.runner.problems, *self.sweeps.problems]

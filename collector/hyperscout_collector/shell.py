@@ -1,0 +1,408 @@
+"""The collector as a process: puts the parts together, starts them in order, and ends them in order.
+
+Everything that thinks is elsewhere and pure; what touches the clock, the disk and the network meets here.
+"""
+
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+import signal
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health
+from hyperscout.v1 import discovery_pb2, topology_pb2
+from hyperscout.v1.discovery_pb2_grpc import add_DiscoveryServiceServicer_to_server
+from hyperscout_formats import node_list, node_map
+from hyperscout_formats.errors import FormatError
+
+from hyperscout_collector.api.topology_service import SERVICE as TOPOLOGY_SERVICE
+from hyperscout_collector.api.topology_service import NothingHeldError, TopologyService
+from hyperscout_collector.api.watchers import Watchers
+from hyperscout_collector.core.damping import DampingSettings
+from hyperscout_collector.core.generations import Generations, GenerationSettings, NotHeldError
+from hyperscout_collector.evidence.committer import Committer, OverloadedError, Submission
+from hyperscout_collector.evidence.rows import Key
+from hyperscout_collector.evidence.sqlite import SqliteStore
+from hyperscout_collector.evidence.state import EvidenceState, KeyChange
+from hyperscout_collector.evidence.store import Loaded, Store, StoreError
+from hyperscout_collector.evidence.view import InputsView, SweepTexts
+from hyperscout_collector.fabric.inputs import InferOptions
+from hyperscout_collector.fabric.network import Network
+from hyperscout_collector.http import TEXT, HttpServer
+from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings
+from hyperscout_collector.ingest.streams import Streams
+from hyperscout_collector.metrics import Metrics
+from hyperscout_collector.parts import Parts
+from hyperscout_collector.pipeline import Pipeline, PipelineSettings
+from hyperscout_collector.publish.base import Publisher
+from hyperscout_collector.publish.file import FilePublisher
+from hyperscout_collector.publish.memory import MemoryPublisher
+from hyperscout_collector.publish.runner import PublisherRunner
+from hyperscout_collector.saver import Saver, read_saved
+from hyperscout_collector.settings import CollectorSettings, host_port
+from hyperscout_collector.status import figures, status
+from hyperscout_collector.sweeps import Sweeps
+from hyperscout_collector.topology import Topology
+
+_log = logging.getLogger(__name__)
+
+NS = 1_000_000_000
+_TICK_S = 1.0
+_STOP_GRACE_S = 2.0  # for calls that are under way
+_FORGET_AFTER_S = 7 * 86_400.0  # a node unseen for a week: longer than a repair
+_DISCOVERY_SERVICE = discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService"].full_name
+
+
+class StartError(RuntimeError):
+    """The collector cannot start; says what to change."""
+
+
+class Collector:
+    """Everything from the streams to the publishers; `async with` starts and stops it.
+
+    `clock_ns`: Unix ns; `timer`: monotonic seconds. `publishers`: besides those of the settings.
+    """
+
+    parts: Parts
+
+    def __init__(
+        self,
+        settings: CollectorSettings,
+        *,
+        publishers: Sequence[Publisher] = (),
+        clock_ns: Callable[[], int] = time.time_ns,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.settings = settings
+        self.address = ""  # host:port of gRPC, once it listens
+        self.http_address = ""
+        self.crashed = asyncio.Event()
+        self._clock_ns = clock_ns
+        self._timer = timer
+        self._publishers = publishers
+        self._failure: BaseException | None = None
+        self._to_forget: set[Key] = set()
+        self._exit = contextlib.AsyncExitStack()
+
+    # The API's backend
+
+    @property
+    def watchers(self) -> Watchers:
+        return self.parts.watchers
+
+    @property
+    def store(self) -> Store:
+        return self.parts.store
+
+    def status(self) -> topology_pb2.GetStatusResponse:
+        return status(self.parts)
+
+    def is_stale(self, seen_ns: int) -> bool:
+        return seen_ns < self._clock_ns() - self.parts.stale_after_ns
+
+    def evidence_of(self, nodes: Sequence[str]) -> list[Key]:
+        return [key for node in nodes for key in self.parts.state.keys_of(node)]
+
+    async def network(self) -> Network:
+        return await self.parts.pipeline.network()
+
+    async def approve(self, generation: int) -> int:
+        try:
+            return await self.parts.pipeline.approve(generation)
+        except NotHeldError as error:
+            raise NothingHeldError(str(error)) from error
+
+    # Starting and stopping
+
+    async def __aenter__(self) -> "Collector":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Load, listen, begin. Raises StartError, and leaves nothing behind then."""
+        try:
+            options, adapters = _inputs(self.settings)
+            self._assemble(await self._load(), options, adapters)
+            self._begin_all()
+            await self._listen()
+        except BaseException:
+            await self._exit.aclose()
+            raise
+
+    async def stop(self) -> None:
+        """Take no more, write what came in, save what is published. Raises what a part died of."""
+        await self._exit.aclose()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _load(self) -> tuple[Store, Loaded]:
+        settings = self.settings
+        path = settings.data_dir / "evidence.db"
+        try:
+            store = await asyncio.to_thread(
+                SqliteStore, path, max_bytes=settings.evidence_max_mib << 20, now_ns=self._clock_ns
+            )
+            self._exit.callback(store.close)
+            return store, await asyncio.to_thread(store.load)
+        except StoreError as error:
+            raise StartError(str(error)) from error
+
+    def _assemble(self, found: tuple[Store, Loaded], options: InferOptions, adapters: dict[int, str]) -> None:
+        settings, started_ns = self.settings, self._clock_ns()
+        store, loaded = found
+        saved, problem = read_saved(loaded.topology_json)
+        state = EvidenceState()
+        state.load(loaded.rows, loaded.agents)
+        self.metrics = Metrics(lambda: figures(self.parts))
+        self._texts = SweepTexts(store)
+        view = InputsView(state, settings.stale_after_s, started_ns)
+        streams = Streams(settings.max_streams)
+        watchers = Watchers(saved or Topology(0))
+        publishers: list[Publisher] = [MemoryPublisher(watchers.publish), *self._publishers]
+        if settings.publish_file:
+            publishers.append(FilePublisher(settings.publish_file))
+        committer = Committer(
+            state,
+            store,
+            on_commit=self._committed,
+            clock_ns=self._clock_ns,
+            grace_s=settings.restart_grace_s,
+        )
+        pipeline = Pipeline(
+            PipelineSettings(options, adapters, settings.debounce_s, settings.refresh_s),
+            view,
+            self._texts,
+            Generations(_generation_settings(settings), saved, started_ns),
+            publish=self._publish,
+            superseded=self._to_forget.update,
+            inferred=self.metrics.inference_seconds.observe,
+            clock_ns=self._clock_ns,
+            timer=self._timer,
+        )
+        self.parts = Parts(
+            version=importlib.metadata.version("hyperscout"),
+            started_ns=started_ns,
+            stale_after_ns=int(settings.stale_after_s * NS),
+            load_problems=[*loaded.problems, *([problem] if problem else [])],
+            clock_ns=self._clock_ns,
+            store=store,
+            state=state,
+            view=view,
+            committer=committer,
+            streams=streams,
+            sweeps=Sweeps(settings.sweep_interval_s, streams, state, self._clock_ns),
+            pipeline=pipeline,
+            watchers=watchers,
+            runner=PublisherRunner(publishers),
+            saver=Saver(committer),
+        )
+        if saved is not None:
+            self.parts.runner.offer(saved)  # a file that was lost meanwhile is there again
+
+    def _begin_all(self) -> None:
+        """Start the parts; what is started last ends first."""
+        parts = self.parts
+        self._exit.push_async_callback(parts.committer.close)
+        self._begin("evidence-writer", parts.committer.run())
+        self._exit.callback(parts.pipeline.close)
+        self._begin("inference", parts.pipeline.run())
+        self._begin("saver", parts.saver.run())
+        for state in parts.runner.states:
+            self._begin(f"publisher-{state.publisher.name}", parts.runner.run(state))
+        self._begin("housekeeping", self._keep_house())
+        self._exit.push_async_callback(self._flush)
+
+    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        self._exit.push_async_callback(_cancel, task)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """A part that ends by itself is a defect: nothing goes on as if it were there."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s died", task.get_name(), exc_info=error)
+            self._failure = self._failure or error
+            self.crashed.set()
+
+    async def _flush(self) -> None:
+        """What was acknowledged is on disk already; the picture that was made of it should be too."""
+        await self.parts.committer.drain()
+        await self.parts.saver.flush()
+
+    async def _listen(self) -> None:
+        settings, parts = self.settings, self.parts
+        discovery = DiscoveryService(
+            IngestSettings(
+                parts.version,
+                heartbeat_interval_s=settings.heartbeat_interval_s,
+                heartbeat_timeout_s=settings.heartbeat_timeout_s,
+            ),
+            parts.streams,
+            parts.state,
+            parts.committer,
+            gate=parts.sweeps,
+            listener=parts.sweeps,
+            read_text=self._texts.read,
+            clock_ns=self._clock_ns,
+        )
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        add_DiscoveryServiceServicer_to_server(discovery, server)
+        TopologyService(self).add_to(server)
+        healthy = health.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+        names = (_DISCOVERY_SERVICE, TOPOLOGY_SERVICE, health.SERVICE_NAME)
+        if settings.reflection:
+            from grpc_reflection.v1alpha import reflection
+
+            reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
+        try:
+            port = server.add_insecure_port(settings.listen)
+        except RuntimeError as error:
+            raise StartError(f"cannot listen on {settings.listen}: {error}") from error
+        await server.start()
+        self.address = f"{settings.listen.rpartition(':')[0]}:{port}"
+        self._exit.push_async_callback(server.stop, _STOP_GRACE_S)
+        self._exit.callback(discovery.close, "the collector is shutting down")
+        self._exit.push_async_callback(healthy.enter_graceful_shutdown)
+        for name in ("", *names):
+            await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
+        if settings.http_listen:
+            await self._listen_http()
+        _log.info(
+            "collector %s listens on %s: %d findings of %d nodes, generation %d",
+            parts.version,
+            self.address,
+            len(parts.state),
+            parts.state.node_count,
+            parts.watchers.current.topology.generation,
+        )
+
+    async def _listen_http(self) -> None:
+        http = HttpServer(
+            {
+                "/healthz": lambda: (HTTPStatus.OK, TEXT, b"ok\n"),
+                "/readyz": self._ready,
+                "/metrics": lambda: (HTTPStatus.OK, self.metrics.content_type, self.metrics.text()),
+            }
+        )
+        host, port = host_port(self.settings.http_listen)
+        try:
+            port = await http.start(host, port)
+        except OSError as error:
+            raise StartError(f"cannot listen on {self.settings.http_listen}: {error.strerror}") from error
+        self.http_address = f"{self.settings.http_listen.rpartition(':')[0]}:{port}"
+        self._exit.push_async_callback(http.stop)
+
+    def _ready(self) -> tuple[HTTPStatus, str, bytes]:
+        if not self.parts.pipeline.inferences:
+            return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"the first inference is not done\n"
+        return HTTPStatus.OK, TEXT, b"ok\n"
+
+    # Between the parts
+
+    def _committed(self, changes: Sequence[KeyChange]) -> None:
+        self.parts.pipeline.follow(changes)
+        self.parts.sweeps.follow(changes)
+
+    def _publish(self, topology: Topology) -> None:
+        self.parts.published_ns = self._clock_ns()
+        _log.info("generation %d", topology.generation)
+        self.parts.runner.offer(topology)
+        self.parts.saver.offer(topology)
+
+    async def _keep_house(self) -> None:
+        """What happens by the clock alone."""
+        parts = self.parts
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now_ns = self._clock_ns()
+            parts.sweeps.tick()
+            self._to_forget.update(
+                parts.committer.due(now_ns, lambda node: parts.streams.get(node) is not None)
+            )
+            for node in parts.view.unseen_since(now_ns - int(_FORGET_AFTER_S * NS)):
+                self._to_forget.update(parts.state.keys_of(node))
+            if self._to_forget:
+                await self._forget()
+
+    async def _forget(self) -> None:
+        keys = sorted(self._to_forget)
+        self._to_forget.clear()
+        try:
+            await (await self.parts.committer.submit(Submission(forgotten=keys)))
+        except (StoreError, OverloadedError) as error:
+            _log.warning("%d findings are forgotten later: %s", len(keys), error)
+            self._to_forget.update(keys)
+
+
+async def run(
+    settings: CollectorSettings, *, started: Callable[[Collector], None] = lambda collector: None
+) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a clean end, 1 when it could not run."""
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    collector = Collector(settings)
+    try:
+        async with collector:
+            started(collector)
+            waits = [asyncio.create_task(stop.wait()), asyncio.create_task(collector.crashed.wait())]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+            _log.info("ending")
+    except StartError as error:
+        _log.error("%s", error)
+        return 1
+    except Exception:
+        _log.exception("the collector ended on a defect")
+        return 1
+    return 0
+
+
+async def _cancel(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _inputs(settings: CollectorSettings) -> tuple[InferOptions, dict[int, str]]:
+    """What inference is told besides the evidence. Raises StartError."""
+    nodes: frozenset[str] | None = None
+    adapters: dict[int, str] = {}
+    try:
+        if settings.expected_nodes is not None:
+            nodes = frozenset(settings.expected_nodes)
+        elif (file := settings.expected_nodes_file) is not None:
+            nodes = frozenset(node_list.parse(file.read_bytes(), str(file)))
+        if (file := settings.node_map) is not None:
+            adapters, problems = node_map.parse(file.read_bytes(), str(file))
+            for problem in problems:
+                _log.warning("%s", problem)
+    except OSError as error:
+        raise StartError(f"{error.filename}: {error.strerror}") from error
+    except FormatError as error:
+        raise StartError(str(error)) from error
+    return InferOptions(nodes, settings.compute_ports), adapters
+
+
+def _generation_settings(settings: CollectorSettings) -> GenerationSettings:
+    return GenerationSettings(
+        DampingSettings(quiet_s=settings.quiet_s, hold_down_s=settings.hold_down_s),
+        first_settle_s=settings.first_settle_s,
+        settle_s=settings.settle_s,
+        removal_share=settings.removal_share,
+        hold_s=settings.hold_s,
+    )
