@@ -6,13 +6,26 @@ import shutil
 import subprocess
 import textwrap
 import tomllib
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 from hyperscout_agent.findings import FindingStore
-from hyperscout_agent.scheduler import Scheduler
+from hyperscout_agent.metrics import AgentMetrics
+from hyperscout_agent.scheduler import ProbeStats, Scheduler
+from hyperscout_agent.settings import AgentSettings
+from hyperscout_agent.uplink import UplinkStats
+from hyperscout_cli.main import cli
+from hyperscout_collector.metrics import Figures
+from hyperscout_collector.metrics import Metrics as CollectorMetrics
+from hyperscout_collector.settings import CollectorSettings
+from hyperscout_collector.topology import Topology
+from pydantic import BaseModel
 from support import real
 from support.real import ROOT
 
@@ -116,6 +129,85 @@ def test_make_targets_named_in_a_page_exist(page: Path) -> None:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def commands_in(page: Path) -> list[list[str]]:
+    """Words of every `hyperscout ...` in a page: indented blocks and code spans."""
+    text = page.read_text()
+    found = re.findall(r"^ {4,}(?:.*\| )?hyperscout ([^#\n|>]*)", text, re.MULTILINE)
+    found += re.findall(r"`hyperscout ([^`]*)`", text)
+    return [words for words in map(str.split, found) if words]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_and_their_options_in_a_page_exist(page: Path) -> None:
+    context = click.Context(cli)
+    for name, *words in commands_in(page):
+        command = cli.get_command(context, name)
+        assert command is not None, f"hyperscout {name}"
+        names = {option for parameter in command.params for option in parameter.opts}
+        if isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            command = command.get_command(context, words[0])
+            assert command is not None, f"hyperscout {name} {words[0]}"
+            continue
+        options = {word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert options - names == set(), f"hyperscout {name}"
+
+
+def test_the_version_is_one() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    result = CliRunner().invoke(cli, ["version"])
+    assert result.output.splitlines()[0] == f"hyperscout {project}"
+
+
+def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(name, default as the page writes it) of every setting, `group.setting` for nested ones."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from settings_of(field.annotation, f"{prefix}{name}.")
+            continue
+        value = field.default
+        if field.default_factory is not None:
+            shown = "host name"
+        elif value is None or value == "":
+            shown = "-"
+        elif isinstance(value, bool):
+            shown = "yes" if value else "no"
+        elif isinstance(value, int | float):
+            shown = str(value) if isinstance(value, int) else f"{value:g}"
+        else:
+            shown = f"`{','.join(value) if isinstance(value, tuple) else value}`"
+        yield prefix + name, shown
+
+
+@pytest.mark.parametrize(("heading", "model"), [("Agent", AgentSettings), ("Collector", CollectorSettings)])
+def test_every_setting_is_documented_and_no_other(heading: str, model: type[BaseModel]) -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    section = page.split(f"\n### {heading}\n", 1)[1].split("\n## ", 1)[0].split("\n### ", 1)[0]
+    documented = re.findall(r"^\| `([\w.]+)` \| (.*?) \|", section, re.MULTILINE)
+    assert documented == list(settings_of(model))
+
+
+def some_figures() -> Figures:
+    """Figures in which every family has a sample, whatever fields there are."""
+    empty: dict[str, Any] = {"evidence": {("lldp", "data"): 1}, "topology": Topology(1)}
+    values = {f.name: empty.get(f.name, {"file": 1} if "dict" in str(f.type) else 0) for f in fields(Figures)}
+    return Figures(**values)
+
+
+def test_every_metric_is_documented_and_no_other() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text().split("\n## Metrics\n", 1)[1].split("\n## ", 1)[0]
+    documented = set()
+    for row in re.findall(r"^\| (`hyperscout_.*?) \|", page, re.MULTILINE):
+        prefix = re.match(r"`(hyperscout_(?:agent|collector))_", row)
+        assert prefix is not None
+        for name in re.findall(r"`([a-z_]+)", row):
+            documented.add(name if name.startswith("hyperscout") else prefix[1] + name)
+    store, stats = FindingStore("node-1"), {"lldp": ProbeStats(True, 0.1, 1.0)}
+    text = AgentMetrics(store, UplinkStats(), lambda: stats, version="0").text().decode()
+    text += CollectorMetrics(some_figures).text().decode()
+    families = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
+    assert documented == {name for name in families if not name.endswith("_created")}
 
 
 # --- the example in CONTRIBUTING is real ----------------------------------------------------------
