@@ -10,7 +10,7 @@ Shapes, from the tool's man page ibnetdiscover(8) and from its output:
     [4]     "H-<guid>"[1](<port guid>)      # "<description>" lid 72 4xDDR
     [1](<port guid>)        "S-<guid>"[29]  # lid 81 lmc 0 "<description>" lid 9 4xDDR
 GUIDs are hexadecimal. `-f` adds ` s=1 w=2 v=4` at the end, `-g` adds `[ext 5]` after a port,
-`# Chassis 1 ...` after ids, and headings.
+`# Chassis 1 ...` after ids, and headings. `-s` tells of its progress in lines that begin with `DR path`.
 """
 
 import re
@@ -56,7 +56,7 @@ _COMMENT = re.compile(
 _SYSTEM_IMAGE = re.compile(rb"\s*sysimgguid=0x([0-9a-fA-F]{1,16})(?:\s.*)?")
 _IDENTITY = re.compile(rb"\s*(?:switch|ca|rt)guid=0x[0-9a-fA-F]{1,16}(?:\W.*)?")
 _PASSED_OVER = re.compile(
-    rb"\s*(?:#.*|(?:vend|dev)id=0x[0-9a-fA-F]+\s*|Chassis \d+.*|Non-Chassis Nodes\s*|Hostname:.*)?"
+    rb"\s*(?:#.*|(?:vend|dev)id=0x[0-9a-fA-F]+\s*|Chassis \d+.*|Non-Chassis Nodes\s*|Hostname:.*|DR path .*)?"
 )
 
 

@@ -7,9 +7,8 @@ Searching for fixed bytes is all that takes.
 import re
 from dataclasses import dataclass
 
-_INITIATED = re.compile(
-    rb"^# Initiated from node ([0-9a-fA-F]{1,16})\b(?: port ([0-9a-fA-F]{1,16})\b)?", re.MULTILINE
-)
+_INITIATED = b"# Initiated from node "
+_FROM = re.compile(rb"([0-9a-fA-F]{1,16})\b(?: port ([0-9a-fA-F]{1,16})\b)?")
 _HEAD = 65_536  # bytes that are looked at to tell what a text is
 
 # What people feed in instead: what its first part has in it, and what it is called.
@@ -36,22 +35,21 @@ class TextSummary:
 
 
 def summary(data: bytes) -> TextSummary:
-    """Count devices and port records; any bytes will do. About 30 ms for 65,536 hosts."""
-    initiated = _INITIATED.search(data, 0, _HEAD)
+    """Count devices and port records; any bytes will do."""
+    node, port = _initiated(data)
     return TextSummary(
         switches=_lines_with(data, b"Switch\t"),
         adapters=_lines_with(data, b"Ca\t"),
         routers=_lines_with(data, b"Rt\t"),
         records=_lines_with(data, b"["),
-        initiated_from=int(initiated[1], 16) if initiated else 0,
-        port_guid=int(initiated[2] or b"0", 16) if initiated else 0,
+        initiated_from=node,
+        port_guid=port,
     )
 
 
 def initiated_from(data: bytes) -> int:
     """GUID of the node that the sweep looked from, 0 where the text does not say."""
-    initiated = _INITIATED.search(data, 0, _HEAD)
-    return int(initiated[1], 16) if initiated else 0
+    return _initiated(data)[0]
 
 
 def may_have_devices(data: bytes) -> bool:
@@ -79,6 +77,15 @@ def why_refused(data: bytes) -> str:
         "expected the text of plain `ibnetdiscover`: make it with `ibnetdiscover > fabric.ibnetdiscover`"
     )
     return f"{what}; {expected}"
+
+
+def _initiated(data: bytes) -> tuple[int, int]:
+    """Node and port GUID. With `-s` any number of lines may come before."""
+    at = data.find(_INITIATED)
+    if at < 0 or data[max(at - 1, 0) : at] not in {b"", b"\n"}:
+        return 0, 0
+    found = _FROM.match(data, at + len(_INITIATED))
+    return (int(found[1], 16), int(found[2] or b"0", 16)) if found else (0, 0)
 
 
 def _lines_with(data: bytes, beginning: bytes) -> int:
