@@ -83,7 +83,6 @@ class PlayedAgent:
         self._task = asyncio.create_task(self.uplink.run(), name=f"agent-{self.host}")
 
     async def stop(self) -> None:
-        self._drop_lease()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

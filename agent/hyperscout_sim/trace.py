@@ -5,7 +5,7 @@ and a majority of equals says how it should have been:
 - a host's cable: the host still has cables that speak for its domain, and at least two other hosts of the
   domain have all of theirs (a host with a single adapter just vanishes, or moves to another leaf);
 - a cable between switches: the peers that it does not touch outnumber those it touches, at its lower or at
-  its upper end, and are at least two;
+  its upper end;
 - a leaf: its hosts have other cables, and there are at least two other domains;
 - a higher switch: the switches below that lost a cable are outnumbered by their peers (a whole spine less in
   a two-level fabric is a healthy, smaller fabric);
@@ -126,7 +126,7 @@ class _Judge:
     def _outnumbered(self, cables: Iterable[Cable], peers_of: _Classes, touched: set[int]) -> bool:
         kinds = {(self._level[c.a], self._level[c.b]) for c in cables}
         peers = set().union(*(peers_of[kind] for kind in kinds)) - touched
-        return len(peers) >= 2 and len(peers) > len(touched)
+        return len(peers) > len(touched)
 
     def _wiring(self, cables: Iterable[Cable]) -> Counter[frozenset[object]]:
         """What is cabled to what, ports and rails left out; of equals only which group each is of."""

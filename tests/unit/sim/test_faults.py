@@ -43,6 +43,9 @@ TRACES = [
     Trace("a rail's cable: the other rails tell", RAILS, Fault.HOST_LINK, True),
     Trace("the only cable: the host is just not there", CLOS, Fault.HOST_LINK, False),
     Trace("one of two", PAIRS, Fault.HOST_LINK, True),
+    Trace(
+        "a rail's cable, one other host to compare with", shapes.rail_only(2, 2, 4), Fault.HOST_LINK, False
+    ),
     Trace("a dead rail", RAILS, Fault.DEAD_RAIL, True),
     Trace("the only adapter", CLOS, Fault.DEAD_RAIL, False),
     Trace("one uplink of many leaves", CLOS, Fault.UPLINK, True),
@@ -358,6 +361,13 @@ def test_many_faults(rails: int) -> None:
     assert set(faulty.cables) - set(fabric.cables) == {c for w in swapped for c in w.now}
     assert {w.fault for w in missing} == {Fault.HOST_LINK, Fault.UPLINK}
     assert faulty.islands() == fabric.islands() == 1
+
+
+def test_many_missing_cables_leave_every_leaf_an_uplink() -> None:
+    fabric = shapes.clos2(20, 3, 2)
+    faulty, _ = plant_many(fabric, 0.4, 0.0, Random(1))
+    assert {c.a for c in by_class(faulty)[1, 2]} == {x.guid for x in fabric.switches if x.level == 1}
+    assert len(by_class(faulty)[1, 2]) < 40
 
 
 def test_standings_count_what_is_left() -> None:

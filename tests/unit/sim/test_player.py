@@ -180,6 +180,26 @@ async def test_a_miswired_pair_is_seen_in_the_next_sweep_and_undone() -> None:
         assert player.fabric == FABRIC
 
 
+async def test_a_cut_cable_stays_cut_when_it_is_miswired() -> None:
+    player = Player(FABRIC, ["127.0.0.1:1"])
+    [one] = FABRIC.between("node-0001 mlx5_0", "leaf-u01-r0")
+    [other] = FABRIC.between("node-0004 mlx5_0", "leaf-u02-r0")
+    player.cut(one)
+    moved, _ = player.miswire(one, other)
+    assert moved not in player.fabric.cables
+    player.restore(moved)
+    assert moved in player.fabric.cables
+
+
+async def test_an_agent_that_ends_leaves_the_shared_connection_to_the_others() -> None:
+    async with played(single_rack(2), connections=1) as (collector, player):
+        await collector.until(lambda: len(collector.evidence) == 2)
+        await player.kill("node-0001")
+        player.cut(player.fabric.cables[1])
+        await collector.until(lambda: state(collector, "node-0002", "mlx5_0") == "DOWN")
+        assert player.agents["node-0002"].uplink.stats.sessions == 1
+
+
 async def test_what_the_fabric_lacks_cannot_be_touched() -> None:
     player = Player(FABRIC, ["127.0.0.1:1"])
     stranger = FABRIC.cables[0]._replace(a_port=9)

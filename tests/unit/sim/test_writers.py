@@ -28,7 +28,8 @@ SHAPES: dict[str, Shape] = {
     "dragonfly+": lambda: shapes.dragonfly_plus(3, 2, 2, 2),
     "single rack": lambda: shapes.single_rack(3, 2),
     "SHARP": lambda: plant(shapes.clos2(2, 2, 2), Fault.SHARP, Random(0))[0],
-    "storage with two ports": lambda: plant(shapes.clos2(3, 2, 2), Fault.STORAGE, Random(1))[0],
+    "storage with two ports": lambda: plant(shapes.clos2(3, 2, 2), Fault.STORAGE, Random(5))[0],
+    "swapped cables": lambda: plant(shapes.clos2(3, 2, 3), Fault.SWAPPED_UPLINKS, Random(2))[0],
     "factory descriptions": lambda: plant(shapes.clos2(2, 2, 2), Fault.FACTORY_FABRIC, Random(0))[0],
 }
 
@@ -142,6 +143,16 @@ def test_the_real_ibnetdiscover_prints_the_same_text(shape: str, tmp_path: Path)
     dated = b"# Topology file: generated on"
     lines = [[x for x in text.splitlines() if not x.startswith(dated)] for text in (ours, real)]
     assert lines[0] == lines[1]
+
+
+def test_the_storage_above_has_two_ports() -> None:
+    assert max(x.port_count for x in SHAPES["storage with two ports"]().adapters) == 2
+
+
+def test_the_net_file_has_both_ends_of_every_cable() -> None:
+    whole = shapes.clos2(2, 2, 2)
+    fabric, _ = plant(whole, Fault.ONE_SIDED, Random(3))
+    assert ibsim_net(fabric) == ibsim_net(whole)
 
 
 def test_the_net_file_knows_no_rate_that_ibsim_does_not() -> None:
