@@ -77,7 +77,7 @@ class _Scrape(Collector):
 
     def collect(self) -> Iterator[Metric]:
         f = self._figures()
-        yield _gauge("streams", "Agents connected", f.streams)
+        yield _gauge("agents", "Agents connected", f.streams)
         yield _counter("streams", "Streams that agents opened", f.streams_total)
         yield _counter(
             "streams_ended", "Streams that the collector ended or turned away", f.streams_ended_total

@@ -15,8 +15,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from hyperscout.v1 import discovery_pb2, topology_pb2
 from hyperscout.v1.discovery_pb2_grpc import add_DiscoveryServiceServicer_to_server
 from hyperscout_formats import node_list, node_map
@@ -258,7 +257,7 @@ class Collector:
         server = grpc.aio.server(options=SERVER_OPTIONS)
         add_DiscoveryServiceServicer_to_server(discovery, server)
         TopologyService(self).add_to(server)
-        healthy = health.HealthServicer()
+        healthy = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         names = (_DISCOVERY_SERVICE, TOPOLOGY_SERVICE, health.SERVICE_NAME)
         if settings.reflection:
