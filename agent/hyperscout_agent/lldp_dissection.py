@@ -14,7 +14,7 @@ from typing import cast
 
 from hyperscout_formats.facts import LldpNeighbour
 
-from hyperscout_agent.subprocesses import end_process
+from hyperscout_agent.subprocesses import end_process, kill_group
 from hyperscout_agent.waiting import Wait, wait
 
 _LENGTH = struct.Struct("!I")
@@ -121,6 +121,7 @@ class Dissector:
         """The last line of its stderr: what a missing scapy or a crash says. Ends the process."""
         said = b""
         if self._process is not None:
+            kill_group(self._process)
             stderr = cast("asyncio.StreamReader", self._process.stderr)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):

@@ -63,20 +63,26 @@ async def run_tool(
     except TimeoutError:
         raise ToolError(f"{argv[0]}: no end in {timeout_s:g} s") from None
     finally:
-        await end_process(process)
         complaints.cancel()
+        await asyncio.gather(complaints, return_exceptions=True)
+        await end_process(process)
 
 
 async def end_process(process: asyncio.subprocess.Process) -> None:
     """Kill what is left of a process that was started in a session of its own, and reap it."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    kill_group(process)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_REAP_S):
-            # asyncio sees the end of a process only when its output was read to the end.
-            while process.stdout is not None and await process.stdout.read(_READ_BYTES):
-                pass
+            # asyncio sees the end of a process, and closes its pipes, only when they were read to the end.
+            for stream in (process.stdout, process.stderr):
+                while stream is not None and await stream.read(_READ_BYTES):
+                    pass
             await process.wait()
+
+
+def kill_group(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 async def _feed(

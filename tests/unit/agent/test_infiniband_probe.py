@@ -1,0 +1,71 @@
+"""The probe of a host's own adapters, on a tree of files."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from hyperscout.v1.finding_pb2 import InfinibandPort, Outcome
+from hyperscout_agent.probes.infiniband import InfinibandProbe
+
+
+def adapter(root: Path, device: str = "mlx5_0", port: int = 1, **files: str) -> None:
+    given = {
+        "node_guid": "a088:c203:00aa:0001", "sys_image_guid": "a088:c203:00aa:0001",
+        "node_desc": "host mlx5_0",
+        f"ports/{port}/state": "4: ACTIVE", f"ports/{port}/phys_state": "5: LinkUp",
+        f"ports/{port}/rate": "400 Gb/sec (4X NDR)",
+        f"ports/{port}/lid": "0x1f", f"ports/{port}/sm_lid": "0x1",
+        f"ports/{port}/link_layer": "InfiniBand",
+        f"ports/{port}/gids/0": "fe80:0000:0000:0000:a088:c203:00aa:0002",
+        **{f"ports/{port}/{name}": text for name, text in files.items()},
+    }  # fmt: skip
+    for path, text in given.items():
+        target = root / device / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text + "\n")
+
+
+async def test_ports_and_their_changes(tmp_path: Path) -> None:
+    adapter(tmp_path)
+    adapter(tmp_path, "mlx5_1")
+    probe = InfinibandProbe(root=tmp_path)
+    look = await probe.observe()
+    assert sorted(look.sights) == ["mlx5_0/1", "mlx5_1/1"]
+    assert look.complete
+    payload = look.sights["mlx5_0/1"].payload
+    assert isinstance(payload, InfinibandPort)
+    assert (payload.state, payload.rate_gbps, payload.lid, payload.sm_lid) == ("ACTIVE", 400.0, 31, 1)
+    assert await probe.observe() is look, "at rest nothing is read anew"
+    adapter(tmp_path, state="1: DOWN", phys_state="2: Polling")
+    changed = (await probe.observe()).sights["mlx5_0/1"].payload
+    assert isinstance(changed, InfinibandPort)
+    assert (changed.state, changed.physical_state) == ("DOWN", "Polling")
+    shutil.rmtree(tmp_path / "mlx5_1")
+    assert sorted((await probe.observe()).sights) == ["mlx5_0/1"]
+
+
+async def test_a_host_without_adapters(tmp_path: Path) -> None:
+    look = await InfinibandProbe(root=tmp_path / "nowhere").observe()
+    assert (dict(look.sights), look.complete) == ({}, True)
+
+
+async def test_a_sick_port_is_failed_and_takes_nothing_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    adapter(tmp_path)
+    adapter(tmp_path, "mlx5_1", state="\x00garbage")
+    look = await InfinibandProbe(root=tmp_path).observe()
+    assert look.sights["mlx5_0/1"].outcome == Outcome.OUTCOME_DATA
+    assert look.sights["mlx5_1/1"].outcome == Outcome.OUTCOME_FAILED
+    assert "mlx5_1" in look.sights["mlx5_1/1"].reason
+    assert not look.complete
+    assert "mlx5_1" in caplog.text
+
+
+async def test_one_port_for_whoever_is_about_to_use_it(tmp_path: Path) -> None:
+    adapter(tmp_path)
+    probe = InfinibandProbe(root=tmp_path)
+    port = await probe.port_of("mlx5_0", 1)
+    assert port is not None
+    assert port.state == "ACTIVE"
+    assert await probe.port_of("mlx5_0", 2) is None

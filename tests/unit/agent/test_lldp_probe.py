@@ -1,0 +1,255 @@
+"""The LLDP probe from the listener's socket to what it reports, on a tree of files and in fake time."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hyperscout.v1.finding_pb2 import Outcome
+from hyperscout_agent.lldp_dissection import DissectorError, UnreadableError
+from hyperscout_agent.lldp_messages import Heard, encode
+from hyperscout_agent.probes.base import Sight
+from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD, NOTHING_YET, LldpProbe
+from hyperscout_formats.facts import LldpNeighbour
+from support.fake_time import FakeTime, settle
+
+DATA, NOTHING, FAILED = Outcome.OUTCOME_DATA, Outcome.OUTCOME_NOTHING, Outcome.OUTCOME_FAILED
+LEAF = LldpNeighbour("mac", "02:00:00:00:00:01", "ifname", "swp1", 120, system_name="leaf1")
+A = b"aaaaaa"
+WAIT_S = 20.0
+
+
+class FakeDissector:
+    """Knows a few frames by heart."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+        self.answers: dict[bytes, LldpNeighbour | Exception] = {
+            b"leaf": LEAF,
+            b"bye": replace(LEAF, ttl_s=0),
+            b"bad": UnreadableError("cut short in TLV 3"),
+            b"bomb": DissectorError("no answer in 30 s"),
+        }
+
+    async def dissect(self, frame: bytes) -> LldpNeighbour:
+        self.asked.append(frame)
+        answer = self.answers[frame]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def end_when_idle(self) -> None:
+        await asyncio.Event().wait()
+
+
+class World:
+    """A probe that serves, its sysfs, and a listener to speak for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.time = FakeTime()
+        self.dissector = FakeDissector()
+        self.sysfs = folder / "sys"
+        self.path = folder / "lldp.sock"
+        self.triggered = 0
+        self.listener: socket.socket | None = None
+        for name in ("eth0", "eth1"):
+            self.port(name)
+        self.probe = LldpProbe(
+            socket_path=self.path,
+            dissector=self.dissector,  # type: ignore[arg-type]
+            sysfs=self.sysfs,
+            trigger=self._trigger,
+            clock_ns=self.time.wall_ns,
+            wait=self.time.wait,
+        )
+
+    def _trigger(self) -> None:
+        self.triggered += 1
+
+    def port(self, name: str, **files: str) -> None:
+        folder = self.sysfs / "class/net" / name
+        (folder / "device").mkdir(parents=True, exist_ok=True)
+        given = {"type": "1", "address": "02:00:00:00:00:aa", "carrier": "1", "speed": "100000", **files}
+        for file, text in {"carrier_changes": "2", **given}.items():
+            (folder / file).write_text(text)
+
+    async def connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(WAIT_S):
+            while not self.path.exists():
+                await asyncio.sleep(0)
+            self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.listener.setblocking(False)
+            await loop.sock_connect(self.listener, str(self.path))
+            await self.until(lambda: self.probe._link.connected == 1)
+
+    async def say(
+        self, port: str, frame: bytes | None, sender: bytes = A, *, at_s: float | None = None
+    ) -> None:
+        assert self.listener is not None
+        at_ns = self.time.wall_ns() if at_s is None else int(at_s * 1e9)
+        asked = len(self.dissector.asked)
+        await asyncio.get_running_loop().sock_sendall(
+            self.listener, encode(Heard(port, sender, at_ns, frame))
+        )
+        if frame is not None:
+            await self.until(lambda: len(self.dissector.asked) > asked)
+        await settle()
+
+    async def until(self, happened: Any) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not happened():
+                await asyncio.sleep(0)
+
+    async def look(self) -> dict[str, Sight]:
+        return dict((await self.probe.observe()).sights)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = World(tmp_path)
+    serving = asyncio.create_task(made.probe.serve())
+    await settle()
+    yield made
+    assert not serving.done()
+    serving.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
+    if made.listener:
+        made.listener.close()
+    assert not made.path.exists()
+
+
+async def test_without_a_listener_it_says_what_to_start(world: World) -> None:
+    sights = await world.look()
+    assert sights["eth0"].outcome == FAILED
+    assert f"lldp-listener --socket {world.path}" in sights["eth0"].reason
+    world.port("eth1", carrier="0")
+    assert (await world.look())["eth1"].outcome == NOTHING, "no carrier is seen without any listener"
+
+
+async def test_heard_then_expired(world: World) -> None:
+    await world.connect()
+    assert (await world.look())["eth0"].reason == NOTHING_YET
+    before = world.triggered
+    await world.say("eth0", b"leaf")
+    assert world.triggered == before + 1, "news is looked at at once"
+    sight = (await world.look())["eth0"]
+    assert sight.outcome == DATA
+    port: Any = sight.payload
+    assert (port.interface, port.mac, port.carrier, port.speed_mbps, port.carrier_changes) == (
+        "eth0", "02:00:00:00:00:aa", True, 100_000, 2,
+    )  # fmt: skip
+    assert [(n.chassis_id, n.port_id, n.system_name, n.ttl_s) for n in port.neighbours] == [
+        ("02:00:00:00:00:01", "swp1", "leaf1", 120)
+    ]
+    await world.time.pass_s(100)
+    await world.say("eth0", None)  # heard again: another 120 s
+    await settle()
+    before = world.triggered
+    await world.time.pass_s(119)
+    assert world.triggered == before
+    assert (await world.look())["eth0"].outcome == DATA
+    await world.time.pass_s(2)
+    assert world.triggered > before, "the look comes with the expiry, not with the interval"
+    sight = (await world.look())["eth0"]
+    assert (sight.outcome, sight.reason) == (NOTHING, NOTHING_HEARD)
+
+
+async def test_goodbye_is_nothing_at_once(world: World) -> None:
+    await world.connect()
+    await world.say("eth0", b"leaf")
+    await world.say("eth0", b"bye")
+    assert (await world.look())["eth0"].outcome == NOTHING
+
+
+async def test_carrier_loss_forgets_the_neighbour(world: World) -> None:
+    await world.connect()
+    await world.say("eth0", b"leaf")
+    world.port("eth0", carrier="0", carrier_changes="3")
+    sight = (await world.look())["eth0"]
+    payload: Any = sight.payload
+    assert (sight.outcome, sight.reason) == (NOTHING, NO_CARRIER)
+    assert (payload.carrier, payload.carrier_changes, payload.speed_mbps) == (False, 3, 0)
+    world.port("eth0", carrier="1", carrier_changes="4")
+    assert (await world.look())["eth0"].outcome == NOTHING, "who comes back may be somebody else"
+    await world.say("eth0", b"leaf")
+    assert (await world.look())["eth0"].outcome == DATA
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"), [(b"bad", "cut short in TLV 3"), (b"bomb", "no answer in 30 s")]
+)
+async def test_frames_that_cannot_be_read(world: World, frame: bytes, reason: str) -> None:
+    await world.connect()
+    await world.say("eth0", frame)
+    sights = await world.look()
+    assert sights["eth0"].outcome == FAILED
+    assert reason in sights["eth0"].reason
+    assert sights["eth1"].outcome == NOTHING, "the other port is none the worse"
+    await world.say("eth0", b"leaf")
+    assert (await world.look())["eth0"].outcome == DATA
+    await world.say("eth0", frame, b"evil!!")
+    assert (await world.look())["eth0"].outcome == DATA, "junk beside a good neighbour takes nobody away"
+
+
+async def test_a_neighbour_outlives_the_listener_by_its_ttl(world: World) -> None:
+    await world.connect()
+    await world.say("eth0", b"leaf")
+    assert world.listener is not None
+    world.listener.close()
+    await world.until(lambda: world.probe._link.connected == 0)
+    sights = await world.look()
+    assert (sights["eth0"].outcome, sights["eth1"].outcome) == (DATA, FAILED)
+    await world.time.pass_s(121)
+    assert (await world.look())["eth0"].outcome == FAILED, "nobody listens, so nobody knows"
+    await world.connect()
+    assert (await world.look())["eth0"].outcome == NOTHING
+
+
+async def test_times_from_the_future_do_not_outlast(world: World) -> None:
+    await world.connect()
+    await world.say("eth0", b"leaf", at_s=10**9)
+    await world.time.pass_s(121)
+    assert (await world.look())["eth0"].outcome == NOTHING
+
+
+async def test_the_hint_comes_after_a_minute(world: World) -> None:
+    await world.connect()
+    assert (await world.look())["eth0"].reason == NOTHING_YET
+    await world.time.pass_s(61)
+    assert (await world.look())["eth0"].reason == NOTHING_HEARD
+
+
+async def test_junk_on_the_socket_ends_that_connection_only(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.connect()
+    assert world.listener is not None
+    await asyncio.get_running_loop().sock_sendall(world.listener, b"junk")
+    await world.until(lambda: world.probe._link.connected == 0)
+    assert "not understood" in caplog.text
+    world.listener.close()
+    await world.connect()
+    await world.say("eth0", b"leaf")
+    assert (await world.look())["eth0"].outcome == DATA
+
+
+async def test_connections_are_bounded(world: World) -> None:
+    await world.connect()
+    others = []
+    loop = asyncio.get_running_loop()
+    for _ in range(10):
+        other = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        other.setblocking(False)
+        await loop.sock_connect(other, str(world.path))
+        others.append(other)
+        await settle()
+    assert world.probe._link.connected == 4
+    for other in others:
+        other.close()
+    await world.until(lambda: world.probe._link.connected == 1)
