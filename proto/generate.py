@@ -25,12 +25,18 @@ def generate(target: Path) -> list[Path]:
     for package in ("hyperscout", "hyperscout/v1"):
         (target / package / "__init__.py").touch()
     (target / "hyperscout" / "py.typed").touch()
-    return sorted(p.relative_to(target) for p in (target / "hyperscout").rglob("*") if p.is_file() and p.suffix != ".proto")
+    return sorted(
+        p.relative_to(target)
+        for p in (target / "hyperscout").rglob("*")
+        if p.is_file() and p.suffix != ".proto"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when the stubs are stale")
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; exit 1 when the stubs are stale"
+    )
     check = parser.parse_args().check
     with tempfile.TemporaryDirectory() as scratch:
         fresh = Path(scratch)
@@ -43,7 +49,7 @@ def main() -> None:
             sys.exit("stale: " + ", ".join(map(str, stale)) + "; run `make proto`")
         for path in stale:
             shutil.copyfile(fresh / path, ROOT / path)
-            print(f"wrote proto/{path}")
+            print(f"wrote proto/{path}")  # noqa: T201 - a command line prints
 
 
 if __name__ == "__main__":
