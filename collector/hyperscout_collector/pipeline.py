@@ -18,9 +18,7 @@ from hyperscout_collector.core.generations import Decision, Generations, Held, N
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.state import KeyChange
 from hyperscout_collector.evidence.view import InputsView, Resolved, Snapshot, SweepTexts, resolve
-from hyperscout_collector.fabric.fuse import fuse
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_collector.fabric.network import Network
+from hyperscout_collector.fabric.inputs import InferOptions
 from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.hierarchy.conditions import ConditionFacts
 from hyperscout_collector.topology import Topology
@@ -71,7 +69,6 @@ class Pipeline:
         self.held: Held | None = None
         self.problems: tuple[str, ...] = ()
         self.inferences = 0
-        self.latest = FabricInputs()  # what the last inference started from
         self._settings = settings
         self._view = view
         self._texts = texts
@@ -87,7 +84,6 @@ class Pipeline:
         self._news = True  # at start: what was loaded
         self._refresh_at_ns: int | None = None
         self._tick_at_ns: int | None = None
-        self._network: tuple[FabricInputs, Network] | None = None
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
@@ -127,13 +123,6 @@ class Pipeline:
                 raise NotHeldError(f"generation {generation} is what is published already")
             return decision.publish.generation
 
-    async def network(self) -> Network:
-        """The fused graph that the last inference started from; made when first asked for."""
-        inputs = self.latest
-        if self._network is None or self._network[0] is not inputs:
-            self._network = (inputs, await asyncio.to_thread(fuse, inputs, self._settings.options))
-        return self._network[1]
-
     def close(self) -> None:
         self._thread.shutdown(wait=True)
 
@@ -162,7 +151,6 @@ class Pipeline:
             result = await self._in_thread(self._inference, self._view.snapshot(now_ns), now_ns)
             self.inferences += 1
             self._inferred(result.seconds)
-            self.latest = result.resolved.inputs
             if result.resolved.problems != self.problems:
                 for problem in result.resolved.problems:
                     _log.error("evidence: %s", problem)

@@ -33,7 +33,6 @@ from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Loaded, Store, StoreError
 from hyperscout_collector.evidence.view import InputsView, SweepTexts
 from hyperscout_collector.fabric.inputs import InferOptions
-from hyperscout_collector.fabric.network import Network
 from hyperscout_collector.http import TEXT, HttpServer
 from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings
 from hyperscout_collector.ingest.streams import Streams
@@ -108,9 +107,6 @@ class Collector:
 
     def evidence_of(self, nodes: Sequence[str]) -> list[Key]:
         return [key for node in nodes for key in self.parts.state.keys_of(node)]
-
-    async def network(self) -> Network:
-        return await self.parts.pipeline.network()
 
     async def approve(self, generation: int) -> int:
         try:

@@ -8,12 +8,13 @@ import numpy.typing as npt
 from hyperscout.v1 import topology_pb2 as pb
 
 from hyperscout_collector.api.mapping import (
+    adapters_to_proto,
     anomaly_to_proto,
     hypernode_to_proto,
     links_to_proto,
     switch_to_proto,
 )
-from hyperscout_collector.topology import Link, LinkTable, Topology
+from hyperscout_collector.topology import Adapter, Link, LinkTable, Topology
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring hashes (Knuth, TAOCP 6.4)
 
@@ -23,6 +24,10 @@ def delta(old: Topology, new: Topology, *, omit_links: bool = False) -> pb.Topol
     hypernodes = {h.name: h for h in old.hypernodes}
     switches = {s.id: s for s in old.switches}
     names, ids = {h.name for h in new.hypernodes}, {s.id for s in new.switches}
+    before: set[Adapter] = set()
+    after: set[Adapter] = set()
+    if not omit_links and old.adapters is not new.adapters:
+        before, after = set(old.adapters), set(new.adapters)
     added, removed = ([], []) if omit_links else link_changes(old.links, new.links)
     return pb.TopologyDelta(
         generation=new.generation,
@@ -33,6 +38,8 @@ def delta(old: Topology, new: Topology, *, omit_links: bool = False) -> pb.Topol
         removed_switches=[ident for ident in switches if ident not in ids],
         added_links=links_to_proto(added),
         removed_links=links_to_proto(removed),
+        added_adapters=adapters_to_proto(sorted(after - before)),
+        removed_adapters=adapters_to_proto(sorted(before - after)),
         nodes_without_evidence=new.nodes_without_evidence,
         foreign_endpoints=new.foreign_endpoints,
         retired_names=new.retired_names,

@@ -1,7 +1,7 @@
 """How close two nodes are, and why: their lowest common HyperNode, a shortest path, what is wrong on it."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,101 +10,103 @@ from hyperscout.v1.finding_pb2 import FindingKey
 
 from hyperscout_collector.api.mapping import anomaly_to_proto, links_to_proto
 from hyperscout_collector.evidence.rows import Key
-from hyperscout_collector.fabric.network import Network
-from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Link, Topology
+from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Link, LinkTable, Topology
 
 _MAX_EVIDENCE = 500  # keys in one answer
 _MAX_ANOMALIES = 100
 
 
 class UnknownNodeError(LookupError):
-    """A node that neither the published topology nor the evidence knows."""
+    """A node that the published topology does not know."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Hop:
-    """One cable of the path, walked from `near` to `far` (device indices)."""
+class Hop:
+    """One cable of a path, walked from `near` to `far`."""
 
-    link: int
-    near: int
-    far: int
+    link: Link
+    near: Endpoint
+    far: Endpoint
 
 
-def explain(
-    topology: Topology, network: Network, node_a: str, node_b: str, evidence: Iterable[Key]
-) -> pb.ExplainResponse:
-    """Both nodes in the published topology, and the way between them in the fused evidence.
+def explain(topology: Topology, node_a: str, node_b: str, evidence: Iterable[Key]) -> pb.ExplainResponse:
+    """What is published of both nodes and of the way between them.
 
-    `evidence`: keys of the findings of both nodes. Raises UnknownNodeError.
+    `evidence`: keys of the findings of both nodes. Raises UnknownNodeError. Takes some 0.3 s with a
+    million links: for a thread.
     """
     chains = {node: _chain(topology, node) for node in (node_a, node_b)}
-    devices = {node: _devices(network, node) for node in (node_a, node_b)}
-    for node in (node_a, node_b):
+    devices = {node: {x.id for x in topology.adapters if x.node == node} for node in chains}
+    for node in chains:
         if not chains[node] and not devices[node] and node not in topology.nodes_without_evidence:
             raise UnknownNodeError(f"no node {node!r}: `hyperscout get nodes` lists them")
     names_b = {h.name for h in chains[node_b]}
     common = next((h for h in chains[node_a] if h.name in names_b), None)
-    hops = [] if node_a == node_b else shortest_path(network, devices[node_a], devices[node_b])
-    anomalies = _anomalies_on(topology, network, hops, {*devices[node_a], *devices[node_b]}, {node_a, node_b})
+    hops = [] if node_a == node_b else shortest_path(topology, devices[node_a], devices[node_b])
+    own = {*devices[node_a], *devices[node_b], node_a, node_b}
+    anomalies = [a for a in topology.anomalies if _touches(a, hops, own)]
     return pb.ExplainResponse(
         tier=common.tier if common else 0,
         tier_name=common.tier_name if common else "",
         hypernode=common.name if common else "",
         hypernodes_a=[h.name for h in chains[node_a]],
         hypernodes_b=[h.name for h in chains[node_b]],
-        path=links_to_proto(_link(network, hop) for hop in hops),
+        path=links_to_proto(hop.link for hop in hops),
         anomalies=[anomaly_to_proto(a) for a in anomalies[:_MAX_ANOMALIES]],
         evidence=[
             FindingKey(node=key.node, probe=key.probe, subject=key.subject)
             for key in sorted(set(evidence))[:_MAX_EVIDENCE]
         ],
-        text=_text(
-            network,
-            (node_a, node_b),
-            common,
-            [n for n in chains if not chains[n]],
-            hops=hops,
-            anomalies=anomalies,
-        ),
+        text=_text(chains, common, hops, anomalies),
     )
 
 
-def shortest_path(network: Network, start: Sequence[int], goal: Sequence[int]) -> list[_Hop]:
+def shortest_path(topology: Topology, start: set[str], goal: set[str]) -> list[Hop]:
     """The fewest cables from one of `start` to one of `goal`, through switches only; [] if there is no way.
 
-    Of several, the one through the lowest device indices: the same evidence gives the same path.
+    Of several, the one that the order of the links puts first: the same topology gives the same path.
     """
-    goals = set(goal)
-    links = np.arange(len(network.a))
-    near = np.concatenate([network.a, network.b])
-    far = np.concatenate([network.b, network.a])
-    order = np.lexsort((far, near))
-    first = np.searchsorted(near[order], np.arange(len(network.ids) + 1))
-    link_of = np.concatenate([links, links])[order]
-    far = far[order]
-    came: dict[int, _Hop | None] = dict.fromkeys(sorted(start))
+    table = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(topology.links)
+    switches = {s.id for s in topology.switches}
+    near, far = np.concatenate([table.a, table.b]), np.concatenate([table.b, table.a])
+    link = np.concatenate([np.arange(len(table)), np.arange(len(table))])
+    order = np.lexsort((link, near))
+    first = np.searchsorted(near[order], np.arange(len(table.devices) + 1))
+    far, link = far[order], link[order]
+    came: dict[int, tuple[int, int] | None] = {i: None for i, d in enumerate(table.devices) if d in start}
     queue = deque(came)
     while queue:
         here = queue.popleft()
-        if came[here] is not None and not network.is_switch[here]:
+        if came[here] is not None and table.devices[here] not in switches:
             continue  # hosts do not forward
         for i in range(first[here], first[here + 1]):
             there = int(far[i])
-            if there in came:
-                continue
-            came[there] = _Hop(int(link_of[i]), here, there)
-            if there in goals:
-                return _walk_back(came, there)
-            queue.append(there)
+            if there not in came:
+                came[there] = (here, int(link[i]))
+                if table.devices[there] in goal:
+                    return _walk_back(topology, table, came, there)
+                queue.append(there)
     return []
 
 
-def _walk_back(came: dict[int, _Hop | None], end: int) -> list[_Hop]:
-    hops: list[_Hop] = []
-    while (hop := came[end]) is not None:
-        hops.append(hop)
-        end = hop.near
-    return hops[::-1]
+def _walk_back(
+    topology: Topology, table: LinkTable, came: Mapping[int, tuple[int, int] | None], end: int
+) -> list[Hop]:
+    steps = []
+    while (step := came[end]) is not None:
+        steps.append((step, end))
+        end = step[0]
+    names = {s.id: s.name for s in topology.switches}
+    on_path = {table.devices[end] for (near, _), far in steps for end in (near, far)}
+    names |= {x.id: f"{x.node} {x.name}".rstrip() for x in topology.adapters if x.id in on_path}
+    return [_hop(table, names, *step) for step, _ in reversed(steps)]
+
+
+def _hop(table: LinkTable, names: Mapping[str, str], near: int, index: int) -> Hop:
+    link: Link = table[index]
+    a = Endpoint(link.a_device, names.get(link.a_device, link.a_device), link.a_port)
+    b = Endpoint(link.b_device, names.get(link.b_device, link.b_device), link.b_port)
+    return Hop(link, a, b) if int(table.a[index]) == near else Hop(link, b, a)
 
 
 def _chain(topology: Topology, node: str) -> list[HyperNode]:
@@ -112,86 +114,43 @@ def _chain(topology: Topology, node: str) -> list[HyperNode]:
     return sorted((h for h in topology.hypernodes if node in h.nodes), key=lambda h: h.tier)
 
 
-def _devices(network: Network, node: str) -> list[int]:
-    try:
-        host = list(network.hosts).index(node)
-    except ValueError:
-        return []
-    return [int(i) for i in np.flatnonzero(network.host == host)]
-
-
-def _link(network: Network, hop: _Hop) -> Link:
-    a, b = _ends(network, hop)
-    return Link(
-        a.device,
-        a.port or "",
-        b.device,
-        b.port or "",
-        network.fabrics[network.fabric[hop.link]],
-        network.source_sets[network.sources[hop.link]],
+def _touches(anomaly: Anomaly, hops: Sequence[Hop], own: set[str]) -> bool:
+    """Whether it names a port or a whole device of the path, or anything of the two nodes."""
+    ports = {(end.device, end.port) for hop in hops for end in (hop.near, hop.far)}
+    whole = {device for device, _ in ports}
+    return any(
+        end.device in own
+        or end.name in own
+        or (end.device, end.port) in ports
+        or (end.port is None and end.device in whole)
+        for end in (anomaly.subject, anomaly.peer)
+        if end is not None
     )
 
 
-def _ends(network: Network, hop: _Hop) -> tuple[Endpoint, Endpoint]:
-    """Both ends of a hop, the near one first."""
-    i = hop.link
-    a = network.end(int(network.a[i]), int(network.a_port[i]))
-    b = network.end(int(network.b[i]), int(network.b_port[i]))
-    return (a, b) if int(network.a[i]) == hop.near else (b, a)
-
-
-def _anomalies_on(
-    topology: Topology, network: Network, hops: Sequence[_Hop], own: set[int], nodes: set[str]
-) -> list[Anomaly]:
-    """Anomalies that name a port or a whole device of the path, or anything of the two nodes."""
-    ports = {(end.device, end.port) for hop in hops for end in _ends(network, hop)}
-    whole = {device for device, _ in ports}
-    mine = {network.ids[i] for i in own} | nodes
-
-    def touches(end: Endpoint | None) -> bool:
-        if end is None:
-            return False
-        return (
-            end.device in mine
-            or (end.device, end.port) in ports
-            or (end.port is None and end.device in whole)
-        )
-
-    return [a for a in topology.anomalies if touches(a.subject) or touches(a.peer)]
-
-
 def _text(
-    network: Network,
-    nodes: tuple[str, str],
+    chains: Mapping[str, Sequence[HyperNode]],
     common: HyperNode | None,
-    homeless: Sequence[str],
-    *,
-    hops: Sequence[_Hop],
+    hops: Sequence[Hop],
     anomalies: Sequence[Anomaly],
 ) -> str:
-    node_a, node_b = nodes
-    lines = []
-    if node_a == node_b:
-        lines.append(f"{node_a} is one node.")
+    nodes = list(chains)
+    if len(nodes) == 1:
+        lines = [f"{nodes[0]} is one node."]
     elif common is not None:
-        lines.append(
-            f"{node_a} and {node_b} are {common.tier_name} neighbours: "
-            f"both are in {common.name}, tier {common.tier}."
-        )
+        where = f"both are in {common.name}, tier {common.tier}"
+        lines = [f"{nodes[0]} and {nodes[1]} are {common.tier_name} neighbours: {where}."]
     else:
-        lines.append(f"{node_a} and {node_b} share no HyperNode.")
-    lines += [f"{node} is in no HyperNode." for node in homeless]
+        lines = [f"{nodes[0]} and {nodes[1]} share no HyperNode."]
+    lines += [f"{node} is in no HyperNode." for node in nodes if not chains[node]]
     if hops:
         steps = " = ".join(
-            f"{near.name} {near.port or '?'} -> {far.name} {far.port or '?'}"
-            for near, far in (_ends(network, hop) for hop in hops)
+            f"{hop.near.name} {hop.near.port or '?'} -> {hop.far.name} {hop.far.port or '?'}" for hop in hops
         )
         lines.append(f"A shortest path has {len(hops)} cable{'s'[: len(hops) > 1]}: {steps}.")
-    elif node_a != node_b:
+    elif len(nodes) > 1:
         lines.append("No evidence shows a way between them.")
-    if anomalies:
-        lines.append(f"{len(anomalies)} anomalies on the way or on the nodes:")
-        lines += [f"  {a.kind}: {a.message}" for a in anomalies[:_MAX_ANOMALIES]]
-    elif hops:
+    lines += [f"{a.kind}: {a.message}" for a in anomalies[:_MAX_ANOMALIES]]
+    if hops and not anomalies:
         lines.append("Nothing is wrong on the way.")
     return "\n".join(lines)

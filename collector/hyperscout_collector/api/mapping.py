@@ -19,12 +19,12 @@ from hyperscout_collector.topology import (
 
 
 def topology_to_proto(topology: Topology, *, omit_links: bool = False) -> pb.Topology:
-    """The whole picture; without its links it is a tenth of the size."""
+    """The whole picture; without its links (and whose ends they are) it is a tenth of the size."""
     return pb.Topology(
         generation=topology.generation,
         hypernodes=[hypernode_to_proto(h) for h in topology.hypernodes],
         switches=[switch_to_proto(s) for s in topology.switches],
-        adapters=[pb.Adapter(id=x.id, node=x.node, name=x.name) for x in topology.adapters],
+        adapters=() if omit_links else adapters_to_proto(topology.adapters),
         links=() if omit_links else links_to_proto(topology.links),
         anomalies=[anomaly_to_proto(a) for a in topology.anomalies],
         nodes_without_evidence=topology.nodes_without_evidence,
@@ -81,6 +81,10 @@ def hypernode_to_proto(h: HyperNode) -> pb.HyperNode:
 
 def switch_to_proto(s: Switch) -> pb.Switch:
     return pb.Switch(id=s.id, name=s.name, level=s.level)
+
+
+def adapters_to_proto(adapters: Iterable[Adapter]) -> list[pb.Adapter]:
+    return [pb.Adapter(id=x.id, node=x.node, name=x.name) for x in adapters]
 
 
 def links_to_proto(links: Iterable[Link]) -> list[pb.Link]:

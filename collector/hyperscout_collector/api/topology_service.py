@@ -17,7 +17,6 @@ from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.api.watchers import Watchers
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.store import Store, StoredFinding, StoreError
-from hyperscout_collector.fabric.network import Network
 
 SERVICE = "hyperscout.v1.TopologyService"
 
@@ -44,9 +43,6 @@ class Backend(Protocol):
     def is_stale(self, seen_ns: int) -> bool: ...
 
     def evidence_of(self, nodes: Sequence[str]) -> list[Key]: ...
-
-    async def network(self) -> Network:
-        """The fused graph of the evidence that the latest inference saw."""
 
     async def approve(self, generation: int) -> int:
         """Publish a held generation; returns the generation that it became. Raises NothingHeldError."""
@@ -97,10 +93,10 @@ class TopologyService:
     async def explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
         backend = self._backend
         nodes = (request.node_a, request.node_b)
-        network, keys = await backend.network(), backend.evidence_of(nodes)
+        keys = backend.evidence_of(nodes)
         topology = backend.watchers.current.topology
         try:
-            return await asyncio.to_thread(explain, topology, network, *nodes, keys)
+            return await asyncio.to_thread(explain, topology, *nodes, keys)
         except UnknownNodeError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
             raise  # abort has raised already

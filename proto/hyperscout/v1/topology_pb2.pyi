@@ -366,7 +366,7 @@ class GetTopologyRequest(_message.Message):
 
     OMIT_LINKS_FIELD_NUMBER: _builtins.int
     omit_links: _builtins.bool
-    """Leave the links out: they are most of the bytes."""
+    """Leave links and adapters out: they are most of the bytes."""
     def __init__(
         self,
         *,
@@ -406,7 +406,7 @@ class WatchTopologyRequest(_message.Message):
 
     OMIT_LINKS_FIELD_NUMBER: _builtins.int
     omit_links: _builtins.bool
-    """Leave the links out."""
+    """Leave links and adapters out."""
     def __init__(
         self,
         *,
