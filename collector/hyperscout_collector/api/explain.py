@@ -37,8 +37,8 @@ def explain(topology: Topology, node_a: str, node_b: str, evidence: Iterable[Key
     """
     chains = {node: _chain(topology, node) for node in (node_a, node_b)}
     devices = {node: {x.id for x in topology.adapters if x.node == node} for node in chains}
-    for node in chains:
-        if not chains[node] and not devices[node] and node not in topology.nodes_without_evidence:
+    for node, chain in chains.items():
+        if not chain and not devices[node] and node not in topology.nodes_without_evidence:
             raise UnknownNodeError(f"no node {node!r}: `hyperscout get nodes` lists them")
     names_b = {h.name for h in chains[node_b]}
     common = next((h for h in chains[node_a] if h.name in names_b), None)

@@ -1,0 +1,124 @@
+"""A topology goes over the wire and comes back as it was; deltas rebuild the next one from the last."""
+
+from dataclasses import replace
+
+import pytest
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_collector.api.delta import delta, link_changes
+from hyperscout_collector.api.mapping import topology_from_proto, topology_to_proto
+from hyperscout_collector.topology import (
+    Adapter,
+    Anomaly,
+    Endpoint,
+    HyperNode,
+    Link,
+    LinkTable,
+    Switch,
+    Topology,
+    to_json,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from support.topologies import two_leaves
+
+
+def test_nothing_is_lost_on_the_wire() -> None:
+    topology = replace(
+        two_leaves(),
+        anomalies=(
+            *two_leaves().anomalies,
+            Anomaly("UnknownHost", Endpoint("ff", "ff"), None, None, (), 0.25, "who is it?"),
+            Anomaly("Miswired", Endpoint("a", "a", ""), Endpoint("b", "b"), 2, ("lldp",), 1.0, "", "core", 1),
+        ),
+    )
+    message = pb.Topology.FromString(topology_to_proto(topology).SerializeToString())
+    assert to_json(topology_from_proto(message)) == to_json(topology)
+    assert topology_from_proto(message).anomalies == topology.anomalies
+    assert topology_from_proto(message).hypernodes == topology.hypernodes
+
+
+def test_links_and_whose_ends_they_are_can_be_left_out() -> None:
+    message = topology_to_proto(two_leaves(), omit_links=True)
+    assert (len(message.links), len(message.adapters), len(message.hypernodes)) == (0, 0, 3)
+
+
+def taken_in(old: Topology, change: pb.TopologyDelta) -> Topology:
+    """What a reader makes of a delta."""
+    part = topology_from_proto(
+        pb.Topology(
+            generation=change.generation,
+            hypernodes=change.hypernodes,
+            switches=change.switches,
+            anomalies=change.anomalies,
+            links=change.added_links,
+            adapters=change.added_adapters,
+        )
+    )
+    hypernodes = {h.name: h for h in (*old.hypernodes, *part.hypernodes)}
+    switches = {s.id: s for s in (*old.switches, *part.switches)}
+    gone = topology_from_proto(pb.Topology(links=change.removed_links, adapters=change.removed_adapters))
+    return Topology(
+        change.generation,
+        tuple(
+            sorted(
+                (h for h in hypernodes.values() if h.name not in change.removed_hypernodes),
+                key=lambda h: (h.tier, h.name),
+            )
+        ),
+        tuple(
+            sorted((s for s in switches.values() if s.id not in change.removed_switches), key=lambda s: s.id)
+        ),
+        tuple(sorted({*old.adapters, *part.adapters} - {*gone.adapters})),
+        tuple(sorted({*old.links, *part.links} - {*gone.links})),
+        part.anomalies,
+        tuple(change.nodes_without_evidence),
+        tuple(change.foreign_endpoints),
+        tuple(change.retired_names),
+    )
+
+
+names = st.sampled_from([f"x{i}" for i in range(6)])
+links = st.builds(Link, names, names, names, names, names, st.tuples(names))
+topologies = st.builds(
+    lambda generation, hypernodes, switches, adapters, cables, lists: Topology(
+        generation,
+        tuple(sorted({h.name: h for h in hypernodes}.values(), key=lambda h: (h.tier, h.name))),
+        tuple(sorted({s.id: s for s in switches}.values(), key=lambda s: s.id)),
+        tuple(sorted(set(adapters))),
+        LinkTable.of(sorted(set(cables))),
+        (),
+        *lists,
+    ),
+    st.integers(1, 9),
+    st.lists(
+        st.builds(
+            HyperNode, names, st.integers(1, 2), names, names, st.just(()), st.tuples(names), st.just(())
+        )
+    ),
+    st.lists(st.builds(Switch, names, names, st.integers(0, 3))),
+    st.lists(st.builds(Adapter, names, names, names)),
+    st.lists(links),
+    st.tuples(*[st.lists(names, unique=True).map(tuple)] * 3),
+)
+
+
+@given(topologies, topologies)
+def test_a_delta_makes_the_new_generation_of_the_old(old: Topology, new: Topology) -> None:
+    assert to_json(taken_in(old, delta(old, new))) == to_json(new)
+
+
+@given(topologies)
+def test_a_delta_to_the_same_is_all_but_empty(topology: Topology) -> None:
+    change = delta(topology, topology)
+    lists = ("hypernodes", "switches", "added_links", "removed_links", "removed_hypernodes", "added_adapters")
+    assert [len(getattr(change, name)) for name in lists] == [0] * len(lists)
+
+
+@pytest.mark.parametrize("column", range(6))
+def test_links_that_differ_in_one_field_are_different(column: int) -> None:
+    one = Link("a", "1", "b", "2", "ib", ("lldp",))
+    fields = ["a_device", "a_port", "b_device", "b_port", "fabric", "sources"]
+    other = replace(one, **{fields[column]: ("x",) if column == 5 else "x"})  # type: ignore[arg-type]
+    assert link_changes([one], [other]) == ([other], [one])
+    swapped = replace(one, a_device="b", a_port="2", b_device="a", b_port="1")
+    assert link_changes([one], [swapped]) == ([swapped], [one])

@@ -1,0 +1,65 @@
+"""A watcher gets a snapshot, then every generation; one that is too slow begins anew and holds up nobody."""
+
+import asyncio
+from dataclasses import replace
+
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_collector.api.watchers import QUEUE_DELTAS, Watcher, Watchers
+from hyperscout_collector.topology import Topology
+from support.topologies import two_leaves
+
+
+def generation(number: int) -> Topology:
+    return replace(two_leaves(), generation=number)
+
+
+async def following(watchers: Watchers, watcher: Watcher) -> tuple[str, int]:
+    async with asyncio.timeout(10):
+        event = pb.WatchTopologyResponse.FromString(await watchers.next(watcher))
+    kind = event.WhichOneof("event") or ""
+    return kind, getattr(event, kind).generation
+
+
+async def test_a_snapshot_then_each_generation() -> None:
+    watchers = Watchers(generation(1))
+    watcher = watchers.add(omit_links=False)
+    assert await following(watchers, watcher) == ("snapshot", 1)
+    for number in (2, 3):
+        await watchers.publish(generation(number))
+    assert [await following(watchers, watcher) for _ in range(2)] == [("delta", 2), ("delta", 3)]
+
+
+async def test_what_is_published_while_the_snapshot_is_made_is_not_lost() -> None:
+    watchers = Watchers(generation(1))
+    watcher = watchers.add(omit_links=False)
+    first = asyncio.create_task(following(watchers, watcher))
+    await asyncio.sleep(0)  # it has begun
+    await watchers.publish(generation(2))
+    seen = [await first]
+    while seen[-1][1] < 2:
+        seen.append(await following(watchers, watcher))
+    assert seen in ([("snapshot", 2)], [("snapshot", 1), ("delta", 2)])
+
+
+async def test_a_slow_watcher_begins_anew_and_holds_up_nobody() -> None:
+    watchers = Watchers(generation(1))
+    slow, quick = watchers.add(omit_links=True), watchers.add(omit_links=True)
+    assert await following(watchers, slow) == await following(watchers, quick) == ("snapshot", 1)
+    last = QUEUE_DELTAS + 10
+    for number in range(2, last + 1):
+        await watchers.publish(generation(number))
+        assert await following(watchers, quick) == ("delta", number)
+    assert len(slow.queue) <= QUEUE_DELTAS
+    assert await following(watchers, slow) == ("snapshot", last)
+    assert watchers.resnapshots == 1
+    await watchers.publish(generation(last + 1))
+    assert await following(watchers, slow) == ("delta", last + 1)
+
+
+async def test_each_picture_is_encoded_once() -> None:
+    watchers = Watchers(generation(1))
+    current = watchers.current
+    assert current.snapshot(True) is current.snapshot(True)
+    assert current.get_response(False) is current.get_response(False)
+    assert pb.GetTopologyResponse.FromString(current.get_response(True)).topology.generation == 1
+    assert current.snapshot(True) != current.snapshot(False)
