@@ -183,11 +183,11 @@ class Generations:
         return f"{' and '.join(parts)} (at most {self._settings.removal_share:.0%} go unasked)"
 
     def _observe(self, offered: Topology, facts: ConditionFacts, now_ns: int) -> None:
+        known = {i for _, i, _ in self._anomalies.shown()} | {i for _, i, _ in self._anomalies.observed()}
+        self._since = {key: since for key, since in self._since.items() if key in known}
         for x in offered.anomalies:
             self._since.setdefault(x.key, now_ns)
         self._anomalies.observe(by_link(offered.anomalies), now_ns)
-        known = {i for _, i, _ in self._anomalies.shown()} | {i for _, i, _ in self._anomalies.observed()}
-        self._since = {key: since for key, since in self._since.items() if key in known}
         self._absent.observe({node: {"": ""} for node in offered.nodes_without_evidence}, now_ns)
         self._down.observe({node: {"": why} for node, why in facts.down_nodes.items()}, now_ns)
         stale = {node: {"": seen} for node, seen in facts.stale.items()}

@@ -5,8 +5,8 @@ like the end of half a cluster. Growth harms nobody and is never held.
 
 A share alone would be wrong for small trees, where every single thing is a large share, so one
 HyperNode and one node may always go. A rack that goes is still held in a small cluster: it takes more
-nodes than the share with it. So is the end of the whole tree, however small. Removals that were
-published lately count too: a fabric that fades away in small steps is the same loss.
+nodes than the share with it. So is the end of the whole tree, however small: its tiers go to none.
+Removals that were published lately count too: a fabric that fades away in small steps is the same loss.
 """
 
 from collections.abc import Sequence
@@ -74,8 +74,6 @@ class Removals:
         """Whether this loss, with those of late, is more than may go unasked."""
         self._expire(now_ns)
         nodes = nodes_of(before.hypernodes)
-        if before.hypernodes and len(lost.hypernodes) == len(before.hypernodes):
-            return True
         return self._over(lost.hypernodes, self._hypernodes, len(before.hypernodes)) or self._over(
             lost.nodes, self._nodes, len(nodes)
         )

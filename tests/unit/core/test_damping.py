@@ -20,6 +20,11 @@ SCRIPTS: list[tuple[str, dict[int, str], dict[int, str]]] = [
     ),
     ("worse at once after a quiet minute", {100: "s", 170: "ds"}, {100: "s", 170: "ds"}),
     ("another kind waits like an all-clear", {100: "s", 105: "d"}, {100: "s", 115: "d"}),
+    (
+        "a minute is not quiet for one that waits longer",
+        {**{t: "d" if t % 2 else "" for t in range(101, 141)}, 220: "d", 221: ""},
+        {101: "d", 521: ""},
+    ),
     ("quiet again, news again", {100: "d", 105: "", 200: "d"}, {100: "d", 115: "", 200: "d"}),
 ]
 

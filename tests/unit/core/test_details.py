@@ -87,6 +87,8 @@ def test_a_switch_stays_while_its_loss_waits_or_a_hypernode_names_it() -> None:
     kept = with_waiting(offered, BASE, (), [gone])
     assert [s.id for s in kept.switches] == ["sw-l00", "sw-l01", "sw-top"]
     assert sorted(kept.links) == LINKS
+    spine = replace(gone, subject=Endpoint("sw-top", ""))
+    assert sorted(with_waiting(offered, BASE, (), [spine]).links) == LINKS, "whichever end it is"
     kept = with_waiting(offered, BASE, BASE.hypernodes, [])
     assert [s.id for s in kept.switches] == ["sw-l00", "sw-l01", "sw-top"]
     assert list(kept.links) == []

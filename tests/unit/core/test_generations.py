@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hyperscout_collector.core.generations import Decision, Generations, GenerationSettings, NotHeldError
 from hyperscout_collector.hierarchy.conditions import ConditionFacts
-from hyperscout_collector.topology import Anomaly, Condition, Topology, from_json, rfc3339, to_json
+from hyperscout_collector.topology import Anomaly, Condition, HyperNode, Topology, from_json, rfc3339, to_json
 
 from .trees import anomaly, leaves_of, tree, uplink
 
@@ -122,6 +122,9 @@ def test_a_cut_cable_shows_at_once_with_its_time_and_mends_at_once_after_a_minut
     assert condition(mended, "l00", "Degraded").since_ns == player.ns(300)
     player.run(10_000)
     assert player.times == [2, 200, 300]
+    again = player.offer(10_000, tree(TEN, [anomaly(1)], links=[uplink(2)]))
+    assert again is not None
+    assert again.anomalies[0].since_ns == player.ns(10_000)
 
 
 def test_a_flapping_cable_is_down_until_it_stands() -> None:
@@ -276,6 +279,20 @@ def test_a_removal_that_was_held_alone_keeps_its_number_and_goes_out_when_approv
         player.approve(230, 2)
 
 
+def test_another_number_of_tiers_is_held_anew() -> None:
+    over = HyperNode("core", 3, "core", None, ("top",), tree(TEN).hypernodes[-1].nodes, ())
+    lower = tree(TEN).hypernodes
+    player = running(Topology(1, (*lower[:-1], replace(lower[-1], parent="core"), over)))
+    player.offer(200, tree(TEN))
+    first = player.decision.held
+    player.offer(300, tree(TEN, top=False))
+    second = player.decision.held
+    assert first is not None
+    assert second is not None
+    assert second.generation > first.generation
+    assert second.reason.startswith("changes the number of tiers from 3 to 1")
+
+
 def test_what_comes_back_is_no_longer_held() -> None:
     player = running(tree(TEN))
     player.offer(200, tree(HALF))
@@ -323,13 +340,14 @@ def test_a_fabric_that_fades_away_in_small_steps_is_held_too() -> None:
 
 def test_after_a_removal_was_agreed_to_the_next_small_one_is_not_held() -> None:
     player = running(tree(TEN))
-    player.offer(200, tree(HALF))
+    player.offer(200, tree({k: v for k, v in TEN.items() if k != "l09"}))
+    player.offer(300, tree(HALF))
     assert player.decision.held is not None
-    player.approve(201, player.decision.held.generation)
-    player.offer(210, tree({k: v[1:] if k == "l00" else v for k, v in HALF.items()}))
+    player.approve(301, player.decision.held.generation)
+    player.offer(310, tree({k: v[1:] if k == "l00" else v for k, v in HALF.items()}))
     assert player.decision.held is None
-    player.run(300)
-    assert player.times[-1] == 220
+    player.run(400)
+    assert player.times[-1] == 320
 
 
 def test_a_restart_goes_on_where_it_was() -> None:

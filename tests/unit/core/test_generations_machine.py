@@ -193,4 +193,6 @@ class GenerationsMachine(RuleBasedStateMachine):
 
 
 TestGenerations = GenerationsMachine.TestCase
-TestGenerations.settings = settings(max_examples=80, stateful_step_count=25, deadline=None, report_multiple_bugs=False)
+TestGenerations.settings = settings(
+    max_examples=80, stateful_step_count=25, deadline=None, report_multiple_bugs=False
+)

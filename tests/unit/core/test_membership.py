@@ -1,10 +1,12 @@
 """How much may go unasked."""
 
+from dataclasses import replace
+
 import pytest
-from hyperscout_collector.core.membership import Loss, Removals, loss
+from hyperscout_collector.core.membership import Loss, Removals, loss, same_members
 from hyperscout_collector.topology import HyperNode, Topology
 
-from .trees import leaves_of, tree
+from .trees import anomaly, leaves_of, tree
 
 NS = 1_000_000_000
 
@@ -42,6 +44,24 @@ LOSSES: list[tuple[str, Topology, Topology, bool]] = [
 def test_limit(name: str, before: Topology, after: Topology, held: bool) -> None:
     lost = loss(before, after)
     assert (lost.tiers is not None or Removals(0.2, 600 * NS).too_many(before, lost, 0)) is held
+
+
+def test_same_members() -> None:
+    a = tree(TEN)
+    assert same_members(a, replace(tree(TEN), generation=9, anomalies=(anomaly(1),), switches=()))
+    one = a.hypernodes[0]
+    for other in (
+        replace(a, retired_names=("l99",)),
+        replace(a, hypernodes=a.hypernodes[1:]),
+        *(
+            replace(a, hypernodes=(replace(one, **change), *a.hypernodes[1:]))  # type: ignore[arg-type]
+            for change in (
+                {"name": "x"}, {"tier": 7}, {"tier_name": "x"}, {"parent": None}, {"children": ("x",)},
+                {"nodes": one.nodes[1:]}, {"switches": ()},
+            )
+        ),
+    ):  # fmt: skip
+        assert not same_members(a, other)
 
 
 def test_a_tier_between_is_no_growth() -> None:
