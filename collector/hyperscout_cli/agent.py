@@ -33,9 +33,11 @@ def agent(ctx: click.Context, /, *, config: Path | None, **flags: Any) -> int:
     except SettingsError as error:
         raise CliError("; ".join(str(error).splitlines())) from error
     import asyncio
+    import logging
 
     from hyperscout_agent.main import run
 
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     return asyncio.run(run(settings))
 
 

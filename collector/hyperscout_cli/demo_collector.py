@@ -11,7 +11,7 @@ from pathlib import Path
 
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 5.0
-_LISTENING = re.compile(rb"listening on (127\.0\.0\.1:\d+)")
+_LISTENING = re.compile(rb"listens on (127\.0\.0\.1:\d+)")
 _LAST_LINES = 15
 _MAX_LINE = 64 << 10
 

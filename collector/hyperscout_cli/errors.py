@@ -14,7 +14,7 @@ class CliError(click.ClickException):
     exit_code = FAILURE
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"error: {visible(self.format_message())}", file=file, err=file is None)
+        click.echo(f"error: {_lines(self.format_message())}", file=file, err=file is None)
 
 
 class AnswerIsNoError(CliError):
@@ -23,4 +23,9 @@ class AnswerIsNoError(CliError):
     exit_code = NO
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(visible(self.format_message()), file=file, err=file is None)
+        click.echo(_lines(self.format_message()), file=file, err=file is None)
+
+
+def _lines(message: str) -> str:
+    """Control characters as escapes, but for the ends of lines: a message may show a log."""
+    return "\n".join(map(visible, message.splitlines()))

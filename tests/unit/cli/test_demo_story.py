@@ -27,13 +27,15 @@ class Fabric:
     view: View
     heal: bool = True
     deaf: bool = False
+    clumsy: bool = False  # cuts the cable beside
     cut_cables: set[Cable] = field(default_factory=set)
     pulled: set[int] = field(default_factory=set)
     published: Topology | None = None
     sent: list["asyncio.Task[None]"] = field(default_factory=list)
 
     def cut(self, cable: Cable) -> None:
-        self.cut_cables.add(cable)
+        beside = next(c for c in self.plan.cables if c.b == cable.b and c.a != cable.a)
+        self.cut_cables.add(beside if self.clumsy else cable)
         self.look()
 
     def restore(self, cable: Cable) -> None:
@@ -84,6 +86,7 @@ async def test_the_story_sees_each_fault_come_and_go() -> None:
     ("behaviour", "expected"),
     [
         ({"deaf": True}, "HyperNodes as the 16 nodes are cabled; what is there is\nNAME"),
+        ({"clumsy": True}, "a HyperNode Degraded, since cable"),
         ({"heal": False}, "a HyperNode well again, since cable"),
     ],
 )

@@ -159,6 +159,19 @@ ROOT = hypernode("top", 2, child("r1"), child("r2"))
             id="a cycle and an absent child",
         ),
         pytest.param(
+            hypernode("r1", 1, *map(member, "abc"))
+            + hypernode("r2", 1, *map(member, "def"))
+            + hypernode("top", 1, child("r1"), child("r2")),
+            [
+                "top (tier 1) is not above r1 (tier 1)",
+                "top (tier 1) is not above r2 (tier 1)",
+                "written in 1 tiers, wired in 2",
+                "d,e,f: written in top (by its wires l1), plugged into l2",
+                "r1, top: written apart, one domain by the wires (l1)",
+            ],
+            id="a parent of its children's tier",
+        ),
+        pytest.param(
             hypernode("r1", 1, *map(member, "abc"), member("rack: one", how=LABEL))
             + hypernode("r2", 1, *map(member, "def"), member("x", "HyperNode", PATTERN))
             + ROOT,

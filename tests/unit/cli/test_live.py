@@ -8,6 +8,8 @@ import pytest
 import yaml
 from hyperscout.v1 import finding_pb2
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_cli.status import wait_for_health
+from hyperscout_cli.watch import changes
 from hyperscout_collector.api.mapping import hypernode_to_proto, timestamp, topology_to_proto
 from hyperscout_collector.topology import to_json
 from support.command_line import CommandLine
@@ -229,6 +231,28 @@ def test_status_waits_for_health_and_exits_3_without_it(
     assert "not well after 0 s" in ran.err
     service.topology = type(service.topology)(1, two_leaves().hypernodes[:1])
     assert run("status", "--wait", "--wait-timeout", "0").code == 0
+
+
+def test_waiting_ends_as_soon_as_nothing_is_wrong() -> None:
+    looks = iter([["down"], ["down"], [], ["down again"]])
+    pauses: list[int] = []
+    status, wrong = wait_for_health(
+        lambda: (pb.GetStatusResponse(), next(looks)), lambda: True, lambda: pauses.append(1)
+    )
+    assert (status, wrong) == (pb.GetStatusResponse(), [])
+    assert len(pauses) == 2
+
+
+def test_a_row_that_only_grew_older_is_not_printed_again() -> None:
+    event = pb.WatchTopologyResponse(snapshot=topology_to_proto(two_leaves(), omit_links=True))
+    times = iter([2 * 10**18, 3 * 10**18, 4 * 10**18])
+    first, second, live = (
+        *changes([event, event], lambda: next(times)),
+        *changes([event], lambda: next(times), live=True),
+    )
+    assert first.count("\n") == 4
+    assert second == ""
+    assert live.startswith("\x1b[H\x1b[2JNAME")
 
 
 def test_an_absent_collector_is_one_clear_line(run: CommandLine) -> None:

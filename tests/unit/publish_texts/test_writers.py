@@ -96,10 +96,10 @@ def test_hypernodes_keep_odd_names_as_texts() -> None:
 
 
 def test_hypernodes_match_long_names_by_label() -> None:
-    long = "x" * 64
-    (leaf, _) = documents(leaves(("a", long, "y" * 65)))
+    longest = "z" * 63
+    (leaf, _) = documents(leaves((longest, "x" * 64, "y" * 65)))
     assert leaf["spec"]["members"] == [
-        {"type": "Node", "selector": {"exactMatch": {"name": "a"}}},
+        {"type": "Node", "selector": {"exactMatch": {"name": longest}}},
         {"type": "Node", "selector": {"labelMatch": {"matchLabels": {"hyperscout.io/leaf": "l1"}}}},
     ]
     assert leaf["metadata"]["annotations"] == {"hyperscout.io/nodes": "3"}
@@ -126,6 +126,7 @@ def test_slurm_tree() -> None:
 
 
 def test_slurm_leaves_out_what_it_cannot_hold() -> None:
+    assert text(slurm_tree(leaves(("a\nb", "c")))).startswith("# left out")
     written = text(slurm_tree(leaves(("a b", "c"), ("d,e",))))
     assert written == (
         '# left out, since Slurm cannot hold such a name: "a b", "d,e"\n'

@@ -1,0 +1,86 @@
+"""`agent` and `collector`: what they are told reaches their settings, and what is wrong is one clear line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command_line import CommandLine
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The settings with which each process was run; nothing runs."""
+    found: dict[str, Any] = {}
+
+    def record(name: str, module: str) -> None:
+        async def run(settings: Any) -> int:
+            found[name] = settings
+            return 5
+
+        monkeypatch.setattr(f"{module}.run", run)
+
+    record("agent", "hyperscout_agent.main")
+    record("collector", "hyperscout_collector.shell")
+    return found
+
+
+def test_collector_settings_come_from_flags_environment_and_file(
+    run: CommandLine, ran: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("listen: 127.0.0.1:1\nsettle_s: 3\nhold_s: 4\nreflection: true\n")
+    monkeypatch.setenv("HYPERSCOUT_COLLECTOR_SETTLE_S", "5")
+    monkeypatch.setenv("HYPERSCOUT_COLLECTOR_HOLD_S", "6")
+    flags = ["--hold-s", "7", "--no-reflection", "--expected-nodes", "a", "--expected-nodes", "b"]
+    assert run("collector", "--config", config, *flags).code == 5
+    settings = ran["collector"]
+    assert (settings.listen, settings.settle_s, settings.hold_s) == ("127.0.0.1:1", 5.0, 7.0)
+    assert settings.reflection is False
+    assert settings.expected_nodes == ("a", "b")
+
+
+def test_agent_settings_are_nested(run: CommandLine, ran: dict[str, Any], tmp_path: Path) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text("node: n1\nlldp:\n  interval_s: 9\n")
+    flags = ["--collector", "127.0.0.1:1,127.0.0.1:2", "--no-lldp-enabled", "--metrics-port", "0"]
+    code = run("agent", "--config", config, *flags, "--ibnetdiscover-command", "sudo ibnetdiscover").code
+    assert code == 5
+    settings = ran["agent"]
+    assert settings.node == "n1"
+    assert settings.collectors == ("127.0.0.1:1", "127.0.0.1:2")
+    assert settings.lldp.enabled is False
+    assert settings.lldp.interval_s == 9.0
+    assert settings.metrics.port == 0
+    assert settings.ibnetdiscover.command == ("sudo", "ibnetdiscover")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["collector", "--settle-s", "x"], "settle_s"),
+        (["collector", "--config", "/nope.yaml"], "/nope.yaml: No such file"),
+        (["agent", "--lldp-source", "magic"], "lldp.source"),
+        (["agent", "--config", "/nope.yaml"], "/nope.yaml: No such file"),
+        (["agent", "--collector", "10.9.8.7:1"], "insecure"),
+    ],
+)
+def test_bad_settings_are_one_clear_line(
+    run: CommandLine, ran: dict[str, Any], arguments: list[str], words: str
+) -> None:
+    found = run(*arguments)
+    assert (found.code, found.out) == (1, "")
+    assert words in found.err
+    assert found.err.count("\n") == 1
+    assert ran == {}
+
+
+def test_the_listener_gets_its_own_arguments(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[list[str]] = []
+
+    def listen(arguments: list[str]) -> int:
+        got.append(arguments)
+        return 0
+
+    monkeypatch.setattr("hyperscout_agent.lldp_listener.main", listen)
+    assert run("agent", "lldp-listener", "--socket", "/x", "--help").code == 0
+    assert got == [["--socket", "/x", "--help"]]
