@@ -76,6 +76,7 @@ GROUPED = (
         pytest.param(TEXT.replace(b"\t", b"  "), id="blanks for tabs"),
         pytest.param(TEXT.replace(b'"S-', b' "S-'), id="another spacing"),
         pytest.param(TEXT.replace(b'"H-0000000000', b'"H-00'), id="short GUIDs"),
+        pytest.param(TEXT.replace(b"\n[1]\t", b"\n[1](200000) \t"), id="port GUIDs of switches"),
         pytest.param(TEXT.replace(b"Ca\t", b"   Ca\t").replace(b"\n[", b"\n  ["), id="indented"),
         pytest.param(TEXT + TEXT.split(b"\n\n", 1)[1].split(b"\n\n", 1)[1], id="blocks given again"),
     ],
@@ -161,6 +162,21 @@ def test_a_router() -> None:
     sweep = parse(text.replace(b"H-0000000000100000", b"R-0000000000100000"))
     assert sweep.kind.tolist() == [SWITCH, SWITCH, CA, ROUTER]
     assert records(sweep) == RECORDS
+
+
+def test_a_chassis_is_listed_twice_by_the_grouped_output() -> None:
+    block = TEXT[TEXT.index(b"vendid") : TEXT.index(b"\n\nvendid=0x2c9\ndevid=0xd2f0\nsysimgguid=0x200001")]
+    text = TEXT.replace(
+        b"\nvendid", b"\nChassis 1\n\n# Spine Nodes\n" + block + b"\n\n# Chassis Switches\nvendid", 1
+    )
+    sweep = parse(text)
+    assert sweep.problems == ()
+    assert records(sweep) == RECORDS
+
+
+def test_a_system_image_belongs_to_its_own_block() -> None:
+    sweep = parse(TEXT.replace(b"sysimgguid=0x200001\n", b"").replace(b"sysimgguid=0x100009\n", b""))
+    assert sweep.system_image_guid.tolist() == [0x200011, 0, 0x100019, 0]
 
 
 def test_two_adapters_back_to_back() -> None:

@@ -29,21 +29,46 @@ def assert_same(one: Sweep, other: Sweep) -> None:
     assert one.problems == other.problems
 
 
-@pytest.mark.parametrize("text", [K8, TEXT], ids=["fat tree", "small"])
-def test_the_careful_way_gives_the_same(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    careful: list[bytes] = []
+@pytest.fixture
+def careful(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The lines that are read one by one."""
+    lines: list[bytes] = []
     read_line = ibnetdiscover_columns.read_line
 
     def counted(line: bytes, *, cut: bool) -> Line:
-        careful.append(line)
+        lines.append(line)
         return read_line(line, cut=cut)
 
     monkeypatch.setattr(ibnetdiscover_columns, "read_line", counted)
+    return lines
+
+
+@pytest.mark.parametrize("text", [K8, TEXT], ids=["fat tree", "small"])
+def test_the_careful_way_gives_the_same(text: bytes, careful: list[bytes]) -> None:
     quick = parse(text)
-    assert not careful  # not one line of the tool's own shape is read slowly
+    assert not careful
     slow = parse(text.replace(b"\t", b"  ").replace(b"sysimg", b" sysimg"))
     assert len(careful) == sum(text.count(b"\n" + first) for first in (b"[", b"Switch", b"Ca", b"sysimg"))
     assert_same(quick, slow)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT.replace(b"\n", b"\r\n"),
+        TEXT.replace(b"HDR\n", b"HDR s=4 w=2 v=4\n"),
+        TEXT.replace(b"HDR\n", b"HDR s=4 w=2 v=15\n").replace(b"EDR\n", b"EDR s=4 w=16 v=15\n"),
+        TEXT.replace(b"Switch\t40", b"Switch\t145").replace(b"[3]", b"[144]"),
+        TEXT.replace(b"Switch\t40", b"Switch\t4").replace(b"4xHDR", b"12xQDR"),
+        TEXT.replace(b"4xHDR", b"1xFDR10").replace(b"4xEDR", b"4x???"),
+        TEXT.replace(b"100001)", b"fedcba9876543210)").replace(b"100011)", b"1)"),
+        TEXT.replace(b"sysimgguid=0x20", b"sysimgguid=0x123456789020"),
+        TEXT.replace(b"leaf1", b'l"e[1]a#f lid 3'),
+    ],
+)
+def test_no_line_of_the_tool_is_read_slowly(text: bytes, careful: list[bytes]) -> None:
+    assert parse(text).problems == ()
+    assert not careful
 
 
 def test_a_fat_tree_is_whole() -> None:

@@ -80,6 +80,12 @@ PROBLEMS = [
     ("a last line that is cut in the description", TEXT[:-20], [(36, "cut short")], [7]),
     ("a last line that is cut before the comment", TEXT[: TEXT.rindex(b"#")], [(36, "cut short")], [7]),
     ("a last line that is cut in a header", TEXT[: TEXT.rindex(b"0001 mlx5_0")], [(35, "cut short")], [7]),
+    (
+        "a system image that is missing",
+        swapped(b"sysimgguid=0x200011", b"sysimgguid=0x"),
+        [(8, "not a line")],
+        [],
+    ),
     ("a line of NULs", swapped(b"[2]\t", b"\0" * 60 + b"[2]\t", 1), [(12, "not a line")], [1]),
     ("a line of 10,000 bytes", swapped(b"[2]\t", b"y" * 10_000 + b"[2]\t", 1), [(12, "10")], [1]),
     ("a line of blanks", swapped(b"[2]\t", b"[2]" + b" " * 4000 + b"!", 1), [(12, "not a line")], [1]),

@@ -76,6 +76,7 @@ def test_a_port() -> None:
         (with_port("counters/link_downed", b"4294967295\n"), "link_downed", 2**32 - 1),
         (with_port("link_layer", b"Ethernet\n"), "port_guid", 0),  # RoCE: GIDs are addresses
         (with_device("node_desc", b"a\x1b[0m\xff\n"), "node_description", "a [0m\ufffd"),
+        (with_device("node_desc", b"x" * 10_000), "node_description", "x" * 4096),
         (with_device("board_id", b""), "board_id", ""),
         (with_device("sys_image_guid", b""), "system_image_guid", 0),
     ],
