@@ -6,6 +6,7 @@ reverse of the order in which a breadth-first walk from the asking port finds th
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from hyperscout_sim.fabric import SimAdapter, SimFabric, SimSwitch, walk
 
@@ -39,7 +40,25 @@ def sweep_text(fabric: SimFabric, start: int | None = None) -> bytes:
 
 def sweep_texts(fabric: SimFabric) -> list[bytes]:
     """One text for each disjoint part that holds a computing adapter: together they see everything."""
-    return [sweep_text(fabric, start) for start in _first_adapters(fabric)]
+    starts = _first_adapters(fabric)
+    if len(starts) == 1:
+        return [sweep_text(fabric, starts[0])]
+    part_of = {guid: i for i, part in enumerate(fabric.components()) for guid in part}
+    switches, adapters, cables = defaultdict(list), defaultdict(list), defaultdict(list)
+    for switch in fabric.switches:
+        switches[part_of.get(switch.guid)].append(switch)
+    for adapter in fabric.adapters:
+        adapters[part_of.get(adapter.guid)].append(adapter)
+    for cable in fabric.cables:
+        cables[part_of[cable.a]].append(cable)
+
+    def part(i: int) -> SimFabric:
+        """The fabric cut down to one part, so that a text costs what it holds."""
+        return replace(
+            fabric, switches=tuple(switches[i]), adapters=tuple(adapters[i]), cables=tuple(cables[i])
+        )
+
+    return [sweep_text(part(part_of[start]), start) for start in starts]
 
 
 def blocks(fabric: SimFabric, found: Iterable[int]) -> Iterator[str]:

@@ -126,15 +126,16 @@ def _fabrics(
     """The fabric of each sweep: sweeps that share a switch looked at the same one."""
     switches = [np.unique(place[kind[place] == SWITCH]) for place in places]
     group = list(range(len(sweeps)))
-    for i in range(len(sweeps)):
-        for j in range(i):
-            if group[i] != group[j] and len(np.intersect1d(switches[i], switches[j], assume_unique=True)):
-                old, new = group[i], group[j]
-                group = [new if g == old else g for g in group]
-    first = {
-        g: min((int(s[0]) if len(s) else len(kind)) for s, h in zip(switches, group, strict=True) if h == g)
-        for g in group
-    }
+    looked = np.full(len(kind), -1, np.int64)  # the last sweep that saw a device
+    for i, mine in enumerate(switches):
+        met = {group[j] for j in np.unique(looked[mine]).tolist() if j >= 0}
+        if met:
+            lowest = min(met)
+            group = [lowest if g in met or k == i else g for k, g in enumerate(group)]
+        looked[mine] = i
+    first: dict[int, int] = {}
+    for g, mine in zip(group, switches, strict=True):
+        first[g] = min(first.get(g, len(kind)), int(mine[0]) if len(mine) else len(kind))
     order = sorted(set(group), key=lambda g: (first[g], g))
     names = ["infiniband"] if len(order) == 1 else [f"infiniband-{k}" for k in range(1, len(order) + 1)]
     return [order.index(g) for g in group], names

@@ -44,7 +44,7 @@ def infer(
     """
     net = fuse(inputs, options)
     level = switch_levels(net)
-    layers, foreign = build_layers(net, level, previous)
+    layers, foreign = build_layers(net, level, previous, options.cluster_nodes)
     suspicions = _suspicions(net, level, layers)
     names = name_domains(net, layers, previous)
     wanted = np.ones(len(net.hosts), np.bool_)

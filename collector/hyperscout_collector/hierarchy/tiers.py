@@ -1,6 +1,6 @@
 """From a levelled graph to tiers of domains (steps 3 and 4 of inference)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +40,9 @@ def tier_name(level: int) -> str:
     return {1: "leaf", 2: "pod", 3: "core"}.get(level, f"core-{level}")
 
 
-def build_layers(net: Network, level: Ints, previous: Topology | None) -> tuple[list[Layer], list[int]]:
+def build_layers(
+    net: Network, level: Ints, previous: Topology | None, cluster: frozenset[str] | None
+) -> tuple[list[Layer], list[int]]:
     """All tiers that group something, innermost first, and the hosts that hang on no leaf and
     nobody claims (indices): they are foreign."""
     past = _Past(net, previous)
@@ -70,7 +72,7 @@ def build_layers(net: Network, level: Ints, previous: Topology | None) -> tuple[
         switches.append(tuple(own.tolist()))
     layers = [Layer(tier_name(1), domain, switches, np.zeros(0, np.int64), first)]
     _add_layers_above(net, level, layers, past, np.array(above, np.int64).reshape(-1, 2), first.count)
-    return _drop_tiers_that_group_nothing(layers), foreign
+    return _drop_tiers_that_group_nothing(layers, past.tiers_in_use(domain, cluster)), foreign
 
 
 def host_cables(net: Network) -> tuple[Ints, Ints]:
@@ -226,12 +228,12 @@ def _joined(count: int, pairs: Sequence[tuple[int, int]]) -> Longs:
     return label
 
 
-def _drop_tiers_that_group_nothing(layers: list[Layer]) -> list[Layer]:
+def _drop_tiers_that_group_nothing(layers: list[Layer], in_use: Collection[str]) -> list[Layer]:
     kept = [layers[0]]
     since: Longs | None = None
     for layer in layers[1:]:
         child = layer.child if since is None else layer.child[since]
-        if layer.count < kept[-1].count:
+        if layer.count < kept[-1].count or layer.name in in_use:
             kept.append(Layer(layer.name, layer.domain, layer.switches, child, layer.grouping))
             since = None
         else:
@@ -247,6 +249,13 @@ class _Past:
         self._by_tier: dict[str, dict[str, int]] = {}
         for number, hypernode in enumerate(previous.hypernodes if previous else ()):
             self._by_tier.setdefault(hypernode.tier_name, {}).update(dict.fromkeys(hypernode.nodes, number))
+
+    def tiers_in_use(self, domain: Longs, cluster: frozenset[str] | None) -> Collection[str]:
+        """Names of the former tiers, if hosts that are cut off now still need their places in them."""
+        placed = {host for host, d in zip(self._net.hosts, domain.tolist(), strict=True) if d >= 0}
+        nodes = {node for known in self._by_tier.values() for node in known}
+        lost = nodes - placed if cluster is None else (nodes & cluster) - placed
+        return self._by_tier.keys() if lost else ()
 
     def labels(self, name: str) -> Longs | None:
         """(hosts,) former domain in the tier of that name, -1 = none."""

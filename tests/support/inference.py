@@ -1,0 +1,82 @@
+"""From a simulated fabric to what inference says of it, and how to compare that with the truth."""
+
+from collections.abc import Iterable
+
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen
+from hyperscout_collector.hierarchy import infer
+from hyperscout_collector.topology import Anomaly, Topology
+from hyperscout_formats.ibnetdiscover import parse
+from hyperscout_sim.fabric import SimFabric
+from hyperscout_sim.faults import PlantedFault
+from hyperscout_sim.sweep_text import sweep_texts
+
+Tiers = list[set[frozenset[str]]]
+
+
+def inputs_of(fabric: SimFabric) -> FabricInputs:
+    """What sweeps of all parts of the fabric see."""
+    texts = sweep_texts(fabric)
+    return FabricInputs(sweeps=tuple(SweepSeen(parse(text, f"plane-{i}")) for i, text in enumerate(texts)))
+
+
+def inferred(
+    fabric: SimFabric, previous: Topology | None = None, nodes: Iterable[str] | None = None
+) -> Topology:
+    """Inference over those sweeps."""
+    options = InferOptions(cluster_nodes=None if nodes is None else frozenset(nodes))
+    return infer(inputs_of(fabric), options, previous)
+
+
+def tiers(topology: Topology) -> Tiers:
+    """The domains of each tier as sets of nodes."""
+    found: dict[int, set[frozenset[str]]] = {}
+    for h in topology.hypernodes:
+        found.setdefault(h.tier, set()).add(frozenset(h.nodes))
+    return [found[tier] for tier in sorted(found)]
+
+
+def truth(fabric: SimFabric, without: Iterable[str] = ()) -> Tiers:
+    """The domains that should come out, less some hosts."""
+    gone = frozenset(without)
+    return [{domain - gone for domain in tier} - {frozenset()} for tier in fabric.truth.tiers]
+
+
+def cut_off(fabric: SimFabric) -> set[str]:
+    """Hosts without a cable."""
+    wired = {cable.a for cable in fabric.cables}
+    of_host = fabric.adapters_of()
+    return {host for host in fabric.hosts if not any(x.guid in wired for x in of_host[host])}
+
+
+class Namer:
+    """Anomalies of a healthy fabric's faulty copy, by the hosts and switches at their ends."""
+
+    def __init__(self, fabric: SimFabric) -> None:
+        self.fabric = fabric
+        self.host_of = {x.guid: x.host for x in fabric.adapters}
+
+    def ends(self, anomaly: Anomaly) -> frozenset[object]:
+        found: set[object] = set()
+        for end in (anomaly.subject, anomaly.peer):
+            if end is not None:
+                try:
+                    guid = int(end.device, 16)
+                    found.add(self.host_of.get(guid, guid))
+                except ValueError:
+                    found.add(end.device)
+        return frozenset(found)
+
+    def pairs(self, fault: PlantedFault) -> set[frozenset[object]]:
+        """The ends that an anomaly about the fault may name."""
+        return {frozenset(self.host_of.get(guid, guid) for guid in pair) for pair in fault.pairs()}
+
+    def names(self, anomaly: Anomaly, fault: PlantedFault) -> bool:
+        """Whether the anomaly is about the fault."""
+        if anomaly.kind not in fault.kinds:
+            return False
+        if anomaly.kind == "MissingSwitch":
+            known = {s.guid: s.name for s in self.fabric.switches}[fault.switch or 0]
+            return anomaly.subject.name in (known, f"level-{self.fabric.levels()[fault.switch or 0]} switch")
+        if anomaly.kind == "UnknownHost":
+            return int(anomaly.subject.device, 16) in fault.adapters
+        return self.ends(anomaly) in self.pairs(fault)

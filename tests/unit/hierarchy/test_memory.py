@@ -1,0 +1,150 @@
+"""With what was published before: names live on, lost switches and cables are named exactly, and nobody is moved."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hyperscout_collector.topology import Topology, from_json, to_json
+from hyperscout_sim import shapes
+from hyperscout_sim.fabric import SimFabric
+from hyperscout_sim.faults import Fault, NotApplicableError, plant
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from support.inference import inferred, tiers, truth
+from unit.hierarchy.test_shapes import check_tree, fabrics
+
+
+def names(topology: Topology) -> dict[tuple[int, frozenset[str]], str]:
+    return {(h.tier, frozenset(h.nodes)): h.name for h in topology.hypernodes}
+
+
+def without_switch(fabric: SimFabric, guid: int) -> SimFabric:
+    return replace(
+        fabric,
+        switches=tuple(s for s in fabric.switches if s.guid != guid),
+        cables=tuple(c for c in fabric.cables if guid not in (c.a, c.b)),
+    )
+
+
+@given(fabrics())
+def test_names_survive_a_restart(fabric: SimFabric) -> None:
+    first = inferred(fabric)
+    saved = from_json(to_json(first))
+    again = inferred(fabric, previous=saved)
+    assert names(again) == names(first)
+    assert again.generation == first.generation + 1
+    assert again.anomalies == ()
+
+
+@given(fabrics(), st.data())
+def test_the_loss_of_any_switch_moves_nobody_and_names_that_switch(
+    fabric: SimFabric, data: st.DataObject
+) -> None:
+    first = inferred(fabric)
+    lost = data.draw(st.sampled_from(fabric.switches))
+    after = inferred(without_switch(fabric, lost.guid), previous=first)
+    check_tree(after)
+    assert names(after) == names(first)
+    assert [(x.kind, x.subject.device) for x in after.anomalies] == [("MissingSwitch", f"{lost.guid:016x}")]
+    # And it stays missing, until it is back.
+    later = inferred(without_switch(fabric, lost.guid), previous=after)
+    assert [x.key for x in later.anomalies] == [x.key for x in after.anomalies]
+    back = inferred(fabric, previous=later)
+    assert names(back) == names(first)
+    assert back.anomalies == ()
+
+
+@settings(max_examples=30)
+@given(fabrics(), st.sampled_from([Fault.HOST_LINK, Fault.UPLINK]), st.integers(0, 1000))
+def test_a_lost_cable_is_named_by_both_ports(fabric: SimFabric, fault: Fault, seed: int) -> None:
+    first = inferred(fabric)
+    try:
+        faulty, planted = plant(fabric, fault, Random(seed))
+    except NotApplicableError:
+        assume(False)
+        return
+    (cable,) = planted.before
+    topology = inferred(faulty, previous=first)
+    missing = [x for x in topology.anomalies if x.kind == "MissingLink"]
+    assert len(missing) == len(topology.anomalies) == 1
+    ends = {(e.device, e.port) for e in (missing[0].subject, missing[0].peer) if e}
+    assert ends == {(f"{guid:016x}", str(port)) for guid, port in cable.ends}
+    assert names(topology) == names(first)  # a host that is cut off keeps its domain, and is listed
+    assert set(topology.nodes_without_evidence) == set(planted.cut_off)
+
+
+def without_hosts(fabric: SimFabric, gone: set[str]) -> SimFabric:
+    """The fabric before those hosts came, and before the leaves that serve nobody else."""
+    left = {x.guid for x in fabric.adapters if x.host in gone}
+    cables = [c for c in fabric.cables if c.a not in left]
+    serving = {c.b for c in cables if c.a in fabric.node_map()}
+    bare = {s.guid for s in fabric.switches if s.level == 1 and s.guid not in serving}
+    return replace(
+        fabric,
+        switches=tuple(s for s in fabric.switches if s.guid not in bare),
+        adapters=tuple(x for x in fabric.adapters if x.host not in gone),
+        cables=tuple(c for c in cables if c.a not in bare),
+    )
+
+
+@pytest.mark.parametrize(
+    ("grown", "new"),
+    [
+        (shapes.clos2(11, 8, 4), lambda i: i >= 80),
+        (shapes.clos2(4, 22, 4), lambda i: i % 22 >= 20),
+        (shapes.rail_optimised(11, 4, 4, 2), lambda i: i >= 40),
+        (shapes.clos3(3, 11, 4, 4, 2), lambda i: i % 44 >= 40),
+        (shapes.clos3(11, 3, 4, 4, 2), lambda i: i >= 120),
+    ],
+    ids=["a leaf more", "hosts more", "a unit more", "a leaf in every pod more", "a pod more"],
+)
+def test_names_survive_growth(grown: SimFabric, new: Callable[[int], bool]) -> None:
+    newcomers = {host for i, host in enumerate(grown.hosts) if new(i)}
+    first = inferred(without_hosts(grown, newcomers))
+    assert first.anomalies == ()
+    after = inferred(grown, previous=first)
+    assert tiers(after) == truth(grown)
+    assert after.anomalies == ()
+    former = {h.name: set(h.nodes) for h in first.hypernodes}
+    now = {h.name: set(h.nodes) for h in after.hypernodes}
+    assert all(former[name] == now[name] - newcomers for name in former)
+
+
+def test_a_split_leaves_the_name_to_the_larger_part_and_a_merge_to_the_larger_domain() -> None:
+    fabric = shapes.clos2(3, 10, 4)
+    first = inferred(fabric)
+    leaf = {x.guid: x.domain for x in fabric.switches if x.domain is not None}
+    by_domain = {d: guid for guid, d in leaf.items()}
+    moved = [c for c in fabric.cables if leaf.get(c.b) == 0 and fabric.node_map().get(c.a)][:6]
+    # Six of the ten hosts of the first leaf go to the second one, on ports that are free there.
+    cables = [c for c in fabric.cables if c not in moved]
+    cables += [c._replace(b=by_domain[1], b_port=30 + i) for i, c in enumerate(moved)]
+    after = inferred(replace(fabric, cables=tuple(cables)), previous=first)
+    size = {h.name: len(h.nodes) for h in after.hypernodes if h.tier == 1}
+    old = {h.name: set(h.nodes) for h in first.hypernodes if h.tier == 1}
+    assert set(size) == set(old)
+    assert sorted(size.values()) == [4, 10, 16]
+
+
+def test_a_tied_host_stays_where_it_was_published() -> None:
+    fabric = shapes.dual_homed(4, 8, 4)
+    first = inferred(fabric)
+    swapped = next(
+        planted
+        for seed in range(50)
+        for planted in [plant(fabric, Fault.SWAPPED_HOST_LINKS, Random(seed))]
+        if planted[1].tied
+    )
+    topology = inferred(swapped[0], previous=first)
+    assert names(topology) == names(first)
+    accused = [x for x in topology.anomalies if x.kind == "Miswired"]
+    assert accused
+    assert all(x.confidence <= 0.5 for x in accused)
+
+
+def test_another_number_of_tiers_is_not_grafted_onto_the_old_tree() -> None:
+    first = inferred(shapes.clos3(3, 4, 4, 4, 4))
+    after = inferred(shapes.single_rack(4), previous=first)
+    check_tree(after)
+    assert [h.tier for h in after.hypernodes] == [1]
