@@ -1,0 +1,117 @@
+"""kill -9 of the collector while 200 simulated agents stream: nothing twice, nothing lost.
+
+The agents are the real uplink and the real store, the collector is the real process. While they stream,
+cables are cut and put back, so that findings change under way; the collector is killed at arbitrary points.
+"""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from random import Random
+
+import pytest
+from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_sim.player import Player
+from hyperscout_sim.shapes import clos2
+from support.collector_process import TIMEOUT_S, CollectorProcess, collector_process, listed
+
+HOSTS = 200
+Held = dict[tuple[str, str, str], bytes]
+
+
+def held_by(player: Player, *, acked_only: bool = False) -> Held:
+    """What the agents hold, by key; `acked_only`: of those that have nothing that is not acknowledged."""
+    found: Held = {}
+    for agent in player.agents.values():
+        if acked_only and (agent.store.dirty or not agent.uplink.stats.batches_acked):
+            continue
+        for probe in ("lldp", "infiniband"):
+            for subject in agent.store.subjects(probe):
+                finding = agent.store.get(probe, subject)
+                assert finding is not None
+                found[agent.host, probe, subject] = finding.SerializeToString()
+    return found
+
+
+def on_disk(data_dir: Path) -> Held:
+    with sqlite3.connect(data_dir / "evidence.db") as db:
+        rows = db.execute("SELECT node, probe, subject, finding FROM findings").fetchall()
+    db.close()
+    assert len({row[:3] for row in rows}) == len(rows)
+    return {row[:3]: row[3] for row in rows if row[1] != "ibnetdiscover"}
+
+
+async def until_settled(player: Player) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not (player.settled and len(player.agents) == HOSTS):
+            await asyncio.sleep(0.01)
+
+
+async def until_acked(player: Player, agents: int) -> None:
+    """Until so many agents were told in this stream that everything is stored."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while sum(a.uplink.stats.connected and not a.store.dirty for a in player.agents.values()) < agents:
+            await asyncio.sleep(0)
+
+
+async def shake(player: Player, rng: Random) -> None:
+    """Cut and restore cables until cancelled."""
+    cables = list(player.fabric.cables)
+    out: list[int] = []
+    while True:
+        if len(out) > 20:
+            player.restore(cables[out.pop(0)])
+        else:
+            out.append(rng.choice([i for i in range(len(cables)) if i not in out]))
+            player.cut(cables[out[-1]])
+        await asyncio.sleep(0.005)
+
+
+async def killed(collector: CollectorProcess, player: Player, data_dir: Path) -> None:
+    """Kill it this instant, and see that every acknowledged finding is on disk."""
+    collector.kill()
+    acked = held_by(player, acked_only=True)
+    assert await collector.ended() == -9
+    disk = on_disk(data_dir)
+    late = {key for key, finding in acked.items() if disk.get(key) != finding}
+    assert late == set(), f"{len(late)} of {len(acked)} acknowledged findings are not on disk"
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_nothing_is_lost_and_nothing_twice(tmp_path: Path, seed: int) -> None:
+    fabric = clos2(leaves=10, hosts_per_leaf=20, spines=4)
+    assert len(fabric.hosts) == HOSTS
+    flags = ("--restart-grace-s", "0")
+    async with collector_process(tmp_path, *flags) as first:
+        address = first.address
+        player = Player(fabric, [address], lldp=True, connections=8, refresh_interval_s=3600)
+        playing = asyncio.create_task(player.run())
+        await until_acked(player, 60)  # in the middle of the first full states
+        await killed(first, player, tmp_path)
+    shaking = asyncio.create_task(shake(player, Random(seed)))
+    async with collector_process(tmp_path, *flags, listen=address) as second:
+        await until_acked(player, 150)  # streams are back, findings change all the time
+        await killed(second, player, tmp_path)
+    async with collector_process(tmp_path, *flags, listen=address) as third:
+        await until_acked(player, 100)
+        shaking.cancel()
+        await asyncio.gather(shaking, return_exceptions=True)
+        await until_settled(player)
+        expected = held_by(player)
+        assert len(expected) == 2 * HOSTS
+        stored = await listed(third.address)
+        keys = [(f.finding.key.node, f.finding.key.probe, f.finding.key.subject) for f in stored]
+        assert len(keys) == len(set(keys))
+        found = {
+            key: f.finding.SerializeToString()
+            for key, f in zip(keys, stored, strict=True)
+            if key[1] != "ibnetdiscover"
+        }
+        assert found.keys() == expected.keys()
+        assert {
+            key for key in found if Finding.FromString(found[key]) != Finding.FromString(expected[key])
+        } == set()
+        assert await third.stop() == 0
+    assert on_disk(tmp_path) == expected
+    playing.cancel()
+    await asyncio.gather(playing, return_exceptions=True)

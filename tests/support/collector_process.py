@@ -1,0 +1,108 @@
+"""A collector in a process of its own, to be killed, and what it holds."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc.aio
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+
+TIMEOUT_S = 60.0
+_LISTENING = re.compile(rb"listens on (127\.0\.0\.1:\d+)")
+_MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
+CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0))
+
+
+class CollectorProcess:
+    """`address` is where it listens, `said` what it logged so far."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.address = ""
+        self.said = b""
+        self._process = process
+        self._log = asyncio.create_task(self._read_log())
+        self._listens = asyncio.Event()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def listening(self) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            await self._listens.wait()
+        if not self.address:
+            raise AssertionError(f"the collector ended: {self.said.decode()}")
+
+    def kill(self) -> None:
+        """kill -9, this instant."""
+        os.kill(self._process.pid, signal.SIGKILL)
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(TIMEOUT_S):
+            await self._log
+            return await self._process.wait()
+
+    async def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+        return await self.ended()
+
+    async def _read_log(self) -> None:
+        assert self._process.stderr is not None
+        while line := await self._process.stderr.readline():
+            self.said = (self.said + line)[-20_000:]
+            if match := _LISTENING.search(line):
+                self.address = match[1].decode()
+                self._listens.set()
+        self._listens.set()
+
+
+@asynccontextmanager
+async def collector_process(
+    data_dir: Path, *flags: str, listen: str = "127.0.0.1:0"
+) -> AsyncIterator[CollectorProcess]:
+    """Start one and wait until it listens; it is killed in the end if it still lives."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("HYPERSCOUT_COLLECTOR_")}
+    command = ("collector", "--listen", listen, "--data-dir", str(data_dir), "--http-listen", "", *flags)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        _MAIN,
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment,
+    )
+    found = CollectorProcess(process)
+    try:
+        await found.listening()
+        yield found
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                found.kill()
+        await found.ended()
+
+
+async def listed(address: str, page_size: int = 500) -> list[pb.StoredFinding]:
+    """All findings that a collector holds, page by page."""
+    found: list[pb.StoredFinding] = []
+    async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+        service = TopologyServiceStub(channel)
+        token = ""
+        while True:
+            request = pb.ListFindingsRequest(page_token=token, page_size=page_size)
+            page = await service.ListFindings(request, timeout=TIMEOUT_S)
+            found += page.findings
+            token = page.next_page_token
+            if not token:
+                return found
