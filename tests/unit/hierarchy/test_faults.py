@@ -67,7 +67,7 @@ def test_one_fault(case: tuple[str, Fault], seed: int) -> None:
     others = [x for x in topology.anomalies if x not in named]
     if planted.leaves_trace:
         assert named, [x.message for x in topology.anomalies]
-    # A swapped cable of a host with one or two cables reads like a rebuild, or ties: then both cables are named.
+    # A swapped cable of a host with one or two cables reads like a rebuild, or ties: both are named.
     single = fault is Fault.SWAPPED_HOST_LINKS and not planted.leaves_trace
     if planted.tied:
         ends = {end for x in topology.anomalies for end in namer.ends(x)}

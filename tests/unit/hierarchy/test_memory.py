@@ -1,4 +1,4 @@
-"""With what was published before: names live on, lost switches and cables are named exactly, and nobody is moved."""
+"""With what was published before: names live on, what is lost is named exactly, and nobody is moved."""
 
 from collections.abc import Callable
 from dataclasses import replace
