@@ -34,6 +34,7 @@ _BURST = 16
 _PENALTY_S = 5.0
 _SENDERS_PER_PORT = 16
 _BUFFER_BYTES = 128 * 1024
+_MAX_SKIPPED = 4096  # more than the buffer holds
 
 
 class Hearing:
@@ -88,6 +89,12 @@ class Port:
             self.socket.close()
             raise
 
+    def skip(self) -> None:
+        """Drop what waits to be read."""
+        with contextlib.suppress(OSError):
+            for _ in range(_MAX_SKIPPED):
+                self.socket.recv(1)
+
 
 class Listener:
     """All ports, and the socket to the agent. `clock`: CLOCK_MONOTONIC in ns."""
@@ -124,6 +131,7 @@ class Listener:
             for port in self._ports.values():
                 if 0 < port.deaf_until_s <= now_s:
                     port.deaf_until_s = 0.0
+                    port.skip()  # what waited is the rest of the storm
                     self._selector.register(port.socket, selectors.EVENT_READ, port)
             for key, _ in self._selector.select(timeout=_RECONNECT_S):
                 if isinstance(key.data, Port):

@@ -226,13 +226,13 @@ def _read_file(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
             text = stream.read(_MAX_FILE_BYTES + 1)
+        if len(text) > _MAX_FILE_BYTES:
+            raise SettingsError(f"{file}: larger than {_MAX_FILE_BYTES} bytes")
         content = yaml.safe_load(text)
     except OSError as error:
         raise SettingsError(f"{file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: not YAML: {error}") from error
-    if len(text) > _MAX_FILE_BYTES:
-        raise SettingsError(f"{file}: larger than {_MAX_FILE_BYTES} bytes")
     if content is None:
         return {}
     if not isinstance(content, dict):

@@ -48,6 +48,7 @@ class FakeCollector(DiscoveryServiceServicer):
     heartbeats: int = 0
     ended_streams: int = 0
     port: int = 0
+    address: str = ""  # in place of a port: "unix:PATH"
     acks_held: bool = False
 
     def __post_init__(self) -> None:
@@ -64,7 +65,7 @@ class FakeCollector(DiscoveryServiceServicer):
         """Listen; after a stop, on the same port again."""
         server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         add_DiscoveryServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call,unused-ignore]
-        self.port = server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self.port = server.add_insecure_port(self.address or f"127.0.0.1:{self.port}")
         await server.start()
         self._server = server
         return self

@@ -1,0 +1,204 @@
+"""A whole agent in this process: probes on trees of files, findings at a collector, pages, a clean end."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease, SweepRevoke
+from hyperscout.v1.finding_pb2 import Outcome
+from hyperscout_agent.http import serving
+from hyperscout_agent.main import Agent, run
+from hyperscout_agent.settings import AgentSettings, load_settings
+from hyperscout_agent.supervise import supervise
+from support.fake_collector import WAIT_S, FakeCollector
+
+
+def port_files(root: Path, state: str) -> None:
+    for path, text in {
+        "node_guid": "a088:c203:00aa:0001",
+        "ports/1/state": state,
+        "ports/1/link_layer": "InfiniBand",
+        "ports/1/gids/0": "fe80:0000:0000:0000:a088:c203:00aa:0002",
+    }.items():
+        target = root / "mlx5_0" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+
+def settings_for(folder: Path, collector: FakeCollector, **more: object) -> AgentSettings:
+    tool = folder / "ibnetdiscover"
+    tool.write_text(
+        '#!/bin/sh\nprintf \'Switch\\t40 "S-1"\\n[1]\\t"H-1"[1]\\nCa\\t1 "H-1"\\n[1](2)\\t"S-1"[1]\\n\'\n'
+    )
+    tool.chmod(0o755)
+    given = {
+        "node": "n1",
+        "collectors": [collector.target],
+        "lldp": {"enabled": False},
+        "infiniband": {"root": str(folder / "ib"), "interval_s": 0.2},
+        "ibnetdiscover": {"command": [str(tool)]},
+        "metrics": {"port": 0},
+    }
+    return load_settings(None, {**given, **more})
+
+
+@pytest.fixture
+async def collector() -> AsyncIterator[FakeCollector]:
+    fake = await FakeCollector().start()
+    yield fake
+    await fake.stop()
+
+
+@contextlib.asynccontextmanager
+async def running(settings: AgentSettings) -> AsyncIterator[Agent]:
+    agent = Agent(settings, Random(1))
+    stop = asyncio.Event()
+    task = asyncio.create_task(agent.run(stop))
+    try:
+        yield agent
+        assert not task.done()
+    finally:
+        stop.set()
+        async with asyncio.timeout(WAIT_S):
+            await task
+
+
+async def test_a_dead_port_reaches_the_collector(tmp_path: Path, collector: FakeCollector) -> None:
+    port_files(tmp_path / "ib", "4: ACTIVE")
+    async with running(settings_for(tmp_path, collector)):
+        key = ("n1", "infiniband", "mlx5_0/1")
+        await collector.until(lambda: key in collector.evidence)
+        assert collector.evidence[key].infiniband.state == "ACTIVE"
+        port_files(tmp_path / "ib", "1: DOWN")
+        await collector.until(lambda: collector.evidence[key].infiniband.state == "DOWN")
+        assert list(collector.hellos[0].probes) == ["infiniband", "ibnetdiscover"]
+
+
+async def test_a_leased_sweep_and_its_text(tmp_path: Path, collector: FakeCollector) -> None:
+    port_files(tmp_path / "ib", "4: ACTIVE")
+    async with running(settings_for(tmp_path, collector)) as agent:
+        await collector.until(lambda: collector.batches)
+        assert ("n1", "ibnetdiscover", "mlx5_0/1") not in collector.evidence, "not without a lease"
+        lease = SweepLease(lease_id="L1", device="mlx5_0", port=1, interval_s=60)
+        await collector.send(StreamFindingsResponse(lease=lease))
+        await collector.until(lambda: ("n1", "ibnetdiscover", "mlx5_0/1") in collector.evidence)
+        finding = collector.evidence["n1", "ibnetdiscover", "mlx5_0/1"]
+        assert finding.outcome == Outcome.OUTCOME_DATA, finding.reason
+        assert (finding.sweep.partial, finding.sweep.lease_id) == (False, "L1")
+        assert finding.sweep.port_guid == 0xA088C20300AA0002
+        assert collector.bulks[finding.sweep.sha256].startswith(b"Switch\t40")
+        await collector.send(StreamFindingsResponse(revoke=SweepRevoke(lease_id="L1")))
+        async with asyncio.timeout(WAIT_S):
+            while agent.scheduler._runners["ibnetdiscover"].probe.interval_s is not None:
+                await asyncio.sleep(0)
+
+
+async def get(port: int, path: str, method: str = "GET") -> tuple[str, str]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    async with asyncio.timeout(WAIT_S):
+        answer = (await reader.read()).decode()
+    writer.close()
+    head, _, body = answer.partition("\r\n\r\n")
+    return head.splitlines()[0], body
+
+
+async def test_pages(tmp_path: Path, collector: FakeCollector, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    port_files(tmp_path / "ib", "4: ACTIVE")
+    async with running(settings_for(tmp_path, collector)) as agent:
+        await collector.until(lambda: collector.evidence)
+        async with asyncio.timeout(WAIT_S):
+            while agent.store.dirty:
+                await asyncio.sleep(0)
+        port = int(
+            next(r.getMessage() for r in caplog.records if "metrics at" in r.getMessage())
+            .split(":")[2]
+            .split("/")[0]
+        )
+        assert await get(port, "/healthz") == ("HTTP/1.1 200 OK", "ok, connected\n")
+        status, text = await get(port, "/metrics?x=1")
+        assert status == "HTTP/1.1 200 OK"
+        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        assert values['hyperscout_agent_probe_success{probe="infiniband"}'] == "1.0"
+        assert float(values['hyperscout_agent_probe_duration_seconds{probe="infiniband"}']) >= 0
+        assert 0 <= float(values['hyperscout_agent_probe_age_seconds{probe="infiniband"}']) < 60
+        assert 'hyperscout_agent_probe_success{probe="ibnetdiscover"}' not in values, "it has not looked yet"
+        assert values["hyperscout_agent_uplink_connected"] == "1.0"
+        assert values["hyperscout_agent_findings"] == "1.0"
+        assert values["hyperscout_agent_findings_dirty"] == "0.0"
+        assert (await get(port, "/other"))[0] == "HTTP/1.1 404 Not Found"
+        assert (await get(port, "/metrics", "POST"))[0] == "HTTP/1.1 405 Method Not Allowed"
+        assert (await get(port, "/metrics", "HEAD"))[1] == ""
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [b"", b"GET", b"\xff" * 100 + b"\r\n\r\n", b"GET / FTP/1\r\n\r\n", b"x" * 100_000,
+     b"GET " + b"/" * 9000 + b" HTTP/1.1\r\n\r\n"],
+    ids=["nothing", "cut", "binary", "another protocol", "endless", "a long path"],
+)  # fmt: skip
+async def test_bad_requests_harm_nobody(request_bytes: bytes) -> None:
+    async with serving("127.0.0.1", 0, {"/": lambda: b"fine"}) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionError):
+            writer.write(request_bytes)
+            writer.write_eof()
+            async with asyncio.timeout(WAIT_S):
+                await reader.read()
+        writer.close()
+        assert await get(port, "/") == ("HTTP/1.1 200 OK", "fine")
+
+
+async def test_a_taken_port_is_a_clear_end(
+    tmp_path: Path, collector: FakeCollector, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = settings_for(tmp_path, collector, metrics={"port": collector.port})
+    assert await run(settings) == 1
+    assert str(collector.port) in caplog.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_signals_end_it_cleanly(tmp_path: Path, collector: FakeCollector, number: int) -> None:
+    task = asyncio.create_task(run(settings_for(tmp_path, collector)))
+    await collector.until(lambda: collector.batches)
+    os.kill(os.getpid(), number)
+    async with asyncio.timeout(WAIT_S):
+        assert await task == 0
+    await collector.until(lambda: collector.ended_streams == 1)
+
+
+async def test_services_that_break_are_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    endings: list[BaseException | None] = [OSError("no such socket"), ValueError("a defect"), None]
+    enough = asyncio.Event()
+    slept: list[float] = []
+
+    async def service() -> None:
+        if not endings:
+            enough.set()
+            await asyncio.Event().wait()
+        ending = endings.pop(0)
+        if ending is not None:
+            raise ExceptionGroup("in a task group", [ending])  # type: ignore[list-item]
+
+    async def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+
+    class Upper(Random):
+        def uniform(self, a: float, b: float) -> float:
+            return b
+
+    task = asyncio.create_task(supervise("thing", service, rng=Upper(), sleep=sleep))
+    async with asyncio.timeout(WAIT_S):
+        await enough.wait()
+    task.cancel()
+    assert slept == [1.0, 2.0, 4.0]
+    assert "thing: no such socket" in caplog.text
+    assert "thing: crashed" in caplog.text
+    assert "thing: ended" in caplog.text

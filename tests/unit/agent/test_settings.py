@@ -1,0 +1,107 @@
+"""Settings from file, environment and flags, and every way to get them wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hyperscout_agent.settings import AgentSettings, SettingsError, load_settings
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("HYPERSCOUT_AGENT_"):
+            monkeypatch.delenv(name)
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "agent.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_defaults_need_nothing() -> None:
+    settings = load_settings()
+    assert settings.collectors == ("127.0.0.1:50051",)
+    assert settings.metrics.host == "127.0.0.1"
+    assert settings.node
+
+
+def test_flags_before_environment_before_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(tmp_path, "node: file\nrefresh_interval_s: 30\nlldp: {interval_s: 5, source: listener}\n")
+    monkeypatch.setenv("HYPERSCOUT_AGENT_NODE", "environment")
+    monkeypatch.setenv("HYPERSCOUT_AGENT_LLDP__INTERVAL_S", "6")
+    monkeypatch.setenv("HYPERSCOUT_AGENT_COLLECTORS", "127.0.0.1:1, 127.0.0.1:2")
+    monkeypatch.setenv("HYPERSCOUT_AGENT_IBNETDISCOVER__COMMAND", "sudo -n ibnetdiscover")
+    settings = load_settings(file, {"node": "flag"})
+    assert settings.node == "flag"
+    assert settings.lldp.interval_s == 6
+    assert settings.lldp.source == "listener"
+    assert settings.refresh_interval_s == 30
+    assert settings.collectors == ("127.0.0.1:1", "127.0.0.1:2")
+    assert settings.ibnetdiscover.command == ("sudo", "-n", "ibnetdiscover")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        pytest.param("nod: a", "nod: no such setting", id="unknown key"),
+        pytest.param("lldp: {intervall_s: 5}", "lldp.intervall_s: no such setting", id="unknown nested key"),
+        pytest.param("lldp: {interval_s: soon}", "lldp.interval_s: ", id="not a number"),
+        pytest.param("infiniband: {interval_s: 0}", "infiniband.interval_s: ", id="out of range"),
+        pytest.param("lldp: {source: cdp}", "lldp.source: ", id="not one of the choices"),
+        pytest.param("lldp: {ports: '('}", "lldp.ports: no regular expression", id="not a pattern"),
+        pytest.param("lldp: 5", "lldp: ", id="not a group"),
+        pytest.param("collectors: []", "collectors: ", id="no collector"),
+        pytest.param("collectors: ['collector:50051']", "insecure: true", id="plaintext to elsewhere"),
+        pytest.param("collectors: [nonsense]", "expected host:port", id="not an address"),
+        pytest.param("- a\n- b", "expected `key: value`", id="a list"),
+        pytest.param("a: [", "not YAML", id="not YAML"),
+        pytest.param("a: !!python/object/apply:os.getcwd []", "not YAML", id="code"),
+        pytest.param("x" * 1_100_000, "larger than", id="too large"),
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(SettingsError, match=complaint):
+        load_settings(written(tmp_path, text))
+
+
+def test_every_complaint_at_once(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as error:
+        load_settings(written(tmp_path, "nod: a\nlldp: {sources: x}"))
+    assert {line.split(":")[0] for line in str(error.value).splitlines()} == {"nod", "lldp.sources"}
+
+
+def test_an_empty_file_and_a_missing_one(tmp_path: Path) -> None:
+    load_settings(written(tmp_path, "# nothing is set\n"))
+    with pytest.raises(SettingsError, match="No such file"):
+        load_settings(tmp_path / "nowhere.yaml")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SettingsError, match="not YAML"):
+        load_settings(tmp_path / "binary")
+
+
+@pytest.mark.parametrize("name", ["HYPERSCOUT_AGENT_NOD", "HYPERSCOUT_AGENT_LLDP__SOURCES"])
+def test_misspelt_variables(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "x")
+    with pytest.raises(SettingsError, match="no such setting"):
+        load_settings()
+
+
+def test_insecure_is_a_decision(tmp_path: Path) -> None:
+    settings = load_settings(written(tmp_path, "collectors: ['collector:50051']\ninsecure: true"))
+    assert settings.collectors == ("collector:50051",)
+
+
+def test_every_setting_says_what_for() -> None:
+    def walk(model: Any, path: str) -> None:
+        for name, field in model.model_fields.items():
+            inner = field.annotation
+            if hasattr(inner, "model_fields"):
+                walk(inner, f"{path}{name}.")
+            else:
+                assert field.description, path + name
+
+    walk(AgentSettings, "")
