@@ -32,6 +32,14 @@ PROBLEMS = [
         [2, 3, 4],
     ),
     (
+        "a header that is garbled, and no ids before it",
+        without_lines(
+            swapped(b'Switch\t40 "S-0000000000200000', b'Swich\t40 "S-0000000000200000'), *range(13, 18)
+        ),
+        [(13, "not a line"), (14, "outside"), (15, "outside"), (16, "outside")],
+        [2, 3, 4],
+    ),
+    (
         "a header of GUID 0",
         swapped(b'Switch\t40 "S-0000000000200000', b'Switch\t40 "S-0000000000000000'),
         [(18, "is 0"), (19, "outside"), (20, "outside"), (21, "outside")],
