@@ -12,7 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.fat_tree_dump import fat_tree_dump
+from hyperscout_sim.shapes import fat_tree
+from hyperscout_sim.sweep_text import sweep_text
 
 ROUNDS = 5
 
@@ -66,7 +67,7 @@ def row(what: str, measured: str, peer: str, ratio: str, budget: str) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fat-tree.ibnetdiscover"
-        path.write_bytes(fat_tree_dump())
+        path.write_bytes(sweep_text(fat_tree(64)))
         runs = []
         for _ in range(ROUNDS):
             done = subprocess.run([sys.executable, __file__, str(path)], capture_output=True, check=True)

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from bench.fat_tree_dump import fat_tree_dump
 from hyperscout_formats import guid_index, ibnetdiscover_columns
 from hyperscout_formats.guid_index import first_mentions
 from hyperscout_formats.ibnetdiscover import Sweep, parse
 from hyperscout_formats.ibnetdiscover_line import Line
 from hyperscout_formats.ibnetdiscover_text import TextSummary, is_grouped, summary
+from hyperscout_sim.shapes import fat_tree
+from hyperscout_sim.sweep_text import sweep_text
 from hypothesis import given
 from hypothesis import strategies as st
 from support.small_fabric import TEXT
@@ -17,7 +18,7 @@ COLUMNS = [
     for name in Sweep.__dataclass_fields__
     if name not in {"source", "descriptions", "initiated_from", "problems"}
 ]
-K8 = fat_tree_dump(8)  # 80 switches of 8 ports, 128 hosts
+K8 = sweep_text(fat_tree(8))  # 80 switches of 8 ports, 128 hosts
 
 
 def assert_same(one: Sweep, other: Sweep) -> None:
