@@ -1,0 +1,168 @@
+"""What an agent costs the node it runs on: at rest with all probes on, and while it sweeps a large fabric.
+
+The agent runs as it would on a node with eight adapters, with its listener (as root) and a collector that
+takes what it sends. Memory is what the kernel counts as resident, of the agent and its children together.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.fat_tree_dump import fat_tree_dump
+from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease
+from hyperscout.v1.finding_pb2 import Outcome
+from hyperscout_agent.lldp_dissection import Dissector
+from support.fake_collector import FakeCollector
+
+REST_S = 30.0
+ADAPTERS = 8
+MIB = 2**20
+TICKS_S = os.sysconf("SC_CLK_TCK")
+CODE = (
+    "import asyncio, sys; from hyperscout_agent.settings import load_settings;"
+    "from hyperscout_agent.main import run; sys.exit(asyncio.run(run(load_settings())))"
+)
+FLOOR = "import grpc.aio, google.protobuf.timestamp_pb2, sys; print(flush=True); sys.stdin.read()"
+FRAME = bytes.fromhex(
+    "0180c200000e02000000000188cc02070402000000000104050573777031060200780a056c656166310000"
+)
+
+
+def status(pid: int, name: str) -> int:
+    """VmRSS or VmHWM in bytes."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(text.split(f"{name}:")[1].split()[0]) * 1024
+
+
+def family(pid: int) -> list[int]:
+    """The process and its children."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return [pid, *map(int, children)]
+
+
+def cpu_s(pids: list[int]) -> float:
+    total = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / TICKS_S
+
+
+def adapters(root: Path) -> None:
+    for number in range(ADAPTERS):
+        base = {
+            "node_guid": f"a088:c203:00aa:{number:04x}",
+            "sys_image_guid": f"a088:c203:00aa:{number:04x}",
+            "node_desc": f"node mlx5_{number}",
+            "board_id": "MT_0000000838",
+            "ports/1/state": "4: ACTIVE",
+            "ports/1/phys_state": "5: LinkUp",
+            "ports/1/rate": "400 Gb/sec (4X NDR)",
+            "ports/1/lid": "0x1f",
+            "ports/1/sm_lid": "0x1",
+            "ports/1/link_layer": "InfiniBand",
+            "ports/1/gids/0": f"fe80:0000:0000:0000:a088:c203:00aa:{number:04x}",
+            "ports/1/counters/link_downed": "0",
+        }
+        for path, text in base.items():
+            file = root / f"mlx5_{number}" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text + "\n")
+
+
+def floor_bytes() -> int:
+    """Python with gRPC and protobuf, doing nothing."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FLOOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        return status(process.pid, "VmRSS")
+
+
+async def dissector_bytes() -> int:
+    dissector = Dissector()
+    idle = asyncio.create_task(dissector.end_when_idle())
+    await dissector.dissect(FRAME)
+    assert dissector.pid is not None
+    size = status(dissector.pid, "VmRSS")
+    idle.cancel()
+    await asyncio.gather(idle, return_exceptions=True)
+    return size
+
+
+def row(what: str, measured: str, peer: str, ratio: str, budget: str) -> None:
+    print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
+
+
+async def measure(folder: Path) -> None:
+    adapters(folder / "infiniband")
+    text = fat_tree_dump()
+    (folder / "sweep").write_bytes(text)
+    tool = folder / "ibnetdiscover"
+    tool.write_text(f"#!/bin/sh\nexec cat {folder}/sweep\n")
+    tool.chmod(0o755)
+    collector = await FakeCollector().start()
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE],
+        stderr=subprocess.DEVNULL,
+        env={
+            **os.environ,
+            "HYPERSCOUT_AGENT_NODE": "node",
+            "HYPERSCOUT_AGENT_COLLECTORS": collector.target,
+            "HYPERSCOUT_AGENT_LLDP__SOURCE": "listener",
+            "HYPERSCOUT_AGENT_LLDP__SOCKET": str(folder / "lldp.sock"),
+            "HYPERSCOUT_AGENT_INFINIBAND__ROOT": str(folder / "infiniband"),
+            "HYPERSCOUT_AGENT_IBNETDISCOVER__COMMAND": str(tool),
+            "HYPERSCOUT_AGENT_METRICS__PORT": "0",
+        },
+    )
+    try:
+        await collector.until(lambda: len(collector.evidence) >= ADAPTERS)
+        await asyncio.sleep(5.0)  # the listener starts, the first looks are over
+        pids = family(process.pid)
+        before_s = cpu_s(pids)
+        await asyncio.sleep(REST_S)
+        used = (cpu_s(pids) - before_s) / REST_S
+        memory = sum(status(pid, "VmRSS") for pid in pids)
+        floor = floor_bytes()
+        peer = f"idle Python with gRPC, {floor / MIB:.0f} MiB"
+        row("what", "measured", "floor or peer", "ratio", "budget")
+        row(f"agent at rest, processor ({len(pids)} processes)", f"{used:.2%}", "one core", "-", "1 %")
+        row("agent at rest, memory", f"{memory / MIB:.0f} MiB", peer, f"{memory / floor:.1f} x", "96 MiB")
+        extra = await dissector_bytes()
+        total = memory + extra
+        row("while LLDP frames change", f"{total / MIB:.0f} MiB", peer, f"{total / floor:.1f} x", "-")
+        lease = SweepLease(lease_id="L1", device="mlx5_0", port=1, interval_s=3600)
+        await collector.send(StreamFindingsResponse(lease=lease))
+        key = ("node", "ibnetdiscover", "mlx5_0/1")
+        await collector.until(lambda: key in collector.evidence)
+        finding = collector.evidence[key]
+        if finding.outcome != Outcome.OUTCOME_DATA or finding.sweep.partial:
+            raise SystemExit(f"the sweep went wrong: {finding.reason}")
+        peak = status(process.pid, "VmHWM")
+        size = f"its text, {len(text) / MIB:.0f} MiB"
+        row(
+            "agent's peak in a sweep of 65,536 hosts",
+            f"{peak / MIB:.0f} MiB",
+            size,
+            f"{peak / len(text):.1f} x",
+            "-",
+        )
+        row("that sweep, read and compressed", f"{finding.sweep.duration_s:.2f} s", "-", "-", "-")
+    finally:
+        process.terminate()
+        process.wait(20)
+        await collector.stop()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(measure(Path(folder)))
+
+
+if __name__ == "__main__":
+    main()
