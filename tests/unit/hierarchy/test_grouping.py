@@ -1,0 +1,92 @@
+"""Grouping by majority, as tables: who joins whom, and what is only a tie."""
+
+import numpy as np
+import pytest
+from hyperscout_collector.hierarchy.grouping import group_children
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def grouped(children: list[str], **options: object) -> tuple[list[int], list[str], list[bool]]:
+    """Children as texts of their items ("abc" = a, b and c): group of each, items of each group, ties."""
+    pairs = [(i, ord(x) - ord("a")) for i, row in enumerate(children) for x in row]
+    child, item = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+    result = group_children(len(children), child, item, **options)  # type: ignore[arg-type]
+    items = ["".join(chr(ord("a") + i) for i in row) for row in result.items]
+    return result.group.tolist(), items, result.tie.tolist()
+
+
+@pytest.mark.parametrize(
+    ("children", "groups", "items"),
+    [
+        (["a", "a", "b"], [0, 0, 1], ["a", "b"]),
+        (["abcd"] * 4 + ["efgh"] * 4, [0] * 4 + [1] * 4, ["abcd", "efgh"]),
+        # a cable plugged into the neighbour's unit; a dead rail; both at once
+        (["abcd", "abcd", "abch", "efgh", "efgd", "efgh"], [0, 0, 0, 1, 1, 1], ["abcd", "efgh"]),
+        (["abcd", "abcd", "abc", "efgh", "efgh", "fgh"], [0, 0, 0, 1, 1, 1], ["abcd", "efgh"]),
+        (["abcd", "abcd", "abh", "efgh", "efgh", "efgh"], [0, 0, 0, 1, 1, 1], ["abcd", "efgh"]),
+        # nobody has the whole set, yet the majority has each of its items
+        (["bcd", "acd", "abd", "abc"], [0, 0, 0, 0], ["abcd"]),
+        # wide rails: c and d serve both units, and are items of both
+        (["acd", "acd", "bcd", "bcd"], [0, 0, 1, 1], ["acd", "bcd"]),
+        (["acd", "acd", "acd", "bcd", "bcd", "bcd"], [0, 0, 0, 1, 1, 1], ["acd", "bcd"]),
+    ],
+)
+def test_the_majority_decides(children: list[str], groups: list[int], items: list[str]) -> None:
+    assert grouped(children) == (groups, items, [False] * len(children))
+
+
+def test_an_even_split_is_a_tie_and_the_past_settles_it() -> None:
+    children = ["ab", "ab", "ab", "ad", "cd", "cd", "cd"]
+    group, _, tie = grouped(children)
+    assert tie == [False] * 3 + [True] + [False] * 3
+    for former in (0, 1):
+        before = np.array([0, 0, 0, former, 1, 1, 1], np.int64)
+        group, _, tie = grouped(children, before=before)
+        assert group[3] == group[0 if former == 0 else 4]
+        assert tie[3]
+
+
+def test_kin_decides_where_items_tie() -> None:
+    children = ["ab", "ab", "ab", "ad", "cd", "cd", "cd"]
+    for kind in (0, 1):
+        group, _, tie = grouped(children, kin=np.array([0, 0, 0, kind, 1, 1, 1], np.int64))
+        assert group[3] == group[0 if kind == 0 else 4]
+        assert not tie[3]
+
+
+def test_who_has_no_voice_only_joins() -> None:
+    children = ["ab", "ab", "ab", "a", "a", "a", "a", "b"]
+    voters = np.array([True] * 3 + [False] * 5)
+    assert grouped(children, voters=voters)[1] == ["ab"]
+    assert (
+        grouped(children)[1] == ["ab"] or len(grouped(children)[1]) == 2
+    )  # without it the strays would decide
+
+
+def test_woven_groups_are_one_and_astray_cables_weave_nothing() -> None:
+    ring = ["ab", "bc", "cd", "da"]
+    assert len(grouped(ring, merge_share=0.3)[1]) == 1
+    pods = ["abcd"] * 5 + ["abch"] + ["efgh"] * 5 + ["efgd"]
+    assert len(grouped(pods, merge_share=0.3)[1]) == 2
+
+
+@given(st.lists(st.text("abcdefgh", min_size=1, max_size=6), min_size=1, max_size=12))
+def test_any_wiring_places_every_child_once(children: list[str]) -> None:
+    group, items, _ = grouped(children)
+    assert all(0 <= g < len(items) for g in group)
+    assert set(group) == set(range(len(items)))
+    first = [group.index(g) for g in range(len(items))]
+    assert first == sorted(first)  # numbered by their lowest child
+
+
+@given(
+    st.lists(st.text("abcdefgh", min_size=1, max_size=6), min_size=1, max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_cables_may_come_in_any_order(children: list[str], rng: object) -> None:
+    pairs = [(i, ord(x) - ord("a")) for i, row in enumerate(children) for x in row]
+    rng.shuffle(pairs)  # type: ignore[attr-defined]
+    child, item = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+    result = group_children(len(children), child, item)
+    assert result.group.tolist() == grouped(children)[0]
