@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-_CLAIM = re.compile(
-    r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,252})"
-    r"(?: +(?P<label>HCA-\d+|(?:mlx|hfi|qib|irdma|bnxt_re|rocep?|ibp|ib|opap|roceo?)[A-Za-z0-9_]*))?"
-)
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_LABEL = re.compile(r"HCA-\d+|(?:mlx|hfi|qib|irdma|bnxt_re|rocep?|ibp|ib|opap|roceo?)[A-Za-z0-9_]*")
 _NOBODY = frozenset({"localhost", "mellanox", "nvidia", "unknown", "none"})
 _SHARP = re.compile(r"Aggregation Node", re.IGNORECASE)
 # Names that sites give to what hangs on a fabric and does not compute. Only a fall-back: an endpoint that an
@@ -35,14 +33,27 @@ class Claim(NamedTuple):
 
 def read_description(text: str) -> Claim:
     """An adapter's node description as a claim."""
-    match = _CLAIM.fullmatch(text)
-    if match is None:
-        return Claim("", sharp=bool(_SHARP.search(text)))
-    host, label = match.groups()
-    lower = host.lower()
-    if lower in _NOBODY or lower.startswith("connectx") or (host.startswith("MT") and host[2:].isdecimal()):
-        return Claim("", label or "")
-    return Claim(host, label or "")
+    host, _, label = text.partition(" ")
+    if (not label or _is_label(label.lstrip(" "))) and len(host) <= 253:
+        # A cluster's names differ in their numbers: what the rest of the name says is remembered.
+        if _names_a_host(host.rstrip("0123456789"), host[-1:].isdecimal()):
+            return Claim(host, label.lstrip(" "))
+        return Claim("", label.lstrip(" "))
+    return Claim("", sharp=bool(_SHARP.search(text)))
+
+
+@lru_cache(maxsize=4096)
+def _is_label(text: str) -> bool:
+    return _LABEL.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def _names_a_host(stem: str, numbered: bool) -> bool:
+    """Whether a text without its trailing number can be a host's name and is not a maker's."""
+    whole = stem + "0" if numbered else stem
+    lower = stem.lower()
+    maker = lower in _NOBODY or lower.startswith("connectx") or (stem == "MT" and numbered)
+    return _HOST.fullmatch(whole) is not None and not maker
 
 
 def claims(descriptions: Sequence[str]) -> list[Claim]:

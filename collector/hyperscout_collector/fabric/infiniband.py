@@ -72,10 +72,11 @@ def _devices(
     labels = [""] * len(ids)
     unclaimed, sharp = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
     anomalies = []
+    routers = set(np.flatnonzero(kind == ROUTER).tolist())
     for i, claim, guid in zip(endpoint.tolist(), says, guids[endpoint].tolist(), strict=True):
         labels[i] = label_of.get(guid, claim.label)
         host = owner.get(guid)
-        if host is None and kind[i] == CA and not claim.sharp:
+        if host is None and i not in routers and not claim.sharp:
             if not claim.host:
                 host = ids[i]
                 unclaimed[i] = True
@@ -93,7 +94,8 @@ def _devices(
                 )
             elif claim.host in surely or not looks_foreign(claim.host):
                 host = claim.host
-        sharp[i] = claim.sharp
+        elif claim.sharp:
+            sharp[i] = True
         hosts[i] = host
         names[i] = host or claim.host or texts[i] or ids[i]
     none = np.zeros(0, np.int32)

@@ -193,8 +193,8 @@ def _settle(
         twin = np.array([same.setdefault(s, i) for i, s in enumerate(new)], np.int64)
         if len(same) < len(new):
             group = np.where(group >= 0, twin[group], -1)
-        elif np.array_equal(group, old) and new == sets:
-            break
+        elif new == sets and (np.array_equal(group, old) or not tie.any()):
+            break  # the same sets again; only ties look at where everybody was
         sets = new
     return group, tie, rival
 
@@ -227,8 +227,9 @@ def _join(
     stays = _alike(before, child, option, now, len(sets))
     akin = _alike(kin, child, option, now, len(sets))
     missing = size[option] - agree
-    best = np.lexsort((option, missing, ~stays, ~akin, -agree, child))
-    child, option, agree, akin = child[best], option[best], agree[best], akin[best]
+    if np.any(child[1:] == child[:-1]):  # else every child has one option, and they are in order
+        best = np.lexsort((option, missing, ~stays, ~akin, -agree, child))
+        child, option, agree, akin = child[best], option[best], agree[best], akin[best]
     lead = np.flatnonzero(np.r_[True, child[1:] != child[:-1]])
     group = np.full(children, -1, np.int64)
     tie, rival = np.zeros(children, np.bool_), np.full(children, -1, np.int64)

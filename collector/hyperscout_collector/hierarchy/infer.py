@@ -52,12 +52,11 @@ def infer(
         wanted = np.fromiter((host in options.cluster_nodes for host in net.hosts), np.bool_, len(net.hosts))
     placed = (layers[0].domain >= 0) & wanted
     hypernodes = _hypernodes(net, layers, names, wanted)
-    present = {net.hosts[h] for h in np.flatnonzero(placed).tolist()}
     expected = options.cluster_nodes
     if expected is None:
         expected = frozenset(inputs.infiniband) | frozenset(inputs.lldp) | _published_nodes(previous)
         expected -= {net.hosts[h] for h in foreign}
-    absent = expected - present
+    absent = expected - {net.hosts[h] for h in np.flatnonzero(placed).tolist()} if expected else frozenset()
     if previous is not None and absent:
         hypernodes = _keep_cut_off(hypernodes, previous, absent)
     published = {h.name for h in hypernodes}
@@ -237,7 +236,8 @@ def _adapters(net: Network) -> tuple[Adapter, ...]:
     rows = np.flatnonzero(net.host >= 0).tolist()
     hosts = net.host[rows].tolist()
     ids, names, labels = net.ids, net.hosts, net.labels
-    return tuple(Adapter(ids[i], names[h], labels[i]) for i, h in zip(rows, hosts, strict=True))
+    columns = [ids[i] for i in rows], [names[h] for h in hosts], [labels[i] for i in rows]
+    return tuple(map(Adapter, *columns))
 
 
 def _links(net: Network) -> Sequence[Link]:

@@ -62,11 +62,12 @@ def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
     group = grouping.group[owner]
     claimed = ~net.unclaimed[owner] & (group >= 0)
     per_label: dict[int, set[int]] = defaultdict(set)
-    votes = Counter(zip(group[claimed].tolist(), hosts.lower_port[claimed].tolist(), strict=True))
     size = np.bincount(grouping.group[(grouping.group >= 0) & ~net.unclaimed], minlength=grouping.count)
-    for (g, code), count in votes.items():
-        if code >= 0 and count * 2 > size[g]:
-            per_label[g].add(code)
+    labelled = claimed & (hosts.lower_port >= 0)
+    wide = int(hosts.lower_port.max(initial=0)) + 1
+    key, votes = np.unique(group[labelled] * wide + hosts.lower_port[labelled], return_counts=True)
+    for k in key[votes * 2 > size[key // wide]].tolist():
+        per_label[k // wide].add(k % wide)
     widths = [len(items) for items in grouping.items]
     usual = Counter(code for codes in per_label.values() for code in codes)
     holes = []

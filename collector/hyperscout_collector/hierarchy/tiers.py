@@ -252,6 +252,8 @@ class _Past:
 
     def tiers_in_use(self, domain: Longs, cluster: frozenset[str] | None) -> Collection[str]:
         """Names of the former tiers, if hosts that are cut off now still need their places in them."""
+        if not self._by_tier:
+            return ()
         placed = {host for host, d in zip(self._net.hosts, domain.tolist(), strict=True) if d >= 0}
         nodes = {node for known in self._by_tier.values() for node in known}
         lost = nodes - placed if cluster is None else (nodes & cluster) - placed

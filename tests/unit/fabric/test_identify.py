@@ -21,9 +21,9 @@ from hyperscout_collector.fabric.identify import Claim, claims, looks_foreign, r
         ("Quantum Aggregation Node", Claim("", sharp=True)),
         ("", Claim("")),
         ("two words", Claim("")),
-        ("-rf mlx5_0", Claim("")),
+        ("-rf mlx5_0", Claim("", "mlx5_0")),
         ("x" * 300, Claim("")),
-        ('no"de mlx5_0', Claim("")),
+        ('no"de mlx5_0', Claim("", "mlx5_0")),
     ],
 )
 def test_what_a_description_claims(description: str, claim: Claim) -> None:
