@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
+import resource
 import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -195,7 +196,7 @@ class Collector:
             view=view,
             committer=committer,
             streams=streams,
-            sweeps=Sweeps(settings.sweep_interval_s, streams, state, self._clock_ns),
+            sweeps=Sweeps(settings.sweep_interval_s, streams, state, self._texts, self._clock_ns),
             pipeline=pipeline,
             watchers=watchers,
             runner=PublisherRunner(publishers),
@@ -211,6 +212,7 @@ class Collector:
         self._begin("evidence-writer", parts.committer.run())
         self._exit.callback(parts.pipeline.close)
         self._begin("inference", parts.pipeline.run())
+        self._begin("sweeps", parts.sweeps.run())
         self._begin("saver", parts.saver.run())
         for state in parts.runner.states:
             self._begin(f"publisher-{state.publisher.name}", parts.runner.run(state))
@@ -347,6 +349,9 @@ async def run(
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    # A stream is a file; many systems give a process 1,024 of them unless it asks for more.
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.facts import InfinibandPort, LldpPort
-from hyperscout_formats.ibnetdiscover import SWITCH, Sweep, parse
+from hyperscout_formats.ibnetdiscover import CA, SWITCH, Sweep, parse
 
 from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row, SweepFact
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
@@ -35,6 +35,7 @@ class SweepTexts:
         self._store = store
         self._limit = limit
         self._sweeps: OrderedDict[bytes, Sweep] = OrderedDict()
+        self._port_guids: dict[bytes, frozenset[int]] = {}
         self._lock = threading.Lock()
 
     def read(self, sha256: bytes, text: bytes, source: str) -> Sweep:
@@ -57,6 +58,20 @@ class SweepTexts:
         except zlib.error as error:
             raise FormatError(source, 0, f"its text in the store is damaged: {error}") from error
         return self.read(sha256, text, source)
+
+    def port_guids(self, sha256: bytes, source: str) -> frozenset[int]:
+        """GUIDs of the adapter ports that it saw. Blocks and raises like `get`."""
+        with self._lock:
+            if (found := self._port_guids.get(sha256)) is not None:
+                return found
+        sweep = self.get(sha256, source)
+        guids = np.unique(np.concatenate([sweep.port_guid, sweep.guid[sweep.kind == CA]]))
+        found = frozenset(guids[guids != 0].tolist())
+        with self._lock:
+            self._port_guids[sha256] = found
+            for old in self._port_guids.keys() - self._sweeps.keys():
+                del self._port_guids[old]
+        return found
 
     def _keep(self, sha256: bytes, sweep: Sweep) -> None:
         with self._lock:

@@ -155,14 +155,15 @@ class DiscoveryService(DiscoveryServiceServicer):
             settings.bulk_limits,
             self._streams.counters,
         )
+        welcome = Welcome(
+            version=settings.version,
+            heartbeat_interval_s=settings.heartbeat_interval_s,
+            bulk_held=self._state.bulks_of(stream.node),
+        )
+        await context.write(StreamFindingsResponse(welcome=welcome))
+        # Not before: the first thing an agent hears is Welcome, even when a lease waits for it already.
         sender = asyncio.create_task(_send(stream, context), name=f"ingest-send-{stream.node}")
         try:
-            welcome = Welcome(
-                version=settings.version,
-                heartbeat_interval_s=settings.heartbeat_interval_s,
-                bulk_held=self._state.bulks_of(stream.node),
-            )
-            await context.write(StreamFindingsResponse(welcome=welcome))
             while True:
                 try:
                     async with asyncio.timeout(settings.heartbeat_timeout_s):

@@ -30,7 +30,7 @@ from hyperscout_collector.evidence.committer import (
     Refused,
     Submission,
 )
-from hyperscout_collector.evidence.rows import BadFinding, Key, Row, row_of
+from hyperscout_collector.evidence.rows import BadFinding, Key, Row, SweepFact, newer, row_of
 from hyperscout_collector.evidence.state import FABRIC_PROBES, AgentRow, Bulk, EvidenceState
 from hyperscout_collector.evidence.store import StoreError, StoreFullError
 from hyperscout_collector.ingest.bulk import BulkAssembly, BulkError, BulkLimits
@@ -51,6 +51,9 @@ class SweepGate(Protocol):
 
     def refuse_sweep(self, node: str, lease_id: str) -> str | None:
         """Why a fabric finding of this node under this lease is refused; None when it is taken."""
+
+    def unreadable(self, node: str, lease_id: str, reason: str) -> None:
+        """A sweep came whose text is of no use."""
 
 
 # Reads a text of a sweep in a thread and keeps the reading: (digest, text, source). Raises FormatError.
@@ -172,16 +175,18 @@ class Session:
             return
         if self._seen is not None:
             self._seen.add(key)
-        if key.probe in FABRIC_PROBES or finding.HasField("sweep"):
-            lease_id = finding.sweep.lease_id if finding.HasField("sweep") else ""
-            if reason := self.gate.refuse_sweep(key.node, lease_id):
-                looked.refused.append(Refused(key, reason))
-                return
         try:
             row = row_of(finding, sent_ns=sent_ns, received_ns=now_ns)
         except BadFinding as error:
             looked.refused.append(Refused(key, str(error)))
             return
+        if key.probe in FABRIC_PROBES or finding.HasField("sweep"):
+            if any(not newer(row, look, now_ns) and row.rank == look.rank for look in self.state.looks(key)):
+                return  # the full state tells it again; under which lease it was made no longer matters
+            lease_id = finding.sweep.lease_id if finding.HasField("sweep") else ""
+            if reason := self.gate.refuse_sweep(key.node, lease_id):
+                looked.refused.append(Refused(key, reason))
+                return
         if row.sha256:
             looked.texts.add(row.sha256)
         looked.rows.append((row, finding.SerializeToString()))
@@ -209,8 +214,10 @@ class Session:
             if text is not None and text.bulk is not None:
                 bulks.append(text.bulk)
             elif text is not None:
-                spoilt = [row for row, _ in batch.rows if row.sha256 == digest]
-                batch.refused += [Refused(row.key, f"its text: {text.reason}") for row in spoilt]
+                for row, _ in batch.rows:
+                    if isinstance(row.fact, SweepFact) and row.sha256 == digest:
+                        batch.refused.append(Refused(row.key, f"its text: {text.reason}"))
+                        self.gate.unreadable(row.key.node, row.fact.lease_id, text.reason)
                 batch.rows = [pair for pair in batch.rows if pair[0].sha256 != digest]
         cost = batch.cost_bytes + sum(len(bulk.compressed) for bulk in bulks)
         submission = Submission(

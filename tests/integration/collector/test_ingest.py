@@ -54,6 +54,7 @@ class Rig:
     comings: list[str] = field(default_factory=list)
     now_ns: int = T0
     read: list[bytes] = field(default_factory=list)
+    spoilt: list[str] = field(default_factory=list)
     came: asyncio.Event = field(default_factory=asyncio.Event)
 
     def may_sweep(self, node: str) -> bool:
@@ -61,6 +62,9 @@ class Rig:
 
     def refuse_sweep(self, node: str, lease_id: str) -> str | None:
         return None if node in self.leased else f"{node} holds no sweep lease"
+
+    def unreadable(self, node: str, lease_id: str, reason: str) -> None:
+        self.spoilt.append(f"{node} {lease_id}: {reason}")
 
     def connected(self, stream: LiveStream) -> None:
         self.comings.append(f"+{stream.node}")
@@ -263,6 +267,7 @@ async def test_a_bad_text_is_refused_and_the_sweep_before_it_stays(
             await agent.bulk(digest, compressed)
             (reason,) = await agent.store(sweep("n1", digest, T0 + S), lldp("n1", "eth0"), sent_ns=T0 + S)
             assert word in reason
+            assert [word in spoilt for spoilt in r.spoilt] == [True]
             assert r.stored()["mlx5_0/1"] == sweep("n1", held).SerializeToString()
             assert "eth0" in r.stored()
 
