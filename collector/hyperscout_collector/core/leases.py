@@ -104,7 +104,7 @@ class SweepLeases:
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
         """What to tell the agents, in this order."""
-        self._now_ns = max(self._now_ns, now_ns)
+        self._now_ns = now_ns
         self._out = []
         match event:
             case AgentConnected():
@@ -266,7 +266,6 @@ class SweepLeases:
             for name, agent in self._agents.items()
             if agent.connected and agent.capable
             for place in (_place(name, p) for p in agent.ports if p.port_guid in lease.covered)
-            if place != lease.place
         )
         place = self._choose(inside, {lease.node})
         if place is None and only_if_better:
@@ -322,7 +321,7 @@ class SweepLeases:
         def usable() -> Iterator[tuple[bool, int, int, Place]]:
             for place in places:
                 back_off = self._back_off.get(place)
-                if place not in taken and (back_off is None or back_off.until_ns <= self._now_ns):
+                if place[0] not in busy and (back_off is None or back_off.until_ns <= self._now_ns):
                     failures = back_off.failures if back_off else 0
                     yield (place[0] in avoid or place[1] in avoid, failures, busy.get(place[0], 0), place)
 
