@@ -321,7 +321,7 @@ class SweepLeases:
         def usable() -> Iterator[tuple[bool, int, int, Place]]:
             for place in places:
                 back_off = self._back_off.get(place)
-                if place[0] not in busy and (back_off is None or back_off.until_ns <= self._now_ns):
+                if place not in taken and (back_off is None or back_off.until_ns <= self._now_ns):
                     failures = back_off.failures if back_off else 0
                     yield (place[0] in avoid or place[1] in avoid, failures, busy.get(place[0], 0), place)
 
