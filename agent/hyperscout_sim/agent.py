@@ -56,8 +56,8 @@ class PlayedAgent:
         self._adapters: dict[str, SimAdapter] = {}
         self._up: dict[str, bool] = {}
         self._link_downed: dict[str, int] = {}
-        self._lease: SweepLease | None = None
-        self._sweeper: asyncio.Task[None] | None = None
+        self._leases: dict[str, SweepLease] = {}  # by id: a host may hold one for each rail
+        self._sweepers: dict[str, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
         self.uplink = Uplink(
             world.targets,
@@ -67,7 +67,7 @@ class PlayedAgent:
             instance=instance,
             on_lease=self._take_lease,
             on_revoke=self._revoke,
-            on_end=self._drop_lease,
+            on_end=self._drop_leases,
             clock=world.clock,
             wall_ns=world.wall_ns,
             rng=Random(seed),  # noqa: S311 - spreads reconnects
@@ -77,7 +77,8 @@ class PlayedAgent:
 
     @property
     def lease(self) -> SweepLease | None:
-        return self._lease
+        """The oldest lease that it holds."""
+        return next(iter(self._leases.values()), None)
 
     def start(self) -> None:
         self._task = asyncio.create_task(self.uplink.run(), name=f"agent-{self.host}")
@@ -114,19 +115,22 @@ class PlayedAgent:
         return finding
 
     def _take_lease(self, lease: SweepLease) -> None:
-        self._drop_lease()
-        self._lease = lease
-        self._sweeper = asyncio.create_task(self._keep_sweeping(lease), name=f"sweep-{self.host}")
+        self._end_lease(lease.lease_id)
+        self._leases[lease.lease_id] = lease
+        self._sweepers[lease.lease_id] = asyncio.create_task(
+            self._keep_sweeping(lease), name=f"sweep-{self.host}"
+        )
 
     def _revoke(self, revoke: SweepRevoke) -> None:
-        if self._lease is not None and self._lease.lease_id == revoke.lease_id:
-            self._drop_lease()
+        self._end_lease(revoke.lease_id)
 
-    def _drop_lease(self) -> None:
-        self._lease = None
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            self._sweeper = None
+    def _end_lease(self, lease_id: str) -> None:
+        if self._leases.pop(lease_id, None) is not None:
+            self._sweepers.pop(lease_id).cancel()
+
+    def _drop_leases(self) -> None:
+        for lease_id in list(self._leases):
+            self._end_lease(lease_id)
 
     async def _keep_sweeping(self, lease: SweepLease) -> None:
         """Sweep now, at the lease's interval, and as soon as something in the fabric changes."""

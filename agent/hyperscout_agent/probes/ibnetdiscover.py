@@ -136,52 +136,60 @@ class IbnetdiscoverProbe:
         self._max_output_bytes = max_output_bytes
         self._port_of = port_of
         self._clock = clock
-        self._lease: SweepLease | None = None
-        self._lease_ended = asyncio.Event()
+        self._leases: dict[str, SweepLease] = {}  # by id: a host may hold one for each rail
+        self._ended: dict[str, asyncio.Event] = {}
         self._last_whole: dict[tuple[str, int], _Size] = {}
         self.trigger = trigger
 
     @property
     def interval_s(self) -> float | None:
-        if self._lease is None:
+        if not self._leases:
             return None
-        return min(max(self._lease.interval_s, _MIN_INTERVAL_S), _MAX_INTERVAL_S)
+        shortest_s = min(lease.interval_s for lease in self._leases.values())
+        return min(max(shortest_s, _MIN_INTERVAL_S), _MAX_INTERVAL_S)
 
     @property
     def timeout_s(self) -> float:
-        """Two sweeps, and time to end the tool."""
-        return 2 * self._tool_timeout_s + 10.0
+        """Two sweeps for each lease, one after the other, and time to end the tool."""
+        return 2 * self._tool_timeout_s * max(len(self._leases), 1) + 10.0
 
     def take_lease(self, lease: SweepLease) -> None:
         """Sweep at once, then at the lease's interval. The same lease again changes at most the interval."""
-        if self._lease is None or self._lease.lease_id != lease.lease_id:
-            self.drop_lease()
-            self._lease_ended = asyncio.Event()
-            self._lease = lease
+        known = lease.lease_id in self._leases
+        self._leases[lease.lease_id] = lease
+        if not known:
+            self._ended[lease.lease_id] = asyncio.Event()
             self.trigger()
-        else:
-            self._lease = lease
 
     def revoke(self, lease_id: str) -> None:
-        if self._lease is not None and self._lease.lease_id == lease_id:
-            self.drop_lease()
+        """One lease is over; a sweep that runs under it is ended too."""
+        if self._leases.pop(lease_id, None) is not None:
+            self._ended.pop(lease_id).set()
 
     def drop_lease(self) -> None:
-        """The stream ended, and with it the lease; a sweep that is running is ended too."""
-        self._lease = None
-        self._lease_ended.set()
+        """The stream ended, and with it all leases; a sweep that is running is ended too."""
+        for lease_id in list(self._leases):
+            self.revoke(lease_id)
 
     async def observe(self) -> Observation:
-        lease = self._lease
-        if lease is None:
+        """One sweep for each lease, one after the other: the tool and the fabric have other work too."""
+        found = [await self._under(lease) for lease in list(self._leases.values())]
+        return Observation(
+            {subject: sight for one in found for subject, sight in one.sights.items()},
+            complete=False,
+            bulks=tuple(bulk for one in found for bulk in one.bulks),
+        )
+
+    async def _under(self, lease: SweepLease) -> Observation:
+        """A sweep, or nothing when its lease ends meanwhile."""
+        lease_ended = self._ended.get(lease.lease_id)
+        if lease_ended is None:
             return Observation(complete=False)
         sweeping = asyncio.create_task(self._sweep(lease), name="sweep")
-        ended = asyncio.create_task(self._lease_ended.wait(), name="lease-end")
+        ended = asyncio.create_task(lease_ended.wait(), name="lease-end")
         try:
             await asyncio.wait((sweeping, ended), return_when=asyncio.FIRST_COMPLETED)
-            if self._lease is None or self._lease.lease_id != lease.lease_id:
-                return Observation(complete=False)
-            return sweeping.result()
+            return Observation(complete=False) if lease_ended.is_set() else sweeping.result()
         finally:
             for task in (sweeping, ended):
                 task.cancel()

@@ -312,7 +312,9 @@ Global___Refusal: _TypeAlias = Refusal  # noqa: Y015
 
 @_typing.final
 class SweepLease(_message.Message):
-    """Sweep the fabric from this port, now and then every interval, until the lease is revoked or the stream ends."""
+    """Sweep the fabric from this port, now and then every interval, until the lease is revoked or the stream ends.
+    A node may hold several, for ports in different fabrics.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -94,6 +94,20 @@ async def test_runs_from_the_leased_port(tool: Tool) -> None:
     assert probe.interval_s == 30.0
 
 
+async def test_a_host_may_hold_a_lease_for_each_rail(tool: Tool) -> None:
+    tool.says(fabric(2))
+    probe = leased(tool.path)
+    probe.take_lease(SweepLease(lease_id="L2", device="mlx5_1", port=1, interval_s=20.0))
+    sights = (await probe.observe()).sights
+    leases = {subject: sight.payload.lease_id for subject, sight in sights.items()}  # type: ignore[union-attr]
+    assert leases == {"mlx5_0/1": "L1", "mlx5_1/1": "L2"}
+    assert probe.interval_s == 20.0
+    probe.revoke("L2")
+    assert list((await probe.observe()).sights) == ["mlx5_0/1"]
+    probe.revoke("L1")
+    assert (await probe.observe()).sights == {}
+
+
 async def test_without_a_lease_nothing_runs(tool: Tool) -> None:
     probe = leased(tool.path)
     probe.drop_lease()
