@@ -1,0 +1,106 @@
+"""`hyperscout demo` as a process: it shows what it promises, and leaves nothing behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "hyperscout_cli.main"]
+TIMEOUT_S = 120.0
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HYPERSCOUT_", "DEMO_"))}
+    return kept | more
+
+
+def command_line(pid: int) -> str:
+    """Arguments of a living process; empty when there is none."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ""
+    return "" if status == "Z" else words.replace(b"\0", b" ").decode()
+
+
+def gone(pid: int) -> bool:
+    """Whether the process ends within some seconds."""
+    until = time.monotonic() + 20
+    while command_line(pid):
+        if time.monotonic() > until:
+            return False
+        os.sched_yield()
+    return True
+
+
+def test_the_demo_shows_faults_come_and_go_and_leaves_nothing(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [*COMMAND, "demo"],
+        env=environment(TMPDIR=str(tmp_path)),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stderr == ""
+    for words in (
+        "64 nodes with 4 rails in 2 pods",
+        "NAME",
+        "is cut ...",
+        "LinksDown",
+        "is put back ...",
+        "is pulled ...",
+        "SwitchMissing",
+        "is pushed back ...",
+        "all as expected",
+        "AFTER",
+    ):
+        assert words in ran.stdout, words
+    found = re.search(r"listens on 127\.0\.0\.1:\d+ \(process (\d+)\)", ran.stdout)
+    assert found is not None
+    assert not command_line(int(found[1]))
+    assert list(tmp_path.iterdir()) == []
+    # Steps carry a time, so that a log of it can be read.
+    assert re.match(r"\[ +\d+\.\d s\] simulating", ran.stdout)
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_demo_that_stays_is_looked_at_and_ends_with_its_collector(
+    tmp_path: Path, end: signal.Signals
+) -> None:
+    demo = subprocess.Popen(
+        [*COMMAND, "demo"],
+        env=environment(DEMO_STAY="1", TMPDIR=str(tmp_path), PYTHONUNBUFFERED="1"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with demo:
+        assert demo.stdout is not None
+        try:
+            address = pid = ""
+            for line in demo.stdout:
+                if found := re.search(r"listens on (\S+) \(process (\d+)\)", line):
+                    address, pid = found[1], found[2]
+                if "hyperscout watch" in line:
+                    break
+            assert address
+            seen = subprocess.run(
+                [*COMMAND, "get", "hypernodes", "-o", "name"],
+                env=environment(HYPERSCOUT_COLLECTOR=address),
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=30,
+            )
+            assert seen.stdout.count("hypernode/") == 7, seen.stderr
+        finally:
+            demo.send_signal(end)
+        assert demo.wait(30) == (-9 if end is signal.SIGKILL else 0)
+        assert gone(int(pid))
