@@ -72,8 +72,9 @@ def owners(topology: Topology) -> dict[str, str]:
 
 
 def device_names(topology: Topology) -> dict[str, str]:
-    """What a person calls a device id: the switch's name, or the node."""
-    return owners(topology) | {s.id: s.name or s.id for s in topology.switches}
+    """What a person calls a device id: the switch's name, or the node and its adapter ("gpu-01 mlx5_0")."""
+    adapters = {x.id: f"{x.node} {x.name}" if x.name else x.node for x in topology.adapters}
+    return adapters | {s.id: s.name or s.id for s in topology.switches}
 
 
 def nodes(topology: Topology, now_ns: int) -> Table:
@@ -133,12 +134,13 @@ def switches(topology: Topology, now_ns: int) -> Table:
 def links(topology: Topology, now_ns: int) -> Table:
     """Every cable, by its ends."""
     names = device_names(topology)
+    owner = owners(topology)
     rows = []
     for x in topology.links:
         a, b = (names.get(d, d) for d in (x.a_device, x.b_device))
         data = {
-            "a": {"device": x.a_device, "name": a, "port": x.a_port},
-            "b": {"device": x.b_device, "name": b, "port": x.b_port},
+            "a": {"device": x.a_device, "name": a, "node": owner.get(x.a_device), "port": x.a_port},
+            "b": {"device": x.b_device, "name": b, "node": owner.get(x.b_device), "port": x.b_port},
             "fabric": x.fabric,
             "sources": list(x.sources),
         }
@@ -188,7 +190,8 @@ TABLES: dict[str, Callable[[Topology, int], Table]] = {
 def _named(kind: str, row: Row) -> Iterable[str]:
     """What a row answers to."""
     if kind == "links":
-        return (row.name, row.cells[0], row.cells[2], *row.more)
+        ends = [row.data[e] for e in ("a", "b")]
+        return (row.name, *(e[k] for e in ends for k in ("device", "name", "node") if e[k]))
     if kind == "anomalies":
         ends = [row.data[e] for e in ("subject", "peer") if row.data[e]]
         return (row.name, row.cells[0], row.cells[3], *(e[k] for e in ends for k in ("device", "name")))

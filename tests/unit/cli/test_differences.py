@@ -33,7 +33,7 @@ def test_every_sort_of_difference_is_named() -> None:
         "+ hypernode leaf-c  tier 1 leaf  n01",
         "~ hypernode core: tier 2 core -> tier 2 pod; parent none -> top",
         "~ hypernode leaf-b: + nodes n02; + switches sw-x; - switches sw-leaf-b",
-        "- link n01/1 -- leaf-a/1",
+        "- link n01 mlx5_0/1 -- leaf-a/1",
         "- anomaly MissingLink n03/1 -> leaf-b/1: no cable from n03/1 to leaf-b/1",
     ]
     flipped = replace(b, conditions=(replace(b.conditions[0], status="True", reason="Back"),))

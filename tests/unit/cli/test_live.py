@@ -76,6 +76,13 @@ def test_get_json_and_yaml_are_lists_of_the_contract_s_objects(
     ]
 
 
+def test_get_links_names_devices_as_people_do(run: CommandLine, service: FakeTopologyService) -> None:
+    assert "n04 mlx5_0   1      leaf-b   2" in run("get", "links", "n04").out
+    (link,) = json.loads(run("get", "links", "n04", "-o", "json").out)
+    assert link["a"] == {"device": "a04", "name": "n04 mlx5_0", "node": "n04", "port": "1"}
+    assert link["b"] == {"device": "s2", "name": "leaf-b", "node": None, "port": "2"}
+
+
 def test_get_nodes_has_a_column_for_each_tier(run: CommandLine, service: FakeTopologyService) -> None:
     heading, n01, *_, n09 = columns(run("get", "nodes").out)
     assert heading == ["NAME", "LEAF", "CORE", "LINKS", "ANOMALIES"]

@@ -42,12 +42,12 @@ def test_the_shortest_path_goes_through_switches(cables: list[str], expected: li
             ("n01", "n02"),
             [
                 "are leaf neighbours: both are in leaf-a, tier 1.",
-                "2 cables: n01 1 -> leaf-a 1 = leaf-a 2 -> n02 1.",
+                "2 cables: n01 mlx5_0 1 -> leaf-a 1 = leaf-a 2 -> n02 mlx5_0 1.",
             ],
         ),
         (
             ("n02", "n04"),
-            ["are core neighbours: both are in core, tier 2.", "has 4 cables: n02 1 -> leaf-a 2 = "],
+            ["are core neighbours: both are in core, tier 2.", "has 4 cables: n02 mlx5_0 1 -> "],
         ),
         (("n01", "n01"), ["n01 is one node."]),
         (("n01", "n09"), ["share no HyperNode.", "No evidence shows a way between them."]),

@@ -4,6 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hyperscout_agent.settings import AgentSettings
+from hyperscout_cli.options import DEFAULT_COLLECTOR
+from hyperscout_collector.settings import CollectorSettings
 from support.command_line import CommandLine
 
 
@@ -37,6 +40,11 @@ def test_collector_settings_come_from_flags_environment_and_file(
     assert (settings.listen, settings.settle_s, settings.hold_s) == ("127.0.0.1:1", 5.0, 7.0)
     assert settings.reflection is False
     assert settings.expected_nodes == ("a", "b")
+
+
+def test_all_look_for_the_collector_where_it_listens() -> None:
+    assert CollectorSettings.model_fields["listen"].default == DEFAULT_COLLECTOR
+    assert AgentSettings.model_fields["collectors"].default == (DEFAULT_COLLECTOR,)
 
 
 def test_agent_settings_are_nested(run: CommandLine, ran: dict[str, Any], tmp_path: Path) -> None:
