@@ -31,34 +31,26 @@ class Claim(NamedTuple):
     sharp: bool = False
 
 
-def read_description(text: str) -> Claim:
-    """An adapter's node description as a claim."""
-    host, _, label = text.partition(" ")
-    if (not label or _is_label(label.lstrip(" "))) and len(host) <= 253:
-        # A cluster's names differ in their numbers: what the rest of the name says is remembered.
-        if _names_a_host(host.rstrip("0123456789"), host[-1:].isdecimal()):
-            return Claim(host, label.lstrip(" "))
-        return Claim("", label.lstrip(" "))
-    return Claim("", sharp=bool(_SHARP.search(text)))
-
-
-@lru_cache(maxsize=4096)
-def _is_label(text: str) -> bool:
-    return _LABEL.fullmatch(text) is not None
-
-
-@lru_cache(maxsize=4096)
-def _names_a_host(stem: str, numbered: bool) -> bool:
-    """Whether a text without its trailing number can be a host's name and is not a maker's."""
-    whole = stem + "0" if numbered else stem
-    lower = stem.lower()
-    maker = lower in _NOBODY or lower.startswith("connectx") or (stem == "MT" and numbered)
-    return _HOST.fullmatch(whole) is not None and not maker
-
-
 def claims(descriptions: Sequence[str]) -> list[Claim]:
     """One claim a description. A labelled claim made twice (cloned images) is nobody's."""
-    found = [read_description(text) for text in descriptions]
+    labels: dict[str, bool] = {}
+    stems: dict[tuple[str, bool], bool] = {}
+    found = []
+    for text in descriptions:
+        host, _, label = text.partition(" ")
+        # A cluster's names differ in their numbers: what the rest of a name says is remembered.
+        stem = host.rstrip("0123456789")
+        kind = (stem, stem != host)
+        if (named := stems.get(kind)) is None:
+            named = stems[kind] = _names_a_host(*kind)
+        if (labelled := labels.get(label)) is None:
+            labelled = labels[label] = not label or _LABEL.fullmatch(label.lstrip(" ")) is not None
+        if named and labelled:
+            found.append(Claim(host, label.lstrip(" ")))
+        elif labelled:
+            found.append(Claim("", label.lstrip(" ")))
+        else:
+            found.append(Claim("", sharp=_SHARP.search(text) is not None))
     counts = Counter(descriptions)
     if len(counts) == len(found):
         return found
@@ -66,6 +58,14 @@ def claims(descriptions: Sequence[str]) -> list[Claim]:
         Claim("", claim.label, claim.sharp) if claim.label and counts[text] > 1 else claim
         for claim, text in zip(found, descriptions, strict=True)
     ]
+
+
+def _names_a_host(stem: str, numbered: bool) -> bool:
+    """Whether a text without its trailing number can be a host's name and is not a maker's."""
+    whole = stem + "0" if numbered else stem
+    lower = stem.lower()
+    maker = lower in _NOBODY or lower.startswith("connectx") or (stem == "MT" and numbered)
+    return _HOST.fullmatch(whole) is not None and not maker
 
 
 def looks_foreign(name: str) -> bool:

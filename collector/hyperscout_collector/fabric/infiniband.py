@@ -92,7 +92,7 @@ def _devices(
                         "run an agent on its host, or name it in the node map",
                     )
                 )
-            elif claim.host in surely or not looks_foreign(claim.host):
+            elif not looks_foreign(claim.host) or claim.host in surely:
                 host = claim.host
         elif claim.sharp:
             sharp[i] = True

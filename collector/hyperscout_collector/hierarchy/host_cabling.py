@@ -132,7 +132,7 @@ class _Labels:
         code = np.array([number[t] for t in texts], np.int64) * wide
         second = np.where(adapter_port > 1, adapter_port - 1, 0) if wide > 1 else 0
         self.code: Longs = np.where(code >= 0, code + second, -1)
-        self.text = dict(zip(self.code.tolist(), texts, strict=True))
+        self.text = {number[t] * wide + k: t for t in number if number[t] >= 0 for k in range(wide)}
         self._devices: dict[tuple[int, str], int] | None = None
         self._interfaces = not any(texts)
         self._down: dict[str, list[str]] = {}

@@ -241,8 +241,11 @@ def _adapters(net: Network) -> tuple[Adapter, ...]:
 
 
 def _links(net: Network) -> Sequence[Link]:
-    ports, inverse = np.unique(np.concatenate([net.a_port, net.b_port]), return_inverse=True)
-    index = inverse.astype(np.int32)
+    both = np.concatenate([net.a_port, net.b_port])
+    used = np.zeros(int(both.max(initial=0)) + 1, np.bool_)
+    used[both] = True
+    ports = np.flatnonzero(used)
+    index = (np.cumsum(used, dtype=np.int32) - 1)[both]
     return LinkTable(
         net.ids,
         [net.port_text(p) or "" for p in ports.tolist()],

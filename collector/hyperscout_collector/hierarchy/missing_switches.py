@@ -38,7 +38,7 @@ def missing_switches(
     found = []
     for lvl in sorted(set(below) | set(above)):
         holes = below[lvl] + above[lvl][len(below[lvl]) :]
-        gaps = _name_gaps([net.names[s] for s in np.flatnonzero(level == lvl).tolist()])
+        gaps = _name_gaps([net.names[s] for s in np.flatnonzero(level == lvl).tolist()]) if holes else []
         for i, hole in enumerate(sorted(holes, key=lambda h: (h.place, h.text))):
             name = gaps[i] if len(gaps) == len(holes) else ""
             sure = 0.8 if name or hole.sure else 0.5
