@@ -8,7 +8,7 @@ import click
 from hyperscout_collector.publish.texts.names import host_list, visible
 
 from hyperscout_cli.errors import CliError
-from hyperscout_cli.kinds import KINDS, TABLES, domains_of, end_text, links, select
+from hyperscout_cli.kinds import KINDS, TABLES, complete_kind, domains_of, end_text, links, select
 from hyperscout_cli.options import topology_options
 from hyperscout_cli.output import emit
 from hyperscout_cli.source import load
@@ -28,7 +28,7 @@ Examples:
   hyperscout describe switch leaf-03 --topology saved.json
   hyperscout describe anomaly MissingLink"""
 )
-@click.argument("kind", metavar="KIND")
+@click.argument("kind", metavar="KIND", shell_complete=complete_kind)
 @click.argument("name", metavar="NAME")
 @topology_options
 def describe(*, kind: str, name: str, topology: str | None, collector: str, timeout_s: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from hyperscout_cli.errors import CliError
-from hyperscout_cli.kinds import ALIASES, KINDS, TABLES, select
+from hyperscout_cli.kinds import ALIASES, KINDS, TABLES, complete_kind, select
 from hyperscout_cli.options import format_option, topology_options
 from hyperscout_cli.output import emit, emit_json, emit_yaml, note
 from hyperscout_cli.source import load
@@ -29,7 +29,7 @@ Examples:
   hyperscout get hn --topology saved.json      offline
   hyperscout get hn -w                         follow changes"""
 )
-@click.argument("kind", metavar="KIND")
+@click.argument("kind", metavar="KIND", shell_complete=complete_kind)
 @click.argument("names", metavar="[NAME...]", nargs=-1)
 @format_option
 @click.option("-w", "--watch", is_flag=True, help="Follow changes (hypernodes only).")

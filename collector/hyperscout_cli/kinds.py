@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import click
 from hyperscout_collector.publish.texts.names import host_list
 from hyperscout_collector.publish.texts.tree import HEALTHY, marks
 from hyperscout_collector.topology import Endpoint, HyperNode, Topology, to_json
@@ -20,6 +21,11 @@ ALIASES = {
     "anomalies": ("anomaly", "an"),
 }
 KINDS = {alias: kind for kind, aliases in ALIASES.items() for alias in (kind, *aliases)}
+
+
+def complete_kind(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Kinds that begin so, for shells."""
+    return [kind for kind in ALIASES if kind.startswith(incomplete)]
 
 
 def hypernode_row(hypernode: HyperNode, now_ns: int, data: dict[str, Any]) -> Row:

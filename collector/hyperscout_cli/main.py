@@ -5,6 +5,7 @@ larger friends.
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,10 @@ from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+
+# NumPy's OpenBLAS starts a thread for each core when it is imported, and nothing here multiplies matrices:
+# that is half of NumPy's start-up.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # name: (module, section, one line). The function in the module is called as the module's last part.
 COMMANDS = {

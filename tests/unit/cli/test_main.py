@@ -86,7 +86,12 @@ def test_completion_scripts_call_back(run: CommandLine, shell: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"), [("hyperscout de", ["describe", "demo"]), ("hyperscout infer --l", ["--lldp"])]
+    ("words", "expected"),
+    [
+        ("hyperscout de", ["describe", "demo"]),
+        ("hyperscout infer --l", ["--lldp"]),
+        ("hyperscout get no", ["nodes"]),
+    ],
 )
 def test_completion_completes(words: str, expected: list[str]) -> None:
     environment = {"_HYPERSCOUT_COMPLETE": "bash_complete", "COMP_WORDS": words}
