@@ -66,7 +66,7 @@ class AgentStream:
                 found = await self.call.read()
         if not isinstance(found, StreamFindingsResponse):
             code, details = await self.ended()
-            raise AssertionError(f"the stream ended: {code}: {details}")
+            raise AssertionError(f"the stream ended: {code}: {details}")  # noqa: TRY004
         return found
 
     async def batch(

@@ -1,5 +1,7 @@
 """Findings as agents send them, in one line each, for tests of the collector."""
 
+from zlib import crc32
+
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort
@@ -25,9 +27,8 @@ def lldp(
     flaps: int = 0,
 ) -> Finding:
     """A port that hears one neighbour; "" = nobody."""
-    heard = (
-        LldpNeighbour("mac", f"02:00:00:00:00:{len(neighbour):02x}", "ifname", port, 120, "", neighbour),
-    )
+    chassis = f"02:00:00:00:00:{crc32(neighbour.encode()) & 0xFF:02x}"
+    heard = (LldpNeighbour("mac", chassis, "ifname", port, 120, "", neighbour),)
     fact = LldpPort(interface, heard if neighbour else (), "02:00:00:00:01:01", True, 100_000, flaps)
     outcome = Outcome.OUTCOME_DATA if neighbour else Outcome.OUTCOME_NOTHING
     return Finding(

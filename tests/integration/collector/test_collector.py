@@ -1,0 +1,357 @@
+"""The whole collector in this process, with simulated agents on the real uplink and readers on real gRPC."""
+
+import asyncio
+import os
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_collector.settings import CollectorSettings, load_settings
+from hyperscout_collector.shell import Collector, StartError
+from hyperscout_sim.fabric import Cable
+from hyperscout_sim.player import Player
+from hyperscout_sim.shapes import clos2
+from support.agent_stream import AgentStream
+from support.collector_process import CHANNEL_OPTIONS, listed
+from support.findings import failed, lldp
+
+TIMEOUT_S = 30.0
+
+
+def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
+    quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "debounce_s": 0.01}
+    flags = {"listen": "127.0.0.1:0", "http_listen": "127.0.0.1:0", "data_dir": tmp_path / "data"}
+    return load_settings(flags={**flags, **quick, **more})
+
+
+@asynccontextmanager
+async def played(collector: Collector, **options: Any) -> AsyncIterator[Player]:
+    """Agents of 8 hosts under 2 leaves and 2 spines."""
+    fabric = clos2(leaves=2, hosts_per_leaf=4, spines=2)
+    player = Player(fabric, [collector.address], refresh_interval_s=3600, **options)
+    task = asyncio.create_task(player.run())
+    try:
+        yield player
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def reader(collector: Collector) -> AsyncIterator[Any]:
+    async with grpc.aio.insecure_channel(collector.address, options=CHANNEL_OPTIONS) as channel:
+        yield TopologyServiceStub(channel)
+
+
+class Watch:
+    """HyperNodes and anomalies as a watcher holds them."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self.hypernodes: dict[str, pb.HyperNode] = {}
+        self.generations: list[int] = []
+        self.anomalies: list[pb.Anomaly] = []
+
+    async def until(self, condition: Callable[["Watch"], bool]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not condition(self):
+                event = await self._call.read()
+                kind = event.WhichOneof("event")
+                part = getattr(event, kind)
+                if kind == "snapshot":
+                    self.hypernodes.clear()
+                for name in part.removed_hypernodes if kind == "delta" else ():
+                    self.hypernodes.pop(name)
+                self.hypernodes.update((h.name, h) for h in part.hypernodes)
+                self.anomalies = list(part.anomalies)
+                self.generations.append(part.generation)
+
+    def nodes(self) -> dict[int, list[list[str]]]:
+        tiers: dict[int, list[list[str]]] = {}
+        for h in sorted(self.hypernodes.values(), key=lambda h: sorted(h.nodes)):
+            tiers.setdefault(h.tier, []).append(list(h.nodes))
+        return tiers
+
+    def true(self, kind: str) -> dict[str, str]:
+        """Message by HyperNode of a condition that is True."""
+        return {
+            h.name: c.message
+            for h in self.hypernodes.values()
+            for c in h.conditions
+            if c.type == kind and c.status == "True"
+        }
+
+
+def found(watch: Watch) -> bool:
+    return watch.nodes() == {1: [HOSTS[:4], HOSTS[4:]], 2: [HOSTS]}
+
+
+HOSTS = [f"node-000{i}" for i in range(1, 9)]
+
+
+def host_cable(player: Player, host: str) -> Cable:
+    guids = {a.guid for a in player.fabric.adapters if a.host == host}
+    return next(c for c in player.fabric.cables if c.a in guids)
+
+
+async def test_agents_in_hypernodes_out_and_a_cut_cable_shows(tmp_path: Path) -> None:
+    out = tmp_path / "hypernodes.yaml"
+    async with (
+        Collector(settings(tmp_path, publish_file=str(out))) as collector,
+        reader(collector) as service,
+    ):
+        watch = Watch(service.WatchTopology(pb.WatchTopologyRequest()))
+        async with played(collector) as player:
+            await watch.until(found)
+            assert watch.true("Degraded") == {}
+            cable = host_cable(player, "node-0006")
+            player.cut(cable)
+            await watch.until(lambda w: bool(w.true("Degraded")))
+            ((name, message),) = watch.true("Degraded").items()
+            assert "node-0006" in watch.hypernodes[name].nodes
+            assert "node-0006" in message
+            assert [a.kind for a in watch.anomalies] == ["MissingLink"]
+            player.restore(cable)
+            await watch.until(lambda w: not w.true("Degraded"))
+            assert watch.generations == sorted(set(watch.generations))
+            topology = (await service.GetTopology(pb.GetTopologyRequest())).topology
+            assert len(topology.links) == 8 + 4
+            explained = await service.Explain(pb.ExplainRequest(node_a="node-0001", node_b="node-0008"))
+            assert (explained.tier, len(explained.path), len(explained.anomalies)) == (2, 4, 0)
+            status = await service.GetStatus(pb.GetStatusRequest())
+            assert [(a.node, a.connected) for a in status.agents] == [(host, True) for host in HOSTS]
+            assert len(status.leases) == 1
+            assert list(status.problems) == []
+    documents = list(yaml.safe_load_all(out.read_text()))
+    assert sorted(d["metadata"]["name"] for d in documents) == sorted(watch.hypernodes)
+
+
+async def test_a_restart_goes_on_with_names_and_generations(tmp_path: Path) -> None:
+    async with Collector(settings(tmp_path)) as first, reader(first) as service:
+        watch = Watch(service.WatchTopology(pb.WatchTopologyRequest()))
+        async with played(first):
+            await watch.until(found)
+        before = (await service.GetTopology(pb.GetTopologyRequest())).topology
+        findings = await listed(first.address, page_size=3)
+    out = tmp_path / "hypernodes.yaml"
+    async with Collector(settings(tmp_path, publish_file=str(out))) as second, reader(second) as service:
+        after = (await service.GetTopology(pb.GetTopologyRequest())).topology
+        assert [h.name for h in after.hypernodes] == [h.name for h in before.hypernodes]
+        assert after.generation == before.generation
+        assert [f.finding for f in await listed(second.address, page_size=100)] == [
+            f.finding for f in findings
+        ]
+        # Its agents are gone, and its evidence is not: nothing changes.
+        async with asyncio.timeout(TIMEOUT_S):
+            while not (second.parts.pipeline.inferences and out.exists()):
+                await asyncio.sleep(0.01)
+        assert second.watchers.current.topology.generation == before.generation
+        assert len(list(yaml.safe_load_all(out.read_text()))) == 3
+
+
+async def test_an_expected_node_without_evidence_is_listed(tmp_path: Path) -> None:
+    names = tmp_path / "nodes"
+    names.write_text("node-0001\nnode-0002\nnode-9999\n")
+    async with (
+        Collector(settings(tmp_path, expected_nodes_file=names)) as collector,
+        reader(collector) as service,
+    ):
+        watch = Watch(service.WatchTopology(pb.WatchTopologyRequest()))
+        async with played(collector):
+            await watch.until(lambda w: w.nodes().get(1) == [["node-0001", "node-0002"]])
+        topology = (await service.GetTopology(pb.GetTopologyRequest())).topology
+        assert list(topology.nodes_without_evidence) == ["node-9999"]
+
+
+async def test_a_mass_removal_is_held_until_it_is_approved(tmp_path: Path) -> None:
+    async with Collector(settings(tmp_path)) as collector, reader(collector) as service:
+        watch = Watch(service.WatchTopology(pb.WatchTopologyRequest(omit_links=True)))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await service.Approve(pb.ApproveRequest(generation=5))
+        assert caught.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+        names = [f"n{i:02}" for i in range(12)]
+        async with AgentStreams(collector.address, names) as agents:
+            for name, agent in agents.items():
+                leaf = f"leaf-{int(name[1:]) // 4}"
+                await agent.store(lldp(name, "eth0", _now(), neighbour=leaf, port=name), full=True)
+            await watch.until(lambda w: w.nodes().get(1) == [names[:4], names[4:8], names[8:]])
+            gone = {h.name for h in watch.hypernodes.values() if names[0] not in h.nodes}
+            for name in names[4:]:  # all are plugged into the first leaf
+                await agents[name].store(lldp(name, "eth0", _now(), neighbour="leaf-0", port=name))
+            async with asyncio.timeout(TIMEOUT_S):
+                while not (status := await service.GetStatus(pb.GetStatusRequest())).HasField("held"):
+                    await asyncio.sleep(0.01)
+        assert set(status.held.removes_hypernodes) <= gone
+        with pytest.raises(grpc.aio.AioRpcError):
+            await service.Approve(pb.ApproveRequest(generation=status.held.generation + 1))
+        approved = await service.Approve(pb.ApproveRequest(generation=status.held.generation))
+        assert approved.generation >= status.held.generation
+        await watch.until(lambda w: w.nodes().get(1) == [names])
+        assert not (await service.GetStatus(pb.GetStatusRequest())).HasField("held")
+
+
+class AgentStreams(dict[str, AgentStream]):
+    """Hand-made agents, by node."""
+
+    def __init__(self, address: str, nodes: list[str]) -> None:
+        super().__init__((node, AgentStream(address, node)) for node in nodes)
+
+    async def __aenter__(self) -> "AgentStreams":
+        for agent in self.values():
+            await agent.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for agent in self.values():
+            await agent.__aexit__(None, None, None)
+
+
+def _now() -> int:
+    import time
+
+    return time.time_ns()
+
+
+@pytest.mark.parametrize(
+    ("call", "request_", "code"),
+    [
+        ("ListFindings", pb.ListFindingsRequest(page_token="!"), grpc.StatusCode.INVALID_ARGUMENT),
+        ("ListFindings", pb.ListFindingsRequest(page_token="W10="), grpc.StatusCode.INVALID_ARGUMENT),
+        ("ListFindings", pb.ListFindingsRequest(page_size=20_000), grpc.StatusCode.INVALID_ARGUMENT),
+        ("Explain", pb.ExplainRequest(node_a="nobody", node_b="nowhere"), grpc.StatusCode.NOT_FOUND),
+    ],
+)
+async def test_bad_requests_are_told_apart(
+    tmp_path: Path, call: str, request_: Any, code: grpc.StatusCode
+) -> None:
+    async with Collector(settings(tmp_path)) as collector, reader(collector) as service:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await getattr(service, call)(request_)
+        assert caught.value.code() == code
+
+
+async def test_a_full_disk_is_a_problem_that_goes_away(tmp_path: Path) -> None:
+    async with Collector(settings(tmp_path, evidence_max_mib=1)) as collector, reader(collector) as service:
+        codes = []
+        for turn in range(20):
+            async with AgentStream(collector.address, f"n{turn}") as agent:
+                many = [failed(f"n{turn}", "lldp", f"e{i}", _now(), "x" * 1000) for i in range(200)]
+                await agent.batch(*many)
+                try:
+                    await agent.acked(1)
+                except AssertionError as ended:
+                    codes.append(str(ended))
+                    break
+        assert "RESOURCE_EXHAUSTED" in codes[0]
+        held = len(await listed(collector.address))
+        assert held > 0
+        (problem,) = (await service.GetStatus(pb.GetStatusRequest())).problems
+        assert "no room" in problem
+        store: Any = collector.store
+        store._writer.execute("PRAGMA max_page_count = 1000000")
+        async with AgentStream(collector.address, "late") as agent:
+            await agent.store(lldp("late", "eth0", _now()))
+        assert list((await service.GetStatus(pb.GetStatusRequest())).problems) == []
+        assert len(await listed(collector.address)) == held + 1
+
+
+async def test_a_damaged_file_is_a_problem_in_the_status(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "evidence.db"
+    path.parent.mkdir()
+    path.write_bytes(os.urandom(10_000))
+    async with Collector(settings(tmp_path)) as collector, reader(collector) as service:
+        (problem,) = (await service.GetStatus(pb.GetStatusRequest())).problems
+        assert "moved to evidence.db.damaged-" in problem
+
+
+async def test_a_publisher_that_fails_is_a_problem_and_nothing_more(tmp_path: Path) -> None:
+    out = tmp_path / "none" / "hypernodes.yaml"
+    async with (
+        Collector(settings(tmp_path, publish_file=str(out))) as collector,
+        reader(collector) as service,
+    ):
+        watch = Watch(service.WatchTopology(pb.WatchTopologyRequest()))
+        async with played(collector):
+            await watch.until(found)
+        async with asyncio.timeout(TIMEOUT_S):
+            while not (problems := (await service.GetStatus(pb.GetStatusRequest())).problems):
+                await asyncio.sleep(0.01)
+        assert "publisher file" in problems[0]
+
+
+async def test_what_cannot_start_says_why(tmp_path: Path) -> None:
+    async with Collector(settings(tmp_path)) as collector:
+        with pytest.raises(StartError, match="another collector"):
+            await Collector(settings(tmp_path)).start()
+        other = tmp_path / "other"
+        with pytest.raises(StartError, match="cannot listen"):
+            await Collector(settings(tmp_path, data_dir=other, listen=collector.address)).start()
+        with pytest.raises(StartError, match="cannot listen"):
+            await Collector(settings(tmp_path, data_dir=other, http_listen=collector.http_address)).start()
+        missing = tmp_path / "missing"
+        for name in ("expected_nodes_file", "node_map"):
+            with pytest.raises(StartError, match="missing"):
+                await Collector(settings(tmp_path, data_dir=other, **{name: missing})).start()
+        # Nothing was left behind by those that could not start.
+        async with Collector(settings(tmp_path, data_dir=other)):
+            pass
+
+
+async def test_health_metrics_and_reflection(tmp_path: Path) -> None:
+    async with Collector(settings(tmp_path, reflection=True)) as collector:
+        async with grpc.aio.insecure_channel(collector.address, options=CHANNEL_OPTIONS) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            for service in ("", "hyperscout.v1.TopologyService", "hyperscout.v1.DiscoveryService"):
+                answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
+                assert answer.status == health_pb2.HealthCheckResponse.SERVING
+            reflected = channel.stream_stream(
+                "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+            )()
+            await reflected.write(b"\x3a\x00")  # list_services
+            assert b"hyperscout.v1.TopologyService" in await reflected.read()
+            reflected.cancel()
+
+        def get(page: str) -> str:
+            with urllib.request.urlopen(f"http://{collector.http_address}{page}", timeout=10) as answer:
+                return str(answer.read().decode())
+
+        async with played(collector), asyncio.timeout(TIMEOUT_S):
+            while not collector.watchers.current.topology.hypernodes:
+                await asyncio.sleep(0.01)
+            assert (
+                await asyncio.to_thread(get, "/healthz") == await asyncio.to_thread(get, "/readyz") == "ok\n"
+            )
+            lines = (await asyncio.to_thread(get, "/metrics")).splitlines()
+        figures = {
+            line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"
+        }
+        prefix = "hyperscout_collector_"
+        assert figures[prefix + "agents"] == 8
+        assert figures[prefix + 'evidence{outcome="data",probe="infiniband"}'] == 8
+        assert figures[prefix + 'hypernodes{tier="1"}'] == 2
+        assert figures[prefix + 'anomalies{kind="MissingLink"}'] == 0
+        assert figures[prefix + "leases"] == 1
+        assert figures[prefix + "inference_seconds_count"] > 0
+
+
+async def test_a_part_that_dies_is_not_hidden(tmp_path: Path) -> None:
+    collector = Collector(settings(tmp_path))
+    await collector.start()
+
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    collector.parts.sweeps.tick = broken  # type: ignore[method-assign]
+    async with asyncio.timeout(TIMEOUT_S):
+        await collector.crashed.wait()
+    with pytest.raises(ZeroDivisionError):
+        await collector.stop()
