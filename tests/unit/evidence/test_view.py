@@ -1,0 +1,220 @@
+"""Which evidence inference gets: sweeps in force, ages, and nothing that a commit did not touch made anew."""
+
+import hashlib
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_collector.evidence.rows import Key, row_of
+from hyperscout_collector.evidence.sqlite import SqliteStore
+from hyperscout_collector.evidence.state import Bulk, EvidenceState, KeyChange, Plan
+from hyperscout_collector.evidence.store import Changes
+from hyperscout_collector.evidence.view import InputsView, Resolved, SweepTexts, resolve
+from hyperscout_collector.pipeline import stale_nodes
+from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_formats.errors import FormatError
+from hyperscout_sim.fabric import SimFabric
+from hyperscout_sim.shapes import clos2, rail_only
+from hyperscout_sim.sweep_text import sweep_text
+from support.findings import T0, S, adapter, failed, lldp, sweep
+
+
+class Rig:
+    """Evidence that is put in without a stream."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
+        self.state = EvidenceState()
+        self.view = InputsView(self.state, stale_after_s=300, started_ns=T0 - 10_000 * S)
+        self.texts = SweepTexts(store)
+
+    def put(self, *findings: Finding, at_ns: int = T0, texts: Sequence[bytes] = ()) -> list[KeyChange]:
+        plan = Plan(self.state, at_ns)
+        for text in texts:
+            bulk = Bulk(hashlib.sha256(text).digest(), len(text), zlib.compress(text))
+            plan.put_bulk(bulk)
+            self.store.apply(Changes(bulks=[bulk]))
+        for finding in findings:
+            plan.upsert(row_of(finding, sent_ns=at_ns, received_ns=at_ns), b"")
+        changes = self.state.commit(plan)
+        self.view.follow(changes)
+        return changes
+
+    def sweep(self, node: str, text: bytes, at_ns: int = T0, *, partial: bool = False) -> None:
+        digest = hashlib.sha256(text).digest()
+        self.put(sweep(node, digest, at_ns, partial=partial), at_ns=at_ns, texts=[text])
+
+    def resolved(self, now_ns: int = T0 + S) -> Resolved:
+        return resolve(self.view.snapshot(now_ns), self.texts, {})
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    store = SqliteStore(tmp_path / "evidence.db")
+    yield Rig(store)
+    store.close()
+
+
+FABRIC = clos2(leaves=4, hosts_per_leaf=2, spines=2)
+
+
+def without(fabric: SimFabric, *switches: str) -> SimFabric:
+    gone = {x.guid for x in fabric.switches if x.name in switches}
+    return replace(
+        fabric,
+        switches=tuple(x for x in fabric.switches if x.guid not in gone),
+        cables=tuple(c for c in fabric.cables if not {c.a, c.b} & gone),
+    )
+
+
+def in_force(resolved: Resolved) -> list[tuple[int, bool]]:
+    """(switches, partial) of each sweep, oldest first."""
+    return [(int((s.sweep.kind == 1).sum()), s.partial) for s in resolved.inputs.sweeps]
+
+
+SPINES = [x.name for x in FABRIC.switches if x.level == 2]
+WHOLE_TEXT, SMALLER = sweep_text(FABRIC), sweep_text(without(FABRIC, SPINES[0]))
+LONE_LEAF = sweep_text(without(FABRIC, *SPINES))
+
+
+def test_the_fabrics_here_are_what_the_tests_say() -> None:
+    assert [text.count(b"\nSwitch") for text in (SPINES = [x.name for x in FABRIC.switches if x.level == 2]
+WHOLE_TEXT, SMALLER, LONE_LEAF)] == [6, 5, 1]
+
+
+def test_a_newer_sweep_of_the_same_fabric_takes_the_place_of_the_older(rig: Rig) -> None:
+    rig.sweep("n1", WHOLE_TEXT)
+    rig.sweep("n2", SMALLER, T0 + S)
+    resolved = rig.resolved(T0 + 2 * S)
+    assert in_force(resolved) == [(5, False)]
+    assert resolved.superseded == (Key("n1", "ibnetdiscover", "mlx5_0/1"),)
+
+
+def test_the_order_in_which_sweeps_came_does_not_matter(rig: Rig) -> None:
+    rig.sweep("n2", SMALLER, T0 + S)
+    rig.sweep("n1", WHOLE_TEXT)
+    assert in_force(rig.resolved(T0 + 2 * S)) == [(5, False)]
+
+
+def test_sweeps_of_different_fabrics_stand_beside_each_other(rig: Rig) -> None:
+    rails = rail_only(units=1, hosts_per_unit=3, rails=2)
+    for i, node in enumerate(("n1", "n2")):
+        start = next(a.guid for a in rails.adapters if a.device == f"mlx5_{i}")
+        rig.sweep(node, sweep_text(rails, start))
+    resolved = rig.resolved()
+    assert in_force(resolved) == [(1, False), (1, False)]
+    assert resolved.superseded == ()
+
+
+def test_a_partial_sweep_is_marked_and_the_last_whole_one_stays_in_force(rig: Rig) -> None:
+    rig.sweep("n1", WHOLE_TEXT)
+    rig.sweep("n1", LONE_LEAF, T0 + S, partial=True)
+    resolved = rig.resolved(T0 + 2 * S)
+    assert in_force(resolved) == [(6, False), (1, True)]
+    assert resolved.superseded == ()
+    rig.sweep("n2", WHOLE_TEXT + b"\n", T0 + 3 * S)  # by the agent that got the lease
+    resolved = rig.resolved(T0 + 4 * S)
+    assert in_force(resolved) == [(6, False)]
+    assert resolved.superseded == (Key("n1", "ibnetdiscover", "mlx5_0/1"),)
+
+
+def test_a_fabric_that_came_apart_keeps_its_rest_until_that_is_swept_or_stale(rig: Rig) -> None:
+    rig.sweep("n1", WHOLE_TEXT)
+    rig.sweep("n2", LONE_LEAF, T0 + S)
+    assert in_force(rig.resolved(T0 + 2 * S)) == [(6, False), (1, False)]
+    rig.sweep("n2", LONE_LEAF + b"\n", T0 + 400 * S)
+    assert in_force(rig.resolved(T0 + 401 * S)) == [(1, False)]
+
+
+def test_a_failed_sweep_leaves_the_last_one_in_force(rig: Rig) -> None:
+    rig.sweep("n1", WHOLE_TEXT)
+    rig.put(failed("n1", "ibnetdiscover", "mlx5_0/1", T0 + S), at_ns=T0 + S)
+    assert in_force(rig.resolved(T0 + 2 * S)) == [(6, False)]
+
+
+def test_a_text_that_cannot_be_read_is_a_problem_and_takes_nothing_down(rig: Rig) -> None:
+    rig.sweep("n1", WHOLE_TEXT)
+    rig.sweep("n2", b"\x00\x01 nothing of the kind", T0 + S)
+    resolved = rig.resolved(T0 + 2 * S)
+    assert in_force(resolved) == [(6, False)]
+    assert "ibnetdiscover of n2" in resolved.problems[0]
+    assert resolved.superseded == ()
+
+
+def test_a_text_is_read_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.sweep("n1", WHOLE_TEXT)
+    first = rig.resolved().inputs.sweeps[0].sweep
+    assert rig.resolved(T0 + 2 * S).inputs.sweeps[0].sweep is first
+    digest = hashlib.sha256(WHOLE_TEXT).digest()
+    guids = rig.texts.port_guids(digest, "x")
+    assert {a.port_guid for a in FABRIC.adapters} <= guids
+    with pytest.raises(FormatError, match="not in the store"):
+        rig.texts.get(b"?" * 32, "x")
+
+
+def test_the_cache_of_texts_is_bounded(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "evidence.db")
+    texts = SweepTexts(store, limit=2)
+    for i in range(5):
+        texts.read(bytes([i]), WHOLE_TEXT, "x")
+    with pytest.raises(FormatError):
+        texts.get(bytes([2]), "x")
+    assert texts.get(bytes([3]), "x") is texts.get(bytes([3]), "x")
+    store.close()
+
+
+def test_readings_by_node_and_only_the_touched_ones_anew(rig: Rig) -> None:
+    rig.put(lldp("n1", "eth1"), lldp("n1", "eth0"), adapter("n1"), adapter("n2"), lldp("n2", "eth0"))
+    before = rig.view.snapshot(T0)
+    assert [port.interface for port in before.lldp["n1"]] == ["eth0", "eth1"]
+    rig.put(adapter("n2", at_ns=T0 + S, state="DOWN"), at_ns=T0 + S)
+    after = rig.view.snapshot(T0 + S)
+    assert (before.infiniband["n2"][0].state, after.infiniband["n2"][0].state) == ("ACTIVE", "DOWN")
+    assert after.lldp["n1"] is before.lldp["n1"]
+    assert (after.infiniband_at_ns["n1"], after.infiniband_at_ns["n2"]) == (T0, T0 + S)
+
+
+def test_what_failed_says_nothing_of_the_wires(rig: Rig) -> None:
+    rig.put(failed("n1", "lldp", "eth0"))
+    assert rig.view.snapshot(T0).lldp == {}
+
+
+def test_a_node_that_goes_away_goes_from_the_view(rig: Rig) -> None:
+    rig.put(lldp("n1", "eth0"), adapter("n1"))
+    plan = Plan(rig.state, T0)
+    for key in list(rig.state.keys_of("n1")):
+        plan.remove(key)
+    rig.view.follow(rig.state.commit(plan))
+    snapshot = rig.view.snapshot(T0)
+    assert (snapshot.lldp, snapshot.infiniband, snapshot.infiniband_at_ns) == ({}, {}, {})
+    assert (rig.state.node_count, rig.view.unseen_since(T0 + S)) == (0, [])
+
+
+def test_silence_makes_stale_and_a_failure_is_no_sight(rig: Rig) -> None:
+    rig.put(lldp("n1", "eth0"), lldp("n2", "eth0"))
+    later = T0 + 200 * S
+    rig.put(lldp("n2", "eth0", later), failed("n1", "lldp", "eth0", later), at_ns=later)
+    assert rig.view.snapshot(T0 + 300 * S).stale == {}
+    assert rig.view.next_stale_ns == T0 + 300 * S + 1
+    assert rig.view.snapshot(T0 + 300 * S + 1).stale == {"n1": T0}
+    assert rig.view.next_stale_ns == later + 300 * S + 1
+    assert rig.view.count_unseen_since(later) == 1
+
+
+def test_nothing_is_stale_when_it_was_us_who_were_away(rig: Rig) -> None:
+    rig.put(lldp("n1", "eth0"))
+    view = InputsView(rig.state, stale_after_s=300, started_ns=T0 + 5000 * S)
+    assert view.snapshot(T0 + 5001 * S).stale == {}
+    assert view.next_stale_ns == T0 + 5300 * S + 1
+    assert view.snapshot(T0 + 5300 * S + 1).stale == {"n1": T0}
+
+
+def test_nodes_that_no_agent_speaks_for_are_as_old_as_the_sweep(rig: Rig) -> None:
+    rig.sweep("n1", WHOLE_TEXT)
+    rig.put(adapter("n1", at_ns=T0 + 400 * S), at_ns=T0 + 400 * S)
+    topology = Topology(1, (HyperNode("leaf", 1, "leaf", None, (), ("n1", "n7"), ()),))
+    assert stale_nodes(rig.view.snapshot(T0 + 200 * S), topology) == {}
+    assert stale_nodes(rig.view.snapshot(T0 + 401 * S), topology) == {"n7": T0}
