@@ -75,7 +75,9 @@ def rows_in(output: str) -> list[Row]:
     """The table rows in a benchmark's output; headers, rulers and other lines are left out."""
     rows = []
     for line in output.splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == len(COLUMNS) + 2:  # framed by bars, as in Markdown
+            cells = cells[1:-1]
         if len(cells) != len(COLUMNS) or cells[0].lower() == "what" or not cells[0].strip("-: "):
             continue
         rows.append(Row(*cells))

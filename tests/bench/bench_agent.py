@@ -11,10 +11,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.fat_tree_dump import fat_tree_dump
 from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_agent.lldp_dissection import Dissector
+from hyperscout_sim.shapes import fat_tree
+from hyperscout_sim.sweep_text import sweep_text
 from support.fake_collector import FakeCollector
 
 REST_S = 30.0
@@ -100,7 +101,7 @@ def row(what: str, measured: str, peer: str, ratio: str, budget: str) -> None:
 
 async def measure(folder: Path) -> None:
     adapters(folder / "infiniband")
-    text = fat_tree_dump()
+    text = sweep_text(fat_tree(64))
     (folder / "sweep").write_bytes(text)
     tool = folder / "ibnetdiscover"
     tool.write_text(f"#!/bin/sh\nexec cat {folder}/sweep\n")
