@@ -81,8 +81,7 @@ LONE_LEAF = sweep_text(without(FABRIC, *SPINES))
 
 
 def test_the_fabrics_here_are_what_the_tests_say() -> None:
-    assert [text.count(b"\nSwitch") for text in (SPINES = [x.name for x in FABRIC.switches if x.level == 2]
-WHOLE_TEXT, SMALLER, LONE_LEAF)] == [6, 5, 1]
+    assert [text.count(b"\nSwitch") for text in (WHOLE_TEXT, SMALLER, LONE_LEAF)] == [6, 5, 1]
 
 
 def test_a_newer_sweep_of_the_same_fabric_takes_the_place_of_the_older(rig: Rig) -> None:
