@@ -14,6 +14,8 @@ from hyperscout_collector.fabric.network import Vanished
 from hyperscout_collector.fabric.part import Longs, Part, join_port, split_port
 from hyperscout_collector.topology import Anomaly, Endpoint, say
 
+_NEVER_OLD_NS = 2**63 - 1  # evidence without a time of its own is as fresh as can be
+
 
 def infiniband(inputs: FabricInputs, options: InferOptions) -> Part | None:
     """All sweeps as one part; None where there is none."""
@@ -37,8 +39,8 @@ def infiniband(inputs: FabricInputs, options: InferOptions) -> Part | None:
                 texts[i] = text
     part = _devices(guids, kind, texts, inputs, options)
     group, part.fabrics = _fabrics(sweeps, places, kind)
-    _cables(part, sweeps, places, group, declared)
-    _drop_cables_that_agents_call_down(part, guids, sweeps, inputs)
+    seen_at_ns = _cables(part, sweeps, places, group, declared)
+    _drop_cables_that_agents_call_down(part, guids, seen_at_ns, inputs)
     return part
 
 
@@ -149,7 +151,8 @@ def _cables(
     places: list[npt.NDArray[np.intp]],
     group: list[int],
     declared: npt.NDArray[np.bool_],
-) -> None:
+) -> Longs:
+    """Fill in the cables. Returns when each was last reported, (cables,) Unix ns."""
     ka, kb, rate, rank = [], [], [], []
     for r, (seen, place) in enumerate(zip(sweeps, places, strict=True)):
         sweep = seen.sweep
@@ -170,7 +173,7 @@ def _cables(
     new[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
     start = np.flatnonzero(new)
     if not len(start):
-        return
+        return np.zeros(0, np.int64)
     newest = np.maximum.reduceat(ranks, start)
     fastest = np.maximum.reduceat(rates, start)
     from_low = np.logical_or.reduceat(upward, start)
@@ -200,6 +203,7 @@ def _cables(
                 f"{say(a)} reports a cable to {say(b)}, which does not report it",
             )
         )
+    return np.array([seen.observed_at_ns for seen in sweeps], np.int64)[newest]
 
 
 def _settle(
@@ -246,7 +250,7 @@ def _settle(
 def _drop_cables_that_agents_call_down(
     part: Part,
     guids: npt.NDArray[np.uint64],
-    sweeps: list[SweepSeen],
+    seen_at_ns: Longs,
     inputs: FabricInputs,
 ) -> None:
     """A host knows at once that its own port went down; the next sweep may be a minute away."""
@@ -273,8 +277,7 @@ def _drop_cables_that_agents_call_down(
                 for i, (a, ap, b, bp) in rows:
                     by_port[a, ap] = by_port[b, bp] = i
             cable = by_port.get((place, port.port))
-            seen_at = max(s.observed_at_ns for s in sweeps)
-            if cable is not None and inputs.infiniband_at_ns.get(node, seen_at + 1) > seen_at:
+            if cable is not None and inputs.infiniband_at_ns.get(node, _NEVER_OLD_NS) > seen_at_ns[cable]:
                 drop.append(cable)
     if not drop:
         return

@@ -120,6 +120,8 @@ def _known_to_be_down(
         subject, peer = net.end(*a), net.end(*b)
         host = int(net.host[a[0]])
         place = (0, int(layers[0].domain[host])) if host >= 0 else home.get(a[0], NOWHERE)
+        if place[1] < 0:
+            place = home.get(b[0], NOWHERE)  # a host that is cut off: the domain where it was plugged in
         own = {subject.device, net.hosts[host] if host >= 0 else ""}
         guess = next(
             (

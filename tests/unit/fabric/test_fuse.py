@@ -127,6 +127,22 @@ def test_a_host_knows_first_that_its_own_port_is_down(agent_at: int, down: bool)
     ends = {(e.device, e.port) for e in (missing[0].subject, missing[0].peer) if e}
     assert ends == {(f"{guid:016x}", str(port)) for guid, port in cable.ends}
     assert topology.nodes_without_evidence == (host,)
+    domain = next(h for h in topology.hypernodes if h.name == missing[0].hypernode)
+    assert domain.switches == (f"{cable.b:016x}",)
+    assert {c.type: c.status for c in domain.conditions}["Degraded"] == "True"
+
+
+def test_a_partial_sweep_does_not_outdate_what_a_host_says_of_its_port() -> None:
+    fabric = shapes.clos2(3, 4, 2)
+    cable = next(c for c in fabric.cables if c.a in fabric.node_map())
+    host = fabric.node_map()[cable.a]
+    partial = replace(sweep(without(fabric, cable), 3), partial=True)
+    inputs = FabricInputs(
+        sweeps=(sweep(fabric, 1), partial),
+        infiniband={host: own_ports(fabric, host, down=cable)},
+        infiniband_at_ns={host: 2},
+    )
+    assert [x.kind for x in infer(inputs).anomalies] == ["MissingLink"]
 
 
 def neighbour(chassis: str, port: str, *capabilities: str) -> LldpNeighbour:

@@ -1,0 +1,83 @@
+"""Processes of the real command, and what a watcher of the collector sees."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import grpc.aio
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_collector.api.mapping import topology_from_proto
+from hyperscout_collector.topology import Topology
+
+from support.collector_process import CHANNEL_OPTIONS, TIMEOUT_S
+
+_MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+@asynccontextmanager
+async def agent_process(
+    *flags: str, environment: Mapping[str, str] = os.environ, before: tuple[str, ...] = ()
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`hyperscout agent` in a process of its own, ended at the end. `before`: a wrapper of the command."""
+    process = await asyncio.create_subprocess_exec(
+        *before,
+        *(sys.executable, "-c", _MAIN, "agent", "--metrics-port", "0", *flags),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        env=dict(environment),
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await process.wait() == 0, "an agent ends cleanly"
+
+
+class Watcher:
+    """The present topology of a collector, followed over `WatchTopology`."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def until(self, wanted: Callable[[Topology], bool], what: str) -> Topology:
+        """The first topology from now on that is as wanted."""
+        seen = Topology(0)
+        async with grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS) as channel:
+            service = TopologyServiceStub(channel)
+            try:
+                async with asyncio.timeout(TIMEOUT_S):
+                    async for _ in service.WatchTopology(pb.WatchTopologyRequest(omit_links=True)):
+                        answer = await service.GetTopology(pb.GetTopologyRequest())
+                        seen = topology_from_proto(answer.topology)
+                        if wanted(seen):
+                            return seen
+            except TimeoutError:
+                pass
+        tree = [(h.name, h.tier, h.nodes) for h in seen.hypernodes]
+        raise AssertionError(f"never seen: {what}; last: {tree}, {[x.message for x in seen.anomalies]}")
+
+
+def domains(topology: Topology, tier: int = 1) -> set[frozenset[str]]:
+    return {frozenset(h.nodes) for h in topology.hypernodes if h.tier == tier}
+
+
+def status(topology: Topology, node: str, condition: str) -> str:
+    """Status of a condition of the tier-1 HyperNode that holds a node."""
+    for h in topology.hypernodes:
+        if h.tier == 1 and node in h.nodes:
+            return next(c.status for c in h.conditions if c.type == condition)
+    return "no HyperNode"
+
+
+def anomalies(topology: Topology) -> set[tuple[str, str, str]]:
+    """Kind and both names of each anomaly, the names in order."""
+    return {
+        (x.kind, *sorted((x.subject.name, x.peer.name if x.peer else "")))  # type: ignore[misc]
+        for x in topology.anomalies
+    }
