@@ -255,8 +255,6 @@ class FindingStore:
             self._full_state_left -= len(versions)
             if ends := self._full_state_left <= 0:
                 self._full_state_left = None
-        if self._queue:
-            self.changed.set()
         return Batch(tuple(findings), tuple(removed), tuple(versions), ends)
 
     def acked(self, batch: Batch) -> None:

@@ -50,6 +50,7 @@ def test_messages() -> None:
         pytest.param(
             struct.pack("=IHHII", 4, NEW, 0, 0, 0) + link("eth0"), [], id="a length below its header's"
         ),
+        pytest.param(struct.pack("=IHHII", 0, NEW, 0, 0, 0) + link("eth0"), [], id="no length at all"),
         pytest.param(link("eth0", extra=struct.pack("=HH", 0, 5)), ["eth0"], id="an attribute of no length"),
         pytest.param(link("x", kind=ADDRESS) + link("eth0"), ["eth0"], id="other messages between"),
         pytest.param(link(""), [], id="no name"),

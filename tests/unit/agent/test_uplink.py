@@ -117,6 +117,7 @@ async def test_a_restarted_collector_gets_the_full_state_again(collector: FakeCo
         collector.evidence.clear()
         store.put(finding("eth1"))
         store.remove(FindingKey(node="n1", probe="lldp", subject="eth0"))
+        assert store.dirty == 1, "while nobody listens, a removal leaves nothing behind"
         await collector.start()
         await collector.until(lambda: collector.evidence)
         await eventually(lambda: store.dirty == 0)
