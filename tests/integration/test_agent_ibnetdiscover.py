@@ -62,7 +62,7 @@ async def test_a_whole_sweep_is_the_tools_own_text(ibsim: Ibsim) -> None:
     assert numbers(text) == WHOLE
     sweep = finding.sweep
     assert (sweep.partial, sweep.lease_id, sweep.device, sweep.port) == (False, "L1", DEVICE, 1)
-    assert sweep.port_guid == 0x102
+    assert sweep.port_guid == 0x111
     mine = zlib.decompress(first.bulks[0].compressed).splitlines()
     assert [line for line in mine if not line.startswith(b"#")] == [
         line for line in ibsim.sweep("H0001").splitlines() if not line.startswith(b"#")

@@ -18,7 +18,7 @@ WAIT_S = 30.0
 DEVICE = "ibsim0"
 _numbers = itertools.count(1)
 
-# Two leaves, one spine, four hosts: for tests that need no certain shape.
+# Two leaves, one spine, four hosts: for tests that need no certain shape. Port GUIDs are the node's plus one.
 SMALL_NET = b"""width=3
 speed=7
 extspeed=7
@@ -40,19 +40,19 @@ Switch 8 "spine1"  # "MF0;spine1:MQM8700/U1" base port 0 lid 0 lmc 0
 [1] "leaf1"[8]
 [2] "leaf2"[8]
 
-caguid=0x101
+caguid=0x110
 Hca 1 "H0001"  # "node-0001 mlx5_0"
 [1] "leaf1"[1]
 
-caguid=0x102
+caguid=0x120
 Hca 1 "H0002"  # "node-0002 mlx5_0"
 [1] "leaf1"[2]
 
-caguid=0x103
+caguid=0x130
 Hca 1 "H0003"  # "node-0003 mlx5_0"
 [1] "leaf2"[1]
 
-caguid=0x104
+caguid=0x140
 Hca 1 "H0004"  # "node-0004 mlx5_0"
 [1] "leaf2"[2]
 """
