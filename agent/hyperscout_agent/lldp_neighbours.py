@@ -33,7 +33,7 @@ class NeighbourTable:
 
     def __init__(self) -> None:
         self._ports: dict[str, dict[Identity, _Known]] = {}
-        self._senders: dict[tuple[str, bytes], Identity] = {}
+        self._senders: dict[tuple[str, bytes], LldpNeighbour] = {}  # what the last frame of each said
         self._troubles: dict[str, tuple[str, int]] = {}
 
     def heard(self, port: str, sender: bytes, neighbour: LldpNeighbour, at_ns: int) -> bool:
@@ -42,22 +42,28 @@ class NeighbourTable:
         known = self._ports.setdefault(port, {})
         before = known.pop(identity, None)
         cleared = self._troubles.pop(port, None) is not None
+        self._senders.pop((port, sender), None)
         if neighbour.ttl_s == 0:
             return before is not None or cleared
         if len(self._senders) >= _MAX_SENDERS:
-            self._senders.clear()  # their next "again" is passed over, the one after a change is a frame
-        self._senders[port, sender] = identity
+            del self._senders[next(iter(self._senders))]  # the one that said something new longest ago
+        self._senders[port, sender] = neighbour
         if len(known) >= _MAX_NEIGHBOURS:
             del known[min(known, key=lambda other: known[other].heard_ns)]
         known[identity] = _Known(neighbour, at_ns)
         return cleared or before is None or before.neighbour != neighbour
 
-    def again(self, port: str, sender: bytes, at_ns: int) -> None:
-        """The same frame as last time: the neighbour counts for another TTL."""
-        identity = self._senders.get((port, sender))
-        known = self._ports.get(port, {})
-        if identity in known:
-            known[identity] = _Known(known[identity].neighbour, max(at_ns, known[identity].heard_ns))
+    def again(self, port: str, sender: bytes, at_ns: int) -> bool:
+        """The same frame as last time: the neighbour counts for another TTL, and is back if it was gone
+        (the listener sends a frame only once, however long the cable was out in between)."""
+        neighbour = self._senders.get((port, sender))
+        if neighbour is None:
+            return False
+        before = self._ports.get(port, {}).get(_identity(neighbour))
+        if before is None:
+            return self.heard(port, sender, neighbour, at_ns)
+        self._ports[port][_identity(neighbour)] = _Known(neighbour, max(at_ns, before.heard_ns))
+        return False
 
     def unreadable(self, port: str, reason: str, at_ns: int) -> bool:
         """A frame that could not be read. It takes nobody away."""

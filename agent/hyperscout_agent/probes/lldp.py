@@ -115,7 +115,10 @@ class LldpProbe:
                 self._waiting[key] = heard
                 self._work.set()
         elif key not in self._waiting:
-            self.table.again(heard.port, heard.sender, min(heard.at_ns, self._clock_ns()))
+            back = self.table.again(heard.port, heard.sender, min(heard.at_ns, self._clock_ns()))
+            if back:
+                self._expiry_moved.set()
+                self.trigger()
 
     async def _take_apart(self) -> None:
         while True:

@@ -22,8 +22,13 @@ def test_heard_refreshed_expired() -> None:
     assert table.neighbours("eth0", 220 * S - 1) == (LEAF,)
     assert table.neighbours("eth0", 220 * S) == ()
     assert table.next_expiry_ns() is None
-    table.again("eth0", A, 300 * S)
-    assert table.neighbours("eth0", 301 * S) == (), "a frame that was forgotten brings nobody back"
+    assert table.again("eth0", A, 300 * S), "the listener sends a frame once: the same again brings it back"
+    assert table.neighbours("eth0", 301 * S) == (LEAF,)
+    table.clear("eth0")
+    assert table.neighbours("eth0", 302 * S) == ()
+    assert table.again("eth0", A, 303 * S), "so does the cable that is back"
+    assert table.neighbours("eth0", 304 * S) == (LEAF,)
+    assert not table.again("eth0", B, 305 * S), "a sender that nobody knows brings nobody"
 
 
 def test_only_what_shows_is_a_change() -> None:
