@@ -394,3 +394,15 @@ async def test_two_uplinks_may_share_a_process(collector: FakeCollector) -> None
             )
             await stack.enter_async_context(running(store, collector.target, channel=plaintext_channel))
         await collector.until(lambda: len(collector.evidence) == 5)
+
+
+def test_keepalive_is_within_what_the_collector_allows() -> None:
+    """A collector hangs up on who pings more often than it says; an idle stream would break every minute."""
+    from hyperscout_agent.uplink import CHANNEL_OPTIONS
+    from hyperscout_collector.ingest.service import SERVER_OPTIONS
+
+    every_ms, allowed_ms = (
+        int(dict(CHANNEL_OPTIONS)["grpc.keepalive_time_ms"]),
+        int(dict(SERVER_OPTIONS)["grpc.http2.min_recv_ping_interval_without_data_ms"]),
+    )
+    assert every_ms > allowed_ms
