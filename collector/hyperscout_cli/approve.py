@@ -16,10 +16,13 @@ Examples:
 @click.argument("generation", type=click.IntRange(min=1))
 @collector_options
 def approve(*, generation: int, collector: str, timeout_s: float) -> None:
-    """Publish the held GENERATION now.
+    """Publish the held GENERATION now, or accept the published one as it is wired.
 
     The collector holds a generation that would remove many HyperNodes or nodes at once, or change the
     number of tiers. Naming the generation makes sure that you approve what you have looked at.
+
+    While nothing is held, approving the published generation accepts the wiring: nodes, links and
+    switches that are missing from it are gone for good, and are no longer remembered.
     """
     from hyperscout_cli.client import Collector
 

@@ -21,6 +21,7 @@ from hyperscout_collector.evidence.view import InputsView, Resolved, Snapshot, S
 from hyperscout_collector.fabric.inputs import InferOptions
 from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.hierarchy.conditions import ConditionFacts
+from hyperscout_collector.hierarchy.history import forget
 from hyperscout_collector.topology import Topology
 
 _log = logging.getLogger(__name__)
@@ -47,6 +48,25 @@ class _Result:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Forgotten:
+    """What was missing when a person accepted the wiring as it is."""
+
+    nodes: frozenset[str]
+    anomalies: frozenset[tuple[str, str, str, str, str]]
+
+    @classmethod
+    def missing_from(cls, topology: Topology) -> "_Forgotten":
+        missing = (x.key for x in topology.anomalies if x.kind in ("MissingLink", "MissingSwitch"))
+        return cls(frozenset(topology.nodes_without_evidence), frozenset(missing))
+
+    def is_in(self, topology: Topology) -> bool:
+        """Whether a topology still has any of it."""
+        return not self.nodes.isdisjoint(topology.nodes_without_evidence) or any(
+            x.key in self.anomalies for x in topology.anomalies
+        )
+
+
 class Pipeline:
     """`publish` gets each new generation, `superseded` keys of sweeps that newer ones replaced.
 
@@ -69,6 +89,7 @@ class Pipeline:
         self.held: Held | None = None
         self.problems: tuple[str, ...] = ()
         self.inferences = 0
+        self._forgotten: _Forgotten | None = None
         self._settings = settings
         self._view = view
         self._texts = texts
@@ -115,8 +136,17 @@ class Pipeline:
                     self._take(await self._in_thread(self._generations.tick, now_ns))
 
     async def approve(self, generation: int) -> int:
-        """Let a held generation go. Returns the number under which it is out. Raises NotHeldError."""
+        """Let a held generation go, or accept the published one: what is missing from it is forgotten.
+
+        Returns the number under which it is out. Raises NotHeldError.
+        """
         async with self._turn:
+            published = self._generations.published
+            if self.held is None and published is not None and published.generation == generation:
+                self._forgotten = _Forgotten.missing_from(published)
+                self._news = True
+                self._wake.set()
+                return generation
             decision = await self._in_thread(self._generations.approve, generation, self._clock_ns())
             self._take(decision)
             if decision.publish is None:
@@ -163,10 +193,20 @@ class Pipeline:
         """In the thread: everything that takes long."""
         began_s = self._timer()
         resolved = resolve(snapshot, self._texts, self._settings.node_map)
-        topology = infer(resolved.inputs, self._settings.options, self._generations.published)
+        topology = infer(resolved.inputs, self._settings.options, self._previous())
         facts = ConditionFacts(stale=stale_nodes(snapshot, topology))
         decision = self._generations.offer(topology, now_ns, facts)
         return _Result(resolved, decision, self._timer() - began_s)
+
+    def _previous(self) -> Topology | None:
+        """What inference may remember: what is published, less what a person said is gone for good."""
+        published = self._generations.published
+        if self._forgotten is None or published is None:
+            return published
+        if not self._forgotten.is_in(published):
+            self._forgotten = None
+            return published
+        return forget(published, self._forgotten.nodes, self._forgotten.anomalies)
 
     def _take(self, decision: Decision) -> None:
         if decision.held is not None and self.held is None:

@@ -190,7 +190,6 @@ class Topology:
     anomalies: tuple[Anomaly, ...] = ()
     nodes_without_evidence: tuple[str, ...] = ()
     foreign_endpoints: tuple[str, ...] = ()
-    retired_names: tuple[str, ...] = ()
 
 
 def rfc3339(ns: int) -> str:
@@ -257,7 +256,6 @@ def to_json(topology: Topology) -> dict[str, Any]:
         "anomalies": [anomaly(x) for x in topology.anomalies],
         "nodesWithoutEvidence": list(topology.nodes_without_evidence),
         "foreignEndpoints": list(topology.foreign_endpoints),
-        "retiredNames": list(topology.retired_names),
     }
 
 
@@ -381,5 +379,4 @@ def from_json(data: Any) -> Topology:
         tuple(anomaly(*x) for x in rows("anomalies")),
         texts(data, "topology", "nodesWithoutEvidence", []),
         texts(data, "topology", "foreignEndpoints", []),
-        texts(data, "topology", "retiredNames", []),
     )

@@ -51,18 +51,9 @@ async def agent(tmp_path: Path, ibsim: Ibsim, collector: CollectorProcess, host:
     write_sysfs(folder, FABRIC, host)
     (adapter,) = FABRIC.adapters_of()[host]
     command = f"{tool('ibsim-run')} {tool('ibnetdiscover')}"
-    flags = (
-        "--collector",
-        collector.address,
-        "--node",
-        host,
-        "--infiniband-root",
-        str(folder),
-        "--no-lldp-enabled",
-    )
-    async with agent_process(
-        *flags, "--ibnetdiscover-command", command, environment=ibsim.env(f"H-{adapter.guid:016x}")
-    ):
+    flags = ["--collector", collector.address, "--node", host, "--infiniband-root", str(folder)]
+    flags += ["--no-lldp-enabled", "--ibnetdiscover-command", command]
+    async with agent_process(*flags, cwd=tmp_path, environment=ibsim.env(f"H-{adapter.guid:016x}")):
         yield folder
 
 

@@ -6,7 +6,6 @@ lldpd. A cable is pulled while they run, and put back.
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -78,7 +77,7 @@ async def test_what_leaves_say_over_lldp_becomes_hypernodes(tmp_path: Path, sour
                 if source == "lldpctl":
                     flags += ["--lldp-lldpctl-command", commands[host]]
                 inside = (str(tool("ip")), "netns", "exec", lab.namespace(host))
-                await agents.enter_async_context(agent_process(*flags, environment=os.environ, before=inside))
+                await agents.enter_async_context(agent_process(*flags, cwd=tmp_path, before=inside))
             watcher = Watcher(collector.address)
             whole = await watcher.until(
                 lambda t: domains(t) == TRUTH and not t.anomalies, "both racks, whole"

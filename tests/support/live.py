@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
@@ -20,15 +21,17 @@ _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.arg
 
 @asynccontextmanager
 async def agent_process(
-    *flags: str, environment: Mapping[str, str] = os.environ, before: tuple[str, ...] = ()
+    *flags: str, cwd: Path, environment: Mapping[str, str] = os.environ, before: tuple[str, ...] = ()
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`hyperscout agent` in a process of its own, ended at the end. `before`: a wrapper of the command."""
+    """`hyperscout agent` in a process of its own, ended at the end. `before`: a wrapper of the command.
+    `cwd`: ibsim's client leaves a folder there when it is killed."""
     process = await asyncio.create_subprocess_exec(
         *before,
         *(sys.executable, "-c", _MAIN, "agent", "--metrics-port", "0", *flags),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         env=dict(environment),
+        cwd=cwd,
     )
     try:
         yield process

@@ -74,7 +74,6 @@ def two_leaves() -> Topology:
         ),
         nodes_without_evidence=("n09",),
         foreign_endpoints=("storage-1",),
-        retired_names=("leaf-old",),
     )
 
 

@@ -42,7 +42,6 @@ def delta(old: Topology, new: Topology, *, omit_links: bool = False) -> pb.Topol
         removed_adapters=adapters_to_proto(sorted(before - after)),
         nodes_without_evidence=new.nodes_without_evidence,
         foreign_endpoints=new.foreign_endpoints,
-        retired_names=new.retired_names,
     )
 
 

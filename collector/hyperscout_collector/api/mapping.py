@@ -29,7 +29,6 @@ def topology_to_proto(topology: Topology, *, omit_links: bool = False) -> pb.Top
         anomalies=[anomaly_to_proto(a) for a in topology.anomalies],
         nodes_without_evidence=topology.nodes_without_evidence,
         foreign_endpoints=topology.foreign_endpoints,
-        retired_names=topology.retired_names,
     )
 
 
@@ -44,7 +43,6 @@ def topology_from_proto(message: pb.Topology) -> Topology:
         tuple(map(_anomaly, message.anomalies)),
         tuple(message.nodes_without_evidence),
         tuple(message.foreign_endpoints),
-        tuple(message.retired_names),
     )
 
 

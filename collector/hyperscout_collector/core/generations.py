@@ -260,7 +260,6 @@ class Generations:
                 links=table_of(wires.links),
                 anomalies=tuple(sorted(placed(anomalies, tree.hypernodes), key=lambda x: (x.key, x.message))),
                 nodes_without_evidence=tuple(sorted(node for node, _, _ in self._absent.shown())),
-                retired_names=tree.retired_names,
             ),
             facts,
         )
@@ -276,7 +275,6 @@ class Generations:
             and hypernodes == before.hypernodes
             and built.anomalies == before.anomalies
             and built.nodes_without_evidence == before.nodes_without_evidence
-            and built.retired_names == before.retired_names
             and same_details(built, before)
         )
         if same:

@@ -1,11 +1,13 @@
 """What was there before and is gone: the previous topology names ports and switches that the present one
 can't."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from hyperscout_collector.fabric.network import Network
 from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Topology, say
+
+Key = tuple[str, str, str, str, str]  # of an anomaly
 
 
 def recall(
@@ -84,6 +86,21 @@ def recall(
             del guesses[pair]
         result[at] = lost
     return result
+
+
+def forget(previous: Topology, nodes: Collection[str], anomalies: Collection[Key]) -> Topology:
+    """The past without nodes and missing things that are gone for good: a person said so."""
+    kept = tuple(
+        replace(h, nodes=tuple(n for n in h.nodes if n not in nodes))
+        for h in previous.hypernodes
+        if not set(h.nodes) <= set(nodes)
+    )
+    names = {h.name for h in kept}
+    return replace(
+        previous,
+        hypernodes=tuple(replace(h, children=tuple(c for c in h.children if c in names)) for h in kept),
+        anomalies=tuple(x for x in previous.anomalies if x.key not in anomalies),
+    )
 
 
 def _former_links(previous: Topology) -> list[tuple[str, str, str, str, tuple[str, ...]]]:

@@ -314,7 +314,6 @@ class Topology(_message.Message):
     ANOMALIES_FIELD_NUMBER: _builtins.int
     NODES_WITHOUT_EVIDENCE_FIELD_NUMBER: _builtins.int
     FOREIGN_ENDPOINTS_FIELD_NUMBER: _builtins.int
-    RETIRED_NAMES_FIELD_NUMBER: _builtins.int
     ADAPTERS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     @_builtins.property
@@ -334,10 +333,6 @@ class Topology(_message.Message):
         """Storage, fabric managers, gateways, SHARP aggregation nodes: their names."""
 
     @_builtins.property
-    def retired_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names that were used and may not be given to another domain."""
-
-    @_builtins.property
     def adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]: ...
     def __init__(
         self,
@@ -349,12 +344,11 @@ class Topology(_message.Message):
         anomalies: _abc.Iterable[Global___Anomaly] | None = ...,
         nodes_without_evidence: _abc.Iterable[_builtins.str] | None = ...,
         foreign_endpoints: _abc.Iterable[_builtins.str] | None = ...,
-        retired_names: _abc.Iterable[_builtins.str] | None = ...,
         adapters: _abc.Iterable[Global___Adapter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "anomalies", b"anomalies", "foreign_endpoints", b"foreign_endpoints", "generation", b"generation", "hypernodes", b"hypernodes", "links", b"links", "nodes_without_evidence", b"nodes_without_evidence", "retired_names", b"retired_names", "switches", b"switches"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "anomalies", b"anomalies", "foreign_endpoints", b"foreign_endpoints", "generation", b"generation", "hypernodes", b"hypernodes", "links", b"links", "nodes_without_evidence", b"nodes_without_evidence", "switches", b"switches"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -460,7 +454,6 @@ class TopologyDelta(_message.Message):
     REMOVED_LINKS_FIELD_NUMBER: _builtins.int
     NODES_WITHOUT_EVIDENCE_FIELD_NUMBER: _builtins.int
     FOREIGN_ENDPOINTS_FIELD_NUMBER: _builtins.int
-    RETIRED_NAMES_FIELD_NUMBER: _builtins.int
     ADDED_ADAPTERS_FIELD_NUMBER: _builtins.int
     REMOVED_ADAPTERS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
@@ -487,8 +480,6 @@ class TopologyDelta(_message.Message):
     @_builtins.property
     def foreign_endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def retired_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
-    @_builtins.property
     def added_adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]: ...
     @_builtins.property
     def removed_adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]: ...
@@ -505,13 +496,12 @@ class TopologyDelta(_message.Message):
         removed_links: _abc.Iterable[Global___Link] | None = ...,
         nodes_without_evidence: _abc.Iterable[_builtins.str] | None = ...,
         foreign_endpoints: _abc.Iterable[_builtins.str] | None = ...,
-        retired_names: _abc.Iterable[_builtins.str] | None = ...,
         added_adapters: _abc.Iterable[Global___Adapter] | None = ...,
         removed_adapters: _abc.Iterable[Global___Adapter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_adapters", b"added_adapters", "added_links", b"added_links", "anomalies", b"anomalies", "foreign_endpoints", b"foreign_endpoints", "generation", b"generation", "hypernodes", b"hypernodes", "nodes_without_evidence", b"nodes_without_evidence", "removed_adapters", b"removed_adapters", "removed_hypernodes", b"removed_hypernodes", "removed_links", b"removed_links", "removed_switches", b"removed_switches", "retired_names", b"retired_names", "switches", b"switches"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_adapters", b"added_adapters", "added_links", b"added_links", "anomalies", b"anomalies", "foreign_endpoints", b"foreign_endpoints", "generation", b"generation", "hypernodes", b"hypernodes", "nodes_without_evidence", b"nodes_without_evidence", "removed_adapters", b"removed_adapters", "removed_hypernodes", b"removed_hypernodes", "removed_links", b"removed_links", "removed_switches", b"removed_switches", "switches", b"switches"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -104,7 +104,8 @@ class TopologyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Approve(self, request, context):
-        """Publishes a generation that is held back (mass removal, another number of tiers).
+        """Publishes a generation that is held back (mass removal, another number of tiers); of the published one,
+        accepts the wiring: what is missing from it is forgotten.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -41,7 +41,9 @@ class TopologyServiceStub:
     ListFindings: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ListFindingsRequest, _topology_pb2.ListFindingsResponse]
     GetStatus: _grpc.UnaryUnaryMultiCallable[_topology_pb2.GetStatusRequest, _topology_pb2.GetStatusResponse]
     Approve: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ApproveRequest, _topology_pb2.ApproveResponse]
-    """Publishes a generation that is held back (mass removal, another number of tiers)."""
+    """Publishes a generation that is held back (mass removal, another number of tiers); of the published one,
+    accepts the wiring: what is missing from it is forgotten.
+    """
 
 @_typing.type_check_only
 class TopologyServiceAsyncStub(TopologyServiceStub):
@@ -56,7 +58,9 @@ class TopologyServiceAsyncStub(TopologyServiceStub):
     ListFindings: _aio.UnaryUnaryMultiCallable[_topology_pb2.ListFindingsRequest, _topology_pb2.ListFindingsResponse]  # type: ignore[assignment]
     GetStatus: _aio.UnaryUnaryMultiCallable[_topology_pb2.GetStatusRequest, _topology_pb2.GetStatusResponse]  # type: ignore[assignment]
     Approve: _aio.UnaryUnaryMultiCallable[_topology_pb2.ApproveRequest, _topology_pb2.ApproveResponse]  # type: ignore[assignment]
-    """Publishes a generation that is held back (mass removal, another number of tiers)."""
+    """Publishes a generation that is held back (mass removal, another number of tiers); of the published one,
+    accepts the wiring: what is missing from it is forgotten.
+    """
 
 class TopologyServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads the picture. Field names are, in JSON's camel case, those of `hyperscout infer -o json`."""
@@ -104,6 +108,8 @@ class TopologyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topology_pb2.ApproveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topology_pb2.ApproveResponse, _abc.Awaitable[_topology_pb2.ApproveResponse]]:
-        """Publishes a generation that is held back (mass removal, another number of tiers)."""
+        """Publishes a generation that is held back (mass removal, another number of tiers); of the published one,
+        accepts the wiring: what is missing from it is forgotten.
+        """
 
 def add_TopologyServiceServicer_to_server(servicer: TopologyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -199,6 +199,24 @@ async def test_a_mass_removal_is_held_until_it_is_approved(tmp_path: Path) -> No
         assert not (await service.GetStatus(pb.GetStatusRequest())).HasField("held")
 
 
+async def test_approving_what_is_published_forgets_what_is_missing(tmp_path: Path) -> None:
+    async with Collector(settings(tmp_path)) as collector, reader(collector) as service:
+        watch = Watch(service.WatchTopology(pb.WatchTopologyRequest(omit_links=True)))
+        names = [f"n{i:02}" for i in range(12)]
+        async with AgentStreams(collector.address, names) as agents:
+            for name, agent in agents.items():
+                await agent.store(lldp(name, "eth0", _now(), neighbour="leaf-0", port=name), full=True)
+            await watch.until(lambda w: w.nodes().get(1) == [names])
+            await agents[names[0]].store(lldp(names[0], "eth0", _now(), neighbour=""))  # its cable is gone
+            await watch.until(lambda w: len(w.anomalies) == 1)
+            topology = (await service.GetTopology(pb.GetTopologyRequest())).topology
+            assert list(topology.nodes_without_evidence) == [names[0]]
+            assert watch.nodes()[1] == [names]  # it keeps its place
+            approved = await service.Approve(pb.ApproveRequest(generation=topology.generation))
+            assert approved.generation == topology.generation
+            await watch.until(lambda w: w.nodes().get(1) == [names[1:]] and not w.anomalies)
+
+
 class AgentStreams(dict[str, AgentStream]):
     """Hand-made agents, by node."""
 

@@ -51,7 +51,6 @@ def test_same_members() -> None:
     assert same_members(a, replace(tree(TEN), generation=9, anomalies=(anomaly(1),), switches=()))
     one = a.hypernodes[0]
     for other in (
-        replace(a, retired_names=("l99",)),
         replace(a, hypernodes=a.hypernodes[1:]),
         *(
             replace(a, hypernodes=(replace(one, **change), *a.hypernodes[1:]))  # type: ignore[arg-type]

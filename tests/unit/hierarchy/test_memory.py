@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from hyperscout_collector.hierarchy.history import forget
 from hyperscout_collector.topology import Topology, from_json, to_json
 from hyperscout_sim import shapes
 from hyperscout_sim.fabric import SimFabric
@@ -141,6 +142,24 @@ def test_a_tied_host_stays_where_it_was_published() -> None:
     accused = [x for x in topology.anomalies if x.kind == "Miswired"]
     assert accused
     assert all(x.confidence <= 0.5 for x in accused)
+
+
+def test_what_is_forgotten_is_neither_kept_nor_missed() -> None:
+    fabric = shapes.clos2(4, 4, 3)
+    first = inferred(fabric)
+    leaf, spine = fabric.switches[0], fabric.switches[-1]
+    assert (leaf.level, spine.level) == (1, 2)
+    smaller = without_switch(without_switch(fabric, leaf.guid), spine.guid)
+    after = inferred(smaller, previous=first)
+    assert names(after) == names(first)
+    assert {x.kind for x in after.anomalies} == {"MissingSwitch"}
+    past = forget(after, after.nodes_without_evidence, {x.key for x in after.anomalies})
+    accepted = inferred(smaller, previous=past)
+    check_tree(accepted)
+    assert accepted.nodes_without_evidence == ()
+    assert [x for x in accepted.anomalies if x.subject.device] == []  # what the wiring implies may be said on
+    left = {h.name for h in first.hypernodes} - {h.name for h in accepted.hypernodes}
+    assert left == {h.name for h in first.hypernodes if h.switches == (f"{leaf.guid:016x}",)}
 
 
 def test_another_number_of_tiers_is_not_grafted_onto_the_old_tree() -> None:
