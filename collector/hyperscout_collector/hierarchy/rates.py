@@ -19,7 +19,7 @@ def slow_links(
     """Cables of a rank below the usual rate of their group. `place`: the domain of a lower device."""
     grouping = rank.grouping
     rate = net.rate_gbps[rank.rows]
-    if not (rate > 0).any():
+    if not grouping.count or not (rate > 0).any():
         return []
     lower = (
         net.host[rank.lower]

@@ -173,6 +173,18 @@ def test_other_endpoints_are_no_hosts_where_adapters_are_known() -> None:
     assert facet(with_conditions(topology), "a", "Degraded")[2].startswith("1 of 4 host links slow")
 
 
+def test_a_switch_of_unknown_level_is_above() -> None:
+    topology = replace(
+        BASE,
+        switches=(*BASE.switches, Switch("odd", "ODD", 0)),
+        links=(*LINKS, Link("odd", "1", "leaf1", "42", "ib", ("x",))),
+        anomalies=(UPLINK, anomaly("SlowLink", end("n0", "1"), end("leaf1", "0"), message="slow")),
+    )
+    message = facet(with_conditions(topology), "a", "Degraded")[2]
+    assert message.startswith("1 of 5 uplinks down")
+    assert "1 of 4 host links slow" in message
+
+
 def test_several_are_named_and_the_rest_counted() -> None:
     missing = tuple(anomaly("MissingLink", end(f"n{i}", "1"), end("leaf1", str(i))) for i in range(4))
     done = with_conditions(replace(BASE, anomalies=missing, links=LINKS[4:]))
