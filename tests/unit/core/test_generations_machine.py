@@ -76,9 +76,13 @@ class GenerationsMachine(RuleBasedStateMachine):
         end = self.now + round(wait_s * NS)
         self.now = (self.now + end) // 2
         self.judge(self.generations.tick(self.now))
-        while self.decision.wake_at_ns is not None and self.decision.wake_at_ns <= end:
+        for _ in range(100):
+            if self.decision.wake_at_ns is None or self.decision.wake_at_ns > end:
+                break
             self.now = max(self.now, self.decision.wake_at_ns)
             self.judge(self.generations.tick(self.now))
+        else:
+            raise AssertionError("wakes for nothing")
         self.now = end
 
     @rule(right=st.booleans())
@@ -170,21 +174,22 @@ class GenerationsMachine(RuleBasedStateMachine):
         switches = {s.id for s in self.published.switches}
         assert {s for h in self.published.hypernodes for s in h.switches} <= switches
 
-    def teardown(self) -> None:
-        """When the fabric stands still, the picture comes to be true, and then nothing more happens."""
+    def run_out(self) -> None:
         for _ in range(20):
             if self.decision.wake_at_ns is None:
-                break
+                return
             self.now = self.decision.wake_at_ns
             self.judge(self.generations.tick(self.now))
-        assert self.decision.wake_at_ns is None
+        raise AssertionError("wakes for ever")
+
+    def teardown(self) -> None:
+        """When the fabric stands still, the picture comes to be true, and then nothing more happens."""
+        self.run_out()
         if self.last is None:
             return
         topology, facts = self.last
         self.judge(self.generations.offer(topology, self.now, facts))
-        while self.decision.wake_at_ns is not None:  # what was stale only while it was held
-            self.now = self.decision.wake_at_ns
-            self.judge(self.generations.tick(self.now))
+        self.run_out()  # what was stale only while it was held
         if self.published is not None:
             assert shape(self.published) == shape(topology)
             assert by_link(self.published.anomalies).keys() == by_link(topology.anomalies).keys()

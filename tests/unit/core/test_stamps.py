@@ -1,0 +1,73 @@
+"""Times that carry over, and the domain that an anomaly counts against."""
+
+from dataclasses import replace
+
+import pytest
+from hyperscout_collector.core.stamps import by_link, placed, stamped
+from hyperscout_collector.topology import Anomaly, Condition, Endpoint
+
+from .trees import anomaly, leaves_of, tree
+
+NOW, BEFORE, LATER = 1000, 500, 2000
+SINCE = [
+    ("as it was", "True", BEFORE, "True", BEFORE),
+    ("flipped", "True", BEFORE, "False", NOW),
+    ("flipped after a clock that ran ahead", "True", LATER, "False", LATER),
+    ("as it was, time unknown", "True", 0, "True", NOW),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "since", "new", "expected"), SINCE, ids=[x[0] for x in SINCE])
+def test_a_condition_keeps_its_time_until_it_flips(
+    name: str, old: str, since: int, new: str, expected: int
+) -> None:
+    (h,) = tree(leaves_of(1), top=False).hypernodes
+    past = replace(
+        h, conditions=(Condition("Ready", old, "R", "", since), Condition("Stale", "True", "", "", 7))
+    )
+    now = replace(
+        h, conditions=(Condition("Ready", new, "R", "words"), Condition("Degraded", "True", "", ""))
+    )
+    (got,) = stamped([now], replace(tree({}), hypernodes=(past,)), NOW)
+    assert [(c.type, c.since_ns) for c in got.conditions] == [("Ready", expected), ("Degraded", NOW)]
+    assert got.conditions[0].message == "words"
+    other = replace(now, name="other")
+    assert {c.since_ns for c in stamped([other], tree({}), NOW)[0].conditions} == {NOW}
+
+
+def test_anomalies_of_one_link_go_together_whichever_end_is_named_first() -> None:
+    one = anomaly(1)
+    assert one.peer is not None
+    turned = replace(one, kind="SlowLink", subject=one.peer, peer=one.subject, since_ns=9)
+    parallel = anomaly(2)
+    device = Anomaly("MissingSwitch", Endpoint("sw-l00", ""), None, 1, (), 1.0, "")
+    found = by_link([one, turned, parallel, device])
+    assert sorted(len(x) for x in found.values()) == [1, 1, 2]
+    assert {x.since_ns for items in found.values() for x in items.values()} == {0}
+
+
+HOST = Endpoint("0123456789abcdef", "n0005", "1")  # an adapter of this node
+LEAF, TOP, NOBODY = Endpoint("sw-l01", "leaf"), Endpoint("sw-top", "top"), Endpoint("x", "x")
+PLACES: list[tuple[str, Endpoint, Endpoint | None, str | None, tuple[str | None, int | None]]] = [
+    ("its own domain", HOST, LEAF, "l00", ("l00", 1)),
+    ("its own domain, whose tier is another by now", HOST, LEAF, "top", ("top", 2)),
+    ("the host's", HOST, TOP, "gone", ("l01", 1)),
+    ("the lower switch's", TOP, LEAF, "gone", ("l01", 1)),
+    ("the only one known", NOBODY, TOP, "gone", ("top", 2)),
+    ("no other end", LEAF, None, "gone", ("l01", 1)),
+    ("nobody's", NOBODY, None, "gone", (None, None)),
+    ("nobody's before", HOST, LEAF, None, (None, 1)),
+]
+
+
+@pytest.mark.parametrize(("name", "subject", "peer", "own", "expected"), PLACES, ids=[x[0] for x in PLACES])
+def test_an_anomaly_counts_against_a_domain_of_this_tree(
+    name: str,
+    subject: Endpoint,
+    peer: Endpoint | None,
+    own: str | None,
+    expected: tuple[str | None, int | None],
+) -> None:
+    x = Anomaly("MissingLink", subject, peer, 1, (), 1.0, "", own)
+    (got,) = placed([x], tree(leaves_of(2)).hypernodes)
+    assert (got.hypernode, got.tier) == expected
