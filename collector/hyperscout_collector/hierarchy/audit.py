@@ -86,6 +86,7 @@ class _Auditor:
         key = self.group * self.items + cables.item
         self.inside = np.isin(key, self.planned) & (self.group >= 0)
         self.members: dict[int, list[int]] = {}
+        self.by_child: npt.NDArray[np.intp] | None = None
 
     def run(self) -> Audit:
         self._port_plan()
@@ -286,11 +287,20 @@ class _Auditor:
         all of them may be it."""
         c = self.cables
         for child, item in surplus:
-            rows = np.flatnonzero((c.child == child) & (c.item == item)).tolist()
+            mine = self._rows_of(child)
+            rows = mine[c.item[mine] == item].tolist()
             if wanted.get(child) and not any(row in strays for row in rows):
                 goal = wanted[child].pop(0)
                 for row in rows:
                     strays[row] = Stray(row, goal, int(self.slot[child]), round(1 / len(rows), 2))
+
+    def _rows_of(self, child: int) -> npt.NDArray[np.intp]:
+        """Rows of a child's cables."""
+        if self.by_child is None:
+            self.by_child = np.argsort(self.cables.child, kind="stable")
+            self.sorted_child = self.cables.child[self.by_child]
+        begin, end = np.searchsorted(self.sorted_child, (child, child + 1))
+        return self.by_child[begin:end]
 
     def _missing(self, child: int, item: int, strays: dict[int, Stray]) -> Missing | None:
         if item not in self.wanted.get(child, ()):
@@ -298,12 +308,13 @@ class _Auditor:
         self.wanted[child].remove(item)
         g = int(self.grouping.group[child])
         c = self.cables
-        own = [int(p) for p in c.child_port[c.child == child].tolist()] if self.port_of else []
+        rows = self._rows_of(child)
+        own = c.child_port[rows].tolist()
         ports = [p for p in self.port_of.get((g, item), ()) if p not in own]
         slot = int(self.slot[child])
         item_port = slot if slot >= 0 and self._holder(item, slot) < 0 else -1
         # A child that has less than half of what its group has may be built so.
-        has = len({int(u) for u in c.item[(c.child == child) & self.inside].tolist()})
+        has = len(set(c.item[rows[self.inside[rows]]].tolist()))
         confidence = 0.9 if 2 * has >= len(self.grouping.items[g]) and not self.grouping.tie[child] else 0.5
         return Missing(child, item, ports[0] if ports else -1, item_port, confidence)
 
