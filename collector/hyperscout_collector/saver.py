@@ -1,12 +1,14 @@
-"""Keeps the published topology on disk: always the newest, never in the way of the readers.
+"""Keeps the published topology on disk: the newest, but never in the way of the next one.
 
-Names and generations go on from it after a restart. A crash between publishing and saving costs nothing:
-the evidence is on disk, and the same evidence from the same past gives the same names.
+Names and generations go on from it after a restart. A crash between publishing and saving costs no name:
+the evidence is on disk, and the same evidence from the same past gives the same names. So a save waits for
+a quiet moment, and a large picture, which takes seconds of a core, is saved less often than it changes.
 """
 
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.store import StoreError
@@ -15,14 +17,18 @@ from hyperscout_collector.topology import Topology, TopologyError, from_json, to
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 5.0
+_QUIET_S = 0.5  # without a newer generation
+_SHARE = 0.2  # of the time that saving may take
+_MAX_WAIT_S = 20.0
 
 
 class Saver:
-    """`problem`: why the newest is not saved; None when it is, or is about to be."""
+    """`problem`: why the newest is not saved; None when it is, or is about to be. `timer`: seconds."""
 
-    def __init__(self, committer: Committer) -> None:
+    def __init__(self, committer: Committer, timer: Callable[[], float]) -> None:
         self.problem: str | None = None
         self._committer = committer
+        self._timer = timer
         self._unsaved: Topology | None = None
         self._wake = asyncio.Event()
 
@@ -34,13 +40,24 @@ class Saver:
         """Save until cancelled."""
         while True:
             await self._wake.wait()
+            await self._until_quiet()
+            began_s = self._timer()
+            saved = await self.flush()
+            rest_s = min((self._timer() - began_s) / _SHARE, _MAX_WAIT_S) if saved else _RETRY_S
+            if not saved:
+                self._wake.set()
+            await asyncio.sleep(rest_s)
+
+    async def _until_quiet(self) -> None:
+        """Until no newer generation has come for a moment; on a restless day, not for ever."""
+        give_up_s = self._timer() + _MAX_WAIT_S
+        while self._wake.is_set() and self._timer() < give_up_s:
             self._wake.clear()
-            if not await self.flush():
-                try:
-                    async with asyncio.timeout(_RETRY_S):
-                        await self._wake.wait()
-                except TimeoutError:
-                    self._wake.set()
+            try:
+                async with asyncio.timeout(_QUIET_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
 
     async def flush(self) -> bool:
         """Save what is not saved yet. False when it could not be."""

@@ -200,7 +200,7 @@ class Collector:
             pipeline=pipeline,
             watchers=watchers,
             runner=PublisherRunner(publishers),
-            saver=Saver(committer),
+            saver=Saver(committer, self._timer),
         )
         if saved is not None:
             self.parts.runner.offer(saved)  # a file that was lost meanwhile is there again

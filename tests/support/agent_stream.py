@@ -27,9 +27,18 @@ TIMEOUT_S = 20.0
 class AgentStream:
     """`async with AgentStream(address, "n1") as agent:` says Hello and takes the Welcome."""
 
-    def __init__(self, address: str, node: str, *, instance: int = 1, hello: bool = True) -> None:
+    def __init__(
+        self,
+        address: str,
+        node: str,
+        *,
+        instance: int = 1,
+        hello: bool = True,
+        probes: Sequence[str] = ("lldp",),
+    ) -> None:
         self.node = node
         self.instance = instance
+        self.probes = probes
         self._hello = hello
         self._address = address
         self._sequence = 0
@@ -42,7 +51,7 @@ class AgentStream:
         self.call: Any = DiscoveryServiceStub(self._channel).StreamFindings()
         if self._hello:
             await self.send(
-                hello=Hello(node=self.node, version="test", probes=["lldp"], instance=self.instance)
+                hello=Hello(node=self.node, version="test", probes=self.probes, instance=self.instance)
             )
             self.welcome = (await self.read()).welcome
         return self

@@ -1,8 +1,10 @@
 """The whole collector in this process, with simulated agents on the real uplink and readers on real gRPC."""
 
 import asyncio
+import hashlib
 import os
 import urllib.request
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +24,7 @@ from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import clos2
 from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS, listed
-from support.findings import failed, lldp
+from support.findings import adapter, failed, lldp, sweep
 
 TIMEOUT_S = 30.0
 
@@ -237,6 +239,41 @@ def _now() -> int:
     import time
 
     return time.time_ns()
+
+
+async def test_a_lease_moves_when_its_port_is_cut_and_the_fabric_stays(tmp_path: Path) -> None:
+    async with Collector(settings(tmp_path)) as collector, reader(collector) as service:
+        watch = Watch(service.WatchTopology(pb.WatchTopologyRequest(omit_links=True)))
+        async with played(collector) as player:
+            await watch.until(found)
+            (lease,) = (await service.GetStatus(pb.GetStatusRequest())).leases
+            player.cut(host_cable(player, lease.node))
+            await watch.until(lambda w: any(lease.node in m for m in w.true("Degraded").values()))
+            async with asyncio.timeout(TIMEOUT_S):
+                while not (now := [x.node for x in (await service.GetStatus(pb.GetStatusRequest())).leases]):
+                    await asyncio.sleep(0.01)
+            assert lease.node not in now
+            assert found(watch)
+
+
+async def test_a_sweep_that_cannot_be_read_is_refused_and_said(tmp_path: Path) -> None:
+    junk = b"\x00\x01 nothing of the kind"
+    digest = hashlib.sha256(junk).digest()
+    async with Collector(settings(tmp_path)) as collector, reader(collector) as service:
+        agent = AgentStream(collector.address, "n1", probes=["infiniband", "ibnetdiscover"])
+        async with agent:
+            await agent.batch(adapter("n1", at_ns=_now()), full=True)
+            lease = None
+            while lease is None:
+                answer = await agent.read()
+                lease = answer.lease if answer.HasField("lease") else None
+            await agent.bulk(digest, zlib.compress(junk))
+            reasons = await agent.store(sweep("n1", digest, _now(), lease_id=lease.lease_id))
+            assert "ibnetdiscover of n1" in reasons[0]
+            assert await agent.store(sweep("n1", digest, _now(), lease_id="stolen")) != []
+        (problem,) = (await service.GetStatus(pb.GetStatusRequest())).problems
+        assert "sweep of n1 cannot be read" in problem
+        assert [f.finding.key.probe for f in await listed(collector.address)] == ["infiniband"]
 
 
 @pytest.mark.parametrize(
