@@ -13,9 +13,10 @@ V = TypeVar("V", bound=Hashable)
 
 
 def same_details(a: Topology, b: Topology) -> bool:
-    """Whether switches, adapters, foreign endpoints and links are the same."""
+    """Whether switches (those of each HyperNode too), adapters, foreign endpoints and links are the same."""
     return (
         a.switches == b.switches
+        and {h.name: h.switches for h in a.hypernodes} == {h.name: h.switches for h in b.hypernodes}
         and tuple(a.adapters) == tuple(b.adapters)
         and a.foreign_endpoints == b.foreign_endpoints
         and _same_links(table_of(a.links), table_of(b.links))
@@ -57,19 +58,21 @@ def _same_column(
 
 
 def with_waiting(
-    offered: Topology, published: Topology, hypernodes: Sequence[HyperNode], waiting: Collection[Anomaly]
+    offered: Topology, published: Topology, tree: Topology, waiting: Collection[Anomaly]
 ) -> Topology:
-    """`offered`, with those switches, adapters and links of `published` whose loss is not shown yet.
+    """`offered` with the HyperNodes of `tree` (one of the two), each with the switches it has now.
 
-    Inference remembers by what is published. A cable that goes from there before its anomaly is shown
-    would be forgotten, and the anomaly with it. Switches that `hypernodes` name stay too.
+    Switches, adapters and links of `published` whose loss is not shown yet stay. Inference remembers by
+    what is published: a cable that goes from there before its anomaly is shown would be forgotten, and
+    the anomaly with it. A switch that a HyperNode names stays too.
     """
-    named = {s for h in hypernodes for s in h.switches}
-    named |= {x.subject.device for x in waiting if x.kind == "MissingSwitch"}
+    missing = {x.subject.device for x in waiting if x.kind == "MissingSwitch"}
+    hypernodes = _with_switches(tree.hypernodes, offered, published, missing)
+    named = missing.union(*(h.switches for h in hypernodes))
     present = {s.id for s in offered.switches}
-    switches = [s for s in published.switches if s.id in named and s.id not in present]
-    if switches:
-        offered = replace(offered, switches=tuple(sorted((*offered.switches, *switches), key=lambda s: s.id)))
+    kept = [s for s in published.switches if s.id in named and s.id not in present]
+    switches = tuple(sorted((*offered.switches, *kept), key=lambda s: s.id)) if kept else offered.switches
+    offered = replace(offered, hypernodes=hypernodes, switches=switches)
     former = _rows_of(table_of(published.links), waiting)
     if not former:
         return offered
@@ -80,6 +83,20 @@ def with_waiting(
     devices -= {x.id for x in offered.adapters}
     adapters = [x for x in published.adapters if x.id in devices]
     return replace(offered, links=_extended(table, links), adapters=(*offered.adapters, *adapters))
+
+
+def _with_switches(
+    hypernodes: Sequence[HyperNode], offered: Topology, published: Topology, missing: Collection[str]
+) -> tuple[HyperNode, ...]:
+    now = {h.name: h.switches for h in offered.hypernodes}
+    before = {h.name: h.switches for h in published.hypernodes} if missing else {}
+    result = []
+    for h in hypernodes:
+        switches = now.get(h.name, h.switches)
+        kept = [s for s in before.get(h.name, ()) if s in missing and s not in switches]
+        switches = tuple(sorted((*switches, *kept))) if kept else switches
+        result.append(h if switches == h.switches else replace(h, switches=switches))
+    return tuple(result)
 
 
 def _cable(link: Link) -> tuple[str, str, str, str]:

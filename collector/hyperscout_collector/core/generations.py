@@ -247,7 +247,7 @@ class Generations:
             damper.show(now_ns)
         before = self._published
         tree = offered if take or before is None else before
-        wires = with_waiting(offered, before or offered, tree.hypernodes, list(self._anomalies.waiting()))
+        wires = with_waiting(offered, before or offered, tree, list(self._anomalies.waiting()))
         anomalies = (replace(x, since_ns=self._since[x.key]) for _, _, x in self._anomalies.shown())
         facts = ConditionFacts(
             {node: why for node, _, why in self._down.shown()},
@@ -256,7 +256,6 @@ class Generations:
         built = with_conditions(
             replace(
                 wires,
-                hypernodes=tree.hypernodes,
                 links=table_of(wires.links),
                 anomalies=tuple(sorted(placed(anomalies, tree.hypernodes), key=lambda x: (x.key, x.message))),
                 nodes_without_evidence=tuple(sorted(node for node, _, _ in self._absent.shown())),

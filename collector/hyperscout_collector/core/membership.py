@@ -30,10 +30,13 @@ NO_LOSS = Loss(frozenset(), frozenset())
 
 
 def same_members(a: Topology, b: Topology) -> bool:
-    """Whether two trees have the same HyperNodes with the same members (conditions left aside)."""
+    """Whether two trees have the same HyperNodes with the same members.
+
+    Conditions are left aside, and switches: one that is missing is told by a condition, at once.
+    """
 
     def shape(h: HyperNode) -> tuple[object, ...]:
-        return (h.name, h.tier, h.tier_name, h.parent, h.children, h.switches, h.nodes)
+        return (h.name, h.tier, h.tier_name, h.parent, h.children, h.nodes)
 
     return len(a.hypernodes) == len(b.hypernodes) and all(
         x is y or shape(x) == shape(y) for x, y in zip(a.hypernodes, b.hypernodes, strict=True)

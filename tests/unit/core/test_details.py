@@ -41,6 +41,10 @@ DIFFERENT = [
     ("a switch", {"switches": BASE.switches[1:]}),
     ("a foreign endpoint", {"foreign_endpoints": ("storage",)}),
     ("an adapter", {"adapters": ()}),
+    (
+        "a HyperNode's switch",
+        {"hypernodes": (replace(BASE.hypernodes[0], switches=("x",)), *BASE.hypernodes[1:])},
+    ),
 ]
 
 
@@ -68,28 +72,42 @@ def test_a_cable_stays_while_its_loss_waits() -> None:
         adapters=(Adapter("g", "n0000", "mlx5_0"), Adapter("h", "n0001", "mlx5_0")),
     )
     offered = replace(BASE, links=LinkTable.of(LINKS[2:]), adapters=())
-    kept = with_waiting(offered, published, BASE.hypernodes, [])
+    kept = with_waiting(offered, published, BASE, [])
     assert kept == offered
 
     host = Anomaly("MissingLink", Endpoint("g", "n0000", "1"), Endpoint("sw-l00", "", "40"), 1, (), 1.0, "")
-    kept = with_waiting(offered, published, BASE.hypernodes, [host])
+    kept = with_waiting(offered, published, BASE, [host])
     assert set(kept.links) == {*LINKS[2:], Link("g", "1", "sw-l00", "40", "ib2", ("x",))}
     assert kept.adapters == (Adapter("g", "n0000", "mlx5_0"),)
 
     # Which of parallel cables it is need not be known: all that are gone stay, and none is doubled.
-    kept = with_waiting(offered, published, BASE.hypernodes, [anomaly(0)])
+    kept = with_waiting(offered, published, BASE, [anomaly(0)])
     assert sorted(kept.links) == LINKS
 
 
 def test_a_switch_stays_while_its_loss_waits_or_a_hypernode_names_it() -> None:
-    offered = replace(BASE, switches=(Switch("sw-l01", "", 1), Switch("sw-top", "", 2)), links=())
     gone = Anomaly("MissingSwitch", Endpoint("sw-l00", ""), None, 1, (), 1.0, "")
-    kept = with_waiting(offered, BASE, (), [gone])
-    assert [s.id for s in kept.switches] == ["sw-l00", "sw-l01", "sw-top"]
-    assert sorted(kept.links) == LINKS
+    offered = replace(
+        BASE,
+        hypernodes=(replace(BASE.hypernodes[0], switches=()), *BASE.hypernodes[1:]),
+        switches=(Switch("sw-l01", "", 1), Switch("sw-top", "", 2)),
+        links=(),
+    )
+    for tree_ in (offered, BASE):
+        kept = with_waiting(offered, BASE, tree_, [gone])
+        assert kept.hypernodes == BASE.hypernodes
+        assert [s.id for s in kept.switches] == ["sw-l00", "sw-l01", "sw-top"]
+        assert sorted(kept.links) == LINKS
+        told = with_waiting(offered, BASE, tree_, [])
+        assert told.hypernodes == offered.hypernodes, (
+            "the tree may be the one before: its switches are of now"
+        )
+        assert [s.id for s in told.switches] == ["sw-l01", "sw-top"]
+        assert list(told.links) == []
     spine = replace(gone, subject=Endpoint("sw-top", ""))
-    assert sorted(with_waiting(offered, BASE, (), [spine]).links) == LINKS, "whichever end it is"
-    kept = with_waiting(offered, BASE, BASE.hypernodes, [])
+    assert sorted(with_waiting(offered, BASE, offered, [spine]).links) == LINKS, "whichever end it is"
+    # A HyperNode that is published still and offered no more.
+    fewer = replace(offered, hypernodes=offered.hypernodes[1:])
+    kept = with_waiting(fewer, BASE, BASE, [])
+    assert kept.hypernodes == BASE.hypernodes
     assert [s.id for s in kept.switches] == ["sw-l00", "sw-l01", "sw-top"]
-    assert list(kept.links) == []
-    assert [s.id for s in with_waiting(offered, BASE, (), []).switches] == ["sw-l01", "sw-top"]
