@@ -9,13 +9,13 @@ stale. A wake-up that `Generations` asked for only ticks it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
 from hyperscout_collector.core.generations import Decision, Generations, Held, NotHeldError
-from hyperscout_collector.evidence.rows import Key
+from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import KeyChange
 from hyperscout_collector.evidence.view import InputsView, Resolved, Snapshot, SweepTexts, resolve
 from hyperscout_collector.fabric.inputs import InferOptions
@@ -68,7 +68,7 @@ class _Forgotten:
 
 
 class Pipeline:
-    """`publish` gets each new generation, `superseded` keys of sweeps that newer ones replaced.
+    """`publish` gets each new generation, `superseded` sweeps that newer ones replaced, by key.
 
     `clock_ns`: Unix ns. `timer`: monotonic seconds. `inferred` is told how long each inference took.
     """
@@ -81,7 +81,7 @@ class Pipeline:
         generations: Generations,
         *,
         publish: Callable[[Topology], None],
-        superseded: Callable[[Sequence[Key]], None],
+        superseded: Callable[[Mapping[Key, Collection[Row]]], None],
         inferred: Callable[[float], None],
         clock_ns: Callable[[], int],
         timer: Callable[[], float],
@@ -178,7 +178,8 @@ class Pipeline:
         async with self._turn:
             self._news, self._refresh_at_ns = False, None
             now_ns = self._clock_ns()
-            result = await self._in_thread(self._inference, self._view.snapshot(now_ns), now_ns)
+            snapshot = self._view.snapshot(now_ns)
+            result = await self._in_thread(self._inference, snapshot, now_ns)
             self.inferences += 1
             self._inferred(result.seconds)
             if result.resolved.problems != self.problems:
@@ -186,8 +187,8 @@ class Pipeline:
                     _log.error("evidence: %s", problem)
                 self.problems = result.resolved.problems
             self._take(result.decision)
-        if result.resolved.superseded:
-            self._superseded(result.resolved.superseded)
+        if superseded := result.resolved.superseded:
+            self._superseded({key: [row for row in snapshot.sweeps if row.key == key] for key in superseded})
 
     def _inference(self, snapshot: Snapshot, now_ns: int) -> _Result:
         """In the thread: everything that takes long."""

@@ -10,7 +10,7 @@ import logging
 import resource
 import signal
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -28,7 +28,7 @@ from hyperscout_collector.api.watchers import Watchers
 from hyperscout_collector.core.damping import DampingSettings
 from hyperscout_collector.core.generations import Generations, GenerationSettings, NotHeldError
 from hyperscout_collector.evidence.committer import Committer, OverloadedError, Submission
-from hyperscout_collector.evidence.rows import Key
+from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Loaded, Store, StoreError
@@ -87,7 +87,7 @@ class Collector:
         self._timer = timer
         self._publishers = publishers
         self._failure: BaseException | None = None
-        self._to_forget: set[Key] = set()
+        self._to_forget: dict[Key, Collection[Row]] = {}  # and what was known of it when that was decided
         self._exit = contextlib.AsyncExitStack()
 
     # The API's backend
@@ -324,22 +324,21 @@ class Collector:
             await asyncio.sleep(_TICK_S)
             now_ns = self._clock_ns()
             parts.sweeps.tick()
-            self._to_forget.update(
-                parts.committer.due(now_ns, lambda node: parts.streams.get(node) is not None)
-            )
+            gone = parts.committer.due(now_ns, lambda node: parts.streams.get(node) is not None)
             for node in parts.view.unseen_since(now_ns - int(_FORGET_AFTER_S * NS)):
-                self._to_forget.update(parts.state.keys_of(node))
+                gone += sorted(parts.state.keys_of(node))
+            self._to_forget.update({key: parts.state.looks(key) for key in gone})
             if self._to_forget:
                 await self._forget()
 
     async def _forget(self) -> None:
-        keys = sorted(self._to_forget)
+        forgotten = dict(self._to_forget)
         self._to_forget.clear()
         try:
-            await (await self.parts.committer.submit(Submission(forgotten=keys)))
+            await (await self.parts.committer.submit(Submission(forgotten=forgotten)))
         except (StoreError, OverloadedError) as error:
-            _log.warning("%d findings are forgotten later: %s", len(keys), error)
-            self._to_forget.update(keys)
+            _log.warning("%d findings are forgotten later: %s", len(forgotten), error)
+            self._to_forget.update(forgotten)
 
 
 async def run(

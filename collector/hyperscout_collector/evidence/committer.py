@@ -8,7 +8,7 @@ when that takes too long. Nobody is told that something is stored before it is.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -42,7 +42,7 @@ class Submission:
     rows: Sequence[tuple[Row, bytes]] = ()
     bulks: Sequence[Bulk] = ()
     removed: Sequence[Key] = ()
-    forgotten: Sequence[Key] = ()
+    forgotten: Mapping[Key, Collection[Row]] = field(default_factory=dict)  # and what it was when decided
     full_state: FullState | None = None
     cost_bytes: int = 0
 
@@ -224,8 +224,8 @@ class Committer:
                 refused.append(Refused(row.key, reason))
         for key in submission.removed:
             plan.remove(key)
-        for key in submission.forgotten:
-            plan.forget(key)
+        for key, known in submission.forgotten.items():
+            plan.forget(key, known)
         if submission.full_state:
             self._end_full_state(plan, submission.full_state)
         return refused

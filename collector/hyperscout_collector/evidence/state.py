@@ -6,10 +6,10 @@ Belongs to the event loop; nothing here blocks.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from hyperscout_collector.evidence.rows import OUTCOME_WORDS, WHOLE, Key, Row, SweepFact, merged
+from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Key, Row, SweepFact, merged
 
 # Probes that look at a whole fabric. What they saw is the fabric's, not the node's: it stays in force when
 # the agent that was leased to look restarts or loses its lease, until a newer sweep of that fabric ends it.
@@ -97,9 +97,14 @@ class Plan:
         if before and not _in_force_without_its_agent(before):
             self._set(key, before, ())
 
-    def forget(self, key: Key) -> None:
-        """Forget a key for good, whatever probe it is of."""
-        if before := self.looks_of(key):
+    def forget(self, key: Key, known: Collection[Row]) -> None:
+        """Forget a key for good, whatever probe it is of, unless something was seen that is not in `known`.
+
+        Who decided it looked at the evidence a moment ago; a sweep that came since is the only one now. A
+        look that failed saw nothing.
+        """
+        before = self.looks_of(key)
+        if before and all(row in known or row.rank == FAILED for row in before):
             self._set(key, before, ())
 
     def looks_of(self, key: Key) -> tuple[Row, ...]:

@@ -16,7 +16,7 @@ from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange, Limits
 from hyperscout_collector.evidence.store import Changes, StoreFullError
-from support.findings import T0, S, adapter, lldp, sweep
+from support.findings import T0, S, adapter, failed, lldp, sweep
 
 OLD, NEW = AgentRow("n1", 1, "0.1"), AgentRow("n1", 2, "0.1")
 
@@ -144,7 +144,7 @@ async def test_a_process_that_has_just_started_gets_time_to_look(tmp_path: Path)
         assert r.committer.due(T0 + 99 * S, lambda node: True) == []
         gone = r.committer.due(T0 + 100 * S, lambda node: True)
         assert gone == [Key("n1", "lldp", "eth1"), Key("n1", "lldp", "eth2")]
-        await r.send(forgotten=gone)
+        await r.send(forgotten={key: r.state.looks(key) for key in gone})
         assert r.subjects() == ["eth0"]
 
 
@@ -164,12 +164,30 @@ async def test_a_sweep_outlives_the_agent_that_made_it(tmp_path: Path) -> None:
         await r.send([], full=OLD)
         await r.send(removed=[Key("n1", "ibnetdiscover", "mlx5_0/1")])
         assert r.subjects() == ["mlx5_0/1"]
-        await r.send(forgotten=[Key("n1", "ibnetdiscover", "mlx5_0/1")])
+        await r.send(forgotten={key: r.state.looks(key) for key in r.state.keys_of("n1")})
         assert r.subjects() == []
         assert r.store.bulk(bulk.sha256) is None
         assert not r.state.holds_bulk(bulk.sha256)
         refused = await (await r.submit([sweep("n1", bulk.sha256)]))
         assert [one.text_missing for one in refused] == [True]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("since", "kept"), [("sweep", True), ("failure", False), ("nothing", False)])
+async def test_what_came_since_it_was_decided_is_not_forgotten(
+    tmp_path: Path, since: str, kept: bool
+) -> None:
+    """A superseded sweep is forgotten a moment later; its agent may have swept again meanwhile."""
+    texts = [b"# sweep", b"# another"]
+    bulks = [Bulk(hashlib.sha256(text).digest(), len(text), zlib.compress(text)) for text in texts]
+    async with rig(tmp_path) as r:
+        await r.send([sweep("n1", bulks[0].sha256)], bulks=bulks[:1])
+        decided = {key: r.state.looks(key) for key in r.state.keys_of("n1")}
+        if since == "sweep":
+            await r.send([sweep("n1", bulks[1].sha256, T0 + S)], bulks=bulks[1:])
+        elif since == "failure":
+            await r.send([failed("n1", "ibnetdiscover", "mlx5_0/1", T0 + S)])
+        await r.send(forgotten=decided)
+        assert r.subjects() == (["mlx5_0/1"] if kept else [])
 
 
 async def test_a_full_disk_is_not_acknowledged_and_loses_nothing(tmp_path: Path) -> None:
