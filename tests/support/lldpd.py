@@ -21,6 +21,7 @@ from typing import Any
 from support.real import tool
 
 WAIT_S = 30.0
+RESCAN_S = 4.0
 _numbers = itertools.count(1)
 
 
@@ -58,9 +59,15 @@ class Daemon:
     def await_neighbours(self, count: int) -> None:
         """Until it hears so many."""
         give_up_s = time.monotonic() + WAIT_S
+        look_again_s = time.monotonic() + RESCAN_S
         while (seen := len(_interfaces(self.view()))) < count:
+            if time.monotonic() > look_again_s:
+                # Now and then a daemon misses the news that an interface of a young namespace is up.
+                look_again_s += RESCAN_S
+                self.cli("update")
             if time.monotonic() > give_up_s:
-                raise RuntimeError(f"lldpd in {self.namespace} hears {seen} neighbours, not {count}")
+                state = self.cli("show", "interfaces") + self.cli("show", "statistics", "summary")
+                raise RuntimeError(f"lldpd in {self.namespace} hears {seen} neighbours, not {count}: {state}")
             time.sleep(0.05)
 
     def stop(self) -> None:
