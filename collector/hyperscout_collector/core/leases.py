@@ -170,8 +170,8 @@ class SweepLeases:
         ports = tuple(sorted(by_place.values())[:MAX_PORTS])
         if ports == agent.ports:
             return
+        self._uncovered.difference_update(_place(event.node, p) for p in agent.ports)
         agent.ports = ports
-        self._uncovered = {place for place in self._uncovered if place[0] != event.node}
         places = {_place(event.node, p): p.port_guid for p in ports}
         for lease in self._of(event.node):
             if places.get(lease.place) != lease.guid:
