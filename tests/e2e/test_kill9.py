@@ -101,7 +101,7 @@ async def test_nothing_is_lost_and_nothing_twice(tmp_path: Path, seed: int) -> N
         await until_settled(player)
         expected = held_by(player)
         assert len(expected) == 2 * HOSTS
-        # Of a sweep there may be two looks, the last whole one and a partial one since (its own cable was cut).
+        # Of a sweep there may be two looks: the last whole one and a partial one since (its own cable cut).
         stored = [f for f in await listed(third.address) if f.finding.key.probe != "ibnetdiscover"]
         keys = [(f.finding.key.node, f.finding.key.probe, f.finding.key.subject) for f in stored]
         assert len(keys) == len(set(keys))
