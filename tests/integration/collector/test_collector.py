@@ -254,6 +254,16 @@ async def test_a_lease_moves_when_its_port_is_cut_and_the_fabric_stays(tmp_path:
                     await asyncio.sleep(0.01)
             assert lease.node not in now
             assert found(watch)
+            # What the old holder saw of the fabric is not kept once the new one has swept it.
+            async with asyncio.timeout(TIMEOUT_S):
+                while await sweepers(collector) != now:
+                    await asyncio.sleep(0.05)
+
+
+async def sweepers(collector: Collector) -> list[str]:
+    """Nodes of which a sweep is held."""
+    held = await listed(collector.address)
+    return sorted({f.finding.key.node for f in held if f.finding.HasField("sweep")})
 
 
 async def test_a_sweep_that_cannot_be_read_is_refused_and_said(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
 """A watcher gets a snapshot, then every generation; one that is too slow begins anew and holds up nobody."""
 
 import asyncio
+import threading
 from dataclasses import replace
 
+import pytest
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_collector.api import watchers as watchers_module
 from hyperscout_collector.api.watchers import QUEUE_DELTAS, Watcher, Watchers
 from hyperscout_collector.topology import Topology
 from support.topologies import two_leaves
@@ -39,6 +42,31 @@ async def test_what_is_published_while_the_snapshot_is_made_is_not_lost() -> Non
     while seen[-1][1] < 2:
         seen.append(await following(watchers, watcher))
     assert seen in ([("snapshot", 2)], [("snapshot", 1), ("delta", 2)])
+
+
+async def test_who_comes_while_a_delta_is_made_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    watchers = Watchers(generation(1))
+    early = watchers.add(omit_links=True)
+    assert await following(watchers, early) == ("snapshot", 1)
+    begun, go = threading.Event(), threading.Event()
+
+    def slowly(*arguments: object) -> bytes:
+        begun.set()
+        assert go.wait(10)
+        return encoded_delta(*arguments)  # type: ignore[arg-type]
+
+    encoded_delta = watchers_module._encoded_delta
+    monkeypatch.setattr(watchers_module, "_encoded_delta", slowly)
+    publishing = asyncio.create_task(watchers.publish(generation(2)))
+    await asyncio.to_thread(begun.wait, 10)
+    late = {omit: watchers.add(omit_links=omit) for omit in (True, False)}
+    for watcher in late.values():
+        assert await following(watchers, watcher) == ("snapshot", 1)
+    go.set()
+    await publishing
+    assert await following(watchers, early) == ("delta", 2)
+    assert await following(watchers, late[True]) == ("delta", 2)
+    assert await following(watchers, late[False]) == ("snapshot", 2)
 
 
 async def test_a_slow_watcher_begins_anew_and_holds_up_nobody() -> None:

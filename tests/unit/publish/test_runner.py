@@ -110,7 +110,7 @@ async def test_the_file_is_yaml_that_is_replaced_whole(tmp_path: Path) -> None:
     await publisher.publish(generation(1))
     names = [document["metadata"]["name"] for document in yaml.safe_load_all(path.read_text())]
     assert sorted(names) == ["core", "leaf-a", "leaf-b"]
-    with path.open() as reader:  # a reader that is half through
+    with path.open("rb", buffering=0) as reader:  # a reader that is half through
         begun = reader.read(10)
         await publisher.publish(replace(two_leaves(), hypernodes=two_leaves().hypernodes[:1]))
         rest = reader.read()
