@@ -74,7 +74,7 @@ FORBIDDEN = {
             "crates" + r"\.io",
         ]
     ),
-    "an index option": "--" + "(extra-)?index-url[= ]h|--" + "find-links[= ][h/]",
+    "an index option": "--" + "(extra-)?index" + "-url[= ]h|--" + "find-links[= ][h/]",
 }
 
 
