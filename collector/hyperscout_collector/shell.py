@@ -19,14 +19,12 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from hyperscout.v1 import discovery_pb2, topology_pb2
 from hyperscout.v1.discovery_pb2_grpc import add_DiscoveryServiceServicer_to_server
-from hyperscout_formats import node_list, node_map
-from hyperscout_formats.errors import FormatError
 
 from hyperscout_collector.api.topology_service import SERVICE as TOPOLOGY_SERVICE
 from hyperscout_collector.api.topology_service import NothingHeldError, TopologyService
 from hyperscout_collector.api.watchers import Watchers
-from hyperscout_collector.core.damping import DampingSettings
-from hyperscout_collector.core.generations import Generations, GenerationSettings, NotHeldError
+from hyperscout_collector.configured import StartError, generation_settings, inference_inputs
+from hyperscout_collector.core.generations import Generations, NotHeldError
 from hyperscout_collector.evidence.committer import Committer, OverloadedError, Submission
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.sqlite import SqliteStore
@@ -57,10 +55,6 @@ _TICK_S = 1.0
 _STOP_GRACE_S = 2.0  # for calls that are under way
 _FORGET_AFTER_S = 7 * 86_400.0  # a node unseen for a week: longer than a repair
 _DISCOVERY_SERVICE = discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService"].full_name
-
-
-class StartError(RuntimeError):
-    """The collector cannot start; says what to change."""
 
 
 class Collector:
@@ -127,7 +121,7 @@ class Collector:
     async def start(self) -> None:
         """Load, listen, begin. Raises StartError, and leaves nothing behind then."""
         try:
-            options, adapters = _inputs(self.settings)
+            options, adapters = inference_inputs(self.settings)
             self._assemble(await self._load(), options, adapters)
             self._begin_all()
             await self._listen()
@@ -178,7 +172,7 @@ class Collector:
             PipelineSettings(options, adapters, settings.debounce_s, settings.refresh_s),
             view,
             self._texts,
-            Generations(_generation_settings(settings), saved, started_ns),
+            Generations(generation_settings(settings), saved, started_ns),
             publish=self._publish,
             superseded=self._to_forget.update,
             inferred=self.metrics.inference_seconds.observe,
@@ -375,33 +369,3 @@ async def run(
 async def _cancel(task: "asyncio.Task[None]") -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-def _inputs(settings: CollectorSettings) -> tuple[InferOptions, dict[int, str]]:
-    """What inference is told besides the evidence. Raises StartError."""
-    nodes: frozenset[str] | None = None
-    adapters: dict[int, str] = {}
-    try:
-        if settings.expected_nodes is not None:
-            nodes = frozenset(settings.expected_nodes)
-        elif (file := settings.expected_nodes_file) is not None:
-            nodes = frozenset(node_list.parse(file.read_bytes(), str(file)))
-        if (file := settings.node_map) is not None:
-            adapters, problems = node_map.parse(file.read_bytes(), str(file))
-            for problem in problems:
-                _log.warning("%s", problem)
-    except OSError as error:
-        raise StartError(f"{error.filename}: {error.strerror}") from error
-    except FormatError as error:
-        raise StartError(str(error)) from error
-    return InferOptions(nodes, settings.compute_ports), adapters
-
-
-def _generation_settings(settings: CollectorSettings) -> GenerationSettings:
-    return GenerationSettings(
-        DampingSettings(quiet_s=settings.quiet_s, hold_down_s=settings.hold_down_s),
-        first_settle_s=settings.first_settle_s,
-        settle_s=settings.settle_s,
-        removal_share=settings.removal_share,
-        hold_s=settings.hold_s,
-    )

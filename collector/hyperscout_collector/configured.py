@@ -1,0 +1,48 @@
+"""What the settings mean to the parts: files read, values handed on in the parts' own words."""
+
+import logging
+
+from hyperscout_formats import node_list, node_map
+from hyperscout_formats.errors import FormatError
+
+from hyperscout_collector.core.damping import DampingSettings
+from hyperscout_collector.core.generations import GenerationSettings
+from hyperscout_collector.fabric.inputs import InferOptions
+from hyperscout_collector.settings import CollectorSettings
+
+_log = logging.getLogger(__name__)
+
+
+class StartError(RuntimeError):
+    """The collector cannot start; says what to change."""
+
+
+def inference_inputs(settings: CollectorSettings) -> tuple[InferOptions, dict[int, str]]:
+    """What inference is told besides the evidence. Raises StartError."""
+    nodes: frozenset[str] | None = None
+    adapters: dict[int, str] = {}
+    try:
+        if settings.expected_nodes is not None:
+            nodes = frozenset(settings.expected_nodes)
+        elif (file := settings.expected_nodes_file) is not None:
+            nodes = frozenset(node_list.parse(file.read_bytes(), str(file)))
+        if (file := settings.node_map) is not None:
+            adapters, problems = node_map.parse(file.read_bytes(), str(file))
+            for problem in problems:
+                _log.warning("%s", problem)
+    except OSError as error:
+        raise StartError(f"{error.filename}: {error.strerror}") from error
+    except FormatError as error:
+        raise StartError(str(error)) from error
+    return InferOptions(nodes, settings.compute_ports), adapters
+
+
+def generation_settings(settings: CollectorSettings) -> GenerationSettings:
+    """How quick and how careful generations are."""
+    return GenerationSettings(
+        DampingSettings(quiet_s=settings.quiet_s, hold_down_s=settings.hold_down_s),
+        first_settle_s=settings.first_settle_s,
+        settle_s=settings.settle_s,
+        removal_share=settings.removal_share,
+        hold_s=settings.hold_s,
+    )
