@@ -7,7 +7,6 @@ operating system wrote ("node-0001 mlx5_0", "node-0001 HCA-1") names the host.
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -29,33 +28,35 @@ class Claim(NamedTuple):
     host: str
     label: str = ""
     sharp: bool = False
+    foreign: bool = False  # the host is called like storage, a fabric manager, a gateway or a login node
 
 
 def claims(descriptions: Sequence[str]) -> list[Claim]:
     """One claim a description. A labelled claim made twice (cloned images) is nobody's."""
-    labels: dict[str, bool] = {}
-    stems: dict[tuple[str, bool], bool] = {}
+    labels: dict[str, str | None] = {}
+    stems: dict[tuple[str, bool], tuple[bool, bool]] = {}
     found = []
     for text in descriptions:
         host, _, label = text.partition(" ")
         # A cluster's names differ in their numbers: what the rest of a name says is remembered.
         stem = host.rstrip("0123456789")
         kind = (stem, stem != host)
-        if (named := stems.get(kind)) is None:
-            named = stems[kind] = _names_a_host(*kind)
-        if (labelled := labels.get(label)) is None:
-            labelled = labels[label] = not label or _LABEL.fullmatch(label.lstrip(" ")) is not None
-        if named and labelled:
-            found.append(Claim(host, label.lstrip(" ")))
-        elif labelled:
-            found.append(Claim("", label.lstrip(" ")))
-        else:
+        if kind not in stems:
+            stems[kind] = _names_a_host(*kind), looks_foreign(stem)
+        if label not in labels:
+            bare = label.lstrip(" ")
+            labels[label] = bare if not label or _LABEL.fullmatch(bare) else None
+        adapter = labels[label]
+        named, foreign = stems[kind]
+        if adapter is None:
             found.append(Claim("", sharp=_SHARP.search(text) is not None))
+        else:
+            found.append(Claim(host if named else "", adapter, False, foreign))
     counts = Counter(descriptions)
     if len(counts) == len(found):
         return found
     return [
-        Claim("", claim.label, claim.sharp) if claim.label and counts[text] > 1 else claim
+        claim._replace(host="") if claim.label and counts[text] > 1 else claim
         for claim, text in zip(found, descriptions, strict=True)
     ]
 
@@ -70,12 +71,7 @@ def _names_a_host(stem: str, numbered: bool) -> bool:
 
 def looks_foreign(name: str) -> bool:
     """Whether a name is that of storage, a fabric manager, a gateway or a login node."""
-    return _stem_looks_foreign(name.rstrip("0123456789"))
-
-
-@lru_cache(maxsize=4096)  # a cluster's names differ in their numbers
-def _stem_looks_foreign(stem: str) -> bool:
-    return bool(_FOREIGN.search(stem))
+    return _FOREIGN.search(name) is not None
 
 
 def switch_name(description: str) -> str:

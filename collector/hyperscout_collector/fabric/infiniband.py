@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.ibnetdiscover import CA, ROUTER, SWITCH
 
-from hyperscout_collector.fabric.identify import claims, looks_foreign, switch_name
+from hyperscout_collector.fabric.identify import claims, switch_name
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen
-from hyperscout_collector.fabric.network import Vanished
+from hyperscout_collector.fabric.network import Vanished, distinct
 from hyperscout_collector.fabric.part import Longs, Part, join_port, split_port
 from hyperscout_collector.topology import Anomaly, Endpoint, say
 
@@ -25,7 +25,7 @@ def infiniband(inputs: FabricInputs, options: InferOptions) -> Part | None:
     )
     if not sweeps:
         return None
-    guids = np.unique(np.concatenate([s.sweep.guid for s in sweeps]))
+    guids = distinct(np.concatenate([s.sweep.guid for s in sweeps]))
     places = [np.searchsorted(guids, s.sweep.guid) for s in sweeps]
     kind = np.zeros(len(guids), np.uint8)
     declared = np.zeros(len(guids), np.bool_)
@@ -76,7 +76,12 @@ def _devices(
     anomalies = []
     routers = set(np.flatnonzero(kind == ROUTER).tolist())
     for i, claim, guid in zip(endpoint.tolist(), says, guids[endpoint].tolist(), strict=True):
-        labels[i] = label_of.get(guid, claim.label)
+        said, label, _, foreign = claim
+        if said and not foreign and guid not in owner and i not in routers:  # nearly all of them
+            hosts[i] = names[i] = said
+            labels[i] = label
+            continue
+        labels[i] = label_of.get(guid, label)
         host = owner.get(guid)
         if host is None and i not in routers and not claim.sharp:
             if not claim.host:
@@ -94,8 +99,8 @@ def _devices(
                         "run an agent on its host, or name it in the node map",
                     )
                 )
-            elif not looks_foreign(claim.host) or claim.host in surely:
-                host = claim.host
+            elif not foreign or said in surely:
+                host = said
         elif claim.sharp:
             sharp[i] = True
         hosts[i] = host
@@ -128,11 +133,11 @@ def _fabrics(
     kind: npt.NDArray[np.uint8],
 ) -> tuple[list[int], list[str]]:
     """The fabric of each sweep: sweeps that share a switch looked at the same one."""
-    switches = [np.unique(place[kind[place] == SWITCH]) for place in places]
+    switches = [distinct(place[kind[place] == SWITCH]) for place in places]
     group = list(range(len(sweeps)))
     looked = np.full(len(kind), -1, np.int64)  # the last sweep that saw a device
     for i, mine in enumerate(switches):
-        met = {group[j] for j in np.unique(looked[mine]).tolist() if j >= 0}
+        met = {group[j] for j in distinct(looked[mine]).tolist() if j >= 0}
         if met:
             lowest = min(met)
             group = [lowest if g in met or k == i else g for k, g in enumerate(group)]
@@ -217,7 +222,7 @@ def _settle(
     """Which cables stay when two claim one port."""
     keep = np.ones(len(low), np.bool_)
     ends = np.sort(np.concatenate([low, high[high != low]]))
-    twice = np.unique(ends[1:][ends[1:] == ends[:-1]])
+    twice = distinct(ends[1:][ends[1:] == ends[:-1]])
     if not len(twice):
         return keep
     rivals = np.flatnonzero(np.isin(low, twice) | np.isin(high, twice)).tolist()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,15 @@ Ints = npt.NDArray[np.int32]
 
 # Port numbers below this are InfiniBand's own; texts (Ethernet) are kept in a table from here on.
 PORT_TEXTS = 1 << 16
+
+
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+def distinct(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+    """The sorted different values. Plain `np.unique` would import all of numpy.ma to look for masks."""
+    ordered = np.sort(values)
+    return ordered[np.r_[True, ordered[1:] != ordered[:-1]]] if len(ordered) else ordered
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,15 +146,16 @@ class _Auditor:
         children = len(self.grouping.group)
         self.slot = np.full(children, -1, np.int64)
         self.slot_strength = np.zeros(self.grouping.count)
+        self.at: dict[tuple[int, int], int] | None = None
         use = self.inside & (c.item_port >= 0)
-        if not use.any():
-            return
+        degree = np.bincount(c.child[use], minlength=children)
+        if degree.max(initial=0) < 2:
+            return  # who sits on one item has no habit
         ports = int(c.item_port.max()) + 1
         key, votes = np.unique(c.child[use] * ports + c.item_port[use], return_counts=True)
         child = key // ports
         order = np.lexsort((key, -votes, child))
         lead = order[np.r_[True, child[order][1:] != child[order][:-1]]]
-        degree = np.bincount(c.child[use], minlength=children)
         good = lead[(votes[lead] * 2 > degree[child[lead]]) & (degree[child[lead]] > 1)]
         self.slot[child[good]] = key[good] % ports
         sits = self.slot[c.child] == c.item_port
@@ -164,7 +165,6 @@ class _Auditor:
         )
         weak = self.slot_strength < _PLAN
         self.slot[(self.grouping.group >= 0) & weak[self.grouping.group]] = -1
-        self.at: dict[tuple[int, int], int] | None = None
 
     def _holder(self, item: int, port: int) -> int:
         """The child on a port of an item, -1 = free."""

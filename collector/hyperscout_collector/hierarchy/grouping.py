@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hyperscout_collector.fabric.network import distinct
+
 Longs = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -158,7 +160,7 @@ def _co_occurrence(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Lon
         return used[first], used[second], product[first, second].astype(np.int64)
     keys = []
     start = np.r_[0, np.cumsum(size)]
-    for width in np.unique(size[size > 0]).tolist():
+    for width in distinct(size[size > 0]).tolist():
         begins = start[:-1][size == width]
         block = pair_item[begins[:, None] + np.arange(width)]
         keys.append((block[:, :, None] * items + block[:, None, :]).ravel())
@@ -183,7 +185,7 @@ def _settle(
     for _ in range(_ROUNDS):
         old = group
         group, tie, rival = _join(children, items, pair_child, pair_item, sets, before, kin, old)
-        live = np.unique(group[group >= 0])
+        live = distinct(group[group >= 0])
         renumber = np.full(len(sets), -1, np.int64)
         renumber[live] = np.arange(len(live))
         group = np.where(group >= 0, renumber[group], -1)

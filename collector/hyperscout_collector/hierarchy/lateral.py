@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hyperscout_collector.fabric.network import Ints, Network
+from hyperscout_collector.fabric.network import Ints, Network, distinct
 from hyperscout_collector.hierarchy.ranks import NOWHERE, Place, witnesses
 from hyperscout_collector.hierarchy.suspicion import Suspicion
 from hyperscout_collector.topology import say
@@ -175,7 +175,7 @@ def lateral_suspicions(
     """Audit the cables `rows` that join switches of one level, level by level."""
     sources = witnesses(net)
     found = []
-    for rank in np.unique(level[net.a[rows]]).tolist():
+    for rank in distinct(level[net.a[rows]]).tolist():
         switches = np.flatnonzero(level == rank).tolist()
         mine = rows[level[net.a[rows]] == rank]
         found += Lateral(net, switches, mine, home).suspicions(sources)

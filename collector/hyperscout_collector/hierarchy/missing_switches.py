@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from hyperscout_collector.fabric.network import Ints, Network
+from hyperscout_collector.fabric.network import Ints, Network, distinct
 from hyperscout_collector.hierarchy.audit import ports_in_use
 from hyperscout_collector.hierarchy.ranks import NOWHERE, Place, Rank
 from hyperscout_collector.hierarchy.suspicion import Suspicion
@@ -91,14 +91,14 @@ def _dark_from_below(
 ) -> list[_Hole]:
     """The same uplink dark on every switch of a group."""
     grouping = rank.grouping
-    below = np.unique(rank.lower)
+    below = distinct(rank.lower)
     holes: dict[int, list[int]] = defaultdict(list)
     for g, port in rank.audit.dark_ports:
         members = below[grouping.group == g].tolist()
         if not any((m, port) in busy for m in members):
             holes[g].append(port)
     found = []
-    above = np.unique(rank.upper)
+    above = distinct(rank.upper)
     for g, ports in sorted(holes.items()):
         members = below[grouping.group == g].tolist()
         wide = max(
@@ -117,7 +117,7 @@ def _dark_from_above(
 ) -> list[_Hole]:
     """The same downlink dark on every switch above."""
     grouping = rank.grouping
-    above = np.unique(rank.upper)
+    above = distinct(rank.upper)
     seen: set[int] = set()
     found = []
     for g, port in rank.audit.dark_slots:
@@ -140,7 +140,7 @@ def _fewer_than_siblings(rank: Rank, home: dict[int, Place], known: int) -> list
     typical, share = Counter(widths).most_common(1)[0]
     if share * 3 < 2 * len(widths):
         return []
-    above = np.unique(rank.upper)
+    above = distinct(rank.upper)
     found = []
     for g, width in enumerate(widths):
         place = next((home[d] for d in above[list(grouping.items[g])].tolist() if d in home), NOWHERE)

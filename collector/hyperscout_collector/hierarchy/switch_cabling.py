@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from hyperscout_collector.fabric.network import Ints, Network
+from hyperscout_collector.fabric.network import Ints, Network, distinct
 from hyperscout_collector.hierarchy.audit import Cables, audit
 from hyperscout_collector.hierarchy.grouping import Longs, group_children
 from hyperscout_collector.hierarchy.lateral import lateral_suspicions
@@ -121,9 +121,9 @@ def _astray_switch_cables(
     together = (owners[lower] == owners[upper]).all(axis=1) & (owners[lower][:, 0] >= 0)
     suspect = known & (step > 1)
     habit = peers & together
-    for rank in np.unique(level[lower[peers]]).tolist():
+    for rank in distinct(level[lower[peers]]).tolist():
         here = peers & (level[lower] == rank) & ~together
-        wired = len(np.unique(np.concatenate([lower[here], upper[here]])))
+        wired = len(distinct(np.concatenate([lower[here], upper[here]])))
         # Half of a rank cabled to each other is how it was built (dragonfly+, a ring of peer links).
         if wired * 2 < np.count_nonzero(level == rank) and not (long_cables and rank > 1):
             suspect |= here

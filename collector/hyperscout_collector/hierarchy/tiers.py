@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hyperscout_collector.fabric.network import Ints, Network
+from hyperscout_collector.fabric.network import Ints, Network, distinct
 from hyperscout_collector.hierarchy.grouping import Grouping, Longs, group_children
 from hyperscout_collector.topology import Topology
 
@@ -63,7 +63,7 @@ def build_layers(
     foreign = []
     higher = sorted(set(hosts[~on_leaf].tolist()) - set(hosts[on_leaf].tolist()))
     for host in higher:
-        own = np.unique(switch_end[hosts == host])
+        own = distinct(switch_end[hosts == host])
         if net.hosts[host] not in net.claimed:
             foreign.append(host)
             continue
