@@ -1,6 +1,7 @@
 """Join what all sources saw into one `Network` (step 1 of inference)."""
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -82,11 +83,11 @@ def _join(
         if port.state == "DOWN" and port.link_layer == "InfiniBand"
     }
     return Network(
-        ids=[ident for part in parts for ident in part.ids],
-        names=[name for part in parts for name in part.names],
+        ids=_joined([part.ids for part in parts]),
+        names=_joined([part.names for part in parts]),
         is_switch=np.concatenate(bools + [part.is_switch for part in parts]),
         host=ints(index),
-        labels=[label for part in parts for label in part.labels],
+        labels=_joined([part.labels for part in parts]),
         hosts=hosts,
         unclaimed=unclaimed,
         a=ints(a),
@@ -111,3 +112,8 @@ def _join(
         sharp=np.concatenate(bools + [part.sharp for part in parts]),
         anomalies=tuple(x for part in parts for x in part.anomalies),
     )
+
+
+def _joined(texts: list[Sequence[str]]) -> Sequence[str]:
+    """All texts in a row; those of a single part as they are."""
+    return texts[0] if len(texts) == 1 else [text for part in texts for text in part]

@@ -221,6 +221,8 @@ def _settle(
 ) -> npt.NDArray[np.bool_]:
     """Which cables stay when two claim one port."""
     keep = np.ones(len(low), np.bool_)
+    if len(sweeps) == 1 and both.all():
+        return keep  # a text names each port once as its own, so no port can be in two cables
     ends = np.sort(np.concatenate([low, high[high != low]]))
     twice = distinct(ends[1:][ends[1:] == ends[:-1]])
     if not len(twice):
