@@ -64,7 +64,9 @@ async def test_what_leaves_say_over_lldp_becomes_hypernodes(tmp_path: Path, sour
         commands = {}
         if source == "lldpctl":
             for host in hosts:
-                commands[host] = " ".join(map(str, lab.lldpd(host, ["eth0", "eth1"]).ctl()))
+                daemon = lab.lldpd(host, ["eth0", "eth1"])
+                daemon.await_neighbours(2)
+                commands[host] = " ".join(daemon.ctl())
         async with (
             collector_process(tmp_path, *PROMPT) as collector,
             doorway(tmp_path / "door", collector.address) as target,

@@ -56,13 +56,25 @@ class Daemon:
         """What `lldpctl -f json0` prints."""
         return run(*self.ctl(), "-f", "json0").encode()
 
+    def await_interfaces(self, names: Sequence[str]) -> None:
+        """Until it works on all of them. Now and then it misses the news that a young interface is up."""
+        give_up_s = time.monotonic() + WAIT_S
+        while True:
+            shown = _interfaces(self.cli("-f", "json0", "show", "interfaces").encode())
+            missing = set(names) - {interface["name"] for interface in shown}
+            if not missing:
+                return
+            if time.monotonic() > give_up_s:
+                raise RuntimeError(f"lldpd in {self.namespace} does not see {missing}")
+            time.sleep(0.1)
+            self.cli("update")
+
     def await_neighbours(self, count: int) -> None:
         """Until it hears so many."""
         give_up_s = time.monotonic() + WAIT_S
         look_again_s = time.monotonic() + RESCAN_S
         while (seen := len(_interfaces(self.view()))) < count:
             if time.monotonic() > look_again_s:
-                # Now and then a daemon misses the news that an interface of a young namespace is up.
                 look_again_s += RESCAN_S
                 self.cli("update")
             if time.monotonic() > give_up_s:
@@ -148,6 +160,7 @@ class Lab:
                 raise RuntimeError(f"lldpd does not start in {namespace}")
             time.sleep(0.05)
         daemon.cli("update")
+        daemon.await_interfaces(interfaces)
         return daemon
 
     @contextmanager
