@@ -1,10 +1,9 @@
 """Which cables contradict what the rest of their group implies, and which are missing.
 
 Works on any two neighbouring ranks (hosts and leaves, switches and switches above): `child` hangs on
-`item` by a
-cable between two ports. What the majority of a group does is the plan; a group without a plan accuses nobody.
-Two habits of people who cable make a fault precise: the same port of every child leads to the same item
-(the *port plan*), and a child sits on the same port of every item (its *slot*).
+`item` by a cable between two ports. What the majority of a group does is the plan; a group without a plan
+accuses nobody. Two habits of people who cable make a fault precise: the same port of every child leads to
+the same item (the *port plan*), and a child sits on the same port of every item (its *slot*).
 """
 
 from collections.abc import Sequence
@@ -56,8 +55,7 @@ class Stray:
 @dataclass(frozen=True, slots=True, eq=False)
 class Audit:
     """Everything one rank has to say. `dark_ports`: (group, child port) that lead nowhere on every child
-    of the
-    group amid ports that do; `dark_slots`: likewise (group, item port) on every item."""
+    of the group amid ports that do; `dark_slots`: likewise (group, item port) on every item."""
 
     missing: Sequence[Missing]
     stray: Sequence[Stray]

@@ -2,11 +2,9 @@
 
 Not single linkage: one miswired cable would join two domains. Instead the majority decides, twice:
  1. an item f *goes with* an item u when more than half of f's children also hang on u; the sets of items
- that go
-    together, and are part of no larger such set, are the prototypes of groups;
+    that go together, and are part of no larger such set, are the prototypes of groups;
  2. each child joins the prototype that most of its items are in, each group's items are those that most of
- its
-    children hang on (or that have most of their children in it), and so on until nothing moves.
+    its children hang on (or that have most of their children in it), and so on until nothing moves.
 A child whose items are split evenly is a tie, and is reported as one.
 """
 
@@ -224,8 +222,8 @@ def _join(
     option = owner[begin[rows] + offset]
     key, agree = np.unique(pair_child[rows] * len(sets) + option, return_counts=True)
     child, option = key // len(sets), key % len(sets)
-    # Of equal agreement: where it was before, then where it misses least (fewest accused cables), then the
-    # first.
+    # Of equal agreement: its kin, where it was before, where it misses least (fewest accused cables), and last
+    # the first.
     stays = _alike(before, child, option, now, len(sets))
     akin = _alike(kin, child, option, now, len(sets))
     missing = size[option] - agree

@@ -1,5 +1,4 @@
-"""What was there before and is gone: the previous topology names ports and switches that the present one
-can't."""
+"""What was there before and is gone: the past names ports and switches that the present cannot."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""Cables between switches of one rank: peer links within a domain, and the long cables of dragonfly+
-fabrics."""
+"""Cables between switches of one rank: peer links within a domain, and the long cables of dragonfly+."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

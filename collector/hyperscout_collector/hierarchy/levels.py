@@ -10,10 +10,8 @@ import numpy.typing as npt
 from hyperscout_collector.fabric.network import Ints, Network
 
 # A switch with this many endpoints, on this share of its used ports, is a leaf beyond doubt. One or two
-# endpoints
-# (a login node, a fabric manager) make no leaf of a spine; a quarter of the ports is far below any leaf
-# that was
-# built to be one and far above what management hangs on a spine.
+# endpoints (a login node, a fabric manager) make no leaf of a spine; a quarter of the ports is far below any
+# leaf that was built to be one and far above what management hangs on a spine.
 _SURE_ENDPOINTS = 3
 _SURE_SHARE = 0.25
 

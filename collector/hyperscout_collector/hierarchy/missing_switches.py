@@ -1,5 +1,4 @@
-"""A switch that is gone leaves the same hole in many devices: the same port dark on all below it, or on
-all above it."""
+"""A switch that is gone leaves one hole in many devices: a port dark on all below it, or on all above."""
 
 import re
 from collections import Counter, defaultdict
