@@ -175,14 +175,16 @@ def _settle(
     before: Longs | None,
     kin: Longs | None,
 ) -> tuple[Longs, Bools, Longs]:
-    """Alternate between children and items until nothing moves. Returns group, tie and rival of each
-    child."""
+    """Alternate between children and items until nothing moves: group, tie and rival of each child."""
     group = np.full(children, -1, np.int64)
     tie, rival = np.zeros(children, np.bool_), np.full(children, -1, np.int64)
     sets = prototypes
     for _ in range(_ROUNDS):
         old = group
         group, tie, rival = _join(children, items, pair_child, pair_item, sets, before, kin, old)
+        # A child whose items are all of no group (they are split evenly) stays where it was, as a tie.
+        lost = (group < 0) & (old >= 0)
+        group, tie = np.where(lost, old, group), tie | lost
         live = distinct(group[group >= 0])
         renumber = np.full(len(sets), -1, np.int64)
         renumber[live] = np.arange(len(live))
@@ -222,7 +224,7 @@ def _join(
     option = owner[begin[rows] + offset]
     key, agree = np.unique(pair_child[rows] * len(sets) + option, return_counts=True)
     child, option = key // len(sets), key % len(sets)
-    # Of equal agreement: its kin, where it was before, where it misses least (fewest accused cables), and last
+    # Of equal agreement: its kin, where it was before, where it misses least (fewest accused cables), last
     # the first.
     stays = _alike(before, child, option, now, len(sets))
     akin = _alike(kin, child, option, now, len(sets))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from hyperscout_collector.hierarchy.grouping import group_children
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 
@@ -71,6 +71,8 @@ def test_woven_groups_are_one_and_astray_cables_weave_nothing() -> None:
     assert len(grouped(pods, merge_share=0.3)[1]) == 2
 
 
+@example(["a", "a", "b", "c", "c", "ab", "ab", "bcd"])  # b is of no group
+@settings(max_examples=200)
 @given(st.lists(st.text("abcdefgh", min_size=1, max_size=6), min_size=1, max_size=12))
 def test_any_wiring_places_every_child_once(children: list[str]) -> None:
     group, items, _ = grouped(children)
