@@ -183,7 +183,10 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
     in_force: list[tuple[Row, Sweep]] = []
     seen = np.zeros(0, np.uint64)  # switches in whole sweeps so far
     kept: set[Key] = {row.key for row in snapshot.sweeps} - {row.key for row, _ in read}
+    any_whole = any(row.rank == WHOLE for row, _ in read)
     for row, sweep in read:  # newest first
+        if any_whole and row.rank != WHOLE and not (sweep.kind == SWITCH).any():
+            continue  # it saw its own adapter alone: nothing that a whole sweep does not show better
         switches = _switches(sweep)
         covered = np.isin(switches, seen).mean()
         if covered >= _COVERED or (covered and row.seen_ns < snapshot.limit_ns):
