@@ -128,6 +128,21 @@ def test_a_fabric_that_came_apart_keeps_its_rest_until_that_is_swept_or_stale(ri
     assert in_force(rig.resolved(T0 + 401 * S)) == [(1, False)]
 
 
+def test_a_holder_whose_port_went_down_leaves_nothing_once_another_has_swept(rig: Rig) -> None:
+    rig.sweep("n1", WHOLE_TEXT)
+    cut = replace(FABRIC, cables=FABRIC.cables[1:])
+    own_adapter_alone = sweep_text(cut, FABRIC.cables[0].a)
+    assert own_adapter_alone.count(b"\nSwitch") == 0
+    rig.sweep("n1", own_adapter_alone, T0 + S, partial=True)
+    resolved = rig.resolved(T0 + 2 * S)
+    assert in_force(resolved) == [(6, False)]
+    assert resolved.superseded == ()
+    rig.sweep("n2", SMALLER, T0 + 3 * S)
+    resolved = rig.resolved(T0 + 4 * S)
+    assert in_force(resolved) == [(5, False)]
+    assert resolved.superseded == (Key("n1", "ibnetdiscover", "mlx5_0/1"),)
+
+
 def test_a_failed_sweep_leaves_the_last_one_in_force(rig: Rig) -> None:
     rig.sweep("n1", WHOLE_TEXT)
     rig.put(failed("n1", "ibnetdiscover", "mlx5_0/1", T0 + S), at_ns=T0 + S)
