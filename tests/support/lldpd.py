@@ -122,8 +122,15 @@ class Lab:
         """A veth from (namespace, interface) to (namespace, interface), both up."""
         here, there = self.namespace(a[0]), self.namespace(b[0])
         ip("-n", here, "link", "add", a[1], "type", "veth", "peer", "name", b[1], "netns", there)
-        for namespace, name in ((here, a[1]), (there, b[1])):
+        ends = ((here, a[1]), (there, b[1]))
+        for namespace, name in ends:
             ip("-n", namespace, "link", "set", name, "up")
+        # The kernel says so a moment later; a daemon that starts in between may miss the news for ever.
+        give_up_s = time.monotonic() + WAIT_S
+        while not all("state UP" in ip("-n", namespace, "link", "show", name) for namespace, name in ends):
+            if time.monotonic() > give_up_s:
+                raise RuntimeError(f"the cable {a} to {b} does not come up")
+            time.sleep(0.02)
 
     def link_set(self, end: tuple[str, str], state: str) -> None:
         ip("-n", self.namespace(end[0]), "link", "set", end[1], state)
