@@ -161,7 +161,7 @@ async def test_a_neighbour_that_falls_silent_expires_by_its_ttl(lab: Lab, listen
 
 
 async def test_a_neighbour_that_says_goodbye_is_gone_at_once(lab: Lab, listening: Listening) -> None:
-    leaf = lab.lldpd("leaf1", ["swp1"], ttl=(30, 4))
+    leaf = lab.lldpd("leaf1", ["swp1"], ttl=(5, 24))
     await listening.until(lambda s: s["eth0"].outcome == DATA)
     leaf.stop()
     await listening.until(lambda s: s["eth0"].outcome == NOTHING)
@@ -253,8 +253,8 @@ async def test_a_storm_on_one_port_leaves_the_other_alone(lab: Lab, listening: L
 
 
 async def test_an_agent_that_restarts_knows_its_neighbours_at_once(lab: Lab, tmp_path: Path) -> None:
-    """Though they speak every 30 s: the listener stays, and tells it all."""
-    lab.lldpd("leaf1", ["swp1"], ttl=(30, 4))
+    """Though they speak seldom: the listener stays, and tells it all."""
+    lab.lldpd("leaf1", ["swp1"], ttl=(5, 24))
     listening = Listening(lab, tmp_path)
     async with listening.running():
         await listening.until(lambda s: s["eth0"].outcome == DATA)
