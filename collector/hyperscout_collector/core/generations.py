@@ -72,7 +72,6 @@ class Generations:
         self._published = published
         self._highest = published.generation if published else 0
         self._offered: Topology | None = None
-        self._facts = NO_FACTS
         self._differs_since_ns: int | None = None  # membership: offered and published
         self._still_since_ns = now_ns  # membership: offered and offered before
         self._details_since_ns: int | None = None
@@ -101,7 +100,7 @@ class Generations:
         now_ns = self._advance(now_ns)
         if self._offered is None or not same_members(self._offered, topology):
             self._still_since_ns = now_ns
-        self._offered, self._facts = topology, facts
+        self._offered = topology
         self._watch_membership(topology, now_ns)
         if self._details is None or not same_details(self._details, topology):
             self._details_since_ns = now_ns if self._details_since_ns is None else self._details_since_ns

@@ -91,7 +91,7 @@ class _Auditor:
         self._slots()
         lacking, surplus = self._lacking()
         strays = self._strays(lacking, surplus)
-        missing = [self._missing(c, u, strays) for c, u in lacking]
+        missing = [self._missing(c, u) for c, u in lacking]
         dark_ports, dark_slots = self._dark()
         return Audit(
             [m for m in missing if m is not None],
@@ -300,7 +300,7 @@ class _Auditor:
         begin, end = np.searchsorted(self.sorted_child, (child, child + 1))
         return self.by_child[begin:end]
 
-    def _missing(self, child: int, item: int, strays: dict[int, Stray]) -> Missing | None:
+    def _missing(self, child: int, item: int) -> Missing | None:
         if item not in self.wanted.get(child, ()):
             return None  # a stray cable of this child is the one
         self.wanted[child].remove(item)

@@ -22,10 +22,9 @@ def recall(
     for a, ap, b, bp in rows:
         one, other = (net.ids[a], net.port_text(ap) or ""), (net.ids[b], net.port_text(bp) or "")
         holder[one], holder[other] = other, one
-    live = {device for device, _ in holder}
     home = {s: h for h in sorted(previous.hypernodes, key=lambda h: -h.tier) for s in h.switches}
     name_of = {s.id: s.name for s in previous.switches}
-    gone = _gone_switches(previous, live)
+    gone = _gone_switches(previous, ids)
     result = _named_switches(found, gone, previous, home, name_of, published)
     missing = {s.subject.device for s in result if s.kind == "MissingSwitch"}
     host_of = _hosts_of(previous)
@@ -113,11 +112,11 @@ def _former_links(previous: Topology) -> list[tuple[str, str, str, str, tuple[st
     return sorted(set(rows))
 
 
-def _gone_switches(previous: Topology, live: set[str]) -> list[str]:
+def _gone_switches(previous: Topology, present: Collection[str]) -> list[str]:
     wired = {end for x in previous.links for end in (x.a_device, x.b_device)}
-    gone = {s.id for s in previous.switches if s.id in wired and s.id not in live}
+    gone = {s.id for s in previous.switches if s.id in wired and s.id not in present}
     still = {x.subject.device for x in previous.anomalies if x.kind == "MissingSwitch" and x.subject.device}
-    return sorted(gone | (still - live))
+    return sorted(gone | {device for device in still if device not in present})
 
 
 def _named_switches(

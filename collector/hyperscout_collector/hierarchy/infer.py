@@ -15,7 +15,7 @@ from hyperscout_collector.hierarchy.host_cabling import host_rank
 from hyperscout_collector.hierarchy.levels import switch_levels
 from hyperscout_collector.hierarchy.missing_switches import missing_switches
 from hyperscout_collector.hierarchy.names import name_domains, nodes_by_domain
-from hyperscout_collector.hierarchy.ranks import NOWHERE, Place, homes
+from hyperscout_collector.hierarchy.ranks import NOWHERE, Place, homes, witnesses
 from hyperscout_collector.hierarchy.rates import slow_links
 from hyperscout_collector.hierarchy.suspicion import Suspicion
 from hyperscout_collector.hierarchy.switch_cabling import switch_ranks
@@ -60,7 +60,7 @@ def infer(
     if previous is not None and absent:
         hypernodes = _keep_cut_off(hypernodes, previous, absent)
     published = {h.name for h in hypernodes}
-    anomalies = _anomalies(net, layers, names, published, suspicions)
+    anomalies = _by_host(_anomalies(net, layers, names, published, suspicions), hypernodes)
     if previous is not None:
         anomalies = recall(net, anomalies, previous, published, {h.name: h.tier for h in hypernodes})
     outside = {net.names[i] for i in np.flatnonzero(~net.is_switch & (net.host < 0)).tolist()}
@@ -94,14 +94,14 @@ def _published_nodes(previous: Topology | None) -> frozenset[str]:
 
 
 def _suspicions(net: Network, level: Ints, layers: list[Layer]) -> list[Suspicion]:
-    if not len(net.a):
-        return []
     home = homes(layers)
+    if not len(net.a):
+        return _known_to_be_down(net, layers, home, [])
     hosts, found = host_rank(net, level, layers)
     ranks, more = switch_ranks(net, level, home, hosts, has_long_cables(layers))
     found += more
     found += missing_switches(net, level, hosts, ranks, home)
-    sources = tuple(sorted({name for names in net.source_sets for name in names}))
+    sources = witnesses(net)
     domain = layers[0].domain
     found += slow_links(net, hosts, lambda adapter: (0, int(domain[net.host[adapter]])), sources)
     for rank in ranks.values():
@@ -113,6 +113,11 @@ def _known_to_be_down(
     net: Network, layers: list[Layer], home: dict[int, Place], found: list[Suspicion]
 ) -> list[Suspicion]:
     """A cable that its own host calls down is named by both ends; the guess about it goes."""
+    guesses = {
+        (s.subject.device, s.peer.device): s for s in found if s.kind == "MissingLink" and s.peer is not None
+    }
+    known: list[Suspicion] = []
+    replaced: set[int] = set()
     for lost in net.vanished:
         a, b = (lost.a, lost.a_port), (lost.b, lost.b_port)
         if net.is_switch[a[0]]:
@@ -122,23 +127,11 @@ def _known_to_be_down(
         place = (0, int(layers[0].domain[host])) if host >= 0 else home.get(a[0], NOWHERE)
         if place[1] < 0:
             place = home.get(b[0], NOWHERE)  # a host that is cut off: the domain where it was plugged in
-        own = {subject.device, net.hosts[host] if host >= 0 else ""}
-        guess = next(
-            (
-                s
-                for s in found
-                if s.kind == "MissingLink"
-                and s.peer
-                and s.peer.device == peer.device
-                and s.subject.device in own
-            ),
-            None,
-        )
-        if guess is not None:
-            found.remove(guess)
+        own = (subject.device, net.hosts[host] if host >= 0 else "")  # the guess may not know the adapter
+        replaced |= {id(guesses[end, peer.device]) for end in own if (end, peer.device) in guesses}
         text = f"the link from {say(subject)} to {say(peer)} is down"
-        found.append(Suspicion("MissingLink", subject, peer, *place, 1.0, text, (lost.source,)))
-    return found
+        known.append(Suspicion("MissingLink", subject, peer, *place, 1.0, text, (lost.source,)))
+    return [s for s in found if id(s) not in replaced] + known
 
 
 def _hypernodes(
@@ -240,6 +233,19 @@ def _adapters(net: Network) -> tuple[Adapter, ...]:
     ids, names, labels = net.ids, net.hosts, net.labels
     columns = [ids[i] for i in rows], [names[h] for h in hosts], [labels[i] for i in rows]
     return tuple(map(Adapter, *columns))
+
+
+def _by_host(anomalies: list[Anomaly], hypernodes: list[HyperNode]) -> list[Anomaly]:
+    """What is in no domain by its wires counts against the domain that keeps its host."""
+    if all(x.hypernode is not None for x in anomalies):
+        return anomalies
+    keeper = {node: h.name for h in hypernodes if h.tier == 1 for node in h.nodes}
+    return [
+        replace(x, hypernode=keeper[x.subject.name], tier=1)
+        if x.hypernode is None and x.subject.name in keeper
+        else x
+        for x in anomalies
+    ]
 
 
 def _links(net: Network) -> Sequence[Link]:

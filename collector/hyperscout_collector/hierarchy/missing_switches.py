@@ -7,7 +7,7 @@ import numpy as np
 
 from hyperscout_collector.fabric.network import Ints, Network, distinct
 from hyperscout_collector.hierarchy.audit import ports_in_use
-from hyperscout_collector.hierarchy.ranks import NOWHERE, Place, Rank
+from hyperscout_collector.hierarchy.ranks import NOWHERE, Place, Rank, witnesses
 from hyperscout_collector.hierarchy.suspicion import Suspicion
 from hyperscout_collector.topology import Endpoint, say
 
@@ -44,7 +44,7 @@ def missing_switches(
             subject = Endpoint("", name or f"level-{lvl} switch")
             text = f"{name or 'a switch'} of level {lvl} is missing: {hole.text}"
             found.append(
-                Suspicion("MissingSwitch", subject, hole.peer, *hole.place, sure, text, net.source_sets[0])
+                Suspicion("MissingSwitch", subject, hole.peer, *hole.place, sure, text, witnesses(net))
             )
     return found
 

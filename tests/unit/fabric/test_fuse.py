@@ -132,6 +132,21 @@ def test_a_host_knows_first_that_its_own_port_is_down(agent_at: int, down: bool)
     assert {c.type: c.status for c in domain.conditions}["Degraded"] == "True"
 
 
+def test_the_only_cable_there_is_may_be_down() -> None:
+    fabric = shapes.single_rack(1, 1)
+    (host,) = fabric.hosts
+    whole = infer(FabricInputs(sweeps=(sweep(fabric, 1),)))
+    inputs = FabricInputs(
+        sweeps=(sweep(fabric, 1),),
+        infiniband={host: own_ports(fabric, host, down=fabric.cables[0])},
+        infiniband_at_ns={host: 2},
+    )
+    assert [(x.kind, x.hypernode) for x in infer(inputs).anomalies] == [("MissingLink", None)]
+    (kept,) = (after := infer(inputs, previous=whole)).hypernodes
+    assert kept.name == whole.hypernodes[0].name
+    assert [(x.kind, x.hypernode) for x in after.anomalies] == [("MissingLink", kept.name)]
+
+
 def test_a_partial_sweep_does_not_outdate_what_a_host_says_of_its_port() -> None:
     fabric = shapes.clos2(3, 4, 2)
     cable = next(c for c in fabric.cables if c.a in fabric.node_map())

@@ -30,12 +30,9 @@ def test_a_thinly_filled_leaf_is_a_leaf(hosts: int) -> None:
         assert levels(thinned(fabric, leaf, hosts))[leaf] == 1
 
 
-@pytest.mark.parametrize(
-    "cable", [("leaf-01", 40, "core-01-01", 40), ("leaf-p01-01", 40, "core-01-01", 40)][1:]
-)
-def test_one_astray_cable_to_the_core_lowers_nothing(cable: tuple[str, int, str, int]) -> None:
+def test_one_astray_cable_to_the_core_lowers_nothing() -> None:
     fabric = shapes.clos3(5, 4, 4, 4, 4)
-    a, a_port, b, b_port = cable
+    a, a_port, b, b_port = "leaf-p01-01", 40, "core-01-01", 40
     extra = Cable(fabric.find(a), a_port, fabric.find(b), b_port)
     faulty = replace(fabric, cables=(*fabric.cables, extra))
     topology = inferred(faulty)

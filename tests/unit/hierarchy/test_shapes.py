@@ -13,8 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.inference import inferred, inputs_of, tiers, truth
 
-few = st.integers(2, 4)
-
 
 @st.composite
 def fabrics(draw: st.DrawFn) -> SimFabric:
