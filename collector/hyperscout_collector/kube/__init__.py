@@ -1,0 +1,1 @@
+"""What the collector needs of a Kubernetes API server: requests, watches, a lease. It knows no topology."""

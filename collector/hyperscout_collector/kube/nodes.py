@@ -1,0 +1,83 @@
+"""The cluster's nodes, as far as they matter here: which are expected, which may take work, their labels.
+
+A node object has kilobytes of images and heartbeats; what is kept of one is some hundred bytes, and a
+heartbeat changes nothing of it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from random import Random
+
+from hyperscout_collector.kube.client import Kube, Object
+from hyperscout_collector.kube.reflector import Reflector
+
+PATH = "/api/v1/nodes"
+
+
+def kept(node: Object) -> Object:
+    """What is kept of a node."""
+    metadata, spec = node["metadata"], node.get("spec") or {}
+    ready = next(
+        (c for c in (node.get("status") or {}).get("conditions") or () if c.get("type") == "Ready"), {}
+    )
+    return {
+        "metadata": {
+            "name": metadata["name"],
+            "uid": metadata.get("uid", ""),
+            "labels": metadata.get("labels") or {},
+        },
+        "spec": {"unschedulable": bool(spec.get("unschedulable")), "taints": spec.get("taints") or []},
+        "ready": {"status": ready.get("status", "Unknown"), "reason": ready.get("reason", "")},
+    }
+
+
+def why_down(node: Object) -> str | None:
+    """Why the node takes no work, in a few words; None when it does."""
+    if node["ready"]["status"] != "True":
+        reason = node["ready"]["reason"]
+        return f"NotReady: {reason}" if reason else "NotReady"
+    return "cordoned" if node["spec"]["unschedulable"] else None
+
+
+class Nodes:
+    """Follows the nodes that a label selector (`kubectl -l`; "" = all) chooses.
+
+    `changed` is told that something of them did: which there are, whether they take work, a label, a taint.
+    """
+
+    def __init__(
+        self, kube: Kube, selector: str, *, rng: Random, changed: Callable[[], None] = lambda: None
+    ) -> None:
+        self.changed = changed
+        self.reflector = Reflector(
+            kube,
+            PATH,
+            query={"labelSelector": selector} if selector else {},
+            keep=kept,
+            changed=lambda name, before, after: self.changed(),
+            rng=rng,
+        )
+
+    def __iter__(self) -> Iterator[Object]:
+        return iter(self.reflector)
+
+    def __len__(self) -> int:
+        return len(self.reflector)
+
+    def get(self, name: str) -> Object | None:
+        return self.reflector.get(name)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(node["metadata"]["name"] for node in self.reflector)
+
+    def labels_of(self, name: str) -> Mapping[str, str]:
+        node = self.reflector.get(name)
+        return node["metadata"]["labels"] if node else {}
+
+    def down(self, members: Iterable[str]) -> dict[str, str]:
+        """Why nodes are down: those that are there and take no work, and `members` that are not there."""
+        found = {node["metadata"]["name"]: why for node in self.reflector if (why := why_down(node))}
+        if self.reflector.synced.is_set():
+            there = self.names
+            found |= {name: "no such node" for name in members if name not in there}
+        return found

@@ -1,0 +1,146 @@
+"""A collection of an API server, kept in memory: list, then watch, and list again when that breaks.
+
+What is known is never lost by a broken watch: it stands until the next list has come in whole.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from random import Random
+from typing import Any
+
+from hyperscout_collector.kube.client import Kube, Object
+from hyperscout_collector.kube.errors import GoneError, KubeError
+
+_log = logging.getLogger(__name__)
+
+_RETRY_BASE_S = 0.25
+_RETRY_CAP_S = 15.0
+
+
+class Reflector:
+    """Objects of one collection by name. `changed` is told of each one that came, changed or went.
+
+    `path`: the collection's, as in "/api/v1/nodes". `keep`: what is kept of an object (all, by default).
+    `changed(name, before, after)`: None where it was not, or is not, there; called on the loop, must not
+    block. A list after an interruption tells of the differences alone.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        keep: Callable[[Object], Object] = lambda found: found,
+        changed: Callable[[str, Object | None, Object | None], None] = lambda name, before, after: None,
+        rng: Random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.problem: str | None = None  # why what is here may be old; None = it is followed
+        self.synced = asyncio.Event()  # a whole list has come in
+        self._kube = kube
+        self._path = path
+        self._query = query or {}
+        self._keep = keep
+        self._changed = changed
+        self._rng = rng
+        self._sleep = sleep
+        self._objects: dict[str, Object] = {}
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __iter__(self) -> Iterator[Object]:
+        return iter(list(self._objects.values()))
+
+    def get(self, name: str) -> Object | None:
+        return self._objects.get(name)
+
+    def learn(self, found: Object) -> None:
+        """Take in what a write of ours answered: the watch tells the same a moment later.
+
+        An answer that is older than what is here is passed over.
+        """
+        name = found["metadata"]["name"]
+        known = self._objects.get(name)
+        if known is None or not _is_older(found, known):
+            self._set(name, self._keep(found))
+
+    def forget(self, name: str) -> None:
+        """It is known to be gone."""
+        self._set(name, None)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        failures = 0
+        version = ""
+        while True:
+            try:
+                if not version:
+                    version = await self._list()
+                async for event in self._kube.watch(self._path, version, self._query):
+                    failures = 0
+                    self._followed()
+                    version = self._take(event) or version
+                # The server ends a watch every few minutes; the next one goes on from there.
+            except GoneError:
+                version = ""
+            except KubeError as error:
+                failures += 1
+                if self.problem is None:
+                    _log.warning("%s", error)
+                self.problem = str(error)
+                if not error.retry:
+                    version = ""  # a resource that was not there, or not allowed, may be back as another
+                delay_s = min(_RETRY_BASE_S * 2 ** min(failures - 1, 10), _RETRY_CAP_S)
+                await self._sleep(max(delay_s * self._rng.uniform(0.5, 1.0), error.retry_after_s))
+
+    async def _list(self) -> str:
+        objects, version = await self._kube.list(self._path, self._query)
+        fresh = {found["metadata"]["name"]: self._keep(found) for found in objects}
+        for name in self._objects.keys() - fresh.keys():
+            self._set(name, None)
+        for name, found in fresh.items():
+            self._set(name, found)
+        self._followed()
+        self.synced.set()
+        return version
+
+    def _followed(self) -> None:
+        if self.problem is not None:
+            _log.info("%s is followed again", self._path)
+            self.problem = None
+
+    def _take(self, event: Object) -> str | None:
+        """One event; returns the resource version to go on from."""
+        found = event["object"]
+        metadata = found["metadata"]
+        if event["type"] == "DELETED":
+            self._set(metadata["name"], None)
+        elif event["type"] in ("ADDED", "MODIFIED"):
+            known = self._objects.get(metadata["name"])
+            if known is None or not _is_older(found, known):
+                self._set(metadata["name"], self._keep(found))
+        version: str | None = metadata.get("resourceVersion")
+        return version
+
+    def _set(self, name: str, found: Object | None) -> None:
+        before = self._objects.get(name)
+        if found is None:
+            self._objects.pop(name, None)
+        else:
+            self._objects[name] = found
+        if before != found:
+            self._changed(name, before, found)
+
+
+def _is_older(found: Object, known: Object) -> bool:
+    """Whether `found` is an earlier version of the very object `known` (numbers: KEP-5504)."""
+    a, b = found["metadata"], known["metadata"]
+    if a.get("uid") != b.get("uid"):
+        return False
+    try:
+        return int(a["resourceVersion"]) < int(b["resourceVersion"])
+    except (KeyError, ValueError):
+        return False

@@ -1,0 +1,181 @@
+"""The programs of a real Kubernetes: found on this machine, or built from their Go modules into a cache.
+
+    python tests/kube/assets.py          build what is missing, with progress
+    python tests/kube/assets.py --where  print where each one is; exit status 1 when one is missing
+
+A program counts as found when it is new enough, in this order: `KUBEBUILDER_ASSETS`, the PATH, the cache
+(`$XDG_CACHE_HOME/hyperscout/kube`). What is built is pinned, with hashes, by the go.mod and go.sum files
+beside this one; they use Go's own tool dependencies (go help mod, "tool").
+"""
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+KUBERNETES = "v1.36.3"  # the version in kubernetes/go.mod; the programs do not know it by themselves
+_SAY_EVERY_S = 10.0
+_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A folder with a go.mod. `programs`: name -> package."""
+
+    folder: str
+    programs: dict[str, str]
+    ldflags: str = ""
+
+    @property
+    def cache(self) -> Path:
+        """Where its programs are built to: another pin is another folder."""
+        pin = hashlib.sha256()
+        for name in ("go.mod", "go.sum"):
+            pin.update((HERE / self.folder / name).read_bytes())
+        pin.update(self.ldflags.encode())
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return root / "hyperscout" / "kube" / f"{self.folder}-{pin.hexdigest()[:16]}"
+
+
+_STAMP = "-X k8s.io/component-base/version.git"
+_K8S = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+MODULES = (
+    Module("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
+    Module(
+        "kubernetes",
+        {name: f"k8s.io/kubernetes/cmd/{name}" for name in _K8S},
+        f"{_STAMP}Version={KUBERNETES} {_STAMP}Major=1 {_STAMP}Minor={KUBERNETES.split('.')[1]}",
+    ),
+    Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}),
+)
+PROGRAMS = tuple(name for module in MODULES for name in module.programs)
+# The oldest that will do: gangs with topology came with Kubernetes 1.36, RequestWatchProgress with etcd 3.5.
+_OLDEST = dict.fromkeys(_K8S, (1, 36)) | {"etcd": (3, 5), "kwok": (0, 7), "helm": (3, 14)}
+_ASK = {"kubectl": ("version", "--client"), "helm": ("version", "--short")}
+_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+
+
+@functools.cache
+def find(program: str) -> Path | None:
+    """The program, if it is on this machine and new enough."""
+    module = next(m for m in MODULES if program in m.programs)
+    places = [Path(folder) for folder in (os.environ.get("KUBEBUILDER_ASSETS"),) if folder]
+    places += [Path(path).parent for path in (shutil.which(program),) if path]
+    for place in places:
+        if (place / program).is_file() and (_version(place / program) or (0, 0)) >= _OLDEST[program]:
+            return place / program
+    built = module.cache / program
+    return built if built.is_file() else None
+
+
+def missing() -> tuple[str, ...]:
+    """Programs that are neither found nor built."""
+    return tuple(program for program in PROGRAMS if find(program) is None)
+
+
+def _version(program: Path) -> tuple[int, int] | None:
+    try:
+        ask = [str(program), *_ASK.get(program.name, ("--version",))]
+        said = subprocess.run(ask, capture_output=True, text=True, timeout=20, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(said)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def build() -> int:
+    """Build what is missing. Returns the exit status."""
+    wanted = [(m, tuple(p for p in m.programs if find(p) is None)) for m in MODULES]
+    wanted = [(module, programs) for module, programs in wanted if programs]
+    if not wanted:
+        return 0
+    go = shutil.which("go")
+    needed = re.search(r"^go (\S+)", (HERE / "kubernetes" / "go.mod").read_text(), re.MULTILINE)
+    assert needed is not None
+    if go is None:
+        _say(f"no Go toolchain: install Go {needed[1]} or newer, or set KUBEBUILDER_ASSETS to a folder with")
+        _say(f"{', '.join(p for _, programs in wanted for p in programs)}. Tests that need them are skipped.")
+        return 1
+    _say("building a Kubernetes from its Go modules: some ten minutes of two cores, once")
+    for module, programs in wanted:
+        began = time.monotonic()
+        if not _build(go, module, programs):
+            return 1
+        _say(f"{', '.join(programs)}: {time.monotonic() - began:.0f} s")
+    find.cache_clear()
+    return 0
+
+
+def _build(go: str, module: Module, programs: Sequence[str]) -> bool:
+    module.cache.mkdir(parents=True, exist_ok=True)
+    log = module.cache / "build.log"
+    with tempfile.TemporaryDirectory(dir=module.cache) as scratch:
+        targets = [module.programs[p] for p in programs]
+        output = str(Path(scratch) / programs[0]) if len(programs) == 1 else f"{scratch}/"
+        command = [go, "build", "-v", "-trimpath", "-ldflags", f"-s -w {module.ldflags}".strip()]
+        command += ["-o", output, *targets]
+        environment = os.environ | _ENVIRONMENT
+        with (
+            subprocess.Popen(
+                command,
+                cwd=HERE / module.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as process,
+            log.open("w") as lines,
+        ):
+            assert process.stderr is not None
+            for count, line, late in _paced(process.stderr):
+                lines.write(line)
+                if late:
+                    _say(f"{module.folder}: {count} packages compiled")
+        if process.returncode:
+            tail = log.read_text().splitlines()[-15:]
+            _say(f"go build failed ({process.returncode}); the end of {log}:")
+            print("\n".join(tail), file=sys.stderr)
+            return False
+        for program in programs:
+            (Path(scratch) / program).replace(module.cache / program)
+    return True
+
+
+def _paced(lines: Iterator[str]) -> Iterator[tuple[int, str, bool]]:
+    """(how many, line, whether it is time to say something)."""
+    said = time.monotonic()
+    for count, line in enumerate(lines, 1):
+        late = time.monotonic() - said >= _SAY_EVERY_S
+        if late:
+            said = time.monotonic()
+        yield count, line, late
+
+
+def _say(text: str) -> None:
+    print(f"kube-assets: {text}", file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """What the make target runs."""
+    if list(arguments) == ["--where"]:
+        for program in PROGRAMS:
+            print(f"{program}\t{find(program) or '-'}")
+        return 1 if missing() else 0
+    if arguments:
+        print(__doc__, file=sys.stderr)
+        return 2
+    return build()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
