@@ -78,7 +78,9 @@ async def connect(
     configuration = Configuration()
     try:
         if kubeconfig is not None:
-            await load_kube_config(str(kubeconfig), client_configuration=configuration, persist_config=False)
+            await load_kube_config(  # type: ignore[no-untyped-call]
+                str(kubeconfig), client_configuration=configuration, persist_config=False
+            )
         else:
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]
     except (ConfigException, OSError, ValueError) as error:

@@ -64,6 +64,4 @@ def error_of(status: int, body: Any, what: str, retry_after: str | None = None) 
     kind = _BY_STATUS.get(status, UnreachableError if status >= 500 else RejectedError)
     said = body.get("message") if isinstance(body, dict) else None
     wait_s = float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
-    return kind(
-        f"{what}: {said or HTTPStatus(status).phrase if status in set(HTTPStatus) else status}", wait_s
-    )
+    return kind(f"{what}: {said or f'HTTP status {status}'}", wait_s)

@@ -16,9 +16,8 @@ PATH = "/api/v1/nodes"
 def kept(node: Object) -> Object:
     """What is kept of a node."""
     metadata, spec = node["metadata"], node.get("spec") or {}
-    ready = next(
-        (c for c in (node.get("status") or {}).get("conditions") or () if c.get("type") == "Ready"), {}
-    )
+    conditions: list[Object] = (node.get("status") or {}).get("conditions") or []
+    ready: Object = next((c for c in conditions if c.get("type") == "Ready"), {})
     return {
         "metadata": {
             "name": metadata["name"],
