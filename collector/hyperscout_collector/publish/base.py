@@ -3,6 +3,7 @@
 To add one, copy `file.py`, the smallest that can fail, and name it in the shell.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from hyperscout_collector.topology import Topology
@@ -16,10 +17,19 @@ class PublishError(RuntimeError):
         self.retry = retry
 
 
+def nobody() -> None:
+    """Nobody is to be woken: what `wake` is until the runner sets it."""
+
+
 class Publisher(Protocol):
-    """`name` is a word for logs, metrics and the status."""
+    """`name` is a word for logs, metrics and the status.
+
+    `wake` is set by the runner: call it (on the loop, also later) to be given the newest topology again
+    although it has not changed: the world outside has, or it is time.
+    """
 
     name: str
+    wake: Callable[[], None]
 
     async def publish(self, topology: Topology) -> None:
         """Make it so. Idempotent: the same topology again changes nothing. Raises PublishError.

@@ -5,9 +5,10 @@ import contextlib
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-from hyperscout_collector.publish.base import PublishError
+from hyperscout_collector.publish.base import PublishError, nobody
 from hyperscout_collector.publish.texts.hypernodes import hypernodes_yaml
 from hyperscout_collector.topology import Topology
 
@@ -18,6 +19,7 @@ class FilePublisher:
     """`path`: the file, or "-" for standard output. Readers see the old file or the new one, never a part."""
 
     name = "file"
+    wake: Callable[[], None] = staticmethod(nobody)
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+from hyperscout_collector.publish.base import nobody
 from hyperscout_collector.topology import Topology
 
 
@@ -9,6 +10,7 @@ class MemoryPublisher:
     """Hands each generation to those who serve it (the API's watchers)."""
 
     name = "memory"
+    wake: Callable[[], None] = staticmethod(nobody)
 
     def __init__(self, serve: Callable[[Topology], Awaitable[None]]) -> None:
         self._serve = serve

@@ -26,7 +26,7 @@ class PublisherState:
     problem: str | None = None
     generation: int = 0  # the last one that is out
     errors: int = 0
-    _next: Topology | None = None
+    _newest: Topology | None = None
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -38,11 +38,13 @@ class PublisherRunner:
     ) -> None:
         self.states = tuple(PublisherState(publisher) for publisher in publishers)
         self._published = published
+        for state in self.states:
+            state.publisher.wake = state._wake.set
 
     def offer(self, topology: Topology) -> None:
         """A new generation; one that is not out yet is dropped."""
         for state in self.states:
-            state._next = topology
+            state._newest = topology
             state._wake.set()
 
     @property
@@ -55,7 +57,7 @@ class PublisherRunner:
         while True:
             await state._wake.wait()
             state._wake.clear()
-            topology = state._next
+            topology = state._newest
             if topology is None:
                 continue
             try:
@@ -70,8 +72,6 @@ class PublisherRunner:
             if state.problem is not None:
                 _log.info("publisher %s works again", state.publisher.name)
             state.problem, state.generation = None, topology.generation
-            if state._next is topology:
-                state._next = None
             self._published(topology)
 
     def _failed(self, state: PublisherState, error: PublishError) -> None:
