@@ -60,7 +60,9 @@ class ListenerLink:
         try:
             server.setblocking(False)
             server.bind(str(self._path))
-            self._path.chmod(0o600)
+            # The group too: in a pod the listener is a root without CAP_DAC_OVERRIDE, for whom the socket is
+            # somebody else's; what both share is the volume's group. Who sends is checked at each connection.
+            self._path.chmod(0o660)
             server.listen(_MAX_CONNECTIONS)
         except OSError:
             server.close()

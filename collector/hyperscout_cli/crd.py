@@ -1,0 +1,155 @@
+"""`hyperscout crd`: the definition of HyperNodes, and its columns where somebody else owns it."""
+
+import asyncio
+import json
+import os
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hyperscout_cli.crd_columns import NAME, VERSION, Plan, UnsuitableError, plan
+from hyperscout_cli.errors import CliError
+from hyperscout_cli.output import emit, note
+
+if TYPE_CHECKING:
+    from hyperscout_collector.kube.client import Kube
+
+_PATH = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{NAME}"
+_JSON_PATCH = "application/json-patch+json"
+_ATTEMPTS = 3
+
+
+def text() -> str:
+    """Our definition, as YAML."""
+    return (resources.files("hyperscout_cli") / "hypernodes.yaml").read_text()
+
+
+@click.group()
+def crd() -> None:
+    """The definition of HyperNodes in a cluster."""
+
+
+@crd.command(epilog="\b\nExamples:\n  hyperscout crd show | kubectl apply --server-side -f -")
+def show() -> None:
+    """Print the definition of HyperNodes, to apply where there is none."""
+    emit([text()])
+
+
+@crd.command(
+    epilog="""\b
+Run it as someone who may patch customresourcedefinitions. Whoever manages the definition may take the
+columns away with its next upgrade; then run this again. It never does anything twice.
+
+\b
+Examples:
+  hyperscout crd columns --dry-run
+  hyperscout crd columns --kubeconfig admin.kubeconfig"""
+)
+@click.option("--dry-run", is_flag=True, help="Ask the server whether it would work; change nothing.")
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Default: $KUBECONFIG, else ~/.kube/config, else the pod's own account.",
+)
+def columns(*, dry_run: bool, kubeconfig: Path | None) -> None:
+    """Add hyperscout's columns to a HyperNode definition that another product owns.
+
+    NODES, READY, DEGRADED and REASON (more with `kubectl get hypernodes -o wide`). The schema and the columns
+    that are there stay as they are.
+    """
+    try:
+        import hyperscout_collector.kube.client  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise CliError(
+            f"'crd columns' needs the Python package {error.name!r}: install hyperscout[collector]"
+        ) from error
+    asyncio.run(_columns(kubeconfig or _default_kubeconfig(), dry_run=dry_run))
+
+
+def _default_kubeconfig() -> Path | None:
+    if named := os.environ.get("KUBECONFIG"):
+        return Path(named)
+    home = Path.home() / ".kube" / "config"
+    return home if home.is_file() else None
+
+
+async def _columns(kubeconfig: Path | None, *, dry_run: bool) -> None:
+    from hyperscout_collector.kube.client import connect
+    from hyperscout_collector.kube.errors import ForbiddenError, KubeError, NotFoundError
+
+    try:
+        async with await connect(kubeconfig) as kube:
+            done, owner = await _add(kube, dry_run=dry_run)
+    except NotFoundError as error:
+        raise CliError(
+            f"the cluster has no {NAME}: install the chart, or `hyperscout crd show | kubectl apply -f -`"
+        ) from error
+    except ForbiddenError as error:
+        raise CliError(
+            f"{error}: run it as someone who may get and patch customresourcedefinitions"
+        ) from error
+    except (KubeError, UnsuitableError) as error:
+        raise CliError(str(error)) from error
+    _report(done, owner, dry_run=dry_run)
+
+
+async def _add(kube: "Kube", *, dry_run: bool) -> tuple[Plan, str]:
+    """Plan and patch; look again when the definition changed meanwhile. Raises KubeError, CliError."""
+    import yaml
+    from hyperscout_collector.kube.errors import ConflictError, RejectedError
+
+    ours: dict[str, Any] = yaml.safe_load(text())
+    found = await kube.get(_PATH)
+    for _ in range(_ATTEMPTS):
+        planned = plan(found, ours)
+        if not planned.patch:
+            return planned, _owner(found)
+        try:
+            await kube.write(
+                "PATCH",
+                _PATH,
+                [dict(step) for step in planned.patch],
+                content=_JSON_PATCH,
+                query={"fieldManager": "hyperscout-columns"} | ({"dryRun": "All"} if dry_run else {}),
+            )
+        except (ConflictError, RejectedError) as error:
+            # A test that does not hold is answered like a patch that makes no sense: what tells them apart is
+            # whether the definition is another one now.
+            before, found = found, await kube.get(_PATH)
+            same = before["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
+            if same and isinstance(error, RejectedError):
+                raise
+        else:
+            return planned, _owner(found)
+    raise CliError(f"{NAME} changes faster than it can be patched: try again when nothing else writes it")
+
+
+def _owner(found: Any) -> str:
+    """Who manages the definition, as far as it says; "" when it does not."""
+    metadata = found["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    if release := annotations.get("meta.helm.sh/release-name"):
+        return f"Helm release {annotations.get('meta.helm.sh/release-namespace', '')}/{release}"
+    return str(labels.get("app.kubernetes.io/managed-by", ""))
+
+
+def _report(done: Plan, owner: str, *, dry_run: bool) -> None:
+    where = f"{NAME} {VERSION}"
+    for name in done.kept:
+        note(f"note: {where} has a column {name} that shows something else: left as it is")
+    for name in done.left_out:
+        note(f"note: column {name} left out: this {where} has no such field")
+    if not done.has_status:
+        note(f"warning: {where} has no status subresource: no condition can be written, columns stay empty")
+    if not done.added:
+        emit([f"{where}: nothing to add, all columns are there\n"])
+        return
+    verb = "would add" if dry_run else "added"
+    emit([f"{where}: {verb} {', '.join(done.added)}\n"])
+    if dry_run:
+        emit(json.dumps(step) + "\n" for step in done.patch)
+    elif owner:
+        note(f"note: managed by {owner}: its next upgrade may take the columns away; then run this again")
