@@ -34,10 +34,32 @@ class CollectorSettings(BaseSettings):
     )
 
     listen: str = Field(
-        "127.0.0.1:50051", description="host:port of gRPC, for agents and readers; port 0 = any"
+        "127.0.0.1:50051",
+        description='host:port of gRPC, for agents and readers; port 0 = any; "" = only `mtls_listen`',
     )
     insecure: bool = Field(
-        False, description="allow plaintext gRPC beyond this machine: anyone who reaches the port can report"
+        False,
+        description="allow gRPC beyond this machine in plaintext or without asking who calls: "
+        "anyone who reaches the port can report",
+    )
+    tls_cert: Path | None = Field(
+        None, description="certificate (chain, PEM) of this collector; looked at again when it is renewed"
+    )
+    tls_key: Path | None = Field(None, description="its private key (PEM)")
+    mtls_listen: str = Field(
+        "", description='host:port of a second gRPC port that demands client certificates; "" = none'
+    )
+    tls_client_ca: Path | None = Field(
+        None, description="CA certificates (PEM) that sign the certificates which clients show there"
+    )
+    authenticate: Literal["none", "kubernetes"] = Field(
+        "none", description="kubernetes: callers at `listen` show tokens, which the API server is asked about"
+    )
+    token_audience: str = Field(
+        "hyperscout", min_length=1, max_length=253, description="audience that tokens must be for"
+    )
+    agent_service_account: str = Field(
+        "", description='"namespace:name": with tokens of this service account agents report; "" = with none'
     )
     http_listen: str = Field(
         "127.0.0.1:50052",
@@ -110,18 +132,18 @@ class CollectorSettings(BaseSettings):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    @field_validator("listen", "http_listen")
+    @field_validator("listen", "http_listen", "mtls_listen")
     @classmethod
     def _address(cls, value: str) -> str:
         if value:
             host_port(value)
         return value
 
-    @field_validator("listen")
+    @field_validator("agent_service_account")
     @classmethod
-    def _needed(cls, value: str) -> str:
-        if not value:
-            raise ValueError("a collector must listen somewhere")
+    def _service_account(cls, value: str) -> str:
+        if value and re.fullmatch(r"[a-z0-9-]{1,63}:[a-z0-9.-]{1,253}", value) is None:
+            raise ValueError(f"{value!r} is not of the form namespace:name")
         return value
 
     @field_validator("compute_ports")
@@ -140,12 +162,8 @@ class CollectorSettings(BaseSettings):
             raise ValueError("heartbeat_timeout_s must be more than heartbeat_interval_s")
         if self.expected_nodes is not None and self.expected_nodes_file is not None:
             raise ValueError("expected_nodes and expected_nodes_file: give one of them")
-        host, _ = host_port(self.listen)
-        if not is_loopback(host) and not self.insecure:
-            raise ValueError(
-                f"listen {self.listen}: plaintext gRPC is for this machine only (127.0.0.1, ::1); "
-                "set insecure: true if the network is trusted"
-            )
+        if problem := _about_tls(self) or _about_callers(self):
+            raise ValueError(problem)
         return self
 
 
@@ -228,6 +246,39 @@ def host_port(address: str) -> tuple[str, int]:
     if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
         raise ValueError(f"{address!r}: an IPv6 address goes in brackets, [::1]:50051")
     return host.strip("[]"), int(port)
+
+
+def _about_tls(settings: CollectorSettings) -> str | None:
+    """What is wrong with the certificates and the ports that are set."""
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        return "tls_cert and tls_key: give both or neither"
+    if settings.mtls_listen and (settings.tls_cert is None or settings.tls_client_ca is None):
+        return "mtls_listen needs tls_cert, tls_key and tls_client_ca"
+    if settings.tls_client_ca is not None and not settings.mtls_listen:
+        return "tls_client_ca: client certificates are asked for at mtls_listen only; set it too"
+    if not settings.listen and not settings.mtls_listen:
+        return "listen: a collector must listen somewhere, at listen or at mtls_listen"
+    return None
+
+
+def _about_callers(settings: CollectorSettings) -> str | None:
+    """What is wrong with who may reach `listen`: beyond this machine nobody is unknown or unprotected."""
+    if not settings.listen or is_loopback(host_port(settings.listen)[0]):
+        return None
+    listen, plaintext = settings.listen, settings.tls_cert is None
+    if plaintext and settings.authenticate != "none":
+        return f"listen {listen}: tokens are never sent in the clear; give tls_cert and tls_key"
+    if settings.authenticate != "none" or settings.insecure:
+        return None
+    if plaintext:
+        return (
+            f"listen {listen}: plaintext gRPC is for this machine only (127.0.0.1, ::1); "
+            "give tls_cert, tls_key and authenticate, or set insecure: true if the network is trusted"
+        )
+    return (
+        f"listen {listen}: anyone who reaches it could report; set authenticate: kubernetes, "
+        'or listen: "" and mtls_listen, or insecure: true if the network is trusted'
+    )
 
 
 def is_loopback(host: str) -> bool:

@@ -33,8 +33,12 @@ from hyperscout_collector.evidence.store import Loaded, Store, StoreError
 from hyperscout_collector.evidence.view import InputsView, SweepTexts
 from hyperscout_collector.fabric.inputs import InferOptions
 from hyperscout_collector.http import TEXT, HttpServer
+from hyperscout_collector.identity.access import Access, Gate
+from hyperscout_collector.identity.ports import add_ports
+from hyperscout_collector.identity.reviews import Reviews
 from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings
 from hyperscout_collector.ingest.streams import Streams
+from hyperscout_collector.kube.client import Kube
 from hyperscout_collector.metrics import Metrics
 from hyperscout_collector.parts import Parts
 from hyperscout_collector.pipeline import Pipeline, PipelineSettings
@@ -61,6 +65,7 @@ class Collector:
     """Everything from the streams to the publishers; `async with` starts and stops it.
 
     `clock_ns`: Unix ns; `timer`: monotonic seconds. `publishers`: besides those of the settings.
+    `kube`: the API server, where the settings need one.
     """
 
     parts: Parts
@@ -70,12 +75,15 @@ class Collector:
         settings: CollectorSettings,
         *,
         publishers: Sequence[Publisher] = (),
+        kube: Kube | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.settings = settings
         self.address = ""  # host:port of gRPC, once it listens
+        self.mtls_address = ""
         self.http_address = ""
+        self._kube = kube
         self.crashed = asyncio.Event()
         self._clock_ns = clock_ns
         self._timer = timer
@@ -232,6 +240,7 @@ class Collector:
 
     async def _listen(self) -> None:
         settings, parts = self.settings, self.parts
+        access = self._access()
         discovery = DiscoveryService(
             IngestSettings(
                 parts.version,
@@ -245,8 +254,9 @@ class Collector:
             listener=parts.sweeps,
             read_text=self._texts.read,
             clock_ns=self._clock_ns,
+            identify=access,
         )
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+        server = grpc.aio.server(interceptors=(Gate(access),), options=SERVER_OPTIONS)
         add_DiscoveryServiceServicer_to_server(discovery, server)
         TopologyService(self).add_to(server)
         healthy = health.aio.HealthServicer()
@@ -256,12 +266,8 @@ class Collector:
             from grpc_reflection.v1alpha import reflection
 
             reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
-        try:
-            port = server.add_insecure_port(settings.listen)
-        except RuntimeError as error:
-            raise StartError(f"cannot listen on {settings.listen}: {error}") from error
+        self.address, self.mtls_address = add_ports(server, settings)
         await server.start()
-        self.address = f"{settings.listen.rpartition(':')[0]}:{port}"
         self._exit.push_async_callback(server.stop, _STOP_GRACE_S)
         self._exit.callback(discovery.close, "the collector is shutting down")
         self._exit.push_async_callback(healthy.enter_graceful_shutdown)
@@ -272,11 +278,24 @@ class Collector:
         _log.info(
             "collector %s listens on %s: %d findings of %d nodes, generation %d",
             parts.version,
-            self.address,
+            " and ".join(filter(None, (self.address, self.mtls_address))),
             len(parts.state),
             parts.state.node_count,
             parts.watchers.current.topology.generation,
         )
+
+    def _access(self) -> Access:
+        settings = self.settings
+        if settings.authenticate == "none":
+            return Access()
+        if self._kube is None:
+            raise StartError("authenticate: kubernetes needs an API server, and there is none to ask")
+        reviews = Reviews(self._kube, settings.token_audience, now_s=self._now_s)
+        self._exit.push_async_callback(reviews.close)
+        return Access(reviews, settings.agent_service_account, now_s=self._now_s)
+
+    def _now_s(self) -> float:
+        return self._clock_ns() / NS
 
     async def _listen_http(self) -> None:
         http = HttpServer(

@@ -16,6 +16,8 @@ from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceServicer
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.rows import MAX_NAME_CHARS
 from hyperscout_collector.evidence.state import Bulk, EvidenceState
+from hyperscout_collector.identity.access import Access, Authenticator
+from hyperscout_collector.identity.who import AccessError, Caller, reports_for
 from hyperscout_collector.ingest.bulk import BulkLimits
 from hyperscout_collector.ingest.session import MAX_BATCH_BYTES, Session, SweepGate, TextReader
 from hyperscout_collector.ingest.streams import AgentStream, End, StreamEndedError, Streams
@@ -73,6 +75,7 @@ class DiscoveryService(DiscoveryServiceServicer):
         listener: StreamListener,
         read_text: TextReader,
         clock_ns: Callable[[], int],
+        identify: Authenticator | None = None,
     ) -> None:
         self._settings = settings
         self._streams = streams
@@ -82,6 +85,7 @@ class DiscoveryService(DiscoveryServiceServicer):
         self._listener = listener
         self._read_text = read_text
         self._clock_ns = clock_ns
+        self._identify = identify or Access()
         self._thread = ThreadPoolExecutor(1, "sweep-reader")
         self._closing = False
 
@@ -98,10 +102,12 @@ class DiscoveryService(DiscoveryServiceServicer):
         stream: AgentStream | None = None
         end: End | None = None
         try:
-            stream = await self._greet(context)
-            await self._serve(stream, context)
+            caller, stream = await self._greet(context)
+            await self._serve(caller, stream, context)
         except StreamEndedError as error:
             end = error.end
+        except AccessError as error:
+            end = End(error.code, str(error))
         except asyncio.CancelledError:
             if stream is None or stream.ended is None:
                 raise  # the agent is gone, or the server stops
@@ -115,7 +121,7 @@ class DiscoveryService(DiscoveryServiceServicer):
         if end is not None:
             await self._refuse(context, stream, end)
 
-    async def _greet(self, context: Any) -> AgentStream:
+    async def _greet(self, context: Any) -> tuple[Caller, AgentStream]:
         settings = self._settings
         if self._closing:
             raise StreamEndedError(grpc.StatusCode.UNAVAILABLE, "the collector is shutting down")
@@ -123,6 +129,7 @@ class DiscoveryService(DiscoveryServiceServicer):
             raise StreamEndedError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, f"{len(self._streams)} agents are connected; no more fit"
             )
+        caller = await self._identify.reporter(context)
         try:
             async with asyncio.timeout(settings.hello_timeout_s):
                 first = await _read(context)
@@ -134,15 +141,16 @@ class DiscoveryService(DiscoveryServiceServicer):
             found = first.WhichOneof("message") if isinstance(first, StreamFindingsRequest) else "the end"
             raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, f"{found or 'nothing'} instead of Hello")
         _check(first.hello)
+        reports_for(caller, first.hello.node)
         now_ns = self._clock_ns()
         task = cast("asyncio.Task[object]", asyncio.current_task())
         stream = AgentStream(first.hello, task, now_ns, now_ns)
         if (old := self._streams.add(stream)) is not None:
             self._listener.disconnected(old)
         self._listener.connected(stream)
-        return stream
+        return caller, stream
 
-    async def _serve(self, stream: AgentStream, context: Any) -> None:
+    async def _serve(self, caller: Caller, stream: AgentStream, context: Any) -> None:
         settings = self._settings
         session = Session(
             stream,
@@ -175,6 +183,9 @@ class DiscoveryService(DiscoveryServiceServicer):
                     ) from None
                 if not isinstance(request, StreamFindingsRequest):
                     return  # the agent has said all it wanted to
+                if self._clock_ns() >= caller.until_s * 1e9:
+                    caller = await self._identify.still_reports(caller)
+                    reports_for(caller, stream.node)
                 await session.take(request)
         finally:
             sender.cancel()

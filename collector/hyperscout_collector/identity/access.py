@@ -1,0 +1,205 @@
+"""Where calls meet identities: who may stream findings, and who may call what.
+
+On the port that asks for certificates the certificate says who calls; elsewhere a token does; where no
+authentication is set, nobody asks (that is loopback, or a network that was declared to be trusted).
+"""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from hyperscout_collector.identity.reviews import Reviews
+from hyperscout_collector.identity.who import (
+    AccessError,
+    AskLaterError,
+    Caller,
+    Shown,
+    UnknownCallerError,
+    Verb,
+    agent_of,
+    certificate_may,
+    claims_of,
+    may_report,
+    of_certificate,
+    shown,
+    spread_s,
+    verb_for,
+)
+from hyperscout_collector.identity.x509 import not_after_s
+
+_RECHECK_S = 60.0  # a reader that follows is looked at again this often
+_LATER_S = 30.0  # when nobody can be asked: those who are in stay in
+_OPAQUE_S = 3600.0  # a token that does not say when it ends is looked at again after this long
+
+
+class Authenticator(Protocol):
+    """What the service of findings asks. All raise AccessError."""
+
+    async def reporter(self, context: Any) -> Caller:
+        """Who wants to report findings."""
+
+    async def still_reports(self, caller: Caller) -> Caller:
+        """The same caller, after `until_s`, with a new one."""
+
+
+class Access:
+    """`reviews`: None where callers without a certificate are not asked who they are.
+
+    `agents`: the service account of agents, "namespace:name". `now_s`: Unix seconds.
+    """
+
+    def __init__(
+        self, reviews: Reviews | None = None, agents: str = "", *, now_s: Callable[[], float] = time.time
+    ) -> None:
+        self._reviews = reviews
+        self._agents = agents
+        self._now_s = now_s
+
+    # Agents
+
+    async def reporter(self, context: Any) -> Caller:
+        found = _shown(context)
+        if found.certificate:
+            caller = self._certified(found)
+            may_report(caller)
+            return caller
+        if self._reviews is None:
+            return Caller("anyone")
+        return await self._agent(self._reviews, _token(found))
+
+    async def still_reports(self, caller: Caller) -> Caller:
+        if self._reviews is None or not caller.token:
+            raise AskLaterError(f"the certificate of {caller} has expired: connect again with a fresh one")
+        try:
+            again = await self._agent(self._reviews, caller.token)
+        except UnknownCallerError as error:
+            raise AskLaterError(
+                f"the token of {caller} has expired: connect again with a fresh one"
+            ) from error
+        except AskLaterError:
+            # The API server is away, so nobody can have a fresh one either: evidence goes on.
+            return replace(caller, until_s=self._now_s() + _LATER_S)
+        return replace(again, until_s=max(again.until_s, self._now_s() + _LATER_S))
+
+    async def _agent(self, reviews: Reviews, token: str) -> Caller:
+        caller = agent_of(await reviews.user(token), self._agents)
+        until_s = self._until_s(token) + spread_s(caller.name)
+        return replace(caller, until_s=until_s, token=token)
+
+    # Everybody else
+
+    async def admit(self, context: Any, verb: Verb) -> Caller:
+        """Who wants to read or change something. Raises AccessError."""
+        found = _shown(context)
+        if found.certificate:
+            caller = self._certified(found)
+            certificate_may(caller, verb)
+            return caller
+        if self._reviews is None:
+            return Caller("anyone")
+        return await self._user(self._reviews, _token(found), verb)
+
+    async def still_admitted(self, caller: Caller, verb: Verb) -> Caller:
+        """The same after `until_s`, while its call goes on. Raises AccessError."""
+        if self._reviews is None or not caller.token:
+            raise AskLaterError(f"the certificate of {caller} has expired: connect again with a fresh one")
+        try:
+            return await self._user(self._reviews, caller.token, verb)
+        except UnknownCallerError as error:
+            raise AskLaterError(
+                f"the token of {caller} has expired: connect again with a fresh one"
+            ) from error
+        except AskLaterError:
+            return replace(caller, until_s=self._now_s() + _LATER_S)
+
+    async def _user(self, reviews: Reviews, token: str, verb: Verb) -> Caller:
+        user = await reviews.user(token)
+        await reviews.allow(user, token, verb)
+        return Caller("user", user.name, self._now_s() + _RECHECK_S, token)
+
+    def _certified(self, found: Shown) -> Caller:
+        try:
+            until_s = not_after_s(found.certificate)
+        except ValueError as error:
+            raise UnknownCallerError(f"the client certificate cannot be read: {error}") from error
+        return replace(of_certificate(found.uris), until_s=until_s)
+
+    def _until_s(self, token: str) -> float:
+        expires_s = claims_of(token).expires_s
+        return self._now_s() + _OPAQUE_S if expires_s is None else expires_s
+
+    def over(self, caller: Caller) -> bool:
+        """Whether it is time to look again."""
+        return self._now_s() >= caller.until_s
+
+
+class Gate(grpc.aio.ServerInterceptor):
+    """Stands before every method of a server: what nobody thought of is closed, not open."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        verb = verb_for(handler_call_details.method)
+        if handler is None or verb is None:
+            return handler
+        codecs = handler.request_deserializer, handler.response_serializer
+        match handler.request_streaming, handler.response_streaming:
+            case False, False:
+                return grpc.unary_unary_rpc_method_handler(self._once(handler.unary_unary, verb), *codecs)
+            case True, False:
+                return grpc.stream_unary_rpc_method_handler(self._once(handler.stream_unary, verb), *codecs)
+            case False, True:
+                return grpc.unary_stream_rpc_method_handler(self._many(handler.unary_stream, verb), *codecs)
+            case _:
+                return grpc.stream_stream_rpc_method_handler(self._many(handler.stream_stream, verb), *codecs)
+
+    def _once(self, method: Callable[[Any, Any], Awaitable[Any]], verb: Verb) -> Any:
+        async def guarded(request: Any, context: Any) -> Any:
+            await self._admit(context, verb)
+            return await method(request, context)
+
+        return guarded
+
+    def _many(self, method: Callable[[Any, Any], Any], verb: Verb) -> Any:
+        async def guarded(request: Any, context: Any) -> AsyncIterator[Any]:
+            caller = await self._admit(context, verb)
+            async with contextlib.aclosing(method(request, context)) as answers:
+                async for answer in answers:
+                    if self._access.over(caller):
+                        try:
+                            caller = await self._access.still_admitted(caller, verb)
+                        except AccessError as error:
+                            await context.abort(error.code, str(error))
+                    yield answer
+
+        return guarded
+
+    async def _admit(self, context: Any, verb: Verb) -> Caller:
+        try:
+            return await self._access.admit(context, verb)
+        except AccessError as error:
+            await context.abort(error.code, str(error))
+            raise  # abort has raised already
+
+
+def _shown(context: Any) -> Shown:
+    return shown(context.auth_context(), context.invocation_metadata() or ())
+
+
+def _token(found: Shown) -> str:
+    if not found.token:
+        raise UnknownCallerError(
+            "no credentials: send `authorization: Bearer TOKEN`, or use a client certificate"
+        )
+    return found.token

@@ -1,0 +1,64 @@
+"""Answers that cost a request, kept for a while: bounded in number, and asked for once at a time."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from hyperscout_collector.identity.who import BusyError
+
+T = TypeVar("T")
+
+
+class Answers(Generic[T]):
+    """`limit`: answers kept, the least used go first; `most_asked`: questions under way. `clock`: seconds."""
+
+    def __init__(self, limit: int, most_asked: int, clock: Callable[[], float]) -> None:
+        self._limit = limit
+        self._most_asked = most_asked
+        self._clock = clock
+        self._kept: OrderedDict[bytes, tuple[T, float]] = OrderedDict()
+        self._asked: dict[bytes, asyncio.Task[T]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    async def get(self, key: bytes, ask: Callable[[], Awaitable[tuple[T, float]]]) -> T:
+        """The answer kept for `key`, else what `ask` returns: an answer, and for how many seconds it stands.
+
+        What `ask` raises reaches all who wait for it, and nothing is kept. Raises BusyError.
+        """
+        if (kept := self._kept.get(key)) is not None:
+            if self._clock() < kept[1]:
+                self._kept.move_to_end(key)
+                return kept[0]
+            del self._kept[key]
+        task = self._asked.get(key)
+        if task is None:
+            if len(self._asked) >= self._most_asked:
+                raise BusyError(f"{len(self._asked)} callers are being asked about: try again")
+            task = asyncio.create_task(self._ask(key, ask), name="identity")
+            self._asked[key] = task
+            task.add_done_callback(lambda done: self._done(key, done))
+        # One who leaves must not take the answer from the others.
+        return await asyncio.shield(task)
+
+    async def _ask(self, key: bytes, ask: Callable[[], Awaitable[tuple[T, float]]]) -> T:
+        answer, stands_s = await ask()
+        if stands_s > 0:
+            self._kept[key] = answer, self._clock() + stands_s
+            while len(self._kept) > self._limit:
+                self._kept.popitem(last=False)
+        return answer
+
+    def _done(self, key: bytes, task: "asyncio.Task[T]") -> None:
+        self._asked.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # seen, even when nobody waits any more
+
+    async def close(self) -> None:
+        """Leave no question behind."""
+        tasks = list(self._asked.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

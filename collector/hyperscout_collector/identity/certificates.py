@@ -1,0 +1,127 @@
+"""The server's certificates, which change while it runs: cert-manager and kubelets renew them in place.
+
+gRPC asks for them at each handshake, from threads of its own. The files are looked at once a second at the
+most, whatever connects; a pair that does not fit together (one file is new, the other not yet) is passed
+over until it does.
+"""
+
+import hashlib
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+
+_log = logging.getLogger(__name__)
+
+_LOOK_S = 1.0
+_MAX_BYTES = 1024 * 1024
+
+Files = tuple[bytes, bytes, bytes | None]
+
+
+class CertificateError(Exception):
+    """Files that cannot be used; says which, and what is wrong."""
+
+
+class ServerCertificates:
+    """Certificate, key and, where clients must show certificates, the CA of those. For one port.
+
+    Raises CertificateError when they cannot be used at the start; later the last good ones stay.
+    """
+
+    def __init__(
+        self,
+        cert: Path,
+        key: Path,
+        client_ca: Path | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cert = cert
+        self._key = key
+        self._client_ca = client_ca
+        self._clock = clock
+        self._lock = threading.Lock()
+        files = self._read()
+        self._check(files)
+        self._used = self._seen = _digest(files)
+        self._looked_s = clock()
+        self._first = files
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """For `add_secure_port`."""
+        return grpc.dynamic_ssl_server_credentials(
+            _configuration(self._first),
+            self.renewed,
+            require_client_authentication=self._client_ca is not None,
+        )
+
+    def renewed(self) -> grpc.ServerCertificateConfiguration:
+        """New certificates; None (which gRPC's types forget) while there are none. Never raises."""
+        return self._renewed()  # type: ignore[return-value]
+
+    def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
+        with self._lock:
+            if self._clock() - self._looked_s < _LOOK_S:
+                return None
+            self._looked_s = self._clock()
+            try:
+                files = self._read()
+                digest = _digest(files)
+                if digest == self._used:
+                    self._seen = digest
+                    return None
+                self._check(files)
+            except CertificateError as error:
+                if (said := str(error).encode()) != self._seen:
+                    _log.warning("the certificates in use stay: %s", error)
+                    self._seen = said
+                return None
+            self._used = self._seen = digest
+            _log.info("new certificates from %s", self._cert)
+            return _configuration(files)
+
+    def _read(self) -> Files:
+        ca = None if self._client_ca is None else _bytes(self._client_ca)
+        return _bytes(self._cert), _bytes(self._key), ca
+
+    def _check(self, files: Files) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(
+                self._cert, self._key, password=""
+            )  # a locked key fails; nobody types here
+        except (ssl.SSLError, OSError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise CertificateError(
+                f"{self._cert} and {self._key} are no certificate and its key: {reason}"
+            ) from error
+        if self._client_ca is not None and files[2] is not None:
+            try:
+                context.load_verify_locations(cadata=files[2].decode("ascii"))
+            except (ssl.SSLError, UnicodeDecodeError) as error:
+                raise CertificateError(f"{self._client_ca}: no certificates in PEM: {error}") from error
+
+
+def _configuration(files: Files) -> grpc.ServerCertificateConfiguration:
+    cert, key, ca = files
+    return grpc.ssl_server_certificate_configuration([(key, cert)], ca)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            found = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise CertificateError(f"{path}: {error.strerror}") from error
+    if not found or len(found) > _MAX_BYTES:
+        raise CertificateError(f"{path}: {len(found)} bytes are no certificate or key")
+    return found
+
+
+def _digest(files: Files) -> bytes:
+    return hashlib.sha256(b"\0".join(part or b"" for part in files)).digest()

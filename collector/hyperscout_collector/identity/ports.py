@@ -1,0 +1,52 @@
+"""The ports of the gRPC server: one for tokens (or nobody's name), one for client certificates.
+
+gRPC for Python can demand a certificate of whoever connects or not ask for one; it cannot make one optional.
+So these are two ports, with the same services behind them.
+"""
+
+from typing import Protocol
+
+import grpc
+import grpc.aio
+
+from hyperscout_collector.configured import StartError
+from hyperscout_collector.identity.certificates import CertificateError, ServerCertificates
+from hyperscout_collector.settings import CollectorSettings
+
+
+class Server(Protocol):
+    """What is needed of `grpc.aio.Server`."""
+
+    def add_insecure_port(self, address: str) -> int: ...
+
+    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int: ...
+
+
+def add_ports(server: Server, settings: CollectorSettings) -> tuple[str, str]:
+    """Where it will listen, "host:port" each: for tokens, and for client certificates. "" = not at all.
+
+    Raises StartError.
+    """
+    try:
+        credentials = mutual = None
+        if settings.tls_cert is not None and settings.tls_key is not None:
+            credentials = ServerCertificates(settings.tls_cert, settings.tls_key).credentials()
+            if settings.mtls_listen:
+                files = settings.tls_cert, settings.tls_key, settings.tls_client_ca
+                mutual = ServerCertificates(*files).credentials()
+    except CertificateError as error:
+        raise StartError(str(error)) from error
+    return _add(server, settings.listen, credentials), _add(server, settings.mtls_listen, mutual)
+
+
+def _add(server: Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
+    if not address:
+        return ""
+    try:
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise StartError(f"cannot listen on {address}: {error}") from error
+    return f"{address.rpartition(':')[0]}:{port}"

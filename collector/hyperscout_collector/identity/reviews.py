@@ -1,0 +1,150 @@
+"""What an API server says of a token (TokenReview), and of what its owner may do (SubjectAccessReview).
+
+Never without an answer: while the server is away nobody new is let in, and nothing is remembered of it.
+Tokens are kept as digests only, and stand in no message.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from hyperscout_collector.identity.answers import Answers
+from hyperscout_collector.identity.who import (
+    AskLaterError,
+    NotAllowedError,
+    UnknownCallerError,
+    User,
+    Verb,
+    claims_of,
+    why_unknown,
+)
+from hyperscout_collector.kube.errors import ForbiddenError, KubeError
+
+_log = logging.getLogger(__name__)
+
+TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+GROUP, RESOURCE = "topology.volcano.sh", "hypernodes"
+
+_KNOWN_S = 60.0  # how long a yes stands: a deleted pod's token is good that much longer
+_UNKNOWN_S = 5.0  # a no: somebody is about to mend it
+_KEPT = 4096
+_MOST_ASKED = 2048
+_AT_ONCE = 8  # requests: connections are shared with the writes of HyperNodes
+_TIMEOUT_S = 10.0  # of one question, its turn waited for
+_REQUEST_TIMEOUT_S = 5.0
+
+
+class Reviewer(Protocol):
+    """What is needed of `kube.client.Kube`."""
+
+    async def review(self, path: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]: ...
+
+
+class Reviews:
+    """`audience`: what tokens must be for. `clock`: monotonic seconds; `now_s`: Unix seconds."""
+
+    def __init__(
+        self,
+        kube: Reviewer,
+        audience: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self.problem: str | None = None  # why nobody can be asked about, while that is so
+        self._kube = kube
+        self._audience = audience
+        self._now_s = now_s
+        self._users: Answers[User | None] = Answers(_KEPT, _MOST_ASKED, clock)
+        self._rights: Answers[bool] = Answers(_KEPT, _MOST_ASKED, clock)
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def user(self, token: str) -> User:
+        """Whose token this is. Raises UnknownCallerError, AskLaterError."""
+        user = await self._users.get(_digest(token), lambda: self._review(token))
+        if user is None:
+            raise UnknownCallerError(why_unknown(claims_of(token), self._audience, self._now_s()))
+        return user
+
+    async def allow(self, user: User, token: str, verb: Verb) -> None:
+        """Whether a token's user may read or change HyperNodes. Raises NotAllowedError, AskLaterError."""
+        if not await self._rights.get(_digest(token, verb), lambda: self._access(user, verb)):
+            raise NotAllowedError(
+                f"{user.name} may not {verb} {RESOURCE}.{GROUP}: bind a ClusterRole with that verb to it"
+            )
+
+    async def close(self) -> None:
+        """Leave no request behind."""
+        await self._users.close()
+        await self._rights.close()
+
+    async def _review(self, token: str) -> tuple[User | None, float]:
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [self._audience]},
+        }
+        status = await self._ask(TOKEN_REVIEWS, body)
+        # A server that knows no audiences answers without them, whatever was asked for (API reference).
+        if status.get("authenticated") is not True or self._audience not in (status.get("audiences") or ()):
+            return None, _UNKNOWN_S
+        found = status.get("user") or {}
+        if not (name := found.get("username")):
+            return None, _UNKNOWN_S
+        user = User(name, found.get("uid") or "", tuple(found.get("groups") or ()), found.get("extra") or {})
+        expires_s = claims_of(token).expires_s
+        left_s = _KNOWN_S if expires_s is None else expires_s - self._now_s()
+        return user, min(_KNOWN_S, left_s)
+
+    async def _access(self, user: User, verb: Verb) -> tuple[bool, float]:
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user.name,
+                "uid": user.uid,
+                "groups": list(user.groups),
+                "extra": {key: list(values) for key, values in user.extra.items()},
+                "resourceAttributes": {"group": GROUP, "resource": RESOURCE, "verb": verb},
+            },
+        }
+        allowed = (await self._ask(ACCESS_REVIEWS, body)).get("allowed") is True
+        return allowed, _KNOWN_S if allowed else _UNKNOWN_S
+
+    async def _ask(self, path: str, body: dict[str, Any]) -> Mapping[str, Any]:
+        """The answer's status. Raises AskLaterError."""
+        try:
+            async with asyncio.timeout(_TIMEOUT_S), self._turns:
+                answer = await self._kube.review(path, body, timeout_s=_REQUEST_TIMEOUT_S)
+        except ForbiddenError as error:
+            # Not the caller's fault, and no reason to let it in.
+            self._trouble(
+                "the collector may not ask who calls (is system:auth-delegator bound to it?)", error
+            )
+            raise AskLaterError(
+                "the collector may not ask the API server who calls; its log says why"
+            ) from None
+        except KubeError as error:
+            self._trouble("cannot ask the API server who calls", error)
+            raise AskLaterError("cannot ask the API server who calls: it does not answer") from None
+        except TimeoutError as error:
+            self._trouble("cannot ask the API server who calls", error)
+            raise AskLaterError(f"the API server did not say within {_TIMEOUT_S:g} s who calls") from None
+        if self.problem is not None:
+            _log.info("the API server says again who calls")
+            self.problem = None
+        status = answer.get("status")
+        return status if isinstance(status, dict) else {}
+
+    def _trouble(self, what: str, error: Exception) -> None:
+        if self.problem is None:
+            _log.warning("%s: %s", what, error or type(error).__name__)
+        self.problem = f"{what}: nobody new is let in"
+
+
+def _digest(token: str, verb: str = "") -> bytes:
+    return hashlib.sha256(f"{verb} {token}".encode()).digest()
