@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from hyperscout_collector.publish.texts.hypernodes import TIER_LABEL_PREFIX
+from hyperscout_collector.publish.wanted import TIER_LABEL_PREFIX
 from hyperscout_collector.topology import Topology
 
 from hyperscout_cli.errors import CliError

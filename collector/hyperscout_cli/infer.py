@@ -164,7 +164,7 @@ def _diagnose(topology: "Topology", output: str) -> None:
     missing = [f"no fabric knows node {node!r}" for node in topology.nodes_without_evidence]
     warn(missing, "nodes without evidence")
     if output == "hypernodes":
-        from hyperscout_collector.publish.texts.hypernodes import unpublishable
+        from hyperscout_collector.publish.wanted import unpublishable
 
         warn(
             [f"{n!r} is left out: no Kubernetes node can have this name" for n in unpublishable(topology)],

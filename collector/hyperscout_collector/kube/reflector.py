@@ -15,7 +15,7 @@ from hyperscout_collector.kube.errors import GoneError, KubeError
 _log = logging.getLogger(__name__)
 
 _RETRY_BASE_S = 0.25
-_RETRY_CAP_S = 15.0
+_RETRY_CAP_S = 5.0
 
 
 class Reflector:
@@ -23,7 +23,8 @@ class Reflector:
 
     `path`: the collection's, as in "/api/v1/nodes". `keep`: what is kept of an object (all, by default).
     `changed(name, before, after)`: None where it was not, or is not, there; called on the loop, must not
-    block. A list after an interruption tells of the differences alone.
+    block. A list after an interruption tells of the differences alone. `followed` is told when the server
+    is back after trouble.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Reflector:
         query: Mapping[str, Any] | None = None,
         keep: Callable[[Object], Object] = lambda found: found,
         changed: Callable[[str, Object | None, Object | None], None] = lambda name, before, after: None,
+        followed: Callable[[], None] = lambda: None,
         rng: Random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -44,9 +46,11 @@ class Reflector:
         self._query = query or {}
         self._keep = keep
         self._changed = changed
+        self._followed_again = followed
         self._rng = rng
         self._sleep = sleep
         self._objects: dict[str, Object] = {}
+        self._versions: dict[str, Object] = {}  # metadata of each as it came: `keep` may drop its version
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -62,10 +66,8 @@ class Reflector:
 
         An answer that is older than what is here is passed over.
         """
-        name = found["metadata"]["name"]
-        known = self._objects.get(name)
-        if known is None or not _is_older(found, known):
-            self._set(name, self._keep(found))
+        if not self._is_older(found):
+            self._set(found["metadata"]["name"], found)
 
     def forget(self, name: str) -> None:
         """It is known to be gone."""
@@ -98,7 +100,7 @@ class Reflector:
 
     async def _list(self) -> str:
         objects, version = await self._kube.list(self._path, self._query)
-        fresh = {found["metadata"]["name"]: self._keep(found) for found in objects}
+        fresh = {found["metadata"]["name"]: found for found in objects}
         for name in self._objects.keys() - fresh.keys():
             self._set(name, None)
         for name, found in fresh.items():
@@ -111,6 +113,7 @@ class Reflector:
         if self.problem is not None:
             _log.info("%s is followed again", self._path)
             self.problem = None
+            self._followed_again()
 
     def _take(self, event: Object) -> str | None:
         """One event; returns the resource version to go on from."""
@@ -118,29 +121,32 @@ class Reflector:
         metadata = found["metadata"]
         if event["type"] == "DELETED":
             self._set(metadata["name"], None)
-        elif event["type"] in ("ADDED", "MODIFIED"):
-            known = self._objects.get(metadata["name"])
-            if known is None or not _is_older(found, known):
-                self._set(metadata["name"], self._keep(found))
+        elif event["type"] in ("ADDED", "MODIFIED") and not self._is_older(found):
+            self._set(metadata["name"], found)
         version: str | None = metadata.get("resourceVersion")
         return version
 
     def _set(self, name: str, found: Object | None) -> None:
+        """`found` as it came, or None when it is gone."""
         before = self._objects.get(name)
-        if found is None:
+        after = None if found is None else self._keep(found)
+        if found is None or after is None:
             self._objects.pop(name, None)
+            self._versions.pop(name, None)
         else:
-            self._objects[name] = found
-        if before != found:
-            self._changed(name, before, found)
+            metadata = found["metadata"]
+            self._objects[name] = after
+            self._versions[name] = {key: metadata.get(key) for key in ("uid", "resourceVersion")}
+        if before != after:
+            self._changed(name, before, after)
 
-
-def _is_older(found: Object, known: Object) -> bool:
-    """Whether `found` is an earlier version of the very object `known` (numbers: KEP-5504)."""
-    a, b = found["metadata"], known["metadata"]
-    if a.get("uid") != b.get("uid"):
-        return False
-    try:
-        return int(a["resourceVersion"]) < int(b["resourceVersion"])
-    except (KeyError, ValueError):
-        return False
+    def _is_older(self, found: Object) -> bool:
+        """Whether `found` is an earlier version of the very object that is here (numbers: KEP-5504)."""
+        metadata = found["metadata"]
+        known = self._versions.get(metadata["name"])
+        if known is None or metadata.get("uid") != known["uid"]:
+            return False
+        try:
+            return int(metadata["resourceVersion"]) < int(known["resourceVersion"])
+        except (KeyError, TypeError, ValueError):
+            return False

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hyperscout_collector.publish.texts.hypernodes import hypernodes_yaml, unpublishable
+from hyperscout_collector.publish.texts.hypernodes import hypernodes_yaml
 from hyperscout_collector.publish.texts.slurm import block_sizes, slurm_block, slurm_tree, slurm_yaml
 from hyperscout_collector.publish.texts.topology_json import topology_json
 from hyperscout_collector.publish.texts.tree import tree
