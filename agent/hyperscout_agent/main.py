@@ -25,7 +25,7 @@ from hyperscout_agent.rtnetlink import LinkWatch
 from hyperscout_agent.scheduler import Scheduler
 from hyperscout_agent.settings import AgentSettings
 from hyperscout_agent.supervise import supervise
-from hyperscout_agent.uplink import Uplink
+from hyperscout_agent.uplink import CHANNEL_OPTIONS, Uplink
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +68,8 @@ class Agent:
             on_intervals=self.scheduler.set_intervals,
             on_end=sweep.drop_lease,
             rng=rng,
+            channel=lambda target: settings.credentials.connect(target, CHANNEL_OPTIONS),
+            metadata=settings.credentials.metadata,
         )
         self.metrics = AgentMetrics(
             self.store, self.uplink.stats, lambda: self.scheduler.stats, version=version()

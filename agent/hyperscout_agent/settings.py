@@ -32,7 +32,7 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as PydanticSettingsError
 
-from hyperscout_agent.targets import check_target
+from hyperscout_agent.credentials import Credentials
 
 _PREFIX = "HYPERSCOUT_AGENT_"
 _MAX_FILE_BYTES = 1024 * 1024
@@ -175,6 +175,24 @@ class AgentSettings(BaseSettings):
         default=False,
         description="Allow plaintext to a collector on another machine: only on a network that is trusted.",
     )
+    tls_ca: Path | None = Field(
+        default=None,
+        description="CA certificates (PEM) that sign the collector's; with it, TLS. Read at each connect.",
+    )
+    tls_server_name: str = Field(
+        default="",
+        max_length=253,
+        description="Name to look for in the collector's certificate, in place of the address.",
+    )
+    tls_cert: Path | None = Field(
+        default=None,
+        description="Client certificate (PEM, URI hyperscout://node/NAME), for the port that demands one.",
+    )
+    tls_key: Path | None = Field(default=None, description="Its private key (PEM).")
+    token_file: Path | None = Field(
+        default=None,
+        description="Projected service-account token to show to the collector; read at each stream.",
+    )
     refresh_interval_s: float = Field(
         default=60.0,
         ge=1,
@@ -188,9 +206,20 @@ class AgentSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _may_be_reached(self) -> "AgentSettings":
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key: give both or neither")
+        if self.tls_ca is None and (self.tls_cert is not None or self.tls_server_name):
+            raise ValueError("tls_cert and tls_server_name mean TLS: give tls_ca too")
         for target in self.collectors:
-            check_target(target, insecure=self.insecure)
+            self.credentials.check(target)
         return self
+
+    @property
+    def credentials(self) -> Credentials:
+        """What is shown to a collector, and believed of it."""
+        return Credentials(
+            self.tls_ca, self.tls_cert, self.tls_key, self.tls_server_name, self.token_file, self.insecure
+        )
 
 
 def load_settings(

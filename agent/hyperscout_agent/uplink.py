@@ -31,6 +31,7 @@ from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
 
 from hyperscout_agent.backoff import Backoff
 from hyperscout_agent.bulk import Bulk
+from hyperscout_agent.credentials import CredentialsError, Metadata, tls_hint
 from hyperscout_agent.findings import Batch, FindingStore
 
 _log = logging.getLogger(__name__)
@@ -121,12 +122,16 @@ def _nothing(*_: object) -> None:
     return None
 
 
+def _no_metadata() -> Metadata:
+    return ()
+
+
 class Uplink:
     """Keeps a stream to one of `targets`, tried in turn, and the store's dirty set small.
 
     `clock`: monotonic seconds; `wall_ns`: nanoseconds since 1970. `instance`: greater for each start
-    of the process. `on_end` is called when a stream that was greeted ends: leases end with it. Call-backs
-    must not block.
+    of the process. `channel` and `metadata` are asked at each stream, for what to show is renewed meanwhile.
+    `on_end` is called when a stream that was greeted ends: leases end with it. Call-backs must not block.
     """
 
     def __init__(
@@ -146,6 +151,7 @@ class Uplink:
         rng: Random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         channel: Callable[[str], grpc.aio.Channel] = plaintext_channel,
+        metadata: Callable[[], Metadata] = _no_metadata,
     ) -> None:
         if not targets:
             raise ValueError("no collector address")
@@ -161,6 +167,7 @@ class Uplink:
         self._wall_ns = wall_ns
         self._sleep = sleep
         self._channel = channel
+        self._metadata = metadata
         self._laments: dict[str, str] = {}
         self._backoff = Backoff(rng, base_s=_BACKOFF_BASE_S, cap_s=_BACKOFF_CAP_S)
 
@@ -175,7 +182,10 @@ class Uplink:
                 await self._session(target)
             except _SessionError as ended:
                 failures = ended.failures
-                self._lament(target, str(ended))
+                hint = tls_hint(str(ended))
+                self._lament(target, f"{hint} ({ended})" if hint else str(ended))
+            except CredentialsError as error:
+                self._lament(target, f"nothing to show to it: {error}")
             except grpc.aio.AioRpcError as error:
                 failures = _failures_of(error.code())
                 self._lament(target, f"{error.code().name}: {error.details()}")
@@ -193,8 +203,9 @@ class Uplink:
 
     async def _session(self, target: str) -> None:
         """One stream, until it ends (always by an exception)."""
+        metadata = self._metadata()
         channel = self._channel(target)
-        call = DiscoveryServiceStub(channel).StreamFindings()
+        call = DiscoveryServiceStub(channel).StreamFindings(metadata=metadata)
         greeted = False
         try:
             await _write(call, StreamFindingsRequest(hello=self._hello))
