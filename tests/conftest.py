@@ -1,9 +1,10 @@
-"""What every test shares: hypothesis profiles, and how xdist spreads the tests over its workers."""
+"""What every test shares: hypothesis profiles, a real API server, and who runs them with xdist."""
 
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.kubernetes import _untouched, kube, own_kube, shared_plane  # noqa: F401  fixtures
 
 # The same examples on every run: a red test must be red for the next person too. HYPERSCOUT_FUZZ=N
 # searches on: N fresh random examples for each property that does not set its own number.
@@ -23,13 +24,28 @@ if _fuzz_examples > 0:
 settings.load_profile("fuzz" if _fuzz_examples > 0 else "steady")
 
 
+KUBE_FIXTURES = frozenset({"kube", "own_kube"})
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Know xdist's marker also in a run without it."""
+    config.addinivalue_line("markers", "xdist_group(name): tests of one group run on one worker")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file's tests on one worker, and all tests with real components on the same one.
+    """Keep a file's tests on one worker, those with real components on one, those with an API server on one.
 
     Real tools compete for the processor and for names of namespaces; two files of them at a time
-    would fail for reasons that are not in the code.
+    would fail for reasons that are not in the code. An API server takes seconds to start and 300 MiB:
+    one serves all tests that want one. A test may name its group itself.
     """
     for item in items:
-        asks = hasattr(getattr(item, "module", None), "require_real")
-        real = asks or item.get_closest_marker("real") is not None
-        item.add_marker(pytest.mark.xdist_group("real" if real else item.location[0]))
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _group(item: pytest.Item) -> str:
+    if KUBE_FIXTURES & set(getattr(item, "fixturenames", ())):
+        return "kube"
+    asks = hasattr(getattr(item, "module", None), "require_real")
+    return "real" if asks or item.get_closest_marker("real") is not None else item.location[0]

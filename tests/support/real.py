@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from kube import assets
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 REQUIRE_VARIABLE: Final = "HYPERSCOUT_REQUIRE_REAL"
@@ -57,12 +58,29 @@ def _netns() -> str | None:
     return "this kernel or container lets nobody make network namespaces: allow it (CAP_SYS_ADMIN)"
 
 
+def _kubernetes(*programs: str) -> Callable[[], str | None]:
+    """A check for programs of a Kubernetes that is found or built by tests/kube/assets.py."""
+
+    def check() -> str | None:
+        missing = [program for program in programs if assets.find(program) is None]
+        if not missing:
+            return None
+        return f"{', '.join(missing)} not found: run `make kube-assets`, or set KUBEBUILDER_ASSETS"
+
+    return check
+
+
 # Each check returns None when the component is there, else what is missing and what to do about it.
 COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "ibsim": _debian("ibsim-utils", "ibsim", "ibsim-run"),
     "ibnetdiscover": _debian("infiniband-diags", "ibnetdiscover"),
     "opensm": _debian("opensm", "opensm"),
     "lldpd": _debian("lldpd", "lldpd", "lldpcli", "lldpctl"),
+    "kubernetes": _kubernetes("etcd", "kube-apiserver", "kubectl"),
+    "kube-controller-manager": _kubernetes("kube-controller-manager"),
+    "kube-scheduler": _kubernetes("kube-scheduler"),
+    "kwok": _kubernetes("kwok"),
+    "helm": _kubernetes("helm"),
     "root": _root,
     "netns": _netns,
 }

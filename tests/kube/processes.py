@@ -1,0 +1,82 @@
+"""Programs that end with whoever started them, however that one ends; and ports for them to listen on."""
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+# prctl(2) PR_SET_PDEATHSIG: the kernel kills the program when the *thread* that started it is gone. So start
+# programs on the main thread. A tiny Python goes between, as code between fork and exec is not safe in a
+# process with threads.
+_BOOT = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+_END_S = 10.0
+# Below the ports that the kernel hands out by itself: nobody takes one between the look and the use.
+_PORTS = range(18000, 32000)
+_taken: set[int] = set()
+
+
+class Program:
+    """A program that runs, with all that it prints in a log file."""
+
+    def __init__(self, argv: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.name = Path(argv[0]).name
+        self.log = log
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _BOOT, str(os.getpid()), *map(str, argv)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=None if env is None else dict(env),
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.alive:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait(_END_S)
+
+    def terminate(self) -> None:
+        """Ask it to end, and wait; kill it when it does not."""
+        self.signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        self.kill()
+
+    def tail(self, lines: int = 15) -> str:
+        """The end of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on, given out once by this process."""
+    while True:
+        port = random.choice(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            if port not in _taken:
+                probe.bind(("127.0.0.1", port))
+                _taken.add(port)
+                return port
