@@ -8,6 +8,8 @@ from hyperscout_formats.errors import FormatError
 from hyperscout_collector.core.damping import DampingSettings
 from hyperscout_collector.core.generations import GenerationSettings
 from hyperscout_collector.fabric.inputs import InferOptions
+from hyperscout_collector.kube.client import Kube, connect
+from hyperscout_collector.kube.errors import KubeError
 from hyperscout_collector.settings import CollectorSettings
 
 _log = logging.getLogger(__name__)
@@ -35,6 +37,14 @@ def inference_inputs(settings: CollectorSettings) -> tuple[InferOptions, dict[in
     except FormatError as error:
         raise StartError(str(error)) from error
     return InferOptions(nodes, settings.compute_ports), adapters
+
+
+async def connected(settings: CollectorSettings) -> Kube:
+    """The API server that the settings name; nothing is asked of it yet. Raises StartError."""
+    try:
+        return await connect(settings.kubeconfig)
+    except KubeError as error:
+        raise StartError(str(error)) from error
 
 
 def generation_settings(settings: CollectorSettings) -> GenerationSettings:

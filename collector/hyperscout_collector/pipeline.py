@@ -2,25 +2,26 @@
 
     commit -> (debounce) -> snapshot on the loop -> in a thread: sweeps, infer, generations -> publishers
 
-One inference at a time; what changes meanwhile is in the next one. Three things start one: news in the
-evidence, evidence that only grew newer (at leisure: ages decide between sources), and a node that turns
-stale. A wake-up that `Generations` asked for only ticks it.
+One inference at a time; what changes meanwhile is in the next one. Four things start one: news in the
+evidence, evidence that only grew newer (at leisure: ages decide between sources), a node that turns stale,
+and a node of the cluster that came or went. What else changes in the cluster (a node that takes no work) is
+offered with what was inferred last. A wake-up that `Generations` asked for only ticks it.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from hyperscout_collector.cluster import Cluster, ClusterView
 from hyperscout_collector.core.generations import Decision, Generations, Held, NotHeldError
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import KeyChange
 from hyperscout_collector.evidence.view import InputsView, Resolved, Snapshot, SweepTexts, resolve
 from hyperscout_collector.fabric.inputs import InferOptions
 from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.hierarchy.conditions import ConditionFacts
 from hyperscout_collector.hierarchy.history import forget
 from hyperscout_collector.topology import Topology
 
@@ -44,6 +45,8 @@ class PipelineSettings:
 @dataclass(frozen=True, slots=True)
 class _Result:
     resolved: Resolved
+    inferred: Topology
+    stale: Mapping[str, int]
     decision: Decision
     seconds: float
 
@@ -79,6 +82,7 @@ class Pipeline:
         view: InputsView,
         texts: SweepTexts,
         generations: Generations,
+        cluster: Cluster,
         *,
         publish: Callable[[Topology], None],
         superseded: Callable[[Mapping[Key, Collection[Row]]], None],
@@ -94,6 +98,10 @@ class Pipeline:
         self._view = view
         self._texts = texts
         self._generations = generations
+        self._cluster = cluster
+        self._cluster_news = False
+        self._expected: frozenset[str] | None = None  # at the last inference
+        self._last: _Result | None = None
         self._publish = publish
         self._superseded = superseded
         self._inferred = inferred
@@ -118,11 +126,27 @@ class Pipeline:
             self._refresh_at_ns = self._clock_ns() + int(self._settings.refresh_s * NS)
             self._wake.set()  # to reckon with the new time
 
+    def look_around(self) -> None:
+        """Something changed in the cluster: a node, or a HyperNode that is not ours."""
+        self._cluster_news = True
+        self._wake.set()
+
     async def run(self) -> None:
         """Infer until cancelled."""
         while True:
             await self._until_due()
+            if not self._cluster.is_known:
+                await self._wake.wait()  # the first list of its nodes wakes us
+                continue
             now_ns = self._clock_ns()
+            if self._cluster_news:
+                self._cluster_news = False
+                view = self._cluster.view()
+                if self._last is None or view.expected != self._expected:
+                    self._news = True
+                elif not self._news:
+                    async with self._turn:
+                        self._take(await self._in_thread(self._offer, self._last, view, now_ns))
             if (
                 self._news
                 or self._is_due(self._refresh_at_ns, now_ns)
@@ -162,7 +186,7 @@ class Pipeline:
         times = (self._refresh_at_ns, self._tick_at_ns, self._view.next_stale_ns)
         due = [t for t in times if t is not None]
         delay_s = min(max((min(due) - now_ns) / NS, 0.0), _IDLE_S) if due else _IDLE_S
-        if not self._news:
+        if not (self._news or self._cluster_news):
             try:
                 async with asyncio.timeout(delay_s):
                     await self._wake.wait()
@@ -179,7 +203,9 @@ class Pipeline:
             self._news, self._refresh_at_ns = False, None
             now_ns = self._clock_ns()
             snapshot = self._view.snapshot(now_ns)
-            result = await self._in_thread(self._inference, snapshot, now_ns)
+            view = self._cluster.view()
+            result = await self._in_thread(self._inference, snapshot, view, now_ns)
+            self._last, self._expected = result, view.expected
             self.inferences += 1
             self._inferred(result.seconds)
             if result.resolved.problems != self.problems:
@@ -190,14 +216,22 @@ class Pipeline:
         if superseded := result.resolved.superseded:
             self._superseded({key: [row for row in snapshot.sweeps if row.key == key] for key in superseded})
 
-    def _inference(self, snapshot: Snapshot, now_ns: int) -> _Result:
+    def _inference(self, snapshot: Snapshot, view: ClusterView, now_ns: int) -> _Result:
         """In the thread: everything that takes long."""
         began_s = self._timer()
         resolved = resolve(snapshot, self._texts, self._settings.node_map)
-        topology = infer(resolved.inputs, self._settings.options, self._previous())
-        facts = ConditionFacts(stale=stale_nodes(snapshot, topology))
-        decision = self._generations.offer(topology, now_ns, facts)
-        return _Result(resolved, decision, self._timer() - began_s)
+        options = self._settings.options
+        if options.cluster_nodes is None and view.expected is not None:
+            options = replace(options, cluster_nodes=view.expected)
+        topology = infer(resolved.inputs, options, self._previous())
+        result = _Result(resolved, topology, stale_nodes(snapshot, topology), Decision(), 0.0)
+        decision = self._offer(result, view, now_ns)
+        return replace(result, decision=decision, seconds=self._timer() - began_s)
+
+    def _offer(self, result: _Result, view: ClusterView, now_ns: int) -> Decision:
+        """In the thread: what was inferred, in the cluster as it is now."""
+        facts = view.facts(result.stale, result.inferred, self._generations.published)
+        return self._generations.offer(view.marked(result.inferred), now_ns, facts)
 
     def _previous(self) -> Topology | None:
         """What inference may remember: what is published, less what a person said is gone for good."""

@@ -77,6 +77,17 @@ class CollectorSettings(BaseSettings):
         None, description='write HyperNodes as YAML to this file at each generation; "-" = standard output'
     )
 
+    kubernetes: Literal["off", "dry-run", "publish"] = Field(
+        "off", description="HyperNodes in a Kubernetes cluster; dry-run prints what would change"
+    )
+    kubeconfig: Path | None = Field(
+        None, description="file that says which cluster, and as whom (default: that of the pod it runs in)"
+    )
+    node_selector: str = Field(
+        "!node-role.kubernetes.io/control-plane",
+        description="label selector of the cluster's nodes that belong into the hierarchy; \"\" = all",
+    )
+
     expected_nodes: tuple[str, ...] | None = Field(
         None, description="the cluster's nodes (default: every host found); those without evidence are listed"
     )

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from http import HTTPStatus
+from random import Random
 from typing import Any
 
 import grpc
@@ -23,7 +24,7 @@ from hyperscout.v1.discovery_pb2_grpc import add_DiscoveryServiceServicer_to_ser
 from hyperscout_collector.api.topology_service import SERVICE as TOPOLOGY_SERVICE
 from hyperscout_collector.api.topology_service import NothingHeldError, TopologyService
 from hyperscout_collector.api.watchers import Watchers
-from hyperscout_collector.configured import StartError, generation_settings, inference_inputs
+from hyperscout_collector.configured import StartError, connected, generation_settings, inference_inputs
 from hyperscout_collector.core.generations import Generations, NotHeldError
 from hyperscout_collector.evidence.committer import Committer, OverloadedError, Submission
 from hyperscout_collector.evidence.rows import Key, Row
@@ -43,7 +44,7 @@ from hyperscout_collector.metrics import Metrics
 from hyperscout_collector.parts import Parts
 from hyperscout_collector.pipeline import Pipeline, PipelineSettings
 from hyperscout_collector.publish.base import Publisher
-from hyperscout_collector.publish.file import FilePublisher
+from hyperscout_collector.publish.chosen import Service, chosen, needs_kubernetes
 from hyperscout_collector.publish.memory import MemoryPublisher
 from hyperscout_collector.publish.runner import PublisherRunner
 from hyperscout_collector.saver import Saver, read_saved
@@ -64,8 +65,8 @@ _DISCOVERY_SERVICE = discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService
 class Collector:
     """Everything from the streams to the publishers; `async with` starts and stops it.
 
-    `clock_ns`: Unix ns; `timer`: monotonic seconds. `publishers`: besides those of the settings.
-    `kube`: the API server, where the settings need one.
+    `clock_ns`: Unix ns; `timer`: monotonic seconds. `publishers`: besides those of the settings. `kube`: the
+    API server, when it is connected to already; it may write as long as this collector leads.
     """
 
     parts: Parts
@@ -88,6 +89,7 @@ class Collector:
         self._clock_ns = clock_ns
         self._timer = timer
         self._publishers = publishers
+        self._services: dict[str, Service] = {}
         self._failure: BaseException | None = None
         self._to_forget: dict[Key, Collection[Row]] = {}  # and what was known of it when that was decided
         self._exit = contextlib.AsyncExitStack()
@@ -130,6 +132,8 @@ class Collector:
         """Load, listen, begin. Raises StartError, and leaves nothing behind then."""
         try:
             options, adapters = inference_inputs(self.settings)
+            if self._kube is None and needs_kubernetes(self.settings):
+                self._kube = await self._exit.enter_async_context(await connected(self.settings))
             self._assemble(await self._load(), options, adapters)
             self._begin_all()
             await self._listen()
@@ -166,9 +170,16 @@ class Collector:
         view = InputsView(state, settings.stale_after_s, started_ns)
         streams = Streams(settings.max_streams)
         watchers = Watchers(saved or Topology(0))
-        publishers: list[Publisher] = [MemoryPublisher(watchers.publish), *self._publishers]
-        if settings.publish_file:
-            publishers.append(FilePublisher(settings.publish_file))
+        outputs = chosen(
+            settings,
+            self._kube,
+            look_around=self._look_around,
+            clock_ns=self._clock_ns,
+            timer=self._timer,
+            rng=Random(),  # noqa: S311 - jitter, not secrets
+        )
+        self._services = outputs.services
+        publishers = [MemoryPublisher(watchers.publish), *self._publishers, *outputs.publishers]
         committer = Committer(
             state,
             store,
@@ -181,6 +192,7 @@ class Collector:
             view,
             self._texts,
             Generations(generation_settings(settings), saved, started_ns),
+            outputs.cluster,
             publish=self._publish,
             superseded=self._to_forget.update,
             inferred=self.metrics.inference_seconds.observe,
@@ -216,6 +228,8 @@ class Collector:
         self._begin("inference", parts.pipeline.run())
         self._begin("sweeps", parts.sweeps.run())
         self._begin("saver", parts.saver.run())
+        for name, service in self._services.items():
+            self._begin(name, service())
         for state in parts.runner.states:
             self._begin(f"publisher-{state.publisher.name}", parts.runner.run(state))
         self._begin("housekeeping", self._keep_house())
@@ -329,6 +343,9 @@ class Collector:
         _log.info("generation %d", topology.generation)
         self.parts.runner.offer(topology)
         self.parts.saver.offer(topology)
+
+    def _look_around(self) -> None:
+        self.parts.pipeline.look_around()
 
     async def _keep_house(self) -> None:
         """What happens by the clock alone."""

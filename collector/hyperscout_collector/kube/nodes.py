@@ -4,7 +4,7 @@ A node object has kilobytes of images and heartbeats; what is kept of one is som
 heartbeat changes nothing of it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 
 from hyperscout_collector.kube.client import Kube, Object
@@ -72,11 +72,3 @@ class Nodes:
     def labels_of(self, name: str) -> Mapping[str, str]:
         node = self.reflector.get(name)
         return node["metadata"]["labels"] if node else {}
-
-    def down(self, members: Iterable[str]) -> dict[str, str]:
-        """Why nodes are down: those that are there and take no work, and `members` that are not there."""
-        found = {node["metadata"]["name"]: why for node in self.reflector if (why := why_down(node))}
-        if self.reflector.synced.is_set():
-            there = self.names
-            found |= {name: "no such node" for name in members if name not in there}
-        return found

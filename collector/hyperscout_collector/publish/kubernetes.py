@@ -45,6 +45,7 @@ from hyperscout_collector.publish.plan import (
     Present,
     Update,
     Write,
+    is_ours,
     next_writes,
     present,
 )
@@ -63,7 +64,8 @@ _NO_CRD = "; is the CRD installed? `hyperscout crd show | kubectl apply -f -`"
 class KubernetesPublisher:
     """`run` as a task beside the runner's. `say`: print what would be done, and do nothing (a dry run).
 
-    `clock_ns`: Unix ns; `timer`: monotonic seconds.
+    `foreign` is told that a HyperNode which is not ours came, changed or went. `clock_ns`: Unix ns;
+    `timer`: monotonic seconds.
     """
 
     name = "kubernetes"
@@ -75,6 +77,7 @@ class KubernetesPublisher:
         nodes: Nodes,
         *,
         rng: Random,
+        foreign: Callable[[], None] = nobody,
         clock_ns: Callable[[], int],
         timer: Callable[[], float],
         say: Callable[[str], None] | None = None,
@@ -83,7 +86,7 @@ class KubernetesPublisher:
             kube,
             COLLECTION,
             keep=kept,
-            changed=lambda name, before, after: self._changed(name),
+            changed=self._changed,
             followed=self._recovered,
             rng=rng,
         )
@@ -93,6 +96,7 @@ class KubernetesPublisher:
         self._clock_ns = clock_ns
         self._timer = timer
         self._say = say
+        self._foreign = foreign
         self._said = ""
         self._there: dict[str, Present] = {}
         self._tree: tuple[Wanted, ...] = ()  # the last one that kept all rules
@@ -321,12 +325,13 @@ class KubernetesPublisher:
     def _recovered(self) -> None:
         self.wake()
 
-    def _changed(self, name: str) -> None:
-        found = self.hypernodes.get(name)
-        if found is None:
+    def _changed(self, name: str, before: Object | None, after: Object | None) -> None:
+        if after is None:
             self._there.pop(name, None)
         else:
-            self._there[name] = present(found)
+            self._there[name] = present(after)
+        if any(found is not None and not is_ours(found) for found in (before, after)):
+            self._foreign()
         self.wake()
 
 
