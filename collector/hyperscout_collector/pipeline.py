@@ -6,6 +6,7 @@ One inference at a time; what changes meanwhile is in the next one. Four things 
 evidence, evidence that only grew newer (at leisure: ages decide between sources), a node that turns stale,
 and a node of the cluster that came or went. What else changes in the cluster (a node that takes no work) is
 offered with what was inferred last. A wake-up that `Generations` asked for only ticks it.
+After a take-over what was published stands for what is inferred, until everybody has been heard.
 """
 
 import asyncio
@@ -15,10 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from hyperscout_formats.ibnetdiscover import SWITCH
+
 from hyperscout_collector.cluster import Cluster, ClusterView
 from hyperscout_collector.core.generations import Decision, Generations, Held, NotHeldError
+from hyperscout_collector.core.takeover import Takeover
 from hyperscout_collector.evidence.rows import Key, Row
-from hyperscout_collector.evidence.state import KeyChange
+from hyperscout_collector.evidence.state import FABRIC_PROBES, KeyChange
 from hyperscout_collector.evidence.view import InputsView, Resolved, Snapshot, SweepTexts, resolve
 from hyperscout_collector.fabric.inputs import InferOptions
 from hyperscout_collector.hierarchy import infer
@@ -89,7 +93,9 @@ class Pipeline:
         inferred: Callable[[float], None],
         clock_ns: Callable[[], int],
         timer: Callable[[], float],
+        takeover: Takeover | None = None,
     ) -> None:
+        self.takeover = takeover
         self.held: Held | None = None
         self.problems: tuple[str, ...] = ()
         self.inferences = 0
@@ -119,12 +125,19 @@ class Pipeline:
         if not changes:
             return
         self._view.follow(changes)
-        if any(change.news for change in changes):
+        waits = self._takeover_until_ns is not None  # for sweeps also that tell nothing new
+        if any(change.news or (waits and change.key.probe in FABRIC_PROBES) for change in changes):
             self._news = True
             self._wake.set()
         elif self._refresh_at_ns is None:
             self._refresh_at_ns = self._clock_ns() + int(self._settings.refresh_s * NS)
             self._wake.set()  # to reckon with the new time
+
+    def full_state(self, node: str) -> None:
+        """All that an agent knows has been committed."""
+        if self.takeover is not None and self.takeover.full_state(node) and self.takeover.active:
+            self._news = True
+            self._wake.set()
 
     def look_around(self) -> None:
         """Something changed in the cluster: a node, or a HyperNode that is not ours."""
@@ -151,6 +164,7 @@ class Pipeline:
                 self._news
                 or self._is_due(self._refresh_at_ns, now_ns)
                 or self._is_due(self._view.next_stale_ns, now_ns)
+                or self._is_due(self._takeover_until_ns, now_ns)
             ):
                 if self._news and self._settings.debounce_s:
                     await asyncio.sleep(self._settings.debounce_s)
@@ -183,7 +197,7 @@ class Pipeline:
     async def _until_due(self) -> None:
         """Wait for news, or for the first of the times that matter."""
         now_ns = self._clock_ns()
-        times = (self._refresh_at_ns, self._tick_at_ns, self._view.next_stale_ns)
+        times = (self._refresh_at_ns, self._tick_at_ns, self._view.next_stale_ns, self._takeover_until_ns)
         due = [t for t in times if t is not None]
         delay_s = min(max((min(due) - now_ns) / NS, 0.0), _IDLE_S) if due else _IDLE_S
         if not (self._news or self._cluster_news):
@@ -193,6 +207,10 @@ class Pipeline:
             except TimeoutError:
                 pass
         self._wake.clear()
+
+    @property
+    def _takeover_until_ns(self) -> int | None:
+        return self.takeover.until_ns if self.takeover is not None else None
 
     @staticmethod
     def _is_due(at_ns: int | None, now_ns: int) -> bool:
@@ -223,10 +241,31 @@ class Pipeline:
         options = self._settings.options
         if options.cluster_nodes is None and view.expected is not None:
             options = replace(options, cluster_nodes=view.expected)
-        topology = infer(resolved.inputs, options, self._previous())
-        result = _Result(resolved, topology, stale_nodes(snapshot, topology), Decision(), 0.0)
+        published = self._generations.published
+        takeover = self._taking_over(resolved, view, now_ns)
+        if takeover is not None and published is not None:
+            result = _Result(resolved, published, takeover.stale(), Decision(), 0.0)
+        else:
+            topology = infer(resolved.inputs, options, self._previous())
+            result = _Result(resolved, topology, stale_nodes(snapshot, topology), Decision(), 0.0)
         decision = self._offer(result, view, now_ns)
         return replace(result, decision=decision, seconds=self._timer() - began_s)
+
+    def _taking_over(self, resolved: Resolved, view: ClusterView, now_ns: int) -> Takeover | None:
+        """In the thread: the take-over that is under way."""
+        takeover = self.takeover
+        if takeover is None or not takeover.active:
+            return None
+        sweeps = [
+            [f"{guid:016x}" for guid in x.sweep.guid[x.sweep.kind == SWITCH].tolist()]
+            for x in resolved.inputs.sweeps
+            if not x.partial and x.observed_at_ns >= takeover.started_ns
+        ]
+        if not takeover.ended(now_ns, view.down(self._generations.published), sweeps):
+            return takeover
+        after_s = (now_ns - takeover.started_ns) / NS
+        _log.info("take-over complete after %.1f s; not heard from: %s", after_s, takeover.waits_for())
+        return None
 
     def _offer(self, result: _Result, view: ClusterView, now_ns: int) -> Decision:
         """In the thread: what was inferred, in the cluster as it is now."""

@@ -73,7 +73,8 @@ class _Waiting:
 
 
 class Committer:
-    """`on_commit` gets what each transaction changed, in order. `clock_ns`: Unix ns.
+    """`on_commit` gets what each transaction changed, in order; `on_full_state` then each node whose full
+    state has ended with it. `clock_ns`: Unix ns.
 
     `grace_s`: a process that has just started has not looked everywhere yet (the next LLDP frame is up to
     30 s away), so keys that its first full state lacks get this long to show up again. A process that
@@ -87,6 +88,7 @@ class Committer:
         *,
         on_commit: Callable[[Sequence[KeyChange]], None],
         clock_ns: Callable[[], int],
+        on_full_state: Callable[[str], None] = lambda node: None,
         grace_s: float = 120.0,
         max_waiting_bytes: int = 64 * 1024 * 1024,
         room_timeout_s: float = 30.0,
@@ -97,6 +99,7 @@ class Committer:
         self._state = state
         self._store = store
         self._on_commit = on_commit
+        self._on_full_state = on_full_state
         self._clock_ns = clock_ns
         self._grace_ns = int(grace_s * 1e9)
         self._max_waiting_bytes = max_waiting_bytes
@@ -191,6 +194,9 @@ class Committer:
                 await self._in_thread(self._store.apply, changes)
                 self._succeeded()
             self._on_commit(self._state.commit(plan))
+            for waiting in group:
+                if waiting.submission.full_state:
+                    self._on_full_state(waiting.submission.full_state.agent.node)
         except StoreError as error:
             outcome = error
             self._failed(error)

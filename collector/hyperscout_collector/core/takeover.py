@@ -1,0 +1,94 @@
+"""When a collector that took over has seen enough to infer anew.
+
+A new leader begins with the tree that was published and with little evidence: agents come back within
+seconds, sweeps a little later. Inferred from that, half of the cables would be missing, and cables that have
+been missing for days would be forgotten. So until everybody has been heard, nothing is inferred: what is
+published is offered again, with what is known of the nodes themselves. It is complete when the full state of
+every member has come in and a whole sweep of every fabric that was swept, or when the time is up: an agent
+that is dead must not keep all others waiting.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+
+from hyperscout_collector.topology import HyperNode, Topology
+
+NS = 1_000_000_000
+SWEEPS = frozenset({"ibnetdiscover"})  # sources of links that come with a sweep, not with an agent
+
+
+class Takeover:
+    """`previous`: what is published. `limit_s`: how long to wait at most, from `now_ns` (Unix ns) on."""
+
+    def __init__(self, previous: Topology, limit_s: float, now_ns: int) -> None:
+        self.started_ns = now_ns
+        self.until_ns: int | None = now_ns + int(limit_s * NS)  # when it ends at the latest; None = it has
+        self._previous = previous
+        self._missing = {node for h in previous.hypernodes if not h.children for node in h.nodes}
+        self._fabrics = _swept_fabrics(previous)
+
+    @property
+    def active(self) -> bool:
+        return self.until_ns is not None
+
+    def full_state(self, node: str) -> bool:
+        """An agent has said all that it knows. Returns whether everybody that is waited for has now."""
+        self._missing.discard(node)
+        return not self._missing
+
+    def ended(self, now_ns: int, down: Collection[str], sweeps: Iterable[Collection[str]]) -> bool:
+        """Whether to infer from now on; once it has ended, it stays so.
+
+        `down`: nodes that take no work and may be silent. `sweeps`: ids of the switches of each whole sweep
+        that was made since the start.
+        """
+        if self.until_ns is None:
+            return True
+        for switches in sweeps:
+            self._fabrics = {name: ids for name, ids in self._fabrics.items() if ids.isdisjoint(switches)}
+        self._missing.difference_update(down)
+        if now_ns >= self.until_ns or not (self._missing or self._fabrics):
+            self.until_ns = None
+        return not self.active
+
+    def waits_for(self) -> str:
+        """In words, for the log and the status."""
+        some = sorted(self._missing)[:3]
+        more = f" and {len(self._missing) - len(some)} more" if len(self._missing) > len(some) else ""
+        parts = [f"agents of {len(self._missing)} nodes ({', '.join(some)}{more})"] if some else []
+        if self._fabrics:
+            parts.append(f"a sweep of {', '.join(sorted(self._fabrics))}")
+        return " and ".join(parts) or "nothing"
+
+    def stale(self) -> dict[str, int]:
+        """Nodes that were stale when we came, and have not been heard since: when (Unix ns, 0 = unknown).
+
+        Which of a HyperNode's nodes it was stands in its condition's message only; where that does not
+        say, one node stands for it, or all where the HyperNode above is stale with it.
+        """
+        stale = {h.name: h for h in self._previous.hypernodes if _is_stale(h)}
+        found: dict[str, int] = {}
+        for h in stale.values():
+            if h.children:
+                continue
+            silent = [node for node in h.nodes if node in self._missing]
+            if h.parent not in stale:
+                words = set(re.findall(r"[\w.-]+", " ".join(c.message for c in h.conditions)))
+                silent = [node for node in silent if node in words] or silent[:1]
+            found |= dict.fromkeys(silent, 0)
+        return found
+
+
+def _is_stale(h: HyperNode) -> bool:
+    return any(c.type == "Stale" and c.status == "True" for c in h.conditions)
+
+
+def _swept_fabrics(topology: Topology) -> dict[str, frozenset[str]]:
+    """Switches of each fabric that sweeps have shown."""
+    switches = {s.id for s in topology.switches}
+    found: dict[str, set[str]] = {}
+    for link in topology.links:
+        if not SWEEPS.isdisjoint(link.sources):
+            ends = {link.a_device, link.b_device} & switches
+            found.setdefault(link.fabric, set()).update(ends)
+    return {name: frozenset(ids) for name, ids in found.items() if ids}
