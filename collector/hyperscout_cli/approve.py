@@ -2,7 +2,7 @@
 
 import click
 
-from hyperscout_cli.options import collector_options
+from hyperscout_cli.options import Endpoint, collector_options
 from hyperscout_cli.output import emit
 
 
@@ -15,7 +15,7 @@ Examples:
 )
 @click.argument("generation", type=click.IntRange(min=1))
 @collector_options
-def approve(*, generation: int, collector: str, timeout_s: float) -> None:
+def approve(*, generation: int, collector: Endpoint) -> None:
     """Publish the held GENERATION now, or accept the published one as it is wired.
 
     The collector holds a generation that would remove many HyperNodes or nodes at once, or change the
@@ -26,6 +26,6 @@ def approve(*, generation: int, collector: str, timeout_s: float) -> None:
     """
     from hyperscout_cli.client import Collector
 
-    with Collector(collector, timeout_s) as connection:
+    with Collector(collector) as connection:
         published = connection.approve(generation)
     emit([f"generation {published} is published\n"])

@@ -10,9 +10,11 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 from hyperscout.v1 import topology_pb2, topology_pb2_grpc
+from hyperscout_agent.credentials import CredentialsError, Metadata, bearer, tls_hint
 from hyperscout_collector.api.mapping import topology_from_proto
 
 from hyperscout_cli.errors import CliError
+from hyperscout_cli.options import TOKEN_VARIABLE, Endpoint
 
 if TYPE_CHECKING:
     from hyperscout_collector.topology import Topology
@@ -20,21 +22,34 @@ if TYPE_CHECKING:
 MAX_ANSWER_BYTES = 512 << 20  # all links of 65,536 hosts are under 100 MiB
 PAGE_SIZE = 5000
 # What gRPC itself says without a connection; a collector in trouble answers UNAVAILABLE in its own words.
+_HUNG_UP = ("socket closed", "recvmsg", "reset", "broken pipe")
+_HOW_TO_SHOW = f" (show it with --token-file FILE, or in {TOKEN_VARIABLE})"
 _NO_CONNECTION = ("connect", "dns resolution", "socket closed", "recvmsg", "name resolution")
 
 
 class Collector:
-    """A connection to a collector's TopologyService. Every method raises CliError, nothing else."""
+    """A connection to a collector's TopologyService. Every method raises CliError, nothing else.
 
-    def __init__(self, address: str, timeout_s: float) -> None:
-        self.address = address
-        self._timeout_s = timeout_s
-        options = [
+    The constructor raises UsageError too, where flags do not go together.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.address = endpoint.address
+        self._endpoint = endpoint
+        self._timeout_s = endpoint.timeout_s
+        self._credentials = endpoint.credentials
+        options: list[tuple[str, int | str]] = [
             ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
             ("grpc.enable_http_proxy", 0),
             ("grpc.keepalive_time_ms", 30_000),
         ]
-        self._channel = grpc.insecure_channel(address, options=options)
+        options += self._credentials.options()
+        with _readable():
+            shown = self._credentials.for_channel()
+        if shown is None:
+            self._channel = grpc.insecure_channel(endpoint.address, options=options)
+        else:
+            self._channel = grpc.secure_channel(endpoint.address, shown, options=options)
         self._service = topology_pb2_grpc.TopologyServiceStub(self._channel)
 
     def __enter__(self) -> Self:
@@ -47,19 +62,21 @@ class Collector:
         """The published topology; without its links it is much smaller."""
         with self._clear():
             request = topology_pb2.GetTopologyRequest(omit_links=not links)
-            answer = self._service.GetTopology(request, timeout=self._timeout_s)
+            answer = self._service.GetTopology(request, timeout=self._timeout_s, metadata=self._metadata())
         return topology_from_proto(answer.topology)
 
     def status(self) -> topology_pb2.GetStatusResponse:
         """Agents, leases, generations."""
         with self._clear():
-            return self._service.GetStatus(topology_pb2.GetStatusRequest(), timeout=self._timeout_s)
+            return self._service.GetStatus(
+                topology_pb2.GetStatusRequest(), timeout=self._timeout_s, metadata=self._metadata()
+            )
 
     def explain(self, node_a: str, node_b: str) -> topology_pb2.ExplainResponse:
         """Path, tier and evidence between two nodes."""
         with self._clear():
             request = topology_pb2.ExplainRequest(node_a=node_a, node_b=node_b)
-            return self._service.Explain(request, timeout=self._timeout_s)
+            return self._service.Explain(request, timeout=self._timeout_s, metadata=self._metadata())
 
     def findings(self, node: str = "", probe: str = "") -> Iterator[topology_pb2.StoredFinding]:
         """All current findings, page by page."""
@@ -69,7 +86,7 @@ class Collector:
                 request = topology_pb2.ListFindingsRequest(
                     node=node, probe=probe, page_token=token, page_size=PAGE_SIZE
                 )
-                page = self._service.ListFindings(request, timeout=self._timeout_s)
+                page = self._service.ListFindings(request, timeout=self._timeout_s, metadata=self._metadata())
             yield from page.findings
             token = page.next_page_token
             if not token:
@@ -79,12 +96,22 @@ class Collector:
         """Publish a held generation; returns the one that is published now."""
         with self._clear():
             request = topology_pb2.ApproveRequest(generation=generation)
-            return self._service.Approve(request, timeout=self._timeout_s).generation
+            return self._service.Approve(
+                request, timeout=self._timeout_s, metadata=self._metadata()
+            ).generation
 
     def watch(self) -> Iterator[topology_pb2.WatchTopologyResponse]:
         """A snapshot, then a delta for each generation, without links; ends only with an error."""
         with self._clear():
-            yield from self._service.WatchTopology(topology_pb2.WatchTopologyRequest(omit_links=True))
+            yield from self._service.WatchTopology(
+                topology_pb2.WatchTopologyRequest(omit_links=True), metadata=self._metadata()
+            )
+
+    def _metadata(self) -> Metadata:
+        with _readable():
+            if self._endpoint.token:
+                return bearer(self._endpoint.token, TOKEN_VARIABLE)
+            return self._credentials.metadata()
 
     @contextmanager
     def _clear(self) -> Iterator[None]:
@@ -96,13 +123,35 @@ class Collector:
     def _words(self, error: grpc.RpcError) -> str:
         code = error.code() if isinstance(error, grpc.Call) else None
         details = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
+        if code is grpc.StatusCode.UNAVAILABLE and (hint := tls_hint(details)):
+            return f"no trust in the collector at {self.address}: {hint.replace('tls_', '--tls-', 1)}"
         if code is grpc.StatusCode.UNAVAILABLE and any(word in details.lower() for word in _NO_CONNECTION):
             return (
                 f"cannot reach the collector at {self.address}: "
-                "start it with `hyperscout collector` or set --collector"
+                f"start it with `hyperscout collector` or set --collector{self._maybe(details)}"
             )
+        if code is grpc.StatusCode.UNAUTHENTICATED:
+            return f"the collector at {self.address} does not know you: {details}{_HOW_TO_SHOW}"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"the collector at {self.address} gave no answer within {self._timeout_s:g} s (--timeout)"
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return f"what listens at {self.address} is no collector, or one of another version"
         return details or f"the collector at {self.address} failed: {code}"
+
+    def _maybe(self, details: str) -> str:
+        """What else it may be when the other end hangs up without a word."""
+        if not any(word in details.lower() for word in _HUNG_UP):
+            return ""
+        if self._endpoint.tls_ca is None:
+            return ". It hung up: if it speaks TLS, give --tls-ca"
+        if self._endpoint.tls_cert is None:
+            return ". It hung up: if it demands a client certificate, give --tls-cert and --tls-key"
+        return ". It hung up: perhaps it does not trust the client certificate, or that has expired"
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
+    except CredentialsError as error:
+        raise CliError(str(error)) from error

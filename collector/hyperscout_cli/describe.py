@@ -9,7 +9,7 @@ from hyperscout_collector.publish.texts.names import host_list, visible
 
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.kinds import KINDS, TABLES, complete_kind, domains_of, end_text, links, select
-from hyperscout_cli.options import topology_options
+from hyperscout_cli.options import Endpoint, topology_options
 from hyperscout_cli.output import emit
 from hyperscout_cli.source import load
 from hyperscout_cli.tables import Row, Table, age, lines
@@ -31,13 +31,13 @@ Examples:
 @click.argument("kind", metavar="KIND", shell_complete=complete_kind)
 @click.argument("name", metavar="NAME")
 @topology_options
-def describe(*, kind: str, name: str, topology: str | None, collector: str, timeout_s: float) -> None:
+def describe(*, kind: str, name: str, topology: str | None, collector: Endpoint) -> None:
     """Show a hypernode, node, switch, link or anomaly with its conditions, cables and anomalies."""
     found = KINDS.get(kind.lower(), "")
     if found not in DESCRIBED:
         raise click.UsageError(f"cannot describe {kind!r}; kinds are {', '.join(DESCRIBED)}")
     now_ns = time.time_ns()
-    loaded = load(topology=topology, collector=collector, timeout_s=timeout_s)
+    loaded = load(topology=topology, collector=collector)
     table, missing = select(found, TABLES[found](loaded, now_ns), [name])
     if missing:
         raise CliError(f"no {table.kind} answers to {name!r}")
@@ -46,7 +46,7 @@ def describe(*, kind: str, name: str, topology: str | None, collector: str, time
     if found == "nodes" and topology is None:
         from hyperscout_cli.findings import findings
 
-        seen, _ = findings(collector, timeout_s, [name], now_ns)
+        seen, _ = findings(collector, [name], now_ns)
         emit(_section("Findings", list(lines(seen, wide=True)) if seen.rows else []))
 
 

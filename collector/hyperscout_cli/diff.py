@@ -7,7 +7,7 @@ import click
 from hyperscout_collector.publish.texts.names import host_list, visible
 
 from hyperscout_cli.errors import NO, CliError
-from hyperscout_cli.options import topology_options
+from hyperscout_cli.options import Endpoint, topology_options
 from hyperscout_cli.output import emit
 from hyperscout_cli.source import load
 
@@ -29,44 +29,42 @@ Exit code: 0 no difference, 3 there are differences."""
     "--hypernodes", metavar="FILE", type=click.Path(), help="HyperNode YAML, as `kubectl get -o yaml`."
 )
 @topology_options
-def diff(
-    *, files: Sequence[str], hypernodes: str | None, topology: str | None, collector: str, timeout_s: float
-) -> int:
+def diff(*, files: Sequence[str], hypernodes: str | None, topology: str | None, collector: Endpoint) -> int:
     """Show what differs. Save a topology with `hyperscout tree -o json` or `infer -o json`."""
     if len(files) > 2 or (hypernodes and files) or (topology and len(files) == 2):
         raise click.UsageError("give at most two saved topologies, or --hypernodes, not both")
     if hypernodes is not None:
-        found = _written(hypernodes, topology, collector, timeout_s)
+        found = _written(hypernodes, topology, collector)
     elif files:
         from hyperscout_cli.differences import differences
         from hyperscout_cli.files import read_topology
 
         before = read_topology(files[0])
         other = files[1] if len(files) == 2 else topology
-        found = list(differences(before, load(topology=other, collector=collector, timeout_s=timeout_s)))
+        found = list(differences(before, load(topology=other, collector=collector)))
     elif topology is not None:
         raise click.UsageError("--topology needs another one to compare with: a file or --hypernodes")
     else:
-        found = list(_held(collector, timeout_s))
+        found = list(_held(collector))
     emit(visible(line) + "\n" for line in found)
     return NO if found else 0
 
 
-def _written(path: str, topology: str | None, collector: str, timeout_s: float) -> list[str]:
+def _written(path: str, topology: str | None, collector: Endpoint) -> list[str]:
     from hyperscout_cli.handwritten import expand, problems, read
     from hyperscout_cli.wiring import disagreements
 
     if path == "cluster" and not Path(path).exists():
         raise CliError("save the cluster's HyperNodes first: kubectl get hypernodes -o yaml > mine.yaml")
     written = read(path)
-    loaded = load(topology=topology, collector=collector, timeout_s=timeout_s, links=False)
+    loaded = load(topology=topology, collector=collector, links=False)
     return [*problems(written), *disagreements(expand(written, loaded), loaded)]
 
 
-def _held(collector: str, timeout_s: float) -> Iterator[str]:
+def _held(collector: Endpoint) -> Iterator[str]:
     from hyperscout_cli.client import Collector
 
-    with Collector(collector, timeout_s) as connection:
+    with Collector(collector) as connection:
         status = connection.status()
     if not status.HasField("held"):
         return

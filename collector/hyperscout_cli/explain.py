@@ -3,7 +3,7 @@
 import click
 from hyperscout_collector.publish.texts.names import visible
 
-from hyperscout_cli.options import topology_options
+from hyperscout_cli.options import Endpoint, topology_options
 from hyperscout_cli.output import emit
 
 
@@ -16,7 +16,7 @@ Examples:
 @click.argument("node_a", metavar="A")
 @click.argument("node_b", metavar="B")
 @topology_options
-def explain(*, node_a: str, node_b: str, topology: str | None, collector: str, timeout_s: float) -> None:
+def explain(*, node_a: str, node_b: str, topology: str | None, collector: Endpoint) -> None:
     """Say how nodes A and B are connected: their lowest common HyperNode, a path, and what is wrong on it."""
     if topology is not None:
         from hyperscout_cli.files import read_topology
@@ -26,7 +26,7 @@ def explain(*, node_a: str, node_b: str, topology: str | None, collector: str, t
     else:
         from hyperscout_cli.client import Collector
 
-        with Collector(collector, timeout_s) as connection:
+        with Collector(collector) as connection:
             answer = connection.explain(node_a, node_b)
         lines = answer.text.splitlines()
         if answer.evidence:

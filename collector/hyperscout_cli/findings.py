@@ -7,6 +7,7 @@ from google.protobuf.json_format import MessageToDict
 from hyperscout.v1 import finding_pb2
 
 from hyperscout_cli.client import Collector
+from hyperscout_cli.options import Endpoint
 from hyperscout_cli.tables import Row, Table, age
 
 if TYPE_CHECKING:
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
 _HEADINGS = ("NODE", "PROBE", "SUBJECT", "OUTCOME", "AGE", "STALE")
 
 
-def findings(address: str, timeout_s: float, nodes: Sequence[str], now_ns: int) -> tuple[Table, list[str]]:
+def findings(collector: Endpoint, nodes: Sequence[str], now_ns: int) -> tuple[Table, list[str]]:
     """Findings of these nodes (all when none is named), and the nodes that have none. Raises CliError."""
     rows: list[Row] = []
     missing = []
-    with Collector(address, timeout_s) as collector:
+    with Collector(collector) as connection:
         for node in nodes or [""]:
-            of_node = [_row(stored, now_ns) for stored in collector.findings(node)]
+            of_node = [_row(stored, now_ns) for stored in connection.findings(node)]
             if node and not of_node:
                 missing.append(node)
             rows += of_node

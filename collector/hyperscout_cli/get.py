@@ -8,7 +8,7 @@ import click
 
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.kinds import ALIASES, KINDS, TABLES, complete_kind, select
-from hyperscout_cli.options import format_option, topology_options
+from hyperscout_cli.options import Endpoint, format_option, topology_options
 from hyperscout_cli.output import emit, emit_json, emit_yaml, note
 from hyperscout_cli.source import load
 from hyperscout_cli.tables import Table, lines
@@ -41,8 +41,7 @@ def get(
     output: str,
     watch: bool,
     topology: str | None,
-    collector: str,
-    timeout_s: float,
+    collector: Endpoint,
 ) -> int:
     """List objects of a KIND, all or those of the given names.
 
@@ -59,17 +58,17 @@ def get(
             raise click.UsageError("--watch follows hypernodes of a collector")
         from hyperscout_cli.watch import follow
 
-        follow(collector, timeout_s, names=names, wide=output == "wide")
+        follow(collector, names=names, wide=output == "wide")
     now_ns = time.time_ns()
     if found == "findings":
         if topology is not None:
             raise click.UsageError("a saved topology has no findings: ask a collector")
         from hyperscout_cli.findings import findings
 
-        table, missing = findings(collector, timeout_s, names, now_ns)
+        table, missing = findings(collector, names, now_ns)
     else:
         links = found in {"links", "nodes", "switches"}
-        loaded = load(topology=topology, collector=collector, timeout_s=timeout_s, links=links)
+        loaded = load(topology=topology, collector=collector, links=links)
         table, missing = select(found, TABLES[found](loaded, now_ns), names)
     show(table, output)
     if missing:

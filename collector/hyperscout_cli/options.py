@@ -1,19 +1,100 @@
 """Options that the commands about a live (or saved) topology share."""
 
+import functools
+import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from hyperscout_agent.credentials import Credentials
+
+Command = Callable[..., Any]
 
 DEFAULT_COLLECTOR = "127.0.0.1:50051"
 COLLECTOR_VARIABLE = "HYPERSCOUT_COLLECTOR"
+TOKEN_VARIABLE = "HYPERSCOUT_TOKEN"  # noqa: S105 - its name; never a flag, which every process could read
 FORMATS = ("table", "wide", "json", "yaml", "name")
 
 
-def collector_options(command: F) -> F:
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The collector to ask, and what to show to it."""
+
+    address: str
+    timeout_s: float
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_server_name: str = ""
+    token_file: Path | None = None
+    insecure: bool = False
+    token: str = field(default="", repr=False)
+
+    @property
+    def credentials(self) -> "Credentials":
+        """The same as the agent's. Raises UsageError for what does not go together."""
+        from hyperscout_agent.credentials import Credentials
+        from hyperscout_agent.targets import TargetError, check_target
+
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise click.UsageError("--tls-cert and --tls-key: give both or neither")
+        if self.tls_ca is None and (self.tls_cert is not None or self.tls_server_name):
+            raise click.UsageError("--tls-cert and --tls-server-name mean TLS: give --tls-ca too")
+        try:
+            check_target(
+                self.address,
+                insecure=self.insecure,
+                tls=self.tls_ca is not None,
+                token=bool(self.token) or self.token_file is not None,
+            )
+        except TargetError as error:
+            words = str(error).replace("(tls_ca)", "(--tls-ca)").replace("set `insecure: true`", "--insecure")
+            raise click.UsageError(words) from error
+        return Credentials(
+            self.tls_ca, self.tls_cert, self.tls_key, self.tls_server_name, self.token_file, self.insecure
+        )
+
+
+def _shown(flag: str, text: str, **more: Any) -> Callable[[Command], Command]:
+    """One of the options about what is shown; HYPERSCOUT_... in the environment."""
+    return click.option(
+        flag, envvar=f"HYPERSCOUT_{flag[2:].upper().replace('-', '_')}", show_envvar=True, help=text, **more
+    )
+
+
+_FILE: dict[str, Any] = {"metavar": "FILE", "type": click.Path(path_type=Path)}
+_SHOWN = (
+    _shown("--tls-ca", "CA certificates (PEM) that sign the collector's: use TLS.", **_FILE),
+    _shown("--tls-cert", "Client certificate (PEM), for a port that demands one.", **_FILE),
+    _shown("--tls-key", "Its private key (PEM).", **_FILE),
+    _shown("--tls-server-name", "Name in its certificate, if not ADDR.", metavar="NAME", default=""),
+    _shown("--token-file", f"Token to show; or {TOKEN_VARIABLE}, the token itself.", **_FILE),
+    _shown("--insecure", "Allow plaintext to another machine; never with a token.", is_flag=True),
+)
+
+
+def collector_options(command: Command) -> Command:
+    """--collector, --timeout and what is shown to it; the command gets all of them as one `Endpoint`."""
+
+    @functools.wraps(command)
+    def with_endpoint(*args: Any, collector: str, timeout_s: float, **more: Any) -> Any:
+        names = ("tls_ca", "tls_cert", "tls_key", "tls_server_name", "token_file", "insecure")
+        shown = {name: more.pop(name) for name in names}
+        token = "" if shown["token_file"] is not None else os.environ.get(TOKEN_VARIABLE, "").strip()
+        return command(*args, collector=Endpoint(collector, timeout_s, token=token, **shown), **more)
+
+    found: Command = with_endpoint
+    for option in reversed(_SHOWN):
+        found = option(found)
+    return _where(found)
+
+
+def _where(command: Command) -> Command:
     """--collector and --timeout."""
     command = click.option(
         "--timeout",
@@ -44,7 +125,7 @@ def _or_of_group(ctx: click.Context, parameter: click.Parameter, value: str) -> 
     return value
 
 
-def topology_options(command: F) -> F:
+def topology_options(command: Command) -> Command:
     """--collector, --timeout, and --topology in their place."""
     command = click.option(
         "--topology",
@@ -55,7 +136,7 @@ def topology_options(command: F) -> F:
     return collector_options(command)
 
 
-def format_option(command: F) -> F:
+def format_option(command: Command) -> Command:
     """-o table|wide|json|yaml|name."""
     return click.option("-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True)(
         command

@@ -2,7 +2,7 @@
 
 import click
 
-from hyperscout_cli.options import topology_options
+from hyperscout_cli.options import Endpoint, topology_options
 from hyperscout_cli.output import emit
 from hyperscout_cli.source import load
 from hyperscout_cli.writers import OUTPUTS, written
@@ -19,7 +19,7 @@ Examples:
 )
 @click.option("-o", "--output", type=click.Choice(OUTPUTS), default="tree", show_default=True)
 @topology_options
-def show_tree(*, output: str, topology: str | None, collector: str, timeout_s: float) -> None:
+def show_tree(*, output: str, topology: str | None, collector: Endpoint) -> None:
     """Print the hierarchy as a tree, with sizes and what is wrong."""
-    loaded = load(topology=topology, collector=collector, timeout_s=timeout_s, links=output == "json")
+    loaded = load(topology=topology, collector=collector, links=output == "json")
     emit(written(loaded, output))

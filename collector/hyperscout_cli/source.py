@@ -2,11 +2,13 @@
 
 from typing import TYPE_CHECKING
 
+from hyperscout_cli.options import Endpoint
+
 if TYPE_CHECKING:
     from hyperscout_collector.topology import Topology
 
 
-def load(*, topology: str | None, collector: str, timeout_s: float, links: bool = True) -> "Topology":
+def load(*, topology: str | None, collector: Endpoint, links: bool = True) -> "Topology":
     """The saved topology if a file is named, else the published one. Raises CliError."""
     if topology is not None:
         from hyperscout_cli.files import read_topology
@@ -14,5 +16,5 @@ def load(*, topology: str | None, collector: str, timeout_s: float, links: bool 
         return read_topology(topology)
     from hyperscout_cli.client import Collector
 
-    with Collector(collector, timeout_s) as connection:
+    with Collector(collector) as connection:
         return connection.topology(links=links)

@@ -9,7 +9,7 @@ from hyperscout_collector.publish.texts.names import host_list, visible
 from hyperscout_collector.publish.texts.tree import count, marks
 
 from hyperscout_cli.errors import AnswerIsNoError
-from hyperscout_cli.options import collector_options
+from hyperscout_cli.options import Endpoint, collector_options
 from hyperscout_cli.output import emit, emit_json
 from hyperscout_cli.tables import Row, Table, age, lines
 
@@ -42,11 +42,11 @@ Examples:
     help="How long --wait waits.",
 )
 @collector_options
-def status(*, output: str, wait: bool, wait_timeout_s: float, collector: str, timeout_s: float) -> int:
+def status(*, output: str, wait: bool, wait_timeout_s: float, collector: Endpoint) -> int:
     """Show agents, sweeps, findings, the published generation, and what is held or wrong."""
     from hyperscout_cli.client import Collector
 
-    with Collector(collector, timeout_s) as connection:
+    with Collector(collector) as connection:
         current, wrong = look(connection)
         if wait:
             until = time.monotonic() + wait_timeout_s

@@ -9,7 +9,7 @@ import click
 
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.kinds import KINDS, hypernodes, select
-from hyperscout_cli.options import collector_options
+from hyperscout_cli.options import Endpoint, collector_options
 from hyperscout_cli.output import emit
 from hyperscout_cli.picture import Picture
 from hyperscout_cli.tables import Row, Table, lines
@@ -29,22 +29,22 @@ Examples:
 )
 @click.argument("kind", default="hypernodes", required=False)
 @collector_options
-def watch(*, kind: str, collector: str, timeout_s: float) -> None:
+def watch(*, kind: str, collector: Endpoint) -> None:
     """Follow the HyperNodes as they change, until interrupted."""
     if KINDS.get(kind.lower()) != "hypernodes":
         raise click.UsageError(f"cannot watch {kind!r}: only hypernodes")
-    follow(collector, timeout_s)
+    follow(collector)
 
 
-def follow(address: str, timeout_s: float, *, names: Sequence[str] = (), wide: bool = False) -> NoReturn:
+def follow(collector: Endpoint, *, names: Sequence[str] = (), wide: bool = False) -> NoReturn:
     """Print the table and its changes until the stream ends; raises CliError then."""
     from hyperscout_cli.client import Collector
 
-    with Collector(address, timeout_s) as collector:
+    with Collector(collector) as connection:
         live = sys.stdout.isatty()
-        for text in changes(collector.watch(), time.time_ns, names=names, wide=wide, live=live):
+        for text in changes(connection.watch(), time.time_ns, names=names, wide=wide, live=live):
             emit([text])
-    raise CliError(f"the collector at {address} ended the stream")
+    raise CliError(f"the collector at {collector.address} ended the stream")
 
 
 def changes(

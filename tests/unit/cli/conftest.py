@@ -1,5 +1,6 @@
 """What tests of the command line share."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -11,8 +12,9 @@ from support.topology_service import FakeTopologyService, serving
 @pytest.fixture
 def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """The command line; nothing of the caller's environment reaches it."""
-    for name in ("HYPERSCOUT_COLLECTOR", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
+    for name in list(os.environ):
+        if name.startswith("HYPERSCOUT_") or name == "NO_COLOR":
+            monkeypatch.delenv(name)
     return CommandLine(capsysbinary, monkeypatch)
 
 
