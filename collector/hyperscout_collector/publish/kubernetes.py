@@ -18,7 +18,6 @@ from hyperscout_collector.kube.errors import (
     KubeError,
     NotFoundError,
     NotLeaderError,
-    RejectedError,
     UnreachableError,
 )
 from hyperscout_collector.kube.nodes import Nodes
@@ -134,7 +133,8 @@ class KubernetesPublisher:
                 await self._nodes.reflector.synced.wait()
         except TimeoutError as error:
             why = self.hypernodes.problem or self._nodes.reflector.problem or "no answer yet"
-            raise PublishError(f"the cluster's HyperNodes are not known: {why}") from error
+            hint = _NO_CRD if "status 404" in why else ""
+            raise PublishError(f"the cluster's HyperNodes are not known: {why}{hint}") from error
 
     def _checked(self, topology: Topology, blocked: frozenset[str]) -> tuple[Wanted, ...]:
         whole = tuple(wanted(topology))
@@ -215,7 +215,7 @@ class KubernetesPublisher:
         except ConflictError:
             await self._look_at(name)
             raise
-        except RejectedError as error:
+        except KubeError as error:  # the server calls it an internal error
             if "tierName" in str(error) and "not declared in schema" in str(error):
                 self._lacking = ("tierName",)
                 raise ConflictError("the CRD is of an older version, without spec.tierName") from error

@@ -1,0 +1,368 @@
+"""The HyperNode publisher against a real API server: what is written, in what order, and what never is."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hyperscout_collector.kube.client import connect
+from hyperscout_collector.kube.nodes import Nodes
+from hyperscout_collector.publish.base import PublishError
+from hyperscout_collector.publish.kubernetes import KubernetesPublisher
+from hyperscout_collector.publish.wanted import OWNER_LABELS
+from hyperscout_collector.topology import Condition, HyperNode, Topology
+from kube.control_plane import Options
+from support.kubernetes import Cluster
+
+NOW_NS = 1_800_000_000_000_000_000
+GOOD = (
+    Condition("Ready", "True", "AllNodesReady", "2 of 2 nodes ready", NOW_NS),
+    Condition("Degraded", "False", "LinksHealthy", "all links are up", NOW_NS),
+    Condition("Consistent", "True", "WiringMatches", "sources agree", NOW_NS),
+    Condition("Stale", "False", "EvidenceFresh", "fresh", NOW_NS),
+)
+BAD = Condition("Degraded", "True", "LinksDown", "1 of 4 uplinks down: leaf-a/p1", NOW_NS + 5 * 10**9)
+TIMEOUT_S = 30.0
+
+
+def tree(*leaves: tuple[str, tuple[str, ...]], root: str = "core") -> Topology:
+    """Leaves under one root."""
+    nodes = tuple(sorted(n for _, members in leaves for n in members))
+    names = tuple(name for name, _ in leaves)
+    found = [HyperNode(name, 1, "leaf", root, (), members, (), GOOD) for name, members in leaves]
+    return Topology(1, (*found, HyperNode(root, 2, "core", None, names, nodes, (), GOOD)))
+
+
+TREE = tree(("leaf-a", ("n1", "n2")), ("leaf-b", ("n3", "n4")))
+
+
+def with_condition(topology: Topology, name: str, condition: Condition) -> Topology:
+    def changed(h: HyperNode) -> HyperNode:
+        conditions = tuple(condition if c.type == condition.type else c for c in h.conditions)
+        return replace(h, conditions=conditions) if h.name == name else h
+
+    return replace(topology, hypernodes=tuple(map(changed, topology.hypernodes)))
+
+
+@asynccontextmanager
+async def publisher(kube: Cluster, **options: Any) -> AsyncIterator[KubernetesPublisher]:
+    """One that follows its cluster."""
+    loop = asyncio.get_running_loop()
+    async with await connect(kube.kubeconfig) as client:
+        nodes = Nodes(client, "", rng=Random(0))
+        found = KubernetesPublisher(
+            client,
+            nodes,
+            rng=Random(0),
+            clock_ns=lambda: NOW_NS,
+            timer=options.pop("timer", loop.time),
+            **options,
+        )
+        tasks = [asyncio.create_task(found.run()), asyncio.create_task(nodes.reflector.run())]
+        try:
+            yield found
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until(happens: Callable[[], Any]) -> Any:
+    """What it gives once that is something."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not (found := await asyncio.to_thread(happens)):
+            await asyncio.sleep(0.02)
+    return found
+
+
+def spec_of(kube: Cluster, name: str) -> tuple[int, str, list[str]]:
+    spec = kube.hypernodes()[name]["spec"]
+    members = [next(iter(m["selector"].values()))["name"] for m in spec.get("members", ())]
+    return spec["tier"], spec.get("tierName", ""), members
+
+
+def condition_of(kube: Cluster, name: str, kind: str) -> dict[str, Any]:
+    return next(c for c in kube.hypernodes()[name]["status"]["conditions"] if c["type"] == kind)
+
+
+def reasons(kube: Cluster, name: str) -> list[str]:
+    events = kube.api.items("/api/v1/namespaces/default/events")
+    return [e["reason"] for e in events if e["involvedObject"]["name"] == name]
+
+
+async def test_kubectl_shows_what_was_published_and_a_steady_state_writes_nothing(kube: Cluster) -> None:
+    async with publisher(kube) as hypernodes:
+        await hypernodes.publish(with_condition(TREE, "leaf-a", BAD))
+        assert {name: spec_of(kube, name) for name in kube.hypernodes()} == {
+            "leaf-a": (1, "leaf", ["n1", "n2"]),
+            "leaf-b": (1, "leaf", ["n3", "n4"]),
+            "core": (2, "core", ["leaf-a", "leaf-b"]),
+        }
+        assert all(h["metadata"]["labels"] == OWNER_LABELS for h in kube.hypernodes().values())
+        shown = {line.split()[0]: line.split()[1:-1] for line in kube.kubectl("get", "hn").splitlines()}
+        assert shown["leaf-a"] == ["1", "leaf", "2", "True", "True", "LinksDown"]
+        assert shown["leaf-b"][:5] == ["1", "leaf", "2", "True", "False"]
+        assert shown["core"][:3] == ["2", "core", "4"]
+        before = kube.writes("hypernodes")
+        for generation in range(2, 5):
+            await hypernodes.publish(replace(with_condition(TREE, "leaf-a", BAD), generation=generation))
+        assert kube.writes("hypernodes") == before
+    async with publisher(kube) as again:  # after a restart too
+        await again.publish(with_condition(TREE, "leaf-a", BAD))
+        assert kube.writes("hypernodes") == before
+
+
+async def test_a_cut_cable_writes_one_status_and_says_so(kube: Cluster) -> None:
+    async with publisher(kube) as hypernodes:
+        await hypernodes.publish(TREE)
+        before, versions = kube.writes("hypernodes"), versions_of(kube)
+        await hypernodes.publish(with_condition(TREE, "leaf-a", BAD))
+        assert kube.writes("hypernodes") == before + 1
+        assert {n for n, v in versions_of(kube).items() if v != versions[n]} == {"leaf-a"}
+        found = condition_of(kube, "leaf-a", "Degraded")
+        assert (found["status"], found["reason"], found["message"]) == ("True", "LinksDown", BAD.message)
+        assert found["lastTransitionTime"] == "2027-01-15T08:00:05Z"
+        assert found["observedGeneration"] == kube.hypernodes()["leaf-a"]["metadata"]["generation"]
+        assert condition_of(kube, "leaf-a", "Ready")["lastTransitionTime"] == "2027-01-15T08:00:00Z"
+        assert await until(lambda: reasons(kube, "leaf-a")) == ["LinksDown"]
+        # Other words for the same status are no transition.
+        words = replace(BAD, message="2 of 4 uplinks down", since_ns=NOW_NS + 9 * 10**9)
+        await hypernodes.publish(with_condition(TREE, "leaf-a", words))
+        assert condition_of(kube, "leaf-a", "Degraded")["message"] == "2 of 4 uplinks down"
+        assert condition_of(kube, "leaf-a", "Degraded")["lastTransitionTime"] == "2027-01-15T08:00:05Z"
+        await hypernodes.publish(TREE)
+        await until(lambda: sorted(reasons(kube, "leaf-a")) == ["LinksDown", "LinksHealthy"])
+    described = kube.kubectl("describe", "hn", "leaf-a")
+    assert "Warning  LinksDown" in described
+
+
+def versions_of(kube: Cluster) -> dict[str, str]:
+    return {name: h["metadata"]["resourceVersion"] for name, h in kube.hypernodes().items()}
+
+
+async def test_what_others_write_beside_ours_is_kept(kube: Cluster) -> None:
+    async with publisher(kube) as hypernodes:
+        await hypernodes.publish(TREE)
+        theirs = {
+            "type": "volcano.sh/Checked",
+            "status": "True",
+            "reason": "Fine",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        status = kube.hypernodes()["leaf-a"]["status"]
+        patch = {"status": {"nodeCount": 2, "conditions": [theirs, *status["conditions"]]}}
+        words = ("--subresource=status", "--type=merge", "-p", json.dumps(patch))
+        kube.kubectl("patch", "hn", "leaf-a", *words)
+        kube.kubectl("label", "hn", "leaf-a", "team=blue")
+        kube.kubectl("annotate", "hn", "leaf-a", "note=mine", "hyperscout.io/nodes=garbage", "--overwrite")
+        annotated = "hyperscout.io/nodes"
+        await until(
+            lambda: (hypernodes.hypernodes.get("leaf-a") or {})["metadata"]["annotations"][annotated] != "2"
+        )
+        await hypernodes.publish(with_condition(TREE, "leaf-a", BAD))
+        found = kube.hypernodes()["leaf-a"]
+        assert found["status"]["nodeCount"] == 2
+        assert theirs in found["status"]["conditions"]
+        assert condition_of(kube, "leaf-a", "Degraded")["status"] == "True"
+        assert found["metadata"]["labels"] == {**OWNER_LABELS, "team": "blue"}
+        assert found["metadata"]["annotations"] == {"note": "mine", "hyperscout.io/nodes": "2"}
+
+
+async def test_an_edit_by_hand_is_put_right_and_said(kube: Cluster) -> None:
+    async with publisher(kube) as hypernodes:
+        woken = asyncio.Event()
+        hypernodes.wake = woken.set
+        await hypernodes.publish(TREE)
+        woken.clear()
+        member = {"type": "Node", "selector": {"regexMatch": {"pattern": ".*"}}}
+        patch = json.dumps({"spec": {"tier": 7, "members": [member]}})
+        kube.kubectl("patch", "hn", "leaf-a", "--type=merge", "-p", patch)
+        kube.kubectl("delete", "hn", "core")
+        async with asyncio.timeout(TIMEOUT_S):
+            await woken.wait()  # the watch tells
+        await until(lambda: hypernodes.hypernodes.get("core") is None)
+        await until(lambda: (hypernodes.hypernodes.get("leaf-a") or {})["spec"]["tier"] == 7)
+        await hypernodes.publish(TREE)
+        assert spec_of(kube, "leaf-a") == (1, "leaf", ["n1", "n2"])
+        assert spec_of(kube, "core") == (2, "core", ["leaf-a", "leaf-b"])
+        await until(lambda: reasons(kube, "leaf-a") == ["Reverted"] and reasons(kube, "core"))
+        message = kube.api.items("/api/v1/namespaces/default/events")[0]["message"]
+        assert "kubectl" in message or "somebody" in message
+
+
+async def test_a_fight_is_not_fought_at_any_speed(kube: Cluster) -> None:
+    now_s = 0.0
+    async with publisher(kube, timer=lambda: now_s) as hypernodes:
+        await hypernodes.publish(TREE)
+
+        async def edited() -> None:
+            kube.kubectl("patch", "hn", "leaf-a", "--type=merge", "-p", '{"spec": {"tierName": "theirs"}}')
+            await until(lambda: (hypernodes.hypernodes.get("leaf-a") or {})["spec"]["tierName"] == "theirs")
+
+        for _ in range(3):
+            await edited()
+            await hypernodes.publish(TREE)
+        await edited()
+        with pytest.raises(PublishError, match="leaf-a: kubectl-patch keeps changing it"):
+            await hypernodes.publish(TREE)
+        assert spec_of(kube, "leaf-a")[1] == "theirs"
+        now_s = 5.0
+        await hypernodes.publish(TREE)
+        assert spec_of(kube, "leaf-a")[1] == "leaf"
+
+
+FOREIGN = """
+apiVersion: topology.volcano.sh/v1alpha1
+kind: HyperNode
+metadata: {name: by-hand}
+spec:
+  tier: 1
+  members:
+  - {type: Node, selector: {regexMatch: {pattern: "^n[34]$"}}}
+"""
+
+
+async def test_nothing_that_somebody_else_holds_is_published_until_it_is_gone(kube: Cluster) -> None:
+    kube.apply(FOREIGN)
+    kube.nodes(["n1", "n2", "n3", "n4"])
+    before = kube.hypernodes()["by-hand"]["metadata"]
+    async with publisher(kube) as hypernodes:
+        foreign = asyncio.Event()
+        hypernodes._foreign = foreign.set
+        await hypernodes.publish(TREE)
+        assert kube.hypernodes().keys() == {"by-hand", "leaf-a"}
+        await until(lambda: reasons(kube, "leaf-b"))
+        assert set(reasons(kube, "leaf-b")) == {"Overlap"}
+        await hypernodes.publish(TREE)
+        assert kube.hypernodes()["by-hand"]["metadata"] == before
+        foreign.clear()
+        kube.kubectl("delete", "hn", "by-hand")
+        async with asyncio.timeout(TIMEOUT_S):
+            await foreign.wait()
+        await hypernodes.publish(TREE)
+        assert kube.hypernodes().keys() == {"leaf-a", "leaf-b", "core"}
+        kube.apply(FOREIGN)
+        await until(lambda: hypernodes.hypernodes.get("by-hand"))
+        await hypernodes.publish(TREE)
+        assert kube.hypernodes().keys() == {"by-hand", "leaf-a"}
+
+
+async def test_a_name_that_is_taken_is_left_to_its_owner(kube: Cluster) -> None:
+    kube.apply(FOREIGN.replace("by-hand", "core").replace("^n[34]$", "elsewhere"))
+    before = kube.hypernodes()["core"]
+    async with publisher(kube) as hypernodes:
+        await hypernodes.publish(TREE)
+        assert kube.hypernodes().keys() == {"leaf-a", "leaf-b", "core"}
+        assert kube.hypernodes()["core"] == before
+
+
+async def test_a_name_that_is_taken_in_that_very_moment_is_left_too(kube: Cluster) -> None:
+    """Ours is written without force where nothing was seen: the server refuses it."""
+    async with publisher(kube) as hypernodes:
+        await hypernodes.publish(Topology(1))  # it has listed, and saw nothing
+        for name in ("leaf-a", "leaf-b", "core"):
+            kube.apply(FOREIGN.replace("by-hand", name).replace("^n[34]$", "elsewhere"))
+        before = {name: h["spec"] for name, h in kube.hypernodes().items()}
+        with contextlib.suppress(PublishError):
+            await hypernodes.publish(TREE)
+        assert {name: h["spec"] for name, h in kube.hypernodes().items()} == before
+        assert all("labels" not in h["metadata"] for h in kube.hypernodes().values())
+
+
+async def test_a_tree_grows_splits_and_goes_without_anything_left(kube: Cluster) -> None:
+    split = tree(("leaf-a", ("n1",)), ("leaf-b", ("n2", "n3")), ("leaf-c", ("n4",)), root="other")
+    async with publisher(kube) as hypernodes:
+        for topology in (TREE, split, TREE, Topology(9)):
+            await hypernodes.publish(topology)
+            wanted = {h.name: (h.tier, h.tier_name, list(h.children or h.nodes)) for h in topology.hypernodes}
+            assert {name: spec_of(kube, name) for name in kube.hypernodes()} == wanted
+
+
+async def test_a_dry_run_says_what_it_would_do_and_writes_nothing(kube: Cluster) -> None:
+    said: list[str] = []
+    async with publisher(kube) as hypernodes:
+        await hypernodes.publish(TREE)
+    before = kube.writes("hypernodes")
+    async with publisher(kube, say=said.append) as rehearsal:
+        grown = tree(("leaf-a", ("n1", "n2", "n9")), ("leaf-c", ("n3",)))
+        for _ in range(2):
+            await rehearsal.publish(with_condition(grown, "leaf-a", BAD))
+    assert kube.writes("hypernodes") == before
+    (text,) = said
+    assert "~ hypernode leaf-a: + Node n9" in text
+    assert "+ hypernode leaf-c  tier 1 leaf  1 nodes" in text
+    assert "- hypernode leaf-b" in text
+    assert "~ status leaf-a: Degraded False -> True (LinksDown): 1 of 4 uplinks down" in text
+
+
+async def test_names_that_are_too_long_are_matched_by_label(kube: Cluster) -> None:
+    long = "n" + "x" * 80
+    async with publisher(kube) as hypernodes:
+        await hypernodes.publish(tree(("leaf-a", ("n1", long))))
+        members = kube.hypernodes()["leaf-a"]["spec"]["members"]
+    assert members[1] == {
+        "type": "Node",
+        "selector": {"labelMatch": {"matchLabels": {"hyperscout.io/leaf": "leaf-a"}}},
+    }
+
+
+async def test_a_broken_tree_is_never_written(kube: Cluster) -> None:
+    async with publisher(kube) as hypernodes:
+        broken = tree(("leaf-a", ("n1",)), ("leaf-b", ("n1",)))
+        with pytest.raises(PublishError, match="node n1 is in two HyperNodes") as error:
+            await hypernodes.publish(broken)
+        assert not error.value.retry
+    assert not kube.hypernodes()
+
+
+async def test_a_crd_of_an_older_version_loses_only_what_it_lacks(own_kube: Callable[..., Cluster]) -> None:
+    kube = own_kube(Options())
+    kube.kubectl("delete", "crd", "hypernodes.topology.volcano.sh")
+    async with publisher(kube) as hypernodes:
+        with pytest.raises(PublishError, match="is the CRD installed"):
+            async with asyncio.timeout(TIMEOUT_S):
+                await hypernodes.publish(TREE)
+        kube.apply(OLD_CRD)
+        kube.kubectl("wait", "--for=condition=Established", "crd/hypernodes.topology.volcano.sh")
+        await until(hypernodes.hypernodes.synced.is_set)
+        await hypernodes.publish(TREE)
+        assert spec_of(kube, "leaf-a") == (1, "", ["n1", "n2"])
+        assert condition_of(kube, "core", "Ready")["status"] == "True"
+        before = kube.writes("hypernodes")
+        await hypernodes.publish(TREE)
+        assert kube.writes("hypernodes") == before
+
+
+OLD_CRD = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: hypernodes.topology.volcano.sh}
+spec:
+  group: topology.volcano.sh
+  scope: Cluster
+  names: {kind: HyperNode, listKind: HyperNodeList, plural: hypernodes, singular: hypernode}
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              tier: {type: integer}
+              members: {type: array, items: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+          status:
+            type: object
+            properties:
+              conditions: {type: array, items: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
