@@ -53,6 +53,16 @@ class Program:
         if self.alive:
             self._process.send_signal(number)
 
+    def pause(self) -> None:
+        """SIGSTOP, and wait until it stands still."""
+        self.signal(signal.SIGSTOP)
+        if self.alive:
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""
         with contextlib.suppress(ProcessLookupError):
