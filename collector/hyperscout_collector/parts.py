@@ -8,6 +8,7 @@ from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.store import Store
 from hyperscout_collector.evidence.view import InputsView
+from hyperscout_collector.identity.reviews import Reviews
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.pipeline import Pipeline
 from hyperscout_collector.publish.runner import PublisherRunner
@@ -35,6 +36,7 @@ class Parts:
     runner: PublisherRunner
     saver: Saver
     published_ns: int = 0
+    reviews: Reviews | None = None  # where an API server is asked who calls
 
     @property
     def problems(self) -> list[str]:
@@ -44,4 +46,6 @@ class Parts:
             found.append(f"evidence is not written, and nothing is acknowledged: {self.committer.problem}")
         if self.saver.problem is not None:
             found.append(self.saver.problem)
+        if self.reviews is not None and self.reviews.problem is not None:
+            found.append(self.reviews.problem)
         return [*found, *self.pipeline.problems, *self.runner.problems, *self.sweeps.problems]

@@ -306,6 +306,7 @@ class Collector:
             raise StartError("authenticate: kubernetes needs an API server, and there is none to ask")
         reviews = Reviews(self._kube, settings.token_audience, now_s=self._now_s)
         self._exit.push_async_callback(reviews.close)
+        self.parts.reviews = reviews
         return Access(reviews, settings.agent_service_account, now_s=self._now_s)
 
     def _now_s(self) -> float:

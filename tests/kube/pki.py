@@ -33,8 +33,11 @@ class Authority:
             *("-subj", f"/CN={name}", "-addext", "keyUsage=critical,keyCertSign,cRLSign"),
         )
 
-    def issue(self, name: str, subject: str, *, san: str = "") -> Pair:
-        """A certificate that serves and asks. `subject`: "/O=group/CN=name"; `san`: "DNS:a,IP:127.0.0.1"."""
+    def issue(self, name: str, subject: str, *, san: str = "", days: str = _DAYS) -> Pair:
+        """A certificate that serves and asks. `subject`: "/O=group/CN=name"; `san`: "DNS:a,IP:127.0.0.1".
+
+        `days`: how long it is good for; "-1" makes one that has expired.
+        """
         pair = Pair(self._folder / f"{name}.crt", self._folder / f"{name}.key")
         request, extensions = pair.cert.with_suffix(".csr"), pair.cert.with_suffix(".ext")
         extensions.write_text(
@@ -46,7 +49,7 @@ class Authority:
         _openssl("req", *_CURVE, "-keyout", pair.key, "-out", request, "-subj", subject)
         _openssl(
             *("x509", "-req", "-in", request, "-CA", self.cert, "-CAkey", self._key, "-CAcreateserial"),
-            *("-days", _DAYS, "-out", pair.cert, "-extfile", extensions),
+            *("-days", days, "-out", pair.cert, "-extfile", extensions),
         )
         return pair
 

@@ -31,7 +31,7 @@ class Chosen:
 
 def needs_kubernetes(settings: CollectorSettings) -> bool:
     """Whether anything that is asked for talks to an API server."""
-    return settings.kubernetes != "off"
+    return settings.kubernetes != "off" or settings.authenticate == "kubernetes"
 
 
 def chosen(
