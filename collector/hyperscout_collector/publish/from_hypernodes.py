@@ -1,0 +1,109 @@
+"""The topology that published HyperNodes tell: what a collector begins with that remembers nothing itself.
+
+Names, members and conditions are all there; switches and cables are not. A condition that is not as it
+should be stands for an anomaly, so that nothing is given the all-clear before it has been looked at anew.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hyperscout_collector.publish.overlap import SOURCE
+from hyperscout_collector.publish.plan import EXACT, Present, is_ours, present
+from hyperscout_collector.publish.texts.tree import HEALTHY
+from hyperscout_collector.publish.wanted import KIND, TIER_LABEL_PREFIX
+from hyperscout_collector.topology import Anomaly, Condition, Endpoint, HyperNode, Topology, from_rfc3339
+
+# The kind of anomaly behind a condition's reason (hierarchy.conditions). Which switch is missing is not
+# known, and inference looks for those it is told of, so that is told as a link.
+_KINDS = {
+    "SwitchMissing": "MissingLink",
+    "LinksDown": "MissingLink",
+    "LinksErroring": "ErroringLink",
+    "SlowLinks": "SlowLink",
+    "Miswired": "Miswired",
+    "SourcesDisagree": "SourcesDisagree",
+    "UnknownHost": "UnknownHost",
+    "BlueprintDrift": "BlueprintDrift",
+}
+
+
+def topology_of(
+    hypernodes: Iterable[Mapping[str, Any]], labels: Mapping[str, Mapping[str, str]]
+) -> Topology | None:
+    """Ours of the API server's HyperNodes as generation 0; None when there are none.
+
+    `labels`: of the cluster's nodes, by node name (nodes with long names are matched by label). What breaks
+    the rules of a tree (somebody edited it) is taken as far as it goes.
+    """
+    objects = {found["metadata"]["name"]: found for found in hypernodes if is_ours(found)}
+    if not objects:
+        return None
+    there = {name: present(found) for name, found in objects.items()}
+    parent: dict[str, str] = {}
+    for name, p in sorted(there.items()):
+        for child in _children(p, there):
+            parent.setdefault(child, name)
+    children: dict[str, list[str]] = {}
+    for child, name in sorted(parent.items()):
+        children.setdefault(name, []).append(child)
+    found = []
+    for name, p in sorted(there.items(), key=lambda x: (x[1].tier, x[0])):
+        below = _below(name, children)
+        nodes = sorted({node for at in below for node in _nodes(there[at], labels)})
+        conditions = tuple(_conditions(objects[name]))
+        found.append(
+            HyperNode(
+                name,
+                p.tier,
+                p.tier_name,
+                parent.get(name),
+                tuple(children.get(name, ())),
+                tuple(nodes),
+                (),
+                conditions,
+            )
+        )
+    return Topology(0, tuple(found), anomalies=tuple(a for h in found for a in _anomalies(h)))
+
+
+def _children(p: Present, there: Mapping[str, Present]) -> Iterable[str]:
+    for kind, how, value in sorted(p.members):
+        if kind == KIND and how == EXACT and value in there and there[value].tier < p.tier:
+            yield value
+
+
+def _below(name: str, children: Mapping[str, list[str]]) -> list[str]:
+    """The HyperNode and all below it. Tiers go down, so there is no cycle."""
+    found = [name]
+    for at in found:
+        found += children.get(at, ())
+    return found
+
+
+def _nodes(p: Present, labels: Mapping[str, Mapping[str, str]]) -> Iterable[str]:
+    for kind, how, value in p.members:
+        if kind == "Node" and how == EXACT:
+            yield value
+        elif kind == "Node" and how == "labelMatch":
+            key = TIER_LABEL_PREFIX + (p.tier_name or f"tier-{p.tier}")
+            yield from (node for node, has in labels.items() if has.get(key) == p.name)
+
+
+def _conditions(found: Mapping[str, Any]) -> Iterable[Condition]:
+    for c in (found.get("status") or {}).get("conditions") or ():
+        if c.get("type") in HEALTHY:
+            try:
+                since_ns = from_rfc3339(c.get("lastTransitionTime", ""))
+            except ValueError:
+                since_ns = 0
+            yield Condition(
+                c["type"], c.get("status", "Unknown"), c.get("reason", ""), c.get("message", ""), since_ns
+            )
+
+
+def _anomalies(h: HyperNode) -> Iterable[Anomaly]:
+    for c in h.conditions:
+        kind = _KINDS.get(c.reason)
+        if kind is not None and c.status != HEALTHY[c.type]:
+            about = Endpoint(f"hypernode/{h.name}", c.message.rstrip(".") or h.name)
+            yield Anomaly(kind, about, None, h.tier, (SOURCE,), 0.5, c.message, h.name, c.since_ns)

@@ -1,0 +1,113 @@
+"""What is published tells the tree again, whatever somebody did to it meanwhile."""
+
+import json
+from typing import Any
+
+import pytest
+from hyperscout_collector.hierarchy.conditions import with_conditions
+from hyperscout_collector.publish.from_hypernodes import topology_of
+from hyperscout_collector.publish.hypernode_objects import body_of, merged
+from hyperscout_collector.publish.plan import Create
+from hyperscout_collector.publish.wanted import OWNER_LABELS, wanted
+from hyperscout_collector.topology import Condition, HyperNode, Topology
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW_NS = 1_800_000_000_000_000_000
+LONG = "n" + "x" * 80
+DOWN = Condition("Degraded", "True", "LinksDown", "1 of 4 uplinks down: leaf-a/p1", NOW_NS)
+TREE = Topology(
+    5,
+    (
+        HyperNode("leaf-a", 1, "leaf", "pod", (), ("n1", "n2"), ("sw1",), (DOWN,)),
+        HyperNode("leaf-b", 1, "leaf", "pod", (), (LONG, "n3"), ("sw2",)),
+        HyperNode("pod", 2, "pod", None, ("leaf-a", "leaf-b"), ("n1", "n2", LONG, "n3"), ()),
+    ),
+)
+LABELS = {LONG: {"hyperscout.io/leaf": "leaf-b"}, "n1": {"hyperscout.io/leaf": "leaf-a"}, "n9": {}}
+
+
+def published(topology: Topology) -> list[dict[str, Any]]:
+    found = []
+    for w in wanted(topology):
+        body = body_of(Create(w), None, None, ())
+        news = merged(body, w.conditions, NOW_NS)
+        found.append(body | {"status": {"conditions": news[0] if news else []}})
+    return json.loads(json.dumps(found))
+
+
+def test_a_published_tree_is_the_tree() -> None:
+    found = topology_of(published(TREE), LABELS)
+    assert found is not None
+    assert [(h.name, h.tier, h.tier_name, h.parent, h.children, set(h.nodes)) for h in found.hypernodes] == [
+        (h.name, h.tier, h.tier_name, h.parent, h.children, set(h.nodes)) for h in TREE.hypernodes
+    ]
+    assert found.hypernodes[0].conditions == (DOWN,)
+    (anomaly,) = found.anomalies
+    assert (anomaly.kind, anomaly.hypernode, anomaly.since_ns) == ("MissingLink", "leaf-a", NOW_NS)
+
+
+@pytest.mark.parametrize(
+    "reason", ["LinksDown", "SwitchMissing", "LinksErroring", "SlowLinks", "Miswired", "SourcesDisagree"]
+)
+def test_nothing_is_given_the_all_clear_unasked(reason: str) -> None:
+    kind = "Consistent" if reason in ("Miswired", "SourcesDisagree") else "Degraded"
+    bad = Condition(kind, "False" if kind == "Consistent" else "True", reason, "why", NOW_NS)
+    leaves = (HyperNode("a", 1, "leaf", None, (), ("n1",), (), (bad,)),
+              HyperNode("b", 1, "leaf", None, (), ("n2",), (), (bad,)))  # fmt: skip
+    found = topology_of(published(Topology(1, leaves)), {})
+    assert found is not None
+    assert len({x.key for x in found.anomalies}) == 2
+    for h in with_conditions(found).hypernodes:
+        assert next(c.status for c in h.conditions if c.type == kind) == bad.status
+
+
+def test_without_any_of_ours_there_is_no_past() -> None:
+    theirs = {"metadata": {"name": "x"}, "spec": {"tier": 1}}
+    assert topology_of([theirs], {}) is None
+
+
+names = st.sampled_from(["a", "b", "c", "d"])
+member = st.one_of(
+    names.map(lambda n: {"type": "HyperNode", "selector": {"exactMatch": {"name": n}}}),
+    names.map(lambda n: {"type": "Node", "selector": {"exactMatch": {"name": n}}}),
+    st.just({"type": "Node", "selector": {"regexMatch": {"pattern": ".*"}}}),
+    st.just({"type": "HyperNode", "selector": {"labelMatch": {}}}),
+)
+edited = st.fixed_dictionaries(
+    {
+        "metadata": st.fixed_dictionaries(
+            {"name": names, "labels": st.sampled_from([dict(OWNER_LABELS), {}, None])},
+            optional={"annotations": st.sampled_from([None, {"hyperscout.io/nodes": "garbage"}])},
+        ),
+        "spec": st.fixed_dictionaries({"tier": st.integers(0, 3)}, optional={"members": st.lists(member)}),
+    },
+    optional={
+        "status": st.fixed_dictionaries(
+            {},
+            optional={
+                "conditions": st.lists(
+                    st.fixed_dictionaries(
+                        {"type": st.sampled_from(["Ready", "Degraded", "Other"])},
+                        optional={
+                            "status": st.sampled_from(["True", "False", "Unknown"]),
+                            "lastTransitionTime": st.sampled_from(["2026-01-01T00:00:00Z", "garbage", ""]),
+                            "reason": st.sampled_from(["LinksDown", "x"]),
+                        },
+                    )
+                )
+            },
+        )
+    },
+)
+
+
+@given(st.lists(edited))
+def test_any_edit_gives_a_forest(hypernodes: list[dict[str, Any]]) -> None:
+    found = topology_of(hypernodes, {})
+    if found is None:
+        return
+    by_name = {h.name: h for h in found.hypernodes}
+    for h in found.hypernodes:
+        assert all(by_name[child].parent == h.name and by_name[child].tier < h.tier for child in h.children)
+        assert h.parent is None or h.name in by_name[h.parent].children
