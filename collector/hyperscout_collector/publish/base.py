@@ -26,6 +26,8 @@ class Publisher(Protocol):
 
     `wake` is set by the runner: call it (on the loop, also later) to be given the newest topology again
     although it has not changed: the world outside has, or it is time.
+
+    A publisher may also have `notice: str | None`: what a person should know although everything is out.
     """
 
     name: str

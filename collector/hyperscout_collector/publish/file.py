@@ -39,13 +39,13 @@ class FilePublisher:
                 sys.stdout.write(text if self._written is None else f"---\n{text}")
                 sys.stdout.flush()
             else:
-                _replace(Path(self._path), text)
+                replace_file(Path(self._path), text)
         except OSError as error:
             raise PublishError(f"{self._path}: {error.strerror or error}") from error
         self._written = text
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
     """Write beside it, then rename over it (rename(2): atomic within one file system)."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -49,7 +49,9 @@ class PublisherRunner:
 
     @property
     def problems(self) -> list[str]:
-        return [f"publisher {s.publisher.name}: {s.problem}" for s in self.states if s.problem]
+        """Why something is not out, and what publishers have to say although all is out (`notice`)."""
+        said = [(s, s.problem or getattr(s.publisher, "notice", None)) for s in self.states]
+        return [f"publisher {s.publisher.name}: {text}" for s, text in said if text]
 
     async def run(self, state: PublisherState) -> None:
         """Publish until cancelled."""

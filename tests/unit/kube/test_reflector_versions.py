@@ -1,0 +1,48 @@
+"""What a write answered is newer than what the watch still has to tell, also of objects kept in part."""
+
+from random import Random
+
+import pytest
+from hyperscout_collector.kube.nodes import Nodes
+from hyperscout_collector.kube.reflector import Reflector
+from support.fake_kube import FakeKube, Object
+
+
+def node(version: int, leaf: str, uid: str = "u1") -> Object:
+    labels = {"hyperscout.io/leaf": leaf}
+    return {"metadata": {"name": "n1", "uid": uid, "resourceVersion": str(version), "labels": labels}}
+
+
+@pytest.mark.parametrize(
+    ("came", "then", "expected"),
+    [
+        (node(7, "b"), node(6, "a"), "b"),
+        (node(7, "b"), node(8, "c"), "c"),
+        (node(7, "b"), node(7, "b"), "b"),
+        (node(7, "b"), node(6, "a", uid="u2"), "a"),  # another node of that name
+    ],
+)
+def test_an_older_version_is_passed_over(came: Object, then: Object, expected: str) -> None:
+    nodes = Nodes(FakeKube().kube(), "", rng=Random(1))
+    nodes.reflector.learn(came)
+    nodes.reflector._take({"type": "MODIFIED", "object": then})
+    assert nodes.labels_of("n1") == {"hyperscout.io/leaf": expected}
+
+
+def test_a_version_that_changes_nothing_that_is_kept_is_told_to_nobody() -> None:
+    told: list[str] = []
+    reflector = Reflector(
+        FakeKube().kube(),
+        "/x",
+        keep=lambda found: {"labels": found["metadata"]["labels"]},
+        changed=lambda name, before, after: told.append(name),
+        rng=Random(1),
+    )
+    reflector.learn(node(1, "a"))
+    reflector.learn(node(2, "a"))
+    assert told == ["n1"]
+    reflector.learn(node(1, "b"))
+    assert told == ["n1"]
+    reflector.forget("n1")
+    reflector.learn(node(1, "b"))  # it was gone: there is no version of it to be older than
+    assert told == ["n1", "n1", "n1"]

@@ -1,0 +1,180 @@
+"""The node label publisher over an API server in memory: few writes, many nodes, every kind of failure."""
+
+import pytest
+from hyperscout_collector.kube.errors import (
+    ForbiddenError,
+    KubeError,
+    NotFoundError,
+    NotLeaderError,
+    RejectedError,
+    UnreachableError,
+)
+from hyperscout_collector.publish.base import PublishError
+from hyperscout_collector.publish.node_labels import Mode, NodeLabelsPublisher
+from hyperscout_collector.publish.node_writes import nodes_known
+from hyperscout_collector.topology import Topology
+from support.fake_kube import FakeKube, failing
+from support.topologies import leaves, pods, two_leaves
+
+LEAF, CORE = "hyperscout.io/leaf", "hyperscout.io/core"
+
+
+@pytest.fixture
+def fake() -> FakeKube:
+    fake = FakeKube()
+    for name in ("n01", "n02", "n03", "n04"):
+        fake.add_node(name, {"mine": name})
+    return fake
+
+
+async def test_labels_are_written_once_in_one_patch_a_node(fake: FakeKube) -> None:
+    publisher = NodeLabelsPublisher(fake.kube(), fake.nodes(), "on", print)
+    await publisher.publish(two_leaves())
+    assert fake.labels("n03") == {"mine": "n03", LEAF: "leaf-b", CORE: "core"}
+    assert [path for _, path, _ in fake.writes] == [f"/api/v1/nodes/n0{i}" for i in (1, 2, 3, 4)]
+    await publisher.publish(two_leaves())
+    assert len(fake.writes) == 4, "what the answers told is known: a steady state writes nothing"
+
+
+async def test_what_somebody_changed_is_put_right_for_that_node_alone(fake: FakeKube) -> None:
+    nodes = fake.nodes()
+    publisher = NodeLabelsPublisher(fake.kube(), nodes, "on", print)
+    topology = two_leaves()
+    await publisher.publish(topology)
+    await fake.write("PATCH", "/api/v1/nodes/n02", {"metadata": {"labels": {LEAF: "x", "mine": "other"}}})
+    fake.follow(nodes)
+    fake.writes.clear()
+    await publisher.publish(topology)
+    assert fake.writes == [("PATCH", "/api/v1/nodes/n02", {"metadata": {"labels": {LEAF: "leaf-a"}}})]
+    assert fake.labels("n02")["mine"] == "other"
+
+
+async def test_a_node_that_comes_later_gets_its_labels_and_one_without_a_domain_loses_them(
+    fake: FakeKube,
+) -> None:
+    nodes = fake.nodes()
+    publisher = NodeLabelsPublisher(fake.kube(), nodes, "on", print)
+    topology = leaves(("n01", "n02"), ("n03", "n09"))
+    fake.add_node("gone", {LEAF: "l7"})
+    fake.follow(nodes)
+    await publisher.publish(topology)
+    assert fake.labels("n04") == {"mine": "n04"}
+    assert fake.labels("gone") == {}
+    fake.add_node("n09")
+    fake.follow(nodes)
+    await publisher.publish(topology)
+    assert fake.labels("n09") == {LEAF: "l2", CORE: "core"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "dry_run", "written"),
+    [
+        ("on", False, {"short", "long"}),
+        ("off", False, {"long"}),
+        ("dry-run", False, {"long"}),
+        ("on", True, set()),
+        ("off", True, set()),
+    ],
+)
+async def test_modes(mode: Mode, dry_run: bool, written: set[str]) -> None:
+    names = {"short": "n1", "long": "n" * 64}
+    fake = FakeKube()
+    for name in names.values():
+        fake.add_node(name)
+    said: list[str] = []
+    publisher = NodeLabelsPublisher(fake.kube(), fake.nodes(), mode, said.append, dry_run=dry_run)
+    topology = leaves(tuple(names.values()))
+    await publisher.publish(topology)
+    await publisher.publish(topology)
+    assert {which for which, name in names.items() if fake.labels(name)} == written
+    change = "hyperscout.io/leaf: l1 (new), hyperscout.io/core: core (new)"
+    shown = {"on": names.values(), "off": [names["long"]]}[mode] if dry_run else [names["short"]]
+    if dry_run or mode == "dry-run":
+        lines = "".join(f"{name}: {change}\n" for name in shown)
+        assert said == [f"would change labels of nodes: {len(shown)}\n{lines}"]
+    else:
+        assert said == []
+
+
+async def test_a_dry_run_is_bounded() -> None:
+    fake = FakeKube()
+    for i in range(50):
+        fake.add_node(f"n{i:04}")
+    said: list[str] = []
+    await NodeLabelsPublisher(fake.kube(), fake.nodes(), "dry-run", said.append).publish(pods(5, nodes=10))
+    assert len(said[0].splitlines()) == 22
+    assert said[0].endswith("... and 30 more\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "writes_tried"),
+    [
+        (RejectedError("422 is not valid"), 4),
+        (UnreachableError("no answer"), 1),
+        (ForbiddenError("403: may not patch nodes"), 1),
+        (NotLeaderError("somebody else leads"), 1),
+    ],
+)
+async def test_a_refused_node_holds_up_no_other_and_no_answer_stops_at_once(
+    fake: FakeKube, error: KubeError, writes_tried: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hyperscout_collector.publish.node_writes._AT_ONCE", 1)
+    tried: list[str] = []
+
+    def before(method: str, path: str) -> None:
+        if method == "PATCH":
+            tried.append(path)
+            if path.endswith("n01"):
+                raise error
+
+    fake.before = before
+    publisher = NodeLabelsPublisher(fake.kube(), fake.nodes(), "on", print)
+    with pytest.raises(PublishError, match=str(error)) as caught:
+        await publisher.publish(two_leaves())
+    assert caught.value.retry
+    assert len(tried) == writes_tried
+    fake.before = lambda method, path: None
+    await publisher.publish(two_leaves())
+    assert all(fake.labels(name)[CORE] == "core" for name in ("n01", "n02", "n03", "n04"))
+
+
+async def test_a_node_that_is_gone_meanwhile_is_no_trouble(fake: FakeKube) -> None:
+    fake.before = failing(NotFoundError("no such node"), times=1)
+    await NodeLabelsPublisher(fake.kube(), fake.nodes(), "on", print).publish(two_leaves())
+    assert len(fake.writes) == 3
+
+
+async def test_nothing_is_written_before_the_nodes_are_known(
+    fake: FakeKube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = fake.nodes()
+    nodes.reflector.synced.clear()
+    nodes.reflector.problem = "GET /api/v1/nodes: connection refused"
+    with pytest.raises(PublishError, match=r"the cluster's nodes are not known: .*refused"):
+        await nodes_known(nodes, 0.0)
+    monkeypatch.setattr("hyperscout_collector.publish.node_writes._FIRST_LIST_S", 0.0)
+    with pytest.raises(PublishError):
+        await NodeLabelsPublisher(fake.kube(), nodes, "on", print).publish(two_leaves())
+    assert fake.writes == []
+
+
+async def test_ten_thousand_nodes_are_several_at_a_time() -> None:
+    topology = pods(*[25] * 10, nodes=40)
+    fake = FakeKube()
+    for h in topology.hypernodes:
+        if not h.children:
+            for node in h.nodes:
+                fake.add_node(node)
+    nodes = fake.nodes()
+    publisher = NodeLabelsPublisher(fake.kube(), nodes, "on", print)
+    await publisher.publish(topology)
+    assert len(fake.writes) == 10_000
+    await publisher.publish(topology)
+    assert len(fake.writes) == 10_000
+
+
+async def test_an_empty_hierarchy_takes_labels_away(fake: FakeKube) -> None:
+    publisher = NodeLabelsPublisher(fake.kube(), fake.nodes(), "on", print)
+    await publisher.publish(two_leaves())
+    await publisher.publish(Topology(9))
+    assert fake.labels("n01") == {"mine": "n01"}
