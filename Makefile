@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup venv demo test lint bench proto proto-check constraints
+.PHONY: help setup venv demo test lint bench proto proto-check constraints manifests kube-assets
 
 BIN := .venv/bin
 # `$(call step,name,command)`: say what runs and how long it took.
@@ -18,10 +18,14 @@ setup:  ## make .venv, and (as root) install the Debian packages that some tests
 venv:  ## the Python part of setup alone
 	@bash .ci/setup python
 
-demo: venv  ## a simulated cluster through the real path: live table, a cut cable, a dead switch (needs only Python)
-	@$(BIN)/hyperscout demo
+demo: venv  ## a simulated cluster through the real path, a cut cable, a dead switch; KUBE=1: and a real API server
+	@$(if $(filter-out 0,$(KUBE)),$(BIN)/python tests/kube/run.py -- )$(BIN)/hyperscout demo
 
-test: setup lint proto-check  ## setup, lint, proto-check, then every test
+kube-assets: venv  ## the programs of a Kubernetes for tests, built with Go into ~/.cache (ten minutes, once)
+	@$(BIN)/python tests/kube/assets.py
+
+test: setup lint proto-check  ## setup, lint, proto-check, kube-assets, then every test
+	@$(BIN)/python tests/kube/assets.py || printf '== no Kubernetes to test on (see above)\n'
 	$(call step,tests,$(BIN)/pytest -n auto --maxprocesses=4 --dist loadgroup --durations=10)
 
 lint: venv  ## ruff, mypy strict, the layers
@@ -38,6 +42,9 @@ proto: venv  ## write the stubs anew from proto/hyperscout/v1/*.proto
 
 proto-check: venv  ## fail when the committed stubs are stale
 	$(call step,stubs,$(BIN)/python proto/generate.py --check)
+
+manifests: venv  ## render deploy/: the plain manifest, the chart's schema, what the images install (needs helm)
+	@$(BIN)/python deploy/render.py
 
 constraints:  ## lock the newest allowed versions, with hashes, into constraints.txt (fetches uv into a throw-away venv)
 	@bash .ci/setup lock

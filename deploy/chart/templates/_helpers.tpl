@@ -1,0 +1,103 @@
+{{- define "hyperscout.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hyperscout.collector" -}}{{ include "hyperscout.fullname" . }}-collector{{- end -}}
+{{- define "hyperscout.agent" -}}{{ include "hyperscout.fullname" . }}-agent{{- end -}}
+
+{{/* Labels by which pods are chosen; they must never change. Call with (list $ "collector"). */}}
+{{- define "hyperscout.selector" -}}
+{{- $ := index . 0 -}}
+app.kubernetes.io/name: {{ default $.Chart.Name $.Values.nameOverride }}
+app.kubernetes.io/instance: {{ $.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- define "hyperscout.labels" -}}
+{{- $ := index . 0 -}}
+helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ $.Release.Service }}
+app.kubernetes.io/version: {{ $.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: hyperscout
+{{ include "hyperscout.selector" . }}
+{{- with $.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Call with (list $ "agent"). */}}
+{{- define "hyperscout.image" -}}
+{{- $ := index . 0 -}}
+{{- $image := index $.Values.image (index . 1) -}}
+{{- with $.Values.image.registry }}{{ . | trimSuffix "/" }}/{{ end -}}
+{{ $image.repository }}:{{ default $.Chart.AppVersion $image.tag }}
+{{- end -}}
+
+{{/* Call with (list $ "agent"). */}}
+{{- define "hyperscout.serviceAccount" -}}
+{{- $ := index . 0 -}}
+{{- $account := (index $.Values (index . 1)).serviceAccount -}}
+{{- if $account.name -}}{{ $account.name }}
+{{- else -}}{{ ternary (include (printf "hyperscout.%s" (index . 1)) $) "default" $account.create }}
+{{- end -}}
+{{- end -}}
+
+{{- define "hyperscout.tlsSecret" -}}
+{{ default (printf "%s-tls" (include "hyperscout.fullname" .)) .Values.tls.secretName }}
+{{- end -}}
+
+{{/* The name that the certificate is for: agents expect it whatever address they connect to. */}}
+{{- define "hyperscout.serverName" -}}
+{{ include "hyperscout.collector" . }}.{{ .Release.Namespace }}.svc
+{{- end -}}
+
+{{/* DNS names of the certificate, as a JSON list. */}}
+{{- define "hyperscout.dnsNames" -}}
+{{- $name := include "hyperscout.collector" . -}}
+{{- $names := list (include "hyperscout.serverName" .) $name (printf "%s.%s" $name .Release.Namespace) (printf "%s.%s.svc.cluster.local" $name .Release.Namespace) "localhost" -}}
+{{- concat $names .Values.tls.extraNames | toJson -}}
+{{- end -}}
+
+{{- define "hyperscout.addresses" -}}
+{{- concat (list "127.0.0.1") .Values.tls.extraAddresses | toJson -}}
+{{- end -}}
+
+{{- define "hyperscout.tls" -}}{{ if ne .Values.tls.mode "insecure" }}true{{ end }}{{- end -}}
+{{- define "hyperscout.tokens" -}}{{ if eq .Values.authenticate "kubernetes" }}true{{ end }}{{- end -}}
+
+{{/* "host:port" to listen on, for (list $ 50051). */}}
+{{- define "hyperscout.anyAddress" -}}
+{{- ternary "[::]" "0.0.0.0" (eq (index . 0).Values.ipFamily "IPv6") }}:{{ index . 1 }}
+{{- end -}}
+
+{{/* What can only be wrong in combination. */}}
+{{- define "hyperscout.check" -}}
+{{- if and (eq .Values.tls.mode "insecure") (eq .Values.authenticate "kubernetes") -}}
+{{- fail "tls.mode insecure: tokens are never sent in plaintext; set authenticate: none too, or another tls.mode" -}}
+{{- end -}}
+{{- if and (eq .Values.tls.mode "certManager") (not .Values.tls.certManager.issuerRef) -}}
+{{- fail "tls.mode certManager: set tls.certManager.issuerRef, as in {name: internal-ca, kind: ClusterIssuer}" -}}
+{{- end -}}
+{{- if and .Values.collector.mtls.enabled (eq .Values.tls.mode "insecure") -}}
+{{- fail "collector.mtls.enabled needs a certificate: set another tls.mode than insecure" -}}
+{{- end -}}
+{{- if and .Values.collector.mtls.enabled (not .Values.collector.mtls.clientCaSecret) -}}
+{{- fail "collector.mtls.enabled: set collector.mtls.clientCaSecret, a Secret with the ca.crt of the clients' certificates" -}}
+{{- end -}}
+{{- if eq .Values.collector.data.kind "claim" -}}
+{{- if gt (int .Values.collector.replicas) 1 -}}
+{{- fail "collector.data.kind claim: replicas cannot share their evidence; set collector.replicas: 1, or data.kind: ephemeral" -}}
+{{- end -}}
+{{- if not .Values.collector.data.claimName -}}
+{{- fail "collector.data.kind claim: set collector.data.claimName" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.agent.infiniband.enabled (not .Values.agent.infiniband.resourceName) (not .Values.agent.infiniband.cdiDevices) -}}
+{{- fail "agent.infiniband.enabled: set agent.infiniband.resourceName (a device plugin's) or agent.infiniband.cdiDevices" -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,228 @@
+"""Writes what of the deployment follows from something else, so that it cannot disagree with it.
+
+    make manifests                   write it
+    deploy/render.py --check         exit status 1 when something committed is stale
+
+- chart/values.schema.json: the names under collector.settings and agent.settings;
+- docker/*.requirements.txt: what each image installs, cut out of constraints.txt with its hashes;
+- manifests/hyperscout.yaml: the chart with its default values, by the real helm.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from pydantic import BaseModel
+
+DEPLOY = Path(__file__).resolve().parent
+ROOT = DEPLOY.parent
+CHART = DEPLOY / "chart"
+SCHEMA = CHART / "values.schema.json"
+MANIFEST = DEPLOY / "manifests" / "hyperscout.yaml"
+NAMESPACE = "hyperscout"
+KUBE_VERSION = "1.36.0"  # what the rendering takes the server for; nothing in the chart depends on it
+_TIMEOUT_S = 60
+
+# Settings that the chart writes itself: giving them twice would say two things.
+_COLLECTOR_OWN = """
+    listen insecure tls_cert tls_key mtls_listen tls_client_ca authenticate token_audience
+    agent_service_account http_listen data_dir kubernetes kubeconfig leader_election lease_namespace
+    lease_name identity advertise node_labels taints kueue_topology
+"""
+_AGENT_OWN = """
+    node collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics
+    lldp.enabled lldp.source lldp.socket lldp.spawn_listener ibnetdiscover.enabled
+"""
+COLLECTOR_OWN = frozenset(_COLLECTOR_OWN.split())
+AGENT_OWN = frozenset(_AGENT_OWN.split())
+
+# What each image holds: extras of the project, or the tools that build it.
+IMAGES = {"collector": ("collector", "cli"), "agent": ("agent", "lldp"), "build": ()}
+_PLATFORM = {"python_version": "3.11", "python_full_version": "3.11.2", "sys_platform": "linux"}
+_PLATFORM |= {"platform_system": "Linux", "os_name": "posix", "implementation_name": "cpython"}
+_PLATFORM |= {"platform_python_implementation": "CPython"}
+
+HEAD = f"""\
+# hyperscout in the namespace {NAMESPACE}: the chart (deploy/chart) with its default values.
+# Written by `make manifests`; do not edit.
+#
+# A rendering holds no key. Before the collector starts, make the Secret {NAMESPACE}/hyperscout-tls with
+# tls.crt, tls.key and ca.crt, for the DNS name hyperscout-collector.{NAMESPACE}.svc (and localhost and
+# 127.0.0.1, for `kubectl port-forward`).
+#
+# - With cert-manager: a Certificate with secretName hyperscout-tls and these names. The chart writes it:
+#   helm template --set tls.mode=certManager --set tls.certManager.issuerRef.name=...
+# - By hand:
+#   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 \\
+#     -subj /CN=hyperscout -keyout tls.key -out tls.crt \\
+#     -addext subjectAltName=DNS:hyperscout-collector.{NAMESPACE}.svc,DNS:localhost,IP:127.0.0.1
+#   kubectl -n {NAMESPACE} create secret generic hyperscout-tls \\
+#     --from-file=tls.crt --from-file=tls.key --from-file=ca.crt=tls.crt
+#
+# Then: kubectl apply --server-side -f hyperscout.yaml
+#
+# Where another product owns the HyperNode definition, leave that document out, and let an admin run
+# `hyperscout crd columns`.
+---
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: {NAMESPACE}
+  labels:
+    # Agents work on the node's own network, which no other Pod Security level allows.
+    pod-security.kubernetes.io/enforce: privileged
+    pod-security.kubernetes.io/warn: privileged
+"""
+
+
+class RenderError(RuntimeError):
+    """It cannot be written here; the message says what is lacking."""
+
+
+# --- the schema ---------------------------------------------------------------------------------------------
+
+
+def schema() -> str:
+    """values.schema.json with the names of settings as they are now."""
+    from hyperscout_agent.settings import AgentSettings
+    from hyperscout_collector.settings import CollectorSettings
+
+    found: dict[str, Any] = json.loads(SCHEMA.read_text())
+    for part, model, own in (
+        ("collector", CollectorSettings, COLLECTOR_OWN),
+        ("agent", AgentSettings, AGENT_OWN),
+    ):
+        settings = found["properties"][part]["properties"]["settings"]
+        settings["properties"] = dict(_names(model, own))
+    return json.dumps(found, indent=2) + "\n"
+
+
+def _names(model: type[BaseModel], own: Iterable[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Values are judged by who reads them; here only names are."""
+    for name, field in model.model_fields.items():
+        if prefix + name in own:
+            continue
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            inner = dict(_names(field.annotation, own, f"{prefix}{name}."))
+            yield name, {"type": "object", "additionalProperties": False, "properties": inner}
+        else:
+            yield name, {}
+
+
+# --- what images install ------------------------------------------------------------------------------------
+
+
+def requirements(image: str) -> str:
+    """The packages of an image with the hashes of constraints.txt, and no others."""
+    locked = _locked()
+    wanted: dict[str, str] = {}
+    waiting = list(_asked(image))
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if not _applies(requirement.marker):
+            continue
+        if name not in locked:
+            raise RenderError(f"{name} is not in constraints.txt: run `make constraints`")
+        wanted[name] = locked[name]
+        for extra in ("", *requirement.extras):
+            waiting += _needs(name, extra)
+    head = f"# What the {image} image installs, out of constraints.txt. Written by `make manifests`.\n"
+    return head + "".join(wanted[name] for name in sorted(wanted))
+
+
+def _asked(image: str) -> Iterator[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    lines = project["build-system"]["requires"] if image == "build" else project["project"]["dependencies"]
+    return map(Requirement, [*lines, *(line for extra in IMAGES[image] for line in extras[extra])])
+
+
+def _locked() -> Mapping[str, str]:
+    """By name: the lines of constraints.txt."""
+    text = (ROOT / "constraints.txt").read_text()
+    blocks = re.finditer(r"^([a-z0-9-]+)==.*(?:\n    .*)*\n", text, re.MULTILINE)
+    return {block[1]: block[0] for block in blocks}
+
+
+def _needs(name: str, extra: str) -> Iterator[Requirement]:
+    """What an installed package asks for, for the platform of the images."""
+    for line in metadata.distribution(name).requires or ():
+        requirement = Requirement(line)
+        if _applies(requirement.marker, extra):
+            requirement.marker = None
+            yield requirement
+
+
+def _applies(marker: Marker | None, extra: str = "") -> bool:
+    return marker is None or marker.evaluate({**_PLATFORM, "extra": extra})
+
+
+# --- the manifest -------------------------------------------------------------------------------------------
+
+
+def manifest() -> str:
+    """The chart with its default values. Raises RenderError."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from kube.assets import find  # type: ignore[import-not-found,unused-ignore]
+
+    helm = find("helm")
+    if helm is None:
+        raise RenderError("helm not found: run `make kube-assets`")
+    return HEAD + template(helm, "--set", "tls.mode=existingSecret")
+
+
+def template(helm: Path, *options: str) -> str:
+    """`helm template` of the chart. Raises RenderError with what helm said."""
+    command = [str(helm), "template", "hyperscout", str(CHART), "--namespace", NAMESPACE]
+    command += ["--kube-version", KUBE_VERSION, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    if done.returncode:
+        raise RenderError(done.stderr.strip())
+    return done.stdout
+
+
+FILES: Mapping[Path, Callable[[], str]] = {
+    SCHEMA: schema,
+    **{DEPLOY / "docker" / f"{image}.requirements.txt": partial(requirements, image) for image in IMAGES},
+    MANIFEST: manifest,
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """What the make target runs."""
+    stale = []
+    try:
+        for path, text in FILES.items():
+            fresh = text()
+            if path.is_file() and path.read_text() == fresh:
+                continue
+            stale.append(str(path.relative_to(ROOT)))
+            if list(arguments) != ["--check"]:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(fresh)
+    except RenderError as error:
+        print(f"manifests: {error}", file=sys.stderr)
+        return 1
+    if not stale:
+        print("manifests: fresh")
+        return 0
+    if list(arguments) == ["--check"]:
+        print(f"manifests: stale, run `make manifests`: {', '.join(stale)}", file=sys.stderr)
+        return 1
+    print(f"manifests: wrote {', '.join(stale)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
