@@ -142,7 +142,7 @@ class Reviews:
 
     def _trouble(self, what: str, error: Exception) -> None:
         if self.problem is None:
-            _log.warning("%s: %s", what, error or type(error).__name__)
+            _log.warning("%s: %s", what, str(error) or type(error).__name__)
         self.problem = f"{what}: nobody new is let in"
 
 

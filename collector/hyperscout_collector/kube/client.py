@@ -172,7 +172,7 @@ class Kube:
                     raise error_of(int(status.get("code") or 500), status, what)
                 yield event
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
-            raise UnreachableError(f"{what}: {error or type(error).__name__}") from error
+            raise UnreachableError(f"{what}: {str(error) or type(error).__name__}") from error
         finally:
             response.close()
 
@@ -193,7 +193,7 @@ class Kube:
                 raise await _failure(response, what)
             answer = await response.json(content_type=None)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise UnreachableError(f"{what}: {error or type(error).__name__}") from error
+            raise UnreachableError(f"{what}: {str(error) or type(error).__name__}") from error
         finally:
             response.release()
         if not isinstance(answer, dict):
@@ -218,7 +218,7 @@ class Kube:
                 method, url, headers=headers, body=body, _request_timeout=within
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise UnreachableError(f"{method} {path}: {error or type(error).__name__}") from error
+            raise UnreachableError(f"{method} {path}: {str(error) or type(error).__name__}") from error
         response: aiohttp.ClientResponse = answer.response
         return response
 

@@ -1,0 +1,262 @@
+"""Who may stream and who may call, by what they showed; and what becomes of them when time has passed."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from hyperscout_collector.identity.access import Access, Gate
+from hyperscout_collector.identity.reviews import Reviews
+from hyperscout_collector.identity.who import (
+    NODE_NAME,
+    AccessError,
+    AskLaterError,
+    NotAllowedError,
+    UnknownCallerError,
+    spread_s,
+)
+from hyperscout_collector.kube.errors import UnreachableError
+
+from .test_reviews import Server
+from .test_who import AGENT, AGENTS, jwt
+
+NOW_S = 1_000_000.0
+AGENT_TOKEN = jwt(aud=["hyperscout"], exp=NOW_S + 600)
+ANN = jwt(aud=["hyperscout"], exp=NOW_S + 600, sub="ann")
+
+
+class AbortedError(Exception):
+    """What gRPC's `abort` raises, with what was said."""
+
+
+class Context:
+    """As much of a call as is looked at."""
+
+    def __init__(self, token: str = "", auth: dict[str, list[bytes]] | None = None) -> None:
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self._auth = auth or {}
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return self._auth
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return self._metadata
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> None:
+        raise AbortedError(code, details)
+
+
+class World:
+    """An `Access` whose clock stands still, over an API server that knows an agent and a reader."""
+
+    def __init__(self) -> None:
+        self.now_s = NOW_S
+        agent = {"username": AGENT, "extra": {NODE_NAME: ["n1"]}}
+        self.server = Server({AGENT_TOKEN: agent, ANN: {"username": "ann"}}, {("ann", "get")})
+        reviews = Reviews(self.server, "hyperscout", clock=lambda: self.now_s, now_s=lambda: self.now_s)
+        self.access = Access(reviews, AGENTS, now_s=lambda: self.now_s)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# --- agents
+
+
+async def test_an_agent_is_known_until_its_token_ends(world: World) -> None:
+    caller = await world.access.reporter(Context(AGENT_TOKEN))
+    assert str(caller) == "node n1"
+    assert caller.until_s == NOW_S + 600 + spread_s("n1")
+    assert not world.access.over(caller)
+
+
+async def test_a_token_that_does_not_say_when_it_ends_is_looked_at_again(world: World) -> None:
+    world.server.users["opaque"] = world.server.users[AGENT_TOKEN]
+    caller = await world.access.reporter(Context("opaque"))
+    assert caller.until_s == NOW_S + 3600 + spread_s("n1")
+
+
+@pytest.mark.parametrize(
+    ("context", "error"),
+    [
+        (Context(), UnknownCallerError),
+        (Context("stranger"), UnknownCallerError),
+        (Context(ANN), NotAllowedError),
+    ],
+    ids=["no token", "a stranger", "a reader"],
+)
+async def test_others_report_nothing(world: World, context: Context, error: type[AccessError]) -> None:
+    with pytest.raises(error):
+        await world.access.reporter(context)
+
+
+async def test_an_agent_reads_nothing(world: World) -> None:
+    with pytest.raises(NotAllowedError, match="may not get"):
+        await world.access.admit(Context(AGENT_TOKEN), "get")
+
+
+async def test_an_agent_whose_time_is_over_connects_again(world: World) -> None:
+    caller = await world.access.reporter(Context(AGENT_TOKEN))
+    world.now_s = caller.until_s
+    assert world.access.over(caller)
+    del world.server.users[AGENT_TOKEN]
+    with pytest.raises(AskLaterError, match="token of node n1 has expired: connect again") as end:
+        await world.access.still_reports(caller)
+    assert end.value.code == grpc.StatusCode.UNAVAILABLE, "it comes back soon"
+
+
+async def test_an_agent_that_is_still_good_by_the_server_s_clock_goes_on(world: World) -> None:
+    caller = await world.access.reporter(Context(AGENT_TOKEN))
+    world.now_s = caller.until_s
+    again = await world.access.still_reports(caller)
+    assert (again.name, again.until_s) == ("n1", world.now_s + 30)
+
+
+async def test_an_api_server_that_is_away_silences_no_agent(world: World) -> None:
+    caller = await world.access.reporter(Context(AGENT_TOKEN))
+    world.server.trouble = UnreachableError("away")
+    for _ in range(5):
+        world.now_s = caller.until_s
+        caller = await world.access.still_reports(caller)
+        assert caller.until_s == world.now_s + 30
+    with pytest.raises(AskLaterError):
+        await world.access.reporter(Context(AGENT_TOKEN))
+    world.server.trouble = None
+    del world.server.users[AGENT_TOKEN]
+    world.now_s = caller.until_s
+    with pytest.raises(AskLaterError, match="connect again"):
+        await world.access.still_reports(caller)
+
+
+async def test_a_token_that_now_says_another_node_is_another_caller(world: World) -> None:
+    caller = await world.access.reporter(Context(AGENT_TOKEN))
+    world.now_s = caller.until_s
+    world.server.users[AGENT_TOKEN]["extra"] = {NODE_NAME: ["n2"]}
+    assert (await world.access.still_reports(caller)).name == "n2"
+
+
+async def test_where_nobody_asks_anyone_may() -> None:
+    access = Access()
+    caller = await access.reporter(Context())
+    assert caller.kind == "anyone"
+    assert not access.over(caller)
+    assert (await access.admit(Context(), "update")).kind == "anyone"
+
+
+async def test_an_unreadable_certificate_is_nobody_s() -> None:
+    auth = {"x509_pem_cert": [b"junk"], "peer_uri": [b"hyperscout://admin/ann"]}
+    for ask in (Access().reporter, lambda context: Access().admit(context, "get")):
+        with pytest.raises(UnknownCallerError, match="cannot be read"):
+            await ask(Context(auth=auth))
+
+
+# --- everybody else
+
+
+async def test_a_reader_is_looked_at_again_while_it_follows(world: World) -> None:
+    caller = await world.access.admit(Context(ANN), "get")
+    assert (str(caller), caller.until_s) == ("user ann", NOW_S + 60)
+    world.now_s += 60
+    caller = await world.access.still_admitted(caller, "get")
+    assert caller.until_s == world.now_s + 60
+    world.server.trouble = UnreachableError("away")
+    world.now_s += 60
+    caller = await world.access.still_admitted(caller, "get")
+    assert caller.until_s == world.now_s + 30
+    world.server.trouble = None
+    world.server.rights.clear()
+    world.now_s += 60
+    with pytest.raises(NotAllowedError):
+        await world.access.still_admitted(caller, "get")
+    world.server.users.clear()
+    world.now_s += 60
+    with pytest.raises(AskLaterError, match="expired: connect again"):
+        await world.access.still_admitted(caller, "get")
+
+
+class Details:
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self.invocation_metadata = ()
+
+
+async def handler(world: World, method: str, wanted: Any) -> Any:
+    async def find(details: Any) -> Any:
+        return wanted
+
+    return await Gate(world.access).intercept_service(find, Details(method))  # type: ignore[arg-type]
+
+
+async def one(request: Any, context: Any) -> str:
+    return f"one {request}"
+
+
+async def many(request: Any, context: Any) -> AsyncIterator[str]:
+    for number in range(3):
+        yield f"{number} {request}"
+
+
+@pytest.mark.parametrize(
+    ("make", "behaviour", "name"),
+    [
+        (grpc.unary_unary_rpc_method_handler, one, "unary_unary"),
+        (grpc.stream_unary_rpc_method_handler, one, "stream_unary"),
+        (grpc.unary_stream_rpc_method_handler, many, "unary_stream"),
+        (grpc.stream_stream_rpc_method_handler, many, "stream_stream"),
+    ],
+)
+async def test_every_kind_of_method_is_guarded(world: World, make: Any, behaviour: Any, name: str) -> None:
+    decode, encode = (lambda data: data), (lambda message: message)
+    guarded = await handler(
+        world, "/hyperscout.v1.TopologyService/GetStatus", make(behaviour, decode, encode)
+    )
+    assert (guarded.request_deserializer, guarded.response_serializer) == (decode, encode)
+
+    async def call(context: Context) -> list[str]:
+        answer = getattr(guarded, name)("x", context)
+        return [part async for part in answer] if behaviour is many else [await answer]
+
+    assert await call(Context(ANN)) == (["0 x", "1 x", "2 x"] if behaviour is many else ["one x"])
+    for context in (Context(), Context("stranger"), Context(AGENT_TOKEN)):
+        with pytest.raises(AbortedError):
+            await call(context)
+
+
+@pytest.mark.parametrize(
+    ("method", "open_to_all"),
+    [
+        ("/grpc.health.v1.Health/Check", True),
+        ("/hyperscout.v1.DiscoveryService/StreamFindings", True),  # which asks by itself
+        ("/hyperscout.v1.TopologyService/Approve", False),
+        ("/unheard.of/Method", False),
+    ],
+)
+async def test_what_is_not_guarded(world: World, method: str, open_to_all: bool) -> None:
+    wanted = grpc.unary_unary_rpc_method_handler(one)
+    assert ((await handler(world, method, wanted)) is wanted) == open_to_all
+    assert await handler(world, method, None) is None
+
+
+async def test_one_who_follows_and_may_no_more_gets_nothing_more(world: World) -> None:
+    closed = []
+
+    async def follow(request: Any, context: Any) -> AsyncIterator[int]:
+        try:
+            for number in range(100):
+                yield number
+        finally:
+            closed.append(True)
+
+    wanted = grpc.unary_stream_rpc_method_handler(follow)
+    guarded = await handler(world, "/hyperscout.v1.TopologyService/WatchTopology", wanted)
+    answers = guarded.unary_stream("x", Context(ANN))
+    assert [await anext(answers) for _ in range(2)] == [0, 1]
+    world.server.rights.clear()
+    assert await anext(answers) == 2
+    world.now_s += 60
+    with pytest.raises(AbortedError) as end:
+        await anext(answers)
+    assert end.value.args[0] == grpc.StatusCode.PERMISSION_DENIED
+    assert closed == [True]
