@@ -28,11 +28,13 @@ from hyperscout.v1.discovery_pb2 import (
     Welcome,
 )
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
+from hyperscout_formats.leader import leader_in
 
 from hyperscout_agent.backoff import Backoff
 from hyperscout_agent.bulk import Bulk
 from hyperscout_agent.credentials import CredentialsError, Metadata, tls_hint
 from hyperscout_agent.findings import Batch, FindingStore
+from hyperscout_agent.route import Route
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +77,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.max_receive_message_length", 1024 * 1024),
+    # A name may stand for several collectors of which one leads: each is tried in time (gRFC A62).
+    ("grpc.service_config", '{"loadBalancingConfig": [{"pick_first": {"shuffleAddressList": true}}]}'),
     # A node's proxy settings are for its users' traffic.
     ("grpc.enable_http_proxy", 0),
 )
@@ -87,11 +91,12 @@ def plaintext_channel(target: str) -> grpc.aio.Channel:
 
 
 class _SessionError(Exception):
-    """This stream is over; says why. `failures`: how far up the back-off starts."""
+    """This stream is over; says why. `failures`: how far up the back-off starts. `leader`: see `Route`."""
 
-    def __init__(self, reason: str, failures: int = 0) -> None:
+    def __init__(self, reason: str, failures: int = 0, leader: str | None = None) -> None:
         super().__init__(reason)
         self.failures = failures
+        self.leader = leader
 
 
 @dataclass(slots=True)
@@ -127,7 +132,7 @@ def _no_metadata() -> Metadata:
 
 
 class Uplink:
-    """Keeps a stream to one of `targets`, tried in turn, and the store's dirty set small.
+    """Keeps a stream to one of `targets` (see `Route`), and the store's dirty set small.
 
     `clock`: monotonic seconds; `wall_ns`: nanoseconds since 1970. `instance`: greater for each start
     of the process. `channel` and `metadata` are asked at each stream, for what to show is renewed meanwhile.
@@ -156,7 +161,6 @@ class Uplink:
         if not targets:
             raise ValueError("no collector address")
         self.stats = UplinkStats()
-        self._targets = tuple(targets)
         self._store = store
         self._hello = Hello(node=store.node, version=version, probes=probes, instance=instance)
         self._on_lease = on_lease
@@ -169,31 +173,29 @@ class Uplink:
         self._channel = channel
         self._metadata = metadata
         self._laments: dict[str, str] = {}
-        self._backoff = Backoff(rng, base_s=_BACKOFF_BASE_S, cap_s=_BACKOFF_CAP_S)
+        self._route = Route(targets, Backoff(rng, base_s=_BACKOFF_BASE_S, cap_s=_BACKOFF_CAP_S), rng)
 
     async def run(self) -> None:
         """Stream until cancelled. Never raises for what a collector or the network does."""
-        turn = 0
         while True:
-            target = self._targets[turn % len(self._targets)]
-            turn += 1
-            failures = 0
+            target = self._route.target
+            failures, leader = 0, None
             try:
                 await self._session(target)
             except _SessionError as ended:
-                failures = ended.failures
+                failures, leader = ended.failures, ended.leader
                 hint = tls_hint(str(ended))
                 self._lament(target, f"{hint} ({ended})" if hint else str(ended))
             except CredentialsError as error:
                 self._lament(target, f"nothing to show to it: {error}")
             except grpc.aio.AioRpcError as error:
-                failures = _failures_of(error.code())
+                failures, leader = _failures_of(error.code()), leader_in(error.trailing_metadata())
                 self._lament(target, f"{error.code().name}: {error.details()}")
             except Exception:
                 # A defect of ours must not cost the node its voice; the trace says where it is.
                 _log.exception("collector %s: the stream ended on an unexpected error", target)
             self.stats.failures += 1
-            await self._sleep(self._backoff.next_s(at_least_failures=failures))
+            await self._sleep(self._route.failed(failures=failures, leader=leader))
 
     def _lament(self, target: str, reason: str) -> None:
         """Log why a stream ended; the same reason over and over only for those who debug."""
@@ -218,6 +220,7 @@ class Uplink:
                 raise _SessionError(f"{first.WhichOneof('message')} instead of Welcome")
             session = self._greet(first.welcome)
             greeted = True
+            self._route.greeted()
             self._laments.clear()
             _log.info("collector %s: connected, version %s", target, first.welcome.version)
             await self._stream(call, session)
@@ -348,7 +351,7 @@ class Uplink:
                 "the collector refused %s %s: %s", refusal.key.probe, refusal.key.subject, refusal.reason
             )
         if 0 < session.full_state_sequence <= ack.sequence:
-            self._backoff.reset()
+            self._route.settled()
         self._store.changed.set()
 
     def _want_bulk(self, session: _Session, digest: bytes) -> None:
@@ -385,4 +388,5 @@ async def _status(call: Call) -> Exception:
     code = await call.code()
     if code == grpc.StatusCode.OK:
         return _SessionError("the collector ended the stream")
-    return _SessionError(f"{code.name}: {await call.details()}", _failures_of(code))
+    leader = leader_in(await call.trailing_metadata())
+    return _SessionError(f"{code.name}: {await call.details()}", _failures_of(code), leader)

@@ -37,6 +37,7 @@ class FakeCollector(DiscoveryServiceServicer):
     refuse: Callable[[Finding], str | None] = lambda _finding: None
     on_batch: Callable[[FindingBatch], grpc.StatusCode | None] = lambda _batch: None  # a code ends the stream
     answer_hello: grpc.StatusCode | None = None  # a code instead of Welcome
+    leader: str | None = None  # ends streams as a standby does that knows of this leader ("" = of none)
     bulk_held: list[bytes] = field(default_factory=list)
 
     evidence: dict[Key, Finding] = field(default_factory=dict)
@@ -110,7 +111,7 @@ class FakeCollector(DiscoveryServiceServicer):
                     yield waiter.result()
                     continue
                 if (code := reader.result()) is not None:
-                    await context.abort(code, "as the test wants it")
+                    await context.abort(code, "as the test wants it", self._trailing())
                 return
         finally:
             for task in (reader, waiter):
@@ -129,9 +130,9 @@ class FakeCollector(DiscoveryServiceServicer):
             kind = request.WhichOneof("message")
             if kind == "hello":
                 self.hellos.append(request.hello)
-                if self.answer_hello is not None:
+                if self.leader is not None or self.answer_hello is not None:
                     await self._tell()
-                    return self.answer_hello
+                    return self.answer_hello or grpc.StatusCode.UNAVAILABLE
                 node = request.hello.node
                 self._down = down
                 down.put_nowait(
@@ -183,6 +184,9 @@ class FakeCollector(DiscoveryServiceServicer):
                 del self.evidence[key]
             seen = None
         return refusals, seen
+
+    def _trailing(self) -> tuple[tuple[str, str], ...]:
+        return () if self.leader is None else (("hyperscout-leader", self.leader),)
 
     async def _tell(self) -> None:
         async with self._changed:

@@ -406,3 +406,77 @@ def test_keepalive_is_within_what_the_collector_allows() -> None:
         int(dict(SERVER_OPTIONS)["grpc.http2.min_recv_ping_interval_without_data_ms"]),
     )
     assert every_ms > allowed_ms
+
+
+async def test_a_standby_s_hint_is_followed_at_once(collector: FakeCollector) -> None:
+    standby = await FakeCollector(leader=collector.target).start()
+    store = FindingStore("n1")
+    store.put(finding("eth0"))
+    async with running(store, standby.target) as (uplink, sleeps):
+        await eventually(lambda: uplink.stats.batches_acked == 1)
+        assert len(standby.hellos) == 1
+        assert sleeps.asked_s == [0.5]
+        # It is deposed: its streams end with the hint to the other, which leads now.
+        standby.leader, collector.leader = None, standby.target
+        collector.on_batch = lambda _batch: grpc.StatusCode.UNAVAILABLE
+        store.put(finding("eth1"))
+        await standby.until(lambda: len(standby.evidence) == 2)
+        assert sleeps.asked_s == [0.5, 0.5]
+    await standby.stop()
+
+
+@pytest.mark.parametrize(
+    "hint", ["unix:/run/some.sock", "nonsense", "a:1:2", "x:99999", "-a:1", "a" * 300 + ":1"]
+)
+async def test_a_hint_that_is_no_address_is_passed_over(hint: str) -> None:
+    standby = await FakeCollector(leader=hint).start()
+    tried: list[str] = []
+
+    def channel(target: str) -> grpc.aio.Channel:
+        tried.append(target)
+        return plaintext_channel(target)
+
+    async with running(FindingStore("n1"), standby.target, channel=channel):
+        await eventually(lambda: len(tried) > 3)
+    assert set(tried) == {standby.target}
+    await standby.stop()
+
+
+async def test_a_hint_is_subject_to_the_same_rules(caplog: pytest.LogCaptureFixture) -> None:
+    from hyperscout_agent.credentials import Credentials
+    from hyperscout_agent.uplink import CHANNEL_OPTIONS
+
+    standby = await FakeCollector(leader="192.0.2.1:50051").start()
+    connect = Credentials().connect
+    async with running(
+        FindingStore("n1"), standby.target, channel=lambda target: connect(target, CHANNEL_OPTIONS)
+    ) as (uplink, _):
+        await eventually(lambda: len(standby.hellos) > 2)
+        assert uplink.stats.sessions == 0
+    assert "collector 192.0.2.1:50051: nothing to show to it" in caplog.text
+    assert "not encrypted" in caplog.text
+    await standby.stop()
+
+
+async def test_a_name_with_several_addresses_leads_to_each(collector: FakeCollector) -> None:
+    """As a headless Service does; the first is away, the next a standby that knows nobody."""
+    from hyperscout_agent.uplink import CHANNEL_OPTIONS
+
+    options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))  # as if each were a process
+    away = await FakeCollector().start()
+    await away.stop()
+    standby = await FakeCollector(leader="").start()
+    target = "ipv4:" + ",".join(x.target for x in (away, standby, collector))
+    async with contextlib.AsyncExitStack() as stack:
+        uplinks = []
+        for number in range(8):
+            agent = running(
+                FindingStore(f"n{number}"),
+                target,
+                channel=lambda target: grpc.aio.insecure_channel(target, options=options),
+            )
+            uplinks.append((await stack.enter_async_context(agent))[0])
+        await eventually(lambda: all(uplink.stats.connected for uplink in uplinks))
+    assert {hello.node for hello in collector.hellos} == {f"n{number}" for number in range(8)}
+    assert standby.hellos, "each draws its own order"
+    await standby.stop()

@@ -1,0 +1,58 @@
+"""Which collector to try next, and when: targets in turn, and where a standby points.
+
+Of several collectors one leads; the others say so and where it is. Such a hint is followed at once, but not
+for ever: two collectors that point at each other are tried no faster than any that is away. While a standby
+answers, a leader will be there within seconds, so nobody waits a minute for it.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from hyperscout_agent.backoff import Backoff
+
+# So that ten thousand agents that lost one leader do not come to the next in one instant.
+_HINT_JITTER_S = 0.5
+_STANDBY_CAP_S = 2.0
+_MAX_HINTS = 3
+
+
+class Route:
+    """`target` is the one to try. Tell it what came of that; it says how long to wait before the next."""
+
+    def __init__(self, targets: Sequence[str], backoff: Backoff, rng: Random) -> None:
+        self.target = targets[0]
+        self._targets = tuple(targets)
+        self._backoff = backoff
+        self._rng = rng
+        self._turn = 0
+        self._hints = 0  # followed in a row
+        self._soon = 0  # attempts for which a standby's answer still counts
+
+    def greeted(self) -> None:
+        """It leads."""
+        self._hints = self._soon = 0
+
+    def settled(self) -> None:
+        """It took all that we know: the next trouble is a new one."""
+        self._backoff.reset()
+
+    def failed(self, *, failures: int = 0, leader: str | None = None) -> float:
+        """The attempt, or the stream, is over. Returns seconds to wait; `target` is the next one.
+
+        `failures`: how far up the back-off starts. `leader`: what a standby said ("" = nobody leads), None
+        where no standby spoke.
+        """
+        if leader is not None:
+            self._soon = 2 * (len(self._targets) + 1)  # the next round, hints included
+            if leader and leader != self.target and self._hints < _MAX_HINTS:
+                self._hints += 1
+                self.target = leader
+                return self._rng.uniform(0.0, _HINT_JITTER_S)
+            self._hints = 0
+        self._turn += 1
+        self.target = self._targets[self._turn % len(self._targets)]
+        delay_s = self._backoff.next_s(at_least_failures=failures)
+        if self._soon:
+            self._soon -= 1
+            return min(delay_s, self._rng.uniform(0.0, _STANDBY_CAP_S))
+        return delay_s

@@ -1,0 +1,80 @@
+"""Where an agent tries next: tables of what collectors answered, and what becomes of it."""
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hyperscout_agent.backoff import Backoff
+from hyperscout_agent.route import Route
+
+
+class UpperEnd(Random):
+    def uniform(self, a: float, b: float) -> float:
+        return b
+
+
+def route(*targets: str) -> Route:
+    return Route(targets, Backoff(UpperEnd(), base_s=0.5, cap_s=60.0), UpperEnd())
+
+
+# What the present target answers (None: it is away; a text: a standby with that hint), then the next target
+# and the longest wait before it.
+Steps = Sequence[tuple[str | None, str, float]]
+
+
+@pytest.mark.parametrize(
+    ("targets", "steps"),
+    [
+        pytest.param(
+            "a b",
+            [(None, "b", 0.5), (None, "a", 1.0), (None, "b", 2.0), (None, "a", 4.0)],
+            id="all away: in turn, ever slower",
+        ),
+        pytest.param("a b", [("c:1", "c:1", 0.5), (None, "b", 0.5)], id="a hint, and back when it is away"),
+        pytest.param(
+            "a",
+            [("", "a", 0.5), ("", "a", 1.0), ("", "a", 2.0), ("", "a", 2.0)],
+            id="nobody leads: soon again",
+        ),
+        pytest.param(
+            "a b",
+            [(None, "b", 0.5), (None, "a", 1.0), (None, "b", 2.0), ("", "a", 2.0), (None, "b", 2.0)],
+            id="a standby answers: the one that is away is tried soon as well",
+        ),
+        pytest.param(
+            "a",
+            [("", "a", 0.5)]
+            + [(None, "a", x) for x in (1.0, 2.0, 2.0)]
+            + [(None, "a", x) for x in (8.0, 16.0)],
+            id="a standby that is gone counts for a round only",
+        ),
+        pytest.param(
+            "a",
+            [("b:1", "b:1", 0.5), ("a", "a", 0.5), ("b:1", "b:1", 0.5), ("a", "a", 0.5), ("b:1", "b:1", 0.5)],
+            id="two that point at each other: three hints, then slower",
+        ),
+        pytest.param("a:1 b:1", [("a:1", "b:1", 0.5)], id="one that points at itself is passed over"),
+    ],
+)
+def test_next(targets: str, steps: Steps) -> None:
+    tried = route(*targets.split())
+    for leader, target, longest_s in steps:
+        assert tried.failed(leader=leader) == longest_s
+        assert tried.target == target
+
+
+def test_hints_in_a_row_end_in_a_wait() -> None:
+    tried = route("a")
+    waits = [tried.failed(leader=f"c{i}:1") for i in range(9)]
+    assert tried.target == "c8:1"
+    assert waits == [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 0.5]
+
+
+def test_a_collector_that_leads_ends_the_haste() -> None:
+    tried = route("a")
+    tried.failed(leader="")
+    tried.failed(failures=8)
+    tried.greeted()
+    assert tried.failed(failures=8) == 60.0
+    tried.settled()
+    assert tried.failed() == 0.5
