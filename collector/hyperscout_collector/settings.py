@@ -5,6 +5,7 @@ Every setting says its unit and why one would change it. What is not a setting i
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -86,6 +87,37 @@ class CollectorSettings(BaseSettings):
     node_selector: str = Field(
         "!node-role.kubernetes.io/control-plane",
         description="label selector of the cluster's nodes that belong into the hierarchy; \"\" = all",
+    )
+    node_labels: Literal["off", "dry-run", "on"] = Field(
+        "off", description="label each node with its HyperNode of every tier; dry-run prints the changes"
+    )
+    kueue_topology: str = Field(
+        "", description='name of a Kueue Topology to keep, with the tiers\' labels as its levels; "" = none'
+    )
+    taints: Literal["off", "dry-run", "on"] = Field(
+        "off", description="taint nodes whose own links are degraded, so that gangs go elsewhere"
+    )
+    taint_share: float = Field(
+        0.1, ge=0, le=1, description="share of the nodes that may be tainted at once; one node always may"
+    )
+    taint_after_s: float = Field(30.0, ge=0, description="a node is tainted when its trouble lasts this long")
+    taint_clear_after_s: float = Field(
+        300.0, ge=0, description="and cleared when it has been well for this long: a flapping link is not"
+    )
+    taint_uplink_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of a tier-1 domain's uplinks or switches that taints all its nodes when "
+        "it is degraded; 0 = never",
+    )
+    slurm_tree_file: Path | None = Field(
+        None, description="keep Slurm's topology.conf for topology/tree in this file"
+    )
+    slurm_block_file: Path | None = Field(None, description="the same for topology/block")
+    slurm_yaml_file: Path | None = Field(None, description="the same as topology.yaml, tree and blocks")
+    slurm_hook: str = Field(
+        "", description="command to run after one of them has changed (no shell), as in scontrol reconfigure"
     )
 
     expected_nodes: tuple[str, ...] | None = Field(
@@ -173,7 +205,7 @@ class CollectorSettings(BaseSettings):
             raise ValueError("heartbeat_timeout_s must be more than heartbeat_interval_s")
         if self.expected_nodes is not None and self.expected_nodes_file is not None:
             raise ValueError("expected_nodes and expected_nodes_file: give one of them")
-        if problem := _about_tls(self) or _about_callers(self):
+        if problem := _about_tls(self) or _about_callers(self) or _about_outputs(self):
             raise ValueError(problem)
         return self
 
@@ -257,6 +289,28 @@ def host_port(address: str) -> tuple[str, int]:
     if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
         raise ValueError(f"{address!r}: an IPv6 address goes in brackets, [::1]:50051")
     return host.strip("[]"), int(port)
+
+
+def _about_outputs(settings: CollectorSettings) -> str | None:
+    """What is wrong with the settings of publishers, if anything."""
+    asked = {
+        "node_labels": settings.node_labels != "off",
+        "taints": settings.taints != "off",
+        "kueue_topology": bool(settings.kueue_topology),
+    }
+    if settings.kubernetes == "off" and any(asked.values()):
+        names = ", ".join(name for name, is_on in asked.items() if is_on)
+        return f"{names}: nothing is written into a cluster while kubernetes is off"
+    name = settings.kueue_topology
+    if name and re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", name) is None:
+        return f"kueue_topology: {name!r} is no name for an object"
+    try:
+        hook = shlex.split(settings.slurm_hook)
+    except ValueError as error:
+        return f"slurm_hook: {error}"
+    if hook and not (settings.slurm_tree_file or settings.slurm_block_file or settings.slurm_yaml_file):
+        return "slurm_hook runs after a file has changed: set slurm_tree_file, _block_file or _yaml_file"
+    return None
 
 
 def _about_tls(settings: CollectorSettings) -> str | None:

@@ -6,6 +6,7 @@ To add a publisher, add a line here.
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -15,6 +16,11 @@ from hyperscout_collector.kube.nodes import Nodes
 from hyperscout_collector.publish.base import Publisher
 from hyperscout_collector.publish.file import FilePublisher
 from hyperscout_collector.publish.kubernetes import KubernetesPublisher
+from hyperscout_collector.publish.kueue import KueuePublisher
+from hyperscout_collector.publish.node_labels import NodeLabelsPublisher
+from hyperscout_collector.publish.slurm_files import SlurmFilesPublisher
+from hyperscout_collector.publish.taint_policy import TaintSettings
+from hyperscout_collector.publish.taints import TaintsPublisher
 from hyperscout_collector.settings import CollectorSettings
 
 Service = Callable[[], Coroutine[Any, Any, None]]
@@ -47,6 +53,8 @@ def chosen(
     found = Chosen()
     if settings.publish_file:
         found.publishers.append(FilePublisher(settings.publish_file))
+    if files := _slurm_files(settings):
+        found.publishers.append(SlurmFilesPublisher(files, settings.slurm_hook))
     if kube is None or settings.kubernetes == "off":
         return found
     nodes = Nodes(kube, settings.node_selector, rng=rng)
@@ -59,11 +67,48 @@ def chosen(
         rng=rng,
         say=_print if settings.kubernetes == "dry-run" else None,
     )
-    nodes.changed = look_around
-    found.publishers.append(hypernodes)
+    of_nodes = _about_nodes(settings, kube, nodes, clock_ns)
+
+    def changed() -> None:
+        look_around()
+        for publisher in of_nodes:
+            publisher.wake()
+
+    nodes.changed = changed
+    found.publishers += [hypernodes, *of_nodes]
+    if settings.kueue_topology:
+        dry_run = settings.kubernetes == "dry-run"
+        found.publishers.append(KueuePublisher(kube, settings.kueue_topology, _print, dry_run=dry_run))
     found.cluster = KubernetesCluster(nodes, hypernodes.hypernodes)
     found.services = {"node-watch": nodes.reflector.run, "hypernodes": hypernodes.run}
     return found
+
+
+def _about_nodes(
+    settings: CollectorSettings, kube: Kube, nodes: Nodes, clock_ns: Callable[[], int]
+) -> list[Publisher]:
+    """Those that write to nodes. Switched off, they still keep what HyperNodes need, and clean up."""
+    dry_run = settings.kubernetes == "dry-run"
+    policy = TaintSettings(
+        settings.taint_share,
+        settings.taint_after_s,
+        settings.taint_clear_after_s,
+        settings.taint_uplink_share,
+    )
+    found: list[Publisher] = [NodeLabelsPublisher(kube, nodes, settings.node_labels, _print, dry_run=dry_run)]
+    taints = "dry-run" if dry_run and settings.taints == "on" else settings.taints
+    if taints != "off" or not dry_run:
+        found.append(TaintsPublisher(kube, nodes, taints, policy, _print, clock_ns=clock_ns))
+    return found
+
+
+def _slurm_files(settings: CollectorSettings) -> dict[str, Path]:
+    files = {
+        "tree": settings.slurm_tree_file,
+        "block": settings.slurm_block_file,
+        "yaml": settings.slurm_yaml_file,
+    }
+    return {kind: path for kind, path in files.items() if path is not None}
 
 
 def _print(text: str) -> None:

@@ -1,0 +1,137 @@
+"""Slurm's topology files, written when they change, and a command that makes Slurm read them.
+
+Files are replaced whole, and only when their text differs from what is there: a steady state writes nothing
+and calls nobody, and neither does a restart. What is held back is not published, so it reaches no file.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from hyperscout_collector.publish.base import PublishError, nobody
+from hyperscout_collector.publish.file import replace_file
+from hyperscout_collector.publish.texts.slurm import slurm_block, slurm_tree, slurm_yaml
+from hyperscout_collector.topology import Topology
+
+_log = logging.getLogger(__name__)
+
+HOOK_TIMEOUT_S = 60.0
+_TAIL_BYTES = 2000  # of what the hook said
+_MARK = ".hook-due"  # beside the first file: it was written, and the hook has not succeeded yet
+
+Writer = Callable[[Topology], Iterator[str]]
+WRITERS: Mapping[str, Writer] = {"tree": slurm_tree, "block": slurm_block, "yaml": slurm_yaml}
+
+
+class SlurmFilesPublisher:
+    """`files`: by kind ("tree", "block", "yaml"). `hook`: a command line, split as a shell does but run by
+    none, e.g. `scontrol reconfigure`; it may take `hook_timeout_s`.
+
+    Raises ValueError for a hook whose quotes do not match.
+    """
+
+    name = "slurm-files"
+    wake: Callable[[], None] = staticmethod(nobody)
+
+    def __init__(
+        self, files: Mapping[str, Path], hook: str = "", *, hook_timeout_s: float = HOOK_TIMEOUT_S
+    ) -> None:
+        self.notice: str | None = None
+        self._files = dict(files)
+        self._hook = shlex.split(hook)
+        self._hook_timeout_s = hook_timeout_s
+        self._mark = next((p.with_name(f".{p.name}{_MARK}") for p in files.values()), None)
+        self._members: object = None  # what the files were last written for
+
+    async def publish(self, topology: Topology) -> None:
+        """Write what differs; run the hook when anything did. Raises PublishError."""
+        if not topology.hypernodes:
+            self.notice = "no hierarchy is known: the files are left as they are"
+            return
+        self.notice = None
+        members = [(h.name, h.tier, h.parent, h.children, h.nodes) for h in topology.hypernodes]
+        if members == self._members:
+            return
+        due = await asyncio.to_thread(self._write, topology)
+        if due and self._hook:
+            await self._run_hook()
+            self._unmark()
+        self._members = members
+
+    def _write(self, topology: Topology) -> bool:
+        """Returns whether the hook is due."""
+        path = self._mark or Path()
+        try:
+            due = self._mark is not None and self._mark.exists()
+            for kind, path in self._files.items():
+                text = "".join(WRITERS[kind](topology))
+                if _reads(path, text):
+                    continue
+                if self._hook and self._mark is not None:
+                    self._mark.touch()  # before the file: a crash between the two must not lose the hook
+                due = True
+                replace_file(path, text)
+                _log.info("%s is written: generation %d", path, topology.generation)
+        except OSError as error:
+            raise PublishError(f"{path}: {error.strerror or error}") from error
+        return due
+
+    def _unmark(self) -> None:
+        if self._mark is not None:
+            try:
+                self._mark.unlink(missing_ok=True)
+            except OSError as error:
+                raise PublishError(f"{self._mark}: {error.strerror or error}") from error
+
+    async def _run_hook(self) -> None:
+        said = shlex.join(self._hook)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._hook,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,  # what it starts is ended with it
+            )
+        except OSError as error:
+            raise PublishError(f"slurm_hook `{said}`: {error.strerror or error}") from error
+        tail = bytearray()
+        try:
+            async with asyncio.timeout(self._hook_timeout_s):
+                assert process.stderr is not None  # noqa: S101 (it was asked for)
+                while piece := await process.stderr.read(1 << 16):
+                    tail += piece
+                    del tail[:-_TAIL_BYTES]
+                status = await process.wait()
+        except TimeoutError as error:
+            raise PublishError(
+                f"slurm_hook `{said}`: not done within {self._hook_timeout_s:g} s{_shown(tail)}"
+            ) from error
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        if status:
+            raise PublishError(f"slurm_hook `{said}`: exit status {status}{_shown(tail)}")
+        _log.info("slurm_hook `%s` is done", said)
+
+
+def _reads(path: Path, text: str) -> bool:
+    """Whether the file is there and has just this text."""
+    encoded = text.encode()
+    try:
+        with path.open("rb") as file:
+            return file.read(len(encoded) + 1) == encoded
+    except FileNotFoundError:
+        return False
+
+
+def _shown(tail: bytearray) -> str:
+    text = tail.decode("utf-8", "replace").strip()
+    return f": {text}" if text else ""

@@ -1,0 +1,136 @@
+"""Slurm's files: rewritten on change only, whole, and the hook runs for each change until it succeeds."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hyperscout_collector.publish.base import PublishError
+from hyperscout_collector.publish.slurm_files import SlurmFilesPublisher
+from hyperscout_collector.publish.texts.slurm import slurm_block, slurm_tree, slurm_yaml
+from hyperscout_collector.topology import Condition, Topology
+from support.topologies import leaves, two_leaves
+
+
+def files(folder: Path) -> dict[str, Path]:
+    return {
+        "tree": folder / "topology.conf",
+        "block": folder / "block.conf",
+        "yaml": folder / "topology.yaml",
+    }
+
+
+def python(code: str) -> str:
+    """A hook that is a Python program; no shell takes the quotes apart."""
+    return f"{sys.executable} -c '{code}'"
+
+
+def counting(folder: Path, then: str = "") -> str:
+    """A hook that leaves a line each time."""
+    return python(f'open("{folder}/runs", "a").write("ran\\n"); {then}')
+
+
+def runs(folder: Path) -> int:
+    path = folder / "runs"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+async def test_all_three_texts_are_those_of_the_command_line(tmp_path: Path) -> None:
+    await SlurmFilesPublisher(files(tmp_path)).publish(two_leaves())
+    for path, writer in zip(files(tmp_path).values(), (slurm_tree, slurm_block, slurm_yaml), strict=True):
+        assert path.read_text() == "".join(writer(two_leaves()))
+    assert len(list(tmp_path.iterdir())) == 3, "and nothing beside them"
+
+
+async def test_the_hook_runs_after_a_change_and_never_without_one(tmp_path: Path) -> None:
+    publisher = SlurmFilesPublisher(files(tmp_path), counting(tmp_path))
+    await publisher.publish(two_leaves())
+    assert runs(tmp_path) == 1
+    sick = replace(two_leaves().hypernodes[0], conditions=(Condition("Degraded", "True", "X", "y"),))
+    await publisher.publish(replace(two_leaves(), hypernodes=(sick, *two_leaves().hypernodes[1:])))
+    assert runs(tmp_path) == 1, "conditions are no change of the tree"
+    await publisher.publish(leaves(("n01",), ("n02",)))
+    assert runs(tmp_path) == 2
+    again = SlurmFilesPublisher(files(tmp_path), counting(tmp_path))
+    await again.publish(leaves(("n01",), ("n02",)))
+    assert runs(tmp_path) == 2, "a restart finds the files right"
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+async def test_the_file_is_written_before_the_hook_runs(tmp_path: Path) -> None:
+    path = tmp_path / "topology.conf"
+    hook = python(f'import shutil; shutil.copy("{path}", "{tmp_path}/seen")')
+    await SlurmFilesPublisher({"tree": path}, hook).publish(two_leaves())
+    assert (tmp_path / "seen").read_text() == path.read_text()
+
+
+async def test_a_failing_hook_is_told_with_its_last_words_and_runs_again(tmp_path: Path) -> None:
+    bad = counting(tmp_path, 'import sys; sys.stderr.write("x" * 9000 + " slurmctld is down"); sys.exit(3)')
+    publisher = SlurmFilesPublisher(files(tmp_path), bad)
+    for count in (1, 2):
+        with pytest.raises(PublishError, match=r"exit status 3: x+ slurmctld is down$") as caught:
+            await publisher.publish(two_leaves())
+        assert caught.value.retry
+        assert len(str(caught.value)) < 2500
+        assert runs(tmp_path) == count
+    restarted = SlurmFilesPublisher(files(tmp_path), counting(tmp_path))
+    await restarted.publish(two_leaves())
+    assert runs(tmp_path) == 3, "not even a restart forgets a hook that is due"
+    await restarted.publish(two_leaves())
+    assert runs(tmp_path) == 3
+
+
+async def test_a_hook_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    child = 'import subprocess, sys; subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"])'
+    publisher = SlurmFilesPublisher(files(tmp_path), python(child), hook_timeout_s=0.3)
+    with pytest.raises(PublishError, match=r"not done within 0\.3 s"):
+        await publisher.publish(two_leaves())
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"), [("/no/such/command now", "No such file"), ("/", "Permission denied|Is a directory")]
+)
+async def test_a_hook_that_cannot_run_is_told(tmp_path: Path, hook: str, said: str) -> None:
+    with pytest.raises(PublishError, match=f"slurm_hook .*({said})"):
+        await SlurmFilesPublisher(files(tmp_path), hook).publish(two_leaves())
+
+
+async def test_no_shell_reads_the_hook(tmp_path: Path) -> None:
+    """`;` and `$` are plain text."""
+    words = tmp_path / "words"
+    hook = python("import sys; open(sys.argv[1], sys.argv[3]).write(sys.argv[2])")
+    hook += f" {words} '; echo $HOME' w"
+    await SlurmFilesPublisher(files(tmp_path), hook).publish(two_leaves())
+    assert words.read_text() == "; echo $HOME"
+
+
+async def test_an_empty_hierarchy_writes_nothing(tmp_path: Path) -> None:
+    publisher = SlurmFilesPublisher(files(tmp_path), counting(tmp_path))
+    await publisher.publish(Topology(1))
+    assert list(tmp_path.iterdir()) == []
+    assert publisher.notice == "no hierarchy is known: the files are left as they are"
+    await publisher.publish(two_leaves())
+    assert publisher.notice is None
+
+
+async def test_what_somebody_did_to_the_file_is_put_right_at_the_next_start(tmp_path: Path) -> None:
+    await SlurmFilesPublisher(files(tmp_path)).publish(two_leaves())
+    path = files(tmp_path)["tree"]
+    path.write_text(path.read_text() + "# mine\n")
+    await SlurmFilesPublisher(files(tmp_path)).publish(two_leaves())
+    assert path.read_text() == "".join(slurm_tree(two_leaves()))
+
+
+async def test_a_folder_that_is_not_there_is_said_and_can_be_helped(tmp_path: Path) -> None:
+    publisher = SlurmFilesPublisher(files(tmp_path / "slurm"), counting(tmp_path))
+    with pytest.raises(PublishError, match=r"slurm/.*No such file"):
+        await publisher.publish(two_leaves())
+    assert runs(tmp_path) == 0
+    (tmp_path / "slurm").mkdir()
+    await publisher.publish(two_leaves())
+    assert runs(tmp_path) == 1
+
+
+def test_a_hook_with_an_open_quote_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="quotation"):
+        SlurmFilesPublisher(files(tmp_path), "scontrol 'reconfigure")
