@@ -8,6 +8,8 @@ A program counts as found when it is new enough, in this order: `KUBEBUILDER_ASS
 beside this one; they use Go's own tool dependencies (go help mod, "tool").
 """
 
+import contextlib
+import fcntl
 import functools
 import hashlib
 import os
@@ -17,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,8 +45,12 @@ class Module:
         for name in ("go.mod", "go.sum"):
             pin.update((HERE / self.folder / name).read_bytes())
         pin.update(self.ldflags.encode())
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return root / "hyperscout" / "kube" / f"{self.folder}-{pin.hexdigest()[:16]}"
+        return _root() / f"{self.folder}-{pin.hexdigest()[:16]}"
+
+
+def _root() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "hyperscout" / "kube"
 
 
 _STAMP = "-X k8s.io/component-base/version.git"
@@ -95,30 +102,75 @@ def _version(program: Path) -> tuple[int, int] | None:
 
 def build() -> int:
     """Build what is missing. Returns the exit status."""
-    wanted = [(m, tuple(p for p in m.programs if find(p) is None)) for m in MODULES]
-    wanted = [(module, programs) for module, programs in wanted if programs]
-    if not wanted:
+    if not missing():
         return 0
     go = shutil.which("go")
-    needed = re.search(r"^go (\S+)", (HERE / "kubernetes" / "go.mod").read_text(), re.MULTILINE)
-    assert needed is not None
-    if go is None:
-        _say(f"no Go toolchain: install Go {needed[1]} or newer, or set KUBEBUILDER_ASSETS to a folder with")
-        _say(f"{', '.join(p for _, programs in wanted for p in programs)}. Tests that need them are skipped.")
+    needed = max(_go_of(module) for module in MODULES if set(module.programs) & set(missing()))
+    if go is None or _go(go) < needed:
+        lack = "no Go toolchain" if go is None else f"{go} is too old"
+        _say(f"{lack}: install Go {_dotted(needed)} or newer,")
+        _say(f"or set KUBEBUILDER_ASSETS to a folder with {', '.join(missing())}.")
+        _say("Tests that need them are skipped until then.")
         return 1
-    _say("building a Kubernetes from its Go modules: some ten minutes of two cores, once")
-    for module, programs in wanted:
-        began = time.monotonic()
-        if not _build(go, module, programs):
-            return 1
-        _say(f"{', '.join(programs)}: {time.monotonic() - began:.0f} s")
+    with _alone():
+        # Whoever was before us may have built it all.
+        find.cache_clear()
+        wanted = [(m, tuple(p for p in m.programs if find(p) is None)) for m in MODULES]
+        wanted = [(module, programs) for module, programs in wanted if programs]
+        if wanted:
+            _say("building a Kubernetes from its Go modules: some ten minutes of two cores, once")
+        for module, programs in wanted:
+            began = time.monotonic()
+            if not _build(go, module, programs):
+                return 1
+            _say(f"{', '.join(programs)}: {time.monotonic() - began:.0f} s")
     find.cache_clear()
     return 0
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One build at a time on this cache; the lock ends with its process."""
+    _root().mkdir(parents=True, exist_ok=True)
+    with (_root() / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("another build is under way: waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _go_of(module: Module) -> tuple[int, ...]:
+    """The oldest Go that a module says it can be built with."""
+    said = re.search(r"^go ([\d.]+)", (HERE / module.folder / "go.mod").read_text(), re.MULTILINE)
+    assert said is not None
+    return _numbers(said[1])
+
+
+def _go(go: str) -> tuple[int, ...]:
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        ask = [go, "env", "GOVERSION"]
+        environment = os.environ | _ENVIRONMENT
+        done = subprocess.run(ask, capture_output=True, text=True, timeout=20, check=False, env=environment)
+        if found := re.search(r"go([\d.]+)", done.stdout):
+            return _numbers(found[1])
+    return (0,)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.strip(".").split("."))
+
+
+def _dotted(version: Iterable[int]) -> str:
+    return ".".join(map(str, version))
 
 
 def _build(go: str, module: Module, programs: Sequence[str]) -> bool:
     module.cache.mkdir(parents=True, exist_ok=True)
     log = module.cache / "build.log"
+    for left in module.cache.glob("tmp*"):  # by a build that was killed
+        shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=module.cache) as scratch:
         targets = [module.programs[p] for p in programs]
         output = str(Path(scratch) / programs[0]) if len(programs) == 1 else f"{scratch}/"
