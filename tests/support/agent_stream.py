@@ -35,6 +35,8 @@ class AgentStream:
         instance: int = 1,
         hello: bool = True,
         probes: Sequence[str] = ("lldp",),
+        credentials: grpc.ChannelCredentials | None = None,
+        metadata: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.node = node
         self.instance = instance
@@ -42,13 +44,17 @@ class AgentStream:
         self._hello = hello
         self._address = address
         self._sequence = 0
+        self._credentials = credentials
+        self._metadata = tuple(metadata)
         self.welcome: Any = None
 
     async def __aenter__(self) -> Self:
-        self._channel = grpc.aio.insecure_channel(
-            self._address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
-        )
-        self.call: Any = DiscoveryServiceStub(self._channel).StreamFindings()
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+        if self._credentials is None:
+            self._channel = grpc.aio.insecure_channel(self._address, options=options)
+        else:
+            self._channel = grpc.aio.secure_channel(self._address, self._credentials, options=options)
+        self.call: Any = DiscoveryServiceStub(self._channel).StreamFindings(metadata=self._metadata)
         if self._hello:
             await self.send(
                 hello=Hello(node=self.node, version="test", probes=self.probes, instance=self.instance)

@@ -16,9 +16,7 @@ from hyperscout_collector.identity.who import (
     spread_s,
 )
 from hyperscout_collector.kube.errors import UnreachableError
-
-from .test_reviews import Server
-from .test_who import AGENT, AGENTS, jwt
+from support.identities import AGENT, AGENTS, FakeReviews, jwt
 
 NOW_S = 1_000_000.0
 AGENT_TOKEN = jwt(aud=["hyperscout"], exp=NOW_S + 600)
@@ -52,7 +50,7 @@ class World:
     def __init__(self) -> None:
         self.now_s = NOW_S
         agent = {"username": AGENT, "extra": {NODE_NAME: ["n1"]}}
-        self.server = Server({AGENT_TOKEN: agent, ANN: {"username": "ann"}}, {("ann", "get")})
+        self.server = FakeReviews({AGENT_TOKEN: agent, ANN: {"username": "ann"}}, {("ann", "get")})
         reviews = Reviews(self.server, "hyperscout", clock=lambda: self.now_s, now_s=lambda: self.now_s)
         self.access = Access(reviews, AGENTS, now_s=lambda: self.now_s)
 

@@ -2,57 +2,21 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hyperscout_collector.identity.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
+from hyperscout_collector.identity.reviews import TOKEN_REVIEWS, Reviews
 from hyperscout_collector.identity.who import AskLaterError, NotAllowedError, UnknownCallerError, User
 from hyperscout_collector.kube.errors import ForbiddenError, UnreachableError
-
-from .test_who import jwt
+from support.identities import FakeReviews, jwt
 
 NOW_S = 1_000_000.0
-
-
-@dataclass
-class Server:
-    """`users`: by token; `rights`: (user, verb). `trouble` is raised in place of an answer."""
-
-    users: dict[str, dict[str, Any]] = field(default_factory=dict)
-    rights: set[tuple[str, str]] = field(default_factory=set)
-    audience: str = "hyperscout"
-    trouble: Exception | None = None
-    hangs: bool = False
-    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-
-    async def review(self, path: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        self.asked.append((path, body["spec"]))
-        if self.trouble is not None:
-            raise self.trouble
-        if self.hangs:
-            await asyncio.Event().wait()
-        spec = body["spec"]
-        if path == ACCESS_REVIEWS:
-            assert body["kind"] == "SubjectAccessReview"
-            attributes = spec["resourceAttributes"]
-            assert (attributes["group"], attributes["resource"]) == ("topology.volcano.sh", "hypernodes")
-            return {"status": {"allowed": (spec["user"], attributes["verb"]) in self.rights}}
-        assert path == TOKEN_REVIEWS
-        assert body["kind"] == "TokenReview"
-        user = self.users.get(spec["token"])
-        if user is None or self.audience not in spec["audiences"]:
-            return {"status": {"error": f"invalid bearer token {spec['token']}"}}
-        return {"status": {"authenticated": True, "user": user, "audiences": [self.audience]}}
-
-    def count(self, path: str) -> int:
-        return sum(asked == path for asked, _ in self.asked)
 
 
 class Rig:
     """Reviews whose two clocks stand still."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: FakeReviews) -> None:
         self.server = server
         self.passed_s = 0.0
         self.reviews = Reviews(
@@ -61,14 +25,14 @@ class Rig:
 
 
 @pytest.fixture
-def server() -> Server:
+def server() -> FakeReviews:
     token = jwt(aud=["hyperscout"], exp=NOW_S + 3600)
     ann = {"username": "ann", "uid": "u1", "groups": ["g"], "extra": {"k": ["v"]}}
-    return Server({token: ann, "opaque": ann}, {("ann", "get")})
+    return FakeReviews({token: ann, "opaque": ann}, {("ann", "get")})
 
 
 @pytest.fixture
-def rig(server: Server) -> Rig:
+def rig(server: FakeReviews) -> Rig:
     return Rig(server)
 
 
@@ -120,7 +84,7 @@ async def test_less_than_a_whole_yes_is_a_no(rig: Rig, status: Any, monkeypatch:
     ids=["long", "shorter than what is kept", "over by our clock", "unknown"],
 )
 async def test_a_yes_stands_a_minute_but_never_longer_than_the_token(
-    server: Server, exp: float | None, stands_s: float
+    server: FakeReviews, exp: float | None, stands_s: float
 ) -> None:
     rig = Rig(server)
     token = "opaque" if exp is None else jwt(exp=exp)

@@ -1,7 +1,6 @@
 """Who a caller is, from what it showed: every form that is taken, and every one that is not."""
 
 import base64
-import json
 import math
 from typing import Any
 
@@ -28,17 +27,7 @@ from hyperscout_collector.identity.who import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-
-AGENTS = "hyperscout:agent"
-AGENT = f"system:serviceaccount:{AGENTS}"
-
-
-def jwt(**claims: Any) -> str:
-    def part(what: Any) -> str:
-        return base64.urlsafe_b64encode(json.dumps(what).encode()).decode().rstrip("=")
-
-    return f"{part({'alg': 'none'})}.{part(claims)}.c2ln"
-
+from support.identities import AGENT, AGENTS, jwt
 
 # --- what is shown
 

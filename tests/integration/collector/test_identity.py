@@ -1,0 +1,430 @@
+"""A collector with real certificates on loopback: who gets in where, and how each refusal is worded."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_agent.credentials import Credentials
+from hyperscout_agent.findings import FindingStore
+from hyperscout_agent.uplink import CHANNEL_OPTIONS, Uplink
+from hyperscout_collector.identity.who import spread_s
+from hyperscout_collector.kube.client import Kube
+from hyperscout_collector.kube.errors import UnreachableError
+from hyperscout_collector.settings import load_settings
+from hyperscout_collector.shell import Collector, StartError
+from support.agent_stream import AgentStream
+from support.findings import lldp
+from support.identities import AGENTS, FakeReviews, Family, jwt, show
+
+TIMEOUT_S = 30.0
+OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
+Code = grpc.StatusCode
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    return Family(tmp_path_factory.mktemp("ours"))
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    """Another authority."""
+    return Family(tmp_path_factory.mktemp("theirs"))
+
+
+@pytest.fixture
+def reviews() -> FakeReviews:
+    return FakeReviews()
+
+
+@asynccontextmanager
+async def collector(
+    folder: Path, family: Family, reviews: FakeReviews | None = None, **more: Any
+) -> AsyncIterator[Collector]:
+    """With both ports; callers at the first are asked for tokens where there is somebody to ask."""
+    now = more.pop("now", None)
+    clocks: dict[str, Any] = {}
+    if now is not None:
+        clocks = {"clock_ns": lambda: int(now[0] * 1e9), "timer": lambda: now[0]}
+    flags = {
+        "listen": "127.0.0.1:0",
+        "mtls_listen": "127.0.0.1:0",
+        "http_listen": "",
+        "data_dir": folder / "data",
+        "tls_cert": family.server.cert,
+        "tls_key": family.server.key,
+        "tls_client_ca": family.ca,
+        "authenticate": "none" if reviews is None else "kubernetes",
+        "agent_service_account": AGENTS,
+        "heartbeat_interval_s": 0.05,
+        **more,
+    }
+    settings = load_settings(flags=flags)
+    async with Collector(settings, kube=cast(Kube, reviews), **clocks) as running:
+        yield running
+
+
+async def said(address: str, credentials: grpc.ChannelCredentials | None, node: str, **more: Any) -> Any:
+    """How a collector ends a stream that says Hello for a node."""
+    stream = AgentStream(address, node, hello=False, credentials=credentials, **more)
+    async with stream:
+        from hyperscout.v1.discovery_pb2 import Hello
+
+        await stream.send(hello=Hello(node=node, instance=1))
+        return await stream.ended()
+
+
+async def asked(
+    address: str, credentials: grpc.ChannelCredentials | None, ask: str = "status", token: str = ""
+) -> tuple[Code, str]:
+    """How a reader's call ends."""
+    options = OPTIONS
+    channel = (
+        grpc.aio.insecure_channel(address, options=options)
+        if credentials is None
+        else grpc.aio.secure_channel(address, credentials, options=options)
+    )
+    metadata = show(token) if token else ()
+    async with channel:
+        service: Any = TopologyServiceStub(channel)
+        calls: dict[str, Callable[[], Any]] = {
+            "status": lambda: service.GetStatus(pb.GetStatusRequest(), timeout=TIMEOUT_S, metadata=metadata),
+            "approve": lambda: service.Approve(
+                pb.ApproveRequest(generation=99), timeout=TIMEOUT_S, metadata=metadata
+            ),
+            "health": lambda: health_pb2_grpc.HealthStub(channel).Check(  # type: ignore[no-untyped-call]
+                health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S
+            ),
+        }
+        try:
+            if ask == "watch":
+                call = service.WatchTopology(pb.WatchTopologyRequest(), timeout=TIMEOUT_S, metadata=metadata)
+                assert await call.read() != grpc.aio.EOF
+                call.cancel()
+            elif ask == "reflection":
+                stub = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[no-untyped-call]
+                request = reflection_pb2.ServerReflectionRequest(list_services="")
+                call = stub.ServerReflectionInfo(iter([request]), timeout=TIMEOUT_S, metadata=metadata)
+                assert await call.read() != grpc.aio.EOF
+            else:
+                await calls[ask]()
+        except grpc.aio.AioRpcError as error:
+            return error.code(), error.details() or ""
+        return Code.OK, ""
+
+
+# --- certificates
+
+
+async def test_a_certificate_reports_for_its_own_node(tmp_path: Path, family: Family) -> None:
+    async with collector(tmp_path, family) as running:
+        address = running.mtls_address
+        async with AgentStream(address, "n1", credentials=family.channel("node/n1")) as agent:
+            assert await agent.store(lldp("n1", "eth0")) == []
+            (refusal,) = await agent.store(lldp("n2", "eth0"))
+            assert "not a finding of n1" in refusal
+        code, words = await said(address, family.channel("node/n1"), "n2")
+        assert code == Code.PERMISSION_DENIED
+        assert "node 'n1'" in words
+        assert "node 'n2'" in words
+        assert [key.node for key in running.evidence_of(["n1", "n2"])] == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("who", "report", "status", "approve"),
+    [
+        ("node/n1", Code.OK, Code.PERMISSION_DENIED, Code.PERMISSION_DENIED),
+        ("reader/grafana", Code.PERMISSION_DENIED, Code.OK, Code.PERMISSION_DENIED),
+        # There is no generation 99 to approve: that far only who may approve comes.
+        ("admin/ann", Code.PERMISSION_DENIED, Code.OK, Code.FAILED_PRECONDITION),
+        ("switch/leaf-1", Code.PERMISSION_DENIED, Code.PERMISSION_DENIED, Code.PERMISSION_DENIED),
+        ("root/ann", Code.UNAUTHENTICATED, Code.UNAUTHENTICATED, Code.UNAUTHENTICATED),
+        ("node/", Code.UNAUTHENTICATED, Code.UNAUTHENTICATED, Code.UNAUTHENTICATED),
+    ],
+)
+async def test_what_each_certificate_may(
+    tmp_path: Path, family: Family, who: str, report: Code, status: Code, approve: Code
+) -> None:
+    credentials = family.channel(who)
+    async with collector(tmp_path, family, reflection=True) as running:
+        address = running.mtls_address
+        if report == Code.OK:
+            async with AgentStream(address, "n1", credentials=credentials):
+                pass
+        else:
+            assert (await said(address, credentials, "n1"))[0] == report
+        assert (await asked(address, credentials))[0] == status
+        assert (await asked(address, credentials, "watch"))[0] == status
+        assert (await asked(address, credentials, "reflection"))[0] == status
+        assert (await asked(address, credentials, "approve"))[0] == approve
+        assert (await asked(address, credentials, "health"))[0] == Code.OK
+
+
+async def test_whom_nobody_vouches_for_does_not_get_as_far_as_a_call(
+    tmp_path: Path, family: Family, strangers: Family
+) -> None:
+    foreign = strangers.client("admin/ann")
+    impostor = Credentials(ca=family.ca, cert=foreign.cert, key=foreign.key).for_channel()
+    async with collector(tmp_path, family) as running:
+        address = running.mtls_address
+        for credentials in (impostor, family.channel("admin/ann", days="-1"), family.channel(), None):
+            for ask in ("status", "health"):
+                assert (await asked(address, credentials, ask))[0] == Code.UNAVAILABLE
+        code, words = await asked(address, strangers.channel("admin/ann"))
+        assert code == Code.UNAVAILABLE
+        assert "CERTIFICATE_VERIFY_FAILED" in words, "nor does it believe in a collector of others"
+        assert (await asked(address, family.channel("admin/ann")))[0] == Code.OK
+
+
+async def test_a_certificate_is_worth_nothing_where_none_is_asked_for(
+    tmp_path: Path, family: Family, reviews: FakeReviews
+) -> None:
+    async with collector(tmp_path, family, reviews) as running:
+        code, _ = await asked(running.address, family.channel("admin/ann"))
+        assert code == Code.UNAUTHENTICATED
+
+
+# --- tokens
+
+
+async def test_a_token_reports_for_the_node_that_it_is_bound_to(
+    tmp_path: Path, family: Family, reviews: FakeReviews, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = reviews.agent("n1", exp=time.time() + 600)
+    tls = family.channel()
+    async with collector(tmp_path, family, reviews) as running:
+        async with AgentStream(running.address, "n1", credentials=tls, metadata=show(token)) as agent:
+            assert await agent.store(lldp("n1", "eth0")) == []
+        for metadata, node, expected, words in (
+            (show(token), "n2", Code.PERMISSION_DENIED, "node 'n1', and Hello names node 'n2'"),
+            (show(reviews.user("ann")), "n1", Code.PERMISSION_DENIED, "ann may not report findings"),
+            (show(reviews.user("system:serviceaccount:x:agent")), "n1", Code.PERMISSION_DENIED, "x:agent"),
+            (show(jwt(aud=["api"])), "n1", Code.UNAUTHENTICATED, "for the audience 'api', not 'hyperscout'"),
+            (show("junk"), "n1", Code.UNAUTHENTICATED, "does not know this token"),
+            ((), "n1", Code.UNAUTHENTICATED, "no credentials"),
+            ((("authorization", "Basic eDp5"),), "n1", Code.UNAUTHENTICATED, "Bearer TOKEN"),
+        ):
+            code, details = await said(running.address, tls, node, metadata=metadata)
+            assert (code, words in details) == (expected, True), details
+        # The port for certificates takes no tokens in their place.
+        code, _ = await said(running.mtls_address, tls, "n1", metadata=show(token))
+        assert code == Code.UNAVAILABLE
+    assert token not in caplog.text
+
+
+async def test_readers_and_approvers(tmp_path: Path, family: Family, reviews: FakeReviews) -> None:
+    reader, admin, nobody = (reviews.user(name) for name in ("reader", "admin", "nobody"))
+    agent = reviews.agent("n1")
+    reviews.rights |= {("reader", "get"), ("admin", "get"), ("admin", "update")}
+    denied, approved = Code.PERMISSION_DENIED, Code.FAILED_PRECONDITION
+    async with collector(tmp_path, family, reviews, reflection=True) as running:
+        for token, status, approve in (
+            (reader, Code.OK, denied),
+            (admin, Code.OK, approved),
+            (nobody, denied, denied),
+            (agent, denied, denied),
+            ("junk", Code.UNAUTHENTICATED, Code.UNAUTHENTICATED),
+            ("", Code.UNAUTHENTICATED, Code.UNAUTHENTICATED),
+        ):
+            for ask, expected in (
+                ("status", status),
+                ("watch", status),
+                ("reflection", status),
+                ("approve", approve),
+                ("health", Code.OK),
+            ):
+                code, words = await asked(running.address, family.channel(), ask, token)
+                assert code == expected, (ask, words)
+
+
+async def test_plaintext_gets_nowhere(tmp_path: Path, family: Family, reviews: FakeReviews) -> None:
+    token = reviews.agent("n1")
+    async with collector(tmp_path, family, reviews) as running:
+        for address in (running.address, running.mtls_address):
+            assert (await asked(address, None, "health"))[0] == Code.UNAVAILABLE
+            assert (await said(address, None, "n1", metadata=show(token)))[0] == Code.UNAVAILABLE
+        assert reviews.asked == []
+
+
+async def test_while_the_api_server_is_away_nobody_new_gets_in_and_agents_stay(
+    tmp_path: Path, family: Family, reviews: FakeReviews
+) -> None:
+    now = [time.time()]
+    quiet = next(f"n{i}" for i in range(1000) if spread_s(f"n{i}") == 0)
+    token, reader = reviews.agent(quiet, exp=now[0] + 600), reviews.user("reader")
+    reviews.rights.add(("reader", "get"))
+    tls = family.channel()
+    async with (
+        collector(tmp_path, family, reviews, now=now, stale_after_s=1e6) as running,
+        AgentStream(running.address, quiet, credentials=tls, metadata=show(token)) as agent,
+    ):
+        reviews.trouble = UnreachableError("no route")
+        now[0] += 601
+        assert await agent.store(lldp(quiet, "eth0")) == []  # its token is over, and the stream goes on
+        code, words = await said(running.address, tls, "n1", metadata=show(reviews.agent("n1")))
+        assert (code, "cannot ask the API server" in words) == (Code.UNAVAILABLE, True)
+        assert (await asked(running.address, tls, "status", reader))[0] == Code.UNAVAILABLE
+        assert [p for p in running.status().problems if "who calls" in p] != []
+        reviews.trouble = None
+        assert (await asked(running.address, tls, "status", reader))[0] == Code.OK
+        assert [p for p in running.status().problems if "who calls" in p] == []
+        del reviews.users[token]
+        now[0] += 31
+        await agent.heartbeat()
+        code, words = await agent.ended()
+        assert code == Code.UNAVAILABLE
+        assert words == f"the token of node {quiet} has expired: connect again with a fresh one"
+
+
+async def test_a_certificate_that_ends_ends_the_stream(tmp_path: Path, family: Family) -> None:
+    now = [time.time()]
+    async with (
+        collector(tmp_path, family, now=now) as running,
+        AgentStream(running.mtls_address, "n1", credentials=family.channel("node/n1")) as agent,
+    ):
+        assert await agent.store(lldp("n1", "eth0")) == []
+        now[0] += 4 * 86_400
+        await agent.heartbeat()
+        code, words = await agent.ended()
+        assert (code, "certificate of node n1 has expired" in words) == (Code.UNAVAILABLE, True)
+
+
+# --- what is renewed
+
+
+class Renewed:
+    """An agent's uplink in this process, with files that a test exchanges under it."""
+
+    def __init__(self, address: str, credentials: Credentials) -> None:
+        self.store = FindingStore("n1")
+        self.store.put(lldp("n1", "eth0"))
+        self.uplink = Uplink(
+            [address],
+            self.store,
+            version="test",
+            probes=["lldp"],
+            instance=1,
+            rng=Random(1),
+            sleep=lambda delay_s: asyncio.sleep(min(delay_s, 0.05)),
+            channel=lambda target: credentials.connect(target, (*CHANNEL_OPTIONS, *OPTIONS)),
+            metadata=credentials.metadata,
+        )
+
+    async def __aenter__(self) -> "Renewed":
+        self._task = asyncio.create_task(self.uplink.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def until(self, happened: Callable[[], Any]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not happened():
+                await asyncio.sleep(0.01)
+
+
+async def test_a_token_that_is_renewed_is_shown_without_a_restart(
+    tmp_path: Path, family: Family, reviews: FakeReviews, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "token"
+    async with (
+        collector(tmp_path, family, reviews) as running,
+        Renewed(running.address, family.client(token_file=file)) as agent,
+    ):
+        await agent.until(lambda: agent.uplink.stats.failures >= 1)
+        assert f"nothing to show to it: {file}: No such file" in caplog.text
+        file.write_text("stale\n")
+        await agent.until(lambda: "UNAUTHENTICATED" in caplog.text)
+        file.write_text(reviews.agent("n1") + "\n")
+        await agent.until(lambda: agent.uplink.stats.connected and not agent.store.dirty)
+        assert len(running.evidence_of(["n1"])) == 1
+
+
+async def test_a_certificate_that_is_renewed_is_shown_without_a_restart(
+    tmp_path: Path, family: Family
+) -> None:
+    cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+
+    def put(who: str, days: str = "3") -> None:
+        pair = family.pair(f"URI:hyperscout://{who}", days)
+        cert.write_bytes(pair.cert.read_bytes())
+        key.write_bytes(pair.key.read_bytes())
+
+    put("node/n1", days="-1")
+    async with (
+        collector(tmp_path, family) as running,
+        Renewed(running.mtls_address, Credentials(ca=family.ca, cert=cert, key=key)) as agent,
+    ):
+        await agent.until(lambda: agent.uplink.stats.failures >= 2)
+        assert not agent.uplink.stats.sessions
+        put("node/n1")
+        await agent.until(lambda: agent.uplink.stats.connected)
+
+
+async def test_the_collector_s_certificate_is_renewed_without_a_restart(
+    tmp_path: Path, family: Family, strangers: Family, caplog: pytest.LogCaptureFixture
+) -> None:
+    cert, key, ca = tmp_path / "tls.crt", tmp_path / "tls.key", tmp_path / "ca.crt"
+    for file, source in ((cert, family.server.cert), (key, family.server.key), (ca, family.ca)):
+        file.write_bytes(source.read_bytes())
+    theirs = strangers.channel("admin/ann")
+
+    async def becomes(expected: Code) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while (await asked(running.mtls_address, theirs))[0] != expected:
+                await asyncio.sleep(0.1)
+
+    async with collector(tmp_path, family, tls_cert=cert, tls_key=key, tls_client_ca=ca) as running:
+        assert (await asked(running.mtls_address, family.channel("admin/ann")))[0] == Code.OK
+        # Half of a new pair: the old one stays.
+        cert.write_bytes(strangers.server.cert.read_bytes())
+        async with asyncio.timeout(TIMEOUT_S):
+            while "the certificates in use stay" not in caplog.text:
+                assert (await asked(running.mtls_address, family.channel("admin/ann")))[0] == Code.OK
+                await asyncio.sleep(0.1)
+        key.write_bytes(strangers.server.key.read_bytes())
+        ca.write_bytes(strangers.ca.read_bytes())
+        await becomes(Code.OK)
+        assert (await asked(running.mtls_address, family.channel("admin/ann")))[0] == Code.UNAVAILABLE
+        assert (await asked(running.address, strangers.channel(), "health"))[0] == Code.OK
+
+
+# --- starting
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"tls_cert": "nowhere.crt"}, "nowhere.crt: No such file"),
+        ({"tls_key": "OTHER"}, "are no certificate and its key"),
+        ({"tls_client_ca": "EMPTY"}, "0 bytes are no certificate"),
+        ({"tls_client_ca": "KEY"}, "no certificates in PEM"),
+    ],
+)
+async def test_what_cannot_be_used_is_said_at_the_start(
+    tmp_path: Path, family: Family, more: dict[str, Any], words: str
+) -> None:
+    (tmp_path / "empty").touch()
+    files = {"OTHER": family.client("node/n1").key, "EMPTY": tmp_path / "empty", "KEY": family.server.key}
+    more = {name: files.get(value, tmp_path / value) for name, value in more.items()}
+    with pytest.raises(StartError, match=words):
+        async with collector(tmp_path, family, **more):
+            pass
+
+
+async def test_only_certificates(tmp_path: Path, family: Family) -> None:
+    async with collector(tmp_path, family, listen="") as running:
+        assert running.address == ""
+        assert (await asked(running.mtls_address, family.channel("reader/r")))[0] == Code.OK
