@@ -29,6 +29,6 @@ def collector(*, config: Path | None, **flags: Any) -> int:
         raise CliError(str(error)) from error
     import asyncio
 
-    from hyperscout_collector.shell import run
+    from hyperscout_collector.process import run
 
     return asyncio.run(run(settings))

@@ -77,6 +77,7 @@ class _Scrape(Collector):
 
     def collect(self) -> Iterator[Metric]:
         f = self._figures()
+        yield _gauge("leader", "1 while this replica leads", 1)  # a standby has a page of its own
         yield _gauge("agents", "Agents connected", f.streams)
         yield _counter("streams", "Streams that agents opened", f.streams_total)
         yield _counter(

@@ -48,4 +48,6 @@ class Parts:
             found.append(self.saver.problem)
         if self.reviews is not None and self.reviews.problem is not None:
             found.append(self.reviews.problem)
+        if (takeover := self.pipeline.takeover) is not None and takeover.active:
+            found.append(f"took over, and infers nothing yet: waits for {takeover.waits_for()}")
         return [*found, *self.pipeline.problems, *self.runner.problems, *self.sweeps.problems]

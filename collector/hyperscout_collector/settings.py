@@ -6,6 +6,7 @@ Every setting says its unit and why one would change it. What is not a setting i
 import os
 import re
 import shlex
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -120,6 +121,37 @@ class CollectorSettings(BaseSettings):
         "", description="command to run after one of them has changed (no shell), as in scontrol reconfigure"
     )
 
+    leader_election: bool = Field(
+        False, description="several replicas: a Lease of the Kubernetes API elects the one that leads"
+    )
+    lease_namespace: str = Field("", description='namespace of the Lease; "" = that of the pod it runs in')
+    lease_name: str = Field("hyperscout-collector", description="name of the Lease, the same for all of them")
+    lease_duration_s: int = Field(
+        8, ge=1, le=120, description="a leader that is not heard of for this long is followed by another"
+    )
+    lease_renew_deadline_s: float = Field(
+        5.0, gt=0, description="a leader that could not renew for this long writes nothing to the cluster"
+    )
+    lease_retry_s: float = Field(1.0, gt=0, description="how often the Lease is looked at, or renewed")
+    identity: str = Field(
+        default_factory=socket.gethostname, description="name of this replica in the Lease, for people"
+    )
+    advertise: str = Field(
+        "", description='host:port at which agents and replicas reach this one; "" = where it listens'
+    )
+    takeover_limit_s: float = Field(
+        30.0, ge=0, description="a new leader waits this long at most for all agents before it infers anew"
+    )
+    peer_tls_ca: Path | None = Field(
+        None, description="CA of the other replicas' certificates: with it a standby follows the leader"
+    )
+    peer_tls_server_name: str = Field(
+        "", description='name in the other replicas\' certificates; "" = that of their address'
+    )
+    peer_token_file: Path | None = Field(
+        None, description="token that a standby shows to the leader (of a reader: may get hypernodes)"
+    )
+
     expected_nodes: tuple[str, ...] | None = Field(
         None, description="the cluster's nodes (default: every host found); those without evidence are listed"
     )
@@ -182,6 +214,16 @@ class CollectorSettings(BaseSettings):
             host_port(value)
         return value
 
+    @field_validator("advertise")
+    @classmethod
+    def _advertised(cls, value: str) -> str:
+        host, _, port = value.rpartition(":")
+        if ":" in host and not host.startswith("["):
+            value = f"[{host}]:{port}"  # a pod's IPv6 address, put before ":port" by a manifest
+        if value:
+            host_port(value)
+        return value
+
     @field_validator("agent_service_account")
     @classmethod
     def _service_account(cls, value: str) -> str:
@@ -203,6 +245,10 @@ class CollectorSettings(BaseSettings):
     def _together(self) -> "CollectorSettings":
         if self.heartbeat_timeout_s <= self.heartbeat_interval_s:
             raise ValueError("heartbeat_timeout_s must be more than heartbeat_interval_s")
+        if not self.lease_retry_s < self.lease_renew_deadline_s < self.lease_duration_s:
+            raise ValueError(
+                "lease_retry_s, lease_renew_deadline_s and lease_duration_s: each must be more than the last"
+            )
         if self.expected_nodes is not None and self.expected_nodes_file is not None:
             raise ValueError("expected_nodes and expected_nodes_file: give one of them")
         if problem := _about_tls(self) or _about_callers(self) or _about_outputs(self):

@@ -7,10 +7,9 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
-import resource
-import signal
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from random import Random
 from typing import Any
@@ -26,6 +25,7 @@ from hyperscout_collector.api.topology_service import NothingHeldError, Topology
 from hyperscout_collector.api.watchers import Watchers
 from hyperscout_collector.configured import StartError, connected, generation_settings, inference_inputs
 from hyperscout_collector.core.generations import Generations, NotHeldError
+from hyperscout_collector.core.takeover import Takeover
 from hyperscout_collector.evidence.committer import Committer, OverloadedError, Submission
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.sqlite import SqliteStore
@@ -66,7 +66,8 @@ class Collector:
     """Everything from the streams to the publishers; `async with` starts and stops it.
 
     `clock_ns`: Unix ns; `timer`: monotonic seconds. `publishers`: besides those of the settings. `kube`: the
-    API server, when it is connected to already; it may write as long as this collector leads.
+    API server, when it is connected to already; it may write as long as this collector leads. `previous`:
+    what another published before this one took over, in place of what is saved here.
     """
 
     parts: Parts
@@ -77,6 +78,7 @@ class Collector:
         *,
         publishers: Sequence[Publisher] = (),
         kube: Kube | None = None,
+        previous: Topology | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -85,6 +87,8 @@ class Collector:
         self.mtls_address = ""
         self.http_address = ""
         self._kube = kube
+        self._previous = previous
+        self.leaving: tuple[str, str | None] = ("the collector is shutting down", None)
         self.crashed = asyncio.Event()
         self._clock_ns = clock_ns
         self._timer = timer
@@ -163,6 +167,9 @@ class Collector:
         settings, started_ns = self.settings, self._clock_ns()
         store, loaded = found
         saved, problem = read_saved(loaded.topology_json)
+        if self._previous is not None:
+            highest = max(self._previous.generation, saved.generation if saved is not None else 0)
+            saved = replace(self._previous, generation=highest)
         state = EvidenceState()
         state.load(loaded.rows, loaded.agents)
         self.metrics = Metrics(lambda: figures(self.parts))
@@ -184,6 +191,7 @@ class Collector:
             state,
             store,
             on_commit=self._committed,
+            on_full_state=self._full_state,
             clock_ns=self._clock_ns,
             grace_s=settings.restart_grace_s,
         )
@@ -198,6 +206,7 @@ class Collector:
             inferred=self.metrics.inference_seconds.observe,
             clock_ns=self._clock_ns,
             timer=self._timer,
+            takeover=self._takeover(saved, started_ns),
         )
         self.parts = Parts(
             version=importlib.metadata.version("hyperscout"),
@@ -218,6 +227,13 @@ class Collector:
         )
         if saved is not None:
             self.parts.runner.offer(saved)  # a file that was lost meanwhile is there again
+            self.parts.saver.offer(saved)
+
+    def _takeover(self, published: Topology | None, now_ns: int) -> Takeover | None:
+        """Of several replicas, even one that led before was away for a moment."""
+        if not self.settings.leader_election or published is None or not published.hypernodes:
+            return None
+        return Takeover(published, self.settings.takeover_limit_s, now_ns)
 
     def _begin_all(self) -> None:
         """Start the parts; what is started last ends first."""
@@ -283,7 +299,7 @@ class Collector:
         self.address, self.mtls_address = add_ports(server, settings)
         await server.start()
         self._exit.push_async_callback(server.stop, _STOP_GRACE_S)
-        self._exit.callback(discovery.close, "the collector is shutting down")
+        self._exit.callback(lambda: self._leave(discovery))
         self._exit.push_async_callback(healthy.enter_graceful_shutdown)
         for name in ("", *names):
             await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -298,13 +314,17 @@ class Collector:
             parts.watchers.current.topology.generation,
         )
 
+    def _leave(self, discovery: DiscoveryService) -> None:
+        discovery.close(*self.leaving)
+        self.parts.watchers.close(*self.leaving)
+
     def _access(self) -> Access:
         settings = self.settings
         if settings.authenticate == "none":
             return Access()
         if self._kube is None:
             raise StartError("authenticate: kubernetes needs an API server, and there is none to ask")
-        reviews = Reviews(self._kube, settings.token_audience, now_s=self._now_s)
+        reviews = Reviews(self._kube, settings.token_audience, clock=self._timer, now_s=self._now_s)
         self._exit.push_async_callback(reviews.close)
         self.parts.reviews = reviews
         return Access(reviews, settings.agent_service_account, now_s=self._now_s)
@@ -339,6 +359,9 @@ class Collector:
         self.parts.pipeline.follow(changes)
         self.parts.sweeps.follow(changes)
 
+    def _full_state(self, node: str) -> None:
+        self.parts.pipeline.full_state(node)
+
     def _publish(self, topology: Topology) -> None:
         self.parts.published_ns = self._clock_ns()
         _log.info("generation %d", topology.generation)
@@ -370,37 +393,6 @@ class Collector:
         except (StoreError, OverloadedError) as error:
             _log.warning("%d findings are forgotten later: %s", len(forgotten), error)
             self._to_forget.update(forgotten)
-
-
-async def run(
-    settings: CollectorSettings, *, started: Callable[[Collector], None] = lambda collector: None
-) -> int:
-    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a clean end, 1 when it could not run."""
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    # A stream is a file; many systems give a process 1,024 of them unless it asks for more.
-    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    collector = Collector(settings)
-    try:
-        async with collector:
-            started(collector)
-            waits = [asyncio.create_task(stop.wait()), asyncio.create_task(collector.crashed.wait())]
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for wait in waits:
-                wait.cancel()
-            _log.info("ending")
-    except StartError as error:
-        _log.error("%s", error)
-        return 1
-    except Exception:
-        _log.exception("the collector ended on a defect")
-        return 1
-    return 0
 
 
 async def _cancel(task: "asyncio.Task[None]") -> None:

@@ -11,10 +11,11 @@ import grpc
 import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_formats.leader import refusal
 
 from hyperscout_collector.api.explain import UnknownNodeError, explain
 from hyperscout_collector.api.mapping import timestamp
-from hyperscout_collector.api.watchers import Watchers
+from hyperscout_collector.api.watchers import WatchEndedError, Watchers
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.store import Store, StoredFinding, StoreError
 
@@ -87,6 +88,9 @@ class TopologyService:
         try:
             while True:
                 yield await watchers.next(watcher)
+        except WatchEndedError as error:
+            hint = () if error.leader is None else refusal(error.leader)[1]
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error), hint)
         finally:
             watchers.discard(watcher)
 

@@ -19,6 +19,14 @@ from hyperscout_collector.topology import Topology
 QUEUE_DELTAS = 64
 
 
+class WatchEndedError(Exception):
+    """Nothing more is published here. `leader`: where to go on ("" = not known yet), None = nowhere."""
+
+    def __init__(self, reason: str, leader: str | None) -> None:
+        super().__init__(reason)
+        self.leader = leader
+
+
 class Encoded:
     """One generation with its encoded messages, each made once and only when asked for. Thread-safe."""
 
@@ -71,6 +79,7 @@ class Watchers:
         self.resnapshots = 0  # watchers that were too slow, since the start
         self._limit = limit
         self._watchers: set[Watcher] = set()
+        self._ended: WatchEndedError | None = None
 
     def __len__(self) -> int:
         return len(self._watchers)
@@ -108,10 +117,18 @@ class Watchers:
                 watcher.queue.append(deltas[watcher.omit_links])
             watcher.wake.set()
 
+    def close(self, reason: str, leader: str | None = None) -> None:
+        """End all watches, and those that come."""
+        self._ended = WatchEndedError(reason, leader)
+        for watcher in self._watchers:
+            watcher.wake.set()
+
     async def next(self, watcher: Watcher) -> bytes:
-        """The next message for this watcher, encoded; waits for one."""
+        """The next message for this watcher, encoded; waits for one. Raises WatchEndedError."""
         while True:
             await watcher.wake.wait()
+            if self._ended is not None:
+                raise self._ended
             if watcher.lagged:
                 watcher.lagged = False
                 watcher.queue.clear()

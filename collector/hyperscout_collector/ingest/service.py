@@ -12,6 +12,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest, StreamFindingsResponse, Welcome
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceServicer
+from hyperscout_formats.leader import refusal
 
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.rows import MAX_NAME_CHARS
@@ -88,10 +89,12 @@ class DiscoveryService(DiscoveryServiceServicer):
         self._identify = identify or Access()
         self._thread = ThreadPoolExecutor(1, "sweep-reader")
         self._closing = False
+        self._leader: str | None = None
 
-    def close(self, reason: str) -> None:
-        """End all streams and take no more."""
-        self._closing = True
+    def close(self, reason: str, leader: str | None = None) -> None:
+        """End all streams and take no more. `leader`: where agents shall go ("" = that is not known yet);
+        None where there is no other collector."""
+        self._closing, self._leader = True, leader
         self._streams.end_all(grpc.StatusCode.UNAVAILABLE, reason)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -195,7 +198,8 @@ class DiscoveryService(DiscoveryServiceServicer):
         who = stream.node if stream is not None else context.peer()
         self._streams.counters.rejected_streams += 1
         _log.info("stream of %s ended: %s: %s", who, end.code.name, end.reason)
-        await context.abort(end.code, end.reason)
+        hint = self._leader if end.code is grpc.StatusCode.UNAVAILABLE else None
+        await context.abort(end.code, end.reason, () if hint is None else refusal(hint)[1])
 
     async def _in_thread(self, work: Callable[[], Bulk]) -> Bulk:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -152,11 +152,13 @@ class Election:
             return None
         return self.seen.record if now_s < self._seen_since_s + self._still_fresh_s() else None
 
-    def released(self) -> Record | None:
-        """The record with which to hand the Lease over, at `seen.version`; None when it is not ours."""
-        if self.seen is None or self.seen.record.holder != self.me:
-            return None
-        return replace(self.seen.record, holder="", duration_s=1, address="")
+    def released(self, lease: Lease) -> Record | None:
+        """The record with which to hand over the Lease as it is now; None when it is not ours."""
+        return (
+            replace(lease.record, holder="", duration_s=1, address="")
+            if lease.record.holder == self.me
+            else None
+        )
 
     # -- deciding -------------------------------------------------------------------------------------------
 

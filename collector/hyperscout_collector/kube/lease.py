@@ -131,14 +131,16 @@ class Elector:
 
     async def release(self) -> None:
         """Hand the Lease over, if it is ours. `run` must have ended, and so must all that writes."""
-        record, lease = self._election.released(), self._election.seen
         self._election.leading = False
-        if record is None or lease is None:
-            return
-        body = self._body(Write(record, lease.version, True, _RELEASE_TIMEOUT_S))
         try:
-            await self._kube.write("PUT", self._path, body, timeout_s=_RELEASE_TIMEOUT_S)
-            _log.info("the lease is released")
+            # Look first: a renewal may have been under way when `run` was ended.
+            found = await self._kube.get(self._path, timeout_s=_RELEASE_TIMEOUT_S)
+            lease = self._read(found)
+            record = self._election.released(lease)
+            if record is not None:
+                body = self._body(Write(record, lease.version, True, _RELEASE_TIMEOUT_S))
+                await self._kube.write("PUT", self._path, body, timeout_s=_RELEASE_TIMEOUT_S)
+                _log.info("the lease is released")
         except KubeError as error:
             _log.warning("the lease is not released, another takes it when it has run out: %s", error)
 

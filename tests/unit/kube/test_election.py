@@ -280,9 +280,9 @@ def test_who_leads_is_told_while_it_renews() -> None:
 
 def test_what_is_released() -> None:
     e = leader()
-    assert e.released() == Record("", 1, 3, "then", "t0", "")
-    e.handle(Looked(of("b")), 101.0)
-    assert e.released() is None
+    assert e.released(of("a")) == Record("", 1, 3, "then", "t0", "")
+    assert e.released(of("b")) is None
+    assert e.released(of("")) is None
 
 
 # --- a cluster in which everything goes wrong --------------------------------------------------------------

@@ -1,0 +1,126 @@
+"""A standby follows the leader: the newest topology is at hand when it takes over.
+
+Messages are kept as they came; the topology is made of them when it is wanted, which may be never.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import grpc
+import grpc.aio
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+
+from hyperscout_collector.api.fold import folded
+from hyperscout_collector.settings import CollectorSettings, host_port, is_loopback
+from hyperscout_collector.topology import Topology
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+_MAX_DELTAS = 256  # then it begins anew with a snapshot
+_MAX_FILE_BYTES = 1024 * 1024
+OPTIONS: tuple[tuple[str, int | str], ...] = (
+    ("grpc.max_receive_message_length", -1),  # the leader is one of us
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class PeerError(Exception):
+    """The leader may not be spoken to with these settings; says which."""
+
+
+class Follower:
+    """`leader()`: host:port of the leader, "" = none is known. `run` as a task."""
+
+    def __init__(
+        self,
+        settings: CollectorSettings,
+        leader: Callable[[], str],
+        *,
+        rng: Random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.problem: str | None = None  # why it does not follow
+        self._settings = settings
+        self._leader = leader
+        self._rng = rng
+        self._sleep = sleep
+        self._snapshot: pb.Topology | None = None
+        self._deltas: list[pb.TopologyDelta] = []
+
+    def take(self) -> Topology | None:
+        """What the leader published last, as far as it was heard; it is forgotten here. Blocks: for a thread.
+
+        None: nothing was heard, or nothing was published.
+        """
+        snapshot, deltas = self._snapshot, self._deltas
+        self._snapshot, self._deltas = None, []
+        newest = folded(snapshot, deltas) if snapshot is not None else None
+        return newest if newest is not None and newest.generation else None
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            if address := self._leader():
+                try:
+                    await self._follow(address)
+                except grpc.aio.AioRpcError as error:
+                    self._lament(f"the leader, {address}: {error.code().name}: {error.details()}")
+                except PeerError as error:
+                    self._lament(str(error))
+            await self._sleep(_RETRY_S * self._rng.uniform(0.5, 1.0))
+
+    async def _follow(self, address: str) -> None:
+        async with channel(self._settings, address) as connection:
+            call = TopologyServiceStub(connection).WatchTopology(
+                pb.WatchTopologyRequest(), metadata=_metadata(self._settings)
+            )
+            async for event in call:
+                if self.problem is not None:
+                    _log.info("following the leader, %s", address)
+                    self.problem = None
+                if event.HasField("snapshot"):
+                    self._snapshot, self._deltas = event.snapshot, []
+                elif len(self._deltas) >= _MAX_DELTAS:
+                    return
+                else:
+                    self._deltas.append(event.delta)
+
+    def _lament(self, problem: str) -> None:
+        if problem != self.problem:
+            _log.warning("not following: %s", problem)
+        self.problem = problem
+
+
+def channel(settings: CollectorSettings, address: str) -> grpc.aio.Channel:
+    """A connection to another replica. Raises PeerError."""
+    if settings.tls_cert is None:
+        if not settings.insecure and not is_loopback(host_port(address)[0]):
+            raise PeerError(f"{address} is not on this machine, and the connection would not be encrypted")
+        return grpc.aio.insecure_channel(address, options=OPTIONS)
+    if settings.peer_tls_ca is None:
+        raise PeerError("peer_tls_ca is not set: nothing says whether the leader is what it claims to be")
+    options = OPTIONS
+    if settings.peer_tls_server_name:
+        options = (*OPTIONS, ("grpc.ssl_target_name_override", settings.peer_tls_server_name))
+    try:
+        ca = settings.peer_tls_ca.read_bytes()[:_MAX_FILE_BYTES]
+    except OSError as error:
+        raise PeerError(f"{settings.peer_tls_ca}: {error.strerror}") from error
+    return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(ca), options=options)
+
+
+def _metadata(settings: CollectorSettings) -> tuple[tuple[str, str], ...]:
+    """The token, read anew for each call: it is renewed in place. Never without TLS."""
+    if settings.peer_token_file is None or settings.tls_cert is None:
+        return ()
+    try:
+        token = settings.peer_token_file.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PeerError(f"{settings.peer_token_file}: {error}") from error
+    return (("authorization", f"Bearer {token}"),)

@@ -1,0 +1,196 @@
+"""The collector as a process: alone, or as one of several replicas of which one leads.
+
+    alone:    Collector, until it is told to stop
+    replica:  standby -> elected -> Collector -> deposed -> standby -> ...
+
+Nothing that writes outlives its term: the fence holds writes back from the moment that the term ends, and
+the lease is given back only when everything has stopped.
+"""
+
+import asyncio
+import contextlib
+import logging
+import resource
+import secrets
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from hyperscout_collector.configured import StartError, connected
+from hyperscout_collector.follower import Follower
+from hyperscout_collector.kube.election import LeaseTimes
+from hyperscout_collector.kube.lease import Elector
+from hyperscout_collector.settings import CollectorSettings, host_port
+from hyperscout_collector.shell import Collector
+from hyperscout_collector.standby import Standby
+
+_log = logging.getLogger(__name__)
+
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+Started = Callable[[Collector], None]
+
+
+def _nothing(_: Collector) -> None:
+    return None
+
+
+async def run(settings: CollectorSettings, *, started: Started = _nothing) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a clean end, 1 when it could not run.
+
+    `started` is called for each collector that has begun to listen.
+    """
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # A stream is a file; many systems give a process 1,024 of them unless it asks for more.
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        if settings.leader_election:
+            await Replica(settings, started).run(stop)
+        else:
+            async with Collector(settings) as collector:
+                started(collector)
+                await _first(stop.wait(), collector.crashed.wait())
+                _log.info("ending")
+    except StartError as error:
+        _log.error("%s", error)
+        return 1
+    except Exception:
+        _log.exception("the collector ended on a defect")
+        return 1
+    return 0
+
+
+class Replica:
+    """One of several. `run` takes turns at being standby and leader."""
+
+    def __init__(self, settings: CollectorSettings, started: Started = _nothing) -> None:
+        self._settings = settings
+        self._started = started
+        self._rng = Random()  # noqa: S311 - jitter, not secrets
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`, or until the collector crashes. Raises StartError, and what a part died of."""
+        namespace = lease_namespace(self._settings)
+        settings = await _with_ports(self._settings)
+        # Connections of its own: a renewal must not queue behind a thousand writes.
+        async with await connected(settings) as kube:
+            elector = Elector(
+                kube,
+                namespace,
+                settings.lease_name,
+                identity=settings.identity,
+                token=secrets.token_hex(4),
+                address=advertised(settings),
+                times=LeaseTimes(
+                    settings.lease_duration_s, settings.lease_renew_deadline_s, settings.lease_retry_s
+                ),
+                rng=self._rng,
+            )
+            follower = Follower(settings, elector.leader_address, rng=self._rng)
+            try:
+                async with _running(elector.run(), "leader-election") as election:
+                    while not (stop.is_set() or election.done()):
+                        await self._stand_by(settings, elector, follower, stop, election)
+                        if elector.leading and not stop.is_set():
+                            await self._lead(settings, elector, follower, stop, election)
+                    if election.done():
+                        election.result()  # a defect: it runs until it is cancelled
+            finally:
+                await elector.release()
+
+    async def _stand_by(
+        self,
+        settings: CollectorSettings,
+        elector: Elector,
+        follower: Follower,
+        stop: asyncio.Event,
+        election: "asyncio.Task[None]",
+    ) -> None:
+        async with Standby(settings, elector.leader_address) as standby, _running(follower.run(), "follower"):
+            await _first(stop.wait(), elector.until(lambda: elector.leading), asyncio.wait([election]))
+            standby.dismiss(advertised(settings) if elector.leading else elector.leader_address())
+
+    async def _lead(
+        self,
+        settings: CollectorSettings,
+        elector: Elector,
+        follower: Follower,
+        stop: asyncio.Event,
+        election: "asyncio.Task[None]",
+    ) -> None:
+        term = elector.term
+        previous = await asyncio.to_thread(follower.take)
+        async with contextlib.AsyncExitStack() as stack:
+            kube = (await stack.enter_async_context(await connected(settings))).fenced(elector.fence())
+            collector = Collector(settings, kube=kube, previous=previous)
+            await stack.enter_async_context(collector)
+            self._started(collector)
+            deposed = elector.until(lambda: not elector.leading or elector.term != term)
+            await _first(stop.wait(), collector.crashed.wait(), deposed, asyncio.wait([election]))
+            if stop.is_set() or collector.crashed.is_set():
+                _log.info("ending")
+                collector.leaving = ("the collector is shutting down", "")
+            else:
+                collector.leaving = ("another replica leads now", elector.leader_address())
+
+
+async def _with_ports(settings: CollectorSettings) -> CollectorSettings:
+    """Where the system is to choose ports: choose now, so that all turns have the same. Raises StartError."""
+    addresses = (settings.listen, settings.mtls_listen, settings.http_listen)
+    if not any(address.endswith(":0") for address in addresses):
+        return settings
+    async with Standby(settings, lambda: "") as chosen:
+        return settings.model_copy(
+            update={
+                "listen": chosen.address,
+                "mtls_listen": chosen.mtls_address,
+                "http_listen": chosen.http_address,
+            }
+        )
+
+
+def lease_namespace(settings: CollectorSettings) -> str:
+    """Raises StartError."""
+    if settings.lease_namespace:
+        return settings.lease_namespace
+    try:
+        return _POD_NAMESPACE.read_text("utf-8").strip()
+    except OSError as error:
+        raise StartError("leader_election outside of a pod: set lease_namespace") from error
+
+
+def advertised(settings: CollectorSettings) -> str:
+    """Where others reach this replica: as set, or where it listens."""
+    if settings.advertise:
+        return settings.advertise
+    host, port = host_port(settings.listen)
+    return f"{socket.gethostname()}:{port}" if host in ("0.0.0.0", "::") else settings.listen  # noqa: S104
+
+
+async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Until the first of them is over; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def _running(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator["asyncio.Task[None]"]:
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
