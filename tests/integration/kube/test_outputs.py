@@ -1,0 +1,268 @@
+"""Node labels, taints and the Kueue Topology against a real API server: taken, refused, contended."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hyperscout_collector.kube.client import Kube, connect
+from hyperscout_collector.kube.nodes import Nodes
+from hyperscout_collector.publish.base import PublishError
+from hyperscout_collector.publish.kueue import KueuePublisher
+from hyperscout_collector.publish.node_labels import NodeLabelsPublisher
+from hyperscout_collector.publish.taint_policy import TaintSettings
+from hyperscout_collector.publish.taints import Mode, TaintsPublisher
+from support.kubernetes import Cluster
+from support.topologies import leaves, pods, two_leaves
+
+LEAF, CORE = "hyperscout.io/leaf", "hyperscout.io/core"
+TAINT = {"key": "hyperscout.io/degraded", "effect": "NoSchedule"}
+OTHER = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+LONG = "a-node-with-a-name-that-somebody-must-have-liked.rack-17.row-33.example"
+NODE_VERBS = ["get", "list", "watch", "patch"]
+TIMEOUT_S = 30.0
+
+
+@asynccontextmanager
+async def following(kubeconfig: Path) -> AsyncIterator[tuple[Kube, Nodes]]:
+    """A client, and the nodes as its watch shows them."""
+    async with await connect(kubeconfig) as client:
+        nodes = Nodes(client, "", rng=Random(0))
+        task = asyncio.create_task(nodes.reflector.run())
+        try:
+            yield client, nodes
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(happens: Callable[[], Any]) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not happens():
+            await asyncio.sleep(0.02)
+
+
+def labels(kube: Cluster) -> dict[str, dict[str, str]]:
+    """Of each node, less those that a node has anyway."""
+    return {
+        node["metadata"]["name"]: {
+            k: v for k, v in node["metadata"]["labels"].items() if not k.startswith("kubernetes.io/")
+        }
+        for node in kube.api.items("/api/v1/nodes")
+    }
+
+
+async def test_labels_and_only_what_differs(kube: Cluster) -> None:
+    assert len(LONG) > 63
+    kube.nodes(["n01", "n02", "n03", LONG, "cpu-1"], {"mine": "yes", "hyperscout.io/gang": "g"})
+    kube.label("cpu-1", **{LEAF: "long-gone"})
+    topology = leaves(("n01", "n02"), ("n03", LONG, "absent"))
+    async with following(kube.kubeconfig) as (client, nodes):
+        publisher = NodeLabelsPublisher(client, nodes, "on", print)
+        await publisher.publish(topology)
+        mine = {"mine": "yes", "hyperscout.io/gang": "g"}
+        assert labels(kube) == {
+            "n01": mine | {LEAF: "l1", CORE: "core"},
+            "n02": mine | {LEAF: "l1", CORE: "core"},
+            "n03": mine | {LEAF: "l2", CORE: "core"},
+            LONG: mine | {LEAF: "l2", CORE: "core"},
+            "cpu-1": mine,
+        }
+        managers = {
+            m["manager"]
+            for m in kube.get("node", "n01", "--show-managed-fields")["metadata"]["managedFields"]
+        }
+        assert "hyperscout" in managers
+        writes = kube.writes("nodes")
+        await publisher.publish(topology)
+        assert kube.writes("nodes") == writes, "a steady state writes nothing"
+        await kube.kubectl_async("label", "--overwrite", "node", "n02", f"{LEAF}=wrong", "mine=still")
+        kube.nodes(["absent"])
+        await until(lambda: nodes.labels_of("n02").get(LEAF) == "wrong" and nodes.get("absent"))
+        writes = kube.writes("nodes")
+        await publisher.publish(topology)
+        assert kube.writes("nodes") == writes + 2
+        assert labels(kube)["n02"] == mine | {LEAF: "l1", CORE: "core", "mine": "still"}
+        assert labels(kube)["absent"] == {LEAF: "l2", CORE: "core"}
+        kube.delete_node("n01")
+        await publisher.publish(pods(1, nodes=1))
+        assert labels(kube)["n02"] == mine | {"mine": "still"}, "no domain, no label"
+        assert "n01" not in labels(kube), "a patch makes no node"
+
+
+async def test_the_role_needs_just_these_verbs(kube: Cluster) -> None:
+    kube.nodes(["n01"])
+    for account, verbs in (("labels", NODE_VERBS), ("reader", ["get", "list", "watch"])):
+        kube.grant(account, [{"apiGroups": [""], "resources": ["nodes"], "verbs": verbs}])
+    async with following(kube.kubeconfig_of("labels")) as (client, nodes):
+        await until(nodes.reflector.synced.is_set)
+        await NodeLabelsPublisher(client, nodes, "on", print).publish(two_leaves())
+        clock = two_leaves().anomalies[0].since_ns
+        taints = TaintsPublisher(client, nodes, "on", TaintSettings(after_s=0), print, clock_ns=lambda: clock)
+        await taints.publish(two_leaves())
+    assert labels(kube) == {"n01": {LEAF: "leaf-a", CORE: "core"}}
+    kube.label("n01", **{LEAF: None})
+    async with following(kube.kubeconfig_of("reader")) as (client, nodes):
+        await until(nodes.reflector.synced.is_set)
+        with pytest.raises(PublishError, match="cannot patch resource"):
+            await NodeLabelsPublisher(client, nodes, "on", print).publish(two_leaves())
+
+
+def taints_of(kube: Cluster, name: str) -> list[dict[str, Any]]:
+    return list(kube.api.ask("GET", f"/api/v1/nodes/{name}")["spec"].get("taints") or [])
+
+
+async def test_taints_come_and_go_and_others_stay(kube: Cluster) -> None:
+    kube.nodes(["n01", "n02", "n03", "n04"])
+    await kube.kubectl_async("taint", "node", "n03", "nvidia.com/gpu=present:NoSchedule")
+    now = [two_leaves().anomalies[0].since_ns]
+    settings = TaintSettings(after_s=30, clear_after_s=300)
+    async with following(kube.kubeconfig) as (client, nodes):
+
+        def publisher(mode: Mode) -> TaintsPublisher:
+            return TaintsPublisher(client, nodes, mode, settings, print, clock_ns=lambda: now[0])
+
+        taints = publisher("on")
+        await taints.publish(two_leaves())
+        assert taints_of(kube, "n03") == [OTHER]
+        now[0] += 30 * 10**9
+        await taints.publish(two_leaves())
+        assert taints_of(kube, "n03") == [OTHER, TAINT]
+        # Somebody else's taint goes and another comes: the watch tells, and nothing of theirs is undone.
+        await kube.kubectl_async("taint", "node", "n03", "nvidia.com/gpu-", "mine=x:NoExecute")
+        healthy = replace(two_leaves(), anomalies=())
+        await taints.publish(healthy)
+        now[0] += 300 * 10**9
+        await taints.publish(healthy)
+        assert [t["key"] for t in taints_of(kube, "n03")] == ["mine"]
+        now[0] += 30 * 10**9
+        await taints.publish(two_leaves())
+        assert [t["key"] for t in taints_of(kube, "n03")] == ["mine", TAINT["key"]]
+        await publisher("off").publish(two_leaves())
+        assert [t["key"] for t in taints_of(kube, "n03")] == ["mine"]
+        writes = kube.writes("nodes")
+        await publisher("off").publish(two_leaves())
+        assert kube.writes("nodes") == writes
+
+
+async def test_two_writers_of_one_list(kube: Cluster) -> None:
+    """While ours go on and off, somebody adds twenty of their own: none is lost."""
+    kube.nodes(["n01", "n02", "n03", "n04"])
+    now = two_leaves().anomalies[0].since_ns
+    settings = TaintSettings(after_s=0, clear_after_s=0)
+    done = asyncio.Event()
+
+    async def others() -> None:
+        for i in range(20):
+            await kube.kubectl_async("taint", "node", "n03", f"other-{i}=x:PreferNoSchedule")
+        done.set()
+
+    async with following(kube.kubeconfig) as (client, nodes), asyncio.TaskGroup() as group:
+        group.create_task(others())
+        taints = TaintsPublisher(client, nodes, "on", settings, print, clock_ns=lambda: now)
+        changes = 0
+        while not done.is_set():
+            with contextlib.suppress(PublishError):  # five conflicts in a row: tried again by the runner
+                await taints.publish(
+                    two_leaves() if changes % 2 == 0 else replace(two_leaves(), anomalies=())
+                )
+                changes += 1
+        await taints.publish(two_leaves())
+    assert changes > 4
+    keys = {t["key"] for t in taints_of(kube, "n03")}
+    assert keys == {TAINT["key"], *(f"other-{i}" for i in range(20))}
+
+
+def kueue_crd(kind: str, plural: str, versions: tuple[str, ...], spec: dict[str, Any]) -> str:
+    """As much of Kueue's API as matters here: its levels cannot be changed."""
+    schema = {
+        "type": "object",
+        "properties": {"spec": {"type": "object", "properties": spec}},
+    }
+    rows = [
+        {"name": v, "served": True, "storage": v == versions[0], "schema": {"openAPIV3Schema": schema}}
+        for v in versions
+    ]
+    return json.dumps(
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": f"{plural}.kueue.x-k8s.io",
+                # The group is one of those that are reserved for the community.
+                "annotations": {"api-approved.kubernetes.io": "unapproved, a test's own"},
+            },
+            "spec": {
+                "group": "kueue.x-k8s.io",
+                "scope": "Cluster",
+                "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+                "versions": rows,
+            },
+        }
+    )
+
+
+LEVELS = {
+    "levels": {
+        "type": "array",
+        "maxItems": 16,
+        "minItems": 1,
+        "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "field is immutable"}],
+        "items": {
+            "type": "object",
+            "required": ["nodeLabel"],
+            "properties": {"nodeLabel": {"type": "string", "maxLength": 316}},
+        },
+    }
+}
+
+
+async def test_a_kueue_topology(kube: Cluster) -> None:
+    path = "/apis/kueue.x-k8s.io/v1beta1/topologies/wires"
+
+    def keys() -> list[str]:
+        return [level["nodeLabel"] for level in kube.api.ask("GET", path)["spec"]["levels"]]
+
+    async with await connect(kube.kubeconfig) as client:
+        kueue = KueuePublisher(client, "wires", print)
+        with pytest.raises(PublishError, match="install Kueue"):
+            await kueue.publish(two_leaves())
+        kube.apply(kueue_crd("Topology", "topologies", ("v1beta1", "v1alpha1"), LEVELS))
+        kube.apply(
+            kueue_crd("ResourceFlavor", "resourceflavors", ("v1beta1",), {"topologyName": {"type": "string"}})
+        )
+        await kube.kubectl_async(
+            *("wait", "--for=condition=Established", "--timeout=30s", "crd"),
+            *("topologies.kueue.x-k8s.io", "resourceflavors.kueue.x-k8s.io"),
+        )
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:  # discovery follows a moment later
+                try:
+                    await kueue.publish(two_leaves())
+                    break
+                except PublishError:
+                    await asyncio.sleep(0.05)
+        assert keys() == [CORE, LEAF, "kubernetes.io/hostname"]
+        flavor = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ResourceFlavor"}
+        kube.apply(flavor | {"metadata": {"name": "gpu"}, "spec": {"topologyName": "wires"}})
+        with pytest.raises(PublishError, match="gpu now"):
+            await kueue.publish(pods(1, 1))
+        assert keys() == [CORE, LEAF, "kubernetes.io/hostname"]
+        await kube.kubectl_async("delete", "resourceflavors.kueue.x-k8s.io", "gpu")
+        # Kueue holds its objects by a finalizer for a moment.
+        held = {"metadata": {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}}
+        kube.api.ask("PATCH", path, held, content="application/merge-patch+json")
+        with pytest.raises(PublishError, match="looked at anew"):
+            await kueue.publish(pods(1, 1))
+        with pytest.raises(PublishError, match="being deleted"):
+            await kueue.publish(pods(1, 1))
+        freed = {"metadata": {"finalizers": None}}
+        kube.api.ask("PATCH", path, freed, content="application/merge-patch+json")
+        await kueue.publish(pods(1, 1))
+        assert keys() == [CORE, "hyperscout.io/pod", LEAF, "kubernetes.io/hostname"]
