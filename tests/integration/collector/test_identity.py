@@ -8,13 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-import grpc
-import grpc.aio
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from hyperscout.v1 import topology_pb2 as pb
-from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_agent.credentials import Credentials
 from hyperscout_agent.findings import FindingStore
 from hyperscout_agent.uplink import CHANNEL_OPTIONS, Uplink
@@ -24,12 +18,9 @@ from hyperscout_collector.kube.errors import UnreachableError
 from hyperscout_collector.settings import load_settings
 from hyperscout_collector.shell import Collector, StartError
 from support.agent_stream import AgentStream
+from support.callers import OPTIONS, TIMEOUT_S, Code, asked, said
 from support.findings import lldp
 from support.identities import AGENTS, FakeReviews, Family, jwt, show
-
-TIMEOUT_S = 30.0
-OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
-Code = grpc.StatusCode
 
 
 @pytest.fixture(scope="module")
@@ -73,55 +64,6 @@ async def collector(
     settings = load_settings(flags=flags)
     async with Collector(settings, kube=cast(Kube, reviews), **clocks) as running:
         yield running
-
-
-async def said(address: str, credentials: grpc.ChannelCredentials | None, node: str, **more: Any) -> Any:
-    """How a collector ends a stream that says Hello for a node."""
-    stream = AgentStream(address, node, hello=False, credentials=credentials, **more)
-    async with stream:
-        from hyperscout.v1.discovery_pb2 import Hello
-
-        await stream.send(hello=Hello(node=node, instance=1))
-        return await stream.ended()
-
-
-async def asked(
-    address: str, credentials: grpc.ChannelCredentials | None, ask: str = "status", token: str = ""
-) -> tuple[Code, str]:
-    """How a reader's call ends."""
-    options = OPTIONS
-    channel = (
-        grpc.aio.insecure_channel(address, options=options)
-        if credentials is None
-        else grpc.aio.secure_channel(address, credentials, options=options)
-    )
-    metadata = show(token) if token else ()
-    async with channel:
-        service: Any = TopologyServiceStub(channel)
-        calls: dict[str, Callable[[], Any]] = {
-            "status": lambda: service.GetStatus(pb.GetStatusRequest(), timeout=TIMEOUT_S, metadata=metadata),
-            "approve": lambda: service.Approve(
-                pb.ApproveRequest(generation=99), timeout=TIMEOUT_S, metadata=metadata
-            ),
-            "health": lambda: health_pb2_grpc.HealthStub(channel).Check(  # type: ignore[no-untyped-call]
-                health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S
-            ),
-        }
-        try:
-            if ask == "watch":
-                call = service.WatchTopology(pb.WatchTopologyRequest(), timeout=TIMEOUT_S, metadata=metadata)
-                assert await call.read() != grpc.aio.EOF
-                call.cancel()
-            elif ask == "reflection":
-                stub = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[no-untyped-call]
-                request = reflection_pb2.ServerReflectionRequest(list_services="")
-                call = stub.ServerReflectionInfo(iter([request]), timeout=TIMEOUT_S, metadata=metadata)
-                assert await call.read() != grpc.aio.EOF
-            else:
-                await calls[ask]()
-        except grpc.aio.AioRpcError as error:
-            return error.code(), error.details() or ""
-        return Code.OK, ""
 
 
 # --- certificates

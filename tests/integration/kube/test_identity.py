@@ -1,0 +1,162 @@
+"""Tokens that a real API server made, and what it says of them and of their owners."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from hyperscout_collector.identity.reviews import GROUP, RESOURCE
+from hyperscout_collector.settings import load_settings
+from hyperscout_collector.shell import Collector
+from support.agent_stream import AgentStream
+from support.callers import TIMEOUT_S, Code, asked, said
+from support.findings import lldp
+from support.identities import AGENTS, AUDIENCE, Family, show
+from support.kubernetes import Cluster
+
+NAMESPACE, AGENT = AGENTS.split(":")
+ASK = [
+    {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+    {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
+]
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    return Family(tmp_path_factory.mktemp("certificates"))
+
+
+@asynccontextmanager
+async def collector(cluster: Cluster, folder: Path, family: Family) -> AsyncIterator[Collector]:
+    """One that may ask who calls, and nothing else."""
+    flags: dict[str, Any] = {
+        "listen": "127.0.0.1:0",
+        "http_listen": "",
+        "data_dir": folder / "data",
+        "tls_cert": family.server.cert,
+        "tls_key": family.server.key,
+        "authenticate": "kubernetes",
+        "agent_service_account": AGENTS,
+        "kubeconfig": cluster.kubeconfig_of("collector", NAMESPACE),
+    }
+    async with Collector(load_settings(flags=flags)) as running:
+        yield running
+
+
+def agent_token(cluster: Cluster, node: str, account: str = AGENT) -> str:
+    pod = cluster.pod_on(node, account, NAMESPACE)
+    return cluster.token(account, NAMESPACE, AUDIENCE, pod=pod)
+
+
+async def test_a_projected_token_is_its_node(kube: Cluster, tmp_path: Path, family: Family) -> None:
+    kube.grant("collector", ASK, NAMESPACE)
+    kube.nodes(["n1", "n2"])
+    tls = family.channel()
+    async with collector(kube, tmp_path, family) as running:
+        token = agent_token(kube, "n1")
+        async with AgentStream(running.address, "n1", credentials=tls, metadata=show(token)) as agent:
+            assert await agent.store(lldp("n1", "eth0")) == []
+        code, words = await said(running.address, tls, "n2", metadata=show(token))
+        assert (code, "node 'n1', and Hello names node 'n2'" in words) == (Code.PERMISSION_DENIED, True)
+        second = agent_token(kube, "n2")
+        async with AgentStream(running.address, "n2", credentials=tls, metadata=show(second)):
+            pass
+
+
+async def test_other_tokens_report_nothing(kube: Cluster, tmp_path: Path, family: Family) -> None:
+    kube.grant("collector", ASK, NAMESPACE)
+    kube.nodes(["n1"])
+    gone = kube.pod_on("n1", AGENT, NAMESPACE)
+    of_gone = kube.token(AGENT, NAMESPACE, AUDIENCE, pod=gone)
+    kube.kubectl("delete", "pod", gone, "-n", NAMESPACE, "--grace-period=0", "--force")
+    pod = kube.pod_on("n1", AGENT, NAMESPACE)
+    cases = {
+        "for the audience 'https://kubernetes.default": (
+            kube.token(AGENT, NAMESPACE, pod=pod),
+            Code.UNAUTHENTICATED,
+        ),
+        "for the audience 'other'": (kube.token(AGENT, NAMESPACE, "other", pod=pod), Code.UNAUTHENTICATED),
+        "names no node": (kube.token(AGENT, NAMESPACE, AUDIENCE), Code.PERMISSION_DENIED),
+        "hyperscout:someone may not report": (agent_token(kube, "n1", "someone"), Code.PERMISSION_DENIED),
+        "its pod or service account may be gone": (of_gone, Code.UNAUTHENTICATED),
+        "does not know this token": (of_gone[:-8] + "AAAAAAAA", Code.UNAUTHENTICATED),
+    }
+    async with collector(kube, tmp_path, family) as running:
+        for words, (token, expected) in cases.items():
+            code, details = await said(running.address, family.channel(), "n1", metadata=show(token))
+            assert (code, words in details) == (expected, True), details
+            assert token[-20:] not in details
+
+
+async def test_rights_are_the_cluster_s_own(kube: Cluster, tmp_path: Path, family: Family) -> None:
+    kube.grant("collector", ASK, NAMESPACE)
+    kube.nodes(["n1"])
+    for who, verbs in (("reader", ["get"]), ("lister", ["list", "watch"]), ("approver", ["get", "update"])):
+        kube.grant(who, [{"apiGroups": [GROUP], "resources": [RESOURCE], "verbs": verbs}], NAMESPACE)
+    kube.grant("elsewhere", [{"apiGroups": ["x"], "resources": [RESOURCE], "verbs": ["get"]}], NAMESPACE)
+    denied, no_such_generation = Code.PERMISSION_DENIED, Code.FAILED_PRECONDITION
+    async with collector(kube, tmp_path, family) as running:
+        for who, status, approve in (
+            ("reader", Code.OK, denied),
+            ("approver", Code.OK, no_such_generation),
+            ("lister", denied, denied),
+            ("elsewhere", denied, denied),
+            ("nobody", denied, denied),
+        ):
+            token = kube.token(who, NAMESPACE, AUDIENCE)
+            for ask, expected in (("status", status), ("watch", status), ("approve", approve)):
+                code, words = await asked(running.address, family.channel(), ask, token)
+                assert code == expected, (who, ask, words)
+        code, _ = await asked(running.address, family.channel(), "status", agent_token(kube, "n1"))
+        assert code == denied
+
+
+@pytest.mark.parametrize("left", [[], ASK[:1]], ids=["who", "may they"])
+async def test_a_collector_without_the_rights_to_ask_says_so(
+    kube: Cluster, tmp_path: Path, family: Family, left: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    kube.grant("collector", left, NAMESPACE)
+    async with collector(kube, tmp_path, family) as running:
+        token = kube.token("reader", NAMESPACE, AUDIENCE)
+        with caplog.at_level(logging.WARNING):
+            code, words = await asked(running.address, family.channel(), "status", token)
+        assert (code, "may not ask the API server" in words) == (Code.UNAVAILABLE, True)
+        assert "system:auth-delegator" in caplog.text
+        assert token not in caplog.text
+        assert [p for p in running.status().problems if "system:auth-delegator" in p] != []
+
+
+async def test_an_api_server_that_is_away(
+    own_kube: Callable[..., Cluster], tmp_path: Path, family: Family
+) -> None:
+    cluster = own_kube()
+    cluster.grant("collector", ASK, NAMESPACE)
+    cluster.nodes(["n1", "n2"])
+    tokens = {node: agent_token(cluster, node) for node in ("n1", "n2")}
+    tls = family.channel()
+
+    async def stream(node: str) -> tuple[grpc.StatusCode, str]:
+        found: tuple[grpc.StatusCode, str] = await said(
+            running.address, tls, "someone", metadata=show(tokens[node])
+        )
+        return found
+
+    async with (
+        collector(cluster, tmp_path, family) as running,
+        AgentStream(running.address, "n1", credentials=tls, metadata=show(tokens["n1"])) as agent,
+    ):
+        cluster.plane.kill_apiserver()
+        assert await agent.store(lldp("n1", "eth0")) == []
+        assert (await stream("n2"))[0] == Code.UNAVAILABLE
+        # Who was asked about a moment ago is still known (and is somebody else than Hello says).
+        assert (await stream("n1"))[0] == Code.PERMISSION_DENIED
+        cluster.plane.start_apiserver()
+        await asyncio.to_thread(cluster.plane.await_ready)
+        async with asyncio.timeout(TIMEOUT_S):
+            while (await stream("n2"))[0] != Code.PERMISSION_DENIED:
+                await asyncio.sleep(0.1)
+        assert await agent.store(lldp("n1", "eth1")) == []
