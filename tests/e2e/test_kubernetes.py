@@ -1,0 +1,130 @@
+"""From a cable to `kubectl get hypernodes`: a real collector, a real API server, a real kubectl watching."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from hyperscout_sim.fabric import SimFabric
+from hyperscout_sim.player import Player
+from hyperscout_sim.shapes import rail_optimised
+from support.collector_process import CollectorProcess, collector_process
+from support.kubernetes import Cluster
+from support.published import Published, leaf_of, published, status_at
+
+FLAGS = ("--first-settle-s", "0.5", "--settle-s", "1.5", "--restart-grace-s", "0", "--quiet-s", "0.1")
+FLAGS = (*FLAGS, "--hold-down-s", "0.1")
+
+
+@asynccontextmanager
+async def collector(kube: Cluster, folder: Path, *flags: str) -> AsyncIterator[CollectorProcess]:
+    """One that publishes into the cluster."""
+    words = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig), *FLAGS, *flags)
+    async with collector_process(folder, *words) as process:
+        yield process
+
+
+@asynccontextmanager
+async def playing(fabric: SimFabric, address: str) -> AsyncIterator[Player]:
+    player = Player(fabric, [address], connections=4, refresh_interval_s=3600)
+    task = asyncio.create_task(player.run())
+    try:
+        yield player
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def fabric_of() -> SimFabric:
+    """32 nodes, 2 rails, 2 pods of 2 units."""
+    return rail_optimised(2, 8, 2, 2, pods=2)
+
+
+async def tree_of(seen: Published, fabric: SimFabric) -> None:
+    """Until every node is in a healthy leaf."""
+    await seen.until(
+        lambda now: all(
+            status_at(now, n, "Ready")[0] == "True" and status_at(now, n, "Degraded")[0] == "False"
+            for n in fabric.hosts
+        ),
+        "a healthy tree",
+    )
+
+
+async def test_a_cut_cable_turns_a_condition_and_back(kube: Cluster, tmp_path: Path) -> None:
+    fabric = fabric_of()
+    kube.nodes(fabric.hosts)
+    async with published(kube) as seen, collector(kube, tmp_path) as process:
+        async with playing(fabric, process.address) as player:
+            await tree_of(seen, fabric)
+            adapter = fabric.adapters[0]
+            cable = next(c for c in fabric.cables if adapter.guid in (c.a, c.b))
+            player.cut(cable)
+            _, message = await seen.until(
+                lambda now: (found := status_at(now, adapter.host, "Degraded"))[0] == "True" and found,
+                "Degraded",
+            )
+            assert "1 of 16 host links down" in message
+            assert adapter.host in message
+            shown = kube.kubectl("get", "hypernodes")
+            assert "LinksDown" in shown
+            player.restore(cable)
+            await tree_of(seen, fabric)
+        assert await process.stop() == 0
+    assert {h["spec"]["tier"] for h in seen.now.values()} == {1, 2, 3}
+
+
+async def test_what_happens_to_a_node_shows(kube: Cluster, tmp_path: Path) -> None:
+    fabric = fabric_of()
+    node, other = fabric.hosts[0], fabric.hosts[1]
+    kube.nodes(fabric.hosts)
+    async with (
+        published(kube) as seen,
+        collector(kube, tmp_path) as process,
+        playing(fabric, process.address),
+    ):
+        await tree_of(seen, fabric)
+
+        async def shows(word: str) -> None:
+            await seen.until(
+                lambda now: (
+                    word in status_at(now, other, "Ready")[1] and status_at(now, other, "Ready")[0] == "False"
+                ),
+                f"Ready False: {word}",
+            )
+
+        kube.cordon(node)
+        await shows(f"{node} (cordoned)")
+        kube.cordon(node, unschedulable=False)
+        await seen.until(lambda now: status_at(now, other, "Ready")[0] == "True", "Ready again")
+        kube.set_ready(node, ready=False)
+        await shows(f"{node} (NotReady: Test)")
+        kube.set_ready(node, ready=True)
+        await seen.until(lambda now: status_at(now, other, "Ready")[0] == "True", "Ready again")
+        kube.delete_node(node)
+        await shows(f"{node} (no such node)")
+        await seen.until(lambda now: not leaf_of(now, node), "it has left its HyperNode")
+        await seen.until(lambda now: status_at(now, other, "Ready")[0] == "True", "Ready without it")
+        assert "7 of 7" in status_at(seen.now, other, "Ready")[1]
+        kube.nodes([node])
+        await seen.until(lambda now: leaf_of(now, node) == leaf_of(now, other), "it is back")
+
+
+async def test_an_api_server_that_is_away_costs_nothing_but_time(own_kube, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    kube: Cluster = own_kube()
+    fabric = fabric_of()
+    kube.nodes(fabric.hosts)
+    async with collector(kube, tmp_path) as process, playing(fabric, process.address) as player:
+        async with published(kube) as seen:
+            await tree_of(seen, fabric)
+        await asyncio.to_thread(kube.plane.kill_apiserver)
+        adapter = fabric.adapters[0]
+        cable = next(c for c in fabric.cables if adapter.guid in (c.a, c.b))
+        player.cut(cable)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(3):
+                await process.ended()
+        await asyncio.to_thread(kube.plane.start_apiserver)
+        async with published(kube) as seen:
+            await seen.until(lambda now: status_at(now, adapter.host, "Degraded")[0] == "True", "Degraded")
