@@ -1,15 +1,17 @@
 """From a cable to `kubectl get hypernodes`: a real collector, a real API server, a real kubectl watching."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import grpc.aio
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import rail_optimised
-from support.collector_process import CollectorProcess, collector_process
+from support.collector_process import CHANNEL_OPTIONS, TIMEOUT_S, CollectorProcess, collector_process
 from support.kubernetes import Cluster
 from support.published import Published, leaf_of, published, status_at
 
@@ -111,8 +113,21 @@ async def test_what_happens_to_a_node_shows(kube: Cluster, tmp_path: Path) -> No
         await seen.until(lambda now: leaf_of(now, node) == leaf_of(now, other), "it is back")
 
 
-async def test_an_api_server_that_is_away_costs_nothing_but_time(own_kube, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    kube: Cluster = own_kube()
+async def until_troubled(address: str) -> None:
+    """Until the collector says that it cannot publish."""
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel,
+    ):
+        service = TopologyServiceStub(channel)
+        while not any("kubernetes" in x for x in (await service.GetStatus(pb.GetStatusRequest())).problems):
+            await asyncio.sleep(0.05)
+
+
+async def test_an_api_server_that_is_away_costs_nothing_but_time(
+    own_kube: Callable[[], Cluster], tmp_path: Path
+) -> None:
+    kube = own_kube()
     fabric = fabric_of()
     kube.nodes(fabric.hosts)
     async with collector(kube, tmp_path) as process, playing(fabric, process.address) as player:
@@ -122,9 +137,7 @@ async def test_an_api_server_that_is_away_costs_nothing_but_time(own_kube, tmp_p
         adapter = fabric.adapters[0]
         cable = next(c for c in fabric.cables if adapter.guid in (c.a, c.b))
         player.cut(cable)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(3):
-                await process.ended()
+        await until_troubled(process.address)
         await asyncio.to_thread(kube.plane.start_apiserver)
         async with published(kube) as seen:
             await seen.until(lambda now: status_at(now, adapter.host, "Degraded")[0] == "True", "Degraded")
