@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import grpc.aio
 from hyperscout_agent.bulk import compress
+from hyperscout_agent.credentials import Credentials
 from hyperscout_agent.uplink import CHANNEL_OPTIONS
 from hyperscout_agent.waiting import Wait, wait
 from hyperscout_formats.facts import LldpPort
@@ -39,7 +40,8 @@ class Player:
     `lldp`: the cables are Ethernet too, and every agent hears its switches on them (needs the extra `lldp`).
     `connections`: None gives each agent a connection of its own; a number shares that many.
     `refresh_interval_s`: how often everybody looks again though nothing changed. `clock`: monotonic seconds;
-    `wall_ns`: nanoseconds since 1970; `seed` spreads reconnects.
+    `wall_ns`: nanoseconds since 1970; `seed` spreads reconnects. `credentials`: for connections of their own
+    (not shared ones); all agents show the same, no token.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Player:
         wall_ns: Callable[[], int] = time.time_ns,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         wait: Wait = wait,
+        credentials: Credentials | None = None,
     ) -> None:
         self._plan = fabric
         self._fabric = fabric
@@ -65,6 +68,7 @@ class Player:
         self._sweeps: dict[int, Swept] = {}
         self._changed = asyncio.Event()
         self._lldp = lldp
+        self._credentials = credentials or Credentials(insecure=True)
         self._seed = seed
         self._instances = itertools.count(wall_ns())
         self._refresh_interval_s = refresh_interval_s
@@ -227,7 +231,7 @@ class Player:
 
     def _channel(self, target: str) -> grpc.aio.Channel:
         if not self._pool:
-            return grpc.aio.insecure_channel(target, options=(*CHANNEL_OPTIONS, _OWN_CONNECTION))
+            return self._credentials.connect(target, (*CHANNEL_OPTIONS, _OWN_CONNECTION))
         shared = self._pool[next(self._turns) % len(self._pool)]
         return cast(grpc.aio.Channel, shared.at(target))
 

@@ -56,6 +56,14 @@ def test_flags_before_environment_before_file(tmp_path: Path, monkeypatch: pytes
         pytest.param("lldp: 5", "lldp: ", id="not a group"),
         pytest.param("collectors: []", "collectors: ", id="no collector"),
         pytest.param("collectors: ['collector:50051']", "insecure: true", id="plaintext to elsewhere"),
+        pytest.param(
+            "collectors: ['c:1']\ntoken_file: t\ninsecure: true",
+            "never sent in the clear",
+            id="bare token",
+        ),
+        pytest.param("tls_ca: ca\ntls_cert: c", "tls_key: give both", id="certificate without key"),
+        pytest.param("tls_cert: c\ntls_key: k", "give tls_ca too", id="certificate without TLS"),
+        pytest.param("tls_server_name: x", "give tls_ca too", id="name without TLS"),
         pytest.param("collectors: [nonsense]", "expected host:port", id="not an address"),
         pytest.param("- a\n- b", "expected `key: value`", id="a list"),
         pytest.param("a: [", "not YAML", id="not YAML"),
@@ -93,6 +101,20 @@ def test_misspelt_variables(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 def test_insecure_is_a_decision(tmp_path: Path) -> None:
     settings = load_settings(written(tmp_path, "collectors: ['collector:50051']\ninsecure: true"))
     assert settings.collectors == ("collector:50051",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "collectors: ['c:1']\ntls_ca: ca",
+        "collectors: ['c:1']\ntls_ca: ca\ntoken_file: t",
+        "collectors: ['c:1']\ntls_ca: ca\ntls_cert: c\ntls_key: k\ntls_server_name: x",
+        "collectors: ['127.0.0.1:1']\ntoken_file: t",
+        "collectors: ['unix:/run/c.sock']\ntoken_file: t",
+    ],
+)
+def test_with_tls_or_on_this_machine_nothing_is_insecure(tmp_path: Path, text: str) -> None:
+    assert load_settings(written(tmp_path, text)).credentials.insecure is False
 
 
 def test_every_setting_says_what_for() -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from hyperscout_collector.settings import SettingsError, host_port, load_settings
 
+TLS = "tls_cert: c\ntls_key: k\n"
+
 
 def file(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "collector.yaml"
@@ -51,6 +53,19 @@ def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
         ("", {}, {"HYPERSCOUT_COLLECTOR_EXPECTED_NODES": "x"}, ["environment", "expected_nodes"]),
         ("listen: 0.0.0.0:50051", {}, {}, ["insecure: true", "0.0.0.0:50051"]),
         ("listen: ''", {}, {}, ["listen"]),
+        ("mtls_listen: nowhere", {}, {}, ["mtls_listen", "host:port"]),
+        ("tls_cert: c", {}, {}, ["tls_cert and tls_key", "both"]),
+        ("tls_key: k", {}, {}, ["tls_cert and tls_key", "both"]),
+        ("mtls_listen: h:1", {}, {}, ["mtls_listen needs tls_cert, tls_key and tls_client_ca"]),
+        (TLS + "mtls_listen: h:1", {}, {}, ["mtls_listen needs tls_cert, tls_key and tls_client_ca"]),
+        (TLS + "tls_client_ca: ca", {}, {}, ["tls_client_ca", "at mtls_listen only"]),
+        ("listen: h:1\nauthenticate: kubernetes", {}, {}, ["never sent in the clear", "tls_cert"]),
+        ("listen: h:1\nauthenticate: kubernetes\ninsecure: true", {}, {}, ["never sent in the clear"]),
+        (TLS + "listen: h:1", {}, {}, ["anyone who reaches it could report", "authenticate: kubernetes"]),
+        ("authenticate: ldap", {}, {}, ["authenticate"]),
+        ("token_audience: ''", {}, {}, ["token_audience"]),
+        ("agent_service_account: agent", {}, {}, ["agent_service_account", "namespace:name"]),
+        ("agent_service_account: a:b:c", {}, {}, ["agent_service_account", "namespace:name"]),
         ("listen: nowhere", {}, {}, ["listen", "host:port"]),
         ("compute_ports: '['", {}, {}, ["compute_ports", "regular expression"]),
         ("heartbeat_timeout_s: 1", {}, {}, ["heartbeat_interval_s"]),
@@ -82,6 +97,21 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "localhost:50051", "[::1]:50051", "127.9.9.9:1"])
 def test_plaintext_is_fine_on_this_machine(listen: str) -> None:
     assert load_settings(flags={"listen": listen}).listen == listen
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "authenticate: kubernetes",  # tokens in the clear stay on this machine
+        TLS + "listen: h:1\nauthenticate: kubernetes",
+        TLS + "listen: h:1\ninsecure: true",
+        TLS + "listen: ''\nmtls_listen: h:1\ntls_client_ca: ca",
+        TLS + "listen: 127.0.0.1:1\nmtls_listen: h:1\ntls_client_ca: ca",
+        TLS + "listen: h:1\nauthenticate: kubernetes\nagent_service_account: hyperscout:agent.v1",
+    ],
+)
+def test_with_tls_and_somebody_to_ask_the_world_may_come(tmp_path: Path, text: str) -> None:
+    load_settings(file(tmp_path, text))
 
 
 def test_plaintext_beyond_it_when_asked_for() -> None:
