@@ -1,0 +1,197 @@
+"""Volcano's own scheduler places gangs onto what was discovered, and outlives what we do to the tree.
+
+Sixteen nodes in three tiers: simulated agents of a fabric, the real collector, a real API server, Volcano's
+real scheduler and controllers. `make e2e-volcano VOLCANO_BIN=folder` runs it; see docs/volcano.md.
+"""
+
+import asyncio
+import itertools
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from hyperscout_sim import shapes
+from hyperscout_sim.player import Player
+from kube.control_plane import Options
+from support.collector_process import CollectorProcess, collector_process
+from support.kubernetes import Cluster
+from support.real import require_real
+from support.volcano import Volcano, domains_in, require_volcano
+
+BINARIES = require_volcano()
+require_real("kubernetes", "kwok")
+
+FABRIC = shapes.clos3(pods=2, leaves_per_pod=2, hosts_per_leaf=4, aggs_per_pod=2, cores_per_agg=2)
+LEAVES, PODS, WHOLE = FABRIC.truth.tiers
+# Changes of membership and their removals go out at once: this is about what follows then.
+PROMPT = (
+    *("--sweep-interval-s", "1", "--quiet-s", "0.1", "--hold-down-s", "0.1"),
+    *("--settle-s", "0.2", "--first-settle-s", "0.5"),
+    *("--removal-share", "1", "--hold-s", "1"),
+)
+TIMEOUT_S = 60.0
+_LOOK_EVERY_S = 0.05
+Domains = Iterable[frozenset[str]]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """All that plays."""
+
+    kube: Cluster
+    volcano: Volcano
+    player: Player
+    collector: CollectorProcess
+
+    async def until(self, happens: Callable[[], T], what: str) -> T:
+        """What it gives once that is something. Volcano must live meanwhile."""
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                while not (found := await asyncio.to_thread(happens)):
+                    self.volcano.check()
+                    await asyncio.sleep(_LOOK_EVERY_S)
+        except TimeoutError:
+            tree = await asyncio.to_thread(domains_in, self.kube)
+            raise AssertionError(
+                f"never seen: {what}; the tree: {tree}\n{self.collector.said[-1500:].decode()}\n"
+                f"{self.volcano.complaints()[-20:]}"
+            ) from None
+        self.volcano.check()
+        return found
+
+    async def until_published(self, *tiers: Domains) -> None:
+        wanted = {number: set(tier) for number, tier in enumerate(tiers, 1)}
+        await self.until(lambda: domains_in(self.kube) == wanted, f"the tree {wanted}")
+
+    async def submit(self, job: str, workers: int, highest_tier_allowed: int, gpus: int = 8) -> None:
+        await asyncio.to_thread(self.volcano.submit, job, workers, highest_tier_allowed, gpus)
+
+    async def placed(self, job: str, workers: int) -> frozenset[str]:
+        return await self.until(lambda: self.volcano.nodes_of(job, workers), f"{job} placed")
+
+    async def delete(self, job: str) -> None:
+        await asyncio.to_thread(self.volcano.delete, job)
+
+
+@asynccontextmanager
+async def stage(own_kube: Callable[..., Cluster], tmp_path: Path) -> AsyncIterator[Stage]:
+    """Until the three tiers are published and Volcano takes jobs."""
+    kube = own_kube(Options(kwok=True))
+    kube.nodes(FABRIC.hosts)
+    volcano = Volcano(kube, BINARIES)
+    flags = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig), *PROMPT)
+    async with collector_process(tmp_path, *flags) as collector:
+        player = Player(FABRIC, [collector.address], connections=4)
+        playing = asyncio.create_task(player.run())
+        try:
+            found = Stage(kube, volcano, player, collector)
+            await found.until_published(LEAVES, PODS, WHOLE)
+            await found.until(volcano.queue_is_open, "the default queue open")
+            yield found
+        finally:
+            playing.cancel()
+            await asyncio.gather(playing, return_exceptions=True)
+
+
+async def test_a_gang_lands_in_one_discovered_domain_and_one_too_large_waits(
+    own_kube: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    async with stage(own_kube, tmp_path) as on:
+        await on.submit("fits", 4, highest_tier_allowed=1)
+        first = await on.placed("fits", 4)
+        assert first in LEAVES
+
+        # Twelve nodes are free, but a leaf has four.
+        await on.submit("too-large", 5, highest_tier_allowed=1)
+        refusal = await on.until(lambda: on.volcano.refusal("too-large"), "a refusal of too-large")
+        print(f"\nthe gang that is too large: {refusal}")
+
+        # It is in nobody's way, and a tier higher the same gang finds room: it is the tree that holds it.
+        await on.submit("behind", 4, highest_tier_allowed=1)
+        second = await on.placed("behind", 4)
+        assert second in set(LEAVES) - {first}
+        await on.delete("behind")
+        await on.submit("wider", 5, highest_tier_allowed=2)
+        (pod,) = (pod for pod in PODS if not pod & first)
+        assert await on.placed("wider", 5) <= pod
+        assert set((await asyncio.to_thread(on.volcano.pods_of, "too-large")).values()) == {""}
+        assert on.volcano.complaints() == []
+
+
+async def topology_jobs(on: Stage, took_s: list[float]) -> None:
+    """One small gang after the other, each within a leaf, until cancelled."""
+    for number in itertools.count():
+        name, began_s = f"stream-{number}", time.monotonic()
+        await on.submit(name, 3, highest_tier_allowed=1, gpus=1)
+        nodes = await on.placed(name, 3)
+        took_s.append(time.monotonic() - began_s)
+        assert any(nodes <= leaf for leaf in LEAVES), nodes
+        await on.delete(name)
+
+
+async def test_the_scheduler_outlives_moves_and_tear_downs_and_places_meanwhile(
+    own_kube: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    a, b, c, d = LEAVES
+    moved = (b | c, a | d)
+    async with stage(own_kube, tmp_path) as on:
+        took_s: list[float] = []
+        stream = asyncio.create_task(topology_jobs(on, took_s))
+
+        async def goes_on() -> None:
+            """The stream has got three more gangs placed, at least two of them begun from now on."""
+            goal = len(took_s) + 3
+            await on.until(lambda: stream.done() or len(took_s) >= goal, "more topology jobs placed")
+            if stream.done():
+                stream.result()
+
+        await goes_on()
+
+        # Two leaves change places between the pods. Neither pod can take before the other has let go.
+        uplinks = [
+            (on.player.fabric.between("leaf-p01-01", one)[0], on.player.fabric.between("leaf-p02-01", two)[0])
+            for one, two in (("spine-p01-01", "spine-p02-01"), ("spine-p01-02", "spine-p02-02"))
+        ]
+        crossed = [on.player.miswire(*pair) for pair in uplinks]
+        await on.until_published(LEAVES, moved, WHOLE)
+        await goes_on()
+        # More than half of a node each, as many as a pod has nodes: only a whole pod of today takes them.
+        await on.submit("pod-wide", 8, highest_tier_allowed=2, gpus=5)
+        assert await on.placed("pod-wide", 8) in moved
+        await on.delete("pod-wide")
+        for pair in crossed:
+            on.player.miswire(*pair)
+        await on.until_published(LEAVES, PODS, WHOLE)
+        await goes_on()
+
+        # A pod's nodes leave the cluster and come back: a branch goes and grows.
+        for host in sorted(c | d):
+            await asyncio.to_thread(on.kube.delete_node, host)
+        await on.until_published((a, b), (a | b,), (a | b,))
+        await goes_on()
+        await asyncio.to_thread(on.kube.nodes, sorted(c | d))
+        await on.until_published(LEAVES, PODS, WHOLE)
+        await goes_on()
+
+        # All spines lose power: what is above the leaves goes, from the root down. And all of it comes back.
+        spines = [switch.guid for switch in FABRIC.switches if switch.level == 2]
+        for guid in spines:
+            on.player.pull(guid)
+        await on.until_published(LEAVES)
+        await goes_on()
+        for guid in spines:
+            on.player.push_back(guid)
+        await on.until_published(LEAVES, PODS, WHOLE)
+        await goes_on()
+
+        stream.cancel()
+        await asyncio.gather(stream, return_exceptions=True)
+        print(
+            f"\n{len(took_s)} gangs placed meanwhile: median {statistics.median(took_s):.2f} s, "
+            f"longest {max(took_s):.2f} s; the scheduler's complaints: {on.volcano.complaints() or 'none'}"
+        )
