@@ -3,6 +3,7 @@
 To add a publisher, add a line here.
 """
 
+import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -69,10 +70,15 @@ def chosen(
     )
     of_nodes = _about_nodes(settings, kube, nodes, clock_ns)
 
-    def changed() -> None:
-        look_around()
+    def wake_all() -> None:
         for publisher in of_nodes:
             publisher.wake()
+
+    soon = Soon(wake_all)
+
+    def changed() -> None:
+        look_around()
+        soon.call()
 
     nodes.changed = changed
     found.publishers += [hypernodes, *of_nodes]
@@ -82,6 +88,23 @@ def chosen(
     found.cluster = KubernetesCluster(nodes, hypernodes.hypernodes)
     found.services = {"node-watch": nodes.reflector.run, "hypernodes": hypernodes.run}
     return found
+
+
+class Soon:
+    """Does something once, a moment after the first of many reasons, such as our own labels."""
+
+    def __init__(self, act: Callable[[], None], after_s: float = 0.2) -> None:
+        self._act = act
+        self._after_s = after_s
+        self._due: asyncio.TimerHandle | None = None
+
+    def call(self) -> None:
+        if self._due is None:
+            self._due = asyncio.get_running_loop().call_later(self._after_s, self._now)
+
+    def _now(self) -> None:
+        self._due = None
+        self._act()
 
 
 def _about_nodes(

@@ -10,6 +10,7 @@ from hyperscout.v1 import finding_pb2
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_cli.status import wait_for_health
 from hyperscout_cli.watch import changes
+from hyperscout_cli.writers import OUTPUTS, written
 from hyperscout_collector.api.mapping import hypernode_to_proto, timestamp, topology_to_proto
 from hyperscout_collector.topology import to_json
 from support.command_line import CommandLine
@@ -136,6 +137,13 @@ def test_tree_in_every_output(run: CommandLine, service: FakeTopologyService) ->
     assert service.asked_links == [False]
     assert json.loads(run("tree", "-o", "json").out) == to_json(two_leaves())
     assert run("tree", "-o", "slurm-tree").out.startswith("SwitchName=leaf-a Nodes=n[01-02]\n")
+
+
+@pytest.mark.parametrize("output", [name for name in OUTPUTS if name != "tree"])
+def test_a_collector_gives_every_text_that_files_give(
+    run: CommandLine, service: FakeTopologyService, output: str
+) -> None:
+    assert run("tree", "-o", output).out == "".join(written(two_leaves(), output))
 
 
 def test_describe(run: CommandLine, service: FakeTopologyService) -> None:

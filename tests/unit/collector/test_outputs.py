@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hyperscout_collector.publish.chosen import chosen
+from hyperscout_collector.publish.chosen import Soon, chosen
 from hyperscout_collector.settings import SettingsError, load_settings
 from support.fake_kube import FakeKube
 
@@ -53,8 +53,9 @@ async def test_publishers_by_settings(settings: dict[str, Any], names: list[str]
     assert [publisher.name for publisher in found.publishers] == names
 
 
-async def test_a_node_that_changes_wakes_those_that_write_to_nodes() -> None:
+async def test_nodes_that_change_wake_those_that_write_to_nodes_once() -> None:
     woken: list[str] = []
+    done = asyncio.Event()
     fake = FakeKube()
     found = chosen(
         load_settings(None, {"kubernetes": "publish"}),
@@ -66,11 +67,27 @@ async def test_a_node_that_changes_wakes_those_that_write_to_nodes() -> None:
     )
     for publisher in found.publishers:
         publisher.wake = lambda name=publisher.name: woken.append(name)  # type: ignore[misc]
+    found.publishers[-1].wake = done.set
     nodes = found.publishers[1]._nodes  # type: ignore[attr-defined]
     fake.add_node("n1")
+    fake.add_node("n2")
     fake.follow(nodes)
-    await asyncio.sleep(0)
-    assert woken == ["inference", "node-labels", "taints"]
+    async with asyncio.timeout(10):
+        await done.wait()
+    assert woken == ["inference", "inference", "node-labels"]
+
+
+async def test_soon_is_once_for_many_and_again_for_the_next() -> None:
+    acted: list[int] = []
+    soon = Soon(lambda: acted.append(1), after_s=0.0)
+    for expected in (1, 2):
+        soon.call()
+        soon.call()
+        assert len(acted) == expected - 1
+        async with asyncio.timeout(10):
+            while len(acted) < expected:
+                await asyncio.sleep(0)
+    assert len(acted) == 2
 
 
 def test_files_for_slurm_are_paths() -> None:
