@@ -3,14 +3,14 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup venv demo test lint bench proto proto-check constraints manifests kube-assets
+.PHONY: help setup venv demo test lint bench proto proto-check constraints manifests kube-assets e2e-scheduler e2e-volcano
 
 BIN := .venv/bin
 # `$(call step,name,command)`: say what runs and how long it took.
 step = @printf '== %s\n' '$(1)'; TIMEFORMAT='== $(1): %R s'; time { $(2); }
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup:  ## make .venv, and (as root) install the Debian packages that some tests use
 	@bash .ci/setup all
@@ -27,6 +27,17 @@ kube-assets: venv  ## the programs of a Kubernetes for tests, built with Go into
 test: setup lint proto-check  ## setup, lint, proto-check, kube-assets, then every test
 	@$(BIN)/python tests/kube/assets.py || printf '== no Kubernetes to test on (see above)\n'
 	$(call step,tests,$(BIN)/pytest -n auto --maxprocesses=4 --dist loadgroup --durations=10)
+
+e2e-scheduler: kube-assets  ## gangs on a discovered fabric, placed by the real kube-scheduler (part of test)
+	$(call step,e2e-scheduler,$(BIN)/pytest tests/e2e/test_kube_scheduler.py -p no:xdist)
+
+# Its programs are in no package registry, so nothing here fetches or builds them.
+e2e-volcano: venv  ## Volcano's own scheduler on discovered HyperNodes; VOLCANO_BIN=folder has it (docs/volcano.md)
+	@if test -z "$(VOLCANO_BIN)"; then \
+	  printf '== e2e-volcano: SKIPPED. Set VOLCANO_BIN to a folder with vc-scheduler and vc-controller-manager; docs/volcano.md\n'; \
+	else \
+	  $(BIN)/python tests/kube/assets.py && HYPERSCOUT_REQUIRE_REAL=1 $(BIN)/pytest tests/e2e/test_volcano.py -p no:xdist -s; \
+	fi
 
 lint: venv  ## ruff, mypy strict, the layers
 	$(call step,ruff check,$(BIN)/ruff check)
