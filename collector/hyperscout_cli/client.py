@@ -124,7 +124,8 @@ class Collector:
         code = error.code() if isinstance(error, grpc.Call) else None
         details = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
         if code is grpc.StatusCode.UNAVAILABLE and (hint := tls_hint(details)):
-            return f"no trust in the collector at {self.address}: {hint.replace('(tls_', '(--tls-').replace('_', '-')}"
+            hint = hint.replace("(tls_", "(--tls-").replace("_", "-")
+            return f"no trust in the collector at {self.address}: {hint}"
         if code is grpc.StatusCode.UNAVAILABLE and any(word in details.lower() for word in _NO_CONNECTION):
             return (
                 f"cannot reach the collector at {self.address}: "
