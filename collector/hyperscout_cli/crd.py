@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import os
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from hyperscout_cli.cluster import default_kubeconfig, kubeconfig_option, need_client
 from hyperscout_cli.crd_columns import NAME, VERSION, Plan, UnsuitableError, plan
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.output import emit, note
@@ -26,7 +26,12 @@ def text() -> str:
     return (resources.files("hyperscout_cli") / "hypernodes.yaml").read_text()
 
 
-@click.group()
+@click.group(
+    epilog="""\b
+Examples:
+  hyperscout crd show | kubectl apply --server-side -f -
+  hyperscout crd columns"""
+)
 def crd() -> None:
     """The definition of HyperNodes in a cluster."""
 
@@ -48,32 +53,15 @@ Examples:
   hyperscout crd columns --kubeconfig admin.kubeconfig"""
 )
 @click.option("--dry-run", is_flag=True, help="Ask the server whether it would work; change nothing.")
-@click.option(
-    "--kubeconfig",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Default: $KUBECONFIG, else ~/.kube/config, else the pod's own account.",
-)
+@kubeconfig_option
 def columns(*, dry_run: bool, kubeconfig: Path | None) -> None:
     """Add hyperscout's columns to a HyperNode definition that another product owns.
 
     NODES, READY, DEGRADED and REASON (more with `kubectl get hypernodes -o wide`). The schema and the columns
     that are there stay as they are.
     """
-    try:
-        import hyperscout_collector.kube.client  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise CliError(
-            f"'crd columns' needs the Python package {error.name!r}: install hyperscout[collector]"
-        ) from error
-    asyncio.run(_columns(kubeconfig or _default_kubeconfig(), dry_run=dry_run))
-
-
-def _default_kubeconfig() -> Path | None:
-    if named := os.environ.get("KUBECONFIG"):
-        return Path(named)
-    home = Path.home() / ".kube" / "config"
-    return home if home.is_file() else None
+    need_client("'crd columns'")
+    asyncio.run(_columns(kubeconfig or default_kubeconfig(), dry_run=dry_run))
 
 
 async def _columns(kubeconfig: Path | None, *, dry_run: bool) -> None:

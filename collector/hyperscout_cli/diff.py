@@ -6,10 +6,13 @@ from pathlib import Path
 import click
 from hyperscout_collector.publish.texts.names import host_list, visible
 
-from hyperscout_cli.errors import NO, CliError
+from hyperscout_cli.cluster import hypernodes_and_labels, kubeconfig_option
+from hyperscout_cli.errors import NO
 from hyperscout_cli.options import Endpoint, topology_options
-from hyperscout_cli.output import emit
+from hyperscout_cli.output import emit, note
 from hyperscout_cli.source import load
+
+CLUSTER = "cluster"
 
 
 @click.command(
@@ -20,21 +23,33 @@ Examples:
   hyperscout diff yesterday.json today.json    two saved ones
   hyperscout diff --hypernodes mine.yaml       where hand-written HyperNodes and the wires differ
   hyperscout diff --hypernodes mine.yaml --topology today.json
+  hyperscout diff --hypernodes cluster         the same for what a cluster has
 
 \b
 Exit code: 0 no difference, 3 there are differences."""
 )
 @click.argument("files", metavar="[A.json [B.json]]", nargs=-1, type=click.Path())
 @click.option(
-    "--hypernodes", metavar="FILE", type=click.Path(), help="HyperNode YAML, as `kubectl get -o yaml`."
+    "--hypernodes",
+    metavar="FILE|cluster",
+    type=click.Path(),
+    help="HyperNode YAML, as `kubectl get -o yaml`; or those in the cluster that are not ours.",
 )
+@kubeconfig_option
 @topology_options
-def diff(*, files: Sequence[str], hypernodes: str | None, topology: str | None, collector: Endpoint) -> int:
+def diff(
+    *,
+    files: Sequence[str],
+    hypernodes: str | None,
+    kubeconfig: Path | None,
+    topology: str | None,
+    collector: Endpoint,
+) -> int:
     """Show what differs. Save a topology with `hyperscout tree -o json` or `infer -o json`."""
     if len(files) > 2 or (hypernodes and files) or (topology and len(files) == 2):
         raise click.UsageError("give at most two saved topologies, or --hypernodes, not both")
     if hypernodes is not None:
-        found = _written(hypernodes, topology, collector)
+        found = _written(hypernodes, kubeconfig, topology, collector)
     elif files:
         from hyperscout_cli.differences import differences
         from hyperscout_cli.files import read_topology
@@ -50,13 +65,18 @@ def diff(*, files: Sequence[str], hypernodes: str | None, topology: str | None, 
     return NO if found else 0
 
 
-def _written(path: str, topology: str | None, collector: Endpoint) -> list[str]:
-    from hyperscout_cli.handwritten import expand, problems, read
+def _written(path: str, kubeconfig: Path | None, topology: str | None, collector: Endpoint) -> list[str]:
+    from hyperscout_cli.handwritten import expand, in_cluster, problems, read
     from hyperscout_cli.wiring import disagreements
 
-    if path == "cluster" and not Path(path).exists():
-        raise CliError("save the cluster's HyperNodes first: kubectl get hypernodes -o yaml > mine.yaml")
-    written = read(path)
+    if path == CLUSTER and not Path(path).exists():
+        found, labels = hypernodes_and_labels(kubeconfig)
+        written = in_cluster(found, labels)
+        if not written:
+            note("the cluster has no HyperNode that is not ours")
+            return []
+    else:
+        written = read(path)
     loaded = load(topology=topology, collector=collector, links=False)
     return [*problems(written), *disagreements(expand(written, loaded), loaded)]
 

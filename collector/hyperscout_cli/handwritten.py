@@ -4,7 +4,7 @@ Format: topology.volcano.sh/v1alpha1. What breaks a rule is named, never an erro
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -56,6 +56,23 @@ def read(path: str) -> list[Written]:
     if not found:
         raise CliError(f"{shown(path)}: no HyperNode in it (kind: HyperNode)")
     return found
+
+
+def in_cluster(found: Sequence[Mapping[str, Any]], labels: Mapping[str, Mapping[str, str]]) -> list[Written]:
+    """Those that are not ours; what their patterns and labels select is known here. `labels`: by node."""
+    from hyperscout_collector.publish.overlap import nodes_named
+    from hyperscout_collector.publish.plan import is_ours
+
+    return [
+        replace(
+            _one(item, "cluster"),
+            nodes=frozenset(nodes_named(item, sorted(labels), labels)),
+            patterns=(),
+            labels=(),
+        )
+        for item in found
+        if not is_ours(item)
+    ]
 
 
 def _one(item: Mapping[str, Any], where: str) -> Written:

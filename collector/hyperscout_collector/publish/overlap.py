@@ -99,22 +99,29 @@ def _nodes(
         if here in seen or here not in objects:
             continue
         seen.add(here)
-        members = (objects[here].get("spec") or {}).get("members") or ()
-        for kind, how, value in members_of(members):
-            if kind == KIND:
-                if how == EXACT:  # the consumer takes no other
-                    stack.append(value)
-            elif how == EXACT:
-                found.add(value)
-        for member in members:
-            selector = member.get("selector") or {}
-            if member.get("type") == KIND:
-                continue
-            if pattern := (selector.get("regexMatch") or {}).get("pattern"):
-                found.update(_matching(pattern, names))
-            elif (chosen := selector.get("labelMatch")) is not None:
-                found.update(node for node in names if _selects(chosen, labels.get(node, {})))
+        found |= nodes_named(objects[here], names, labels)
+        for kind, how, value in members_of((objects[here].get("spec") or {}).get("members") or ()):
+            if kind == KIND and how == EXACT:  # the consumer takes no other
+                stack.append(value)
     return frozenset(found)
+
+
+def nodes_named(
+    found: Mapping[str, Any], names: Sequence[str], labels: Mapping[str, Mapping[str, str]]
+) -> set[str]:
+    """The nodes that a HyperNode itself names, by whatever selector. `names`: of all nodes."""
+    nodes: set[str] = set()
+    for member in (found.get("spec") or {}).get("members") or ():
+        selector = member.get("selector") or {}
+        if member.get("type") == KIND:
+            continue
+        if name := (selector.get(EXACT) or {}).get("name"):
+            nodes.add(name)
+        elif pattern := (selector.get("regexMatch") or {}).get("pattern"):
+            nodes.update(_matching(pattern, names))
+        elif (chosen := selector.get("labelMatch")) is not None:
+            nodes.update(node for node in names if _selects(chosen, labels.get(node, {})))
+    return nodes
 
 
 def _matching(pattern: str, names: Sequence[str]) -> list[str]:

@@ -6,14 +6,17 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from hyperscout_cli.main import main
 from hyperscout_collector.kube.client import connect
 from hyperscout_collector.kube.nodes import Nodes
 from hyperscout_collector.publish.base import PublishError
 from hyperscout_collector.publish.kubernetes import KubernetesPublisher
+from hyperscout_collector.publish.texts.topology_json import topology_json
 from hyperscout_collector.publish.wanted import OWNER_LABELS
 from hyperscout_collector.topology import Condition, HyperNode, Topology
 from kube.control_plane import Options
@@ -366,3 +369,26 @@ spec:
             properties:
               conditions: {type: array, items: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 """
+
+
+def test_diff_compares_what_others_wrote_with_the_wires(
+    kube: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "topology.json"
+    saved.write_text("".join(topology_json(TREE)))
+    words = (
+        "diff",
+        "--hypernodes",
+        "cluster",
+        "--kubeconfig",
+        str(kube.kubeconfig),
+        "--topology",
+        str(saved),
+    )
+    assert main(words) == 0
+    assert "no HyperNode that is not ours" in capfd.readouterr().err
+    kube.nodes(["n1", "n2", "n3", "n4"])
+    kube.apply(FOREIGN.replace("^n[34]$", "^n[23]$"))
+    assert main(words) == 3
+    found = capfd.readouterr().out
+    assert "in the fabric, but not written: n[1,4]" in found

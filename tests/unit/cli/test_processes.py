@@ -23,7 +23,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         monkeypatch.setattr(f"{module}.run", run)
 
     record("agent", "hyperscout_agent.main")
-    record("collector", "hyperscout_collector.shell")
+    record("collector", "hyperscout_collector.process")
     return found
 
 
