@@ -11,6 +11,7 @@ from hyperscout_collector.publish.texts.hypernodes import hypernodes_yaml
 from hyperscout_collector.publish.texts.slurm import block_sizes, slurm_block, slurm_tree, slurm_yaml
 from hyperscout_collector.publish.texts.topology_json import topology_json
 from hyperscout_collector.publish.texts.tree import tree
+from hyperscout_collector.publish.wanted import unpublishable
 from hyperscout_collector.topology import Topology, from_json, to_json
 from support.topologies import leaves, pods, two_leaves
 
