@@ -17,6 +17,7 @@ from hyperscout_collector.kube.nodes import Nodes
 from hyperscout_collector.publish.base import Publisher
 from hyperscout_collector.publish.file import FilePublisher
 from hyperscout_collector.publish.kubernetes import KubernetesPublisher
+from hyperscout_collector.publish.kubernetes_events import Events
 from hyperscout_collector.publish.kueue import KueuePublisher
 from hyperscout_collector.publish.node_labels import NodeLabelsPublisher
 from hyperscout_collector.publish.slurm_files import SlurmFilesPublisher
@@ -68,7 +69,8 @@ def chosen(
         rng=rng,
         say=_print if settings.kubernetes == "dry-run" else None,
     )
-    of_nodes = _about_nodes(settings, kube, nodes, clock_ns)
+    events = Events(kube, clock_ns=clock_ns, of=("v1", "Node"))
+    of_nodes = _about_nodes(settings, kube, nodes, events, clock_ns)
 
     def wake_all() -> None:
         for publisher in of_nodes:
@@ -86,7 +88,11 @@ def chosen(
         dry_run = settings.kubernetes == "dry-run"
         found.publishers.append(KueuePublisher(kube, settings.kueue_topology, _print, dry_run=dry_run))
     found.cluster = KubernetesCluster(nodes, hypernodes.hypernodes)
-    found.services = {"node-watch": nodes.reflector.run, "hypernodes": hypernodes.run}
+    found.services = {
+        "node-watch": nodes.reflector.run,
+        "hypernodes": hypernodes.run,
+        "node-events": events.run,
+    }
     return found
 
 
@@ -108,7 +114,7 @@ class Soon:
 
 
 def _about_nodes(
-    settings: CollectorSettings, kube: Kube, nodes: Nodes, clock_ns: Callable[[], int]
+    settings: CollectorSettings, kube: Kube, nodes: Nodes, events: Events, clock_ns: Callable[[], int]
 ) -> list[Publisher]:
     """Those that write to nodes. Switched off, they still keep what HyperNodes need, and clean up."""
     dry_run = settings.kubernetes == "dry-run"
@@ -121,7 +127,7 @@ def _about_nodes(
     found: list[Publisher] = [NodeLabelsPublisher(kube, nodes, settings.node_labels, _print, dry_run=dry_run)]
     taints = "dry-run" if dry_run and settings.taints == "on" else settings.taints
     if taints != "off" or not dry_run:
-        found.append(TaintsPublisher(kube, nodes, taints, policy, _print, clock_ns=clock_ns))
+        found.append(TaintsPublisher(kube, nodes, taints, policy, _print, events=events, clock_ns=clock_ns))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Events on HyperNodes (`kubectl describe hn`): on transitions, never on a steady state.
+"""Events on HyperNodes and nodes (`kubectl describe hn`): on transitions, never on a steady state.
 
 An Event is a courtesy: one that cannot be written is dropped, and nothing waits for it.
 """
@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 # Events of cluster-scoped objects are kept there (as client-go's recorder does).
 NAMESPACE = "default"
 COLLECTION = f"/api/v1/namespaces/{NAMESPACE}/events"
+_MAX_NAME = 200  # a node's may have 253 characters, as an Event's, which has a time in it too
 _MAX_MESSAGE = 1024  # bytes: what the API takes
 _MAX_WAITING = 1000
 
@@ -26,19 +27,25 @@ Severity = Literal["Normal", "Warning"]
 
 
 class Events:
-    """`say` puts one into the queue, `run` posts them, one after the other."""
+    """`say` puts one into the queue, `run` posts them, one after the other.
 
-    def __init__(self, kube: Kube, *, clock_ns: Callable[[], int]) -> None:
+    `of`: (apiVersion, kind) of the objects that they are about.
+    """
+
+    def __init__(
+        self, kube: Kube, *, clock_ns: Callable[[], int], of: tuple[str, str] = (API_VERSION, KIND)
+    ) -> None:
         self._kube = kube
+        self._of = of
         self._clock_ns = clock_ns
         self._waiting: deque[dict[str, Any]] = deque(maxlen=_MAX_WAITING)
         self._work = asyncio.Event()
         self._last_ns = 0
 
     def say(self, name: str, uid: str, severity: Severity, reason: str, message: str) -> None:
-        """About the HyperNode of that name; `uid` is "" where there is none."""
+        """About the object of that name; `uid` is "" where there is none."""
         self._last_ns = max(self._clock_ns(), self._last_ns + 1)  # part of the name: never twice the same
-        self._waiting.append(body(name, uid, severity, reason, message, self._last_ns))
+        self._waiting.append(body(self._of, name, uid, severity, reason, message, self._last_ns))
         self._work.set()
 
     async def run(self) -> None:
@@ -54,14 +61,16 @@ class Events:
                     _log.warning("an Event is not written (%s): %s", event["message"], error)
 
 
-def body(name: str, uid: str, severity: Severity, reason: str, message: str, now_ns: int) -> dict[str, Any]:
+def body(
+    of: tuple[str, str], name: str, uid: str, severity: Severity, reason: str, message: str, now_ns: int
+) -> dict[str, Any]:
     """A core/v1 Event."""
-    regarding: Mapping[str, str] = {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": uid}
+    regarding: Mapping[str, str] = {"apiVersion": of[0], "kind": of[1], "name": name, "uid": uid}
     at = datetime.fromtimestamp(now_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{name}.{now_ns:x}", "namespace": NAMESPACE},
+        "metadata": {"name": f"{name[:_MAX_NAME].rstrip('-.')}.{now_ns:x}", "namespace": NAMESPACE},
         "involvedObject": {key: value for key, value in regarding.items() if value},
         "type": severity,
         "reason": reason,

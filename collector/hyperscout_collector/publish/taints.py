@@ -14,12 +14,14 @@ from hyperscout_collector.kube.client import MANAGER, MERGE, Kube
 from hyperscout_collector.kube.errors import ConflictError
 from hyperscout_collector.kube.nodes import PATH, Nodes
 from hyperscout_collector.publish.base import nobody
+from hyperscout_collector.publish.kubernetes_events import Events, Severity
 from hyperscout_collector.publish.node_writes import DryRun, for_each_node, nodes_known
 from hyperscout_collector.publish.taint_policy import (
     NS,
     TaintDecision,
     TaintPolicy,
     TaintSettings,
+    Trouble,
     lines,
     say_over,
     troubles,
@@ -56,7 +58,7 @@ class TaintsPublisher:
     """`mode` "off" removes what is left of an earlier time, and nothing else.
 
     `say` takes what a dry run has to say; `notice`: the cap keeps nodes from being tainted.
-    `clock_ns`: Unix ns.
+    `events` on nodes; `clock_ns`: Unix ns.
     """
 
     name = "taints"
@@ -70,6 +72,7 @@ class TaintsPublisher:
         settings: TaintSettings,
         say: Callable[[str], None],
         *,
+        events: Events | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.notice: str | None = None
@@ -79,6 +82,7 @@ class TaintsPublisher:
         self._settings = settings
         self._policy = TaintPolicy(settings)
         self._clock_ns = clock_ns
+        self._events = events
         self._dry_run = DryRun("taints of nodes", say)
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -87,7 +91,7 @@ class TaintsPublisher:
         await nodes_known(self._nodes)
         if self._mode == "off":
             left = sorted(self._tainted())
-            await self._write(TaintDecision(clear=tuple(left)))
+            await self._write(TaintDecision(clear=tuple(left)), {})
             return
         found = await asyncio.to_thread(troubles, topology, self._settings)
         now_ns = self._clock_ns()
@@ -100,7 +104,7 @@ class TaintsPublisher:
             return
         for line in lines(decision, found):
             _log.warning("%s", line)
-        await self._write(decision)
+        await self._write(decision, found)
 
     def _tainted(self) -> set[str]:
         return {n["metadata"]["name"] for n in self._nodes if any(map(is_ours, n["spec"]["taints"]))}
@@ -118,18 +122,29 @@ class TaintsPublisher:
             delay_s = min(max((at_ns - now_ns) / NS, 0.0), _MAX_SLEEP_S)
             self._alarm = asyncio.get_running_loop().call_later(delay_s, self.wake)
 
-    async def _write(self, decision: TaintDecision) -> None:
-        taint = frozenset(decision.taint)
+    async def _write(self, decision: TaintDecision, found: Mapping[str, Trouble]) -> None:
+        async def clear(name: str) -> None:
+            if await self._change(name, without_ours):
+                self._event(name, "Normal", "LinksHealthy", f"the taint {KEY}:{EFFECT} is removed")
 
-        async def write(name: str) -> None:
-            await self._change(name, with_ours if name in taint else without_ours)
+        async def taint(name: str) -> None:
+            if await self._change(name, with_ours):
+                self._event(name, "Warning", "LinksDegraded", f"tainted {KEY}:{EFFECT}: {found[name].why}")
 
         # What is cleared makes room under the cap: first.
-        await for_each_node(decision.clear, write)
-        await for_each_node(decision.taint, write)
+        await for_each_node(decision.clear, clear)
+        await for_each_node(decision.taint, taint)
 
-    async def _change(self, name: str, change: Callable[[Collection[Taint]], list[Taint]]) -> None:
-        """Read, change, write at the version that was read; again when somebody else was quicker."""
+    def _event(self, name: str, severity: Severity, reason: str, message: str) -> None:
+        node = self._nodes.get(name)
+        if self._events is not None and node is not None:
+            self._events.say(name, node["metadata"]["uid"], severity, reason, message)
+
+    async def _change(self, name: str, change: Callable[[Collection[Taint]], list[Taint]]) -> bool:
+        """Read, change, write at the version that was read; again when somebody else was quicker.
+
+        Returns whether anything was to be changed.
+        """
         path = f"{PATH}/{name}"
         for tries_left in reversed(range(_TRIES)):
             node = await self._kube.get(path)
@@ -137,7 +152,7 @@ class TaintsPublisher:
             after = change(before)
             if after == before:
                 self._nodes.reflector.learn(node)
-                return
+                return False
             body = {
                 "metadata": {"resourceVersion": node["metadata"]["resourceVersion"]},
                 "spec": {"taints": after or None},
@@ -151,4 +166,5 @@ class TaintsPublisher:
                     raise
                 continue
             self._nodes.reflector.learn(answer)
-            return
+            return True
+        return False

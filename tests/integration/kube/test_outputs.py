@@ -14,6 +14,7 @@ import pytest
 from hyperscout_collector.kube.client import Kube, connect
 from hyperscout_collector.kube.nodes import Nodes
 from hyperscout_collector.publish.base import PublishError
+from hyperscout_collector.publish.kubernetes_events import Events
 from hyperscout_collector.publish.kueue import KueuePublisher
 from hyperscout_collector.publish.node_labels import NodeLabelsPublisher
 from hyperscout_collector.publish.taint_policy import TaintSettings
@@ -25,7 +26,6 @@ LEAF, CORE = "hyperscout.io/leaf", "hyperscout.io/core"
 TAINT = {"key": "hyperscout.io/degraded", "effect": "NoSchedule"}
 OTHER = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 LONG = "a-node-with-a-name-that-somebody-must-have-liked.rack-17.row-33.example"
-NODE_VERBS = ["get", "list", "watch", "patch"]
 TIMEOUT_S = 30.0
 
 
@@ -97,16 +97,26 @@ async def test_labels_and_only_what_differs(kube: Cluster) -> None:
 
 
 async def test_the_role_needs_just_these_verbs(kube: Cluster) -> None:
-    kube.nodes(["n01"])
-    for account, verbs in (("labels", NODE_VERBS), ("reader", ["get", "list", "watch"])):
+    kube.nodes(["n01", "n03"])
+    follow = ["list", "watch"]
+    for account, verbs in (
+        ("labels", [*follow, "patch"]),
+        ("taints", [*follow, "patch", "get"]),
+        ("reader", follow),
+    ):
         kube.grant(account, [{"apiGroups": [""], "resources": ["nodes"], "verbs": verbs}])
-    async with following(kube.kubeconfig_of("labels")) as (client, nodes):
-        await until(nodes.reflector.synced.is_set)
-        await NodeLabelsPublisher(client, nodes, "on", print).publish(two_leaves())
-        clock = two_leaves().anomalies[0].since_ns
-        taints = TaintsPublisher(client, nodes, "on", TaintSettings(after_s=0), print, clock_ns=lambda: clock)
-        await taints.publish(two_leaves())
-    assert labels(kube) == {"n01": {LEAF: "leaf-a", CORE: "core"}}
+    now = two_leaves().anomalies[0].since_ns
+    for account, is_enough in (("labels", False), ("taints", True)):
+        async with following(kube.kubeconfig_of(account)) as (client, nodes):
+            await until(nodes.reflector.synced.is_set)
+            await NodeLabelsPublisher(client, nodes, "on", print).publish(two_leaves())
+            taints = TaintsPublisher(
+                client, nodes, "on", TaintSettings(after_s=0), print, clock_ns=lambda: now
+            )
+            with contextlib.nullcontext() if is_enough else pytest.raises(PublishError, match="cannot get"):
+                await taints.publish(two_leaves())
+    assert labels(kube)["n01"] == {LEAF: "leaf-a", CORE: "core"}
+    assert taints_of(kube, "n03") == [TAINT]
     kube.label("n01", **{LEAF: None})
     async with following(kube.kubeconfig_of("reader")) as (client, nodes):
         await until(nodes.reflector.synced.is_set)
@@ -126,8 +136,12 @@ async def test_taints_come_and_go_and_others_stay(kube: Cluster) -> None:
     async with following(kube.kubeconfig) as (client, nodes):
 
         def publisher(mode: Mode) -> TaintsPublisher:
-            return TaintsPublisher(client, nodes, mode, settings, print, clock_ns=lambda: now[0])
+            return TaintsPublisher(
+                client, nodes, mode, settings, print, events=events, clock_ns=lambda: now[0]
+            )
 
+        events = Events(client, clock_ns=lambda: now[0], of=("v1", "Node"))
+        posting = asyncio.create_task(events.run())
         taints = publisher("on")
         await taints.publish(two_leaves())
         assert taints_of(kube, "n03") == [OTHER]
@@ -149,6 +163,25 @@ async def test_taints_come_and_go_and_others_stay(kube: Cluster) -> None:
         writes = kube.writes("nodes")
         await publisher("off").publish(two_leaves())
         assert kube.writes("nodes") == writes
+
+        async def described() -> list[str]:
+            """What a person sees, less how old it is."""
+            text = (await kube.kubectl_async("describe", "node", "n03")).partition("Events:")[2]
+            return [
+                " ".join((line.split()[0], *line.split()[1:2], *line.split()[4:]))
+                for line in text.splitlines()[3:]
+            ]
+
+        async with asyncio.timeout(TIMEOUT_S):
+            while len(said := await described()) < 4:
+                await asyncio.sleep(0.05)
+        posting.cancel()
+        await asyncio.gather(posting, return_exceptions=True)
+    tainted = (
+        "Warning LinksDegraded tainted hyperscout.io/degraded:NoSchedule: MissingLink: n03/p1 -> leaf-b/p1"
+    )
+    cleared = "Normal LinksHealthy the taint hyperscout.io/degraded:NoSchedule is removed"
+    assert sorted(said) == sorted([tainted, cleared] * 2)
 
 
 async def test_two_writers_of_one_list(kube: Cluster) -> None:
