@@ -1,0 +1,126 @@
+"""Conditions merged with those of others, and bodies that name the very object that was seen."""
+
+from typing import Any
+
+import pytest
+from hyperscout_collector.publish.fights import Fights
+from hyperscout_collector.publish.hypernode_objects import body_of, kept, merged
+from hyperscout_collector.publish.plan import Create, LetGo, Member, Present, Update
+from hyperscout_collector.publish.wanted import Wanted
+from hyperscout_collector.topology import Condition
+
+SECOND = 10**9
+NOW_NS = 1_800_000_000 * SECOND
+NOW, LATER = "2027-01-15T08:00:00Z", "2027-01-15T08:01:40Z"
+OK = Condition("Degraded", "False", "LinksHealthy", "fine", NOW_NS)
+BAD = Condition("Degraded", "True", "LinksDown", "1 down", NOW_NS + 100 * SECOND)
+
+
+def found(*conditions: dict[str, Any], generation: int = 3) -> dict[str, Any]:
+    return {"metadata": {"name": "a", "generation": generation}, "status": {"conditions": list(conditions)}}
+
+
+def written(c: Condition, since: str = NOW, generation: int = 3) -> dict[str, Any]:
+    return {
+        "type": c.type,
+        "status": c.status,
+        "reason": c.reason,
+        "message": c.message,
+        "lastTransitionTime": since,
+        "observedGeneration": generation,
+    }
+
+
+THEIRS = {"type": "Checked", "status": "True", "reason": "R", "message": "", "lastTransitionTime": NOW}
+
+
+@pytest.mark.parametrize(
+    ("there", "now", "conditions", "flips"),
+    [
+        (found(), (OK,), [written(OK)], []),
+        (found(), (BAD,), [written(BAD, LATER)], [("True", "")]),
+        (found(written(OK)), (BAD,), [written(BAD, LATER)], [("True", "False")]),
+        (found(written(OK), THEIRS), (BAD,), [THEIRS, written(BAD, LATER)], [("True", "False")]),
+        # Another generation of the object, other words: no transition.
+        (found(written(OK), generation=4), (OK,), [written(OK, generation=4)], []),
+        (found(written(OK, LATER)), (Condition("Degraded", "False", "X", "other", NOW_NS),),
+         [written(Condition("Degraded", "False", "X", "other"), LATER)], []),
+        # One of ours that is no longer written goes.
+        (found(written(Condition("Stale", "True", "R", "m")), written(OK)), (OK,), [written(OK)], []),
+        # Somebody's garbage of our type is replaced.
+        (found({"type": "Degraded"}), (OK,), [written(OK)], [("False", "")]),
+    ],
+)  # fmt: skip
+def test_conditions_are_merged(
+    there: dict[str, Any],
+    now: tuple[Condition, ...],
+    conditions: list[dict[str, Any]],
+    flips: list[tuple[str, str]],
+) -> None:
+    news = merged(there, now, NOW_NS)
+    assert news is not None
+    assert news[0] == conditions
+    assert [(f.condition.status, f.before) for f in news[1]] == flips
+    there["status"]["conditions"] = news[0]
+    assert merged(there, now, NOW_NS + SECOND) is None
+
+
+def test_the_order_of_conditions_does_not_matter() -> None:
+    assert merged(found(THEIRS, written(OK)), (OK,), 0) is None
+    assert merged(found(written(OK), THEIRS), (OK,), 0) is None
+
+
+def test_an_update_names_the_object_that_was_seen() -> None:
+    w = Wanted("a", 1, "leaf", (), ("n1",), 1)
+    seen = {"metadata": {"name": "a", "uid": "u", "resourceVersion": "7", "generation": 1}}
+    assert body_of(Update(w), None, seen, ())["metadata"] == {
+        "name": "a",
+        "uid": "u",
+        "resourceVersion": "7",
+        "labels": {
+            "app.kubernetes.io/managed-by": "hyperscout",
+            "volcano.sh/network-topology-source": "hyperscout",
+        },
+        "annotations": {"hyperscout.io/nodes": "1"},
+    }
+    assert "uid" not in body_of(Create(w), None, None, ())["metadata"]
+    assert body_of(Create(w), None, None, ("tierName",))["spec"].keys() == {"tier", "members"}
+
+
+def test_letting_go_changes_nothing_else() -> None:
+    there = Present("a", True, 2, "rack", frozenset({Member("Node", "exactMatch", "n1")}), "5")
+    odd = Member("Node", "regexMatch", '{"regexMatch": {"pattern": "x"}}')
+    body = body_of(LetGo("a", frozenset({odd})), there, None, ())
+    assert body["spec"] == {
+        "tier": 2,
+        "tierName": "rack",
+        "members": [{"type": "Node", "selector": {"regexMatch": {"pattern": "x"}}}],
+    }
+    assert body["metadata"]["annotations"] == {"hyperscout.io/nodes": "5"}
+    assert "members" not in body_of(LetGo("a", frozenset()), there, None, ())["spec"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "editor"),
+    [
+        (None, ""),
+        ([{"manager": "hyperscout", "time": "3"}], ""),
+        ([{"manager": "a", "time": "1"}, {"manager": "b", "time": "2"}], "b"),
+        ([{"manager": "a", "time": "1"}, {"manager": "vc", "time": "2", "subresource": "status"}], "a"),
+    ],
+)
+def test_who_edited_it_is_kept(fields: list[dict[str, str]] | None, editor: str) -> None:
+    object_ = {"metadata": {"name": "a", "managedFields": fields}, "spec": {"tier": 1}}
+    assert kept(object_) == {"metadata": {"name": "a"}, "spec": {"tier": 1}, "editor": editor}
+    assert object_["metadata"]["managedFields"] == fields
+
+
+def test_patience_grows_with_each_correction_and_comes_back() -> None:
+    fights = Fights()
+    waits = []
+    for turn in range(12):
+        now_s = turn * 1000.0 if turn > 9 else 0.0
+        waits.append(fights.wait_s("a", now_s))
+        fights.corrected("a", now_s)
+    assert waits == [0, 0, 0, 2, 4, 8, 16, 32, 64, 128, 0, 0]
+    assert fights.wait_s("b", 0.0) == 0
