@@ -137,6 +137,7 @@ class Election:
         self._times = times
         self._rng = rng
         self._seen_since_s = float("-inf")  # since when the record has stood still, as far as we saw
+        self._blind = False  # the last look failed
         self._asked_s = float("-inf")  # when the instruction that is under way was given
         self._last: Instruction = Sleep(0.0)
 
@@ -182,7 +183,10 @@ class Election:
             case Refused():
                 return self._look()
             case Lost():
-                return self._look() if isinstance(self._last, Write) else self._sleep()
+                if isinstance(self._last, Write):
+                    return self._look()
+                self._blind = True
+                return self._sleep()
 
     def _looked(self, lease: Lease | None, now_s: float) -> Instruction:
         if lease is None:
@@ -201,8 +205,10 @@ class Election:
         return self._sleep()
 
     def _see(self, lease: Lease, now_s: float) -> None:
-        if self.seen is None or self.seen.record != lease.record:
+        # A leader that could not renew because nobody could reach the server has its time once more.
+        if self._blind or self.seen is None or self.seen.record != lease.record:
             self._seen_since_s = now_s
+        self._blind = False
         self.seen = lease
 
     def _depose(self) -> None:

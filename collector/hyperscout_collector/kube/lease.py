@@ -78,6 +78,7 @@ class Elector:
         self._clock = clock
         self._now = now
         self._sleep = sleep
+        self._told = (False, False)  # whether we led, and might write, when that was last looked at
         self._object: Object | None = None  # as read last: what others added to it is kept
 
     # What the process asks
@@ -115,9 +116,8 @@ class Elector:
         """Be a candidate, or the leader, until cancelled."""
         event: Event = Woke()
         while True:
-            was = (self._election.leading, self.may_write)
             instruction = self._election.handle(event, self._clock())
-            self._tell(was)
+            self._tell()
             async with self.changed:
                 self.changed.notify_all()
             match instruction:
@@ -144,9 +144,10 @@ class Elector:
         except KubeError as error:
             _log.warning("the lease is not released, another takes it when it has run out: %s", error)
 
-    def _tell(self, was: tuple[bool, bool]) -> None:
-        led, wrote = was
+    def _tell(self) -> None:
+        led, wrote = self._told
         election = self._election
+        self._told = (election.leading, self.may_write)
         if election.leading and not led:
             _log.info("elected, term %d: this replica leads as %s", election.term, election.me)
         elif led and not election.leading:
@@ -154,6 +155,8 @@ class Elector:
             _log.warning("deposed: %s holds the lease", record.holder or "nobody")
         elif led and wrote and not self.may_write:
             _log.warning("the lease could not be renewed: nothing is written until it is")
+        elif led and self.may_write and not wrote:
+            _log.info("the lease is renewed: what waited is written")
 
     async def _look(self, timeout_s: float) -> Event:
         try:

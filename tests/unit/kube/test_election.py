@@ -150,6 +150,19 @@ Steps = Sequence[tuple[float, Event, str]]
             id="the answer was lost, the lease was not: written again before it is believed",
         ),
         pytest.param(
+            [
+                (0, Looked(of("b")), "sleep 1"),
+                (1, Woke(), "look"),
+                (3.5, Lost(), "sleep 1"),
+                (60, Woke(), "look"),
+                (60, Looked(of("b")), "sleep 1"),
+                (67.9, Looked(of("b")), "sleep 1"),
+                (68, Looked(of("b")), "update 7 a 4 acquire"),
+            ],
+            False,
+            id="while nobody could look, nobody could renew: the leader has its time once more",
+        ),
+        pytest.param(
             [(0, Woke(), "look"), (2.5, Lost(), "sleep 1"), (3.5, Woke(), "look")],
             False,
             id="the server is away",

@@ -1,0 +1,216 @@
+"""Two collectors and a real API server: one leads, and when it goes in whatever way, the other does.
+
+Agents are played through the real uplink. Who wrote what is read from the API server's own audit log: each
+collector is a service account of its own.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hyperscout_sim.player import Player
+from hyperscout_sim.shapes import clos2
+from kube.api import ApiError
+from kube.control_plane import Options
+from support.collector_process import CollectorProcess, collector_process
+from support.kubernetes import Cluster
+
+pytestmark = pytest.mark.real
+
+TIMEOUT_S = 90.0
+HOSTS = [f"node-000{i}" for i in range(1, 9)]
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/hyperscout-collector"
+SHORT = ("--lease-duration-s", "3", "--lease-renew-deadline-s", "2", "--lease-retry-s", "0.5")
+QUICK = ("--first-settle-s", "0.5", "--settle-s", "0.5", "--hold-down-s", "0.5", "--quiet-s", "0.5")
+RULES = [
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["topology.volcano.sh"], "resources": ["hypernodes", "hypernodes/status"], "verbs": ["*"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+    {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+]
+POLICY = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  verbs: [create, update, patch, delete]
+  resources: [{group: topology.volcano.sh}]
+- level: None
+"""
+
+
+async def until(happened: Callable[[], Any], what: str) -> float:
+    """Wait for something; returns the seconds that it took."""
+    began_s = time.monotonic()
+    while not happened():
+        assert time.monotonic() - began_s < TIMEOUT_S, f"never: {what}"
+        await asyncio.sleep(0.02)
+    return time.monotonic() - began_s
+
+
+@dataclass
+class Replicas:
+    """`a` leads at first. `player` plays the agents of eight hosts under two leaves."""
+
+    cluster: Cluster
+    a: CollectorProcess
+    b: CollectorProcess
+    player: Player
+    audit: Path
+
+    def holder(self) -> str:
+        return str(self.cluster.api.ask("GET", LEASE)["spec"]["holderIdentity"])
+
+    def hypernodes(self) -> dict[str, Any]:
+        return {name: x["metadata"]["resourceVersion"] for name, x in self.cluster.hypernodes().items()}
+
+    def degraded(self) -> set[str]:
+        """Names of Degraded HyperNodes; none while the API server is away."""
+        try:
+            found = self.cluster.hypernodes()
+        except ApiError:
+            return set()
+        return {
+            name
+            for name, x in found.items()
+            for c in x.get("status", {}).get("conditions", [])
+            if c["type"] == "Degraded" and c["status"] == "True"
+        }
+
+    def writers(self) -> list[str]:
+        """Who wrote HyperNodes, in order: the names of service accounts."""
+        events = [json.loads(line) for line in self.audit.read_text().splitlines()]
+        return [e["user"]["username"].rpartition(":")[2] for e in events]
+
+    def cut(self, host: str) -> None:
+        guids = {a.guid for a in self.player.fabric.adapters if a.host == host}
+        self.player.cut(next(c for c in self.player.fabric.cables if c.a in guids))
+
+
+@asynccontextmanager
+async def replicas(cluster: Cluster, tmp_path: Path, *flags: str) -> AsyncIterator[Replicas]:
+    """Both run, and what `a` found is published."""
+    cluster.nodes(HOSTS)
+    fabric = clos2(leaves=2, hosts_per_leaf=4, spines=2)
+    async with AsyncExitStack() as stack:
+        both = []
+        for name in ("a", "b"):
+            cluster.grant(name, RULES)
+            kubeconfig = ("--kubeconfig", str(cluster.kubeconfig_of(name)), "--kubernetes", "publish")
+            election = ("--leader-election", "--lease-namespace", "default", "--identity", name)
+            both.append(
+                await stack.enter_async_context(
+                    collector_process(tmp_path / name, *kubeconfig, *election, *QUICK, *flags)
+                )
+            )
+            await until(lambda: b"standby listens on" in both[-1].said, "a standby")
+            if name == "a":
+                await until(lambda: b"findings of" in both[0].said, "a leader")
+        player = Player(fabric, [x.address for x in both], refresh_interval_s=3600)
+        playing = asyncio.create_task(player.run())
+        found = Replicas(cluster, *both, player, tmp_path / "audit.log")
+        try:
+            await until(lambda: player.settled and len(player.agents) == len(HOSTS), "all agents stream")
+            await until(lambda: len(cluster.hypernodes()) == 3, "HyperNodes")
+            yield found
+        finally:
+            playing.cancel()
+            await asyncio.gather(playing, return_exceptions=True)
+
+
+@pytest.fixture
+def audited(own_kube: Callable[..., Cluster], tmp_path: Path) -> Cluster:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    flags = (f"--audit-policy-file={policy}", f"--audit-log-path={tmp_path / 'audit.log'}")
+    return own_kube(Options(api_flags=flags))
+
+
+async def steady(r: Replicas) -> Mapping[str, str]:
+    """HyperNodes that nobody has written for a moment."""
+    before = r.hypernodes()
+    while True:
+        await asyncio.sleep(1.0)
+        if (now := r.hypernodes()) == before:
+            return now
+        before = now
+
+
+async def test_a_killed_leader_is_followed_and_nothing_flaps(audited: Cluster, tmp_path: Path) -> None:
+    async with replicas(audited, tmp_path) as r:
+        assert r.holder().startswith("a_")
+        published = await steady(r)
+        r.a.kill()
+        began_s = time.monotonic()
+        elected_s = await until(lambda: b"elected, term 1" in r.b.said, "the other is elected")
+        await until(lambda: r.player.settled, "all agents stream to it")
+        total_s = time.monotonic() - began_s
+        print(f"kill -9: elected after {elected_s:.1f} s, all agents settled after {total_s:.1f} s")
+        assert total_s < 30
+        assert r.holder().startswith("b_")
+        await until(lambda: b"take-over complete" in r.b.said, "everybody was heard")
+        print(f"take-over complete after {time.monotonic() - began_s:.1f} s")
+        assert await steady(r) == published, "nothing was written"
+        r.cut(HOSTS[5])
+        await until(lambda: len(r.degraded()) == 1, "the new leader writes")
+        assert r.writers()[-1] == "b"
+
+
+async def test_a_clean_exit_hands_over_at_once(audited: Cluster, tmp_path: Path) -> None:
+    async with replicas(audited, tmp_path) as r:
+        published = await steady(r)
+        began_s = time.monotonic()
+        stopping = asyncio.create_task(r.a.stop())
+        await until(lambda: b"elected, term 1" in r.b.said, "the other is elected")
+        elected_s = time.monotonic() - began_s
+        await until(lambda: r.player.settled, "all agents stream to it")
+        print(f"SIGTERM: elected after {elected_s:.1f} s, settled after {time.monotonic() - began_s:.1f} s")
+        assert await stopping == 0
+        assert b"the lease is released" in r.a.said
+        assert elected_s < 7, "it did not wait for the lease to run out"
+        lease = audited.api.ask("GET", LEASE)
+        assert lease["spec"]["leaseTransitions"] == 1
+        assert lease["metadata"]["annotations"]["hyperscout.io/address"] == r.b.address
+        await until(lambda: b"take-over complete" in r.b.said, "everybody was heard")
+        assert await steady(r) == published
+
+
+async def test_a_deposed_leader_writes_nothing_more(audited: Cluster, tmp_path: Path) -> None:
+    async with replicas(audited, tmp_path, *SHORT) as r:
+        await steady(r)
+        os.kill(r.a.pid, signal.SIGSTOP)
+        r.cut(HOSTS[5])  # its agents still hang on it: this waits in its sockets
+        await until(lambda: b"elected, term 1" in r.b.said, "the other is elected")
+        before = len(r.writers())
+        os.kill(r.a.pid, signal.SIGCONT)
+        await until(lambda: b"deposed" in r.a.said, "it notices")
+        await until(lambda: r.player.settled, "agents go where it points")
+        await until(lambda: len(r.degraded()) == 1, "the news comes out by the new leader")
+        await steady(r)
+        assert set(r.writers()[before:]) == {"b"}
+        assert r.a.said.count(b"standby listens on") >= 2, "it stands by again"
+        assert r.holder().startswith("b_")
+
+
+async def test_an_api_server_that_was_away_changes_nothing(audited: Cluster, tmp_path: Path) -> None:
+    async with replicas(audited, tmp_path, *SHORT) as r:
+        await steady(r)
+        audited.plane.kill_apiserver()
+        await until(lambda: b"nothing is written until it is" in r.a.said, "the leader holds back")
+        await asyncio.sleep(3.0)  # longer than the lease
+        r.cut(HOSTS[5])
+        await until(lambda: r.player.settled, "evidence goes on")
+        audited.plane.start_apiserver()
+        await until(lambda: len(r.degraded()) == 1, "what came meanwhile is written")
+        assert r.holder().startswith("a_"), "nobody took its place while nobody could"
+        assert b"deposed" not in r.a.said
+        assert set(r.writers()) == {"a"}
