@@ -1,0 +1,354 @@
+"""The Helm chart and its plain rendering: accepted by a real server, strict with values, restricted pods."""
+
+import json
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hyperscout_agent.settings import load_settings as load_agent
+from hyperscout_collector.settings import load_settings as load_collector
+from kube.control_plane import ControlPlane, Options
+from support.chart import (
+    EVERYTHING,
+    NAMESPACE,
+    PROFILES,
+    RELEASE,
+    define_others,
+    helm_template,
+    install,
+    one,
+    render,
+)
+from support.kubernetes import Cluster
+from support.real import ROOT, require_real
+
+require_real("kubernetes", "helm")
+
+MANIFEST = ROOT / "deploy" / "manifests" / "hyperscout.yaml"
+CRD = "hypernodes.topology.volcano.sh"
+profiles = pytest.mark.parametrize("profile", PROFILES)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of its own without the HyperNode definition: the chart brings it."""
+    with ControlPlane(tmp_path_factory.mktemp("bare"), Options(crd=None)) as plane:
+        cluster = Cluster(plane)
+        define_others(cluster)
+        cluster.apply(namespace(NAMESPACE))
+        yield cluster
+
+
+def namespace(name: str, **labels: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def dumped(objects: list[dict[str, Any]]) -> str:
+    return "---\n".join(map(yaml.safe_dump, objects))
+
+
+# --- what a server says -------------------------------------------------------------------------------------
+
+
+@profiles
+def test_a_server_takes_every_object_strictly(bare: Cluster, profile: str) -> None:
+    objects = render(PROFILES[profile])
+    said = bare.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=dumped(objects))
+    assert len(said.splitlines()) == len(objects)
+
+
+def test_a_server_takes_the_plain_manifest(bare: Cluster) -> None:
+    said = bare.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", MANIFEST)
+    assert len(said.splitlines()) == len([o for o in yaml.safe_load_all(MANIFEST.read_text()) if o])
+
+
+def test_install_upgrade_and_uninstall(bare: Cluster) -> None:
+    said = install(bare, {})
+    assert "STATUS: deployed" in said
+    assert "pod-security.kubernetes.io/enforce=privileged" in said
+    bare.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", CRD)
+    before = bare.get("secret", f"{RELEASE}-tls", "-n", NAMESPACE)["data"]
+
+    assert "STATUS: deployed" in install(bare, EVERYTHING, verb="upgrade")
+    assert bare.get("secret", f"{RELEASE}-tls", "-n", NAMESPACE)["data"] == before
+    kinds = "servicemonitor,podmonitor,networkpolicy,poddisruptionbudget"
+    assert len(bare.get(kinds, "-n", NAMESPACE)) == 4
+
+    again = bare.run("helm", "install", "other", str(ROOT / "deploy" / "chart"), "-n", NAMESPACE)
+    assert again.code != 0
+    assert "belongs to release hyperscout: set crds.install=false" in again.err
+
+    bare.apply({"apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode"} | leaf("leaf-1"))
+    bare.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait")
+    assert [item["metadata"]["name"] for item in bare.get("hypernodes")] == ["leaf-1"]
+    left = bare.get("all,sa,cm,role,rolebinding,pdb", "-A", "-l", "app.kubernetes.io/part-of=hyperscout")
+    assert left == []
+    # And back again: what `keep` left is taken over.
+    assert "STATUS: deployed" in install(bare, {})
+    bare.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait")
+
+
+def leaf(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"tier": 1}}
+
+
+def pod_of(objects: list[dict[str, Any]], kind: str, where: str) -> dict[str, Any]:
+    template = one(objects, kind)["spec"]["template"]
+    spec = {**template["spec"], "serviceAccountName": "default", "priorityClassName": ""}
+    spec.pop("runtimeClassName", None)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pod", "namespace": where},
+        "spec": spec,
+    }
+
+
+# What follows from hostNetwork, and the listener's NET_RAW: no more may come to it.
+AGENT_BREAKS = ("host namespaces", "hostPort", "non-default capabilities", "probe or lifecycle host")
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "refused_for"),
+    [
+        ("Deployment", "restricted", ()),
+        ("DaemonSet", "baseline", AGENT_BREAKS),
+        ("DaemonSet", "privileged", ()),
+    ],
+)
+def test_pod_security(kube: Cluster, kind: str, level: str, refused_for: tuple[str, ...]) -> None:
+    """The collector is restricted; an agent is privileged only for what its work needs."""
+    kube.apply(namespace("level", **{"pod-security.kubernetes.io/enforce": level}))
+    kube.service_account("default", "level")
+    done = kube.run(
+        "kubectl", "apply", "--dry-run=server", "-f", "-", stdin=json.dumps(pod_of(render({}), kind, "level"))
+    )
+    assert (done.code == 0) is (not refused_for), done.err
+    reasons = [reason for reason in AGENT_BREAKS if f"{reason} (" in done.err]
+    assert tuple(reasons) == refused_for, done.err
+    assert done.err.count(" (") == len(refused_for) + done.err.count(" (Forbidden)"), done.err
+
+
+# --- what the containers get --------------------------------------------------------------------------------
+
+
+@profiles
+def test_settings_are_understood(profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files and variables of the pods, read by those who will read them."""
+    objects = render(PROFILES[profile])
+    for container, _ in containers(objects):
+        for variable in container.get("env", ()):
+            if variable["name"].startswith("HYPERSCOUT_COLLECTOR_"):
+                monkeypatch.setenv(variable["name"], variable["value"].replace("$(POD_IP)", "fd00::7"))
+    file = tmp_path / "settings.yaml"
+    file.write_text(one(objects, "ConfigMap", "-collector")["data"]["collector.yaml"])
+    collector = load_collector(file)
+    file.write_text(one(objects, "ConfigMap", "-agent")["data"]["agent.yaml"])
+    variables = {"HYPERSCOUT_AGENT_NODE": "gpu-1"}
+    agent = load_agent(file, environment=variables)
+    assert (agent.tls_ca is None) is (profile == "insecure")
+    assert (collector.tls_cert is None) is (profile == "insecure")
+    assert collector.kubernetes == ("dry-run" if profile == "dry run" else "publish")
+    if profile == "everything":
+        assert (collector.stale_after_s, collector.node_selector) == (120, "role=gpu")
+        assert (agent.lldp.ports, agent.lldp.spawn_listener) == ("^eth", False)
+        assert agent.collectors == ("192.0.2.7:50051", "hyperscout.example:50051")
+
+
+def containers(objects: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """(container, pod spec) of all workloads."""
+    for found in objects:
+        if found["kind"] in ("Deployment", "DaemonSet"):
+            spec = found["spec"]["template"]["spec"]
+            yield from ((container, spec) for container in spec["containers"])
+
+
+@profiles
+def test_containers_are_confined(profile: str) -> None:
+    names = []
+    for container, pod in containers(render(PROFILES[profile])):
+        names.append(container["name"])
+        context = container["securityContext"]
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"]["drop"] == ["ALL"]
+        assert "privileged" not in context
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["enableServiceLinks"] is False, "a Service's variables would be taken for settings"
+        if container["name"] == "lldp":
+            assert context["capabilities"]["add"] == ["NET_RAW"]
+            assert {mount["name"] for mount in container["volumeMounts"]} == {"run"}
+            assert (context["runAsUser"], context["runAsNonRoot"]) == (0, False)
+        else:
+            assert "add" not in context["capabilities"]
+            assert {**pod["securityContext"], **context}["runAsNonRoot"] is True
+    lldp = [] if profile == "no LLDP" else ["lldp"]
+    assert sorted(names) == ["agent", "collector", *lldp]
+
+
+@profiles
+def test_agents_see_no_key_and_no_token_of_the_api_server(profile: str) -> None:
+    pod = one(render(PROFILES[profile]), "DaemonSet")["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    for volume in pod["volumes"]:
+        if "secret" in volume:
+            assert [item["key"] for item in volume["secret"]["items"]] == ["ca.crt"]
+        for source in volume.get("projected", {}).get("sources", ()):
+            token = source["serviceAccountToken"]
+            assert (token["audience"], token["expirationSeconds"]) == ("hyperscout", 3600)
+    assert not any("hostPath" in volume for volume in pod["volumes"])
+
+
+def test_probes_reach_who_answers() -> None:
+    for exposed, host in ((False, "127.0.0.1"), (True, None)):
+        objects = render({"agent": {"metrics": {"expose": exposed}}})
+        [agent] = [c for c, _ in containers(objects) if c["name"] == "agent"]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            assert agent[probe]["httpGet"].get("host") == host
+    [collector] = [c for c, _ in containers(render({})) if c["name"] == "collector"]
+    paths = {p: collector[p]["httpGet"]["path"] for p in collector if p.endswith("Probe")}
+    assert paths == {
+        "startupProbe": "/healthz",
+        "livenessProbe": "/healthz",
+        "readinessProbe": "/readyz",
+    }
+
+
+def test_profiles_give_devices_without_privilege() -> None:
+    template = one(render(EVERYTHING), "DaemonSet")["spec"]["template"]
+    agent = template["spec"]["containers"][0]
+    assert agent["resources"]["limits"]["rdma/hca_shared"] == 1
+    assert template["metadata"]["annotations"]["cdi.k8s.io/hyperscout"] == "example.com/rdma=all"
+    assert template["spec"]["securityContext"]["supplementalGroups"] == [110]
+    assert template["spec"]["runtimeClassName"] == "nvidia"
+    assert {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"} in agent["env"]
+
+
+def test_pods_follow_their_settings() -> None:
+    def sums(values: Mapping[str, Any]) -> list[str]:
+        return [
+            o["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+            for o in render(dict(values))
+            if o["kind"] in ("Deployment", "DaemonSet")
+        ]
+
+    assert sums({}) != sums({"collector": {"settings": {"stale_after_s": 7}}})
+    assert sums({}) == sums({"collector": {"podLabels": {"a": "b"}}})
+
+
+def test_the_certificate_is_for_the_names_that_agents_ask_for() -> None:
+    """A TLS handshake in memory, with what the chart made."""
+    import base64
+
+    objects = render({"tls": {"extraNames": ["hyperscout.example"], "extraAddresses": ["192.0.2.7"]}})
+    data = {k: base64.b64decode(v) for k, v in one(objects, "Secret")["data"].items()}
+    agent = yaml.safe_load(one(objects, "ConfigMap", "-agent")["data"]["agent.yaml"])
+    assert agent["tls_server_name"] == "hyperscout-collector.hyperscout.svc"
+    for name in (agent["tls_server_name"], "localhost", "127.0.0.1", "hyperscout.example", "192.0.2.7"):
+        handshake(data, name)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(data, "elsewhere.example")
+
+
+def handshake(data: Mapping[str, bytes], name: str) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        for file in ("tls.crt", "tls.key"):
+            (Path(folder) / file).write_bytes(data[file])
+        server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server_context.load_cert_chain(Path(folder) / "tls.crt", Path(folder) / "tls.key")
+    client_context = ssl.create_default_context(cadata=data["ca.crt"].decode())
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_context.wrap_bio(to_client, to_server, server_hostname=name)
+    server = server_context.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(4):
+        for side in (client, server):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    assert client.version() == "TLSv1.3"
+
+
+# --- values -------------------------------------------------------------------------------------------------
+
+TYPOS: list[tuple[str, dict[str, Any], str]] = [
+    ("a top-level name", {"colector": {}}, "colector"),
+    ("a nested name", {"collector": {"replica": 3}}, "replica"),
+    ("a setting", {"collector": {"settings": {"stale_after": 3}}}, "stale_after"),
+    ("a setting that the chart writes", {"collector": {"settings": {"listen": ":1"}}}, "listen"),
+    ("an agent's setting", {"agent": {"settings": {"lldp": {"port": "x"}}}}, "port"),
+    ("an agent's that the chart writes", {"agent": {"settings": {"lldp": {"source": "auto"}}}}, "source"),
+    ("a mode", {"tls": {"mode": "selfsigned"}}, "mode"),
+    ("a bare off", {"publish": {"taints": False}}, "taints"),
+    ("no replicas", {"collector": {"replicas": 0}}, "replicas"),
+    ("an address without a port", {"agent": {"collectorAddresses": ["10.0.0.1"]}}, "collectorAddresses"),
+    ("a device without a vendor", {"agent": {"infiniband": {"cdiDevices": ["all"]}}}, "cdiDevices"),
+    ("a size in words", {"collector": {"data": {"size": "much"}}}, "size"),
+    ("a resource", {"agent": {"resources": {"limit": {}}}}, "limit"),
+]
+TOGETHER: list[tuple[str, dict[str, Any], str]] = [
+    ("tokens in plaintext", {"tls": {"mode": "insecure"}}, "tokens are never sent in plaintext"),
+    ("no issuer", {"tls": {"mode": "certManager"}}, "set tls.certManager.issuerRef"),
+    (
+        "a shared claim",
+        {"collector": {"data": {"kind": "claim", "claimName": "x"}}},
+        "replicas cannot share their evidence",
+    ),
+    (
+        "no claim",
+        {"collector": {"replicas": 1, "data": {"kind": "claim"}}},
+        "set collector.data.claimName",
+    ),
+    ("no client CA", {"collector": {"mtls": {"enabled": True}}}, "set collector.mtls.clientCaSecret"),
+    ("no device", {"agent": {"infiniband": {"enabled": True}}}, "set agent.infiniband.resourceName"),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "named"), [case[1:] for case in TYPOS + TOGETHER], ids=[case[0] for case in TYPOS + TOGETHER]
+)
+def test_values_that_are_refused(values: dict[str, Any], named: str) -> None:
+    done = helm_template(values)
+    assert done.returncode != 0
+    assert named in done.stderr
+
+
+def test_helm_lints_it(bare: Cluster) -> None:
+    chart = str(ROOT / "deploy" / "chart")
+    for values in (PROFILES["default"], EVERYTHING):
+        said = bare.helm("lint", chart, "--strict", "--values", "-", stdin=json.dumps(values))
+        assert "0 chart(s) failed" in said
+
+
+def test_a_packaged_chart_is_whole(bare: Cluster, tmp_path: Path) -> None:
+    """Links out of the chart's folder are gone in the archive: the definition is in it."""
+    bare.helm("package", str(ROOT / "deploy" / "chart"), "--destination", str(tmp_path))
+    [archive] = tmp_path.glob("*.tgz")
+    said = bare.helm("template", RELEASE, str(archive), "--kube-version", "1.36.0", "-n", NAMESPACE)
+    found = one([o for o in yaml.safe_load_all(said) if o], "CustomResourceDefinition")
+    source = yaml.safe_load((ROOT / "deploy" / "crd" / "hypernodes.yaml").read_text())
+    assert found["spec"] == source["spec"]
+    assert found["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+Notes = Callable[[str], str]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "rollout status deployment/hyperscout-collector"),
+        ({"publish": {"hyperNodes": "dry-run"}}, "DRY RUN: nothing is written"),
+        ({"tls": {"mode": "insecure"}, "authenticate": "none"}, "WARNING: nobody is asked who they are"),
+        ({"tls": {"mode": "existingSecret"}}, "waits for the Secret hyperscout/hyperscout-tls"),
+        ({"crds": {"install": False}}, "hyperscout crd columns"),
+        ({"publish": {"taints": "on"}}, "An uninstall leaves taints where they are"),
+    ],
+)
+def test_notes_say_what_comes_next(bare: Cluster, values: dict[str, Any], said: str) -> None:
+    assert said in install(bare, values, "--dry-run=client")

@@ -1,0 +1,346 @@
+"""Rights that the chart gives: each one is needed, and nothing else is there (as the service accounts)."""
+
+import asyncio
+import copy
+import itertools
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hyperscout_collector.identity.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
+from hyperscout_collector.kube.client import APPLY, MERGE, Kube, connect
+from hyperscout_collector.kube.errors import ForbiddenError, GoneError
+from hyperscout_collector.publish.kubernetes_events import COLLECTION as EVENTS
+from kube.api import ApiError
+from support.chart import EVERYTHING, NAMESPACE, PROFILES, RELEASE, define_others, install, render
+from support.kubernetes import Cluster
+from support.real import require_real
+
+require_real("kubernetes", "helm")
+
+HYPERNODES = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
+NODES = "/api/v1/nodes"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
+# The definition is there already, by the fixture.
+NO_CRD = {"crds": {"install": False}}
+TIMEOUT_S = 20.0
+_numbers = itertools.count(1)
+
+
+def hypernode(name: str) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/managed-by": "hyperscout"}
+    return {
+        "apiVersion": "topology.volcano.sh/v1alpha1",
+        "kind": "HyperNode",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"tier": 1},
+    }
+
+
+def lease(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"holderIdentity": "me"}}
+
+
+def make(kube: Cluster, path: str, body: dict[str, Any]) -> None:
+    try:
+        kube.api.ask("POST", path, body)
+    except ApiError as error:
+        if error.code != 409:
+            raise
+
+
+# --- what the collector does, request by request ------------------------------------------------------------
+
+
+async def _watch(client: Kube, path: str) -> None:
+    try:
+        async for _ in client.watch(path, "1", timeout_s=1):
+            return
+    except GoneError:
+        return  # the watch was allowed
+
+
+async def _apply(client: Kube, path: str, body: dict[str, Any]) -> None:
+    query = {"fieldManager": "hyperscout", "force": "true"}
+    await client.write("PATCH", path, body, content=APPLY, query=query)
+
+
+async def _apply_new(client: Kube) -> None:
+    name = f"new-{next(_numbers)}"
+    await _apply(client, f"{HYPERNODES}/{name}", hypernode(name))
+
+
+async def _delete(kube: Cluster, client: Kube, collection: str, body: dict[str, Any]) -> None:
+    make(kube, collection, body)
+    await client.write("DELETE", f"{collection}/{body['metadata']['name']}", {})
+
+
+async def _update_lease(client: Kube) -> None:
+    found = await client.get(f"{LEASES}/{COLLECTOR}")
+    await client.write("PUT", f"{LEASES}/{COLLECTOR}", found)
+
+
+def _event() -> dict[str, Any]:
+    name = f"leaf-1.{next(_numbers)}"
+    about = {"apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode", "name": "leaf-1"}
+    return {"metadata": {"name": name, "namespace": "default"}, "involvedObject": about, "reason": "Test"}
+
+
+_STATUS = hypernode("leaf-1") | {"status": {"conditions": []}}
+_STATUS.pop("spec")
+_MAY = {"spec": {"user": "x", "resourceAttributes": {"verb": "get", "resource": "hypernodes"}}}
+_FLAVORS = f"{KUEUE}/resourceflavors"
+_TOPOLOGY = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Topology", "metadata": {"name": "hyperscout"}}
+
+
+async def _make_lease(kube: Cluster, client: Kube) -> None:
+    kube.api.ask("DELETE", f"{LEASES}/{COLLECTOR}")
+    try:
+        await client.write("POST", LEASES, lease(COLLECTOR))
+    finally:
+        make(kube, LEASES, lease(COLLECTOR))
+
+
+async def _make_topology(kube: Cluster, client: Kube) -> None:
+    kube.api.ask("DELETE", f"{KUEUE}/topologies/hyperscout")
+    try:
+        await client.write("POST", f"{KUEUE}/topologies", dict(_TOPOLOGY))
+    finally:
+        make(kube, f"{KUEUE}/topologies", dict(_TOPOLOGY))
+
+
+Do = Callable[[Cluster, Kube], Awaitable[Any]]
+# (API group, resource, verb) -> the collector's request that needs it.
+REQUESTS: dict[tuple[str, str, str], Do] = {
+    ("topology.volcano.sh", "hypernodes", "get"): lambda _, c: c.get(f"{HYPERNODES}/leaf-1"),
+    ("topology.volcano.sh", "hypernodes", "list"): lambda _, c: c.list(HYPERNODES),
+    ("topology.volcano.sh", "hypernodes", "watch"): lambda _, c: _watch(c, HYPERNODES),
+    ("topology.volcano.sh", "hypernodes", "create"): lambda _, c: _apply_new(c),
+    ("topology.volcano.sh", "hypernodes", "patch"): lambda _, c: _apply(
+        c, f"{HYPERNODES}/leaf-1", hypernode("leaf-1")
+    ),
+    ("topology.volcano.sh", "hypernodes", "delete"): lambda k, c: _delete(
+        k, c, HYPERNODES, hypernode("leaf-2")
+    ),
+    ("topology.volcano.sh", "hypernodes/status", "patch"): lambda _, c: _apply(
+        c, f"{HYPERNODES}/leaf-1/status", _STATUS
+    ),
+    ("", "nodes", "list"): lambda _, c: c.list(NODES),
+    ("", "nodes", "watch"): lambda _, c: _watch(c, NODES),
+    ("", "nodes", "get"): lambda _, c: c.get(f"{NODES}/gpu-1"),
+    ("", "nodes", "patch"): lambda _, c: c.write(
+        "PATCH", f"{NODES}/gpu-1", {"metadata": {"labels": {"hyperscout.io/leaf": "a"}}}, content=MERGE
+    ),
+    ("", "events", "create"): lambda _, c: c.write("POST", EVENTS, _event()),
+    ("coordination.k8s.io", "leases", "create"): _make_lease,
+    ("coordination.k8s.io", "leases", "get"): lambda _, c: c.get(f"{LEASES}/{COLLECTOR}"),
+    ("coordination.k8s.io", "leases", "update"): lambda _, c: _update_lease(c),
+    ("authentication.k8s.io", "tokenreviews", "create"): lambda _, c: c.review(
+        TOKEN_REVIEWS, {"spec": {"token": "x"}}
+    ),
+    ("authorization.k8s.io", "subjectaccessreviews", "create"): lambda _, c: c.review(ACCESS_REVIEWS, _MAY),
+    ("kueue.x-k8s.io", "topologies", "create"): _make_topology,
+    ("kueue.x-k8s.io", "topologies", "get"): lambda _, c: c.get(f"{KUEUE}/topologies/hyperscout"),
+    ("kueue.x-k8s.io", "topologies", "delete"): lambda k, c: _delete(
+        k, c, f"{KUEUE}/topologies", dict(_TOPOLOGY)
+    ),
+    ("kueue.x-k8s.io", "resourceflavors", "list"): lambda _, c: c.list(_FLAVORS),
+}
+
+
+@pytest.fixture
+def installed(kube: Cluster) -> Cluster:
+    """The chart with everything on, and an object of each kind."""
+    define_others(kube)
+    install(kube, EVERYTHING | NO_CRD)
+    kube.nodes(["gpu-1"])
+    for path, body in (
+        (HYPERNODES, hypernode("leaf-1")),
+        (LEASES, lease(COLLECTOR)),
+        (f"{KUEUE}/topologies", dict(_TOPOLOGY)),
+    ):
+        make(kube, path, body)
+    return kube
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb of one rule of a role, as the chart writes it."""
+
+    path: str
+    rule: int
+    group: str
+    resource: str
+    verb: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.group, self.resource, self.verb
+
+
+def rights(objects: list[dict[str, Any]]) -> Iterator[Right]:
+    for found in objects:
+        meta = found["metadata"]
+        if found["kind"] not in ("Role", "ClusterRole") or not meta["name"].startswith(COLLECTOR):
+            continue
+        where = f"namespaces/{meta['namespace']}/roles" if found["kind"] == "Role" else "clusterroles"
+        for number, rule in enumerate(found["rules"]):
+            for group, resource, verb in itertools.product(
+                rule["apiGroups"], rule["resources"], rule["verbs"]
+            ):
+                yield Right(f"{RBAC}/{where}/{meta['name']}", number, group, resource, verb)
+
+
+RIGHTS = list(rights(render(EVERYTHING | NO_CRD)))
+
+
+async def until_allowed(do: Callable[[], Awaitable[Any]], allowed: bool, what: str) -> None:
+    """Roles reach the server's memory with a small delay: do it until it is allowed, or refused."""
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                try:
+                    await do()
+                    seen = True
+                except ForbiddenError:
+                    seen = False
+                if seen is allowed:
+                    return
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"{what} is {'refused' if allowed else 'still allowed'}") from None
+
+
+def test_each_right_is_asked_for_by_a_request() -> None:
+    assert {right.key for right in RIGHTS} == set(REQUESTS)
+    assert len(RIGHTS) == len(REQUESTS), "a right is given twice"
+
+
+async def test_with_a_verb_taken_away_something_is_refused(installed: Cluster) -> None:
+    kubeconfig = installed.kubeconfig_of(COLLECTOR, NAMESPACE)
+    async with await connect(kubeconfig) as client:
+        for right in RIGHTS:
+
+            async def do(right: Right = right) -> None:
+                await REQUESTS[right.key](installed, client)
+
+            await until_allowed(do, True, f"{right.key} with the whole role")
+            whole = installed.api.ask("GET", right.path)
+            less = copy.deepcopy(whole)
+            less["rules"][right.rule]["verbs"].remove(right.verb)
+            rules = [rule for rule in less["rules"] if rule["verbs"]]
+            installed.api.ask("PATCH", right.path, {"rules": rules}, content=MERGE)
+            await until_allowed(do, False, f"{right.key} without it")
+            installed.api.ask("PATCH", right.path, {"rules": whole["rules"]}, content=MERGE)
+
+
+REFUSED = (
+    ("list", "/api/v1/secrets"),
+    ("list", "/api/v1/pods"),
+    ("list", f"/api/v1/namespaces/{NAMESPACE}/configmaps"),
+    ("get", f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-tls"),
+    ("list", LEASES),
+    ("get", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/other"),
+    ("list", f"{RBAC}/clusterroles"),
+    ("list", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),
+)
+
+
+@pytest.mark.parametrize("account", [COLLECTOR, AGENT])
+async def test_everything_else_is_refused(installed: Cluster, account: str) -> None:
+    async with await connect(installed.kubeconfig_of(account, NAMESPACE)) as client:
+        for _, path in REFUSED:
+            with pytest.raises(ForbiddenError):
+                await client.get(path)
+        for path, body in (
+            (f"{NODES}/gpu-1", {"metadata": {"name": "gpu-1"}}),
+            (f"{HYPERNODES}/leaf-1", hypernode("leaf-1")),
+        ):
+            with pytest.raises(ForbiddenError):
+                await client.write("PUT", path, body)
+        with pytest.raises(ForbiddenError):
+            await client.write("DELETE", f"{NODES}/gpu-1", {})
+
+
+async def test_agents_may_nothing_at_all(installed: Cluster) -> None:
+    async with await connect(installed.kubeconfig_of(AGENT, NAMESPACE)) as client:
+        for key, request in REQUESTS.items():
+            with pytest.raises(ForbiddenError):
+                await request(installed, client)
+            assert key
+
+
+Rule = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+
+
+async def rules_of(kube: Cluster, account: str, namespace: str) -> set[Rule]:
+    """What the server says that an account may do in a namespace."""
+    async with await connect(kube.kubeconfig_of(account, NAMESPACE)) as client:
+        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+        said = await client.review(path, {"spec": {"namespace": namespace}})
+    return {rule_of(rule) for rule in said["status"]["resourceRules"]}
+
+
+def rule_of(rule: dict[str, Any]) -> Rule:
+    def names(key: str) -> tuple[str, ...]:
+        return tuple(sorted(rule.get(key) or ()))
+
+    return names("apiGroups"), names("resources"), names("resourceNames"), names("verbs")
+
+
+@pytest.mark.parametrize("profile", ["default", "everything", "dry run", "labels"])
+async def test_the_server_knows_of_no_other_right(kube: Cluster, profile: str) -> None:
+    """Compared with an account that nobody gave anything, in three namespaces."""
+    define_others(kube)
+    install(kube, PROFILES[profile] | NO_CRD)
+    kube.service_account("plain", NAMESPACE)
+    objects = [o for o in render(PROFILES[profile] | NO_CRD) if o["kind"] in ("Role", "ClusterRole")]
+    for namespace in (NAMESPACE, "default", "kube-system"):
+        plain = await rules_of(kube, "plain", namespace)
+        assert await rules_of(kube, AGENT, namespace) == plain
+        given = {
+            rule_of(rule)
+            for o in objects
+            if o["metadata"]["name"].startswith(COLLECTOR)
+            if o["metadata"].get("namespace") in (None, namespace)
+            for rule in o["rules"]
+        }
+        assert await rules_of(kube, COLLECTOR, namespace) - plain == given
+
+
+@pytest.mark.parametrize(
+    ("profile", "may_patch_nodes", "may_patch_hypernodes"),
+    [("default", False, True), ("labels", True, True), ("dry run", False, False)],
+)
+def test_rights_follow_what_is_published(
+    kube: Cluster, profile: str, may_patch_nodes: bool, may_patch_hypernodes: bool
+) -> None:
+    define_others(kube)
+    install(kube, PROFILES[profile] | NO_CRD)
+    me = kube.kubeconfig_of(COLLECTOR, NAMESPACE)
+    for resource, may in (("nodes", may_patch_nodes), ("hypernodes", may_patch_hypernodes)):
+        said = kube.run("kubectl", "auth", "can-i", "patch", resource, kubeconfig=me)
+        assert said.out.strip() == ("yes" if may else "no")
+
+
+# --- people -------------------------------------------------------------------------------------------------
+
+
+def test_people_get_their_rights_by_the_usual_roles(kube: Cluster, tmp_path: Path) -> None:
+    """The controller manager, which aggregates, is not here: its selectors are followed by hand."""
+    install(kube, NO_CRD)
+    path = f"{RBAC}/clusterroles"
+    for role, verbs in (("view", {"get", "list", "watch"}), ("admin", {"get", "list", "watch", "update"})):
+        labels = f"rbac.authorization.k8s.io/aggregate-to-{role}=true"
+        ours = kube.api.items(f"{path}?labelSelector={labels},app.kubernetes.io/part-of=hyperscout")
+        assert [o["metadata"]["name"] for o in ours] == [f"{RELEASE}-{role}"]
+        kube.grant(f"some-{role}", ours[0]["rules"])
+        who = kube.kubeconfig_of(f"some-{role}")
+        for verb in ("get", "list", "watch", "update", "delete", "create", "patch"):
+            said = kube.run("kubectl", "auth", "can-i", verb, "hypernodes", kubeconfig=who)
+            assert said.out.strip() == ("yes" if verb in verbs else "no"), (role, verb)

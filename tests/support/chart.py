@@ -1,0 +1,145 @@
+"""The Helm chart in tests: rendered and installed by the real helm, with one set of values a profile."""
+
+import json
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, Final
+
+import yaml
+from kube.assets import find
+
+from support.kubernetes import Cluster
+from support.real import ROOT
+
+CHART: Final = ROOT / "deploy" / "chart"
+NAMESPACE: Final = "hyperscout"
+RELEASE: Final = "hyperscout"
+Object = dict[str, Any]
+
+EVERYTHING: Final[Object] = {
+    "commonLabels": {"team": "net"},
+    "image": {"registry": "registry.example/infra/", "pullSecrets": [{"name": "pull"}]},
+    "publish": {"nodeLabels": "on", "taints": "on", "kueueTopology": "hyperscout"},
+    "tls": {"extraNames": ["hyperscout.example"], "extraAddresses": ["192.0.2.7"]},
+    "collector": {
+        "replicas": 3,
+        "settings": {"stale_after_s": 120, "node_selector": "role=gpu"},
+        "service": {"type": "LoadBalancer", "annotations": {"example.com/lb": "internal"}},
+        "mtls": {"enabled": True, "clientCaSecret": "switches-ca"},
+        "data": {"kind": "ephemeral", "storageClassName": "fast"},
+        "priorityClassName": "system-cluster-critical",
+        "tolerations": [{"key": "infra", "operator": "Exists"}],
+        "podAnnotations": {"a": "b"},
+        "podLabels": {"c": "d"},
+        "extraVolumes": [{"name": "slurm", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "slurm", "mountPath": "/slurm"}],
+    },
+    "agent": {
+        "settings": {"refresh_interval_s": 30, "lldp": {"ports": "^eth"}, "infiniband": {"interval_s": 2}},
+        "collectorAddresses": ["192.0.2.7:50051", "hyperscout.example:50051"],
+        "infiniband": {
+            "enabled": True,
+            "resourceName": "rdma/hca_shared",
+            "cdiDevices": ["example.com/rdma=all"],
+            "deviceGroup": 110,
+        },
+        "nvml": {"enabled": True},
+        "metrics": {"expose": True},
+        "priorityClassName": "system-node-critical",
+    },
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "networkPolicy": {
+        "enabled": True,
+        "grpcFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
+    },
+}
+_CLAIM: Final[Object] = {"replicas": 1, "data": {"kind": "claim", "claimName": "evidence"}}
+PROFILES: Final[dict[str, Object]] = {
+    "default": {},
+    "everything": EVERYTHING,
+    "existing secret": {"tls": {"mode": "existingSecret", "secretName": "mine"}},
+    "cert-manager": {"tls": {"mode": "certManager", "certManager": {"issuerRef": {"name": "ca"}}}},
+    "insecure": {"tls": {"mode": "insecure"}, "authenticate": "none"},
+    "nobody is asked": {"authenticate": "none"},
+    "dry run": {"publish": {"hyperNodes": "dry-run", "nodeLabels": "dry-run", "taints": "dry-run"}},
+    "labels": {"publish": {"nodeLabels": "on"}},
+    "one replica with a claim": {"collector": _CLAIM},
+    "IPv6": {"ipFamily": "IPv6"},
+    "no LLDP": {"agent": {"lldp": {"enabled": False}}},
+    "others' accounts": {
+        "collector": {"serviceAccount": {"create": False, "name": "one"}},
+        "agent": {"serviceAccount": {"create": False, "name": "two"}},
+    },
+}
+
+# Definitions of others that the chart may write objects of: bare ones, which take anything.
+_OTHERS: Final = (
+    ("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors", "Namespaced"),
+    ("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors", "Namespaced"),
+    ("cert-manager.io", "v1", "Certificate", "certificates", "Namespaced"),
+    ("kueue.x-k8s.io", "v1beta1", "Topology", "topologies", "Cluster"),
+    ("kueue.x-k8s.io", "v1beta1", "ResourceFlavor", "resourceflavors", "Cluster"),
+)
+
+
+def helm_template(values: Object, *options: str) -> subprocess.CompletedProcess[str]:
+    """`helm template`, however it ends."""
+    command = [str(find("helm")), "template", RELEASE, str(CHART), "--namespace", NAMESPACE]
+    command += ["--kube-version", "1.36.0", "--values", "-", *options]
+    return subprocess.run(
+        command, input=json.dumps(values), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@cache
+def _rendered(values: str) -> str:
+    done = helm_template(json.loads(values))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def render(values: Object) -> list[Object]:
+    """The objects of the chart with these values."""
+    return [found for found in yaml.safe_load_all(_rendered(json.dumps(values))) if found]
+
+
+def one(objects: Iterable[Object], kind: str, name: str = "") -> Object:
+    """The one object of a kind, or the one whose name ends so."""
+    found = [o for o in objects if o["kind"] == kind and o["metadata"]["name"].endswith(name)]
+    assert len(found) == 1, [o["metadata"]["name"] for o in found]
+    return found[0]
+
+
+def install(kube: Cluster, values: Object, *options: str, verb: str = "install") -> str:
+    """`helm install` of the chart into its namespace; returns what it said."""
+    words = [verb, RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace", "--values", "-"]
+    return kube.helm(*words, *options, stdin=json.dumps(values))
+
+
+def define_others(kube: Cluster) -> None:
+    """The definitions that other products would bring."""
+    for group, version, kind, plural, scope in _OTHERS:
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        kube.apply(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {"name": f"{plural}.{group}"},
+                "spec": {
+                    "group": group,
+                    "names": {"kind": kind, "plural": plural, "listKind": f"{kind}List"},
+                    "scope": scope,
+                    "versions": [
+                        {
+                            "name": version,
+                            "served": True,
+                            "storage": True,
+                            "schema": {"openAPIV3Schema": schema},
+                        }
+                    ],
+                },
+            }
+        )
+    kube.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
