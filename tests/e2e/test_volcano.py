@@ -16,7 +16,9 @@ from typing import TypeVar
 
 from hyperscout_sim import shapes
 from hyperscout_sim.player import Player
+from kube.api import Object
 from kube.control_plane import Options
+from kube.recorder import Recorder, recording
 from support.collector_process import CollectorProcess, collector_process
 from support.kubernetes import Cluster
 from support.real import require_real
@@ -47,6 +49,7 @@ class Stage:
     volcano: Volcano
     player: Player
     collector: CollectorProcess
+    recorder: Recorder
 
     async def until(self, happens: Callable[[], T], what: str) -> T:
         """What it gives once that is something. Volcano must live meanwhile."""
@@ -68,11 +71,17 @@ class Stage:
         wanted = {number: set(tier) for number, tier in enumerate(tiers, 1)}
         await self.until(lambda: domains_in(self.kube) == wanted, f"the tree {wanted}")
 
+    async def no_write_broke_a_rule(self, *allowed: str) -> None:
+        await asyncio.to_thread(self.recorder.assert_clean, allowed)
+
     async def submit(self, job: str, workers: int, highest_tier_allowed: int, gpus: int = 8) -> None:
         await asyncio.to_thread(self.volcano.submit, job, workers, highest_tier_allowed, gpus)
 
     async def placed(self, job: str, workers: int) -> frozenset[str]:
         return await self.until(lambda: self.volcano.nodes_of(job, workers), f"{job} placed")
+
+    async def waits(self, job: str) -> bool:
+        return set((await asyncio.to_thread(self.volcano.pods_of, job)).values()) == {""}
 
     async def delete(self, job: str) -> None:
         await asyncio.to_thread(self.volcano.delete, job)
@@ -85,17 +94,24 @@ async def stage(own_kube: Callable[..., Cluster], tmp_path: Path) -> AsyncIterat
     kube.nodes(FABRIC.hosts)
     volcano = Volcano(kube, BINARIES)
     flags = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig), *PROMPT)
-    async with collector_process(tmp_path, *flags) as collector:
+    async with collector_process(tmp_path, *flags) as collector, recording(kube.plane) as recorder:
         player = Player(FABRIC, [collector.address], connections=4)
         playing = asyncio.create_task(player.run())
         try:
-            found = Stage(kube, volcano, player, collector)
+            found = Stage(kube, volcano, player, collector, recorder)
             await found.until_published(LEAVES, PODS, WHOLE)
             await found.until(volcano.queue_is_open, "the default queue open")
             yield found
         finally:
             playing.cancel()
             await asyncio.gather(playing, return_exceptions=True)
+
+
+def has_both(hypernode: Object) -> bool:
+    status = hypernode.get("status", {})
+    conditions = {c["type"] for c in status.get("conditions", ())}
+    counted = status.get("nodeCount") == len(hypernode["spec"]["members"])
+    return counted and conditions == {"Ready", "Degraded", "Consistent", "Stale"}
 
 
 async def test_a_gang_lands_in_one_discovered_domain_and_one_too_large_waits(
@@ -119,8 +135,12 @@ async def test_a_gang_lands_in_one_discovered_domain_and_one_too_large_waits(
         await on.submit("wider", 5, highest_tier_allowed=2)
         (pod,) = (pod for pod in PODS if not pod & first)
         assert await on.placed("wider", 5) <= pod
-        assert set((await asyncio.to_thread(on.volcano.pods_of, "too-large")).values()) == {""}
+        assert await on.waits("too-large")
+
+        # Both write the status of the same objects: its count, our conditions.
+        await on.until(lambda: all(map(has_both, on.kube.hypernodes().values())), "nodeCount and conditions")
         assert on.volcano.complaints() == []
+        await on.no_write_broke_a_rule()
 
 
 async def topology_jobs(on: Stage, took_s: list[float]) -> None:
@@ -141,6 +161,8 @@ async def test_the_scheduler_outlives_moves_and_tear_downs_and_places_meanwhile(
     moved = (b | c, a | d)
     async with stage(own_kube, tmp_path) as on:
         took_s: list[float] = []
+        # As long as a gang waits, the scheduler goes through the tree all the time, and misses no bad moment.
+        await on.submit("too-large", 5, highest_tier_allowed=1)
         stream = asyncio.create_task(topology_jobs(on, took_s))
 
         async def goes_on() -> None:
@@ -179,6 +201,7 @@ async def test_the_scheduler_outlives_moves_and_tear_downs_and_places_meanwhile(
         await goes_on()
 
         # All spines lose power: what is above the leaves goes, from the root down. And all of it comes back.
+        await on.no_write_broke_a_rule()
         spines = [switch.guid for switch in FABRIC.switches if switch.level == 2]
         for guid in spines:
             on.player.pull(guid)
@@ -189,6 +212,8 @@ async def test_the_scheduler_outlives_moves_and_tear_downs_and_places_meanwhile(
         await on.until_published(LEAVES, PODS, WHOLE)
         await goes_on()
 
+        assert await on.waits("too-large")
+        await on.no_write_broke_a_rule("root-gone")  # what is an island now has no root to keep
         stream.cancel()
         await asyncio.gather(stream, return_exceptions=True)
         print(

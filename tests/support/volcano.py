@@ -130,7 +130,7 @@ class Volcano:
         sockets.mkdir()
         configuration.write_text(_CONFIGURATION)
         environment = os.environ | {"DEBUG_SOCKET_DIR": str(sockets)}
-        common = (f"--kubeconfig={kube.kubeconfig}", "--leader-elect=false", "-v=3")
+        common = (f"--kubeconfig={kube.kubeconfig}", "--leader-elect=false", "-v=1")
         self.controllers = Program(
             [binaries / _CONTROLLERS, *common, f"--controllers={_CONTROLLERS_USED}"],
             folder / f"{_CONTROLLERS}.log",
@@ -139,7 +139,8 @@ class Volcano:
         self.scheduler = Program(
             [
                 *(binaries / _SCHEDULER, *common, f"--scheduler-conf={configuration}"),
-                *("--cache-dumper=false", "--schedule-period=200ms"),
+                # Its usual second between two looks is long enough for bad states to come and go unseen.
+                *("--cache-dumper=false", "--schedule-period=5ms"),
             ],
             folder / f"{_SCHEDULER}.log",
             environment,
