@@ -19,7 +19,7 @@ venv:  ## the Python part of setup alone
 	@bash .ci/setup python
 
 demo: venv  ## a simulated cluster through the real path, a cut cable, a dead switch; KUBE=1: and a real API server
-	@$(if $(filter-out 0,$(KUBE)),$(BIN)/python tests/kube/run.py -- )$(BIN)/hyperscout demo
+	@$(if $(filter-out 0,$(KUBE)),$(BIN)/python tests/kube/run.py -- sh -c 'exec $(BIN)/hyperscout demo --kubeconfig "$$KUBECONFIG"',$(BIN)/hyperscout demo)
 
 kube-assets: venv  ## the programs of a Kubernetes for tests, built with Go into ~/.cache (ten minutes, once)
 	@$(BIN)/python tests/kube/assets.py

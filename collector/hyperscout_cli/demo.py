@@ -8,7 +8,7 @@ import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import rail_optimised
 
 from hyperscout_cli.demo_collector import DemoError, running_collector
-from hyperscout_cli.demo_story import Seen, View, run_story
+from hyperscout_cli.demo_kubernetes import demo_cluster
+from hyperscout_cli.demo_story import Seen, View, Witness, run_story
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.options import COLLECTOR_VARIABLE
 from hyperscout_cli.output import emit
@@ -43,9 +44,15 @@ SETTINGS = {
     epilog=f"""\b
 Examples:
   hyperscout demo
-  {STAY_VARIABLE}=1 hyperscout demo      keeps it up afterwards, and says how to look"""
+  {STAY_VARIABLE}=1 hyperscout demo      keeps it up afterwards, and says how to look
+  hyperscout demo --kubeconfig FILE   publishes into a cluster that has no nodes yet"""
 )
-def demo() -> int:
+@click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Publish HyperNodes to this cluster too: one without nodes, the simulated ones are made in it.",
+)
+def demo(kubeconfig: Path | None) -> int:
     """Show it all on a simulated cluster of 64 nodes, 4 rails and 2 pods; takes under a minute.
 
     Starts a collector on a free loopback port and the agents of every node, which stream through the
@@ -55,14 +62,14 @@ def demo() -> int:
     logging.basicConfig(level=logging.ERROR)
     stay = os.environ.get(STAY_VARIABLE, "") not in {"", "0"}
     try:
-        return asyncio.run(_demo(stay))
+        return asyncio.run(_demo(stay, kubeconfig))
     except DemoError as error:
         raise CliError(f"the demo failed: {error}") from error
     except asyncio.CancelledError:
         return INTERRUPTED
 
 
-async def _demo(stay: bool) -> int:
+async def _demo(stay: bool, kubeconfig: Path | None) -> int:
     begun = time.monotonic()
 
     def say(text: str) -> None:
@@ -85,20 +92,28 @@ async def _demo(stay: bool) -> int:
     fabric = rail_optimised(2, 16, 4, 2, pods=2)
     plural = f"{len(fabric.switches)} switches, {len(fabric.cables)} cables"
     say(f"simulating {len(fabric.hosts)} nodes with 4 rails in 2 pods: {plural}")
-    with tempfile.TemporaryDirectory(prefix="hyperscout-demo-") as folder:
+    settings = dict(SETTINGS)
+    witness: Witness | None = None
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hyperscout-demo-"))
+        if kubeconfig is not None:
+            settings |= {"kubernetes": "publish", "kubeconfig": str(kubeconfig)}
+            witness = cluster = await stack.enter_async_context(demo_cluster(kubeconfig, fabric.hosts))
+            say(f"made {len(fabric.hosts)} nodes in the cluster of {kubeconfig}")
+            await stack.enter_async_context(cluster.watching())
         say("starting a collector ...")
-        async with running_collector(Path(folder), SETTINGS) as collector:
+        async with running_collector(Path(folder), settings) as collector:
             say(
                 f"collector listens on {collector.address} (process {collector.pid}); starting the agents ..."
             )
             player = Player(fabric, [collector.address])
             view = View(time.monotonic, time.time_ns)
             async with _beside(_watch(collector.address, view)), _beside(_play(player, view)):
-                seen = await run_story(fabric, player, view, say)
+                seen = await run_story(fabric, player, view, say, witness=witness)
                 say(f"all as expected, in {time.monotonic() - begun:.1f} s:\n" + "".join(summary(seen)))
                 ended = True
                 if stay:
-                    say(how_to_look(collector.address))
+                    say(how_to_look(collector.address, kubeconfig))
                     await stopped.wait()
     return 0
 
@@ -141,7 +156,7 @@ def summary(seen: list[Seen]) -> Iterator[str]:
     return lines(Table("step", ("DONE", "SEEN", "AFTER"), (), rows))
 
 
-def how_to_look(address: str) -> str:
+def how_to_look(address: str, kubeconfig: Path | None = None) -> str:
     """What to type in another terminal."""
     return (
         f"it stays up until Ctrl-C ({STAY_VARIABLE}=1); look at it from another terminal:\n"
@@ -150,4 +165,4 @@ def how_to_look(address: str) -> str:
         "hyperscout tree\n"
         "hyperscout explain node-0001 node-0064\n"
         "hyperscout watch\n"
-    )
+    ) + (f"kubectl --kubeconfig {kubeconfig} get hypernodes -w\n" if kubeconfig else "")

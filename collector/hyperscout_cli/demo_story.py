@@ -29,6 +29,19 @@ class Faults(Protocol):
     def push_back(self, switch: int) -> None: ...
 
 
+class Witness(Protocol):
+    """Who looks at what was published from outside (`demo_kubernetes`): text, or DemoError.
+
+    `asked`: how it looks.
+    """
+
+    asked: str
+
+    async def whole(self, names: frozenset[str]) -> str: ...
+
+    async def turned(self, name: str, degraded: str) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Harm and how it is undone (each a word and an act); `nodes` are those of the HyperNode that it touches.
@@ -125,6 +138,7 @@ async def run_story(
     view: View,
     say: Callable[[str], None],
     timeout_s: float = STEP_TIMEOUT_S,
+    witness: Witness | None = None,
 ) -> list[Seen]:
     """Play it all; returns what was seen. Raises DemoError that says what was expected and did not come."""
     seen = []
@@ -137,8 +151,12 @@ async def run_story(
     seen.append(Seen("agents stream", f"HyperNodes as cabled: {found}", after_s))
     say("found, just as it is cabled:\n" + "".join(view.table()))
 
+    if witness is not None:
+        names = frozenset(h.name for h in view.topology.hypernodes)
+        say(f"{witness.asked}\n" + await witness.whole(names))
+
     for fault in _faults(fabric, faults):
-        seen += await _see(fault, view, say, timeout_s)
+        seen += await _see(fault, view, say, timeout_s, witness)
     if _by_tier(view.topology) != wanted:
         raise DemoError("a fault has moved nodes to other HyperNodes")
     return seen
@@ -166,7 +184,9 @@ def _faults(fabric: SimFabric, faults: Faults) -> Iterator[Fault]:
     )
 
 
-async def _see(fault: Fault, view: View, say: Callable[[str], None], timeout_s: float) -> list[Seen]:
+async def _see(
+    fault: Fault, view: View, say: Callable[[str], None], timeout_s: float, witness: Witness | None
+) -> list[Seen]:
     """Do harm, see the HyperNode turn Degraded and name the culprit; heal, see it turn back."""
 
     def degraded(topology: Topology) -> bool:
@@ -189,6 +209,11 @@ async def _see(fault: Fault, view: View, say: Callable[[str], None], timeout_s: 
         _, message = condition(touched, "Degraded")
         say(f"seen after {after_s:.2f} s: {message}\n" + "".join(view.table(frozenset([touched.name]))))
         seen.append(Seen(f"{fault.what} {word}", f"{touched.name} {expected}", after_s))
+        if witness is not None:
+            begun = view.clock()
+            shown = await witness.turned(touched.name, "True" if holds is degraded else "False")
+            later_s = view.clock() - begun
+            say(f"{witness.asked} --watch, {later_s:.2f} s after that at the latest\n{shown}")
     return seen
 
 

@@ -21,6 +21,7 @@ _ITS_OWN = (
     "/api/v1/componentstatuses",
 )
 _GONE_S = 30.0
+_LOOK_EVERY_S = 0.05
 _NOW = {
     "kind": "DeleteOptions",
     "apiVersion": "v1",
@@ -45,10 +46,10 @@ def snapshot(api: Api) -> Snapshot:
 def clean(api: Api, before: Snapshot) -> None:
     """Delete what is new, finalizers or not; undo changes of CRDs. Raises RuntimeError when that fails."""
     give_up_s = time.monotonic() + _GONE_S
-    for crd in api.items(_CRDS):
-        old = before.crds.get(crd["metadata"]["name"])
-        if old is not None and old["spec"] != crd["spec"]:
-            api.ask("PUT", f"{_CRDS}/{crd['metadata']['name']}", crd | {"spec": old["spec"]})
+    while not _crds_as_before(api, before):
+        if time.monotonic() > give_up_s:
+            raise RuntimeError(f"after {_GONE_S:g} s the CRDs are not what they were")
+        time.sleep(_LOOK_EVERY_S)
     while True:
         left = [(key, meta) for key, meta in _objects(api) if key not in before.objects]
         if not left:
@@ -60,6 +61,29 @@ def clean(api: Api, before: Snapshot) -> None:
         early = [item for item in left if item[0][0] not in _LATE]
         for items in (early, [item for item in left if item not in early]):
             all_at_once([lambda i=item: _delete(api, *i) for item in items])
+
+
+def _crds_as_before(api: Api, before: Snapshot) -> bool:
+    """Whether they are, and are served; if not, a step towards it."""
+    now = {crd["metadata"]["name"]: crd for crd in api.items(_CRDS)}
+    same = True
+    for name, old in before.crds.items():
+        with contextlib.suppress(
+            ApiError
+        ):  # it is going, or somebody else has changed it: the next look tells
+            if name not in now:
+                kept = {key: old["metadata"].get(key) or {} for key in ("labels", "annotations")}
+                kind = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+                api.ask("POST", _CRDS, kind | {"metadata": {"name": name, **kept}, "spec": old["spec"]})
+            elif now[name]["spec"] != old["spec"]:
+                api.ask("PUT", f"{_CRDS}/{name}", now[name] | {"spec": old["spec"]})
+            elif "deletionTimestamp" not in now[name]["metadata"]:
+                spec = old["spec"]
+                served = next(version["name"] for version in spec["versions"] if version["served"])
+                api.ask("GET", f"/apis/{spec['group']}/{served}/{spec['names']['plural']}?limit=1")
+                continue
+        same = False
+    return same
 
 
 def _objects(api: Api) -> Iterator[tuple[tuple[str, str, str], Object]]:

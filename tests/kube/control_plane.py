@@ -230,8 +230,10 @@ class ControlPlane:
                 raise RuntimeError(f"{program.name} has ended; the end of {program.log}:\n{program.tail()}")
         try:
             self.api.text("GET", "/readyz", timeout_s=2.0)
-            if self._has_crd:  # after a restart its storage is ready some time after the server says so
-                self.api.text("GET", f"{_HYPERNODES}?limit=1", timeout_s=2.0)
+            # After a restart the cache of our kind is filled some time after the server says that it is ready;
+            # until then it refuses a plain list (and no limited one).
+            if self._has_crd:
+                self.api.text("GET", _HYPERNODES, timeout_s=2.0)
         except ApiError:
             return False
         return True

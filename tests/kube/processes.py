@@ -15,15 +15,20 @@ from pathlib import Path
 # process with threads.
 _BOOT = """
 import ctypes, os, sys
-ctypes.CDLL(None).prctl(1, 9)
+ctypes.CDLL(None).prctl(1, int(sys.argv[2]))
 if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
-os.execv(sys.argv[2], sys.argv[2:])
+os.execvp(sys.argv[3], sys.argv[3:])
 """
 _END_S = 10.0
 # Below the ports that the kernel hands out by itself: nobody takes one between the look and the use.
 _PORTS = range(18000, 32000)
 _taken: set[int] = set()
+
+
+def dying_with_us(argv: Sequence[str | Path], by: signal.Signals = signal.SIGKILL) -> list[str]:
+    """The command that runs this one so that it gets a signal when the thread that starts it is gone."""
+    return [sys.executable, "-I", "-S", "-c", _BOOT, str(os.getpid()), str(int(by)), *map(str, argv)]
 
 
 class Program:
@@ -34,11 +39,12 @@ class Program:
         self.log = log
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _BOOT, str(os.getpid()), *map(str, argv)],
+                dying_with_us(argv),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env=None if env is None else dict(env),
+                start_new_session=True,  # Ctrl-C is for whoever started it, who then ends it
             )
 
     @property

@@ -142,9 +142,10 @@ def writer(before: Object | None, after: Object) -> str:
     """The field manager who made the difference: "" when none has a record."""
     old = {_entry(e): e for e in _managed(before)}
     new = {_entry(e): e for e in _managed(after)}
-    changed = [e for key, e in new.items() if key not in old or old[key].get("time") != e.get("time")]
-    # The same manager twice in a second leaves no trace but changed fields, or none at all.
-    changed = changed or [e for key, e in new.items() if old[key] != e] or list(new.values())
+    changed = [e for key, e in new.items() if key not in old] or [
+        e for key, e in new.items() if old[key] != e
+    ]
+    changed = changed or list(new.values())  # the same fields twice in a second leave no trace
     latest = max((e.get("time", "") for e in changed), default="")
     return next((str(e["manager"]) for e in changed if e.get("time", "") == latest), "")
 

@@ -144,6 +144,14 @@ def test_whatever_a_test_leaves_is_gone_before_the_next(kube: Cluster, again: bo
     kube.kubectl("patch", "crd", "hypernodes.topology.volcano.sh", "--type=json", "-p", patch)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_definition_that_a_test_deletes_is_back_for_the_next(kube: Cluster, again: bool) -> None:
+    assert "No resources found" in kube.run("kubectl", "get", "hn").err
+    if not again:
+        kube.apply(HYPERNODE)
+        kube.kubectl("delete", "crd", "hypernodes.topology.volcano.sh")
+
+
 def test_it_is_killed_stopped_and_comes_back_with_its_data(own_kube: Callable[..., Cluster]) -> None:
     kube = own_kube()
     kube.apply(HYPERNODE)

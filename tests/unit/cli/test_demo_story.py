@@ -100,6 +100,46 @@ async def test_what_never_turns_is_an_error_that_says_what_was_expected(
     assert expected in str(caught.value)
 
 
+class Looker:
+    """A witness who sees what the view says, or one thing never."""
+
+    asked = "look"
+
+    def __init__(self, never: str = "") -> None:
+        self.never = never
+        self.seen: list[str] = []
+
+    async def whole(self, names: frozenset[str]) -> str:
+        return self._see(f"all {len(names)}")
+
+    async def turned(self, name: str, degraded: str) -> str:
+        return self._see(f"{name.split('-')[0]} {degraded}")
+
+    def _see(self, what: str) -> str:
+        if what == self.never:
+            raise DemoError(f"never {what}")
+        self.seen.append(what)
+        return f"{what}\n"
+
+
+async def test_a_witness_is_asked_at_each_step() -> None:
+    fabric, said = played()
+    fabric.look()
+    looker = Looker()
+    await run_story(fabric.plan, fabric, fabric.view, said.append, witness=looker)
+    assert looker.seen == ["all 7", "leaf True", "leaf False", "spine True", "spine False"]
+    assert "look\nall 7\n" in said
+    assert any(text.startswith("look --watch") and text.endswith("spine False\n") for text in said)
+
+
+@pytest.mark.parametrize("never", ["all 7", "leaf True", "spine False"])
+async def test_what_the_witness_never_sees_ends_the_story(never: str) -> None:
+    fabric, said = played()
+    fabric.look()
+    with pytest.raises(DemoError, match=f"never {never}"):
+        await run_story(fabric.plan, fabric, fabric.view, said.append, witness=Looker(never))
+
+
 async def test_a_lost_collector_ends_the_story() -> None:
     fabric, said = played(deaf=True)
     await fabric.view.fail(DemoError("the collector is gone"))

@@ -50,6 +50,22 @@ class Story:
         return [(problem.rule, problem.subject, problem.event.revision) for problem in found]
 
 
+def entry(manager: str, time: str, fields: str = "a", sub: str = "") -> Object:
+    return {
+        "manager": manager,
+        "operation": "Apply",
+        "subresource": sub,
+        "time": time,
+        "fieldsV1": {fields: {}},
+    }
+
+
+def kept(same: Object) -> Object:
+    """The same object, with what the server notes down differing."""
+    noted = {"managedFields": [entry("hyperscout", "2")], "resourceVersion": "7", "generation": 2}
+    return same | {"metadata": same["metadata"] | noted}
+
+
 A, B = thing("A", 1, "n1", "n2"), thing("B", 1, "n3")
 TREE = (A, B, thing("S", 2, "A", "B"))
 THREE = (*TREE, thing("C", 1, "n4"), thing("T", 2, "C"), thing("R", 3, "S", "T"))
@@ -150,7 +166,14 @@ CASES: list[tuple[str, Sequence[Object], Sequence[Object | str], list[tuple[str,
     ),
     ("made without labels", (), (thing("A", 1, "n1", labels={}),), [("foreign", "A", 1)]),
     ("labels taken off", (A,), (thing("A", 1, "n1", "n2", labels={}),), [("foreign", "A", 1)]),
+    (
+        "an old root that is no top goes, its children stay",
+        (*TREE, thing("C", 1, "n4"), thing("T", 2, "C"), thing("R", 3, "T")),
+        ("S", thing("T", 2, "A", "B", "C")),
+        [],
+    ),
     ("written twice alike", (A,), (thing("A", 1, "n1", "n2"),), [("idle", "A", 1)]),
+    ("only its bookkeeping differs", (A,), (kept(A),), [("idle", "A", 1)]),
     ("a condition turns", (A,), (thing("A", 1, "n1", "n2", ready="False"),), []),
 ]
 
@@ -190,16 +213,6 @@ def test_a_problem_says_what_was_written() -> None:
     story.put(thing("B", 2, "n3"))
     said = "tiers: S (tier 2) is above B (tier 2) (revision 1: B changed by hyperscout)"
     assert str(story.replay.problems[0]) == said
-
-
-def entry(manager: str, time: str, fields: str = "a", sub: str = "") -> Object:
-    return {
-        "manager": manager,
-        "operation": "Apply",
-        "subresource": sub,
-        "time": time,
-        "fieldsV1": {fields: {}},
-    }
 
 
 @pytest.mark.parametrize(
