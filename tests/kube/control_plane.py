@@ -230,7 +230,7 @@ class ControlPlane:
                 raise RuntimeError(f"{program.name} has ended; the end of {program.log}:\n{program.tail()}")
         try:
             self.api.text("GET", "/readyz", timeout_s=2.0)
-            # After a restart the cache of our kind is filled some time after the server says that it is ready;
+            # After a restart the cache of our kind is filled some time after the server says it is ready;
             # until then it refuses a plain list (and no limited one).
             if self._has_crd:
                 self.api.text("GET", _HYPERNODES, timeout_s=2.0)
