@@ -74,12 +74,12 @@ class Access:
 
     async def still_reports(self, caller: Caller) -> Caller:
         if self._reviews is None or not caller.token:
-            raise AskLaterError(f"the certificate of {caller} has expired: connect again with a fresh one")
+            raise AskLaterError(f"the certificate of {caller} has expired: show a fresh one")
         try:
             again = await self._agent(self._reviews, caller.token)
         except UnknownCallerError as error:
             raise AskLaterError(
-                f"the token of {caller} has expired: connect again with a fresh one"
+                f"the token of {caller} has expired: show a fresh one"
             ) from error
         except AskLaterError:
             # The API server is away, so nobody can have a fresh one either: evidence goes on.
@@ -107,12 +107,12 @@ class Access:
     async def still_admitted(self, caller: Caller, verb: Verb) -> Caller:
         """The same after `until_s`, while its call goes on. Raises AccessError."""
         if self._reviews is None or not caller.token:
-            raise AskLaterError(f"the certificate of {caller} has expired: connect again with a fresh one")
+            raise AskLaterError(f"the certificate of {caller} has expired: show a fresh one")
         try:
             return await self._user(self._reviews, caller.token, verb)
         except UnknownCallerError as error:
             raise AskLaterError(
-                f"the token of {caller} has expired: connect again with a fresh one"
+                f"the token of {caller} has expired: show a fresh one"
             ) from error
         except AskLaterError:
             return replace(caller, until_s=self._now_s() + _LATER_S)

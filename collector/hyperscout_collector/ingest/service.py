@@ -126,13 +126,7 @@ class DiscoveryService(DiscoveryServiceServicer):
 
     async def _greet(self, context: Any) -> tuple[Caller, AgentStream]:
         settings = self._settings
-        if self._closing:
-            raise StreamEndedError(grpc.StatusCode.UNAVAILABLE, "the collector is shutting down")
-        if self._streams.full:
-            raise StreamEndedError(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{len(self._streams)} agents are connected; no more fit"
-            )
-        caller = await self._identify.reporter(context)
+        self._check_room()
         try:
             async with asyncio.timeout(settings.hello_timeout_s):
                 first = await _read(context)
@@ -144,7 +138,10 @@ class DiscoveryService(DiscoveryServiceServicer):
             found = first.WhichOneof("message") if isinstance(first, StreamFindingsRequest) else "the end"
             raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, f"{found or 'nothing'} instead of Hello")
         _check(first.hello)
+        # Not before Hello is here: a client that is refused while it writes may not learn why.
+        caller = await self._identify.reporter(context)
         reports_for(caller, first.hello.node)
+        self._check_room()  # much may have happened while an API server was asked
         now_ns = self._clock_ns()
         task = cast("asyncio.Task[object]", asyncio.current_task())
         stream = AgentStream(first.hello, task, now_ns, now_ns)
@@ -152,6 +149,14 @@ class DiscoveryService(DiscoveryServiceServicer):
             self._listener.disconnected(old)
         self._listener.connected(stream)
         return caller, stream
+
+    def _check_room(self) -> None:
+        if self._closing:
+            raise StreamEndedError(grpc.StatusCode.UNAVAILABLE, "the collector is shutting down")
+        if self._streams.full:
+            raise StreamEndedError(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{len(self._streams)} agents are connected; no more fit"
+            )
 
     async def _serve(self, caller: Caller, stream: AgentStream, context: Any) -> None:
         settings = self._settings

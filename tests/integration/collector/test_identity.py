@@ -91,7 +91,7 @@ async def test_a_certificate_reports_for_its_own_node(tmp_path: Path, family: Fa
         # There is no generation 99 to approve: that far only who may approve comes.
         ("admin/ann", Code.PERMISSION_DENIED, Code.OK, Code.FAILED_PRECONDITION),
         ("switch/leaf-1", Code.PERMISSION_DENIED, Code.PERMISSION_DENIED, Code.PERMISSION_DENIED),
-        ("root/ann", Code.UNAUTHENTICATED, Code.UNAUTHENTICATED, Code.UNAUTHENTICATED),
+        ("operator/ann", Code.UNAUTHENTICATED, Code.UNAUTHENTICATED, Code.UNAUTHENTICATED),
         ("node/", Code.UNAUTHENTICATED, Code.UNAUTHENTICATED, Code.UNAUTHENTICATED),
     ],
 )
@@ -226,7 +226,7 @@ async def test_while_the_api_server_is_away_nobody_new_gets_in_and_agents_stay(
         await agent.heartbeat()
         code, words = await agent.ended()
         assert code == Code.UNAVAILABLE
-        assert words == f"the token of node {quiet} has expired: connect again with a fresh one"
+        assert words == f"the token of node {quiet} has expired: show a fresh one"
 
 
 async def test_a_certificate_that_ends_ends_the_stream(tmp_path: Path, family: Family) -> None:

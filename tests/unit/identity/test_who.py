@@ -103,7 +103,7 @@ def test_a_certificate_names_its_holder(uris: list[str], caller: Caller) -> None
     [
         [],
         ["spiffe://cluster/ns/x"],
-        ["hyperscout://root/a"],
+        ["hyperscout://operator/a"],
         ["hyperscout://node/"],
         ["hyperscout://node"],
         ["hyperscout://node/a/b"],
