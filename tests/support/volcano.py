@@ -90,12 +90,10 @@ class _Kind:
 
 _KINDS = (
     _Kind("batch.volcano.sh", "v1alpha1", "Job", "jobs"),
-    _Kind("batch.volcano.sh", "v1alpha1", "CronJob", "cronjobs"),
     _Kind("bus.volcano.sh", "v1alpha1", "Command", "commands", status=False),
     _Kind("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", status=False),
     _Kind("scheduling.volcano.sh", "v1beta1", "Queue", "queues", namespaced=False),
     _Kind("nodeinfo.volcano.sh", "v1alpha1", "Numatopology", "numatopologies", False, False),
-    _Kind("shard.volcano.sh", "v1alpha1", "NodeShard", "nodeshards", namespaced=False),
 )
 
 
