@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 # Before gRPC starts: its own messages about connections say less than ours.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -11,7 +11,9 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 from hyperscout.v1 import topology_pb2, topology_pb2_grpc
 from hyperscout_agent.credentials import CredentialsError, Metadata, bearer, tls_hint
+from hyperscout_agent.targets import TargetError
 from hyperscout_collector.api.mapping import topology_from_proto
+from hyperscout_formats.leader import leader_in
 
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.options import TOKEN_VARIABLE, Endpoint
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_ANSWER_BYTES = 512 << 20  # all links of 65,536 hosts are under 100 MiB
 PAGE_SIZE = 5000
+_MAX_HINTS = 3  # of standbys, about who leads
 # What gRPC itself says without a connection; a collector in trouble answers UNAVAILABLE in its own words.
 _HUNG_UP = ("socket closed", "recvmsg", "reset", "broken pipe")
 _HOW_TO_SHOW = f" (show it with --token-file FILE, or in {TOKEN_VARIABLE})"
@@ -34,10 +37,12 @@ class Collector:
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self.address = endpoint.address
         self._endpoint = endpoint
         self._timeout_s = endpoint.timeout_s
         self._credentials = endpoint.credentials
+        self._connect(endpoint.address)
+
+    def _connect(self, address: str) -> None:
         options: list[tuple[str, int | str]] = [
             ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
             ("grpc.enable_http_proxy", 0),
@@ -45,11 +50,13 @@ class Collector:
         ]
         options += self._credentials.options()
         with _readable():
+            self._credentials.check(address)
             shown = self._credentials.for_channel()
         if shown is None:
-            self._channel = grpc.insecure_channel(endpoint.address, options=options)
+            self._channel = grpc.insecure_channel(address, options=options)
         else:
-            self._channel = grpc.secure_channel(endpoint.address, shown, options=options)
+            self._channel = grpc.secure_channel(address, shown, options=options)
+        self.address = address
         self._service = topology_pb2_grpc.TopologyServiceStub(self._channel)
 
     def __enter__(self) -> Self:
@@ -60,33 +67,28 @@ class Collector:
 
     def topology(self, *, links: bool = True) -> "Topology":
         """The published topology; without its links it is much smaller."""
-        with self._clear():
-            request = topology_pb2.GetTopologyRequest(omit_links=not links)
-            answer = self._service.GetTopology(request, timeout=self._timeout_s, metadata=self._metadata())
-        return topology_from_proto(answer.topology)
+        request = topology_pb2.GetTopologyRequest(omit_links=not links)
+        return topology_from_proto(self._ask("GetTopology", request).topology)
 
     def status(self) -> topology_pb2.GetStatusResponse:
         """Agents, leases, generations."""
-        with self._clear():
-            return self._service.GetStatus(
-                topology_pb2.GetStatusRequest(), timeout=self._timeout_s, metadata=self._metadata()
-            )
+        answer: topology_pb2.GetStatusResponse = self._ask("GetStatus", topology_pb2.GetStatusRequest())
+        return answer
 
     def explain(self, node_a: str, node_b: str) -> topology_pb2.ExplainResponse:
         """Path, tier and evidence between two nodes."""
-        with self._clear():
-            request = topology_pb2.ExplainRequest(node_a=node_a, node_b=node_b)
-            return self._service.Explain(request, timeout=self._timeout_s, metadata=self._metadata())
+        request = topology_pb2.ExplainRequest(node_a=node_a, node_b=node_b)
+        answer: topology_pb2.ExplainResponse = self._ask("Explain", request)
+        return answer
 
     def findings(self, node: str = "", probe: str = "") -> Iterator[topology_pb2.StoredFinding]:
         """All current findings, page by page."""
         token = ""
         while True:
-            with self._clear():
-                request = topology_pb2.ListFindingsRequest(
-                    node=node, probe=probe, page_token=token, page_size=PAGE_SIZE
-                )
-                page = self._service.ListFindings(request, timeout=self._timeout_s, metadata=self._metadata())
+            request = topology_pb2.ListFindingsRequest(
+                node=node, probe=probe, page_token=token, page_size=PAGE_SIZE
+            )
+            page = self._ask("ListFindings", request)
             yield from page.findings
             token = page.next_page_token
             if not token:
@@ -94,18 +96,41 @@ class Collector:
 
     def approve(self, generation: int) -> int:
         """Publish a held generation; returns the one that is published now."""
-        with self._clear():
-            request = topology_pb2.ApproveRequest(generation=generation)
-            return self._service.Approve(
-                request, timeout=self._timeout_s, metadata=self._metadata()
-            ).generation
+        request = topology_pb2.ApproveRequest(generation=generation)
+        return int(self._ask("Approve", request).generation)
 
     def watch(self) -> Iterator[topology_pb2.WatchTopologyResponse]:
         """A snapshot, then a delta for each generation, without links; ends only with an error."""
-        with self._clear():
-            yield from self._service.WatchTopology(
-                topology_pb2.WatchTopologyRequest(omit_links=True), metadata=self._metadata()
-            )
+        request = topology_pb2.WatchTopologyRequest(omit_links=True)
+        for hints in range(_MAX_HINTS, -1, -1):
+            with self._clear():
+                try:
+                    yield from self._service.WatchTopology(request, metadata=self._metadata())
+                except grpc.RpcError as error:
+                    if not hints or not self._follow(error):
+                        raise
+                else:
+                    return
+
+    def _ask(self, method: str, request: Any) -> Any:
+        for hints in range(_MAX_HINTS, -1, -1):
+            with self._clear():
+                try:
+                    call = getattr(self._service, method)
+                    return call(request, timeout=self._timeout_s, metadata=self._metadata())
+                except grpc.RpcError as error:
+                    if not hints or not self._follow(error):
+                        raise
+        raise AssertionError("the last turn returns or raises")
+
+    def _follow(self, error: grpc.RpcError) -> bool:
+        """Whether a standby said who leads; then that is whom we ask now."""
+        leader = leader_in(error.trailing_metadata()) if isinstance(error, grpc.Call) else None
+        if not leader or leader == self.address:
+            return False
+        self._channel.close()
+        self._connect(leader)
+        return True
 
     def _metadata(self) -> Metadata:
         with _readable():
@@ -154,5 +179,5 @@ class Collector:
 def _readable() -> Iterator[None]:
     try:
         yield
-    except CredentialsError as error:
+    except (CredentialsError, TargetError) as error:
         raise CliError(str(error)) from error

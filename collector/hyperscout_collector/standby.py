@@ -23,7 +23,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from hyperscout_collector.api.topology_service import SERVICE as TOPOLOGY_SERVICE
 from hyperscout_collector.configured import StartError
 from hyperscout_collector.http import TEXT, HttpServer
-from hyperscout_collector.identity.ports import add_ports
+from hyperscout_collector.identity.ports import add_ports, for_certificates
 from hyperscout_collector.ingest.service import SERVER_OPTIONS
 from hyperscout_collector.settings import CollectorSettings, host_port
 
@@ -114,6 +114,8 @@ class Standby:
             and self._held < self._settings.max_streams
         ):
             leader = await self._hold()
+        if context.auth_context().get("x509_pem_cert"):
+            leader = for_certificates(leader, self.mtls_address)
         await context.abort(grpc.StatusCode.UNAVAILABLE, *refusal(leader))
 
     async def _hold(self) -> str:

@@ -50,3 +50,12 @@ def _add(server: Server, address: str, credentials: grpc.ServerCredentials | Non
     except RuntimeError as error:
         raise StartError(f"cannot listen on {address}: {error}") from error
     return f"{address.rpartition(':')[0]}:{port}"
+
+
+def for_certificates(leader: str, mtls_address: str) -> str:
+    """Where the leader takes certificates: at the same port as this replica does, which is set up alike.
+
+    A lease holds one address, the one for tokens. `leader`: host:port, "" = none is known.
+    """
+    host, colon, _ = leader.rpartition(":")
+    return f"{host}:{mtls_address.rpartition(':')[2]}" if colon and mtls_address else leader

@@ -17,6 +17,7 @@ from hyperscout_collector.kube.client import Kube
 from hyperscout_collector.kube.errors import UnreachableError
 from hyperscout_collector.settings import load_settings
 from hyperscout_collector.shell import Collector, StartError
+from hyperscout_collector.standby import Standby
 from support.agent_stream import AgentStream
 from support.callers import OPTIONS, TIMEOUT_S, Code, asked, said
 from support.findings import lldp
@@ -341,6 +342,32 @@ async def test_the_collector_s_certificate_is_renewed_without_a_restart(
         await becomes(Code.OK)
         assert (await asked(running.mtls_address, family.channel("admin/ann")))[0] == Code.UNAVAILABLE
         assert (await asked(running.address, strangers.channel(), "health"))[0] == Code.OK
+
+
+# --- several replicas
+
+
+async def test_a_standby_sends_callers_to_the_port_for_what_they_show(tmp_path: Path, family: Family) -> None:
+    settings = load_settings(
+        flags={
+            "listen": "127.0.0.1:0",
+            "mtls_listen": "127.0.0.1:0",
+            "http_listen": "",
+            "data_dir": tmp_path,
+            "tls_cert": family.server.cert,
+            "tls_key": family.server.key,
+            "tls_client_ca": family.ca,
+        }
+    )
+    async with Standby(settings, lambda: "10.0.0.2:50051") as standby:
+        port = standby.mtls_address.rpartition(":")[2]
+        for address, who, leader in (
+            (standby.address, "", "10.0.0.2:50051"),
+            (standby.mtls_address, "node/n1", f"10.0.0.2:{port}"),
+        ):
+            answer = Code.UNAVAILABLE, f"standby; the leader is {leader}"
+            assert await said(address, family.channel(who), "n1") == answer
+            assert await asked(address, family.channel(who)) == answer
 
 
 # --- starting

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+from hyperscout_formats.leader import refusal
 from support.command_line import CommandLine
 from support.identities import Family
 from support.topologies import two_leaves
@@ -21,13 +22,34 @@ class Doorman(grpc.ServerInterceptor):
     def __init__(self) -> None:
         self.shown: list[str] = []
         self.refuse: tuple[grpc.StatusCode, str] | None = None
+        self.leader = ""  # set: this is a standby
 
     def intercept_service(self, continuation: Any, details: Any) -> Any:
         self.shown.append(dict(details.invocation_metadata).get("authorization", ""))
+        if self.leader:
+            return grpc.unary_unary_rpc_method_handler(self._stand_by)
         if self.refuse is None:
             return continuation(details)
         code, words = self.refuse
         return grpc.unary_unary_rpc_method_handler(lambda request, context: context.abort(code, words))
+
+    def _stand_by(self, request: Any, context: Any) -> None:
+        words, metadata = refusal(self.leader)
+        context.set_trailing_metadata(metadata)
+        context.abort(grpc.StatusCode.UNAVAILABLE, words)
+
+
+@contextmanager
+def plaintext_standby(leader: str) -> Iterator[str]:
+    doorman = Doorman()
+    doorman.leader = leader
+    server = grpc.server(futures.ThreadPoolExecutor(2), interceptors=(doorman,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait(10)
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +154,41 @@ def test_refusals(run: CommandLine, family: Family, doorman: Doorman, refusal: A
         ran = run("get", "hn", "--collector", address, "--tls-ca", family.ca)
     assert ran.code == 1
     assert words in ran.err
+
+
+def test_a_standby_s_word_about_who_leads_is_followed(
+    run: CommandLine, family: Family, doorman: Doorman, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("t")
+    standby = Doorman()
+    common = ("--tls-ca", family.ca, "--token-file", token)
+    with serving(family, doorman) as leader, serving(family, standby) as address:
+        standby.leader = leader
+        for command in (("get", "hn"), ("tree",), ("status",)):
+            assert run(*command, "--collector", address, *common).code == 0
+        assert doorman.shown
+        standby.leader = "127.0.0.1:1"
+        ran = run("get", "hn", "--collector", address, *common)
+        assert (ran.code, "cannot reach the collector at 127.0.0.1:1" in ran.err) == (1, True)
+        standby.leader = address  # it says that it leads itself, and does not
+        ran = run("get", "hn", "--collector", address, *common)
+        assert (ran.code, "standby" in ran.err) == (1, True)
+
+
+def test_two_standbys_that_point_at_each_other(run: CommandLine, family: Family) -> None:
+    one, other = Doorman(), Doorman()
+    with serving(family, one) as first, serving(family, other) as second:
+        one.leader, other.leader = second, first
+        ran = run("get", "hn", "--collector", first, "--tls-ca", family.ca)
+    assert (ran.code, "standby" in ran.err) == (1, True)
+    assert len(one.shown) + len(other.shown) == 4
+
+
+def test_no_standby_can_lead_a_caller_out_of_tls(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with plaintext_standby("10.0.0.1:50051") as address:
+        ran = run("get", "hn", "--collector", address)
+    assert (ran.code, "'10.0.0.1:50051' is not on this machine" in ran.err) == (1, True)
 
 
 @pytest.mark.parametrize(
