@@ -47,6 +47,7 @@ from hyperscout_collector.publish.base import Publisher
 from hyperscout_collector.publish.chosen import Service, chosen, needs_kubernetes
 from hyperscout_collector.publish.memory import MemoryPublisher
 from hyperscout_collector.publish.runner import PublisherRunner
+from hyperscout_collector.recall import published_before
 from hyperscout_collector.saver import Saver, read_saved
 from hyperscout_collector.settings import CollectorSettings, host_port
 from hyperscout_collector.status import figures, status
@@ -88,6 +89,7 @@ class Collector:
         self.http_address = ""
         self._kube = kube
         self._previous = previous
+        self._took_over = False  # what is published was not told by our own disk
         self.leaving: tuple[str, str | None] = ("the collector is shutting down", None)
         self.crashed = asyncio.Event()
         self._clock_ns = clock_ns
@@ -138,7 +140,13 @@ class Collector:
             options, adapters = inference_inputs(self.settings)
             if self._kube is None and needs_kubernetes(self.settings):
                 self._kube = await self._exit.enter_async_context(await connected(self.settings))
-            self._assemble(await self._load(), options, adapters)
+            store, loaded = await self._load()
+            saved, problem = await asyncio.to_thread(read_saved, loaded.topology_json)
+            if problem:
+                loaded = replace(loaded, problems=[*loaded.problems, problem])
+            before = await published_before(self.settings, self._kube, self._previous, saved)
+            self._took_over = before is not saved
+            self._assemble(store, loaded, before, options, adapters)
             self._begin_all()
             await self._listen()
         except BaseException:
@@ -163,13 +171,15 @@ class Collector:
         except StoreError as error:
             raise StartError(str(error)) from error
 
-    def _assemble(self, found: tuple[Store, Loaded], options: InferOptions, adapters: dict[int, str]) -> None:
+    def _assemble(
+        self,
+        store: Store,
+        loaded: Loaded,
+        saved: Topology | None,
+        options: InferOptions,
+        adapters: dict[int, str],
+    ) -> None:
         settings, started_ns = self.settings, self._clock_ns()
-        store, loaded = found
-        saved, problem = read_saved(loaded.topology_json)
-        if self._previous is not None:
-            highest = max(self._previous.generation, saved.generation if saved is not None else 0)
-            saved = replace(self._previous, generation=highest)
         state = EvidenceState()
         state.load(loaded.rows, loaded.agents)
         self.metrics = Metrics(lambda: figures(self.parts))
@@ -212,7 +222,7 @@ class Collector:
             version=importlib.metadata.version("hyperscout"),
             started_ns=started_ns,
             stale_after_ns=int(settings.stale_after_s * NS),
-            load_problems=[*loaded.problems, *([problem] if problem else [])],
+            load_problems=loaded.problems,
             clock_ns=self._clock_ns,
             store=store,
             state=state,
@@ -231,7 +241,9 @@ class Collector:
 
     def _takeover(self, published: Topology | None, now_ns: int) -> Takeover | None:
         """Of several replicas, even one that led before was away for a moment."""
-        if not self.settings.leader_election or published is None or not published.hypernodes:
+        if not (self.settings.leader_election or self._took_over):
+            return None
+        if published is None or not published.hypernodes:
             return None
         return Takeover(published, self.settings.takeover_limit_s, now_ns)
 
