@@ -1,6 +1,9 @@
 """What every test shares: hypothesis profiles, a real API server, and who runs them with xdist."""
 
+import functools
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,28 +27,34 @@ if _fuzz_examples > 0:
 settings.load_profile("fuzz" if _fuzz_examples > 0 else "steady")
 
 
-KUBE_FIXTURES = frozenset({"kube", "own_kube"})
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Know xdist's marker also in a run without it."""
     config.addinivalue_line("markers", "xdist_group(name): tests of one group run on one worker")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)  # of xdist, where that takes part
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep a file's tests on one worker, those with real components on one, those with an API server on one.
 
     Real tools compete for the processor and for names of namespaces; two files of them at a time
     would fail for reasons that are not in the code. An API server takes seconds to start and 300 MiB:
-    one serves all tests that want one. A test may name its group itself.
+    one serves all tests that want one. (xdist's own groups by marker do nothing with pytest 9.2, since
+    they are written into a private field of the test that it no longer has.)
     """
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(_group(item)))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(config.rootpath / nodeid.partition("::")[0])
+
+    return ByGroup(config, log)
 
 
-def _group(item: pytest.Item) -> str:
-    if KUBE_FIXTURES & set(getattr(item, "fixturenames", ())):
+@functools.cache
+def group_of(path: Path) -> str:
+    """The group of a test file: it imports what it asks for."""
+    text = path.read_text()
+    if "from support.kubernetes import" in text:
         return "kube"
-    asks = hasattr(getattr(item, "module", None), "require_real")
-    return "real" if asks or item.get_closest_marker("real") is not None else item.location[0]
+    asks = "require_real" in text or "pytest.mark.real" in text
+    return "real" if asks else str(path)
