@@ -40,19 +40,18 @@ def why_down(node: Object) -> str | None:
 class Nodes:
     """Follows the nodes that a label selector (`kubectl -l`; "" = all) chooses.
 
-    `changed` is told that something of them did: which there are, whether they take work, a label, a taint.
+    `changed(before, after)` is told of each that came, went or has another label or taint, or another answer
+    to whether it takes work; None where it was not, or is not, there.
     """
 
-    def __init__(
-        self, kube: Kube, selector: str, *, rng: Random, changed: Callable[[], None] = lambda: None
-    ) -> None:
-        self.changed = changed
+    def __init__(self, kube: Kube, selector: str, *, rng: Random) -> None:
+        self.changed: Callable[[Object | None, Object | None], None] = lambda before, after: None
         self.reflector = Reflector(
             kube,
             PATH,
             query={"labelSelector": selector} if selector else {},
             keep=kept,
-            changed=lambda name, before, after: self.changed(),
+            changed=lambda name, before, after: self.changed(before, after),
             rng=rng,
         )
 

@@ -12,8 +12,8 @@ from random import Random
 from typing import Any
 
 from hyperscout_collector.cluster import Cluster, KubernetesCluster, NoCluster
-from hyperscout_collector.kube.client import Kube
-from hyperscout_collector.kube.nodes import Nodes
+from hyperscout_collector.kube.client import Kube, Object
+from hyperscout_collector.kube.nodes import Nodes, why_down
 from hyperscout_collector.publish.base import Publisher
 from hyperscout_collector.publish.file import FilePublisher
 from hyperscout_collector.publish.kubernetes import KubernetesPublisher
@@ -78,8 +78,10 @@ def chosen(
 
     soon = Soon(wake_all)
 
-    def changed() -> None:
-        look_around()
+    def changed(before: Object | None, after: Object | None) -> None:
+        # What we write to nodes ourselves is no reason to look at the whole cluster.
+        if before is None or after is None or why_down(before) != why_down(after) or hypernodes.others:
+            look_around()
         soon.call()
 
     nodes.changed = changed

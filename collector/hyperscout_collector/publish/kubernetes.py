@@ -104,6 +104,11 @@ class KubernetesPublisher:
         self._lacking: tuple[str, ...] = ()  # fields of the spec that the CRD does not know
         self._announced: frozenset[tuple[str, ...]] = frozenset()
 
+    @property
+    def others(self) -> bool:
+        """Whether there are HyperNodes that are not ours."""
+        return any(not p.ours for p in self._there.values())
+
     async def run(self) -> None:
         """Follow HyperNodes and post Events until cancelled."""
         async with asyncio.TaskGroup() as group:
