@@ -128,7 +128,10 @@ class Plain:
         self._kube = kube
 
     async def whole(self, names: frozenset[str], timeout_s: float = STEP_TIMEOUT_S) -> str:
-        return await self._until(lambda rows: {r[_NAME] for r in rows} >= names, names, timeout_s)
+        def holds(rows: list[tuple[str, ...]]) -> bool:
+            return {row[_NAME] for row in rows if all(row[:-1])} >= names
+
+        return await self._until(holds, names, timeout_s)
 
     async def turned(self, name: str, degraded: str, timeout_s: float = STEP_TIMEOUT_S) -> str:
         def holds(rows: list[tuple[str, ...]]) -> bool:
