@@ -6,13 +6,14 @@ are failures elsewhere. docs/volcano.md says how to build them.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pytest
-from kube.api import ApiError, Object
+from kube.api import MERGE, ApiError, Object
 from kube.processes import Program
 
 from support.kubernetes import Cluster
@@ -164,13 +165,11 @@ class Volcano:
         for program in (self.scheduler, self.controllers):
             assert program.alive, f"{program.name} has ended:\n{program.tail(60)}"
 
-    def complaints(self) -> list[str]:
-        """Errors and warnings in the scheduler's log that are about HyperNodes."""
-        return [
-            line
-            for line in self.scheduler.log.read_text(errors="replace").splitlines()
-            if line[:1] in "EWF" and "hypernode" in line.lower()
-        ]
+    def complaints(self) -> Mapping[str, int]:
+        """Errors and warnings about HyperNodes in the scheduler's log, and how often."""
+        lines = self.scheduler.log.read_text(errors="replace").splitlines()
+        told = (line.partition("] ")[2] for line in lines if line[:1] in "EWF")
+        return Counter(text for text in told if "hypernode" in text.lower())
 
     # --- jobs ---------------------------------------------------------------------------------------------
 
@@ -198,21 +197,22 @@ class Volcano:
         }
         self._kube.api.ask("POST", _JOBS, job)
 
-    def delete(self, name: str) -> None:
-        """Delete a job and all that was made for it, as nobody here collects garbage."""
-        for path in (f"{_JOBS}/{name}", f"{_PODGROUPS}/{self._podgroup_of(name)['metadata']['name']}"):
-            self._kube.api.ask("DELETE", path)
-        self._kube.api.ask("DELETE", f"{_PODS}?{_of_job(name)}")
-
-    def pods_of(self, job: str) -> Mapping[str, str]:
-        """Pod -> its node, "" while it has none."""
-        pods = self._kube.api.items(f"{_PODS}?{_of_job(job)}")
-        return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
+    def finish(self, job: str) -> None:
+        """Let the pods of a job that runs come to a good end, so that their nodes are free again."""
+        for pod in self._pods_of(job):
+            path = f"{_PODS}/{pod['metadata']['name']}/status"
+            self._kube.api.ask("PATCH", path, {"status": {"phase": "Succeeded"}}, content=MERGE)
 
     def nodes_of(self, job: str, workers: int) -> frozenset[str]:
-        """The nodes of a gang once each of its workers has one, before that none."""
-        nodes = self.pods_of(job).values()
-        return frozenset(nodes) if len(nodes) == workers and all(nodes) else frozenset()
+        """The nodes of a gang once all its workers run, before that none."""
+        pods = self._pods_of(job)
+        running = [pod["spec"]["nodeName"] for pod in pods if pod.get("status", {}).get("podIP")]
+        return frozenset(running) if len(running) == workers else frozenset()
+
+    def waits(self, job: str, workers: int) -> bool:
+        """Whether all workers of a gang are there and not one has a node."""
+        pods = self._pods_of(job)
+        return len(pods) == workers and not any(pod["spec"].get("nodeName") for pod in pods)
 
     def refusal(self, job: str) -> str:
         """Why the scheduler says that a gang does not fit; "" as long as it does not say so."""
@@ -220,6 +220,9 @@ class Volcano:
             if condition["type"] == "Unschedulable" and condition["status"] == "True":
                 return str(condition.get("message") or condition.get("reason"))
         return ""
+
+    def _pods_of(self, job: str) -> list[Object]:
+        return self._kube.api.items(f"{_PODS}?labelSelector=volcano.sh/job-name%3D{job}")
 
     def _podgroup_of(self, job: str) -> Object:
         for group in self._kube.api.items(_PODGROUPS):
@@ -234,10 +237,6 @@ class Volcano:
         except ApiError:
             return False
         return bool(queue.get("status", {}).get("state") == "Open")
-
-
-def _of_job(name: str) -> str:
-    return f"labelSelector=volcano.sh/job-name%3D{name}"
 
 
 def domains_in(kube: Cluster) -> dict[int, set[frozenset[str]]]:
