@@ -1,0 +1,114 @@
+"""The real collector with the rights of the chart: a whole tree comes out, and no request is refused."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hyperscout_sim.player import Player
+from hyperscout_sim.shapes import rail_optimised
+from kube.api import MERGE
+from support.chart import NAMESPACE, RELEASE, define_others, install
+from support.collector_process import CollectorProcess, collector_process
+from support.kubernetes import Cluster
+from support.published import published, status_at
+from support.real import require_real
+
+require_real("kubernetes", "helm")
+
+ACCOUNT = f"{RELEASE}-collector"
+TIMEOUT_S = 60.0
+VALUES = {
+    "crds": {"install": False},
+    "publish": {"nodeLabels": "on", "taints": "on", "kueueTopology": "hyperscout"},
+}
+FLAGS = "--first-settle-s 0.5 --settle-s 1 --restart-grace-s 0 --takeover-limit-s 1".split()  # noqa: SIM905
+FLAGS += "--node-labels on --taints on --kueue-topology hyperscout --leader-election".split()  # noqa: SIM905
+_REFUSED = re.compile(r'^authorization_attempts_total\{result="(?!allowed").+"\} (\S+)', re.MULTILINE)
+ROLE = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{ACCOUNT}"
+
+
+def refused(kube: Cluster) -> float:
+    """How many requests, of anybody, the server has refused since it started."""
+    return sum(map(float, _REFUSED.findall(kube.api.text("GET", "/metrics"))))
+
+
+@asynccontextmanager
+async def running(kube: Cluster, folder: Path) -> AsyncIterator[CollectorProcess]:
+    """A collector with the chart's service account and agents that report a small fabric."""
+    fabric = rail_optimised(2, 4, 2, 2)
+    kube.nodes(fabric.hosts)
+    words = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig_of(ACCOUNT, NAMESPACE)))
+    lease = ("--lease-namespace", NAMESPACE, "--lease-name", ACCOUNT, "--advertise", "127.0.0.1:1")
+    async with collector_process(folder, *words, *lease, *FLAGS) as process:
+        player = Player(fabric, [process.address], connections=2, refresh_interval_s=3600)
+        task = asyncio.create_task(player.run())
+        try:
+            yield process
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_charts_rights_are_enough(kube: Cluster, tmp_path: Path) -> None:
+    define_others(kube)
+    install(kube, VALUES)
+    # That refusals are counted, and that the count is read:
+    before = refused(kube)
+    kube.run("kubectl", "get", "secrets", kubeconfig=kube.kubeconfig_of(ACCOUNT, NAMESPACE))
+    assert refused(kube) == before + 1
+    nodes = rail_optimised(2, 4, 2, 2).hosts
+    async with published(kube) as seen, running(kube, tmp_path) as process:
+        await seen.until(
+            lambda now: all(status_at(now, n, "Ready")[0] == "True" for n in nodes), "a healthy tree"
+        )
+        await until(kube, lambda: labelled(kube) == len(nodes), "labels on all nodes")
+        await until(kube, lambda: bool(kube.api.items("/apis/kueue.x-k8s.io/v1beta1/topologies")), "kueue")
+        kube.cordon(next(iter(nodes)))
+        await seen.until(
+            lambda now: status_at(now, next(iter(nodes)), "Ready")[0] == "False", "a cordoned node"
+        )
+        await until(kube, lambda: bool(kube.api.items("/api/v1/namespaces/default/events")), "an Event")
+        said = process.said.decode()
+        assert await process.stop() == 0
+    assert "forbidden" not in said
+    assert refused(kube) == before + 1
+
+
+def labelled(kube: Cluster) -> int:
+    nodes = kube.api.items("/api/v1/nodes")
+    return sum(any(key.startswith("hyperscout.io/") for key in n["metadata"]["labels"]) for n in nodes)
+
+
+async def until(kube: Cluster, holds, what: str) -> None:  # type: ignore[no-untyped-def]
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not await asyncio.to_thread(holds):
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"never seen: {what}") from None
+
+
+# Without it, what does the collector complain of? One verb of each sort of work.
+@pytest.mark.parametrize(
+    ("resource", "verb"),
+    [("hypernodes", "list"), ("hypernodes", "patch"), ("hypernodes/status", "patch"), ("nodes", "list")],
+)
+async def test_without_a_right_it_says_what_it_may_not(
+    kube: Cluster, tmp_path: Path, resource: str, verb: str
+) -> None:
+    define_others(kube)
+    install(kube, VALUES)
+    rules = kube.api.ask("GET", ROLE)["rules"]
+    for rule in rules:
+        if resource in rule["resources"]:
+            rule["verbs"].remove(verb)
+    kube.api.ask("PATCH", ROLE, {"rules": [r for r in rules if r["verbs"]]}, content=MERGE)
+    async with running(kube, tmp_path) as process:
+        with contextlib.suppress(AssertionError):
+            await until(kube, lambda: b"is forbidden" in process.said, "a complaint")
+        said = process.said.decode()
+    assert f'cannot {verb} resource "{resource}"' in said
