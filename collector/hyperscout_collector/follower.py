@@ -53,6 +53,13 @@ class Follower:
         self._snapshot: pb.Topology | None = None
         self._deltas: list[pb.TopologyDelta] = []
 
+    @property
+    def generation(self) -> int:
+        """The newest one that was heard; 0 = none."""
+        if self._deltas:
+            return self._deltas[-1].generation
+        return self._snapshot.generation if self._snapshot is not None else 0
+
     def take(self) -> Topology | None:
         """What the leader published last, as far as it was heard; it is forgotten here. Blocks: for a thread.
 

@@ -1,0 +1,266 @@
+"""The parts of a replica in this process: a standby on real gRPC, one that follows, one that takes over."""
+
+import asyncio
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest
+from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
+from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_collector.follower import Follower, PeerError, channel
+from hyperscout_collector.settings import CollectorSettings, SettingsError, load_settings
+from hyperscout_collector.shell import Collector
+from hyperscout_collector.standby import DISCOVERY_SERVICE, Standby
+from hyperscout_collector.topology import Topology
+from hyperscout_formats.leader import leader_in
+from hyperscout_sim.player import Player
+from hyperscout_sim.shapes import clos2
+from support.collector_process import CHANNEL_OPTIONS
+
+TIMEOUT_S = 30.0
+FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
+HOSTS = [f"node-000{i}" for i in range(1, 9)]
+
+
+def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
+    quick = {
+        "first_settle_s": 0.05,
+        "settle_s": 0.05,
+        "hold_down_s": 0.05,
+        "quiet_s": 0.0,
+        "debounce_s": 0.01,
+    }
+    flags = {"listen": "127.0.0.1:0", "http_listen": "127.0.0.1:0", "data_dir": tmp_path}
+    return load_settings(flags={**flags, **quick, **more})
+
+
+async def until(happened: Any) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not happened():
+            await asyncio.sleep(0.01)
+
+
+async def refused(call: Any) -> tuple[str, str | None]:
+    """What a standby answered: words, and the leader."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    return caught.value.details() or "", leader_in(caught.value.trailing_metadata())
+
+
+@asynccontextmanager
+async def connected(address: str) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as connection:
+        yield connection
+
+
+async def greeted(connection: grpc.aio.Channel) -> Any:
+    call = DiscoveryServiceStub(connection).StreamFindings()
+    await call.write(StreamFindingsRequest(hello=Hello(node="n1")))
+    return await call.read()
+
+
+@asynccontextmanager
+async def played(*targets: str, hosts: int = 8) -> AsyncIterator[Player]:
+    """Agents of the first so many hosts."""
+    player = Player(FABRIC, targets)
+    try:
+        for host in HOSTS[:hosts]:
+            player.revive(host)
+        yield player
+    finally:
+        for host in list(player.agents):
+            await player.kill(host)
+
+
+# --- standing by --------------------------------------------------------------------------------------------
+
+
+async def test_a_standby_says_who_leads_and_is_healthy(tmp_path: Path) -> None:
+    async with Standby(settings(tmp_path), lambda: "10.0.0.7:50051") as standby:
+        async with connected(standby.address) as connection:
+            expected = ("standby; the leader is 10.0.0.7:50051", "10.0.0.7:50051")
+            assert await refused(greeted(connection)) == expected
+            assert (
+                await refused(TopologyServiceStub(connection).GetTopology(pb.GetTopologyRequest()))
+                == expected
+            )
+            watch = TopologyServiceStub(connection).WatchTopology(pb.WatchTopologyRequest())
+            assert await refused(watch.read()) == expected
+            healthy = health_pb2_grpc.HealthStub(connection)  # type: ignore[no-untyped-call]
+            serving = health_pb2.HealthCheckResponse
+            for service, status in (("", serving.SERVING), (DISCOVERY_SERVICE, serving.NOT_SERVING)):
+                answer = await healthy.Check(health_pb2.HealthCheckRequest(service=service))
+                assert answer.status == status
+        for page in ("healthz", "readyz", "metrics"):
+            url = f"http://{standby.http_address}/{page}"
+            text = await asyncio.to_thread(lambda url=url: urllib.request.urlopen(url).read())  # type: ignore[misc]
+            assert b"hyperscout_collector_leader 0.0" in text or b"ok" in text
+
+
+async def test_agents_are_held_while_nobody_leads(tmp_path: Path) -> None:
+    leader = ""
+    async with (
+        Standby(settings(tmp_path), lambda: leader) as standby,
+        connected(standby.address) as connection,
+    ):
+        agent = asyncio.create_task(refused(greeted(connection)))
+        reader = TopologyServiceStub(connection).GetTopology(pb.GetTopologyRequest())
+        assert await refused(reader) == ("standby; nobody leads yet", "")
+        assert not agent.done()
+        leader = "10.0.0.8:50051"
+        assert (await agent)[1] == leader
+
+
+async def test_who_is_held_is_sent_on_when_the_standby_leads_itself(tmp_path: Path) -> None:
+    standby = Standby(settings(tmp_path), lambda: "")
+    async with standby, connected(standby.address) as connection:
+        agent = asyncio.create_task(refused(greeted(connection)))
+        assert (await refused(TopologyServiceStub(connection).GetStatus(pb.GetStatusRequest())))[1] == ""
+        standby.dismiss("127.0.0.1:4711")
+        assert (await agent)[1] == "127.0.0.1:4711"
+
+
+async def test_no_more_are_held_than_may_be_connected(tmp_path: Path) -> None:
+    standby = Standby(settings(tmp_path, max_streams=1), lambda: "")
+    async with standby, connected(standby.address) as connection:
+        first = asyncio.create_task(refused(greeted(connection)))
+        second = asyncio.create_task(refused(greeted(connection)))
+        done, _ = await asyncio.wait((first, second), return_when=asyncio.FIRST_COMPLETED)
+        assert len(done) == 1
+        standby.dismiss("")
+        await asyncio.gather(first, second)
+
+
+# --- following ----------------------------------------------------------------------------------------------
+
+
+def comparable(topology: Topology) -> Topology:
+    return replace(
+        topology,
+        links=tuple(sorted(topology.links)),
+        adapters=tuple(sorted(topology.adapters)),
+        switches=tuple(sorted(topology.switches, key=lambda s: s.id)),
+    )
+
+
+async def test_a_follower_knows_what_the_leader_published(tmp_path: Path) -> None:
+    async with Collector(settings(tmp_path)) as collector, played(collector.address) as player:
+        follower = Follower(settings(tmp_path), lambda: collector.address, rng=Random(1))
+        following = asyncio.create_task(follower.run())
+        published = collector.parts.watchers
+        await until(lambda: len(published.current.topology.hypernodes) == 3)
+        for cable in player.fabric.cables[:3]:
+            before = published.current.topology.generation
+            player.cut(cable)
+            await until(lambda before=before: published.current.topology.generation > before)
+        await until(lambda: follower.generation == published.current.topology.generation)
+        taken = follower.take()
+        assert taken is not None
+        assert comparable(taken) == comparable(published.current.topology)
+        assert follower.take() is None, "it is taken once"
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("more", "address", "words"),
+    [
+        ({}, "192.0.2.1:50051", "would not be encrypted"),
+        ({"tls_cert": "x", "tls_key": "y"}, "192.0.2.1:50051", "peer_tls_ca is not set"),
+        ({"tls_cert": "x", "tls_key": "y", "peer_tls_ca": "/none"}, "192.0.2.1:50051", "/none"),
+    ],
+)
+def test_a_leader_is_not_trusted_blindly(tmp_path: Path, more: Any, address: str, words: str) -> None:
+    with pytest.raises(PeerError, match=words):
+        channel(settings(tmp_path, **more), address)
+
+
+# --- taking over --------------------------------------------------------------------------------------------
+
+
+async def published_by(tmp_path: Path, *, degraded: bool = False) -> Topology:
+    async with Collector(settings(tmp_path / "first")) as first, played(first.address) as player:
+        current = first.parts.watchers
+        await until(lambda: len(current.current.topology.hypernodes) == 3)
+        await until(lambda: len(current.current.topology.links) == 12)
+        if degraded:
+            player.cut(player.fabric.cables[0])
+            await until(lambda: current.current.topology.anomalies)
+        return current.current.topology
+
+
+@pytest.mark.parametrize("held", [True, False])
+async def test_a_new_leader_changes_nothing_until_all_were_heard(tmp_path: Path, held: bool) -> None:
+    before = await published_by(tmp_path, degraded=True)
+    flags = {"leader_election": True, "takeover_limit_s": 3600.0 if held else 0.0}
+    async with (
+        Collector(settings(tmp_path / "second", **flags), previous=before) as second,
+        played(second.address, hosts=4) as player,
+    ):
+        parts = second.parts
+        cable = player.fabric.cables[0]
+        if not held:
+            # The contrast: whoever infers at once takes back what was said before.
+            await until(lambda: parts.watchers.current.topology.generation > before.generation)
+            return
+        await until(lambda: any(row.sha256 for row in parts.state.rows()))  # a sweep came in
+        inferences = parts.pipeline.inferences
+        player.cut(cable)
+        await until(lambda: parts.pipeline.inferences > inferences)
+        assert parts.watchers.current.topology == before
+        assert any("waits for agents of 4 nodes" in problem for problem in parts.problems)
+        for host in HOSTS[4:]:
+            player.revive(host)
+        await until(lambda: not parts.pipeline.takeover.active)  # type: ignore[union-attr]
+        await until(lambda: parts.watchers.current.topology.generation > before.generation or player.settled)
+        assert parts.watchers.current.topology.hypernodes == before.hypernodes
+        assert not any("waits for" in problem for problem in parts.problems)
+
+
+async def test_who_is_deposed_says_where_to_go(tmp_path: Path) -> None:
+    collector = Collector(settings(tmp_path))
+    await collector.start()
+    async with connected(collector.address) as connection:
+        watch = TopologyServiceStub(connection).WatchTopology(pb.WatchTopologyRequest())
+        await watch.read()
+        agent = DiscoveryServiceStub(connection).StreamFindings()
+        await agent.write(StreamFindingsRequest(hello=Hello(node="n1")))
+        await agent.read()
+        collector.leaving = ("another replica leads now", "10.0.0.9:50051")
+        ended = asyncio.gather(refused(watch.read()), refused(agent.read()))
+        await collector.stop()
+        assert await ended == [("another replica leads now", "10.0.0.9:50051")] * 2
+
+
+# --- settings -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"lease_renew_deadline_s": 8.0}, "lease_duration_s"),
+        ({"lease_retry_s": 5.0}, "lease_retry_s"),
+        ({"lease_duration_s": 1000}, "less than or equal to 120"),
+        ({"advertise": "nowhere"}, "no host:port"),
+    ],
+)
+def test_settings_that_do_not_go_together(tmp_path: Path, more: Any, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        settings(tmp_path, **more)
+
+
+def test_a_pod_s_ipv6_address_gets_its_brackets(tmp_path: Path) -> None:
+    assert settings(tmp_path, advertise="fd00::7:50051").advertise == "[fd00::7]:50051"
+    assert settings(tmp_path, advertise="[fd00::7]:50051").advertise == "[fd00::7]:50051"
+    assert settings(tmp_path, advertise="10.0.0.1:50051").advertise == "10.0.0.1:50051"
