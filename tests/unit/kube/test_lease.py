@@ -1,0 +1,225 @@
+"""The runner of the election, over an API server that keeps one Lease and fails on request."""
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from random import Random
+from typing import Any, cast
+
+import pytest
+from hyperscout_collector.kube.client import Kube, Object
+from hyperscout_collector.kube.election import LeaseTimes
+from hyperscout_collector.kube.errors import (
+    ConflictError,
+    ForbiddenError,
+    KubeError,
+    NotFoundError,
+    NotLeaderError,
+    UnreachableError,
+)
+from hyperscout_collector.kube.lease import ADDRESS, Elector, record_of
+from support.fake_time import FakeTime, settle
+
+
+class FakeApi:
+    """A Lease with a resource version. `error` is raised by every request while it is set."""
+
+    def __init__(self) -> None:
+        self.lease: Object | None = None
+        self.error: KubeError | None = None
+        self.asked: list[str] = []
+        self._versions = itertools.count(1)
+
+    async def get(
+        self, path: str, query: Mapping[str, Any] | None = None, *, timeout_s: float = 10.0
+    ) -> Object:
+        self._ask("GET", path)
+        if self.lease is None:
+            raise NotFoundError("no such lease")
+        return self.lease
+
+    async def write(self, method: str, path: str, body: Object, *, timeout_s: float = 10.0) -> Object:
+        self._ask(method, path)
+        here = self.lease["metadata"]["resourceVersion"] if self.lease is not None else None
+        if body["metadata"].get("resourceVersion") != here:
+            raise ConflictError("the object has been modified")
+        self.put(body)
+        assert self.lease is not None
+        return self.lease
+
+    def put(self, body: Object) -> None:
+        metadata = {**body["metadata"], "resourceVersion": str(next(self._versions))}
+        self.lease = {**body, "metadata": metadata}
+
+    def _ask(self, method: str, path: str) -> None:
+        self.asked.append(method)
+        if self.error is not None:
+            raise self.error
+
+
+class World:
+    def __init__(self) -> None:
+        self.time = FakeTime()
+        self.api = FakeApi()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def candidate(self, name: str) -> Elector:
+        async def sleep(delay_s: float) -> None:
+            await self.time.wait(asyncio.Event(), delay_s)
+
+        elector = Elector(
+            cast(Kube, self.api),
+            "ns",
+            "lease",
+            identity=name,
+            token="0",
+            address=f"{name}:50051",
+            times=LeaseTimes(),
+            rng=Random(name),
+            clock=self.time.clock,
+            now=lambda: datetime.fromtimestamp(self.time.now_s, UTC),
+            sleep=sleep,
+        )
+        self.tasks.append(asyncio.create_task(elector.run()))
+        return elector
+
+    async def end(self, at: int) -> None:
+        self.tasks[at].cancel()
+        await asyncio.gather(self.tasks[at], return_exceptions=True)
+
+    async def __aenter__(self) -> "World":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for at in range(len(self.tasks)):
+            await self.end(at)
+
+
+async def test_one_leads_and_another_follows_when_it_dies() -> None:
+    async with World() as world:
+        a = world.candidate("a")
+        await settle()
+        b = world.candidate("b")
+        await world.time.pass_s(30)
+        assert (a.leading, b.leading) == (True, False)
+        assert b.leader_address() == "a:50051"
+        assert world.api.lease is not None
+        assert world.api.lease["spec"] == {
+            "holderIdentity": "a_0",
+            "leaseDurationSeconds": 8,
+            "leaseTransitions": 0,
+            "acquireTime": "1970-01-01T00:16:40.000000Z",
+            "renewTime": world.api.lease["spec"]["renewTime"],
+        }
+        assert world.api.lease["spec"]["renewTime"] > "1970-01-01T00:17:08"
+        assert world.api.lease["metadata"]["annotations"] == {ADDRESS: "a:50051"}
+        fence = a.fence()
+        assert 3.5 < fence.remaining_s() <= 5
+        await world.end(0)
+        await world.time.pass_s(10.5)
+        assert b.leading
+        with pytest.raises(NotLeaderError, match="could not be renewed"):
+            fence.remaining_s()
+        assert world.api.lease["spec"]["leaseTransitions"] == 1
+
+
+async def test_what_is_released_is_taken_at_once() -> None:
+    async with World() as world:
+        a = world.candidate("a")
+        await settle()
+        b = world.candidate("b")
+        await world.time.pass_s(5)
+        fence = a.fence()
+        await world.end(0)
+        await a.release()
+        assert world.api.lease is not None
+        assert world.api.lease["spec"]["holderIdentity"] == ""
+        assert world.api.lease["metadata"]["annotations"] == {ADDRESS: ""}
+        with pytest.raises(NotLeaderError, match="another"):
+            fence.remaining_s()
+        await world.time.pass_s(1.3)
+        assert b.leading
+        writes = len(world.api.asked)
+        await a.release()
+        assert world.api.lease["spec"]["holderIdentity"] == "b_0", "only what is ours is released"
+        assert world.api.asked[writes:] == ["GET"]
+
+
+async def test_a_server_that_is_away_stops_writes_not_the_term(caplog: pytest.LogCaptureFixture) -> None:
+    async with World() as world:
+        a, b = world.candidate("a"), world.candidate("b")
+        await world.time.pass_s(5)
+        leader, other = (a, b) if a.leading else (b, a)
+        term, fence = leader.term, leader.fence()
+        world.api.error = UnreachableError("connection refused")
+        await world.time.pass_s(60)
+        assert leader.leading
+        assert not leader.may_write
+        with pytest.raises(NotLeaderError):
+            fence.remaining_s()
+        assert "nothing is written until it is" in caplog.text
+        assert leader.problem == "connection refused"
+        world.api.error = None
+        await world.time.pass_s(3)
+        assert (leader.leading, leader.term, leader.may_write, other.leading) == (True, term, True, False)
+        assert fence.remaining_s() > 0
+        assert leader.problem is None
+
+
+async def test_a_fence_is_of_one_term() -> None:
+    async with World() as world:
+        a = world.candidate("a")
+        await world.time.pass_s(2)
+        fence = a.fence()
+        assert world.api.lease is not None
+        taken = {**world.api.lease["spec"], "holderIdentity": "someone"}
+        world.api.put({**world.api.lease, "spec": taken})
+        await world.time.pass_s(3)
+        assert not a.leading
+        await world.time.pass_s(10)
+        assert a.leading, "whoever it was did not renew"
+        assert a.term == 2
+        with pytest.raises(NotLeaderError, match="another"):
+            fence.remaining_s()
+        assert a.fence().remaining_s() > 0
+
+
+async def test_what_others_put_on_the_lease_is_kept() -> None:
+    async with World() as world:
+        world.candidate("a")
+        await world.time.pass_s(2)
+        assert world.api.lease is not None
+        metadata = {**world.api.lease["metadata"], "labels": {"team": "net"}, "managedFields": [1]}
+        metadata["annotations"] = {**metadata["annotations"], "note": "hands off"}
+        world.api.put({**world.api.lease, "metadata": metadata})
+        await world.time.pass_s(5)
+        kept = world.api.lease["metadata"]
+        assert kept["labels"] == {"team": "net"}
+        assert kept["annotations"] == {ADDRESS: "a:50051", "note": "hands off"}
+        assert "managedFields" not in kept
+
+
+async def test_a_lease_that_may_not_be_had_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with World() as world:
+        world.api.error = ForbiddenError("leases is forbidden")
+        a = world.candidate("a")
+        await world.time.pass_s(30)
+        assert not a.leading
+        assert caplog.text.count("leases is forbidden") == 1
+        await a.release()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        {},
+        {"holderIdentity": 7, "leaseDurationSeconds": "long", "leaseTransitions": None, "renewTime": []},
+        {"holderIdentity": None, "leaseDurationSeconds": -5},
+    ],
+)
+def test_garbage_is_nobody_s_lease(spec: Any) -> None:
+    record = record_of({"metadata": {"name": "x", "annotations": None}, "spec": spec})
+    assert record.holder == ""
+    assert record.duration_s <= 0
