@@ -172,8 +172,10 @@ def test_a_standby_s_word_about_who_leads_is_followed(
         ran = run("get", "hn", "--collector", address, *common)
         assert (ran.code, "cannot reach the collector at 127.0.0.1:1" in ran.err) == (1, True)
         standby.leader = address  # it says that it leads itself, and does not
+        standby.shown.clear()
         ran = run("get", "hn", "--collector", address, *common)
         assert (ran.code, "standby" in ran.err) == (1, True)
+        assert len(standby.shown) == 1
 
 
 def test_two_standbys_that_point_at_each_other(run: CommandLine, family: Family) -> None:
