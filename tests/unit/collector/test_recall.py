@@ -1,0 +1,118 @@
+"""What a collector goes on from: what it followed, its own disk, or what the cluster tells."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hyperscout_collector.configured import StartError
+from hyperscout_collector.kube.client import Kube, Object
+from hyperscout_collector.kube.errors import ForbiddenError, KubeError, NotFoundError, UnreachableError
+from hyperscout_collector.publish.wanted import OWNER_LABELS
+from hyperscout_collector.recall import published_before
+from hyperscout_collector.settings import CollectorSettings, load_settings
+from hyperscout_collector.topology import Topology
+from support.topologies import leaves
+
+
+def hypernode(name: str, tier: int, kind: str, members: Sequence[str]) -> Object:
+    exact = [{"type": kind, "selector": {"exactMatch": {"name": member}}} for member in members]
+    metadata = {"name": name, "labels": dict(OWNER_LABELS)}
+    tier_name = "leaf" if tier == 1 else "core"
+    return {"metadata": metadata, "spec": {"tier": tier, "tierName": tier_name, "members": exact}}
+
+
+PUBLISHED = [
+    hypernode("l1", 1, "Node", ["n1", "n2"]),
+    hypernode("l2", 1, "Node", ["n3"]),
+    hypernode("core", 2, "HyperNode", ["l1", "l2"]),
+]
+SAME = replace(leaves(("n1", "n2"), ("n3",)), generation=7)
+OLDER = replace(leaves(("n1",), ("n3",)), generation=7)
+FOLLOWED = replace(leaves(("n1", "n2", "n4"), ("n3",)), generation=5)
+
+
+class FakeApi:
+    """Lists what is published, after so many errors."""
+
+    def __init__(self, hypernodes: Sequence[Object] = PUBLISHED, *errors: KubeError) -> None:
+        self.hypernodes = hypernodes
+        self.errors = list(errors)
+
+    async def list(self, path: str, query: Any = None) -> tuple[Sequence[Object], str]:
+        if self.errors:
+            raise self.errors.pop(0)
+        nodes = [{"metadata": {"name": f"n{i}"}} for i in range(1, 4)]
+        return (nodes if path.endswith("/nodes") else self.hypernodes), "1"
+
+
+def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
+    return load_settings(flags={"data_dir": tmp_path, "kubernetes": "publish", **more})
+
+
+async def no_sleep(_delay_s: float) -> None:
+    return None
+
+
+def members(topology: Topology | None) -> list[tuple[str, ...]] | None:
+    return None if topology is None else [h.nodes for h in topology.hypernodes if h.tier == 1]
+
+
+@pytest.mark.parametrize(
+    ("more", "api", "followed", "saved", "expected", "generation"),
+    [
+        pytest.param({}, FakeApi(), None, None, [("n1", "n2"), ("n3",)], 0, id="the cluster tells"),
+        pytest.param({}, FakeApi([]), None, None, None, 0, id="nothing is published"),
+        pytest.param({}, FakeApi([], NotFoundError("")), None, None, None, 0, id="nobody defined HyperNodes"),
+        pytest.param({}, FakeApi(), None, OLDER, [("n1",), ("n3",)], 7, id="alone: the own disk"),
+        pytest.param({"kubernetes": "off"}, FakeApi(), None, None, None, 0, id="without Kubernetes"),
+        pytest.param(
+            {"leader_election": True}, FakeApi(), None, OLDER, [("n1", "n2"), ("n3",)], 7, id="led long ago"
+        ),
+        pytest.param(
+            {"leader_election": True},
+            FakeApi(),
+            FOLLOWED,
+            OLDER,
+            [("n1", "n2", "n4"), ("n3",)],
+            7,
+            id="followed",
+        ),
+        pytest.param(
+            {},
+            FakeApi(PUBLISHED, UnreachableError("")),
+            None,
+            None,
+            [("n1", "n2"), ("n3",)],
+            0,
+            id="asked again",
+        ),
+    ],
+)
+async def test_what_counts(
+    tmp_path: Path,
+    more: Any,
+    api: FakeApi,
+    followed: Topology | None,
+    saved: Topology | None,
+    expected: list[tuple[str, ...]] | None,
+    generation: int,
+) -> None:
+    found = await published_before(
+        settings(tmp_path, **more), cast(Kube, api), followed, saved, sleep=no_sleep
+    )
+    assert members(found) == expected
+    assert found is None or found.generation == generation
+
+
+async def test_the_own_disk_knows_the_cables_of_the_very_tree(tmp_path: Path) -> None:
+    api = cast(Kube, FakeApi())
+    assert await published_before(settings(tmp_path, leader_election=True), api, None, SAME) is SAME
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("not allowed"), *[UnreachableError("away")]])
+async def test_not_without_what_is_published(tmp_path: Path, error: KubeError) -> None:
+    api = cast(Kube, FakeApi(PUBLISHED, *[error] * 10))
+    with pytest.raises(StartError, match=str(error)):
+        await published_before(settings(tmp_path), api, None, None, sleep=no_sleep)
