@@ -1,10 +1,5 @@
 """What changed from one generation to the next, and how a reader takes it in."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
 from hyperscout.v1 import topology_pb2 as pb
 
 from hyperscout_collector.api.mapping import (
@@ -14,9 +9,8 @@ from hyperscout_collector.api.mapping import (
     links_to_proto,
     switch_to_proto,
 )
-from hyperscout_collector.topology import Adapter, Link, LinkTable, Topology
-
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring hashes (Knuth, TAOCP 6.4)
+from hyperscout_collector.link_changes import link_changes
+from hyperscout_collector.topology import Adapter, Topology
 
 
 def delta(old: Topology, new: Topology, *, omit_links: bool = False) -> pb.TopologyDelta:
@@ -43,37 +37,3 @@ def delta(old: Topology, new: Topology, *, omit_links: bool = False) -> pb.Topol
         nodes_without_evidence=new.nodes_without_evidence,
         foreign_endpoints=new.foreign_endpoints,
     )
-
-
-def link_changes(old: Sequence[Link], new: Sequence[Link]) -> tuple[list[Link], list[Link]]:
-    """Links added and removed. Rows are told apart by 64-bit hashes; only what differs becomes objects."""
-    if old is new:
-        return [], []
-    before, after = _columns(old), _columns(new)
-    gone = np.flatnonzero(~np.isin(before.hashes, after.hashes))
-    come = np.flatnonzero(~np.isin(after.hashes, before.hashes))
-    return [after.table[i] for i in come.tolist()], [before.table[i] for i in gone.tolist()]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Hashed:
-    table: LinkTable
-    hashes: npt.NDArray[np.uint64]
-
-
-def _columns(links: Sequence[Link]) -> _Hashed:
-    table = links if isinstance(links, LinkTable) else LinkTable.of(links)
-    hashes = np.zeros(len(table), np.uint64)
-    for values, column in (
-        (table.devices, table.a),
-        (table.ports, table.a_port),
-        (table.devices, table.b),
-        (table.ports, table.b_port),
-        (table.fabrics, table.fabric),
-        (table.source_sets, table.sources),
-    ):
-        of_value = np.fromiter((hash(value) & 0xFFFFFFFFFFFFFFFF for value in values), np.uint64, len(values))
-        if len(column):
-            hashes = (hashes ^ of_value[column]) * _MIX
-            hashes ^= hashes >> np.uint64(29)
-    return _Hashed(table, hashes)

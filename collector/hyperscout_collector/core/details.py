@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from hyperscout_collector.link_changes import table_of
 from hyperscout_collector.topology import Anomaly, HyperNode, Link, LinkTable, Topology
 
 V = TypeVar("V", bound=Hashable)
@@ -21,11 +22,6 @@ def same_details(a: Topology, b: Topology) -> bool:
         and a.foreign_endpoints == b.foreign_endpoints
         and _same_links(table_of(a.links), table_of(b.links))
     )
-
-
-def table_of(links: Sequence[Link]) -> LinkTable:
-    """The links in columns."""
-    return links if isinstance(links, LinkTable) else LinkTable.of(links)
 
 
 def _same_links(a: LinkTable, b: LinkTable) -> bool:

@@ -11,10 +11,11 @@ What is published is therefore always a tree that was offered, or the tree befor
 from dataclasses import dataclass, field, replace
 
 from hyperscout_collector.core.damping import NS, Damper, DampingSettings
-from hyperscout_collector.core.details import same_details, table_of, with_waiting
+from hyperscout_collector.core.details import same_details, with_waiting
 from hyperscout_collector.core.membership import NO_LOSS, Loss, Removals, loss, same_members
 from hyperscout_collector.core.stamps import AnomalyKey, LinkKey, by_link, placed, stamped
 from hyperscout_collector.hierarchy.conditions import NO_FACTS, ConditionFacts, with_conditions
+from hyperscout_collector.link_changes import table_of
 from hyperscout_collector.topology import Anomaly, Topology
 
 

@@ -4,24 +4,28 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from hyperscout_collector.fabric.network import Network
-from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Topology, say
+from hyperscout_collector.link_changes import links_at, lost_links, wired_devices
+from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Link, Topology, say
 
 Key = tuple[str, str, str, str, str]  # of an anomaly
 
 
 def recall(
-    net: Network, found: list[Anomaly], previous: Topology, published: set[str], tiers: dict[str, int]
+    net: Network,
+    links: Sequence[Link],
+    found: list[Anomaly],
+    previous: Topology,
+    published: set[str],
+    tiers: dict[str, int],
 ) -> list[Anomaly]:
     """`found`, with ports filled in from earlier links, and with what only the past can tell.
 
-    `published`: names of the present HyperNodes; `tiers`: tier of each.
+    `links`: those of `net`. `published`: names of the present HyperNodes; `tiers`: tier of each.
     """
     ids = {ident: i for i, ident in enumerate(net.ids)}
-    rows = zip(net.a.tolist(), net.a_port.tolist(), net.b.tolist(), net.b_port.tolist(), strict=True)
-    holder: dict[tuple[str, str], tuple[str, str]] = {}
-    for a, ap, b, bp in rows:
-        one, other = (net.ids[a], net.port_text(ap) or ""), (net.ids[b], net.port_text(bp) or "")
-        holder[one], holder[other] = other, one
+    former = _former_links(previous, links)
+    near = links_at(links, {device for x in former for device in (x[0], x[2])}) if former else []
+    holder = {end for x in near for end in ((x.a_device, x.a_port), (x.b_device, x.b_port))}
     home = {s: h for h in sorted(previous.hypernodes, key=lambda h: -h.tier) for s in h.switches}
     name_of = {s.id: s.name for s in previous.switches}
     gone = _gone_switches(previous, ids)
@@ -53,7 +57,7 @@ def recall(
     t1_of = {
         node: h.name for h in previous.hypernodes if h.tier == 1 and h.name in published for node in h.nodes
     }
-    for link in _former_links(previous):
+    for link in former:
         ends = ((link[0], link[1]), (link[2], link[3]))
         if any(e in holder for e in ends) or link[0] in missing or link[2] in missing:
             continue  # there, or plugged elsewhere, or gone with its switch
@@ -101,9 +105,12 @@ def forget(previous: Topology, nodes: Collection[str], anomalies: Collection[Key
     )
 
 
-def _former_links(previous: Topology) -> list[tuple[str, str, str, str, tuple[str, ...]]]:
-    """Links that were there, and those that were already missing then, by both ends."""
-    rows = [(x.a_device, x.a_port, x.b_device, x.b_port, x.sources) for x in previous.links]
+def _former_links(
+    previous: Topology, links: Sequence[Link]
+) -> list[tuple[str, str, str, str, tuple[str, ...]]]:
+    """Links that were there and are not, and those that were already missing then, by both ends."""
+    lost = lost_links(previous.links, links)
+    rows = [(x.a_device, x.a_port, x.b_device, x.b_port, x.sources) for x in lost]
     rows += [
         (x.subject.device, x.subject.port, x.peer.device, x.peer.port, x.sources)
         for x in previous.anomalies
@@ -113,7 +120,7 @@ def _former_links(previous: Topology) -> list[tuple[str, str, str, str, tuple[st
 
 
 def _gone_switches(previous: Topology, present: Collection[str]) -> list[str]:
-    wired = {end for x in previous.links for end in (x.a_device, x.b_device)}
+    wired = wired_devices(previous.links)
     gone = {s.id for s in previous.switches if s.id in wired and s.id not in present}
     still = {x.subject.device for x in previous.anomalies if x.kind == "MissingSwitch" and x.subject.device}
     return sorted(gone | {device for device in still if device not in present})

@@ -61,8 +61,10 @@ def infer(
         hypernodes = _keep_cut_off(hypernodes, previous, absent)
     published = {h.name for h in hypernodes}
     anomalies = _by_host(_anomalies(net, layers, names, published, suspicions), hypernodes)
+    links = _links(net)
     if previous is not None:
-        anomalies = recall(net, anomalies, previous, published, {h.name: h.tier for h in hypernodes})
+        tiers = {h.name: h.tier for h in hypernodes}
+        anomalies = recall(net, links, anomalies, previous, published, tiers)
     outside = {net.names[i] for i in np.flatnonzero(~net.is_switch & (net.host < 0)).tolist()}
     topology = Topology(
         generation=previous.generation + 1 if previous else 1,
@@ -77,7 +79,7 @@ def infer(
             )
         ),
         adapters=_adapters(net),
-        links=_links(net),
+        links=links,
         anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),
         nodes_without_evidence=tuple(sorted(absent)),
         foreign_endpoints=tuple(sorted(outside | {net.hosts[h] for h in foreign})),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hyperscout_collector.core.details import table_of
+from hyperscout_collector.link_changes import table_of
 from hyperscout_collector.topology import Anomaly, HyperNode, Topology, say
 
 NS = 1_000_000_000

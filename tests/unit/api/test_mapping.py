@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_collector.api.delta import delta, link_changes
+from hyperscout_collector.api.delta import delta
 from hyperscout_collector.api.mapping import topology_from_proto, topology_to_proto
+from hyperscout_collector.link_changes import link_changes
 from hyperscout_collector.topology import (
     Adapter,
     Anomaly,

@@ -1,0 +1,41 @@
+"""Links that are gone, whichever end stands first, in tables with texts in any order."""
+
+from hyperscout_collector.link_changes import links_at, lost_links, wired_devices
+from hyperscout_collector.topology import Link, LinkTable
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def link(a: str, ap: str, b: str, bp: str, fabric: str = "ib", *sources: str) -> Link:
+    return Link(a, ap, b, bp, fabric, sources)
+
+
+A, B, C = link("h1", "1", "s1", "7"), link("h2", "1", "s1", "8"), link("s1", "9", "s2", "1")
+TURNED = link("s1", "7", "h1", "1", "other", "lldp")
+
+ends = st.tuples(st.sampled_from("abc"), st.sampled_from("123"))
+tables = st.lists(st.builds(lambda a, b: link(*a, *b), ends, ends), max_size=12)
+
+
+def test_other_witnesses_or_the_other_way_round_is_the_same_cable() -> None:
+    assert lost_links([A, B, C], LinkTable.of([C, TURNED])) == [B]
+    assert lost_links([A], []) == [A]
+    assert lost_links([], [A]) == []
+
+
+def test_what_ends_where() -> None:
+    assert links_at([A, B, C], {"h1", "s2"}) == [A, C]
+    assert wired_devices([A, C]) == {"h1", "s1", "s2"}
+    assert wired_devices([]) == set()
+
+
+@given(tables, tables)
+def test_it_is_a_difference_of_sets(old: list[Link], new: list[Link]) -> None:
+    def cable(x: Link) -> frozenset[tuple[str, str]]:
+        return frozenset(((x.a_device, x.a_port), (x.b_device, x.b_port)))
+
+    def looped(x: Link) -> tuple[bool, frozenset[tuple[str, str]]]:
+        return ((x.a_device, x.a_port) == (x.b_device, x.b_port), cable(x))
+
+    there = {looped(x) for x in new}
+    assert lost_links(old, LinkTable.of(new)) == [x for x in old if looped(x) not in there]
