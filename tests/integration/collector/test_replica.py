@@ -123,12 +123,21 @@ async def test_agents_are_held_while_nobody_leads(tmp_path: Path) -> None:
 
 
 async def test_who_is_held_is_sent_on_when_the_standby_leads_itself(tmp_path: Path) -> None:
-    standby = Standby(settings(tmp_path), lambda: "")
+    looks = 0
+
+    async def sleep(_delay_s: float) -> None:
+        nonlocal looks
+        looks += 1
+        await asyncio.sleep(0.01)
+
+    standby = Standby(settings(tmp_path), lambda: "", sleep=sleep)
     async with standby, connected(standby.address) as connection:
         agent = asyncio.create_task(refused(greeted(connection)))
-        assert (await refused(TopologyServiceStub(connection).GetStatus(pb.GetStatusRequest())))[1] == ""
+        await until(lambda: looks)
         standby.dismiss("127.0.0.1:4711")
+        looks = 0
         assert (await agent)[1] == "127.0.0.1:4711"
+        assert looks < 5, "at once, not when it has been held for long enough"
 
 
 async def test_no_more_are_held_than_may_be_connected(tmp_path: Path) -> None:

@@ -111,8 +111,16 @@ async def test_the_own_disk_knows_the_cables_of_the_very_tree(tmp_path: Path) ->
     assert await published_before(settings(tmp_path, leader_election=True), api, None, SAME) is SAME
 
 
-@pytest.mark.parametrize("error", [ForbiddenError("not allowed"), *[UnreachableError("away")]])
-async def test_not_without_what_is_published(tmp_path: Path, error: KubeError) -> None:
+@pytest.mark.parametrize(
+    ("error", "waits"), [(ForbiddenError("not allowed"), 0), (UnreachableError("away", 3.0), 9)]
+)
+async def test_not_without_what_is_published(tmp_path: Path, error: KubeError, waits: int) -> None:
+    slept: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+
     api = cast(Kube, FakeApi(PUBLISHED, *[error] * 10))
     with pytest.raises(StartError, match=str(error)):
-        await published_before(settings(tmp_path), api, None, None, sleep=no_sleep)
+        await published_before(settings(tmp_path), api, None, None, sleep=sleep)
+    assert slept == [3.0] * waits
