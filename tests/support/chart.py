@@ -64,6 +64,9 @@ PROFILES: Final[dict[str, Object]] = {
     "insecure": {"tls": {"mode": "insecure"}, "authenticate": "none"},
     "nobody is asked": {"authenticate": "none"},
     "dry run": {"publish": {"hyperNodes": "dry-run", "nodeLabels": "dry-run", "taints": "dry-run"}},
+    "dry run of all": {
+        "publish": {"hyperNodes": "dry-run", "nodeLabels": "on", "taints": "on", "kueueTopology": "x"}
+    },
     "labels": {"publish": {"nodeLabels": "on"}},
     "one replica with a claim": {"collector": _CLAIM},
     "IPv6": {"ipFamily": "IPv6"},

@@ -151,7 +151,7 @@ def test_settings_are_understood(profile: str, tmp_path: Path, monkeypatch: pyte
     agent = load_agent(file, environment=variables)
     assert (agent.tls_ca is None) is (profile == "insecure")
     assert (collector.tls_cert is None) is (profile == "insecure")
-    assert collector.kubernetes == ("dry-run" if profile == "dry run" else "publish")
+    assert collector.kubernetes == ("dry-run" if profile.startswith("dry run") else "publish")
     if profile == "everything":
         assert (collector.stale_after_s, collector.node_selector) == (120, "role=gpu")
         assert (agent.lldp.ports, agent.lldp.spawn_listener) == ("^eth", False)

@@ -293,7 +293,7 @@ def rule_of(rule: dict[str, Any]) -> Rule:
     return names("apiGroups"), names("resources"), names("resourceNames"), names("verbs")
 
 
-@pytest.mark.parametrize("profile", ["default", "everything", "dry run", "labels"])
+@pytest.mark.parametrize("profile", ["default", "everything", "dry run of all", "labels"])
 async def test_the_server_knows_of_no_other_right(kube: Cluster, profile: str) -> None:
     """Compared with an account that nobody gave anything, in three namespaces."""
     define_others(kube)
@@ -315,7 +315,12 @@ async def test_the_server_knows_of_no_other_right(kube: Cluster, profile: str) -
 
 @pytest.mark.parametrize(
     ("profile", "may_patch_nodes", "may_patch_hypernodes"),
-    [("default", False, True), ("labels", True, True), ("dry run", False, False)],
+    [
+        ("default", False, True),
+        ("labels", True, True),
+        ("dry run", False, False),
+        ("dry run of all", False, False),
+    ],
 )
 def test_rights_follow_what_is_published(
     kube: Cluster, profile: str, may_patch_nodes: bool, may_patch_hypernodes: bool
