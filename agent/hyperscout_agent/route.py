@@ -25,7 +25,7 @@ class Route:
         self._backoff = backoff
         self._rng = rng
         self._turn = 0
-        self._hints = 0  # followed in a row
+        self._hints = 0  # attempts in a row that a hint led to
         self._soon = 0  # attempts for which a standby's answer still counts
 
     def greeted(self) -> None:
@@ -44,11 +44,13 @@ class Route:
         """
         if leader is not None:
             self._soon = 2 * (len(self._targets) + 1)  # the next round, hints included
-            if leader and leader != self.target and self._hints < _MAX_HINTS:
-                self._hints += 1
-                self.target = leader
-                return self._rng.uniform(0.0, _HINT_JITTER_S)
-            self._hints = 0
+        elif self._hints and not failures:
+            leader = self.target  # where a hint led us, nobody listens yet: it may have just been elected
+        if leader and self._hints < _MAX_HINTS:
+            self._hints += 1
+            self.target = leader
+            return self._rng.uniform(0.0, _HINT_JITTER_S)
+        self._hints = 0
         self._turn += 1
         self.target = self._targets[self._turn % len(self._targets)]
         delay_s = self._backoff.next_s(at_least_failures=failures)

@@ -30,7 +30,11 @@ Steps = Sequence[tuple[str | None, str, float]]
             [(None, "b", 0.5), (None, "a", 1.0), (None, "b", 2.0), (None, "a", 4.0)],
             id="all away: in turn, ever slower",
         ),
-        pytest.param("a b", [("c:1", "c:1", 0.5), (None, "b", 0.5)], id="a hint, and back when it is away"),
+        pytest.param(
+            "a b",
+            [("c:1", "c:1", 0.5), (None, "c:1", 0.5), (None, "c:1", 0.5), (None, "b", 0.5), (None, "a", 1.0)],
+            id="a hint: some tries, and back when nobody listens there",
+        ),
         pytest.param(
             "a",
             [("", "a", 0.5), ("", "a", 1.0), ("", "a", 2.0), ("", "a", 2.0)],
@@ -53,7 +57,11 @@ Steps = Sequence[tuple[str | None, str, float]]
             [("b:1", "b:1", 0.5), ("a", "a", 0.5), ("b:1", "b:1", 0.5), ("a", "a", 0.5), ("b:1", "b:1", 0.5)],
             id="two that point at each other: three hints, then slower",
         ),
-        pytest.param("a:1 b:1", [("a:1", "b:1", 0.5)], id="one that points at itself is passed over"),
+        pytest.param(
+            "a:1 b:1",
+            [("a:1", "a:1", 0.5), (None, "a:1", 0.5), ("a:1", "a:1", 0.5), ("a:1", "b:1", 0.5)],
+            id="one that points at itself is about to lead: some tries",
+        ),
     ],
 )
 def test_next(targets: str, steps: Steps) -> None:
@@ -78,3 +86,10 @@ def test_a_collector_that_leads_ends_the_haste() -> None:
     assert tried.failed(failures=8) == 60.0
     tried.settled()
     assert tried.failed() == 0.5
+
+
+def test_a_leader_that_is_full_is_not_pressed() -> None:
+    tried = route("a")
+    assert tried.failed(leader="b:1") == 0.5
+    assert tried.failed(failures=5) == 2.0
+    assert tried.target == "a"
