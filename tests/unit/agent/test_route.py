@@ -93,3 +93,11 @@ def test_a_leader_that_is_full_is_not_pressed() -> None:
     assert tried.failed(leader="b:1") == 0.5
     assert tried.failed(failures=5) == 2.0
     assert tried.target == "a"
+
+
+def test_a_leader_that_is_lost_is_no_hint_any_more() -> None:
+    tried = route("a")
+    tried.failed(leader="b:1")
+    tried.greeted()
+    tried.failed()
+    assert tried.target == "a"
