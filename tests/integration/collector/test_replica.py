@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -18,6 +18,7 @@ from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.follower import Follower, PeerError, channel
+from hyperscout_collector.kube.client import Kube
 from hyperscout_collector.settings import CollectorSettings, SettingsError, load_settings
 from hyperscout_collector.shell import Collector
 from hyperscout_collector.standby import DISCOVERY_SERVICE, Standby
@@ -26,6 +27,7 @@ from hyperscout_formats.leader import leader_in
 from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import clos2
 from support.collector_process import CHANNEL_OPTIONS
+from support.identities import FakeReviews, Family
 
 TIMEOUT_S = 30.0
 FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
@@ -273,3 +275,30 @@ def test_a_pod_s_ipv6_address_gets_its_brackets(tmp_path: Path) -> None:
     assert settings(tmp_path, advertise="fd00::7:50051").advertise == "[fd00::7]:50051"
     assert settings(tmp_path, advertise="[fd00::7]:50051").advertise == "[fd00::7]:50051"
     assert settings(tmp_path, advertise="10.0.0.1:50051").advertise == "10.0.0.1:50051"
+
+
+# --- with identities ----------------------------------------------------------------------------------------
+
+
+async def test_a_follower_shows_who_it_is(tmp_path: Path) -> None:
+    family, reviews = Family(tmp_path), FakeReviews()
+    user = "system:serviceaccount:hyperscout:collector"
+    token = tmp_path / "token"
+    token.write_text(reviews.user(user) + "\n")
+    tls = {"tls_cert": family.server.cert, "tls_key": family.server.key}
+    leading = settings(tmp_path / "leader", authenticate="kubernetes", **tls)
+    async with Collector(leading, kube=cast(Kube, reviews)) as leader:
+        peers = {"peer_tls_ca": family.ca, "peer_token_file": token}
+        follower = Follower(
+            settings(tmp_path, **tls, **peers), lambda: leader.address, rng=Random(1), sleep=soon
+        )
+        following = asyncio.create_task(follower.run())
+        await until(lambda: "PERMISSION_DENIED" in (follower.problem or ""))
+        reviews.rights.add((user, "get"))
+        await until(lambda: follower.problem is None)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def soon(_delay_s: float) -> None:
+    await asyncio.sleep(0.05)
