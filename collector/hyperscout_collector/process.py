@@ -133,6 +133,7 @@ class Replica:
             collector = Collector(settings, kube=kube, previous=previous)
             await stack.enter_async_context(collector)
             self._started(collector)
+            await stack.enter_async_context(_running(_wake_publishers(elector, collector), "publishers-wake"))
             deposed = elector.until(lambda: not elector.leading or elector.term != term)
             await _first(stop.wait(), collector.crashed.wait(), deposed, asyncio.wait([election]))
             if stop.is_set() or collector.crashed.is_set():
@@ -140,6 +141,14 @@ class Replica:
                 collector.leaving = ("the collector is shutting down", "")
             else:
                 collector.leaving = ("another replica leads now", elector.leader_address())
+
+
+async def _wake_publishers(elector: Elector, collector: Collector) -> None:
+    """What could not be written while the Lease could not be renewed is written when it is."""
+    while True:
+        await elector.until(lambda: not elector.may_write)
+        await elector.until(lambda: elector.may_write)
+        collector.parts.runner.wake()
 
 
 async def _with_ports(settings: CollectorSettings) -> CollectorSettings:

@@ -232,7 +232,7 @@ class Collector:
             sweeps=Sweeps(settings.sweep_interval_s, streams, state, self._texts, self._clock_ns),
             pipeline=pipeline,
             watchers=watchers,
-            runner=PublisherRunner(publishers),
+            runner=PublisherRunner(publishers, rng=Random()),  # noqa: S311 - jitter, not secrets
             saver=Saver(committer, self._timer),
         )
         if saved is not None:

@@ -139,5 +139,6 @@ async def test_an_api_server_that_is_away_costs_nothing_but_time(
         player.cut(cable)
         await until_troubled(process.address)
         await asyncio.to_thread(kube.plane.start_apiserver)
+        await asyncio.to_thread(kube.plane.await_ready)
         async with published(kube) as seen:
             await seen.until(lambda now: status_at(now, adapter.host, "Degraded")[0] == "True", "Degraded")

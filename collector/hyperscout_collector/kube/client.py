@@ -104,6 +104,9 @@ class Kube:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        session: aiohttp.ClientSession | None = self._client.rest_client.pool_manager
+        if session is not None and session.connector is not None:
+            await session.connector.close(abort_ssl=True)  # or their ends would outlive the loop
         await self._client.close()  # type: ignore[no-untyped-call]
 
     def fenced(self, fence: Fence) -> "Kube":
@@ -174,6 +177,9 @@ class Kube:
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
             raise UnreachableError(f"{what}: {str(error) or type(error).__name__}") from error
         finally:
+            # A stream that never ends has nothing to say goodbye to.
+            if response.connection is not None and response.connection.transport is not None:
+                response.connection.transport.abort()
             response.close()
 
     async def _ask(

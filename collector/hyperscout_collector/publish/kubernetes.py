@@ -27,6 +27,7 @@ from hyperscout_collector.publish.checks import broken_rules
 from hyperscout_collector.publish.fights import Fights
 from hyperscout_collector.publish.hypernode_objects import (
     COLLECTION,
+    OURS,
     Flip,
     body_of,
     differences,
@@ -55,6 +56,9 @@ _log = logging.getLogger(__name__)
 
 _AT_ONCE = 8  # requests
 _SYNC_TIMEOUT_S = 10.0
+# Between a parent's letting go of a child and what comes after: a reader takes its time too, and one that
+# sees both at once may see them in the wrong order.
+_PAUSE_S = 0.2
 _MAX_SURPRISES = 5  # about one object, within one call
 _MAX_TROUBLE = 3  # named in one problem
 _NO_CRD = "; is the CRD installed? `hyperscout crd show | kubectl apply -f -`"
@@ -80,6 +84,7 @@ class KubernetesPublisher:
         clock_ns: Callable[[], int],
         timer: Callable[[], float],
         say: Callable[[str], None] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.hypernodes = Reflector(
             kube,
@@ -95,6 +100,7 @@ class KubernetesPublisher:
         self._clock_ns = clock_ns
         self._timer = timer
         self._say = say
+        self._sleep = sleep
         self._foreign = foreign
         self._said = ""
         self._there: dict[str, Present] = {}
@@ -158,6 +164,7 @@ class KubernetesPublisher:
         """Returns what could not be done. Raises PublishError when it is no use to go on."""
         trouble: dict[str, str] = {}
         surprises: Counter[str] = Counter()
+        released = False
         while True:
             plan = next_writes(self._there, self._known(tree))
             writes = [w for w in plan.writes if _target(w) not in trouble]
@@ -165,6 +172,9 @@ class KubernetesPublisher:
             writes = [w for w in writes if _target(w) not in trouble]
             if not writes:
                 break
+            if released:
+                await self._sleep(_PAUSE_S)
+            released = any(isinstance(write, LetGo | Update) for write in writes)
             for write, error in zip(writes, await _all(map(self._write, writes)), strict=True):
                 if isinstance(error, ConflictError):
                     surprises[_target(write)] += 1  # what there is now has been looked at: plan anew
@@ -337,7 +347,16 @@ class KubernetesPublisher:
             self._there[name] = present(after)
         if any(found is not None and not is_ours(found) for found in (before, after)):
             self._foreign()
-        self.wake()
+        if _matters(before) != _matters(after):
+            self.wake()
+
+
+def _matters(found: Object | None) -> Any:
+    """What a look at a HyperNode is for: not other writers' counts and conditions."""
+    if found is None:
+        return None
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    return present(found), [c for c in conditions if c.get("type") in OURS]
 
 
 def _target(write: Write) -> str:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 from hyperscout_collector.publish.base import Publisher, PublishError
 from hyperscout_collector.topology import Topology
@@ -16,6 +17,11 @@ _log = logging.getLogger(__name__)
 
 _RETRY_BASE_S = 1.0
 _RETRY_CAP_S = 60.0
+
+
+def retry_s(failures: int) -> float:
+    """How long to wait at most after so many failures in a row: any number of them."""
+    return min(_RETRY_BASE_S * 2.0 ** min(failures - 1, 30), _RETRY_CAP_S)
 
 
 @dataclass(slots=True)
@@ -34,10 +40,15 @@ class PublisherRunner:
     """`run` once for each of `states`, as a task of its own."""
 
     def __init__(
-        self, publishers: Sequence[Publisher], published: Callable[[Topology], None] = lambda topology: None
+        self,
+        publishers: Sequence[Publisher],
+        published: Callable[[Topology], None] = lambda topology: None,
+        *,
+        rng: Random,
     ) -> None:
         self.states = tuple(PublisherState(publisher) for publisher in publishers)
         self._published = published
+        self._rng = rng
         for state in self.states:
             state.publisher.wake = state._wake.set
 
@@ -46,6 +57,12 @@ class PublisherRunner:
         for state in self.states:
             state._newest = topology
             state._wake.set()
+
+    def wake(self) -> None:
+        """What could not be done may be possible now."""
+        for state in self.states:
+            if state.problem is not None:
+                state._wake.set()
 
     @property
     def problems(self) -> list[str]:
@@ -68,7 +85,7 @@ class PublisherRunner:
                 failures += 1
                 self._failed(state, error)
                 if error.retry:
-                    await self._wait(state, min(_RETRY_BASE_S * 2 ** (failures - 1), _RETRY_CAP_S))
+                    await self._wait(state, retry_s(failures) * self._rng.uniform(0.5, 1.0))
                 continue
             failures = 0
             if state.problem is not None:

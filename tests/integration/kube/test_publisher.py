@@ -280,9 +280,17 @@ async def test_a_name_that_is_taken_in_that_very_moment_is_left_too(kube: Cluste
 
 async def test_a_tree_grows_splits_and_goes_without_anything_left(kube: Cluster) -> None:
     split = tree(("leaf-a", ("n1",)), ("leaf-b", ("n2", "n3")), ("leaf-c", ("n4",)), root="other")
-    async with publisher(kube) as hypernodes:
-        for topology in (TREE, split, TREE, Topology(9)):
+    pauses: list[float] = []
+
+    async def pause(delay_s: float) -> None:
+        pauses.append(delay_s)
+
+    async with publisher(kube, sleep=pause) as hypernodes:
+        # Where a child leaves its parent, readers get time to see it before what comes next.
+        for topology, pauses_for in ((TREE, False), (split, True), (TREE, True), (Topology(9), False)):
+            pauses.clear()
             await hypernodes.publish(topology)
+            assert bool(pauses) == pauses_for
             wanted = {h.name: (h.tier, h.tier_name, list(h.children or h.nodes)) for h in topology.hypernodes}
             assert {name: spec_of(kube, name) for name in kube.hypernodes()} == wanted
 
@@ -324,7 +332,10 @@ async def test_a_broken_tree_is_never_written(kube: Cluster) -> None:
     assert not kube.hypernodes()
 
 
-async def test_a_crd_of_an_older_version_loses_only_what_it_lacks(own_kube: Callable[..., Cluster]) -> None:
+async def test_a_crd_of_an_older_version_loses_only_what_it_lacks(
+    own_kube: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hyperscout_collector.publish.kubernetes._SYNC_TIMEOUT_S", 1.0)
     kube = own_kube(Options())
     kube.kubectl("delete", "crd", "hypernodes.topology.volcano.sh")
     async with publisher(kube) as hypernodes:

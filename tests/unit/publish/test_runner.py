@@ -3,13 +3,14 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 import yaml
 from hyperscout_collector.publish.base import PublishError
 from hyperscout_collector.publish.file import FilePublisher
 from hyperscout_collector.publish.memory import MemoryPublisher
-from hyperscout_collector.publish.runner import PublisherRunner
+from hyperscout_collector.publish.runner import PublisherRunner, retry_s
 from hyperscout_collector.topology import Topology
 from support.topologies import two_leaves
 
@@ -49,7 +50,7 @@ async def running(runner: PublisherRunner, until: int) -> None:
 
 async def test_the_newest_gets_out() -> None:
     flaky = Flaky()
-    runner = PublisherRunner([flaky])
+    runner = PublisherRunner([flaky], rng=Random(0))
     runner.offer(generation(1))
     runner.offer(generation(2))
     await running(runner, 2)
@@ -63,7 +64,7 @@ async def test_trouble_is_shown_until_it_is_over_and_a_newer_generation_is_tried
     monkeypatch.setattr("hyperscout_collector.publish.runner._RETRY_BASE_S", 1e6)
     monkeypatch.setattr("hyperscout_collector.publish.runner._RETRY_CAP_S", 1e6)
     flaky, healthy = Flaky(1), Flaky()
-    runner = PublisherRunner([flaky, healthy])
+    runner = PublisherRunner([flaky, healthy], rng=Random(0))
     runner.offer(generation(1))
     task = asyncio.create_task(runner.run(runner.states[0]))
     await flaky.tried.wait()
@@ -81,7 +82,7 @@ async def test_trouble_is_shown_until_it_is_over_and_a_newer_generation_is_tried
 
 async def test_what_cannot_be_helped_waits_for_the_next_generation() -> None:
     flaky = Flaky(1, retry=False)
-    runner = PublisherRunner([flaky])
+    runner = PublisherRunner([flaky], rng=Random(0))
     task = asyncio.create_task(runner.run(runner.states[0]))
     runner.offer(generation(1))
     await flaky.tried.wait()
@@ -142,3 +143,27 @@ async def test_standard_output_is_one_stream_of_documents(capsys: pytest.Capture
     await publisher.publish(two_leaves())
     await publisher.publish(replace(two_leaves(), hypernodes=two_leaves().hypernodes[:1]))
     assert len(list(yaml.safe_load_all(capsys.readouterr().out))) == 4
+
+
+@pytest.mark.parametrize(("failures", "delay_s"), [(1, 1.0), (2, 2.0), (6, 32.0), (7, 60.0), (100_000, 60.0)])
+def test_any_number_of_failures_has_a_delay(failures: int, delay_s: float) -> None:
+    assert retry_s(failures) == delay_s
+
+
+async def test_who_is_in_trouble_is_woken_when_it_may_be_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyperscout_collector.publish.runner._RETRY_BASE_S", 1e6)
+    monkeypatch.setattr("hyperscout_collector.publish.runner._RETRY_CAP_S", 1e6)
+    flaky, healthy = Flaky(1), Flaky()
+    runner = PublisherRunner([flaky, healthy], rng=Random(0))
+    runner.offer(generation(1))
+    tasks = [asyncio.create_task(runner.run(state)) for state in runner.states]
+    async with asyncio.timeout(10):
+        while not (runner.problems and healthy.out):
+            await asyncio.sleep(0)
+        runner.wake()
+        while not flaky.out:
+            await asyncio.sleep(0)
+    assert (flaky.out, healthy.out) == ([1], [1])
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

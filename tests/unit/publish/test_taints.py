@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -76,7 +77,7 @@ async def test_it_wakes_itself_when_it_is_time() -> None:
     fake = cluster()
     taints, clock = publisher(fake)
     clock.now_s = 29
-    runner = PublisherRunner([taints])
+    runner = PublisherRunner([taints], rng=Random(0))
     runner.offer(replace(DEGRADED, generation=3))
     async with asyncio.timeout(10):
         task = asyncio.create_task(runner.run(runner.states[0]))
@@ -126,7 +127,7 @@ async def test_a_cap_that_is_reached_is_a_notice_and_not_an_error() -> None:
     fake = cluster()
     taints, clock = publisher(fake, share=0.0)
     clock.now_s = 60
-    runner = PublisherRunner([taints])
+    runner = PublisherRunner([taints], rng=Random(0))
     await taints.publish(DEGRADED)
     assert fake.writes == []
     reached = "at most 0 of 4 nodes may be tainted (taint_share): n03 is degraded, and not tainted"
