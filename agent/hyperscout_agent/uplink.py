@@ -74,7 +74,9 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     # Back-off is ours; gRPC's own would come on top of it.
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # Despite its name the least time that a connection may take to come about, before it is given up: ten
+    # thousand agents that lost one leader shake hands with the next at once. A refusal is noticed at once.
+    ("grpc.min_reconnect_backoff_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.max_receive_message_length", 1024 * 1024),
     # A name may stand for several collectors of which one leads: each is tried in time (gRFC A62).

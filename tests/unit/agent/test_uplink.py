@@ -408,6 +408,50 @@ def test_keepalive_is_within_what_the_collector_allows() -> None:
     assert every_ms > allowed_ms
 
 
+async def test_a_collector_that_is_slow_to_shake_hands_is_waited_for(collector: FakeCollector) -> None:
+    """As when all agents come at once: TLS, or only HTTP/2, takes its time."""
+    from hyperscout_agent.uplink import CHANNEL_OPTIONS
+
+    answered = asyncio.Event()
+    arrivals = 0
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal arrivals
+        arrivals += 1
+        asyncio.get_running_loop().call_later(0.5, answered.set)
+        other_reader, other_writer = await asyncio.open_connection("127.0.0.1", collector.port)
+
+        async def back() -> None:
+            await answered.wait()
+            await pump(other_reader, writer)
+
+        await asyncio.gather(pump(reader, other_writer), back())
+
+    options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))  # as if it were alone
+    slow = await asyncio.start_server(relay, "127.0.0.1", 0)
+    async with slow:
+        target = f"127.0.0.1:{slow.sockets[0].getsockname()[1]}"
+        agent = running(
+            FindingStore("n1"),
+            target,
+            channel=lambda target: grpc.aio.insecure_channel(target, options=options),
+        )
+        async with agent as (uplink, sleeps):
+            await eventually(lambda: uplink.stats.connected or bool(sleeps.asked_s))
+            assert uplink.stats.connected
+            assert (arrivals, sleeps.asked_s) == (1, [])
+
+
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """All that comes, until either end is gone."""
+    try:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+    finally:
+        writer.close()
+
+
 async def test_a_standby_s_hint_is_followed_at_once(collector: FakeCollector) -> None:
     standby = await FakeCollector(leader=collector.target).start()
     store = FindingStore("n1")
