@@ -11,7 +11,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 from hyperscout.v1 import topology_pb2, topology_pb2_grpc
 from hyperscout_agent.credentials import CredentialsError, Metadata, bearer, tls_hint
-from hyperscout_agent.targets import TargetError
+from hyperscout_agent.targets import TargetError, check_target
 from hyperscout_collector.api.mapping import topology_from_proto
 from hyperscout_formats.leader import leader_in
 
@@ -51,6 +51,8 @@ class Collector:
         options += self._credentials.options()
         with _readable():
             self._credentials.check(address)
+            if self._endpoint.token and self._credentials.ca is None:
+                check_target(address, insecure=False, token=True)  # of the environment: not a file's
             shown = self._credentials.for_channel()
         if shown is None:
             self._channel = grpc.insecure_channel(address, options=options)

@@ -193,6 +193,14 @@ def test_no_standby_can_lead_a_caller_out_of_tls(run: CommandLine, monkeypatch: 
     assert (ran.code, "'10.0.0.1:50051' is not on this machine" in ran.err) == (1, True)
 
 
+def test_no_standby_gets_a_token_out_in_the_clear(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As through a tunnel that ends on this machine, where a token needs no TLS."""
+    monkeypatch.setenv("HYPERSCOUT_TOKEN", "secret")
+    with plaintext_standby("192.0.2.1:50051") as address:
+        ran = run("get", "hn", "--collector", address, "--insecure", "--timeout", "1")
+    assert (ran.code, "never sent in the clear" in ran.err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("flags", "environment", "words"),
     [
