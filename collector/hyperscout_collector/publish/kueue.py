@@ -117,7 +117,9 @@ class KueuePublisher:
             raise PublishError(f"{what} is being deleted: it is made anew when Kueue lets it go")
         flavors, _ = await self._kube.list(f"{base}/resourceflavors")
         users = sorted(
-            f["metadata"]["name"] for f in flavors if f["spec"].get("topologyName") == self._object
+            f["metadata"]["name"]
+            for f in flavors
+            if (f.get("spec") or {}).get("topologyName") == self._object
         )
         if users:
             raise PublishError(

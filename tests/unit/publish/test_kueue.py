@@ -109,6 +109,7 @@ async def test_other_levels_replace_it_while_nobody_uses_it() -> None:
     fake = cluster()
     fake.put(f"{FLAVORS}/other", {"metadata": {"name": "other"}, "spec": {"topologyName": "default"}})
     fake.put(f"{FLAVORS}/plain", {"metadata": {"name": "plain"}, "spec": {}})
+    fake.put(f"{FLAVORS}/bare", {"metadata": {"name": "bare"}})  # as Kueue's own examples have it
     kueue = publisher(fake)
     await kueue.publish(two_leaves())
     first = fake.objects[PATH]["metadata"]["uid"]
