@@ -27,11 +27,6 @@ if _fuzz_examples > 0:
 settings.load_profile("fuzz" if _fuzz_examples > 0 else "steady")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Know xdist's marker also in a run without it."""
-    config.addinivalue_line("markers", "xdist_group(name): tests of one group run on one worker")
-
-
 @pytest.hookimpl(optionalhook=True)  # of xdist, where that takes part
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep a file's tests on one worker, those with real components on one, those with an API server on one.
@@ -52,9 +47,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @functools.cache
 def group_of(path: Path) -> str:
-    """The group of a test file: it imports what it asks for."""
+    """The group of a test file: it imports what it asks for. Whole stories share no server with the rest."""
     text = path.read_text()
     if "from support.kubernetes import" in text:
-        return "kube"
+        return "kube-e2e" if "e2e" in path.parts else "kube"
     asks = "require_real" in text or "pytest.mark.real" in text
     return "real" if asks else str(path)

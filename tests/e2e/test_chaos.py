@@ -16,7 +16,6 @@ from random import Random
 from typing import Any
 
 import grpc.aio
-import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.api.mapping import topology_from_proto
@@ -29,9 +28,8 @@ from kube.rules import LABELS
 from support.collector_process import CHANNEL_OPTIONS, CollectorProcess, collector_process
 from support.flaky_api import FlakyApi
 from support.kubernetes import Cluster
-from support.real import require_real
 
-SECONDS = float(os.environ.get("HYPERSCOUT_CHAOS_S", "40"))
+SECONDS = float(os.environ.get("HYPERSCOUT_CHAOS_S", "30"))
 SEED = int(os.environ.get("HYPERSCOUT_CHAOS_SEED", "1"))
 SETTLE_S = 90.0
 USUAL_SHARE = 0.15  # of the writes that are refused all the time
@@ -279,7 +277,3 @@ async def test_whatever_happens_hypernodes_come_true(own_kube: Callable[[], Clus
     assert now["metadata"] == foreign["metadata"]
     assert now["spec"] == foreign["spec"]
     assert not (now.get("status") or {}).get("conditions")
-
-
-require_real("kubernetes")
-pytestmark = pytest.mark.xdist_group("kube")

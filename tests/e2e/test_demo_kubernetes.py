@@ -77,7 +77,6 @@ def test_without_the_crd_it_says_what_to_do(kube: Cluster, tmp_path: Path) -> No
     assert "hyperscout crd show | kubectl apply" in ran.stderr
 
 
-@pytest.mark.xdist_group("kube")
 def test_a_command_is_run_with_a_cluster_of_its_own(tmp_path: Path) -> None:
     require_real("kubernetes")
     ran = subprocess.run(
@@ -95,7 +94,6 @@ def test_a_command_is_run_with_a_cluster_of_its_own(tmp_path: Path) -> None:
     assert subprocess.run(RUN[:2], capture_output=True, check=False, timeout=TIMEOUT_S).returncode == 2
 
 
-@pytest.mark.xdist_group("kube")
 def test_it_ends_with_its_command_when_told_to(tmp_path: Path) -> None:
     require_real("kubernetes")
     with subprocess.Popen(

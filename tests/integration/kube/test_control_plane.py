@@ -169,7 +169,6 @@ def test_it_is_killed_stopped_and_comes_back_with_its_data(own_kube: Callable[..
     plane.await_ready()
 
 
-@pytest.mark.xdist_group("kube")
 def test_nothing_outlives_a_killed_parent(tmp_path: Path) -> None:
     require_real("kubernetes")
     code = (
