@@ -46,6 +46,7 @@ class Follower:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.problem: str | None = None  # why it does not follow
+        self._followed = ""  # the leader that was heard last
         self._settings = settings
         self._leader = leader
         self._rng = rng
@@ -88,9 +89,9 @@ class Follower:
                 pb.WatchTopologyRequest(), metadata=_metadata(self._settings)
             )
             async for event in call:
-                if self.problem is not None:
+                if self.problem is not None or address != self._followed:
                     _log.info("following the leader, %s", address)
-                    self.problem = None
+                    self.problem, self._followed = None, address
                 if event.HasField("snapshot"):
                     self._snapshot, self._deltas = event.snapshot, []
                 elif len(self._deltas) >= _MAX_DELTAS:
@@ -130,4 +131,6 @@ def _metadata(settings: CollectorSettings) -> tuple[tuple[str, str], ...]:
         token = settings.peer_token_file.read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise PeerError(f"{settings.peer_token_file}: {error}") from error
+    if not token or not token.isprintable() or " " in token:
+        raise PeerError(f"{settings.peer_token_file}: not a token")
     return (("authorization", f"Bearer {token}"),)

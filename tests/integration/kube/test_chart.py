@@ -202,6 +202,34 @@ def test_agents_see_no_key_and_no_token_of_the_api_server(profile: str) -> None:
     assert not any("hostPath" in volume for volume in pod["volumes"])
 
 
+@profiles
+def test_files_that_settings_name_are_mounted(profile: str) -> None:
+    """A standby that lacks the CA or its token follows nobody, and nothing but its log says so."""
+    objects = render(PROFILES[profile])
+    named = {}
+    for name in ("collector", "agent"):
+        settings = yaml.safe_load(one(objects, "ConfigMap", f"-{name}")["data"][f"{name}.yaml"])
+        [(container, pod)] = [found for found in containers(objects) if found[0]["name"] == name]
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        files = {
+            f"{mount['mountPath']}/{file}"
+            for mount in container["volumeMounts"]
+            for file in files_in(volumes[mount["name"]])
+        }
+        named[name] = {x for x in settings.values() if str(x).startswith(("/etc/", "/var/run/"))}
+        assert named[name] <= files
+    assert ("/etc/hyperscout/tls/ca.crt" in named["collector"]) is (profile != "insecure")
+    tokens = profile not in ("insecure", "nobody is asked")
+    assert ("/var/run/secrets/hyperscout/token" in named["collector"]) is tokens
+
+
+def files_in(volume: dict[str, Any]) -> Iterator[str]:
+    """Files that a Secret's or a token's volume holds."""
+    yield from (item["path"] for item in volume.get("secret", {}).get("items", ()))
+    for source in volume.get("projected", {}).get("sources", ()):
+        yield source["serviceAccountToken"]["path"]
+
+
 def test_probes_reach_who_answers() -> None:
     for exposed, host in ((False, "127.0.0.1"), (True, None)):
         objects = render({"agent": {"metrics": {"expose": exposed}}})
