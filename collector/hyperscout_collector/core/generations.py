@@ -106,7 +106,7 @@ class Generations:
         if self._details is None or not same_details(self._details, topology):
             self._details_since_ns = now_ns if self._details_since_ns is None else self._details_since_ns
         else:
-            self._details_since_ns = None
+            self._details, self._details_since_ns = topology, None  # in the order that the next will have
         self._observe(topology, facts, now_ns)
         return self._decide(now_ns)
 

@@ -61,6 +61,13 @@ def test_same() -> None:
     assert same_details(BASE, from_json(to_json(BASE)))
 
 
+def test_the_order_does_not_matter() -> None:
+    more = Adapter("h", "n0001", "mlx5_0")
+    there = replace(BASE, adapters=(*BASE.adapters, more))
+    assert same_details(there, replace(there, links=LinkTable.of(LINKS[::-1]), adapters=there.adapters[::-1]))
+    assert not same_details(there, replace(there, adapters=(more._replace(name="x"), *BASE.adapters)))
+
+
 def ends(topology: Topology) -> set[tuple[str, str]]:
     return {(x.a_device, x.a_port) for x in topology.links}
 

@@ -372,6 +372,16 @@ def test_a_restart_goes_on_where_it_was() -> None:
     assert Player(saved, at=500).offer(501, tree(HALF)) is not None, "stale, and the tree held"
 
 
+def test_cables_in_another_order_are_no_news() -> None:
+    """As a replica has them that followed the leader by what changed."""
+    links = [uplink(k) for k in (1, 2, 3)]
+    player = running(tree(TEN, links=links))
+    again = Player(replace(player.last, links=links[::-1]), at=500)
+    again.offer(501, tree(TEN, links=links))
+    again.run(1000)
+    assert again.times == []
+
+
 def test_a_tree_saved_without_times_gets_them() -> None:
     saved = replace(tree(TEN, [anomaly(1)]), generation=7)
     player = Player(saved, at=500)
