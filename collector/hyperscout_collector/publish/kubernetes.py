@@ -61,6 +61,7 @@ _SYNC_TIMEOUT_S = 10.0
 _PAUSE_S = 0.2
 _MAX_SURPRISES = 5  # about one object, within one call
 _MAX_TROUBLE = 3  # named in one problem
+_NOT_KEPT = "it is not as it was written, time and again: does an admission webhook change it?"
 _NO_CRD = "; is the CRD installed? `hyperscout crd show | kubectl apply -f -`"
 
 
@@ -164,18 +165,23 @@ class KubernetesPublisher:
         """Returns what could not be done. Raises PublishError when it is no use to go on."""
         trouble: dict[str, str] = {}
         surprises: Counter[str] = Counter()
+        sent: Counter[Write] = Counter()
         released = False
         while True:
-            plan = next_writes(self._there, self._known(tree))
-            writes = [w for w in plan.writes if _target(w) not in trouble]
-            trouble |= self._reverts(writes)
-            writes = [w for w in writes if _target(w) not in trouble]
-            if not writes:
+            seen = dict(self._there)
+            plan = next_writes(seen, self._known(tree), trouble)
+            if not plan.writes:
                 break
+            trouble |= {_target(w): _NOT_KEPT for w in plan.writes if sent[w] >= _MAX_SURPRISES}
+            trouble |= self._reverts(w for w in plan.writes if _target(w) not in trouble)
+            writes = [w for w in plan.writes if _target(w) not in trouble]
+            if not writes:
+                continue
+            sent.update(writes)
             if released:
                 await self._sleep(_PAUSE_S)
             released = any(isinstance(write, LetGo | Update) for write in writes)
-            for write, error in zip(writes, await _all(map(self._write, writes)), strict=True):
+            for write, error in zip(writes, await _all(self._write(w, seen) for w in writes), strict=True):
                 if isinstance(error, ConflictError):
                     surprises[_target(write)] += 1  # what there is now has been looked at: plan anew
                 if error is not None and surprises[_target(write)] in (0, _MAX_SURPRISES):
@@ -216,8 +222,10 @@ class KubernetesPublisher:
             )
         return held
 
-    async def _write(self, write: Write) -> None:
+    async def _write(self, write: Write, seen: Mapping[str, Present]) -> None:
         name = _target(write)
+        if self._there.get(name) != seen.get(name):
+            raise ConflictError("it has changed since it was looked at")  # it may be somebody else's now
         found = self.hypernodes.get(name)
         if isinstance(write, Delete):
             await self._delete(name, found)
@@ -242,7 +250,10 @@ class KubernetesPublisher:
             return
         preconditions = {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
         try:
-            await self._kube.write("DELETE", path_of(name), {"preconditions": preconditions})
+            left = await self._kube.write("DELETE", path_of(name), {"preconditions": preconditions})
+            if (left.get("metadata") or {}).get("finalizers"):
+                self.hypernodes.learn(left)  # it stays until somebody lets it go
+                return
         except NotFoundError:
             pass
         except ConflictError:
@@ -282,7 +293,7 @@ class KubernetesPublisher:
         found = self.hypernodes.get(w.name)
         for last in (False, True):
             news = merged(found, w.conditions, now_ns) if found is not None else None
-            if found is None or news is None:
+            if found is None or news is None or not is_ours(found):
                 return
             conditions, flips = news
             query = {"fieldManager": MANAGER, "force": "true"}

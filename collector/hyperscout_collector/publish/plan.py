@@ -15,11 +15,13 @@ case.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hyperscout_collector.publish.wanted import KIND, NODES_ANNOTATION, OWNER_LABELS, Wanted
 
 EXACT = "exactMatch"
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Member(NamedTuple):
@@ -35,7 +37,8 @@ Members = frozenset[Member]
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A HyperNode as the API server has it. `ours`: it carries our labels."""
+    """A HyperNode as the API server has it. `ours`: it carries our labels. `going`: deleted already, and kept
+    by somebody's finalizer."""
 
     name: str
     ours: bool
@@ -43,6 +46,7 @@ class Present:
     tier_name: str
     members: Members
     nodes_annotation: str = ""
+    going: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ def present(found: Mapping[str, Any]) -> Present:
         spec.get("tierName") or "",
         members_of(spec.get("members") or ()),
         str((metadata.get("annotations") or {}).get(NODES_ANNOTATION, "")),
+        bool(metadata.get("deletionTimestamp")),
     )
 
 
@@ -166,22 +171,32 @@ class _World:
                 yield LetGo(name, left)
 
 
-def next_writes(there: Mapping[str, Present], wanted: Mapping[str, Wanted]) -> Plan:
-    """The writes that are safe now. Linear in all members."""
+def next_writes(
+    there: Mapping[str, Present], wanted: Mapping[str, Wanted], failed: Mapping[str, str] = NOTHING
+) -> Plan:
+    """The writes that are safe now. Linear in all members. `failed`: what is not tried again now, and why."""
     world = _World(there, wanted)
     waiting = [w for w in wanted.values() if not world.is_done(w)]
-    hindered = {w.name: why for w in waiting if (why := world.hindrance(w)) is not None}
+    hindered = {w.name: why for w in waiting if (why := failed.get(w.name) or world.hindrance(w)) is not None}
     free = [Update(w) if w.name in there else Create(w) for w in waiting if w.name not in hindered]
     if free:
         return Plan(tuple(free))
-    if hindered and (lets_go := tuple(world.lets_go())):
+    if hindered.keys() - failed.keys() and (
+        lets_go := tuple(x for x in world.lets_go() if x.name not in failed)
+    ):
         return Plan(lets_go)
     gone = [name for name, p in sorted(there.items()) if p.ours and name not in wanted]
-    deletes = tuple(Delete(name) for name in gone if not world.parents(name))
+    deletes = tuple(
+        Delete(name)
+        for name in gone
+        if name not in failed and not there[name].going and not world.parents(name)
+    )
     if deletes:
         return Plan(deletes, hindered)
-    return Plan((), hindered | {name: _named(world, name) for name in gone})
+    return Plan((), hindered | {name: failed.get(name) or _named(world, name) for name in gone})
 
 
 def _named(world: _World, name: str) -> str:
+    if world.there[name].going:
+        return "it is deleted, but somebody's finalizer keeps it"
     return f"it should go, but {', '.join(sorted(world.parents(name)))} still names it"

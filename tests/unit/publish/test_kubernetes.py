@@ -1,0 +1,204 @@
+"""What the HyperNode publisher does when the world changes under its hands, or does not do as it is told.
+
+The publisher at work on a real API server is tested elsewhere; here each moment is chosen.
+"""
+
+import asyncio
+import contextlib
+import copy
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+import pytest
+from hyperscout_collector.kube.client import APPLY
+from hyperscout_collector.kube.errors import ConflictError, RejectedError
+from hyperscout_collector.publish.base import PublishError
+from hyperscout_collector.publish.hypernode_objects import COLLECTION, path_of
+from hyperscout_collector.publish.kubernetes import KubernetesPublisher
+from hyperscout_collector.topology import Topology
+from support.fake_kube import FakeKube, Object, merge
+from support.topologies import two_leaves
+
+
+class ApplyKube(FakeKube):
+    """Server-side apply by a manager that owns all fields, finalizers, and an admission webhook."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.admit: Callable[[Object], None] = lambda found: None
+
+    async def write(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content: str = "",
+        query: Mapping[str, Any] | None = None,
+    ) -> Object:
+        if content == APPLY:
+            return await self._apply(path, copy.deepcopy(body))
+        found = self.objects.get(path)
+        if method == "DELETE" and found is not None and found["metadata"].get("finalizers"):
+            self.before(method, path)
+            self.writes.append((method, path, body))
+            if "deletionTimestamp" not in found["metadata"]:
+                found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+                self.put(path, found)
+            return copy.deepcopy(found)
+        return await super().write(method, path, body, content=content, query=query)
+
+    async def _apply(self, path: str, body: Object) -> Object:
+        self.before("PATCH", path)
+        self.writes.append(("PATCH", path, body))
+        of, status, _ = path.partition("/status")
+        found = self.objects.get(of)
+        for key in ("uid", "resourceVersion"):
+            wanted = body["metadata"].pop(key, None)
+            if wanted is not None and (found is None or found["metadata"][key] != wanted):
+                raise ConflictError(f"PATCH {path}: the object has been modified")
+        new = merge(found or {}, {"metadata": body["metadata"]} if status else body)
+        if status:
+            new["status"] = body["status"]
+        else:
+            new["spec"] = body["spec"]
+        self.admit(new)
+        return copy.deepcopy(found if new == found else self.put(of, new)) or {}
+
+    def hypernodes(self) -> dict[str, Object]:
+        return {p.rpartition("/")[2]: x for p, x in self.objects.items() if p.startswith(COLLECTION)}
+
+
+def publisher(fake: ApplyKube) -> KubernetesPublisher:
+    """As its watch has it now."""
+
+    async def sleep(delay_s: float) -> None:
+        await asyncio.sleep(0)
+
+    made = KubernetesPublisher(
+        fake.kube(), fake.nodes(), rng=Random(1), clock_ns=lambda: 1, timer=lambda: 1.0, sleep=sleep
+    )
+    follow(made, fake)
+    made.hypernodes.synced.set()
+    return made
+
+
+def follow(made: KubernetesPublisher, fake: ApplyKube) -> None:
+    """Let the watch catch up."""
+    there = fake.hypernodes()
+    for found in made.hypernodes:
+        if found["metadata"]["name"] not in there:
+            made.hypernodes.forget(found["metadata"]["name"])
+    for found in there.values():
+        made.hypernodes.learn(copy.deepcopy(found))
+
+
+def said(made: KubernetesPublisher) -> list[str]:
+    return [event["reason"] for event in made.events._waiting]
+
+
+def stranger(name: str) -> Object:
+    spec = {"tier": 1, "members": [{"type": "Node", "selector": {"exactMatch": {"name": "elsewhere"}}}]}
+    return {"metadata": {"name": name, "labels": {"whose": "mine"}}, "spec": spec}
+
+
+@pytest.mark.parametrize("what", ["spec", "status", "all"])
+async def test_what_becomes_a_stranger_s_between_plan_and_write_is_not_touched(what: str) -> None:
+    fake = ApplyKube()
+    made = publisher(fake)
+    await made.publish(two_leaves())
+    for name in ("leaf-a", "leaf-b"):
+        fake.objects[path_of(name)].pop(what, None)
+        fake.put(path_of(name), fake.objects[path_of(name)])
+    follow(made, fake)
+    theirs: list[Object] = []
+
+    def before(method: str, path: str) -> None:
+        """While one is written, the other goes, a stranger's comes, and the watch tells."""
+        if not theirs and path.startswith(path_of("leaf-a")):
+            theirs.append(copy.deepcopy(fake.put(path_of("leaf-b"), stranger("leaf-b"))))
+            follow(made, fake)
+
+    fake.before = before
+    with contextlib.suppress(PublishError):
+        await made.publish(two_leaves() if what != "all" else Topology(8))
+    assert fake.hypernodes()["leaf-b"] == theirs[0]
+
+
+async def test_what_a_finalizer_keeps_is_there_still_for_its_children() -> None:
+    """A reader may crash on a child that goes before its parent has."""
+    fake = ApplyKube()
+    made = publisher(fake)
+    await made.publish(two_leaves())
+    fake.objects[path_of("core")]["metadata"]["finalizers"] = ["example.com/slow"]
+    fake.put(path_of("core"), fake.objects[path_of("core")])
+    follow(made, fake)
+    fake.writes.clear()
+    for _ in range(2):
+        with pytest.raises(PublishError, match=r"core: .* finalizer"):
+            await made.publish(Topology(8))
+        follow(made, fake)
+    assert fake.hypernodes().keys() == {"core", "leaf-a", "leaf-b"}
+    assert [method for method, _, _ in fake.writes] == ["DELETE"]
+    del fake.objects[path_of("core")]
+    follow(made, fake)
+    await made.publish(Topology(8))
+    assert fake.hypernodes() == {}
+
+
+async def test_one_that_is_refused_for_ever_holds_up_no_other() -> None:
+    fake = ApplyKube()
+    made = publisher(fake)
+    await made.publish(two_leaves())
+    fake.objects[path_of("leaf-b")]["spec"]["members"] = []
+    fake.put(path_of("leaf-b"), fake.objects[path_of("leaf-b")])
+    old = copy.deepcopy(fake.objects[path_of("leaf-a")])
+    old["metadata"] |= {"name": "old", "uid": "old"}
+    old["spec"]["members"] = [{"type": "Node", "selector": {"exactMatch": {"name": "n99"}}}]
+    fake.put(path_of("old"), old)
+    follow(made, fake)
+
+    def admit(found: Object) -> None:
+        if found["metadata"]["name"] == "leaf-b":
+            raise RejectedError("admission webhook says no")
+
+    fake.admit = admit
+    with pytest.raises(PublishError, match="leaf-b: admission webhook says no"):
+        await made.publish(two_leaves())
+    assert "old" not in fake.hypernodes()
+
+
+async def test_what_was_never_written_was_changed_by_nobody() -> None:
+    """A parent that waits for a child which is refused."""
+    fake = ApplyKube()
+    made = publisher(fake)
+
+    def admit(found: Object) -> None:
+        if found["metadata"]["name"] == "leaf-b":
+            raise RejectedError("admission webhook says no")
+
+    fake.admit = admit
+    for _ in range(5):
+        with pytest.raises(PublishError, match="leaf-b: admission webhook says no"):
+            await made.publish(two_leaves())
+    fake.admit = lambda found: None
+    await made.publish(two_leaves())
+    assert fake.hypernodes().keys() == {"core", "leaf-a", "leaf-b"}
+    assert "Reverted" not in said(made)
+
+
+async def test_what_the_server_changes_each_time_is_not_written_for_ever() -> None:
+    fake = ApplyKube()
+    made = publisher(fake)
+    writes = 0
+
+    def admit(found: Object) -> None:
+        nonlocal writes
+        writes += 1
+        assert writes < 100, "for ever"
+        found["spec"]["tierName"] = f"theirs-{writes}"
+
+    fake.admit = admit
+    with pytest.raises(PublishError, match="is not as it was written"):
+        await made.publish(two_leaves())
