@@ -87,7 +87,7 @@ class CollectorSettings(BaseSettings):
     )
     node_selector: str = Field(
         "!node-role.kubernetes.io/control-plane",
-        description="label selector of the cluster's nodes that belong into the hierarchy; \"\" = all",
+        description='label selector of the cluster\'s nodes that belong into the hierarchy; "" = all',
     )
     node_labels: Literal["off", "dry-run", "on"] = Field(
         "off", description="label each node with its HyperNode of every tier; dry-run prints the changes"

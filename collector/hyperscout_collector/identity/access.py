@@ -78,9 +78,7 @@ class Access:
         try:
             again = await self._agent(self._reviews, caller.token)
         except UnknownCallerError as error:
-            raise AskLaterError(
-                f"the token of {caller} has expired: show a fresh one"
-            ) from error
+            raise AskLaterError(f"the token of {caller} has expired: show a fresh one") from error
         except AskLaterError:
             # The API server is away, so nobody can have a fresh one either: evidence goes on.
             return replace(caller, until_s=self._now_s() + _LATER_S)
@@ -111,9 +109,7 @@ class Access:
         try:
             return await self._user(self._reviews, caller.token, verb)
         except UnknownCallerError as error:
-            raise AskLaterError(
-                f"the token of {caller} has expired: show a fresh one"
-            ) from error
+            raise AskLaterError(f"the token of {caller} has expired: show a fresh one") from error
         except AskLaterError:
             return replace(caller, until_s=self._now_s() + _LATER_S)
 
