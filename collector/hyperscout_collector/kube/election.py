@@ -190,6 +190,8 @@ class Election:
 
     def _looked(self, lease: Lease | None, now_s: float) -> Instruction:
         if lease is None:
+            if self._is_held_by_another(now_s):
+                return self._sleep()  # somebody deleted it, and its holder may write a moment longer
             self.seen = None
             if self.leading and now_s >= self.write_until_s:
                 self._depose()  # it may have been another's in between
@@ -210,6 +212,12 @@ class Election:
             self._seen_since_s = now_s
         self._blind = False
         self.seen = lease
+
+    def _is_held_by_another(self, now_s: float) -> bool:
+        """Whether the record that was seen last has not run out yet."""
+        if self.leading or self.seen is None or self.seen.record.holder in ("", self.me):
+            return False
+        return now_s < self._seen_since_s + _duration_s(self.seen.record)
 
     def _depose(self) -> None:
         self.leading = False

@@ -430,6 +430,17 @@ def test_never_two_writers_and_one_in_the_end(
     assert cluster.server.lease.record.holder == f"c{cluster.writers()[0]}"
 
 
+@given(rates=st.lists(st.sampled_from([0.95, 1.0, 1.05]), min_size=2, max_size=3), seed=st.integers(0, 99))
+@settings(max_examples=50, deadline=None)
+def test_a_lease_that_somebody_deletes_makes_no_second_writer(rates: list[float], seed: int) -> None:
+    """Its holder does not know yet, and may write; who else followed it can wait as after its death."""
+    cluster, rng = Cluster(rates, [Fate(0.01, 0.01, "")], []), Random(seed)
+    for _ in range(5):
+        cluster.at(rng.uniform(20.0, 120.0), lambda: setattr(cluster.server, "lease", None))
+    cluster.run(200.0)
+    assert len(cluster.writers()) == 1
+
+
 def test_in_good_weather_a_dead_leader_is_followed_within_ten_seconds() -> None:
     cluster = Cluster([1.0, 1.0], [Fate(0.01, 0.01, "")], [Pause(0, 20.0, 1e9), Pause(1, 0.0, 5.0)])
     cluster.run(19.9)
