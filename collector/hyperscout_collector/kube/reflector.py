@@ -78,11 +78,12 @@ class Reflector:
         failures = 0
         version = ""
         while True:
+            heard = False
             try:
                 if not version:
                     version = await self._list()
                 async for event in self._kube.watch(self._path, version, self._query):
-                    failures = 0
+                    heard, failures = True, 0
                     self._followed()
                     version = self._take(event) or version
                 # The server ends a watch every few minutes; the next one goes on from there.
@@ -95,8 +96,15 @@ class Reflector:
                 self.problem = str(error)
                 if not error.retry:
                     version = ""  # a resource that was not there, or not allowed, may be back as another
-                delay_s = min(_RETRY_BASE_S * 2 ** min(failures - 1, 10), _RETRY_CAP_S)
-                await self._sleep(max(delay_s * self._rng.uniform(0.5, 1.0), error.retry_after_s))
+                await self._sleep(max(self._delay_s(failures), error.retry_after_s))
+                continue
+            if not heard:
+                failures += 1
+                if failures > 1:  # a server that ends each watch at once is no reason to spin
+                    await self._sleep(self._delay_s(failures - 1))
+
+    def _delay_s(self, failures: int) -> float:
+        return min(_RETRY_BASE_S * 2 ** min(failures - 1, 10), _RETRY_CAP_S) * self._rng.uniform(0.5, 1.0)
 
     async def _list(self) -> str:
         objects, version = await self._kube.list(self._path, self._query)
@@ -120,7 +128,8 @@ class Reflector:
         found = event["object"]
         metadata = found["metadata"]
         if event["type"] == "DELETED":
-            self._set(metadata["name"], None)
+            if not self._is_of_a_predecessor(metadata):
+                self._set(metadata["name"], None)
         elif event["type"] in ("ADDED", "MODIFIED") and not self._is_older(found):
             self._set(metadata["name"], found)
         version: str | None = metadata.get("resourceVersion")
@@ -146,7 +155,16 @@ class Reflector:
         known = self._versions.get(metadata["name"])
         if known is None or metadata.get("uid") != known["uid"]:
             return False
-        try:
-            return int(metadata["resourceVersion"]) < int(known["resourceVersion"])
-        except (KeyError, TypeError, ValueError):
-            return False
+        return _is_before(metadata, known)
+
+    def _is_of_a_predecessor(self, metadata: Object) -> bool:
+        """Whether it is of an object that had gone before the one of its name that is here came."""
+        known = self._versions.get(metadata["name"])
+        return known is not None and metadata.get("uid") != known["uid"] and _is_before(metadata, known)
+
+
+def _is_before(metadata: Object, known: Object) -> bool:
+    try:
+        return int(metadata["resourceVersion"]) < int(known["resourceVersion"])
+    except (KeyError, TypeError, ValueError):
+        return False

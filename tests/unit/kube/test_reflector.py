@@ -129,6 +129,16 @@ async def test_an_outage_loses_nothing_and_is_said() -> None:
     assert sorted(waits[:5]) == waits[:5]
 
 
+async def test_a_server_that_ends_each_watch_at_once_is_not_asked_without_a_breath() -> None:
+    """As a proxy in between may; and one whose every version is too old."""
+    gone: list[Step] = [GoneError("too old") for _ in range(5)]
+    nothing: list[Step] = [[] for _ in range(5)]
+    script = Script([([thing("a", 1)], n) for n in range(1, 10)], [*nothing, *gone])
+    _, _, waits = await run(script)
+    assert len(waits) >= 8
+    assert waits[-1] > waits[0]
+
+
 async def test_a_server_that_asks_for_patience_gets_it() -> None:
     script = Script([UnreachableError("busy", retry_after_s=7.0), ([], 1)], [])
     _, _, waits = await run(script)

@@ -46,3 +46,14 @@ def test_a_version_that_changes_nothing_that_is_kept_is_told_to_nobody() -> None
     reflector.forget("n1")
     reflector.learn(node(1, "b"))  # it was gone: there is no version of it to be older than
     assert told == ["n1", "n1", "n1"]
+
+
+def test_that_a_predecessor_went_takes_nothing_from_its_successor() -> None:
+    """A write made it anew, and the watch has yet to tell that the one before it was deleted."""
+    nodes = Nodes(FakeKube().kube(), "", rng=Random(1))
+    nodes.reflector.learn(node(7, "a", uid="u1"))
+    nodes.reflector.learn(node(9, "b", uid="u2"))
+    nodes.reflector._take({"type": "DELETED", "object": node(8, "a", uid="u1")})
+    assert nodes.labels_of("n1") == {"hyperscout.io/leaf": "b"}
+    nodes.reflector._take({"type": "DELETED", "object": node(10, "b", uid="u2")})
+    assert nodes.labels_of("n1") == {}
