@@ -10,18 +10,12 @@ import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
-from http import HTTPStatus
 from random import Random
 from typing import Any
 
-import grpc
-import grpc.aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from hyperscout.v1 import discovery_pb2, topology_pb2
-from hyperscout.v1.discovery_pb2_grpc import add_DiscoveryServiceServicer_to_server
+from hyperscout.v1 import topology_pb2
 
-from hyperscout_collector.api.topology_service import SERVICE as TOPOLOGY_SERVICE
-from hyperscout_collector.api.topology_service import NothingHeldError, TopologyService
+from hyperscout_collector.api.topology_service import NothingHeldError
 from hyperscout_collector.api.watchers import Watchers
 from hyperscout_collector.configured import StartError, connected, generation_settings, inference_inputs
 from hyperscout_collector.core.generations import Generations, NotHeldError
@@ -33,13 +27,9 @@ from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Loaded, Store, StoreError
 from hyperscout_collector.evidence.view import InputsView, SweepTexts
 from hyperscout_collector.fabric.inputs import InferOptions
-from hyperscout_collector.http import TEXT, HttpServer
-from hyperscout_collector.identity.access import Access, Gate
-from hyperscout_collector.identity.ports import add_ports
-from hyperscout_collector.identity.reviews import Reviews
-from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.kube.client import Kube
+from hyperscout_collector.listening import Listening
 from hyperscout_collector.metrics import Metrics
 from hyperscout_collector.parts import Parts
 from hyperscout_collector.pipeline import Pipeline, PipelineSettings
@@ -49,7 +39,7 @@ from hyperscout_collector.publish.memory import MemoryPublisher
 from hyperscout_collector.publish.runner import PublisherRunner
 from hyperscout_collector.recall import published_before
 from hyperscout_collector.saver import Saver, read_saved
-from hyperscout_collector.settings import CollectorSettings, host_port
+from hyperscout_collector.settings import CollectorSettings
 from hyperscout_collector.status import figures, status
 from hyperscout_collector.sweeps import Sweeps
 from hyperscout_collector.topology import Topology
@@ -58,9 +48,7 @@ _log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
 _TICK_S = 1.0
-_STOP_GRACE_S = 2.0  # for calls that are under way
 _FORGET_AFTER_S = 7 * 86_400.0  # a node unseen for a week: longer than a repair
-_DISCOVERY_SERVICE = discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService"].full_name
 
 
 class Collector:
@@ -281,89 +269,19 @@ class Collector:
         await self.parts.saver.flush()
 
     async def _listen(self) -> None:
-        settings, parts = self.settings, self.parts
-        access = self._access()
-        discovery = DiscoveryService(
-            IngestSettings(
-                parts.version,
-                heartbeat_interval_s=settings.heartbeat_interval_s,
-                heartbeat_timeout_s=settings.heartbeat_timeout_s,
-            ),
-            parts.streams,
-            parts.state,
-            parts.committer,
-            gate=parts.sweeps,
-            listener=parts.sweeps,
-            read_text=self._texts.read,
-            clock_ns=self._clock_ns,
-            identify=access,
+        listening = Listening(
+            self.settings,
+            self.parts,
+            self,
+            texts=self._texts,
+            metrics=self.metrics,
+            kube=self._kube,
+            leaving=lambda: self.leaving,
+            timer=self._timer,
         )
-        server = grpc.aio.server(interceptors=(Gate(access),), options=SERVER_OPTIONS)
-        add_DiscoveryServiceServicer_to_server(discovery, server)
-        TopologyService(self).add_to(server)
-        healthy = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-        names = (_DISCOVERY_SERVICE, TOPOLOGY_SERVICE, health.SERVICE_NAME)
-        if settings.reflection:
-            from grpc_reflection.v1alpha import reflection
-
-            reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
-        self.address, self.mtls_address = add_ports(server, settings)
-        await server.start()
-        self._exit.push_async_callback(server.stop, _STOP_GRACE_S)
-        self._exit.callback(lambda: self._leave(discovery))
-        self._exit.push_async_callback(healthy.enter_graceful_shutdown)
-        for name in ("", *names):
-            await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
-        if settings.http_listen:
-            await self._listen_http()
-        _log.info(
-            "collector %s listens on %s: %d findings of %d nodes, generation %d",
-            parts.version,
-            " and ".join(filter(None, (self.address, self.mtls_address))),
-            len(parts.state),
-            parts.state.node_count,
-            parts.watchers.current.topology.generation,
-        )
-
-    def _leave(self, discovery: DiscoveryService) -> None:
-        discovery.close(*self.leaving)
-        self.parts.watchers.close(*self.leaving)
-
-    def _access(self) -> Access:
-        settings = self.settings
-        if settings.authenticate == "none":
-            return Access()
-        if self._kube is None:
-            raise StartError("authenticate: kubernetes needs an API server, and there is none to ask")
-        reviews = Reviews(self._kube, settings.token_audience, clock=self._timer, now_s=self._now_s)
-        self._exit.push_async_callback(reviews.close)
-        self.parts.reviews = reviews
-        return Access(reviews, settings.agent_service_account, now_s=self._now_s)
-
-    def _now_s(self) -> float:
-        return self._clock_ns() / NS
-
-    async def _listen_http(self) -> None:
-        http = HttpServer(
-            {
-                "/healthz": lambda: (HTTPStatus.OK, TEXT, b"ok\n"),
-                "/readyz": self._ready,
-                "/metrics": lambda: (HTTPStatus.OK, self.metrics.content_type, self.metrics.text()),
-            }
-        )
-        host, port = host_port(self.settings.http_listen)
-        try:
-            port = await http.start(host, port)
-        except OSError as error:
-            raise StartError(f"cannot listen on {self.settings.http_listen}: {error.strerror}") from error
-        self.http_address = f"{self.settings.http_listen.rpartition(':')[0]}:{port}"
-        self._exit.push_async_callback(http.stop)
-
-    def _ready(self) -> tuple[HTTPStatus, str, bytes]:
-        if not self.parts.pipeline.inferences:
-            return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"the first inference is not done\n"
-        return HTTPStatus.OK, TEXT, b"ok\n"
+        await self._exit.enter_async_context(listening)
+        self.address, self.mtls_address = listening.address, listening.mtls_address
+        self.http_address = listening.http_address
 
     # Between the parts
 

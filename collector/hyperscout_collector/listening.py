@@ -1,0 +1,169 @@
+"""Where a collector that leads is reached: gRPC for agents and readers, HTTP for probes and metrics.
+
+It is the last that begins and the first that ends: who is let in finds everything at work.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from hyperscout.v1 import discovery_pb2
+from hyperscout.v1.discovery_pb2_grpc import add_DiscoveryServiceServicer_to_server
+
+from hyperscout_collector.api.topology_service import SERVICE as TOPOLOGY_SERVICE
+from hyperscout_collector.api.topology_service import Backend, TopologyService
+from hyperscout_collector.configured import StartError
+from hyperscout_collector.evidence.view import SweepTexts
+from hyperscout_collector.http import TEXT, HttpServer
+from hyperscout_collector.identity.access import Access, Gate
+from hyperscout_collector.identity.ports import add_ports
+from hyperscout_collector.identity.reviews import Reviews
+from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings
+from hyperscout_collector.kube.client import Kube
+from hyperscout_collector.metrics import Metrics
+from hyperscout_collector.parts import Parts
+from hyperscout_collector.settings import CollectorSettings, host_port
+
+_log = logging.getLogger(__name__)
+
+NS = 1_000_000_000
+_STOP_GRACE_S = 2.0  # for calls that are under way
+_DISCOVERY_SERVICE = discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService"].full_name
+
+
+class Listening:
+    """`async with` listens, or raises StartError. `kube`: whom to ask who calls.
+
+    `leaving()`: what those who are connected are told in the end, and where to go on (see `WatchEndedError`).
+    `timer`: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: CollectorSettings,
+        parts: Parts,
+        backend: Backend,
+        *,
+        texts: SweepTexts,
+        metrics: Metrics,
+        kube: Kube | None,
+        leaving: Callable[[], tuple[str, str | None]],
+        timer: Callable[[], float],
+    ) -> None:
+        self.address = ""  # host:port of gRPC
+        self.mtls_address = ""
+        self.http_address = ""
+        self._settings = settings
+        self._parts = parts
+        self._backend = backend
+        self._texts = texts
+        self._metrics = metrics
+        self._kube = kube
+        self._leaving = leaving
+        self._timer = timer
+        self._exit = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> "Listening":
+        try:
+            await self._listen()
+            if self._settings.http_listen:
+                await self._listen_http()
+        except BaseException:
+            await self._exit.aclose()
+            raise
+        parts = self._parts
+        _log.info(
+            "collector %s listens on %s: %d findings of %d nodes, generation %d",
+            parts.version,
+            " and ".join(filter(None, (self.address, self.mtls_address))),
+            len(parts.state),
+            parts.state.node_count,
+            parts.watchers.current.topology.generation,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._exit.aclose()
+
+    async def _listen(self) -> None:
+        access = self._access()
+        discovery = self._discovery(access)
+        server = grpc.aio.server(interceptors=(Gate(access),), options=SERVER_OPTIONS)
+        add_DiscoveryServiceServicer_to_server(discovery, server)
+        TopologyService(self._backend).add_to(server)
+        healthy = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+        names = (_DISCOVERY_SERVICE, TOPOLOGY_SERVICE, health.SERVICE_NAME)
+        if self._settings.reflection:
+            from grpc_reflection.v1alpha import reflection
+
+            reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
+        self.address, self.mtls_address = add_ports(server, self._settings)
+        await server.start()
+        self._exit.push_async_callback(server.stop, _STOP_GRACE_S)
+        self._exit.callback(lambda: self._leave(discovery))
+        self._exit.push_async_callback(healthy.enter_graceful_shutdown)
+        for name in ("", *names):
+            await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    def _discovery(self, access: Access) -> DiscoveryService:
+        settings, parts = self._settings, self._parts
+        return DiscoveryService(
+            IngestSettings(
+                parts.version,
+                heartbeat_interval_s=settings.heartbeat_interval_s,
+                heartbeat_timeout_s=settings.heartbeat_timeout_s,
+            ),
+            parts.streams,
+            parts.state,
+            parts.committer,
+            gate=parts.sweeps,
+            listener=parts.sweeps,
+            read_text=self._texts.read,
+            clock_ns=parts.clock_ns,
+            identify=access,
+        )
+
+    def _leave(self, discovery: DiscoveryService) -> None:
+        discovery.close(*self._leaving())
+        self._parts.watchers.close(*self._leaving())
+
+    def _access(self) -> Access:
+        settings = self._settings
+        if settings.authenticate == "none":
+            return Access()
+        if self._kube is None:
+            raise StartError("authenticate: kubernetes needs an API server, and there is none to ask")
+        reviews = Reviews(self._kube, settings.token_audience, clock=self._timer, now_s=self._now_s)
+        self._exit.push_async_callback(reviews.close)
+        self._parts.reviews = reviews
+        return Access(reviews, settings.agent_service_account, now_s=self._now_s)
+
+    def _now_s(self) -> float:
+        return self._parts.clock_ns() / NS
+
+    async def _listen_http(self) -> None:
+        metrics = self._metrics
+        http = HttpServer(
+            {
+                "/healthz": lambda: (HTTPStatus.OK, TEXT, b"ok\n"),
+                "/readyz": self._ready,
+                "/metrics": lambda: (HTTPStatus.OK, metrics.content_type, metrics.text()),
+            }
+        )
+        host, port = host_port(self._settings.http_listen)
+        try:
+            port = await http.start(host, port)
+        except OSError as error:
+            raise StartError(f"cannot listen on {self._settings.http_listen}: {error.strerror}") from error
+        self.http_address = f"{self._settings.http_listen.rpartition(':')[0]}:{port}"
+        self._exit.push_async_callback(http.stop)
+
+    def _ready(self) -> tuple[HTTPStatus, str, bytes]:
+        if not self._parts.pipeline.inferences:
+            return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"the first inference is not done\n"
+        return HTTPStatus.OK, TEXT, b"ok\n"
