@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from hyperscout_agent.findings import FindingStore
 from hyperscout_agent.scheduler import ProbeStats
-from hyperscout_agent.uplink import UplinkStats
+from hyperscout_agent.session import UplinkStats
 
 _PREFIX = "hyperscout_agent_"
 

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from hyperscout_agent.findings import FindingStore
 from hyperscout_agent.metrics import AgentMetrics
 from hyperscout_agent.scheduler import ProbeStats, Scheduler
+from hyperscout_agent.session import UplinkStats
 from hyperscout_agent.settings import AgentSettings
-from hyperscout_agent.uplink import UplinkStats
 from hyperscout_cli.main import cli
 from hyperscout_collector.metrics import Figures
 from hyperscout_collector.metrics import Metrics as CollectorMetrics
