@@ -5,7 +5,9 @@ Messages are kept as they came; the topology is made of them when it is wanted, 
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
+from math import inf
 from random import Random
 
 import grpc
@@ -20,6 +22,7 @@ from hyperscout_collector.topology import Topology
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
+_LASTS_S = 60.0  # what was heard, after a leader that is not heard any more has lost its lease
 _MAX_DELTAS = 256  # then it begins anew with a snapshot
 _MAX_FILE_BYTES = 1024 * 1024
 OPTIONS: tuple[tuple[str, int | str], ...] = (
@@ -44,6 +47,7 @@ class Follower:
         *,
         rng: Random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.problem: str | None = None  # why it does not follow
         self._followed = ""  # the leader that was heard last
@@ -51,6 +55,8 @@ class Follower:
         self._leader = leader
         self._rng = rng
         self._sleep = sleep
+        self._clock = clock
+        self._left_s: float | None = None  # since when no leader is heard
         self._snapshot: pb.Topology | None = None
         self._deltas: list[pb.TopologyDelta] = []
 
@@ -64,9 +70,15 @@ class Follower:
     def take(self) -> Topology | None:
         """What the leader published last, as far as it was heard; it is forgotten here. Blocks: for a thread.
 
-        None: nothing was heard, or nothing was published.
+        None: nothing was heard, or nothing was published; or it was so long ago that a leader may have gone
+        on without us, and the cluster itself knows better.
         """
         snapshot, deltas = self._snapshot, self._deltas
+        lasts_s = (
+            self._settings.lease_duration_s + _LASTS_S if self._settings.kubernetes == "publish" else inf
+        )
+        if self._left_s is not None and self._clock() - self._left_s > lasts_s:
+            snapshot = None
         self._snapshot, self._deltas = None, []
         newest = folded(snapshot, deltas) if snapshot is not None else None
         return newest if newest is not None and newest.generation else None
@@ -81,6 +93,8 @@ class Follower:
                     self._lament(f"the leader, {address}: {error.code().name}: {error.details()}")
                 except PeerError as error:
                     self._lament(str(error))
+            if self._left_s is None:
+                self._left_s = self._clock()
             await self._sleep(_RETRY_S * self._rng.uniform(0.5, 1.0))
 
     async def _follow(self, address: str) -> None:
@@ -89,6 +103,7 @@ class Follower:
                 pb.WatchTopologyRequest(), metadata=_metadata(self._settings)
             )
             async for event in call:
+                self._left_s = None
                 if self.problem is not None or address != self._followed:
                     _log.info("following the leader, %s", address)
                     self.problem, self._followed = None, address
