@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
+from hyperscout_formats.leader import is_address
+
 from hyperscout_collector.kube.client import Fence, Kube, Object
 from hyperscout_collector.kube.election import (
     MAX_DURATION_S,
@@ -99,7 +101,7 @@ class Elector:
     def leader_address(self) -> str:
         """Where another replica leads, as far as we know; "" when nobody seems to."""
         record = self._election.leader(self._clock())
-        return record.address if record is not None else ""
+        return record.address if record is not None and is_address(record.address) else ""
 
     def fence(self) -> "LeaseFence":
         """For the writes of the present term."""

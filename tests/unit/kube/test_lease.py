@@ -223,3 +223,19 @@ def test_garbage_is_nobody_s_lease(spec: Any) -> None:
     record = record_of({"metadata": {"name": "x", "annotations": None}, "spec": spec})
     assert record.holder == ""
     assert record.duration_s <= 0
+
+
+@pytest.mark.parametrize("address", ["", "nowhere", "10.0.0.1", "fd00::1:50051:x", "unix:/tmp/x", "a:b:99"])
+async def test_what_is_no_address_leads_nowhere(address: str) -> None:
+    async with World() as world:
+        world.candidate("a")
+        await settle()
+        b = world.candidate("b")
+        await world.time.pass_s(3)
+        await world.end(0)
+        assert world.api.lease is not None
+        world.api.lease["metadata"]["annotations"][ADDRESS] = address
+        world.api.lease["spec"]["renewTime"] = "later"
+        await world.time.pass_s(1.5)
+        assert not b.leading
+        assert b.leader_address() == ""
