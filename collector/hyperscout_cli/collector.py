@@ -18,11 +18,23 @@ Settings come from flags, then the environment ({PREFIX}LISTEN, ...), then --con
 Examples:
   hyperscout collector --data-dir /tmp/hyperscout
   hyperscout collector --config /etc/hyperscout/collector.yaml
+  hyperscout collector --kubeconfig ~/.kube/config --dry-run
   {PREFIX}LISTEN=[::1]:50051 hyperscout collector"""
 )
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print what would change in the Kubernetes cluster; write nothing there. The same as "
+    "--kubernetes dry-run, whatever the settings say.",
+)
 @setting_flags(CollectorSettings)
-def collector(*, config: Path | None, **flags: Any) -> int:
+def collector(*, config: Path | None, dry_run: bool, **flags: Any) -> int:
     """Run the collector until it is told to stop (SIGTERM, Ctrl-C)."""
+    if dry_run:
+        asked = flags["kubernetes"]
+        if asked not in (None, "dry-run"):
+            raise click.UsageError(f"--dry-run and --kubernetes {asked}: give one of them")
+        flags["kubernetes"] = "dry-run"
     try:
         settings = load_settings(config, given(flags))
     except SettingsError as error:

@@ -42,6 +42,27 @@ def test_collector_settings_come_from_flags_environment_and_file(
     assert settings.expected_nodes == ("a", "b")
 
 
+@pytest.mark.parametrize("flags", [[], ["--kubernetes", "dry-run"]])
+def test_a_dry_run_wins_over_what_is_set(
+    run: CommandLine, ran: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("kubernetes: publish\n")
+    monkeypatch.setenv("HYPERSCOUT_COLLECTOR_KUBERNETES", "publish")
+    assert run("collector", "--config", config, "--dry-run", *flags).code == 5
+    assert ran["collector"].kubernetes == "dry-run"
+    assert run("collector", "--config", config).code == 5
+    assert ran["collector"].kubernetes == "publish"
+
+
+@pytest.mark.parametrize("asked", ["publish", "off"])
+def test_a_dry_run_that_is_none(run: CommandLine, ran: dict[str, Any], asked: str) -> None:
+    found = run("collector", "--dry-run", "--kubernetes", asked)
+    assert found.code == 2
+    assert f"--dry-run and --kubernetes {asked}: give one of them" in found.err
+    assert ran == {}
+
+
 def test_all_look_for_the_collector_where_it_listens() -> None:
     assert CollectorSettings.model_fields["listen"].default == DEFAULT_COLLECTOR
     assert AgentSettings.model_fields["collectors"].default == (DEFAULT_COLLECTOR,)
