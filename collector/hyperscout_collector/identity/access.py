@@ -34,7 +34,7 @@ from hyperscout_collector.identity.x509 import not_after_s
 
 _RECHECK_S = 60.0  # a reader that follows is looked at again this often
 _LATER_S = 30.0  # when nobody can be asked: those who are in stay in
-_OPAQUE_S = 3600.0  # a token that does not say when it ends is looked at again after this long
+_RELOOK_S = 3600.0  # an agent's token is looked at again after this long: it may have been taken back
 
 
 class Authenticator(Protocol):
@@ -127,7 +127,8 @@ class Access:
 
     def _until_s(self, token: str) -> float:
         expires_s = claims_of(token).expires_s
-        return self._now_s() + _OPAQUE_S if expires_s is None else expires_s
+        most_s = self._now_s() + _RELOOK_S
+        return most_s if expires_s is None else min(expires_s, most_s)
 
     def over(self, caller: Caller) -> bool:
         """Whether it is time to look again."""

@@ -76,6 +76,18 @@ async def test_a_token_that_does_not_say_when_it_ends_is_looked_at_again(world: 
     assert caller.until_s == NOW_S + 3600 + spread_s("n1")
 
 
+async def test_a_token_that_lasts_for_years_is_looked_at_as_often(world: World) -> None:
+    """It may have been taken back long before it ends."""
+    token = jwt(aud=["hyperscout"], exp=NOW_S + 1e8)
+    world.server.users[token] = world.server.users[AGENT_TOKEN]
+    caller = await world.access.reporter(Context(token))
+    assert caller.until_s == NOW_S + 3600 + spread_s("n1")
+    world.now_s = caller.until_s
+    del world.server.users[token]
+    with pytest.raises(AskLaterError, match="show a fresh one"):
+        await world.access.still_reports(caller)
+
+
 @pytest.mark.parametrize(
     ("context", "error"),
     [
