@@ -104,7 +104,7 @@ class Reflector:
                     await self._sleep(self._delay_s(failures - 1))
 
     def _delay_s(self, failures: int) -> float:
-        return min(_RETRY_BASE_S * 2 ** min(failures - 1, 10), _RETRY_CAP_S) * self._rng.uniform(0.5, 1.0)
+        return min(_RETRY_BASE_S * 2.0 ** min(failures - 1, 10), _RETRY_CAP_S) * self._rng.uniform(0.5, 1.0)
 
     async def _list(self) -> str:
         objects, version = await self._kube.list(self._path, self._query)
