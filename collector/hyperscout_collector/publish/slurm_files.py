@@ -21,6 +21,8 @@ from hyperscout_collector.topology import Topology
 _log = logging.getLogger(__name__)
 
 HOOK_TIMEOUT_S = 60.0
+_LOOK_S = 0.05
+_LAST_WORDS_S = 0.5
 _TAIL_BYTES = 2000  # of what the hook said
 _MARK = ".hook-due"  # beside the first file: it was written, and the hook has not succeeded yet
 
@@ -101,13 +103,13 @@ class SlurmFilesPublisher:
         except OSError as error:
             raise PublishError(f"slurm_hook `{said}`: {error.strerror or error}") from error
         tail = bytearray()
+        reader = asyncio.create_task(_listen(process, tail), name="slurm-hook")
         try:
             async with asyncio.timeout(self._hook_timeout_s):
-                assert process.stderr is not None  # noqa: S101 (it was asked for)
-                while piece := await process.stderr.read(1 << 16):
-                    tail += piece
-                    del tail[:-_TAIL_BYTES]
-                status = await process.wait()
+                # Not `wait`: that waits for the pipe too, which what it leaves behind may hold for ever.
+                while (status := process.returncode) is None:  # noqa: ASYNC110 - nothing else says it
+                    await asyncio.sleep(_LOOK_S)
+                await asyncio.wait([reader], timeout=_LAST_WORDS_S)
         except TimeoutError as error:
             raise PublishError(
                 f"slurm_hook `{said}`: not done within {self._hook_timeout_s:g} s{_shown(tail)}"
@@ -116,10 +118,21 @@ class SlurmFilesPublisher:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+            process._transport.close()  # type: ignore[attr-defined]  # our end of the pipe
+            await process.wait()
         if status:
             raise PublishError(f"slurm_hook `{said}`: exit status {status}{_shown(tail)}")
         _log.info("slurm_hook `%s` is done", said)
+
+
+async def _listen(process: asyncio.subprocess.Process, tail: bytearray) -> None:
+    """Keep the last of what it says."""
+    assert process.stderr is not None  # noqa: S101 (it was asked for)
+    while piece := await process.stderr.read(1 << 16):
+        tail += piece
+        del tail[:-_TAIL_BYTES]
 
 
 def _reads(path: Path, text: str) -> bool:

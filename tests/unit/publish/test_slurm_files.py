@@ -1,8 +1,12 @@
 """Slurm's files: rewritten on change only, whole, and the hook runs for each change until it succeeds."""
 
+import contextlib
+import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hyperscout_collector.publish.base import PublishError
@@ -85,6 +89,23 @@ async def test_a_hook_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -
     publisher = SlurmFilesPublisher(files(tmp_path), python(child), hook_timeout_s=0.3)
     with pytest.raises(PublishError, match=r"not done within 0\.3 s"):
         await publisher.publish(two_leaves())
+
+
+@pytest.mark.parametrize(("status", "said"), [(0, contextlib.nullcontext()), (1, None)])
+async def test_a_hook_is_done_when_it_ends_whatever_it_leaves_behind(
+    tmp_path: Path, status: int, said: Any
+) -> None:
+    """As one that starts a daemon, which holds the pipe: it would be run, and leave one more, each minute."""
+    pid = tmp_path / "pid"
+    hook = python(
+        'import subprocess, sys; child = subprocess.Popen(["sleep", "60"]); sys.stderr.write("last words"); '
+        f'open("{pid}", "w").write(str(child.pid)); sys.exit({status})'
+    )
+    try:
+        with said or pytest.raises(PublishError, match="exit status 1: last words"):
+            await SlurmFilesPublisher(files(tmp_path), hook, hook_timeout_s=5).publish(two_leaves())
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
