@@ -177,9 +177,11 @@ def lease_namespace(settings: CollectorSettings) -> str:
 
 
 def advertised(settings: CollectorSettings) -> str:
-    """Where others reach this replica: as set, or where it listens."""
+    """Where others reach this replica: as set, or where it listens. Raises StartError."""
     if settings.advertise:
         return settings.advertise
+    if not settings.listen:
+        raise StartError("leader_election where only mtls_listen listens: set advertise")
     host, port = host_port(settings.listen)
     return f"{socket.gethostname()}:{port}" if host in ("0.0.0.0", "::") else settings.listen  # noqa: S104
 
