@@ -223,6 +223,14 @@ def test_files_that_settings_name_are_mounted(profile: str) -> None:
     assert ("/var/run/secrets/hyperscout/token" in named["collector"]) is tokens
 
 
+def test_replicas_reach_each_other_whoever_else_may() -> None:
+    objects = render(PROFILES["everything"])
+    grpc = one(objects, "NetworkPolicy")["spec"]["ingress"][0]
+    [chosen] = [peer["podSelector"]["matchLabels"] for peer in grpc["from"] if "podSelector" in peer]
+    pod = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert chosen.items() <= pod.items()
+
+
 def files_in(volume: dict[str, Any]) -> Iterator[str]:
     """Files that a Secret's or a token's volume holds."""
     yield from (item["path"] for item in volume.get("secret", {}).get("items", ()))
