@@ -126,7 +126,8 @@ class KubernetesPublisher:
         """Make the cluster's HyperNodes agree. Raises PublishError."""
         await self._synced()
         labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in self._nodes}
-        found = overlaps(topology.hypernodes, self.hypernodes, labels)
+        # In a thread: hundreds of selectors over thousands of nodes take longer than a lease.
+        found = await asyncio.to_thread(overlaps, topology.hypernodes, tuple(self.hypernodes), labels)
         tree = self._checked(topology, found.blocked)
         if self._say is not None:
             self._rehearse(tree, topology.generation)

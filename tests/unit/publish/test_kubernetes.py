@@ -6,6 +6,7 @@ The publisher at work on a real API server is tested elsewhere; here each moment
 import asyncio
 import contextlib
 import copy
+import threading
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
@@ -13,9 +14,11 @@ from typing import Any
 import pytest
 from hyperscout_collector.kube.client import APPLY
 from hyperscout_collector.kube.errors import ConflictError, RejectedError
+from hyperscout_collector.publish import kubernetes
 from hyperscout_collector.publish.base import PublishError
 from hyperscout_collector.publish.hypernode_objects import COLLECTION, path_of
 from hyperscout_collector.publish.kubernetes import KubernetesPublisher
+from hyperscout_collector.publish.overlap import NO_OVERLAPS, Overlaps
 from hyperscout_collector.topology import Topology
 from support.fake_kube import FakeKube, Object, merge
 from support.topologies import two_leaves
@@ -202,3 +205,23 @@ async def test_what_the_server_changes_each_time_is_not_written_for_ever() -> No
     fake.admit = admit
     with pytest.raises(PublishError, match="is not as it was written"):
         await made.publish(two_leaves())
+
+
+async def test_selectors_of_strangers_do_not_stop_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease is renewed by the same loop."""
+    looked = threading.Event()
+    went_on = threading.Event()
+
+    def slowly(*_: object) -> Overlaps:
+        looked.set()
+        assert went_on.wait(10)
+        return NO_OVERLAPS
+
+    monkeypatch.setattr(kubernetes, "overlaps", slowly)
+    made = publisher(ApplyKube())
+    work = asyncio.create_task(made.publish(two_leaves()))
+    async with asyncio.timeout(10):
+        while not looked.is_set():
+            await asyncio.sleep(0.01)
+    went_on.set()
+    await work
