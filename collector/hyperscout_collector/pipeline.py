@@ -10,6 +10,7 @@ After a take-over what was published stands for what is inferred, until everybod
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 NS = 1_000_000_000
+LOOK_S = 0.5  # whether the nodes of the cluster are known: a list without any wakes nobody
 _IDLE_S = 3600.0  # nothing is due: look again in an hour all the same
 
 
@@ -149,7 +151,9 @@ class Pipeline:
         while True:
             await self._until_due()
             if not self._cluster.is_known:
-                await self._wake.wait()  # the first list of its nodes wakes us
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._wake.wait()
                 continue
             now_ns = self._clock_ns()
             if self._cluster_news:

@@ -1,0 +1,49 @@
+"""When inference begins, in a cluster that has little to say."""
+
+import asyncio
+from typing import cast
+
+from hyperscout_collector import pipeline
+from hyperscout_collector.cluster import ClusterView
+from hyperscout_collector.core.generations import Generations, GenerationSettings
+from hyperscout_collector.evidence.state import EvidenceState
+from hyperscout_collector.evidence.view import InputsView, SweepTexts
+from hyperscout_collector.fabric.inputs import InferOptions
+from hyperscout_collector.pipeline import Pipeline, PipelineSettings
+
+
+class Empty:
+    """A cluster of which the first list comes in late, and is empty: nobody is told of any node."""
+
+    is_known = False
+
+    def view(self) -> ClusterView:
+        return ClusterView({})
+
+
+async def test_a_cluster_without_nodes_is_no_reason_never_to_be_ready() -> None:
+    cluster = Empty()
+    inferred = asyncio.Event()
+    work = Pipeline(
+        PipelineSettings(InferOptions(), {}, 0.0, 30.0),
+        InputsView(EvidenceState(), 300.0, 0),
+        cast(SweepTexts, None),
+        Generations(GenerationSettings(), None, 0),
+        cluster,
+        publish=lambda topology: None,
+        superseded=lambda looks: None,
+        inferred=lambda seconds: inferred.set(),
+        clock_ns=lambda: 1,
+        timer=lambda: 0.0,
+    )
+    task = asyncio.create_task(work.run())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    cluster.is_known = True
+    try:
+        async with asyncio.timeout(10 * pipeline.LOOK_S):
+            await inferred.wait()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        work.close()
