@@ -127,14 +127,20 @@ class Replica:
         election: "asyncio.Task[None]",
     ) -> None:
         term = elector.term
+
+        def is_over() -> bool:
+            return not elector.leading or elector.term != term
+
         previous = await asyncio.to_thread(follower.take)
         async with contextlib.AsyncExitStack() as stack:
             kube = (await stack.enter_async_context(await connected(settings))).fenced(elector.fence())
             collector = Collector(settings, kube=kube, previous=previous)
-            await stack.enter_async_context(collector)
+            begin = stack.enter_async_context(collector)  # it may wait for an API server for minutes
+            if not await _done(begin, stop.wait(), elector.until(is_over), asyncio.wait([election])):
+                return
             self._started(collector)
             await stack.enter_async_context(_running(_wake_publishers(elector, collector), "publishers-wake"))
-            deposed = elector.until(lambda: not elector.leading or elector.term != term)
+            deposed = elector.until(is_over)
             await _first(stop.wait(), collector.crashed.wait(), deposed, asyncio.wait([election]))
             if stop.is_set() or collector.crashed.is_set():
                 _log.info("ending")
@@ -195,6 +201,20 @@ async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _done(work: Coroutine[Any, Any, Any], *ends: Coroutine[Any, Any, Any]) -> bool:
+    """Whether it was done before any of the ends; it is cancelled otherwise. Raises what it raises."""
+    task = asyncio.ensure_future(work)
+    try:
+        await _first(asyncio.wait([task]), *ends)
+        if not task.done():
+            return False
+        task.result()
+        return True
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager

@@ -1,11 +1,15 @@
-"""A replica says where it is reached, or why it cannot."""
+"""A replica says where it is reached, or why it cannot; and it ends when it is told to, whatever it does."""
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from hyperscout_collector import process
 from hyperscout_collector.configured import StartError
-from hyperscout_collector.process import advertised
+from hyperscout_collector.process import Replica, advertised
 from hyperscout_collector.settings import CollectorSettings, load_settings
 
 
@@ -19,3 +23,79 @@ def test_a_replica_for_certificates_only_is_told_to_say_where_it_is(tmp_path: Pa
     with pytest.raises(StartError, match="set advertise"):
         advertised(settings(tmp_path))
     assert advertised(settings(tmp_path, advertise="a:50051")) == "a:50051"
+
+
+class Leading:
+    """An elector, as far as it is asked."""
+
+    leading, term, may_write = True, 1, True
+
+    def fence(self) -> None: ...
+
+    def leader_address(self) -> str:
+        return "b:50051"
+
+    async def until(self, happened: Callable[[], bool]) -> None:
+        while not happened():
+            await asyncio.sleep(0)
+
+
+class Slow:
+    """A collector that waits for an API server which says nothing."""
+
+    begun = asyncio.Event()
+    ended = False
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.crashed = asyncio.Event()
+
+    async def __aenter__(self) -> None:
+        try:
+            Slow.begun.set()
+            await asyncio.Event().wait()
+        finally:
+            Slow.ended = True
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+class Connection:
+    def fenced(self, fence: object) -> None: ...
+
+
+@contextlib.asynccontextmanager
+async def connection() -> AsyncIterator[Connection]:
+    yield Connection()
+
+
+async def connected(_: object) -> Any:
+    return connection()
+
+
+@pytest.mark.parametrize("why", ["stop", "deposed"])
+async def test_a_leader_that_is_still_beginning_ends_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    monkeypatch.setattr(process, "Collector", Slow)
+    monkeypatch.setattr(process, "connected", connected)
+    Slow.begun, Slow.ended = asyncio.Event(), False
+    stop, elector = asyncio.Event(), Leading()
+    follower: Any = type("NoFollower", (), {"take": staticmethod(lambda: None)})
+    election = asyncio.create_task(asyncio.Event().wait())
+    replica = Replica(settings(tmp_path))
+    work = asyncio.create_task(
+        replica._lead(settings(tmp_path), cast(Any, elector), follower, stop, cast(Any, election))
+    )
+    async with asyncio.timeout(10):
+        await Slow.begun.wait()
+    if why == "stop":
+        stop.set()
+    else:
+        elector.leading = False
+    try:
+        async with asyncio.timeout(5):
+            await work
+    finally:
+        election.cancel()
+        await asyncio.gather(election, work, return_exceptions=True)
+    assert Slow.ended
