@@ -44,6 +44,9 @@ class Takeover:
         """
         if self.until_ns is None:
             return True
+        if now_ns < self.started_ns:  # the clock was set back
+            self.until_ns -= self.started_ns - now_ns
+            self.started_ns = now_ns
         for switches in sweeps:
             self._fabrics = {name: ids for name, ids in self._fabrics.items() if ids.isdisjoint(switches)}
         self._missing.difference_update(down)

@@ -88,3 +88,12 @@ def test_who_was_stale_stays_so_until_heard(message: str, above: bool, stale: li
     for node in stale:
         takeover.full_state(node)
     assert set(takeover.stale()).isdisjoint(stale)
+
+
+def test_a_clock_that_is_set_back_makes_it_no_longer() -> None:
+    takeover = Takeover(two_leaves(), 30.0, START)
+    back = START - 3600 * 10**9
+    assert not takeover.ended(START + 5 * 10**9, (), [])
+    assert not takeover.ended(back, (), [])
+    assert not takeover.ended(back + 29 * 10**9, (), [])
+    assert takeover.ended(back + 30 * 10**9, (), [])
