@@ -97,6 +97,9 @@ app.kubernetes.io/part-of: hyperscout
 {{- fail "collector.data.kind claim: set collector.data.claimName" -}}
 {{- end -}}
 {{- end -}}
+{{- if and (eq .Values.authenticate "kubernetes") (not .Values.agent.serviceAccount.create) (not .Values.agent.serviceAccount.name) -}}
+{{- fail "agent.serviceAccount.create false: set agent.serviceAccount.name; with the account default every pod there could report" -}}
+{{- end -}}
 {{- if and .Values.agent.infiniband.enabled (not .Values.agent.infiniband.resourceName) (not .Values.agent.infiniband.cdiDevices) -}}
 {{- fail "agent.infiniband.enabled: set agent.infiniband.resourceName (a device plugin's) or agent.infiniband.cdiDevices" -}}
 {{- end -}}

@@ -342,6 +342,11 @@ TOGETHER: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("no client CA", {"collector": {"mtls": {"enabled": True}}}, "set collector.mtls.clientCaSecret"),
     ("no device", {"agent": {"infiniband": {"enabled": True}}}, "set agent.infiniband.resourceName"),
+    (
+        "everybody's account",
+        {"agent": {"serviceAccount": {"create": False}}},
+        "every pod there could report",
+    ),
 ]
 
 
