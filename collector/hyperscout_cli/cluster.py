@@ -34,7 +34,8 @@ def default_kubeconfig() -> Path | None:
 def need_client(what: str) -> None:
     """Raises CliError where the Kubernetes client is not installed."""
     try:
-        import hyperscout_collector.kube.client  # noqa: F401
+        import hyperscout_collector.kube.client
+        import kubernetes  # noqa: F401
     except ModuleNotFoundError as error:
         raise CliError(
             f"{what} needs the Python package {error.name!r}: install hyperscout[collector]"

@@ -10,15 +10,15 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import aiohttp
-from kubernetes.aio.client import ApiClient, Configuration
-from kubernetes.aio.config import load_incluster_config, load_kube_config
-from kubernetes.aio.config.config_exception import ConfigException
 
 from hyperscout_collector.kube.errors import KubeError, UnreachableError, error_of
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client import Configuration
 
 Object = dict[str, Any]  # as decoded from JSON
 
@@ -75,6 +75,11 @@ async def connect(
 
     Raises KubeError when there are no credentials. Nothing is asked of the server yet.
     """
+    # Half a second and 20 MiB: only for those who have a cluster.
+    from kubernetes.aio.client import Configuration
+    from kubernetes.aio.config import load_incluster_config, load_kube_config
+    from kubernetes.aio.config.config_exception import ConfigException
+
     configuration = Configuration()
     try:
         if kubeconfig is not None:
@@ -92,8 +97,10 @@ async def connect(
 class Kube:
     """An API server. `async with` closes the connections. `limit` paces writes; `fence` may stop them."""
 
-    def __init__(self, configuration: Configuration, limit: RateLimit, fence: Fence | None = None) -> None:
+    def __init__(self, configuration: "Configuration", limit: RateLimit, fence: Fence | None = None) -> None:
         configuration.connection_pool_maxsize = _CONNECTIONS
+        from kubernetes.aio.client import ApiClient
+
         self.host: str = configuration.host
         self._configuration = configuration
         self._client = ApiClient(configuration)
