@@ -34,7 +34,7 @@ def default_kubeconfig() -> Path | None:
 def need_client(what: str) -> None:
     """Raises CliError where the Kubernetes client is not installed."""
     try:
-        import hyperscout_collector.kube.client
+        import hyperscout_collector.kube.client  # noqa: F401
         import kubernetes  # noqa: F401
     except ModuleNotFoundError as error:
         raise CliError(
