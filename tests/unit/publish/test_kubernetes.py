@@ -225,3 +225,23 @@ async def test_selectors_of_strangers_do_not_stop_the_loop(monkeypatch: pytest.M
             await asyncio.sleep(0.01)
     went_on.set()
     await work
+
+
+async def test_a_condition_that_came_meanwhile_is_merged_and_not_lost() -> None:
+    """The status was written by somebody else after the watch told: refused, looked at, merged anew."""
+    fake = ApplyKube()
+    made = publisher(fake)
+    await made.publish(two_leaves())
+    follow(made, fake)
+    at = path_of("leaf-b")
+    theirs = {"type": "Checked", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "x"}
+    fake.objects[at]["status"]["conditions"] = [theirs]  # ours are gone with it
+    fake.put(at, fake.objects[at])
+    before = copy.deepcopy(made.hypernodes.get("leaf-b"))
+    assert before is not None
+    before["status"]["conditions"] = []  # what the watch has told: older, and without ours too
+    made.hypernodes.forget("leaf-b")
+    made.hypernodes.learn(before)
+    await made.publish(two_leaves())
+    found = {c["type"] for c in fake.hypernodes()["leaf-b"]["status"]["conditions"]}
+    assert found == {"Checked", "Ready", "Degraded", "Consistent"}
