@@ -23,6 +23,7 @@ from hyperscout_agent.probes.lldp import LldpProbe
 from hyperscout_agent.probes.lldpctl import LldpctlProbe, lldpd_is_here
 from hyperscout_agent.rtnetlink import LinkWatch
 from hyperscout_agent.scheduler import Scheduler
+from hyperscout_agent.session import Directives
 from hyperscout_agent.settings import AgentSettings
 from hyperscout_agent.supervise import supervise
 from hyperscout_agent.uplink import CHANNEL_OPTIONS, Uplink
@@ -63,9 +64,11 @@ class Agent:
             version=version(),
             probes=[probe.name for probe in probes],
             instance=time.time_ns(),
-            on_lease=sweep.take_lease,
-            on_revoke=lambda revoke: sweep.revoke(revoke.lease_id),
-            on_intervals=self.scheduler.set_intervals,
+            directives=Directives(
+                lease=sweep.take_lease,
+                revoke=lambda revoke: sweep.revoke(revoke.lease_id),
+                intervals=self.scheduler.set_intervals,
+            ),
             on_end=sweep.drop_lease,
             rng=rng,
             channel=lambda target: settings.credentials.connect(target, CHANNEL_OPTIONS),

@@ -13,7 +13,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from hyperscout.v1.finding_pb2 import Finding, FindingKey, InfinibandPort, LldpPort, Outcome, Sweep
+from hyperscout.v1.finding_pb2 import (
+    Finding,
+    FindingKey,
+    Gpu,
+    InfinibandPort,
+    LatencyPort,
+    LldpPort,
+    NcclRun,
+    Outcome,
+    Sweep,
+)
 
 from hyperscout_agent.findings import FindingStore, StoreFull
 from hyperscout_agent.probes.base import Observation, Payload, Probe, ProbeError, Sight, failed
@@ -236,7 +246,14 @@ class Scheduler:
         self._store.put(finding)
 
 
-_FIELD_OF: Mapping[type[Payload], str] = {LldpPort: "lldp", InfinibandPort: "infiniband", Sweep: "sweep"}
+_FIELD_OF: Mapping[type[Payload], str] = {
+    LldpPort: "lldp",
+    InfinibandPort: "infiniband",
+    Sweep: "sweep",
+    Gpu: "gpu",
+    LatencyPort: "latency",
+    NcclRun: "nccl",
+}
 
 
 def _shortened(reason: str) -> str:

@@ -17,6 +17,10 @@ from hyperscout.v1.discovery_pb2 import (
     FindingBatch,
     Heartbeat,
     Hello,
+    MeasureNccl,
+    MeasurePairs,
+    NcclId,
+    StopMeasuring,
     StreamFindingsRequest,
     StreamFindingsResponse,
     SweepLease,
@@ -40,6 +44,8 @@ _WINDOW = 4
 _WELCOME_TIMEOUT_S = 30.0
 _ACK_TIMEOUT_S = 120.0
 _HEARTBEAT_S = (0.01, 3600.0)
+# Ids on their way up: an agent takes part in one run at a time.
+_MAX_IDS = 16
 # "Full" answers start at 8 s, answers that only a person can change at the cap.
 _FAILURES_WHEN_FULL = 5
 _FAILURES_WHEN_REFUSED = 8
@@ -80,13 +86,21 @@ class UplinkStats:
     bulk_bytes_sent: int = 0  # compressed
 
 
+def _nothing(*_: object) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Directives:
     """What a collector tells an agent to do. None of them may block."""
 
-    lease: Callable[[SweepLease], None]
-    revoke: Callable[[SweepRevoke], None]
-    intervals: Callable[[Mapping[str, float]], None]
+    lease: Callable[[SweepLease], None] = _nothing
+    revoke: Callable[[SweepRevoke], None] = _nothing
+    intervals: Callable[[Mapping[str, float]], None] = _nothing
+    measure_pairs: Callable[[MeasurePairs], None] = _nothing
+    stop_measuring: Callable[[StopMeasuring], None] = _nothing
+    measure_nccl: Callable[[MeasureNccl], None] = _nothing
+    nccl_id: Callable[[NcclId], None] = _nothing
 
 
 class Session:
@@ -116,6 +130,7 @@ class Session:
         self._in_flight: deque[tuple[int, Batch, float]] = deque()  # sequence, batch, sent at
         self._bulk_held: set[bytes] = set()
         self._bulk_wanted: deque[bytes] = deque()
+        self._ids: deque[NcclId] = deque(maxlen=_MAX_IDS)
         self._sequence = 0
         self._full_state_sequence = 0  # of the batch that ended the full state; 0 = not sent yet
         self._heartbeat_interval_s = 10.0
@@ -137,6 +152,11 @@ class Session:
         if first.welcome.heartbeat_interval_s > 0:
             self._heartbeat_interval_s = min(max(first.welcome.heartbeat_interval_s, low_s), high_s)
         return first.welcome
+
+    def send_id(self, nccl_id: NcclId) -> None:
+        """Send the id of a run to the collector, which passes it on."""
+        self._ids.append(nccl_id)
+        self._store.changed.set()
 
     async def run(self) -> None:
         """Send and receive at once; the first of the two to end ends both, always by an exception."""
@@ -161,6 +181,8 @@ class Session:
             while self._bulk_wanted:
                 if bulk := store.bulk(self._bulk_wanted.popleft()):
                     await self._send_bulk(bulk)
+            while self._ids:
+                await self._write(StreamFindingsRequest(nccl_id=self._ids.popleft()))
             if len(self._in_flight) < _WINDOW:
                 if (batch := store.next_batch(_BATCH_BYTES, _BATCH_FINDINGS)) is not None:
                     await self._send_batch(batch)
@@ -228,6 +250,14 @@ class Session:
                     self._directives.intervals(dict(response.intervals.interval_s_by_probe))
                 case "need_bulk":
                     self._want_bulk(response.need_bulk.sha256)
+                case "measure_pairs":
+                    self._directives.measure_pairs(response.measure_pairs)
+                case "stop_measuring":
+                    self._directives.stop_measuring(response.stop_measuring)
+                case "measure_nccl":
+                    self._directives.measure_nccl(response.measure_nccl)
+                case "nccl_id":
+                    self._directives.nccl_id(response.nccl_id)
                 case other:
                     _log.debug("passed over a message of the collector: %s", other)
 

@@ -7,12 +7,12 @@ answer is always the same: back off, connect, send the full state.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
 import grpc
 import grpc.aio
-from hyperscout.v1.discovery_pb2 import Hello, SweepLease, SweepRevoke
+from hyperscout.v1.discovery_pb2 import Hello, NcclId
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from hyperscout_formats.leader import leader_in
 
@@ -56,6 +56,9 @@ def _nothing(*_: object) -> None:
     return None
 
 
+_NO_DIRECTIVES = Directives()
+
+
 def _no_metadata() -> Metadata:
     return ()
 
@@ -65,7 +68,8 @@ class Uplink:
 
     `clock`: monotonic seconds; `wall_ns`: nanoseconds since 1970. `instance`: greater for each start
     of the process. `channel` and `metadata` are asked at each stream, for what to show is renewed meanwhile.
-    `on_end` is called when a stream that was greeted ends: leases end with it. Call-backs must not block.
+    `on_end` is called when a stream that was greeted ends: leases and tasks end with it. Call-backs must not
+    block.
     """
 
     def __init__(
@@ -76,9 +80,7 @@ class Uplink:
         version: str,
         probes: Sequence[str],
         instance: int,
-        on_lease: Callable[[SweepLease], None] = _nothing,
-        on_revoke: Callable[[SweepRevoke], None] = _nothing,
-        on_intervals: Callable[[Mapping[str, float]], None] = _nothing,
+        directives: Directives = _NO_DIRECTIVES,
         on_end: Callable[[], None] = _nothing,
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
@@ -92,7 +94,8 @@ class Uplink:
         self.stats = UplinkStats()
         self._store = store
         self._hello = Hello(node=store.node, version=version, probes=probes, instance=instance)
-        self._directives = Directives(on_lease, on_revoke, on_intervals)
+        self._directives = directives
+        self._live: Session | None = None
         self._on_end = on_end
         self._clock = clock
         self._wall_ns = wall_ns
@@ -124,6 +127,11 @@ class Uplink:
             self.stats.failures += 1
             await self._sleep(self._route.failed(failures=failures, leader=leader))
 
+    def send_id(self, nccl_id: NcclId) -> None:
+        """Send the id of an NCCL run up the live stream; without one the run is over anyway."""
+        if self._live is not None:
+            self._live.send_id(nccl_id)
+
     def _lament(self, target: str, reason: str) -> None:
         """Log why a stream ended; the same reason over and over only for those who debug."""
         level = logging.DEBUG if self._laments.get(target) == reason else logging.WARNING
@@ -147,6 +155,7 @@ class Uplink:
         try:
             welcome = await session.greet(self._hello)
             self.stats.connected = True
+            self._live = session
             self.stats.sessions += 1
             self._store.begin_stream()
             self._route.greeted()
@@ -156,6 +165,7 @@ class Uplink:
         finally:
             if self.stats.connected:
                 self.stats.connected = False
+                self._live = None
                 self._store.end_stream()
                 self._on_end()
             call.cancel()

@@ -57,3 +57,132 @@ class InfinibandPort:
     link_layer: str  # "InfiniBand" or "Ethernet"
     board_id: str = ""
     link_downed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MigInstance:
+    """A part of a GPU that is used like one. `profile`: "1g.10gb"."""
+
+    uuid: str
+    profile: str
+    gpu_instance: int
+    compute_instance: int
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkLink:
+    """One NVLink of a GPU. `ber_exponent`: effective bit error rate as a power of ten, 0 = not measured."""
+
+    link: int
+    active: bool
+    version: int = 0  # 0 = unknown
+    remote_type: str = ""  # "gpu", "switch", "other", "" = unknown
+    remote_pci_address: str = ""
+    replay_errors: int = 0
+    recovery_errors: int = 0
+    crc_errors: int = 0
+    ber_exponent: int = 0
+    gbytes_per_s: float = 0.0  # of one direction, 0 = unknown
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkFabric:
+    """What a GPU was told about its NVLink domain.
+
+    Source: NVML's nvmlGpuFabricInfo; `health` has words for the set bits of its health mask.
+    """
+
+    state: str  # "not-supported", "not-started", "in-progress", "completed"
+    status: str = ""  # why completing failed
+    cluster_uuid: str = ""  # "" = node-local (all zero)
+    clique_id: int = 0
+    health: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPeer:
+    """Another GPU of the host. `ancestor`: "internal", "single-switch", "multiple-switches", "host-bridge",
+    "node", "system", "" = not known. `nvlinks`: how many join the two directly."""
+
+    pci_address: str
+    ancestor: str
+    nvlinks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU of a host. PCI addresses are written "0000:1b:00.0"."""
+
+    uuid: str
+    model: str
+    pci_address: str
+    driver_version: str = ""
+    mig_mode: str = ""  # "disabled", "enabled", "" = it has none
+    mig_instances: tuple[MigInstance, ...] = ()
+    links: tuple[NvlinkLink, ...] = ()  # by number
+    fabric: NvlinkFabric | None = None
+    numa_node: int | None = None
+    nearest_nics: tuple[str, ...] = ()
+    peers: tuple[GpuPeer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySample:
+    """One burst of earlier: `at_ns` Unix ns by the agent's clock, round trip in microseconds."""
+
+    at_ns: int
+    min_us: float
+    jitter_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyResult:
+    """One burst to one peer, as this end saw it. Round trips in microseconds, 0 where nothing came back."""
+
+    peer: str
+    peer_interface: str
+    method: str  # "udp", "rdma"
+    at_ns: int  # Unix ns by the agent's clock
+    sent: int
+    received: int
+    min_us: float
+    median_us: float
+    jitter_us: float  # median distance from the median
+    bandwidth_gbps: float = 0.0  # 0 = not measured
+    failure: str = ""
+    history: tuple[LatencySample, ...] = ()  # the bursts before, oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyPort:
+    """One compute interface: where it answers pings, and how far it found its peers to be."""
+
+    interface: str
+    addresses: tuple[str, ...] = ()
+    udp_port: int = 0  # 0 = nobody answers there
+    rdma_port: str = ""  # "mlx5_0/1"
+    results: tuple[LatencyResult, ...] = ()  # by peer, its interface and method
+
+
+@dataclass(frozen=True, slots=True)
+class NcclResult:
+    """One operation at one size. Gigabytes are 1e9 bytes."""
+
+    operation: str  # "all_reduce", "sendrecv"
+    size_bytes: int
+    time_us: float
+    algorithm_gbytes_per_s: float
+    bus_gbytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NcclRun:
+    """Collective operations within a host (`peer` is "") or between it and one peer."""
+
+    peer: str
+    method: str  # "nccl-tests", "libnccl"
+    at_ns: int
+    nccl_version: str
+    ranks: int
+    results: tuple[NcclResult, ...]
+    duration_s: float = 0.0

@@ -11,6 +11,7 @@ from hyperscout.v1.discovery_pb2 import SweepLease, SweepRevoke
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_agent.bulk import Bulk
 from hyperscout_agent.findings import FindingStore
+from hyperscout_agent.session import Directives
 from hyperscout_agent.uplink import Uplink
 from hyperscout_agent.waiting import Wait
 from hyperscout_formats.facts import LldpPort
@@ -65,8 +66,7 @@ class PlayedAgent:
             version=VERSION,
             probes=probes,
             instance=instance,
-            on_lease=self._take_lease,
-            on_revoke=self._revoke,
+            directives=Directives(lease=self._take_lease, revoke=self._revoke),
             on_end=self._drop_leases,
             clock=world.clock,
             wall_ns=world.wall_ns,

@@ -77,8 +77,34 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured between nodes, in the unit that the field's name says. `p99` is the worse end: of
+    latency the 99th percentile, of bandwidth the first. `samples`: pairs of nodes and rails. `at_ns`: of the
+    newest, Unix ns; 0 when inferred offline."""
+
+    median: float
+    p99: float
+    samples: int
+    at_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """All domains of one tier together: between nodes whose lowest common domain is in it."""
+
+    tier: int
+    tier_name: str
+    latency_us: Measured | None = None
+    bandwidth_gbps: Measured | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HyperNode:
-    """A domain as published. `children` are names of HyperNodes, `nodes` all nodes below, both sorted."""
+    """A domain as published. `children` are names of HyperNodes, `nodes` all nodes below, both sorted.
+
+    `source`: "wires", "nvlink" or "latency"; `confidence` in it, 0 to 1. `latency_us` (round trip) and
+    `bandwidth_gbps`: between nodes whose lowest common HyperNode this is; None = nothing was measured.
+    """
 
     name: str
     tier: int
@@ -88,6 +114,10 @@ class HyperNode:
     nodes: tuple[str, ...]
     switches: tuple[str, ...]
     conditions: tuple[Condition, ...] = ()
+    source: str = "wires"
+    confidence: float = 1.0
+    latency_us: Measured | None = None
+    bandwidth_gbps: Measured | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +220,7 @@ class Topology:
     anomalies: tuple[Anomaly, ...] = ()
     nodes_without_evidence: tuple[str, ...] = ()
     foreign_endpoints: tuple[str, ...] = ()
+    tiers: tuple[Tier, ...] = ()
 
 
 def rfc3339(ns: int) -> str:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hyperscout.v1.finding_pb2 import Finding, Outcome
-from hyperscout_formats.facts import InfinibandPort, LldpPort
+from hyperscout_formats.facts import Gpu, InfinibandPort, LatencyPort, LldpPort, NcclRun
 from hyperscout_formats.wire import infiniband_from_proto, lldp_from_proto
+from hyperscout_formats.wire_measured import gpu_from_proto, latency_from_proto, nccl_from_proto
 
 # A look that failed, or saw only a part, never takes the place of a better one (see `Row.rank`).
 FAILED, PARTIAL, WHOLE = 0, 1, 2
@@ -58,7 +59,7 @@ class SweepFact:
     lease_id: str
 
 
-Fact = LldpPort | InfinibandPort | SweepFact
+Fact = LldpPort | InfinibandPort | SweepFact | Gpu | LatencyPort | NcclRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,4 +189,13 @@ def _fact(finding: Finding) -> Fact | None:
                 sweep.partial_reason,
                 sweep.lease_id,
             )
+        case "gpu":
+            return gpu_from_proto(finding.gpu)
+        case "latency" | "nccl" as measured:
+            try:
+                if measured == "latency":
+                    return latency_from_proto(finding.latency)
+                return nccl_from_proto(finding.nccl)
+            except ValueError as error:
+                raise BadFinding(f"{measured}: {error}") from error
     return None

@@ -14,6 +14,7 @@ from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Key
 # Probes that look at a whole fabric. What they saw is the fabric's, not the node's: it stays in force when
 # the agent that was leased to look restarts or loses its lease, until a newer sweep of that fabric ends it.
 FABRIC_PROBES = frozenset({"ibnetdiscover"})
+MEASURING_PROBES = frozenset({"latency", "nccl"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """What a committed plan did to one key. `news` is false when nothing but times changed."""
+    """What a committed plan did to one key.
+
+    `news` is false when nothing but times changed, and for what was measured: no two measurements are the
+    same, and nobody waits for one.
+    """
 
     key: Key
     before: tuple[Row, ...]
@@ -52,6 +57,8 @@ class KeyChange:
 
     @property
     def news(self) -> bool:
+        if self.key.probe in MEASURING_PROBES:
+            return False
         if len(self.before) != len(self.after):
             return True
         return any(

@@ -13,13 +13,14 @@ from typing import TypeVar
 
 import numpy as np
 from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import InfinibandPort, LldpPort
+from hyperscout_formats.facts import Gpu, InfinibandPort, LatencyPort, LldpPort, NcclRun
 from hyperscout_formats.ibnetdiscover import CA, SWITCH, Sweep, parse
 
 from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row, SweepFact
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Store, StoreError
 from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_collector.latency.pairs import pairs_of
 
 _T = TypeVar("_T")
 
@@ -88,6 +89,9 @@ class Snapshot:
     lldp: Mapping[str, tuple[LldpPort, ...]]
     infiniband: Mapping[str, tuple[InfinibandPort, ...]]
     infiniband_at_ns: Mapping[str, int]
+    gpus: Mapping[str, tuple[Gpu, ...]]
+    latency: Mapping[str, tuple[LatencyPort, ...]]
+    nccl: Mapping[str, tuple[NcclRun, ...]]
     sweeps: tuple[Row, ...]
     stale: Mapping[str, int]  # node -> when it was last seen, for nodes that speak no more
     limit_ns: int  # what was seen before this is stale
@@ -107,6 +111,9 @@ class _Node:
     lldp: tuple[LldpPort, ...] = ()
     infiniband: tuple[InfinibandPort, ...] = ()
     infiniband_at_ns: int = 0
+    gpus: tuple[Gpu, ...] = ()
+    latency: tuple[LatencyPort, ...] = ()
+    nccl: tuple[NcclRun, ...] = ()
     seen_ns: int = 0
     sweeps: tuple[Row, ...] = field(default_factory=tuple)
 
@@ -127,6 +134,9 @@ class InputsView:
         self._lldp: dict[str, tuple[LldpPort, ...]] = {}
         self._infiniband: dict[str, tuple[InfinibandPort, ...]] = {}
         self._infiniband_at_ns: dict[str, int] = {}
+        self._gpus: dict[str, tuple[Gpu, ...]] = {}
+        self._latency: dict[str, tuple[LatencyPort, ...]] = {}
+        self._nccl: dict[str, tuple[NcclRun, ...]] = {}
         self._seen_ns: dict[str, int] = {}
         self._sweeps: dict[str, tuple[Row, ...]] = {}
         self.touch(state.nodes)
@@ -141,6 +151,9 @@ class InputsView:
             _set(self._lldp, name, node.lldp)
             _set(self._infiniband, name, node.infiniband)
             _set(self._infiniband_at_ns, name, node.infiniband_at_ns)
+            _set(self._gpus, name, node.gpus)
+            _set(self._latency, name, node.latency)
+            _set(self._nccl, name, node.nccl)
             _set(self._seen_ns, name, node.seen_ns)
             _set(self._sweeps, name, node.sweeps)
 
@@ -156,6 +169,9 @@ class InputsView:
             dict(self._lldp),
             dict(self._infiniband),
             dict(self._infiniband_at_ns),
+            dict(self._gpus),
+            dict(self._latency),
+            dict(self._nccl),
             tuple(row for rows in self._sweeps.values() for row in rows),
             {node: seen_ns for node, seen_ns in self._seen_ns.items() if seen_ns < limit_ns},
             limit_ns,
@@ -204,6 +220,9 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
         snapshot.infiniband,
         snapshot.infiniband_at_ns,
         node_map,
+        snapshot.gpus,
+        pairs_of(snapshot.latency),
+        snapshot.nccl,
     )
     superseded = tuple(sorted({row.key for row, _ in read} - kept))
     return Resolved(inputs, superseded, tuple(problems))
@@ -220,6 +239,9 @@ def _node(rows: Iterable[Row]) -> _Node:
     node = _Node()
     lldp: list[LldpPort] = []
     infiniband: list[InfinibandPort] = []
+    gpus: list[Gpu] = []
+    latency: list[LatencyPort] = []
+    nccl: list[NcclRun] = []
     sweeps: list[Row] = []
     for row in rows:
         node.seen_ns = max(node.seen_ns, row.seen_ns) if row.rank != FAILED else node.seen_ns
@@ -232,8 +254,17 @@ def _node(rows: Iterable[Row]) -> _Node:
                 node.infiniband_at_ns = max(node.infiniband_at_ns, row.seen_ns)
             case SweepFact():
                 sweeps.append(row)
+            case Gpu():
+                gpus.append(row.fact)
+            case LatencyPort():
+                latency.append(row.fact)
+            case NcclRun():
+                nccl.append(row.fact)
     node.lldp = tuple(sorted(lldp, key=lambda port: port.interface))
     node.infiniband = tuple(sorted(infiniband, key=lambda port: (port.device, port.port)))
+    node.gpus = tuple(sorted(gpus, key=lambda gpu: gpu.pci_address))
+    node.latency = tuple(sorted(latency, key=lambda port: port.interface))
+    node.nccl = tuple(sorted(nccl, key=lambda run: (run.peer, run.method)))
     node.sweeps = tuple(sweeps)
     return node
 

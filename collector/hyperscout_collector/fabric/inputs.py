@@ -6,8 +6,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hyperscout_formats.facts import InfinibandPort, LldpPort
+from hyperscout_formats.facts import Gpu, InfinibandPort, LldpPort, NcclRun
 from hyperscout_formats.ibnetdiscover import Sweep
+
+from hyperscout_collector.latency.pairs import NO_PAIRS, PairTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class SweepSeen:
 
 @dataclass(frozen=True, slots=True)
 class FabricInputs:
-    """All current evidence. Keys of `lldp` and `infiniband` are node names."""
+    """All current evidence. Keys of `lldp`, `infiniband`, `gpus` and `nccl` are node names."""
 
     sweeps: tuple[SweepSeen, ...] = ()
     lldp: Mapping[str, tuple[LldpPort, ...]] = field(default_factory=dict)
@@ -31,6 +33,9 @@ class FabricInputs:
         default_factory=dict
     )  # when, by node: newer than a sweep, it wins
     node_map: Mapping[int, str] = field(default_factory=dict)  # adapter GUID -> host
+    gpus: Mapping[str, tuple[Gpu, ...]] = field(default_factory=dict)
+    pairs: PairTable = NO_PAIRS  # what nodes measured of each other
+    nccl: Mapping[str, tuple[NcclRun, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

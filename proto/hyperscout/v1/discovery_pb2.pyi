@@ -28,6 +28,7 @@ class StreamFindingsRequest(_message.Message):
     BATCH_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    NCCL_ID_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -36,6 +37,8 @@ class StreamFindingsRequest(_message.Message):
     def chunk(self) -> Global___BulkChunk: ...
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat: ...
+    @_builtins.property
+    def nccl_id(self) -> Global___NcclId: ...
     def __init__(
         self,
         *,
@@ -43,12 +46,13 @@ class StreamFindingsRequest(_message.Message):
         batch: Global___FindingBatch | None = ...,
         chunk: Global___BulkChunk | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        nccl_id: Global___NcclId | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "chunk", b"chunk", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "chunk", b"chunk", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nccl_id", b"nccl_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "chunk", b"chunk", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "chunk", b"chunk", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nccl_id", b"nccl_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "batch", "chunk", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "batch", "chunk", "heartbeat", "nccl_id"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -196,6 +200,10 @@ class StreamFindingsResponse(_message.Message):
     INTERVALS_FIELD_NUMBER: _builtins.int
     NEED_BULK_FIELD_NUMBER: _builtins.int
     WELCOME_FIELD_NUMBER: _builtins.int
+    MEASURE_PAIRS_FIELD_NUMBER: _builtins.int
+    STOP_MEASURING_FIELD_NUMBER: _builtins.int
+    MEASURE_NCCL_FIELD_NUMBER: _builtins.int
+    NCCL_ID_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ack(self) -> Global___Ack: ...
     @_builtins.property
@@ -208,6 +216,14 @@ class StreamFindingsResponse(_message.Message):
     def need_bulk(self) -> Global___NeedBulk: ...
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
+    @_builtins.property
+    def measure_pairs(self) -> Global___MeasurePairs: ...
+    @_builtins.property
+    def stop_measuring(self) -> Global___StopMeasuring: ...
+    @_builtins.property
+    def measure_nccl(self) -> Global___MeasureNccl: ...
+    @_builtins.property
+    def nccl_id(self) -> Global___NcclId: ...
     def __init__(
         self,
         *,
@@ -217,12 +233,16 @@ class StreamFindingsResponse(_message.Message):
         intervals: Global___Intervals | None = ...,
         need_bulk: Global___NeedBulk | None = ...,
         welcome: Global___Welcome | None = ...,
+        measure_pairs: Global___MeasurePairs | None = ...,
+        stop_measuring: Global___StopMeasuring | None = ...,
+        measure_nccl: Global___MeasureNccl | None = ...,
+        nccl_id: Global___NcclId | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "intervals", b"intervals", "lease", b"lease", "message", b"message", "need_bulk", b"need_bulk", "revoke", b"revoke", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "intervals", b"intervals", "lease", b"lease", "measure_nccl", b"measure_nccl", "measure_pairs", b"measure_pairs", "message", b"message", "nccl_id", b"nccl_id", "need_bulk", b"need_bulk", "revoke", b"revoke", "stop_measuring", b"stop_measuring", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "intervals", b"intervals", "lease", b"lease", "message", b"message", "need_bulk", b"need_bulk", "revoke", b"revoke", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "intervals", b"intervals", "lease", b"lease", "measure_nccl", b"measure_nccl", "measure_pairs", b"measure_pairs", "message", b"message", "nccl_id", b"nccl_id", "need_bulk", b"need_bulk", "revoke", b"revoke", "stop_measuring", b"stop_measuring", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["ack", "lease", "revoke", "intervals", "need_bulk", "welcome"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["ack", "lease", "revoke", "intervals", "need_bulk", "welcome", "measure_pairs", "stop_measuring", "measure_nccl", "nccl_id"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -426,3 +446,174 @@ class NeedBulk(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NeedBulk: _TypeAlias = NeedBulk  # noqa: Y015
+
+@_typing.final
+class MeasurePairs(_message.Message):
+    """Exchange pings with these peers. Both ends of a pair get the same task, so that each measures the other.
+    What comes of it is in the findings of the probe "latency".
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___PairTask]: ...
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[Global___PairTask] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasurePairs: _TypeAlias = MeasurePairs  # noqa: Y015
+
+@_typing.final
+class PairTask(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    INTERFACE_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    PEER_INTERFACE_FIELD_NUMBER: _builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: _builtins.int
+    PEER_PORT_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    PINGS_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    EXPIRES_S_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.int
+    peer: _builtins.str
+    interface: _builtins.str
+    """Own interface and address to send from, and those of the peer."""
+    address: _builtins.str
+    peer_interface: _builtins.str
+    peer_address: _builtins.str
+    peer_port: _builtins.int
+    key: _builtins.bytes
+    """32 random bytes that only the two ends of this task know: who does not prove to know them gets no answer,
+    and is not believed.
+    """
+    method: _builtins.str
+    """"udp" or "rdma"."""
+    pings: _builtins.int
+    """Pings of a burst."""
+    first: _builtins.bool
+    """Of the two ends one goes first; the other measures when that one is done."""
+    expires_s: _builtins.float
+    """Seconds from now on; then the key is forgotten, whatever was measured."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.int = ...,
+        peer: _builtins.str = ...,
+        interface: _builtins.str = ...,
+        address: _builtins.str = ...,
+        peer_interface: _builtins.str = ...,
+        peer_address: _builtins.str = ...,
+        peer_port: _builtins.int = ...,
+        key: _builtins.bytes = ...,
+        method: _builtins.str = ...,
+        pings: _builtins.int = ...,
+        first: _builtins.bool = ...,
+        expires_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "expires_s", b"expires_s", "first", b"first", "interface", b"interface", "key", b"key", "method", b"method", "peer", b"peer", "peer_address", b"peer_address", "peer_interface", b"peer_interface", "peer_port", b"peer_port", "pings", b"pings", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PairTask: _TypeAlias = PairTask  # noqa: Y015
+
+@_typing.final
+class StopMeasuring(_message.Message):
+    """Drop all pair tasks and their keys, and end what runs, at once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StopMeasuring: _TypeAlias = StopMeasuring  # noqa: Y015
+
+@_typing.final
+class MeasureNccl(_message.Message):
+    """Run collective operations: within the host (ranks = 0, nccl-tests), or as one of the ranks of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    SIZES_BYTES_FIELD_NUMBER: _builtins.int
+    TIMEOUT_S_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.int
+    rank: _builtins.int
+    ranks: _builtins.int
+    peer: _builtins.str
+    """The other node."""
+    timeout_s: _builtins.float
+    @_builtins.property
+    def sizes_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.int = ...,
+        rank: _builtins.int = ...,
+        ranks: _builtins.int = ...,
+        peer: _builtins.str = ...,
+        sizes_bytes: _abc.Iterable[_builtins.int] | None = ...,
+        timeout_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["peer", b"peer", "rank", b"rank", "ranks", b"ranks", "sizes_bytes", b"sizes_bytes", "task_id", b"task_id", "timeout_s", b"timeout_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasureNccl: _TypeAlias = MeasureNccl  # noqa: Y015
+
+@_typing.final
+class NcclId(_message.Message):
+    """What lets the ranks of a group find each other: made by rank 0, carried by the collector."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    UNIQUE_ID_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.int
+    unique_id: _builtins.bytes
+    """Empty with a reason: it could not be made, or the run is over."""
+    failure: _builtins.str
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.int = ...,
+        unique_id: _builtins.bytes = ...,
+        failure: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "task_id", b"task_id", "unique_id", b"unique_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NcclId: _TypeAlias = NcclId  # noqa: Y015

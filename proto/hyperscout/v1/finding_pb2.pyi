@@ -62,9 +62,9 @@ class FindingKey(_message.Message):
     node: _builtins.str
     """Kubernetes node name, host name or switch name: who looked."""
     probe: _builtins.str
-    """Name of the probe: "lldp", "infiniband", "ibnetdiscover"."""
+    """Name of the probe: "lldp", "infiniband", "ibnetdiscover", "nvlink", "latency", "nccl"."""
     subject: _builtins.str
-    """What was looked at, unique within node and probe: "eth0", "mlx5_0/1", a port GUID."""
+    """What was looked at, unique within node and probe: "eth0", "mlx5_0/1", a PCI address, another node."""
     def __init__(
         self,
         *,
@@ -93,6 +93,9 @@ class Finding(_message.Message):
     LLDP_FIELD_NUMBER: _builtins.int
     INFINIBAND_FIELD_NUMBER: _builtins.int
     SWEEP_FIELD_NUMBER: _builtins.int
+    GPU_FIELD_NUMBER: _builtins.int
+    LATENCY_FIELD_NUMBER: _builtins.int
+    NCCL_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     reason: _builtins.str
     """For NOTHING and FAILED: why, in words a person can act on. At most 1 KiB."""
@@ -108,6 +111,12 @@ class Finding(_message.Message):
     def infiniband(self) -> Global___InfinibandPort: ...
     @_builtins.property
     def sweep(self) -> Global___Sweep: ...
+    @_builtins.property
+    def gpu(self) -> Global___Gpu: ...
+    @_builtins.property
+    def latency(self) -> Global___LatencyPort: ...
+    @_builtins.property
+    def nccl(self) -> Global___NcclRun: ...
     def __init__(
         self,
         *,
@@ -118,12 +127,15 @@ class Finding(_message.Message):
         lldp: Global___LldpPort | None = ...,
         infiniband: Global___InfinibandPort | None = ...,
         sweep: Global___Sweep | None = ...,
+        gpu: Global___Gpu | None = ...,
+        latency: Global___LatencyPort | None = ...,
+        nccl: Global___NcclRun | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["infiniband", b"infiniband", "key", b"key", "lldp", b"lldp", "observed_at", b"observed_at", "payload", b"payload", "sweep", b"sweep"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gpu", b"gpu", "infiniband", b"infiniband", "key", b"key", "latency", b"latency", "lldp", b"lldp", "nccl", b"nccl", "observed_at", b"observed_at", "payload", b"payload", "sweep", b"sweep"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["infiniband", b"infiniband", "key", b"key", "lldp", b"lldp", "observed_at", b"observed_at", "outcome", b"outcome", "payload", b"payload", "reason", b"reason", "sweep", b"sweep"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu", b"gpu", "infiniband", b"infiniband", "key", b"key", "latency", b"latency", "lldp", b"lldp", "nccl", b"nccl", "observed_at", b"observed_at", "outcome", b"outcome", "payload", b"payload", "reason", b"reason", "sweep", b"sweep"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["lldp", "infiniband", "sweep"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["lldp", "infiniband", "sweep", "gpu", "latency", "nccl"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
 
@@ -342,3 +354,430 @@ class Sweep(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Sweep: _TypeAlias = Sweep  # noqa: Y015
+
+@_typing.final
+class Gpu(_message.Message):
+    """One GPU of this host. Subject: its PCI address. All addresses are written "0000:1b:00.0", lower case."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    PCI_ADDRESS_FIELD_NUMBER: _builtins.int
+    DRIVER_VERSION_FIELD_NUMBER: _builtins.int
+    MIG_MODE_FIELD_NUMBER: _builtins.int
+    MIG_INSTANCES_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    FABRIC_FIELD_NUMBER: _builtins.int
+    NUMA_NODE_FIELD_NUMBER: _builtins.int
+    NEAREST_NICS_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    model: _builtins.str
+    pci_address: _builtins.str
+    driver_version: _builtins.str
+    mig_mode: _builtins.str
+    """"disabled", "enabled", or "" where the GPU has no such mode."""
+    numa_node: _builtins.int
+    """Unset where it is not known."""
+    @_builtins.property
+    def mig_instances(self) -> _containers.RepeatedCompositeFieldContainer[Global___MigInstance]: ...
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___NvlinkLink]: ...
+    @_builtins.property
+    def fabric(self) -> Global___NvlinkFabric:
+        """Unset where the GPU or the driver knows of no NVLink fabric."""
+
+    @_builtins.property
+    def nearest_nics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """RDMA devices (else network interfaces) that are nearest to it, sorted: its rail."""
+
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___GpuPeer]:
+        """The other GPUs of the host, and what lies between."""
+
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+        model: _builtins.str = ...,
+        pci_address: _builtins.str = ...,
+        driver_version: _builtins.str = ...,
+        mig_mode: _builtins.str = ...,
+        mig_instances: _abc.Iterable[Global___MigInstance] | None = ...,
+        links: _abc.Iterable[Global___NvlinkLink] | None = ...,
+        fabric: Global___NvlinkFabric | None = ...,
+        numa_node: _builtins.int | None = ...,
+        nearest_nics: _abc.Iterable[_builtins.str] | None = ...,
+        peers: _abc.Iterable[Global___GpuPeer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "fabric", b"fabric", "numa_node", b"numa_node"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "driver_version", b"driver_version", "fabric", b"fabric", "links", b"links", "mig_instances", b"mig_instances", "mig_mode", b"mig_mode", "model", b"model", "nearest_nics", b"nearest_nics", "numa_node", b"numa_node", "pci_address", b"pci_address", "peers", b"peers", "uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__numa_node: _TypeAlias = _typing.Literal["numa_node"]  # noqa: Y015
+    _WhichOneofArgType__numa_node: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__numa_node) -> _WhichOneofReturnType__numa_node | None: ...
+
+Global___Gpu: _TypeAlias = Gpu  # noqa: Y015
+
+@_typing.final
+class MigInstance(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
+    GPU_INSTANCE_FIELD_NUMBER: _builtins.int
+    COMPUTE_INSTANCE_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    profile: _builtins.str
+    """"1g.10gb"."""
+    gpu_instance: _builtins.int
+    compute_instance: _builtins.int
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+        profile: _builtins.str = ...,
+        gpu_instance: _builtins.int = ...,
+        compute_instance: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_instance", b"compute_instance", "gpu_instance", b"gpu_instance", "profile", b"profile", "uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MigInstance: _TypeAlias = MigInstance  # noqa: Y015
+
+@_typing.final
+class NvlinkLink(_message.Message):
+    """One NVLink of a GPU."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINK_FIELD_NUMBER: _builtins.int
+    ACTIVE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    REMOTE_TYPE_FIELD_NUMBER: _builtins.int
+    REMOTE_PCI_ADDRESS_FIELD_NUMBER: _builtins.int
+    REPLAY_ERRORS_FIELD_NUMBER: _builtins.int
+    RECOVERY_ERRORS_FIELD_NUMBER: _builtins.int
+    CRC_ERRORS_FIELD_NUMBER: _builtins.int
+    BER_EXPONENT_FIELD_NUMBER: _builtins.int
+    GBYTES_PER_S_FIELD_NUMBER: _builtins.int
+    link: _builtins.int
+    active: _builtins.bool
+    version: _builtins.int
+    """Generation of NVLink, 0 = unknown."""
+    remote_type: _builtins.str
+    """"gpu", "switch", "other", "" = unknown."""
+    remote_pci_address: _builtins.str
+    replay_errors: _builtins.int
+    recovery_errors: _builtins.int
+    crc_errors: _builtins.int
+    ber_exponent: _builtins.int
+    """Effective bit error rate as a power of ten (-15 = 1e-15), 0 = none was measured: coarse, so that a healthy
+    link is not news at every look.
+    """
+    gbytes_per_s: _builtins.float
+    """Of one direction, 0 = unknown."""
+    def __init__(
+        self,
+        *,
+        link: _builtins.int = ...,
+        active: _builtins.bool = ...,
+        version: _builtins.int = ...,
+        remote_type: _builtins.str = ...,
+        remote_pci_address: _builtins.str = ...,
+        replay_errors: _builtins.int = ...,
+        recovery_errors: _builtins.int = ...,
+        crc_errors: _builtins.int = ...,
+        ber_exponent: _builtins.int = ...,
+        gbytes_per_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "ber_exponent", b"ber_exponent", "crc_errors", b"crc_errors", "gbytes_per_s", b"gbytes_per_s", "link", b"link", "recovery_errors", b"recovery_errors", "remote_pci_address", b"remote_pci_address", "remote_type", b"remote_type", "replay_errors", b"replay_errors", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NvlinkLink: _TypeAlias = NvlinkLink  # noqa: Y015
+
+@_typing.final
+class NvlinkFabric(_message.Message):
+    """What a GPU was told about its NVLink domain."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    CLUSTER_UUID_FIELD_NUMBER: _builtins.int
+    CLIQUE_ID_FIELD_NUMBER: _builtins.int
+    HEALTH_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """"not-supported", "not-started", "in-progress", "completed"."""
+    status: _builtins.str
+    """Why completing failed; empty = it did not."""
+    cluster_uuid: _builtins.str
+    """An all-zero UUID is node-local, and written as an empty text."""
+    clique_id: _builtins.int
+    @_builtins.property
+    def health(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is not well with it, in words: "degraded bandwidth", "route unhealthy", "route recovery",
+        "access timeout", "incorrect configuration".
+        """
+
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        status: _builtins.str = ...,
+        cluster_uuid: _builtins.str = ...,
+        clique_id: _builtins.int = ...,
+        health: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clique_id", b"clique_id", "cluster_uuid", b"cluster_uuid", "health", b"health", "state", b"state", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NvlinkFabric: _TypeAlias = NvlinkFabric  # noqa: Y015
+
+@_typing.final
+class GpuPeer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PCI_ADDRESS_FIELD_NUMBER: _builtins.int
+    ANCESTOR_FIELD_NUMBER: _builtins.int
+    NVLINKS_FIELD_NUMBER: _builtins.int
+    pci_address: _builtins.str
+    ancestor: _builtins.str
+    """The common ancestor: "internal", "single-switch", "multiple-switches", "host-bridge", "node", "system";
+    "" = not known.
+    """
+    nvlinks: _builtins.int
+    """NVLinks that join the two directly."""
+    def __init__(
+        self,
+        *,
+        pci_address: _builtins.str = ...,
+        ancestor: _builtins.str = ...,
+        nvlinks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ancestor", b"ancestor", "nvlinks", b"nvlinks", "pci_address", b"pci_address"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GpuPeer: _TypeAlias = GpuPeer  # noqa: Y015
+
+@_typing.final
+class LatencyPort(_message.Message):
+    """One compute interface of this host: where it answers pings, and how far it found its peers to be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERFACE_FIELD_NUMBER: _builtins.int
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    UDP_PORT_FIELD_NUMBER: _builtins.int
+    RDMA_PORT_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    interface: _builtins.str
+    udp_port: _builtins.int
+    """0 = nobody answers there."""
+    rdma_port: _builtins.str
+    """The RDMA device and port behind it, "mlx5_0/1"; empty where there is none."""
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """IPv4 and IPv6, link-local ones left out."""
+
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___LatencyResult]:
+        """The newest for each peer, its interface and method."""
+
+    def __init__(
+        self,
+        *,
+        interface: _builtins.str = ...,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
+        udp_port: _builtins.int = ...,
+        rdma_port: _builtins.str = ...,
+        results: _abc.Iterable[Global___LatencyResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "interface", b"interface", "rdma_port", b"rdma_port", "results", b"results", "udp_port", b"udp_port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LatencyPort: _TypeAlias = LatencyPort  # noqa: Y015
+
+@_typing.final
+class LatencyResult(_message.Message):
+    """One burst to one peer, as this end saw it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PEER_FIELD_NUMBER: _builtins.int
+    PEER_INTERFACE_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    MEASURED_AT_FIELD_NUMBER: _builtins.int
+    SENT_FIELD_NUMBER: _builtins.int
+    RECEIVED_FIELD_NUMBER: _builtins.int
+    MIN_US_FIELD_NUMBER: _builtins.int
+    MEDIAN_US_FIELD_NUMBER: _builtins.int
+    JITTER_US_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_GBPS_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    peer: _builtins.str
+    peer_interface: _builtins.str
+    method: _builtins.str
+    """"udp": pings with kernel time stamps, the peer's own time taken out. "rdma": ib_send_lat, ib_send_bw."""
+    sent: _builtins.int
+    received: _builtins.int
+    min_us: _builtins.float
+    """Round trip in microseconds; 0 when nothing came back."""
+    median_us: _builtins.float
+    jitter_us: _builtins.float
+    """Median distance from the median."""
+    bandwidth_gbps: _builtins.float
+    """0 = not measured."""
+    failure: _builtins.str
+    """Why there is no number: "no answer", "its clock stepped", ..."""
+    @_builtins.property
+    def measured_at(self) -> _timestamp_pb2.Timestamp:
+        """By the agent's clock."""
+
+    @_builtins.property
+    def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___LatencySample]:
+        """The bursts before, oldest first; at most 8."""
+
+    def __init__(
+        self,
+        *,
+        peer: _builtins.str = ...,
+        peer_interface: _builtins.str = ...,
+        method: _builtins.str = ...,
+        measured_at: _timestamp_pb2.Timestamp | None = ...,
+        sent: _builtins.int = ...,
+        received: _builtins.int = ...,
+        min_us: _builtins.float = ...,
+        median_us: _builtins.float = ...,
+        jitter_us: _builtins.float = ...,
+        bandwidth_gbps: _builtins.float = ...,
+        failure: _builtins.str = ...,
+        history: _abc.Iterable[Global___LatencySample] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["measured_at", b"measured_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth_gbps", b"bandwidth_gbps", "failure", b"failure", "history", b"history", "jitter_us", b"jitter_us", "measured_at", b"measured_at", "median_us", b"median_us", "method", b"method", "min_us", b"min_us", "peer", b"peer", "peer_interface", b"peer_interface", "received", b"received", "sent", b"sent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LatencyResult: _TypeAlias = LatencyResult  # noqa: Y015
+
+@_typing.final
+class LatencySample(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEASURED_AT_FIELD_NUMBER: _builtins.int
+    MIN_US_FIELD_NUMBER: _builtins.int
+    JITTER_US_FIELD_NUMBER: _builtins.int
+    min_us: _builtins.float
+    jitter_us: _builtins.float
+    @_builtins.property
+    def measured_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        measured_at: _timestamp_pb2.Timestamp | None = ...,
+        min_us: _builtins.float = ...,
+        jitter_us: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["measured_at", b"measured_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jitter_us", b"jitter_us", "measured_at", b"measured_at", "min_us", b"min_us"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LatencySample: _TypeAlias = LatencySample  # noqa: Y015
+
+@_typing.final
+class NcclRun(_message.Message):
+    """One run of collective operations: within this host, or between it and one peer. Only rank 0 reports."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PEER_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    MEASURED_AT_FIELD_NUMBER: _builtins.int
+    NCCL_VERSION_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    DURATION_S_FIELD_NUMBER: _builtins.int
+    peer: _builtins.str
+    """Empty: within the host. Subject: the peer, or "node"."""
+    method: _builtins.str
+    """"nccl-tests" or "libnccl"."""
+    nccl_version: _builtins.str
+    ranks: _builtins.int
+    duration_s: _builtins.float
+    @_builtins.property
+    def measured_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___NcclResult]: ...
+    def __init__(
+        self,
+        *,
+        peer: _builtins.str = ...,
+        method: _builtins.str = ...,
+        measured_at: _timestamp_pb2.Timestamp | None = ...,
+        nccl_version: _builtins.str = ...,
+        ranks: _builtins.int = ...,
+        results: _abc.Iterable[Global___NcclResult] | None = ...,
+        duration_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["measured_at", b"measured_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_s", b"duration_s", "measured_at", b"measured_at", "method", b"method", "nccl_version", b"nccl_version", "peer", b"peer", "ranks", b"ranks", "results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NcclRun: _TypeAlias = NcclRun  # noqa: Y015
+
+@_typing.final
+class NcclResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPERATION_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    TIME_US_FIELD_NUMBER: _builtins.int
+    ALGORITHM_GBYTES_PER_S_FIELD_NUMBER: _builtins.int
+    BUS_GBYTES_PER_S_FIELD_NUMBER: _builtins.int
+    operation: _builtins.str
+    """"all_reduce", "sendrecv"."""
+    size_bytes: _builtins.int
+    time_us: _builtins.float
+    algorithm_gbytes_per_s: _builtins.float
+    """Gigabytes (1e9) a second: data by time, and scaled to what the slowest wire carried."""
+    bus_gbytes_per_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        operation: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        time_us: _builtins.float = ...,
+        algorithm_gbytes_per_s: _builtins.float = ...,
+        bus_gbytes_per_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm_gbytes_per_s", b"algorithm_gbytes_per_s", "bus_gbytes_per_s", b"bus_gbytes_per_s", "operation", b"operation", "size_bytes", b"size_bytes", "time_us", b"time_us"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NcclResult: _TypeAlias = NcclResult  # noqa: Y015

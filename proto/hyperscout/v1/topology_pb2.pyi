@@ -67,11 +67,19 @@ class HyperNode(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     SWITCHES_FIELD_NUMBER: _builtins.int
     CONDITIONS_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    LATENCY_US_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_GBPS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     tier: _builtins.int
     tier_name: _builtins.str
     parent: _builtins.str
     """Unset at a root."""
+    source: _builtins.str
+    """Where it comes from: "wires", "nvlink", "latency"."""
+    confidence: _builtins.float
+    """0 to 1; of wires it is 1."""
     @_builtins.property
     def children(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -82,6 +90,12 @@ class HyperNode(_message.Message):
     def switches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Condition]: ...
+    @_builtins.property
+    def latency_us(self) -> Global___Measured:
+        """Between nodes whose lowest common HyperNode this is. Unset: nothing was measured."""
+
+    @_builtins.property
+    def bandwidth_gbps(self) -> Global___Measured: ...
     def __init__(
         self,
         *,
@@ -93,16 +107,101 @@ class HyperNode(_message.Message):
         nodes: _abc.Iterable[_builtins.str] | None = ...,
         switches: _abc.Iterable[_builtins.str] | None = ...,
         conditions: _abc.Iterable[Global___Condition] | None = ...,
+        source: _builtins.str = ...,
+        confidence: _builtins.float = ...,
+        latency_us: Global___Measured | None = ...,
+        bandwidth_gbps: Global___Measured | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "parent", b"parent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bandwidth_gbps", b"_bandwidth_gbps", "_latency_us", b"_latency_us", "_parent", b"_parent", "bandwidth_gbps", b"bandwidth_gbps", "latency_us", b"latency_us", "parent", b"parent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "children", b"children", "conditions", b"conditions", "name", b"name", "nodes", b"nodes", "parent", b"parent", "switches", b"switches", "tier", b"tier", "tier_name", b"tier_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bandwidth_gbps", b"_bandwidth_gbps", "_latency_us", b"_latency_us", "_parent", b"_parent", "bandwidth_gbps", b"bandwidth_gbps", "children", b"children", "conditions", b"conditions", "confidence", b"confidence", "latency_us", b"latency_us", "name", b"name", "nodes", b"nodes", "parent", b"parent", "source", b"source", "switches", b"switches", "tier", b"tier", "tier_name", b"tier_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bandwidth_gbps: _TypeAlias = _typing.Literal["bandwidth_gbps"]  # noqa: Y015
+    _WhichOneofArgType__bandwidth_gbps: _TypeAlias = _typing.Literal["_bandwidth_gbps", b"_bandwidth_gbps"]  # noqa: Y015
+    _WhichOneofReturnType__latency_us: _TypeAlias = _typing.Literal["latency_us"]  # noqa: Y015
+    _WhichOneofArgType__latency_us: _TypeAlias = _typing.Literal["_latency_us", b"_latency_us"]  # noqa: Y015
     _WhichOneofReturnType__parent: _TypeAlias = _typing.Literal["parent"]  # noqa: Y015
     _WhichOneofArgType__parent: _TypeAlias = _typing.Literal["_parent", b"_parent"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bandwidth_gbps) -> _WhichOneofReturnType__bandwidth_gbps | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__latency_us) -> _WhichOneofReturnType__latency_us | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__parent) -> _WhichOneofReturnType__parent | None: ...
 
 Global___HyperNode: _TypeAlias = HyperNode  # noqa: Y015
+
+@_typing.final
+class Measured(_message.Message):
+    """What was measured at a tier or in a domain, in the unit that the field's name says."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEDIAN_FIELD_NUMBER: _builtins.int
+    P99_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    MEASURED_AT_FIELD_NUMBER: _builtins.int
+    median: _builtins.float
+    p99: _builtins.float
+    """The worse end: of latency the 99th percentile, of bandwidth the first."""
+    samples: _builtins.int
+    """Pairs of nodes and rails."""
+    @_builtins.property
+    def measured_at(self) -> _timestamp_pb2.Timestamp:
+        """Of the newest sample."""
+
+    def __init__(
+        self,
+        *,
+        median: _builtins.float = ...,
+        p99: _builtins.float = ...,
+        samples: _builtins.int = ...,
+        measured_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["measured_at", b"measured_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["measured_at", b"measured_at", "median", b"median", "p99", b"p99", "samples", b"samples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Measured: _TypeAlias = Measured  # noqa: Y015
+
+@_typing.final
+class Tier(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIER_FIELD_NUMBER: _builtins.int
+    TIER_NAME_FIELD_NUMBER: _builtins.int
+    LATENCY_US_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_GBPS_FIELD_NUMBER: _builtins.int
+    tier: _builtins.int
+    tier_name: _builtins.str
+    @_builtins.property
+    def latency_us(self) -> Global___Measured: ...
+    @_builtins.property
+    def bandwidth_gbps(self) -> Global___Measured: ...
+    def __init__(
+        self,
+        *,
+        tier: _builtins.int = ...,
+        tier_name: _builtins.str = ...,
+        latency_us: Global___Measured | None = ...,
+        bandwidth_gbps: Global___Measured | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bandwidth_gbps", b"_bandwidth_gbps", "_latency_us", b"_latency_us", "bandwidth_gbps", b"bandwidth_gbps", "latency_us", b"latency_us"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bandwidth_gbps", b"_bandwidth_gbps", "_latency_us", b"_latency_us", "bandwidth_gbps", b"bandwidth_gbps", "latency_us", b"latency_us", "tier", b"tier", "tier_name", b"tier_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bandwidth_gbps: _TypeAlias = _typing.Literal["bandwidth_gbps"]  # noqa: Y015
+    _WhichOneofArgType__bandwidth_gbps: _TypeAlias = _typing.Literal["_bandwidth_gbps", b"_bandwidth_gbps"]  # noqa: Y015
+    _WhichOneofReturnType__latency_us: _TypeAlias = _typing.Literal["latency_us"]  # noqa: Y015
+    _WhichOneofArgType__latency_us: _TypeAlias = _typing.Literal["_latency_us", b"_latency_us"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bandwidth_gbps) -> _WhichOneofReturnType__bandwidth_gbps | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__latency_us) -> _WhichOneofReturnType__latency_us | None: ...
+
+Global___Tier: _TypeAlias = Tier  # noqa: Y015
 
 @_typing.final
 class Switch(_message.Message):
@@ -315,6 +414,7 @@ class Topology(_message.Message):
     NODES_WITHOUT_EVIDENCE_FIELD_NUMBER: _builtins.int
     FOREIGN_ENDPOINTS_FIELD_NUMBER: _builtins.int
     ADAPTERS_FIELD_NUMBER: _builtins.int
+    TIERS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     @_builtins.property
     def hypernodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___HyperNode]: ...
@@ -334,6 +434,8 @@ class Topology(_message.Message):
 
     @_builtins.property
     def adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]: ...
+    @_builtins.property
+    def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tier]: ...
     def __init__(
         self,
         *,
@@ -345,10 +447,11 @@ class Topology(_message.Message):
         nodes_without_evidence: _abc.Iterable[_builtins.str] | None = ...,
         foreign_endpoints: _abc.Iterable[_builtins.str] | None = ...,
         adapters: _abc.Iterable[Global___Adapter] | None = ...,
+        tiers: _abc.Iterable[Global___Tier] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "anomalies", b"anomalies", "foreign_endpoints", b"foreign_endpoints", "generation", b"generation", "hypernodes", b"hypernodes", "links", b"links", "nodes_without_evidence", b"nodes_without_evidence", "switches", b"switches"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "anomalies", b"anomalies", "foreign_endpoints", b"foreign_endpoints", "generation", b"generation", "hypernodes", b"hypernodes", "links", b"links", "nodes_without_evidence", b"nodes_without_evidence", "switches", b"switches", "tiers", b"tiers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -456,6 +559,7 @@ class TopologyDelta(_message.Message):
     FOREIGN_ENDPOINTS_FIELD_NUMBER: _builtins.int
     ADDED_ADAPTERS_FIELD_NUMBER: _builtins.int
     REMOVED_ADAPTERS_FIELD_NUMBER: _builtins.int
+    TIERS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     @_builtins.property
     def hypernodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___HyperNode]:
@@ -483,6 +587,10 @@ class TopologyDelta(_message.Message):
     def added_adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]: ...
     @_builtins.property
     def removed_adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]: ...
+    @_builtins.property
+    def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tier]:
+        """All tiers of this generation."""
+
     def __init__(
         self,
         *,
@@ -498,10 +606,11 @@ class TopologyDelta(_message.Message):
         foreign_endpoints: _abc.Iterable[_builtins.str] | None = ...,
         added_adapters: _abc.Iterable[Global___Adapter] | None = ...,
         removed_adapters: _abc.Iterable[Global___Adapter] | None = ...,
+        tiers: _abc.Iterable[Global___Tier] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_adapters", b"added_adapters", "added_links", b"added_links", "anomalies", b"anomalies", "foreign_endpoints", b"foreign_endpoints", "generation", b"generation", "hypernodes", b"hypernodes", "nodes_without_evidence", b"nodes_without_evidence", "removed_adapters", b"removed_adapters", "removed_hypernodes", b"removed_hypernodes", "removed_links", b"removed_links", "removed_switches", b"removed_switches", "switches", b"switches"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_adapters", b"added_adapters", "added_links", b"added_links", "anomalies", b"anomalies", "foreign_endpoints", b"foreign_endpoints", "generation", b"generation", "hypernodes", b"hypernodes", "nodes_without_evidence", b"nodes_without_evidence", "removed_adapters", b"removed_adapters", "removed_hypernodes", b"removed_hypernodes", "removed_links", b"removed_links", "removed_switches", b"removed_switches", "switches", b"switches", "tiers", b"tiers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

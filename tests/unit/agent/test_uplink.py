@@ -13,6 +13,7 @@ import pytest
 from hyperscout.v1.discovery_pb2 import Intervals, NeedBulk, StreamFindingsResponse, SweepLease, SweepRevoke
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_agent.findings import FindingStore
+from hyperscout_agent.session import Directives
 from hyperscout_agent.uplink import Uplink, plaintext_channel
 from support.fake_collector import WAIT_S, FakeCollector
 
@@ -261,7 +262,9 @@ async def test_directives_reach_their_callbacks(collector: FakeCollector) -> Non
             got.set()
 
     store = FindingStore("n1")
-    async with running(store, collector.target, on_lease=hear, on_revoke=hear, on_intervals=hear):
+    async with running(
+        store, collector.target, directives=Directives(lease=hear, revoke=hear, intervals=hear)
+    ):
         await collector.until(lambda: collector.batches)
         lease = SweepLease(lease_id="L1", device="mlx5_0", port=1, interval_s=60)
         revoke = SweepRevoke(lease_id="L1", reason="covered")
@@ -359,7 +362,7 @@ async def test_a_defect_in_a_callback_does_not_end_the_uplink(
     def broken(_lease: object) -> None:
         raise RuntimeError("a defect")
 
-    async with running(FindingStore("n1"), collector.target, on_lease=broken):
+    async with running(FindingStore("n1"), collector.target, directives=Directives(lease=broken)):
         await collector.until(lambda: collector.batches)
         await collector.send(StreamFindingsResponse(lease=SweepLease(lease_id="x")))
         await collector.until(lambda: len(collector.hellos) == 2)
