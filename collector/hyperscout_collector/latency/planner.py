@@ -1,4 +1,4 @@
-"""Which pairs to measure next: to learn a hierarchy that nothing else shows, or to verify the one there is."""
+"""Which pairs to measure next: to learn a hierarchy that nothing else shows, or to verify a known one."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
