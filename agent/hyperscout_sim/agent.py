@@ -14,8 +14,9 @@ from hyperscout_agent.findings import FindingStore
 from hyperscout_agent.session import Directives
 from hyperscout_agent.uplink import Uplink
 from hyperscout_agent.waiting import Wait
-from hyperscout_formats.facts import LldpPort
+from hyperscout_formats.facts import Gpu, LldpPort
 from hyperscout_formats.wire import infiniband_to_proto, lldp_to_proto
+from hyperscout_formats.wire_measured import gpu_to_proto
 
 from hyperscout_sim.fabric import Cable, SimAdapter
 from hyperscout_sim.sysfs import port_facts
@@ -89,8 +90,13 @@ class PlayedAgent:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    def observe(self, ports: Sequence[tuple[SimAdapter, Cable | None]], lldp: Sequence[LldpPort]) -> None:
-        """Look at the host's ports as they are now."""
+    def observe(
+        self,
+        ports: Sequence[tuple[SimAdapter, Cable | None]],
+        lldp: Sequence[LldpPort],
+        gpus: Sequence[Gpu] = (),
+    ) -> None:
+        """Look at the host's ports and GPUs as they are now."""
         self._adapters = {adapter.device: adapter for adapter, _ in ports}
         for adapter, cable in ports:
             if self._up.get(adapter.device) and cable is None:
@@ -107,6 +113,12 @@ class PlayedAgent:
                 finding.reason = "no neighbour heard" if port.carrier else "no carrier"
             finding.lldp.CopyFrom(lldp_to_proto(port))
             self.store.put(finding)
+        for gpu in gpus:
+            finding = self._finding("nvlink", gpu.pci_address)
+            finding.gpu.CopyFrom(gpu_to_proto(gpu))
+            self.store.put(finding)
+        for gone in self.store.subjects("nvlink") - {gpu.pci_address for gpu in gpus}:
+            self.store.remove(FindingKey(node=self.host, probe="nvlink", subject=gone))
 
     def _finding(self, probe: str, subject: str) -> Finding:
         key = FindingKey(node=self.host, probe=probe, subject=subject)

@@ -8,7 +8,7 @@ lease sweep again.
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from hyperscout_agent.bulk import compress
 from hyperscout_agent.credentials import Credentials
 from hyperscout_agent.uplink import CHANNEL_OPTIONS
 from hyperscout_agent.waiting import Wait, wait
-from hyperscout_formats.facts import LldpPort
+from hyperscout_formats.facts import Gpu, LldpPort
 
 from hyperscout_sim.agent import PlayedAgent, Swept, World
 from hyperscout_sim.fabric import Cable, SimAdapter, SimFabric
@@ -41,7 +41,8 @@ class Player:
     `connections`: None gives each agent a connection of its own; a number shares that many.
     `refresh_interval_s`: how often everybody looks again though nothing changed. `clock`: monotonic seconds;
     `wall_ns`: nanoseconds since 1970; `seed` spreads reconnects. `credentials`: for connections of their own
-    (not shared ones); all agents show the same, no token.
+    (not shared ones); all agents show the same, no token. `gpus`: host -> what its `nvlink` probe reports
+    (None: no agent has that probe); `set_gpus` changes it.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Player:
         targets: Sequence[str],
         *,
         lldp: bool = False,
+        gpus: Mapping[str, Sequence[Gpu]] | None = None,
         connections: int | None = None,
         refresh_interval_s: float = 30.0,
         seed: int = 0,
@@ -68,6 +70,7 @@ class Player:
         self._sweeps: dict[int, Swept] = {}
         self._changed = asyncio.Event()
         self._lldp = lldp
+        self._gpus = None if gpus is None else dict(gpus)
         self._credentials = credentials or Credentials(insecure=True)
         self._seed = seed
         self._instances = itertools.count(wall_ns())
@@ -128,7 +131,7 @@ class Player:
     def observe(self, host: str) -> None:
         """Have a living agent look at its ports now."""
         ports = [(adapter, self._cable_of.get(adapter.guid)) for adapter in self._adapters[host]]
-        self.agents[host].observe(ports, self._heard(ports))
+        self.agents[host].observe(ports, self._heard(ports), (self._gpus or {}).get(host, ()))
 
     def _heard(self, ports: Sequence[tuple[SimAdapter, Cable | None]]) -> Sequence[LldpPort]:
         if not self._lldp:
@@ -177,6 +180,14 @@ class Player:
         self._apply()
         return now
 
+    def set_gpus(self, host: str, gpus: Sequence[Gpu]) -> None:
+        """Change what a host's `nvlink` probe reports. Raises ValueError where there is none."""
+        if self._gpus is None:
+            raise ValueError("a player made without `gpus` has no nvlink probe")
+        self._gpus[host] = tuple(gpus)
+        if host in self.agents:
+            self.observe(host)
+
     async def kill(self, host: str) -> None:
         """End an agent; what it held is gone with it. Its host and its cables stay."""
         agent = self.agents.pop(host)
@@ -186,7 +197,8 @@ class Player:
         """Start an agent, as a new instance. Raises ValueError while it lives."""
         if host in self.agents:
             raise ValueError(f"the agent of {host} is alive")
-        probes = ["infiniband", "ibnetdiscover", *(["lldp"] if self._lldp else [])]
+        probes = ["infiniband", "ibnetdiscover"]
+        probes += ["lldp"] * self._lldp + ["nvlink"] * (self._gpus is not None)
         agent = PlayedAgent(host, self._world, next(self._instances), probes, f"{self._seed}/{host}")
         self.agents[host] = agent
         self.observe(host)

@@ -9,6 +9,7 @@ from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease, Swee
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_formats.ibnetdiscover import parse
 from hyperscout_sim.fabric import SimFabric
+from hyperscout_sim.nvlink import Gpus, dead_link, hgx_host, pcie_host
 from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import rail_optimised, single_rack
 from support.fake_collector import FakeCollector
@@ -20,10 +21,10 @@ LEASE = SweepLease(lease_id="L1", device="mlx5_0", port=1, interval_s=3600)
 
 @asynccontextmanager
 async def played(
-    fabric: SimFabric, *, connections: int | None = None
+    fabric: SimFabric, *, connections: int | None = None, gpus: dict[str, Gpus] | None = None
 ) -> AsyncIterator[tuple[FakeCollector, Player]]:
     collector = await FakeCollector().start()
-    player = Player(fabric, [collector.target], connections=connections)
+    player = Player(fabric, [collector.target], connections=connections, gpus=gpus)
     task = asyncio.create_task(player.run())
     try:
         yield collector, player
@@ -254,3 +255,34 @@ async def test_everybody_looks_again_after_a_while_and_sends_it_when_it_grew_old
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await collector.stop()
+
+
+def links_up(collector: FakeCollector, host: str) -> dict[str, int]:
+    """GPU -> active NVLinks, by what has arrived of a host."""
+    return {
+        subject: sum(x.active for x in finding.gpu.links)
+        for (node, probe, subject), finding in collector.evidence.items()
+        if (node, probe) == (host, "nvlink")
+    }
+
+
+async def test_gpus_are_reported_by_their_address_and_change_live() -> None:
+    well = hgx_host("node-0001")
+    gpus = {"node-0001": well, "node-0002": pcie_host("node-0002", gpus=2)}
+    async with played(FABRIC, gpus=gpus) as (collector, player):
+        await collector.until(lambda: links_up(collector, "node-0001") == {x.pci_address: 18 for x in well})
+        await collector.until(lambda: set(links_up(collector, "node-0002").values()) == {0})
+        assert all("nvlink" in hello.probes for hello in collector.hellos)
+        player.set_gpus("node-0001", dead_link(well, 3, 5))
+        await collector.until(lambda: links_up(collector, "node-0001")[well[3].pci_address] == 17)
+        player.set_gpus("node-0001", well[:2])  # six are lost: no finding says that they are there
+        await collector.until(lambda: len(links_up(collector, "node-0001")) == 2)
+        assert len(links_up(collector, "node-0002")) == 2
+
+
+async def test_without_gpus_no_agent_has_the_probe() -> None:
+    async with played(FABRIC) as (collector, player):
+        await collector.until(lambda: len(collector.hellos) == len(FABRIC.hosts))
+        assert not any("nvlink" in hello.probes for hello in collector.hellos)
+        with pytest.raises(ValueError, match="made without"):
+            player.set_gpus("node-0001", ())
