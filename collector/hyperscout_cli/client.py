@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
-from hyperscout.v1 import topology_pb2, topology_pb2_grpc
+from hyperscout.v1 import measurement_pb2, measurement_pb2_grpc, topology_pb2, topology_pb2_grpc
 from hyperscout_agent.credentials import CredentialsError, Metadata, bearer, tls_hint
 from hyperscout_agent.targets import TargetError, check_target
 from hyperscout_collector.api.mapping import topology_from_proto
@@ -60,6 +60,7 @@ class Collector:
             self._channel = grpc.secure_channel(address, shown, options=options)
         self.address = address
         self._service = topology_pb2_grpc.TopologyServiceStub(self._channel)
+        self._measurement = measurement_pb2_grpc.MeasurementServiceStub(self._channel)
 
     def __enter__(self) -> Self:
         return self
@@ -101,6 +102,16 @@ class Collector:
         request = topology_pb2.ApproveRequest(generation=generation)
         return int(self._ask("Approve", request).generation)
 
+    def measuring(self) -> measurement_pb2.GetMeasuringResponse:
+        """How measuring between nodes goes."""
+        request = measurement_pb2.GetMeasuringRequest()
+        answer: measurement_pb2.GetMeasuringResponse = self._ask("GetMeasuring", request)
+        return answer
+
+    def set_measuring(self, *, paused: bool, reason: str = "") -> None:
+        """Pause measuring, or let it go on."""
+        self._ask("SetMeasuring", measurement_pb2.SetMeasuringRequest(paused=paused, reason=reason))
+
     def watch(self) -> Iterator[topology_pb2.WatchTopologyResponse]:
         """A snapshot, then a delta for each generation, without links; ends only with an error."""
         request = topology_pb2.WatchTopologyRequest(omit_links=True)
@@ -114,12 +125,12 @@ class Collector:
                 else:
                     return
 
-    def _ask(self, method: str, request: Any) -> Any:
+    def _ask(self, method: str, request: Any, timeout_s: float | None = None) -> Any:
         for hints in range(_MAX_HINTS, -1, -1):
             with self._clear():
                 try:
-                    call = getattr(self._service, method)
-                    return call(request, timeout=self._timeout_s, metadata=self._metadata())
+                    call = getattr(self._service, method, None) or getattr(self._measurement, method)
+                    return call(request, timeout=timeout_s or self._timeout_s, metadata=self._metadata())
                 except grpc.RpcError as error:
                     if not hints or not self._follow(error):
                         raise

@@ -29,6 +29,7 @@ COMMANDS = {
     "watch": ("watch", "Look", "Follow the HyperNodes as they change."),
     "diff": ("diff", "Look", "Compare topologies, or hand-written HyperNodes with the wires."),
     "approve": ("approve", "Act", "Publish a generation that is held back."),
+    "measure": ("measure", "Act", "Show, pause or resume what nodes measure of each other."),
     "crd": ("crd", "Act", "Show the definition of HyperNodes, or add columns to another's."),
     "agent": ("agent", "Run", "Run the agent on this node."),
     "collector": ("collector", "Run", "Run the collector."),

@@ -7,6 +7,7 @@ authentication is set, nobody asks (that is loopback, or a network that was decl
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -35,6 +36,9 @@ from hyperscout_collector.identity.x509 import not_after_s
 _RECHECK_S = 60.0  # a reader that follows is looked at again this often
 _LATER_S = 30.0  # when nobody can be asked: those who are in stay in
 _RELOOK_S = 3600.0  # an agent's token is looked at again after this long: it may have been taken back
+
+# Who called, for a method that wants to say by whom something was done.
+CALLER: ContextVar[Caller] = ContextVar("caller", default=Caller("anyone"))  # noqa: B039 - a frozen value
 
 
 class Authenticator(Protocol):
@@ -163,7 +167,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
     def _once(self, method: Callable[[Any, Any], Awaitable[Any]], verb: Verb) -> Any:
         async def guarded(request: Any, context: Any) -> Any:
-            await self._admit(context, verb)
+            CALLER.set(await self._admit(context, verb))
             return await method(request, context)
 
         return guarded

@@ -29,6 +29,7 @@ _SPREAD_S = 60  # agents that started together do not all come back in the same 
 
 _READS = frozenset({"GetTopology", "WatchTopology", "Explain", "ListFindings", "GetStatus"})
 _TOPOLOGY = "/hyperscout.v1.TopologyService/"
+_GET_MEASURING = "/hyperscout.v1.MeasurementService/GetMeasuring"
 
 
 class AccessError(Exception):
@@ -181,7 +182,7 @@ def verb_for(method: str) -> Verb | None:
     """
     if method.startswith(("/grpc.health.v1.Health/", "/hyperscout.v1.DiscoveryService/")):
         return None  # health is for everybody; a stream of findings is checked together with its Hello
-    if method.startswith("/grpc.reflection."):
+    if method.startswith("/grpc.reflection.") or method == _GET_MEASURING:
         return "get"
     name = method.removeprefix(_TOPOLOGY)
     return "get" if name != method and name in _READS else "update"

@@ -1,0 +1,99 @@
+"""`hyperscout measure`: what nodes measure of each other, and how to keep them from it for a while."""
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+from hyperscout_collector.publish.texts.names import visible
+from hyperscout_collector.publish.texts.tree import count
+
+from hyperscout_cli.options import Endpoint, collector_options
+from hyperscout_cli.output import emit, emit_json
+from hyperscout_cli.tables import age
+
+if TYPE_CHECKING:
+    from hyperscout.v1.measurement_pb2 import GetMeasuringResponse
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  hyperscout measure status
+  hyperscout measure pause --reason "acceptance test of row 7"
+  hyperscout measure resume"""
+)
+def measure() -> None:
+    """What nodes measure of each other: see how it goes, pause it, resume it."""
+
+
+@measure.command(
+    epilog="""\b
+Examples:
+  hyperscout measure status
+  hyperscout measure status -o json"""
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@collector_options
+def status(*, output: str, collector: Endpoint) -> None:
+    """Show whether agents measure latency, how fast, and what has come of it."""
+    from hyperscout_cli.client import Collector
+
+    with Collector(collector) as connection:
+        current = connection.measuring()
+    if output == "json":
+        from google.protobuf.json_format import MessageToDict
+
+        emit_json(MessageToDict(current, always_print_fields_with_no_presence=True))
+    else:
+        emit(report(current, time.time_ns()))
+
+
+@measure.command(
+    epilog="""\b
+Examples:
+  hyperscout measure pause
+  hyperscout measure pause --reason "acceptance test of row 7\""""
+)
+@click.option("--reason", metavar="TEXT", default="", help="Why, for those who ask later.")
+@collector_options
+def pause(*, reason: str, collector: Endpoint) -> None:
+    """Pause measuring: what runs ends within a second, and nothing begins until it is resumed.
+
+    A collector that restarts, or another replica that takes over, begins to measure again: to keep it off,
+    set `measure: false`.
+    """
+    from hyperscout_cli.client import Collector
+
+    with Collector(collector) as connection:
+        connection.set_measuring(paused=True, reason=reason)
+    emit(["measuring is paused\n"])
+
+
+@measure.command(epilog="\b\nExamples:\n  hyperscout measure resume")
+@collector_options
+def resume(*, collector: Endpoint) -> None:
+    """Let measuring go on."""
+    from hyperscout_cli.client import Collector
+
+    with Collector(collector) as connection:
+        connection.set_measuring(paused=False)
+    emit(["measuring goes on\n"])
+
+
+def report(current: "GetMeasuringResponse", now_ns: int) -> Iterator[str]:
+    """How measuring goes, as text."""
+    since = age(current.since.ToNanoseconds(), now_ns)
+    facts = {
+        "State": current.state + (f", for {since}" if since else ""),
+        "Reason": visible(current.reason),
+        "Agents": f"{current.agents} can take part",
+        "Probes": f"{current.probes}, {current.probes_per_s:.1f}/s of at most {current.max_probes_per_s:g}/s",
+        "In flight": str(current.in_flight),
+        "Pairs": f"{current.pairs} agreed upon",
+        "Dropped": f"{count(current.disagreeing, 'pair')}: both ends disagree" if current.disagreeing else "",
+        "Failed": str(current.failed),
+    }
+    for key, value in facts.items():
+        if value:
+            yield f"{key + ':':<12}{value}\n"

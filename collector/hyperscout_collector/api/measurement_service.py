@@ -1,0 +1,118 @@
+"""MeasurementService: how measuring between nodes goes, pausing it, and running NCCL on request.
+
+Who calls is known by then (`identity.access`): looking takes what reading takes, the rest changes something.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+from hyperscout.v1 import measurement_pb2 as pb
+from hyperscout.v1.finding_pb2 import NcclRun
+
+from hyperscout_collector.identity.access import CALLER
+
+SERVICE = "hyperscout.v1.MeasurementService"
+
+MAX_REASON_CHARS = 256
+MAX_NODES = 2
+MAX_SIZES = 32
+MAX_TIMEOUT_S = 3600.0
+
+
+class MeasurementError(Exception):
+    """The call is not done; says why, and what to do about it."""
+
+    code = grpc.StatusCode.INTERNAL
+
+
+class NotNowError(MeasurementError):
+    """Something has to be changed first: a setting, a node, what runs already."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class Measuring(Protocol):
+    """Latency between agents. Nothing here blocks."""
+
+    def report(self) -> pb.GetMeasuringResponse: ...
+
+    def pause(self, reason: str) -> None:
+        """End what runs, and begin nothing. Raises MeasurementError."""
+
+    def resume(self) -> None:
+        """Go on. Raises MeasurementError."""
+
+
+class NcclRunner(Protocol):
+    """NCCL within one node or between two."""
+
+    async def run_nccl(self, request: pb.RunNcclRequest) -> NcclRun:
+        """Waits for the result; when it is cancelled, the run ends too. Raises MeasurementError."""
+
+
+class MeasurementService:
+    """`add_to(server)` registers it. `nccl`: None where this collector runs none."""
+
+    def __init__(self, measuring: Measuring, nccl: NcclRunner | None = None) -> None:
+        self._measuring = measuring
+        self._nccl = nccl
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any, response: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(
+                _clear(call),
+                request_deserializer=request.FromString,
+                response_serializer=response.SerializeToString,
+            )
+
+        handlers = {
+            "GetMeasuring": unary(self.get_measuring, pb.GetMeasuringRequest, pb.GetMeasuringResponse),
+            "SetMeasuring": unary(self.set_measuring, pb.SetMeasuringRequest, pb.SetMeasuringResponse),
+            "RunNccl": unary(self.run_nccl, pb.RunNcclRequest, pb.RunNcclResponse),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    async def get_measuring(self, request: pb.GetMeasuringRequest, context: Any) -> pb.GetMeasuringResponse:
+        return self._measuring.report()
+
+    async def set_measuring(self, request: pb.SetMeasuringRequest, context: Any) -> pb.SetMeasuringResponse:
+        if request.paused:
+            why = f": {request.reason[:MAX_REASON_CHARS]}" if request.reason else ""
+            self._measuring.pause(f"by {CALLER.get()}{why}")
+        else:
+            self._measuring.resume()
+        return pb.SetMeasuringResponse()
+
+    async def run_nccl(self, request: pb.RunNcclRequest, context: Any) -> pb.RunNcclResponse:
+        if problem := _about_run(request):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+        if self._nccl is None:
+            raise NotNowError("this collector runs no NCCL")
+        return pb.RunNcclResponse(run=await self._nccl.run_nccl(request))
+
+
+def _clear(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+    async def answered(request: Any, context: Any) -> Any:
+        try:
+            return await call(request, context)
+        except MeasurementError as error:
+            await context.abort(error.code, str(error))
+            raise  # abort has raised already
+
+    return answered
+
+
+def _about_run(request: pb.RunNcclRequest) -> str | None:
+    """What is wrong with a request to run NCCL, if anything."""
+    nodes = list(request.nodes)
+    if not 1 <= len(nodes) <= MAX_NODES or not all(nodes):
+        return f"{len(nodes)} nodes: name one (to run within it) or two (to run between them)"
+    if len(set(nodes)) < len(nodes):
+        return f"{nodes[0]} was named twice: name it once to run within it"
+    if len(request.sizes_bytes) > MAX_SIZES:
+        return f"{len(request.sizes_bytes)} sizes: at most {MAX_SIZES}"
+    if not 0 <= request.timeout_s <= MAX_TIMEOUT_S:
+        return f"timeout_s {request.timeout_s:g}: 0 to {MAX_TIMEOUT_S:g}"
+    return None
