@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hyperscout_collector.topology import Topology, TopologyError, from_json
+from hyperscout_collector.topology import Topology
+from hyperscout_collector.topology_json import TopologyError, from_json
 
 from hyperscout_cli.errors import CliError
 

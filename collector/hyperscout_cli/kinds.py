@@ -8,7 +8,8 @@ from typing import Any
 import click
 from hyperscout_collector.publish.texts.names import host_list
 from hyperscout_collector.publish.texts.tree import HEALTHY, marks
-from hyperscout_collector.topology import Endpoint, HyperNode, Topology, to_json
+from hyperscout_collector.topology import Endpoint, HyperNode, Topology
+from hyperscout_collector.topology_json import to_json
 
 from hyperscout_cli.tables import Row, Table, age
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.store import StoreError
-from hyperscout_collector.topology import Topology, TopologyError, from_json, to_json
+from hyperscout_collector.topology import Topology
+from hyperscout_collector.topology_json import TopologyError, from_json, to_json
 
 _log = logging.getLogger(__name__)
 

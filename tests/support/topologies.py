@@ -1,5 +1,7 @@
 """Small topologies made by hand, for writers and the command line."""
 
+from dataclasses import replace
+
 from hyperscout_collector.topology import (
     Adapter,
     Anomaly,
@@ -8,7 +10,9 @@ from hyperscout_collector.topology import (
     HyperNode,
     Link,
     LinkTable,
+    Measured,
     Switch,
+    Tier,
     Topology,
 )
 
@@ -74,6 +78,22 @@ def two_leaves() -> Topology:
         ),
         nodes_without_evidence=("n09",),
         foreign_endpoints=("storage-1",),
+    )
+
+
+def measured() -> Topology:
+    """The two leaves, the first of which latency alone shows, with numbers of all kinds."""
+    topology = two_leaves()
+    near, far = Measured(4.25, 9.5, 128, SINCE_NS), Measured(7.0, 7.5, 2)
+    a, b, core = topology.hypernodes
+    return replace(
+        topology,
+        hypernodes=(
+            replace(a, source="latency", confidence=0.93, latency_us=near),
+            replace(b, source="nvlink", latency_us=Measured(6.1, 0.0, 0), bandwidth_gbps=near),
+            replace(core, latency_us=far),
+        ),
+        tiers=(Tier(1, "leaf", near, near), Tier(2, "core", far)),
     )
 
 

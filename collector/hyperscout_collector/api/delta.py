@@ -8,6 +8,7 @@ from hyperscout_collector.api.mapping import (
     hypernode_to_proto,
     links_to_proto,
     switch_to_proto,
+    tiers_to_proto,
 )
 from hyperscout_collector.link_changes import link_changes
 from hyperscout_collector.topology import Adapter, Topology
@@ -36,4 +37,5 @@ def delta(old: Topology, new: Topology, *, omit_links: bool = False) -> pb.Topol
         removed_adapters=adapters_to_proto(sorted(before - after)),
         nodes_without_evidence=new.nodes_without_evidence,
         foreign_endpoints=new.foreign_endpoints,
+        tiers=tiers_to_proto(new.tiers),
     )

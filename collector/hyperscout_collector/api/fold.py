@@ -37,6 +37,7 @@ def folded(snapshot: pb.Topology, deltas: Sequence[pb.TopologyDelta]) -> Topolog
             anomalies=newest.anomalies,
             nodes_without_evidence=newest.nodes_without_evidence,
             foreign_endpoints=newest.foreign_endpoints,
+            tiers=newest.tiers,
         )
     )
 

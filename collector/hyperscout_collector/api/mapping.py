@@ -13,7 +13,9 @@ from hyperscout_collector.topology import (
     HyperNode,
     Link,
     LinkTable,
+    Measured,
     Switch,
+    Tier,
     Topology,
 )
 
@@ -29,6 +31,7 @@ def topology_to_proto(topology: Topology, *, omit_links: bool = False) -> pb.Top
         anomalies=[anomaly_to_proto(a) for a in topology.anomalies],
         nodes_without_evidence=topology.nodes_without_evidence,
         foreign_endpoints=topology.foreign_endpoints,
+        tiers=tiers_to_proto(topology.tiers),
     )
 
 
@@ -43,6 +46,7 @@ def topology_from_proto(message: pb.Topology) -> Topology:
         tuple(map(_anomaly, message.anomalies)),
         tuple(message.nodes_without_evidence),
         tuple(message.foreign_endpoints),
+        tuple(Tier(t.tier, t.tier_name, *_numbers(t)) for t in message.tiers),
     )
 
 
@@ -74,7 +78,29 @@ def hypernode_to_proto(h: HyperNode) -> pb.HyperNode:
             )
             for c in h.conditions
         ],
+        source=h.source,
+        confidence=h.confidence,
+        latency_us=_measured_to_proto(h.latency_us),
+        bandwidth_gbps=_measured_to_proto(h.bandwidth_gbps),
     )
+
+
+def tiers_to_proto(tiers: Iterable[Tier]) -> list[pb.Tier]:
+    return [
+        pb.Tier(
+            tier=t.tier,
+            tier_name=t.tier_name,
+            latency_us=_measured_to_proto(t.latency_us),
+            bandwidth_gbps=_measured_to_proto(t.bandwidth_gbps),
+        )
+        for t in tiers
+    ]
+
+
+def _measured_to_proto(m: Measured | None) -> pb.Measured | None:
+    if m is None:
+        return None
+    return pb.Measured(median=m.median, p99=m.p99, samples=m.samples, measured_at=timestamp(m.at_ns))
 
 
 def switch_to_proto(s: Switch) -> pb.Switch:
@@ -157,4 +183,19 @@ def _hypernode(h: pb.HyperNode) -> HyperNode:
             )
             for c in h.conditions
         ),
+        h.source or "wires",
+        h.confidence if h.source else 1.0,
+        *_numbers(h),
     )
+
+
+def _numbers(of: pb.HyperNode | pb.Tier) -> tuple[Measured | None, Measured | None]:
+    return (
+        _measured(of.latency_us) if of.HasField("latency_us") else None,
+        _measured(of.bandwidth_gbps) if of.HasField("bandwidth_gbps") else None,
+    )
+
+
+def _measured(m: pb.Measured) -> Measured:
+    at_ns = m.measured_at.ToNanoseconds() if m.HasField("measured_at") else 0
+    return Measured(m.median, m.p99, m.samples, at_ns)

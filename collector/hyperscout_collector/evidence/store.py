@@ -44,7 +44,7 @@ class Loaded:
 
     rows: Sequence[Row] = ()
     agents: Sequence[AgentRow] = ()
-    topology_json: bytes | None = None  # as `topology.to_json` wrote it
+    topology_json: bytes | None = None  # as `topology_json.to_json` wrote it
     problems: Sequence[str] = field(default_factory=tuple)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector.api.delta import delta
+from hyperscout_collector.api.fold import folded
 from hyperscout_collector.api.mapping import topology_from_proto, topology_to_proto
 from hyperscout_collector.link_changes import link_changes
 from hyperscout_collector.topology import (
@@ -14,18 +15,20 @@ from hyperscout_collector.topology import (
     HyperNode,
     Link,
     LinkTable,
+    Measured,
     Switch,
+    Tier,
     Topology,
-    to_json,
 )
+from hyperscout_collector.topology_json import to_json
 from hypothesis import given
 from hypothesis import strategies as st
-from support.topologies import two_leaves
+from support.topologies import measured, two_leaves
 
 
 def test_nothing_is_lost_on_the_wire() -> None:
     topology = replace(
-        two_leaves(),
+        measured(),
         anomalies=(
             *two_leaves().anomalies,
             Anomaly("UnknownHost", Endpoint("ff", "ff"), None, None, (), 0.25, "who is it?"),
@@ -36,6 +39,12 @@ def test_nothing_is_lost_on_the_wire() -> None:
     assert to_json(topology_from_proto(message)) == to_json(topology)
     assert topology_from_proto(message).anomalies == topology.anomalies
     assert topology_from_proto(message).hypernodes == topology.hypernodes
+    assert topology_from_proto(message).tiers == topology.tiers
+
+
+def test_a_collector_that_knows_no_sources_means_wires() -> None:
+    (h,) = topology_from_proto(pb.Topology(hypernodes=[pb.HyperNode(name="a", tier=1)])).hypernodes
+    assert (h.source, h.confidence, h.latency_us, h.bandwidth_gbps) == ("wires", 1.0, None, None)
 
 
 def test_links_and_whose_ends_they_are_can_be_left_out() -> None:
@@ -53,6 +62,7 @@ def taken_in(old: Topology, change: pb.TopologyDelta) -> Topology:
             anomalies=change.anomalies,
             links=change.added_links,
             adapters=change.added_adapters,
+            tiers=change.tiers,
         )
     )
     hypernodes = {h.name: h for h in (*old.hypernodes, *part.hypernodes)}
@@ -74,13 +84,20 @@ def taken_in(old: Topology, change: pb.TopologyDelta) -> Topology:
         part.anomalies,
         tuple(change.nodes_without_evidence),
         tuple(change.foreign_endpoints),
+        part.tiers,
     )
 
 
 names = st.sampled_from([f"x{i}" for i in range(6)])
 links = st.builds(Link, names, names, names, names, names, st.tuples(names))
+numbers = st.none() | st.builds(
+    Measured,
+    *[st.floats(0.125, 8.0, width=32)] * 2,
+    st.integers(0, 9),
+    st.integers(0, 2).map(lambda s: s * 10**9),
+)
 topologies = st.builds(
-    lambda generation, hypernodes, switches, adapters, cables, lists: Topology(
+    lambda generation, hypernodes, switches, adapters, cables, lists, tiers: Topology(
         generation,
         tuple(sorted({h.name: h for h in hypernodes}.values(), key=lambda h: (h.tier, h.name))),
         tuple(sorted({s.id: s for s in switches}.values(), key=lambda s: s.id)),
@@ -88,23 +105,38 @@ topologies = st.builds(
         LinkTable.of(sorted(set(cables))),
         (),
         *lists,
+        tuple(tiers),
     ),
     st.integers(1, 9),
     st.lists(
         st.builds(
-            HyperNode, names, st.integers(1, 2), names, names, st.just(()), st.tuples(names), st.just(())
+            HyperNode,
+            names,
+            st.integers(1, 2),
+            names,
+            names,
+            st.just(()),
+            st.tuples(names),
+            st.just(()),
+            st.just(()),
+            st.sampled_from(["wires", "nvlink", "latency"]),
+            st.floats(0.0, 1.0),
+            numbers,
+            numbers,
         )
     ),
     st.lists(st.builds(Switch, names, names, st.integers(0, 3))),
     st.lists(st.builds(Adapter, names, names, names)),
     st.lists(links),
     st.tuples(*[st.lists(names, unique=True).map(tuple)] * 2),
+    st.lists(st.builds(Tier, st.integers(1, 3), names, numbers, numbers)),
 )
 
 
 @given(topologies, topologies)
 def test_a_delta_makes_the_new_generation_of_the_old(old: Topology, new: Topology) -> None:
     assert to_json(taken_in(old, delta(old, new))) == to_json(new)
+    assert to_json(folded(topology_to_proto(old), [delta(old, new)])) == to_json(new)
 
 
 @given(topologies)

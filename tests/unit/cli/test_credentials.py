@@ -251,7 +251,7 @@ def test_a_saved_topology_needs_nobody_s_leave(
 ) -> None:
     import json
 
-    from hyperscout_collector.topology import to_json
+    from hyperscout_collector.topology_json import to_json
 
     saved = tmp_path / "saved.json"
     saved.write_text(json.dumps(to_json(two_leaves())))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hyperscout_cli.differences import differences
 from hyperscout_collector.publish.texts.hypernodes import hypernodes_yaml
-from hyperscout_collector.topology import LinkTable, Topology, to_json
+from hyperscout_collector.topology import LinkTable, Topology
+from hyperscout_collector.topology_json import to_json
 from support.command_line import CommandLine
 from support.topologies import leaves, pods, two_leaves
 

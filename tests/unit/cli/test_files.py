@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hyperscout_cli import files
 from hyperscout_cli.errors import CliError
-from hyperscout_collector.topology import to_json
+from hyperscout_collector.topology_json import to_json
 from support.command_line import CommandLine
 from support.topologies import two_leaves
 

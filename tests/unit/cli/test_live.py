@@ -12,7 +12,7 @@ from hyperscout_cli.status import wait_for_health
 from hyperscout_cli.watch import changes
 from hyperscout_cli.writers import OUTPUTS, written
 from hyperscout_collector.api.mapping import hypernode_to_proto, timestamp, topology_to_proto
-from hyperscout_collector.topology import to_json
+from hyperscout_collector.topology_json import to_json
 from support.command_line import CommandLine
 from support.topologies import two_leaves
 from support.topology_service import FakeTopologyService

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.paths import explained, shortest_path
-from hyperscout_collector.topology import Link, LinkTable, Topology, to_json
+from hyperscout_collector.topology import Link, LinkTable, Topology
+from hyperscout_collector.topology_json import to_json
 from support.command_line import CommandLine
 from support.topologies import leaves, two_leaves
 

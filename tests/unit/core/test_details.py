@@ -13,9 +13,8 @@ from hyperscout_collector.topology import (
     LinkTable,
     Switch,
     Topology,
-    from_json,
-    to_json,
 )
+from hyperscout_collector.topology_json import from_json, to_json
 
 from .trees import anomaly, leaves_of, tree, uplink
 

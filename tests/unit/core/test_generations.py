@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from hyperscout_collector.core.generations import Decision, Generations, GenerationSettings, NotHeldError
 from hyperscout_collector.hierarchy.conditions import ConditionFacts
-from hyperscout_collector.topology import Anomaly, Condition, HyperNode, Topology, from_json, rfc3339, to_json
+from hyperscout_collector.topology import Anomaly, Condition, HyperNode, Topology, rfc3339
+from hyperscout_collector.topology_json import from_json, to_json
 
 from .trees import anomaly, leaves_of, tree, uplink
 

@@ -5,7 +5,8 @@ from hyperscout_collector.core.generations import Decision, Generations, Generat
 from hyperscout_collector.core.membership import loss, nodes_of
 from hyperscout_collector.core.stamps import by_link
 from hyperscout_collector.hierarchy.conditions import ConditionFacts
-from hyperscout_collector.topology import Topology, from_json, to_json
+from hyperscout_collector.topology import Topology
+from hyperscout_collector.topology_json import from_json, to_json
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule

@@ -5,7 +5,8 @@ from random import Random
 
 from hyperscout_collector.core.damping import NS
 from hyperscout_collector.core.generations import Decision, Generations, GenerationSettings
-from hyperscout_collector.topology import Topology, from_json, to_json
+from hyperscout_collector.topology import Topology
+from hyperscout_collector.topology_json import from_json, to_json
 from hyperscout_sim import shapes
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.faults import Fault, plant

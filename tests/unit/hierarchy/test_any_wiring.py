@@ -4,7 +4,7 @@ import json
 
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.topology import from_json, to_json
+from hyperscout_collector.topology_json import from_json, to_json
 from hyperscout_formats.facts import LldpNeighbour, LldpPort
 from hyperscout_formats.ibnetdiscover import Sweep, parse
 from hyperscout_sim.fabric import SimAdapter

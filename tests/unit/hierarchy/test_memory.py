@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 from hyperscout_collector.hierarchy.history import forget
-from hyperscout_collector.topology import Topology, from_json, to_json
+from hyperscout_collector.topology import Topology
+from hyperscout_collector.topology_json import from_json, to_json
 from hyperscout_sim import shapes
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.faults import Fault, NotApplicableError, plant

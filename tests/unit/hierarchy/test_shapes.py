@@ -6,7 +6,8 @@ from random import Random
 import pytest
 from hyperscout_collector.fabric.inputs import FabricInputs
 from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.topology import Topology, to_json
+from hyperscout_collector.topology import Topology
+from hyperscout_collector.topology_json import to_json
 from hyperscout_sim import shapes
 from hyperscout_sim.fabric import SimFabric
 from hypothesis import given

@@ -12,8 +12,9 @@ from hyperscout_collector.publish.texts.slurm import block_sizes, slurm_block, s
 from hyperscout_collector.publish.texts.topology_json import topology_json
 from hyperscout_collector.publish.texts.tree import tree
 from hyperscout_collector.publish.wanted import unpublishable
-from hyperscout_collector.topology import Topology, from_json, to_json
-from support.topologies import leaves, pods, two_leaves
+from hyperscout_collector.topology import Topology
+from hyperscout_collector.topology_json import TopologyError, from_json, to_json
+from support.topologies import leaves, measured, pods, two_leaves
 
 WRITERS: list[Callable[[Topology], Iterator[str]]] = [
     tree,
@@ -197,12 +198,55 @@ def test_blocks_of_a_pod_follow_each_other() -> None:
     assert names == [f"BlockName=pod{p}-l0{leaf}" for p in (0, 1) for leaf in (0, 1)]
 
 
-@pytest.mark.parametrize("topology", [two_leaves(), pods(3, 2), Topology(3)])
+@pytest.mark.parametrize("topology", [two_leaves(), measured(), pods(3, 2), Topology(3)])
 def test_json_is_the_object_of_the_contract(topology: Topology) -> None:
     written = text(topology_json(topology))
     assert json.loads(written) == to_json(topology)
     assert list(json.loads(written)) == list(to_json(topology))
     assert text(topology_json(from_json(json.loads(written)))) == written
+
+
+def test_json_tells_what_was_measured_and_leaves_out_what_was_not() -> None:
+    data = to_json(measured())
+    a, b, core = data["hypernodes"]
+    assert (a["source"], a["confidence"], "bandwidthGbps" in a) == ("latency", 0.93, False)
+    near = {"median": 4.25, "p99": 9.5, "samples": 128, "measuredAt": "2026-01-01T00:00:00Z"}
+    assert a["latencyUs"] == b["bandwidthGbps"] == near
+    assert core["latencyUs"] == {"median": 7.0, "p99": 7.5, "samples": 2}
+    assert data["tiers"] == [
+        {"tier": 1, "tierName": "leaf", "latencyUs": near, "bandwidthGbps": near},
+        {"tier": 2, "tierName": "core", "latencyUs": core["latencyUs"]},
+    ]
+
+
+def test_json_of_before_there_were_measurements_is_read() -> None:
+    data = to_json(two_leaves())
+    del data["tiers"]
+    for row in data["hypernodes"]:
+        del row["source"], row["confidence"]
+    assert to_json(from_json(data)) == to_json(two_leaves())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("source", 3),
+        ("confidence", "1"),
+        ("confidence", float("nan")),
+        ("latencyUs", 4.0),
+        ("latencyUs", {}),
+        ("latencyUs", {"median": None}),
+        ("latencyUs", {"median": True}),
+        ("latencyUs", {"median": 1.0, "p99": float("inf")}),
+        ("latencyUs", {"median": 1.0, "samples": 0.5}),
+        ("bandwidthGbps", {"median": 1.0, "measuredAt": "soon"}),
+    ],
+)
+def test_json_with_numbers_that_are_none_is_refused(key: str, value: object) -> None:
+    data = to_json(measured())
+    data["hypernodes"][1][key] = value
+    with pytest.raises(TopologyError, match=rf"hypernodes\[1\]\.{key}"):
+        from_json(data)
 
 
 def test_json_takes_links_that_are_no_table() -> None:

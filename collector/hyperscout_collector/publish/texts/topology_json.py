@@ -1,6 +1,6 @@
 """A topology as JSON, in pieces: one HyperNode, switch, link or anomaly a line.
 
-The object is that of `topology.to_json`. Links are most of it, so they are written from their columns
+The object is that of `topology_json.to_json`. Links are most of it, so they are written from their columns
 without making an object of each.
 """
 
@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hyperscout_collector.topology import Link, LinkTable, Topology, to_json
+from hyperscout_collector.topology import Link, LinkTable, Topology
+from hyperscout_collector.topology_json import to_json
 
 _CHUNK = 4096  # rows
 
