@@ -1,0 +1,128 @@
+"""Gangs of kube-scheduler's own (alpha in 1.36) on a fabric that a real collector discovers and labels.
+
+Every worker takes a whole node; all nodes of a gang must have the same value of one label.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from hyperscout_sim.fabric import SimFabric
+from hyperscout_sim.nvlink import Gpus
+from hyperscout_sim.player import Player
+from kube.api import MERGE
+from kube.control_plane import Options
+
+from support.collector_process import TIMEOUT_S, collector_process
+from support.kubernetes import Cluster
+
+_GATES = ("GenericWorkload=true", "GangScheduling=true", "TopologyAwareWorkloadScheduling=true")
+GANG_OPTIONS = Options(
+    # Without the last one a pending gang is tried over and over, as fast as a core can.
+    gates=(*_GATES, "SchedulerPopFromBackoffQ=false"),
+    runtime_config=("scheduling.k8s.io/v1alpha2=true",),
+    controller_manager=True,  # PodGroups have a finalizer
+    scheduler="",
+    kwok=True,
+)
+LABELLING = (
+    *("--kubernetes", "publish", "--node-labels", "on"),
+    *("--taints", "on", "--taint-share", "0.1", "--taint-after-s", "0.2", "--taint-clear-after-s", "0.5"),
+    *("--first-settle-s", "0.5", "--settle-s", "1", "--restart-grace-s", "0"),
+    *("--quiet-s", "0.1", "--hold-down-s", "0.1"),
+)
+TAINT = {"key": "hyperscout.io/degraded", "effect": "NoSchedule"}
+_PODS = "/api/v1/namespaces/default/pods"
+_GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+
+
+class Gangs:
+    """Gangs whose workers take `gpus` GPUs each (all of a node) and must share a value of label `key`."""
+
+    def __init__(self, kube: Cluster, key: str, gpus: int = 8) -> None:
+        self._kube = kube
+        self._key = key
+        self._gpus = str(gpus)
+
+    def submit(self, gang: str, size: int) -> None:
+        spec = {
+            "schedulingPolicy": {"gang": {"minCount": size}},
+            "schedulingConstraints": {"topology": [{"key": self._key}]},
+        }
+        self._kube.api.ask("POST", _GROUPS, {"metadata": {"name": gang}, "spec": spec})
+        container = {
+            "name": "worker",
+            "image": "none.invalid/worker",
+            "resources": {"limits": {"nvidia.com/gpu": self._gpus}},
+        }
+        for rank in range(size):
+            pod: dict[str, Any] = {
+                "metadata": {"name": f"{gang}-{rank}", "labels": {"gang": gang}},
+                "spec": {"schedulingGroup": {"podGroupName": gang}, "containers": [container]},
+            }
+            self._kube.api.ask("POST", _PODS, pod)
+
+    def finish(self, gang: str) -> None:
+        """Let its workers come to a good end, so that their nodes are free again."""
+        for pod in self._workers(gang):
+            path = f"{_PODS}/{pod['metadata']['name']}/status"
+            self._kube.api.ask("PATCH", path, {"status": {"phase": "Succeeded"}}, content=MERGE)
+
+    def nodes_of(self, gang: str) -> list[str]:
+        """The nodes of its workers when all run, else nothing."""
+        pods = self._workers(gang)
+        running = [pod["spec"]["nodeName"] for pod in pods if pod["status"].get("phase") == "Running"]
+        return sorted(running) if len(running) == len(pods) else []
+
+    def refused(self, gang: str) -> bool:
+        """Whether the scheduler has looked and found no place."""
+        conditions = [c for pod in self._workers(gang) for c in pod["status"].get("conditions", ())]
+        return any(c["type"] == "PodScheduled" and c["status"] == "False" for c in conditions)
+
+    def _workers(self, gang: str) -> list[Any]:
+        return self._kube.api.items(f"{_PODS}?labelSelector=gang%3D{gang}")
+
+
+def tainted(kube: Cluster) -> dict[str, Any]:
+    found = {n["metadata"]["name"]: n["spec"].get("taints") for n in kube.api.items("/api/v1/nodes")}
+    return {name: taints for name, taints in found.items() if taints}
+
+
+def label_values(kube: Cluster, key: str) -> dict[str, str]:
+    """Node -> its value of a label, "" where it has none."""
+    nodes = kube.api.items("/api/v1/nodes")
+    return {n["metadata"]["name"]: n["metadata"]["labels"].get(key, "") for n in nodes}
+
+
+async def until(what: str, happens: Callable[[], Any], kube: Cluster) -> Any:
+    """What it gives once that is something."""
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not (found := await asyncio.to_thread(happens)):
+                await asyncio.sleep(0.05)
+            return found
+    except TimeoutError:
+        nodes = await kube.kubectl_async("get", "nodes", "--show-labels")
+        pods = await kube.kubectl_async("get", "pods", "-o", "wide")
+        raise AssertionError(f"never seen: {what}\n{nodes}\n{pods}\n{tainted(kube)}") from None
+
+
+@asynccontextmanager
+async def discovered(
+    kube: Cluster, fabric: SimFabric, folder: Path, gpus: Mapping[str, Gpus] | None = None
+) -> AsyncIterator[Player]:
+    """The fabric, played to a collector that publishes into the cluster and labels its nodes."""
+    async with collector_process(folder, *LABELLING, "--kubeconfig", str(kube.kubeconfig)) as collector:
+        player = Player(fabric, [collector.address], gpus=gpus, connections=4, refresh_interval_s=3600)
+        task = asyncio.create_task(player.run())
+        try:
+            yield player
+        except AssertionError as error:
+            error.add_note(collector.said.decode())
+            raise
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        assert await collector.stop() == 0
