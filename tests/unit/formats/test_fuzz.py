@@ -4,7 +4,15 @@ import json
 from collections.abc import Callable
 
 import pytest
-from hyperscout_formats import ibnetdiscover, ibnetdiscover_text, lldp_frame, lldpctl, node_list, node_map
+from hyperscout_formats import (
+    ibnetdiscover,
+    ibnetdiscover_text,
+    lldp_frame,
+    lldpctl,
+    nccl_tests,
+    node_list,
+    node_map,
+)
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.infiniband_sysfs import DEVICE_FILES, PORT_FILES
 from hyperscout_formats.infiniband_sysfs import parse as parse_sysfs
@@ -43,6 +51,11 @@ FRAME = frame(
     address(1, b"\x0a\0\0\1"),
     tlv(127, b"\0\x80\xc2\1"),
 )
+NCCL_TESTS = (
+    b'{"version":3,"env":["A=b"],"nccl_version":22903,"config":{"nthreads":1,"ngpus":2,"devices":[{"rank":0}]},'
+    b'"results":[{"size":8,"count":2,"out_of_place":{"time":11.5,"alg_bw":0.1,"bus_bw":0.2,"nwrong":0.0},'
+    b'"in_place":null}],"errors":[""]}'
+)
 NODE_MAP = b'# map\nH-0002c90300080e84 r510\n0x2c90300080d58 "r 511" # x\n'
 
 READERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
@@ -50,6 +63,7 @@ READERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "ibnetdiscover_text": (ibnetdiscover_text.summary, TEXT),
     "lldp_frame": (lldp_frame.dissect, FRAME),
     "lldpctl": (lldpctl.parse, LLDPCTL),
+    "nccl_tests": (nccl_tests.parse, NCCL_TESTS),
     "node_map": (node_map.parse, NODE_MAP),
     "node_list": (node_list.parse, b"a\nb # c\n"),
 }

@@ -4,7 +4,15 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from hyperscout_formats import ibnetdiscover, ibnetdiscover_text, lldp_frame, lldpctl, node_list, node_map
+from hyperscout_formats import (
+    ibnetdiscover,
+    ibnetdiscover_text,
+    lldp_frame,
+    lldpctl,
+    nccl_tests,
+    node_list,
+    node_map,
+)
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.infiniband_sysfs import parse as parse_sysfs
 from support.small_fabric import RECORDS, TEXT
@@ -24,6 +32,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "ibnetdiscover": ibnetdiscover.parse,
     "lldp_frame": lldp_frame.dissect,
     "lldpctl": lldpctl.parse,
+    "nccl_tests": nccl_tests.parse,
     "node_map": node_map.parse,
     "node_list": node_list.parse,
 }
