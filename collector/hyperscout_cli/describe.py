@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+from hyperscout_collector.figures import said
 from hyperscout_collector.publish.texts.names import host_list, visible
 
 from hyperscout_cli.errors import CliError
@@ -87,8 +88,12 @@ def _hypernode(row: Row, topology: "Topology", now_ns: int) -> Iterator[str]:
     }
     if h.children:
         facts["Children"] = ", ".join(h.children)
+    if h.source != "wires":
+        facts["Source"] = f"{h.source}, confidence {h.confidence:.2g}"
+    facts |= {what.capitalize(): text for what, text in said(h, lambda ns: f"{age(ns, now_ns)} ago")}
+    width = max(10, *(len(key) + 2 for key in facts))
     for key, value in facts.items():
-        yield f"{key + ':':<10}{visible(value)}\n"
+        yield f"{key + ':':<{width}}{visible(value)}\n"
     rows = tuple(
         Row(c.type, (c.type, c.status, c.reason, age(c.since_ns, now_ns), c.message)) for c in h.conditions
     )

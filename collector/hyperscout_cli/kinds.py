@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import click
+from hyperscout_collector.figures import digits
 from hyperscout_collector.publish.texts.names import host_list
 from hyperscout_collector.publish.texts.tree import HEALTHY, marks
 from hyperscout_collector.topology import Endpoint, HyperNode, Topology
@@ -48,12 +49,20 @@ def hypernode_row(hypernode: HyperNode, now_ns: int, data: dict[str, Any]) -> Ro
         age(since, now_ns),
     )
     others = ",".join(mark for mark, _, _ in wrong if not mark.startswith(("NotReady", "Ready", "Degraded")))
-    more = (hypernode.parent or "", str(len(hypernode.switches)), others, wrong[0][2] if wrong else "")
+    latency = hypernode.latency_us
+    more = (
+        hypernode.parent or "",
+        str(len(hypernode.switches)),
+        hypernode.source,
+        f"{digits(latency.median)}us" if latency else "",
+        others,
+        wrong[0][2] if wrong else "",
+    )
     return Row(hypernode.name, cells, more, data)
 
 
 HYPERNODE_HEADINGS = ("NAME", "TIER", "TIERNAME", "NODES", "READY", "DEGRADED", "REASON", "AGE")
-HYPERNODE_MORE = ("PARENT", "SWITCHES", "OTHER", "MESSAGE")
+HYPERNODE_MORE = ("PARENT", "SWITCHES", "SOURCE", "LATENCY", "OTHER", "MESSAGE")
 
 
 def hypernodes(topology: Topology, now_ns: int) -> Table:

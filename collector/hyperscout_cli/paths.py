@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hyperscout_collector.api.measured import sayings
 from hyperscout_collector.topology import Link, Topology
 
 from hyperscout_cli.errors import CliError
@@ -43,8 +44,10 @@ def explained(topology: Topology, node_a: str, node_b: str) -> list[str]:
         names = device_names(topology)
         steps = " = ".join(_step(names, hop) for hop in hops)
         lines.append(f"A shortest path has {len(hops)} cable{'s'[: len(hops) > 1]}: {steps}.")
-    elif node_a != node_b:
+    elif node_a != node_b and (common is None or common.source == "wires"):
         lines.append("No evidence shows a way between them.")
+    if node_a != node_b:
+        lines += sayings(topology, common)
     touched = {d for hop in hops for d in (hop.near, hop.far)} | {node_a, node_b}
     for x in topology.anomalies:
         named = {text for e in (x.subject, x.peer) if e for text in (e.device, e.name)}

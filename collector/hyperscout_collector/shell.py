@@ -14,7 +14,9 @@ from random import Random
 from typing import Any
 
 from hyperscout.v1 import topology_pb2
+from hyperscout_formats.facts import LatencyPort, NcclRun
 
+from hyperscout_collector.api.measured import MeasuredBy
 from hyperscout_collector.api.topology_service import NothingHeldError
 from hyperscout_collector.api.watchers import Watchers
 from hyperscout_collector.configured import StartError, connected, generation_settings, inference_inputs
@@ -106,6 +108,10 @@ class Collector:
 
     def evidence_of(self, nodes: Sequence[str]) -> list[Key]:
         return [key for node in nodes for key in self.parts.state.keys_of(node)]
+
+    def measured_by(self, nodes: Sequence[str]) -> list[MeasuredBy]:
+        rows = ((node, row.fact) for node in nodes for row in self.parts.state.rows_of(node))
+        return [MeasuredBy(node, fact) for node, fact in rows if isinstance(fact, LatencyPort | NcclRun)]
 
     async def approve(self, generation: int) -> int:
         try:

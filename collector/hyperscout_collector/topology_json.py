@@ -1,4 +1,4 @@
-"""`Topology` as JSON objects and back: what `infer -o json` prints, `--previous` reads and is kept on disk."""
+"""`Topology` as JSON objects and back: for `infer -o json`, `--previous` and what is kept on disk."""
 
 import math
 from collections.abc import Mapping

@@ -9,6 +9,7 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import FindingKey
 
 from hyperscout_collector.api.mapping import anomaly_to_proto, links_to_proto
+from hyperscout_collector.api.measured import MeasuredBy, between, sayings
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Link, LinkTable, Topology
 
@@ -29,11 +30,17 @@ class Hop:
     far: Endpoint
 
 
-def explain(topology: Topology, node_a: str, node_b: str, evidence: Iterable[Key]) -> pb.ExplainResponse:
+def explain(
+    topology: Topology,
+    node_a: str,
+    node_b: str,
+    evidence: Iterable[Key],
+    measured: Iterable[MeasuredBy] = (),
+) -> pb.ExplainResponse:
     """What is published of both nodes and of the way between them.
 
-    `evidence`: keys of the findings of both nodes. Raises UnknownNodeError. Takes some 0.3 s with a
-    million links: for a thread.
+    `evidence`: keys of the findings of both nodes; `measured`: what they measured. Raises UnknownNodeError.
+    Takes some 0.3 s with a million links: for a thread.
     """
     chains = {node: _chain(topology, node) for node in (node_a, node_b)}
     devices = {node: {x.id for x in topology.adapters if x.node == node} for node in chains}
@@ -57,7 +64,7 @@ def explain(topology: Topology, node_a: str, node_b: str, evidence: Iterable[Key
             FindingKey(node=key.node, probe=key.probe, subject=key.subject)
             for key in sorted(set(evidence))[:_MAX_EVIDENCE]
         ],
-        text=_text(chains, common, hops, anomalies),
+        text=_text(topology, chains, common, hops, anomalies, between(node_a, node_b, measured)),
     )
 
 
@@ -129,10 +136,12 @@ def _touches(anomaly: Anomaly, hops: Sequence[Hop], own: set[str]) -> bool:
 
 
 def _text(
+    topology: Topology,
     chains: Mapping[str, Sequence[HyperNode]],
     common: HyperNode | None,
     hops: Sequence[Hop],
     anomalies: Sequence[Anomaly],
+    measured: Sequence[str],
 ) -> str:
     nodes = list(chains)
     if len(nodes) == 1:
@@ -148,8 +157,10 @@ def _text(
             f"{hop.near.name} {hop.near.port or '?'} -> {hop.far.name} {hop.far.port or '?'}" for hop in hops
         )
         lines.append(f"A shortest path has {len(hops)} cable{'s'[: len(hops) > 1]}: {steps}.")
-    elif len(nodes) > 1:
+    elif len(nodes) > 1 and (common is None or common.source == "wires"):
         lines.append("No evidence shows a way between them.")
+    if len(nodes) > 1:
+        lines += [*sayings(topology, common), *measured]
     lines += [f"{a.kind}: {a.message}" for a in anomalies[:_MAX_ANOMALIES]]
     if hops and not anomalies:
         lines.append("Nothing is wrong on the way.")

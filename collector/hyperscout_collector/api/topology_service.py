@@ -15,6 +15,7 @@ from hyperscout_formats.leader import refusal
 
 from hyperscout_collector.api.explain import UnknownNodeError, explain
 from hyperscout_collector.api.mapping import timestamp
+from hyperscout_collector.api.measured import MeasuredBy
 from hyperscout_collector.api.watchers import WatchEndedError, Watchers
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.store import Store, StoredFinding, StoreError
@@ -44,6 +45,8 @@ class Backend(Protocol):
     def is_stale(self, seen_ns: int) -> bool: ...
 
     def evidence_of(self, nodes: Sequence[str]) -> list[Key]: ...
+
+    def measured_by(self, nodes: Sequence[str]) -> list[MeasuredBy]: ...
 
     async def approve(self, generation: int) -> int:
         """Publish a held generation; returns the generation that it became. Raises NothingHeldError."""
@@ -98,9 +101,10 @@ class TopologyService:
         backend = self._backend
         nodes = (request.node_a, request.node_b)
         keys = backend.evidence_of(nodes)
+        measured = backend.measured_by(nodes)
         topology = backend.watchers.current.topology
         try:
-            return await asyncio.to_thread(explain, topology, *nodes, keys)
+            return await asyncio.to_thread(explain, topology, *nodes, keys, measured)
         except UnknownNodeError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
             raise  # abort has raised already

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 from hyperscout_collector.api.explain import UnknownNodeError, explain
+from hyperscout_collector.api.measured import MeasuredBy
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.topology import Anomaly, Endpoint, Link, LinkTable
-from support.topologies import two_leaves
+from hyperscout_formats.facts import LatencyPort, LatencyResult, NcclResult, NcclRun
+from support.topologies import SINCE_NS, measured, two_leaves
 
 
 @pytest.mark.parametrize(
@@ -72,3 +74,50 @@ def test_evidence_is_named() -> None:
 def test_an_unknown_node_is_said(nodes: tuple[str, str]) -> None:
     with pytest.raises(UnknownNodeError, match="get nodes"):
         explain(two_leaves(), *nodes, [])
+
+
+def test_what_was_measured_is_said_of_the_domain_its_tier_and_the_pair() -> None:
+    def result(peer: str, received: int, gbps: float = 0.0) -> LatencyResult:
+        return LatencyResult(peer, "eth1", "udp", SINCE_NS, 16, received, 4.1, 4.5, 0.25, gbps)
+
+    def run(peer: str, *sizes: tuple[int, float, float]) -> NcclRun:
+        results = tuple(NcclResult("all_reduce", size, us, 40.0, gbytes) for size, us, gbytes in sizes)
+        return NcclRun(peer, "libnccl", SINCE_NS, "2.28.3", 2, results)
+
+    facts = [
+        MeasuredBy("n01", LatencyPort("eth0", results=(result("n02", 16, 390.25), result("n03", 16)))),
+        MeasuredBy("n02", LatencyPort("eth1", results=(result("n01", 0),))),  # nothing came back
+        MeasuredBy("n01", run("n02", (1 << 30, 9000.0, 48.5), (8, 12.5, 0.0), (1 << 20, 50.0, 20.0))),
+        MeasuredBy("n01", run("n02", (1 << 20, 50.0, 20.0))),  # shows neither latency nor bandwidth
+        MeasuredBy("n01", run("", (8, 3.0, 0.0))),  # within the node
+    ]
+    figures = "median 4.25 us, p99 9.5 us, 128 samples, newest 2026-01-01T00:00:00Z"
+    said = explain(measured(), "n01", "n02", [], facts).text.splitlines()
+    assert said[2:-1] == [
+        "leaf-a is inferred from latency alone, confidence 0.93.",
+        f"Measured in leaf-a: latency {figures}.",
+        f"Measured in tier 1 as a whole: latency {figures}.",
+        (
+            "Measured in tier 1 as a whole: bandwidth median 4.25 Gbit/s, p1 9.5 Gbit/s, 128 samples, "
+            "newest 2026-01-01T00:00:00Z."
+        ),
+        (
+            "n01 eth0 measured n02 eth1: 4.1 us (median 4.5 us, jitter 0.25 us, 16 of 16 answered, udp, "
+            "2026-01-01T00:00:00Z), 390 Gbit/s."
+        ),
+        (
+            "n01 ran NCCL all_reduce with n02: 12.5 us at 8 B, 388 Gbit/s at 1 GiB "
+            "(libnccl, NCCL 2.28.3, 2 ranks, 2026-01-01T00:00:00Z)."
+        ),
+    ]
+    across = explain(measured(), "n01", "n04", [], facts).text.splitlines()
+    assert [x for x in across if "Measured" in x] == [
+        "Measured in core: latency median 7 us, p99 7.5 us, 2 samples."  # its tier has no other domain
+    ]
+    assert "Measured" not in explain(measured(), "n01", "n01", [], facts).text
+
+
+def test_without_wires_no_path_is_missed() -> None:
+    opaque = replace(measured(), links=())
+    assert "No evidence shows" not in explain(opaque, "n01", "n02", []).text
+    assert "No evidence shows" in explain(opaque, "n01", "n04", []).text

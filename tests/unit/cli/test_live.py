@@ -36,7 +36,7 @@ def test_get_hypernodes(run: CommandLine, service: FakeTopologyService) -> None:
 
 def test_get_wide_adds_the_message(run: CommandLine, service: FakeTopologyService) -> None:
     ran = run("get", "hn", "leaf-b", "-o", "wide")
-    assert "PARENT   SWITCHES   OTHER   MESSAGE" in ran.out
+    assert "PARENT   SWITCHES   SOURCE   LATENCY   OTHER   MESSAGE" in ran.out
     assert "1 of 4 links down: n03/p1 -> leaf-b/p3" in ran.out
     assert "leaf-a" not in ran.out
 

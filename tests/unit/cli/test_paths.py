@@ -10,7 +10,7 @@ from hyperscout_cli.paths import explained, shortest_path
 from hyperscout_collector.topology import Link, LinkTable, Topology
 from hyperscout_collector.topology_json import to_json
 from support.command_line import CommandLine
-from support.topologies import leaves, two_leaves
+from support.topologies import leaves, measured, two_leaves
 
 
 def linked(*cables: str) -> Topology:
@@ -67,3 +67,29 @@ def test_an_unknown_node_is_named(run: CommandLine, tmp_path: Path) -> None:
     path.write_text(json.dumps(to_json(two_leaves())))
     assert run("explain", "n01", "n02", "--topology", path).out.startswith("n01 and n02 are leaf neighbours")
     assert run("explain", "n01", "nx", "--topology", path).code == 1
+
+
+def test_explained_with_what_was_measured() -> None:
+    text = "\n".join(explained(measured(), "n03", "n04"))
+    assert "Measured in leaf-b: latency median 6.1 us.\n" in text  # recalled: the median alone
+    assert "Measured in leaf-b: bandwidth median 4.25 Gbit/s, p1 9.5 Gbit/s, 128 samples" in text
+    assert "Measured in core: latency median 7 us, p99 7.5 us, 2 samples." in "\n".join(
+        explained(measured(), "n01", "n04")
+    )
+
+
+def test_described_with_what_was_measured(run: CommandLine, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
+    saved.write_text(json.dumps(to_json(measured())))
+    a, b = (run("describe", "hypernode", name, "--topology", str(saved)).out for name in ("leaf-a", "leaf-b"))
+    assert "Source:   latency, confidence 0.93\n" in a
+    assert "Latency:  median 4.25 us, p99 9.5 us, 128 samples, newest " in a
+    assert a.split("newest ")[1].split("\n")[0].endswith("d ago")
+    assert "Bandwidth: median 4.25 Gbit/s, p1 9.5 Gbit/s, 128 samples, newest " in b
+    assert "Source:    nvlink, confidence 1\n" in b
+    wide = run("get", "hypernodes", "-o", "wide", "--topology", str(saved)).out.splitlines()
+    assert wide[0].split()[-5:] == ["SWITCHES", "SOURCE", "LATENCY", "OTHER", "MESSAGE"]
+    assert wide[1].split()[-3:] == ["1", "latency", "4.2us"]
+    wired = tmp_path / "wired.json"
+    wired.write_text(json.dumps(to_json(two_leaves())))
+    assert "Source" not in run("describe", "hypernode", "leaf-a", "--topology", str(wired)).out
