@@ -47,7 +47,8 @@ def _join(
     inputs: FabricInputs,
     options: InferOptions,
 ) -> Network:
-    hosts = sorted({host for part in parts for host in part.hosts if host is not None})
+    measured = {*inputs.gpus, *inputs.pairs.nodes}  # hosts that no cable need show
+    hosts = sorted({host for part in parts for host in part.hosts if host is not None} | measured)
     at: dict[str | None, int] = {host: i for i, host in enumerate(hosts)}
     at[None] = -1
     offsets = np.cumsum([0, *(len(part.ids) for part in parts)]).tolist()
@@ -108,6 +109,7 @@ def _join(
         claimed=frozenset(inputs.node_map.values())
         | frozenset(inputs.infiniband)
         | frozenset(inputs.lldp)
+        | measured
         | (options.cluster_nodes or frozenset()),
         sharp=np.concatenate(bools + [part.sharp for part in parts]),
         anomalies=tuple(x for part in parts for x in part.anomalies),

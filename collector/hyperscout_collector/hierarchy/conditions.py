@@ -34,7 +34,7 @@ _INCONSISTENT = (
     ("BlueprintDrift", "BlueprintDrift", "drifts from the blueprint"),
 )
 
-_UPLINK, _HOST_LINK = "uplink", "host link"
+_UPLINK, _HOST_LINK, _NVLINK = "uplink", "host link", "NVLink"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +204,8 @@ def _bounded(text: str, limit: int = MESSAGE_MAX) -> str:
 
 def _link_class(anomaly: Anomaly, switches: Mapping[str, int]) -> str:
     """What to call the link. One to a device that is not known as a switch is a host's."""
+    if _NVLINK.lower() in anomaly.sources:
+        return _NVLINK
     if anomaly.subject.device not in switches:
         return _HOST_LINK
     if anomaly.peer is None:

@@ -54,9 +54,10 @@ def recall(
         return domain.name if domain and domain.name in published else None
 
     level = {s.id: s.level for s in previous.switches}
-    t1_of = {
-        node: h.name for h in previous.hypernodes if h.tier == 1 and h.name in published for node in h.nodes
-    }
+    t1_of: dict[str, str] = {}  # the lowest domain that has switches: there a host's cables belong
+    for h in sorted(previous.hypernodes, key=lambda h: (bool(h.switches), -h.tier)):
+        if h.name in published:
+            t1_of |= dict.fromkeys(h.nodes, h.name)
     for link in former:
         ends = ((link[0], link[1]), (link[2], link[3]))
         if any(e in holder for e in ends) or link[0] in missing or link[2] in missing:
@@ -92,10 +93,16 @@ def recall(
 
 def forget(previous: Topology, nodes: Collection[str], anomalies: Collection[Key]) -> Topology:
     """The past without nodes and missing things that are gone for good: a person said so."""
+    # A host that lost its GPUs leaves its NVLink domain, and stays where its cables are.
+    mute = {key[1] for key in anomalies if key[0] == "MissingLink" and key[2] == "nvlink"}
+
+    def lost(h: HyperNode) -> set[str]:
+        return {*nodes, *mute} if h.source == "nvlink" else set(nodes)
+
     kept = tuple(
-        replace(h, nodes=tuple(n for n in h.nodes if n not in nodes))
+        replace(h, nodes=tuple(n for n in h.nodes if n not in lost(h)))
         for h in previous.hypernodes
-        if not set(h.nodes) <= set(nodes)
+        if not set(h.nodes) <= lost(h)
     )
     names = {h.name for h in kept}
     return replace(

@@ -7,9 +7,10 @@ import numpy as np
 from hyperscout_collector.fabric.network import Ints, Network
 from hyperscout_collector.hierarchy.audit import Cables, audit
 from hyperscout_collector.hierarchy.grouping import Longs
+from hyperscout_collector.hierarchy.layer import Layer
 from hyperscout_collector.hierarchy.ranks import Rank, pick, witnesses
 from hyperscout_collector.hierarchy.suspicion import Suspicion
-from hyperscout_collector.hierarchy.tiers import Layer, host_cable_rows
+from hyperscout_collector.hierarchy.tiers import host_cable_rows
 from hyperscout_collector.topology import Endpoint, say
 
 _NUMBER = re.compile(r"(.*?)(\d+)")

@@ -9,17 +9,23 @@ import numpy.typing as npt
 from hyperscout_collector.fabric.fuse import fuse
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_collector.fabric.network import Ints, Network
+from hyperscout_collector.fabric.nvlink import nvlink_domains
 from hyperscout_collector.hierarchy.conditions import with_conditions
 from hyperscout_collector.hierarchy.history import recall
 from hyperscout_collector.hierarchy.host_cabling import host_rank
+from hyperscout_collector.hierarchy.layer import Layer
 from hyperscout_collector.hierarchy.levels import switch_levels
 from hyperscout_collector.hierarchy.missing_switches import missing_switches
 from hyperscout_collector.hierarchy.names import name_domains, nodes_by_domain
+from hyperscout_collector.hierarchy.nvlink_tier import NAME as NVLINK
+from hyperscout_collector.hierarchy.nvlink_tier import WithNvlink, with_nvlink
+from hyperscout_collector.hierarchy.opaque import with_latency
+from hyperscout_collector.hierarchy.past import Past
 from hyperscout_collector.hierarchy.ranks import NOWHERE, Place, homes, witnesses
 from hyperscout_collector.hierarchy.rates import slow_links
 from hyperscout_collector.hierarchy.suspicion import Suspicion
 from hyperscout_collector.hierarchy.switch_cabling import switch_ranks
-from hyperscout_collector.hierarchy.tiers import Layer, build_layers, has_long_cables
+from hyperscout_collector.hierarchy.tiers import build_layers, has_long_cables
 from hyperscout_collector.topology import (
     Adapter,
     Anomaly,
@@ -46,6 +52,12 @@ def infer(
     level = switch_levels(net)
     layers, foreign = build_layers(net, level, previous, options.cluster_nodes)
     suspicions = _suspicions(net, level, layers)
+    if len(inputs.pairs):
+        layers = with_latency(net, layers, inputs.pairs)
+    nvlink = nvlink_domains(inputs.gpus)
+    family = with_nvlink(net, layers, nvlink, Past(net, previous), options.cluster_nodes)
+    layers = family.layers
+    suspicions = [_moved(s, family) for s in suspicions] + [*family.suspicions]
     names = name_domains(net, layers, previous)
     wanted = np.ones(len(net.hosts), np.bool_)
     if options.cluster_nodes is not None:
@@ -55,12 +67,14 @@ def infer(
     expected = options.cluster_nodes
     if expected is None:
         expected = frozenset(inputs.infiniband) | frozenset(inputs.lldp) | _published_nodes(previous)
+        expected |= frozenset(inputs.gpus) | frozenset(inputs.pairs.nodes)
         expected -= {net.hosts[h] for h in foreign}
     absent = expected - {net.hosts[h] for h in np.flatnonzero(placed).tolist()} if expected else frozenset()
     if previous is not None and absent:
         hypernodes = _keep_cut_off(hypernodes, previous, absent)
     published = {h.name for h in hypernodes}
-    anomalies = _by_host(_anomalies(net, layers, names, published, suspicions), hypernodes)
+    anomalies = _anomalies(net, layers, family.outer, names, published, suspicions)
+    anomalies = _by_host(anomalies, hypernodes)
     links = _links(net)
     if previous is not None:
         tiers = {h.name: h.tier for h in hypernodes}
@@ -78,13 +92,19 @@ def infer(
                 key=lambda s: s.id,
             )
         ),
-        adapters=_adapters(net),
+        adapters=(*_adapters(net), *nvlink.adapters),
         links=links,
         anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),
         nodes_without_evidence=tuple(sorted(absent)),
         foreign_endpoints=tuple(sorted(outside | {net.hosts[h] for h in foreign})),
     )
     return with_conditions(topology)
+
+
+def _moved(suspicion: Suspicion, family: WithNvlink) -> Suspicion:
+    """The same, where its domain is now."""
+    layer, domain = family.moved((suspicion.layer, suspicion.domain))
+    return replace(suspicion, layer=layer, domain=domain)
 
 
 def _published_nodes(previous: Topology | None) -> frozenset[str]:
@@ -159,6 +179,8 @@ def _hypernodes(
             tuple(sorted(children[depth][d])),
             nodes[depth][d],
             tuple(net.ids[s] for s in layer.switches[d]),
+            source="nvlink" if layer.name == NVLINK else "latency" if d in layer.confidence else "wires",
+            confidence=round(layer.confidence.get(d, 1.0), 2),
         )
         for depth, layer in enumerate(layers)
         for d in range(layer.count)
@@ -197,6 +219,7 @@ def _keep_cut_off(hypernodes: list[HyperNode], previous: Topology, absent: froze
 def _anomalies(
     net: Network,
     layers: list[Layer],
+    outer: int,
     names: list[list[str]],
     published: set[str],
     suspicions: list[Suspicion],
@@ -218,7 +241,7 @@ def _anomalies(
         if device is None:
             return NOWHERE
         if (host := int(net.host[device])) >= 0:
-            return (0, int(layers[0].domain[host]))
+            return (outer, int(layers[outer].domain[host]))
         return home.get(device, NOWHERE)
 
     for x in net.anomalies:
@@ -241,9 +264,11 @@ def _by_host(anomalies: list[Anomaly], hypernodes: list[HyperNode]) -> list[Anom
     """What is in no domain by its wires counts against the domain that keeps its host."""
     if all(x.hypernode is not None for x in anomalies):
         return anomalies
-    keeper = {node: h.name for h in hypernodes if h.tier == 1 for node in h.nodes}
+    keeper: dict[str, HyperNode] = {}  # the lowest domain with switches, else the innermost
+    for h in sorted(hypernodes, key=lambda h: (bool(h.switches), -h.tier)):
+        keeper |= dict.fromkeys(h.nodes, h)
     return [
-        replace(x, hypernode=keeper[x.subject.name], tier=1)
+        replace(x, hypernode=keeper[x.subject.name].name, tier=keeper[x.subject.name].tier)
         if x.hypernode is None and x.subject.name in keeper
         else x
         for x in anomalies

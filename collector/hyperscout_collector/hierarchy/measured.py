@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from hyperscout_formats.facts import NcclRun
 
+from hyperscout_collector.hierarchy.layer import Layer
 from hyperscout_collector.hierarchy.suspicion import Suspicion
-from hyperscout_collector.hierarchy.tiers import Layer
 from hyperscout_collector.latency.pairs import PairTable
 from hyperscout_collector.topology import Measured
 

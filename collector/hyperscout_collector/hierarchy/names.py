@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperscout_collector.fabric.network import Network
-from hyperscout_collector.hierarchy.tiers import Layer
+from hyperscout_collector.hierarchy.layer import Layer
 from hyperscout_collector.topology import HyperNode, Topology
 
 _SLUG = 40  # characters; with the hash a name stays far below the 63 of a label value
@@ -75,6 +75,8 @@ def _survivors(net: Network, layer: Layer, former: list[HyperNode]) -> list[str 
 def _founders(net: Network, layer: Layer, below: list[tuple[str, ...]] | None) -> list[tuple[str, ...]]:
     """The identities that a domain is founded on: its switches, else those of the domains inside it."""
     own = [tuple(net.ids[s] for s in switches) for switches in layer.switches]
+    if layer.founders:
+        own = [mine or other for mine, other in zip(own, layer.founders, strict=True)]
     if below is not None and not all(own):
         inside: list[list[str]] = [[] for _ in own]
         for child, domain in enumerate(layer.child.tolist()):
@@ -84,16 +86,36 @@ def _founders(net: Network, layer: Layer, below: list[tuple[str, ...]] | None) -
 
 
 def _slugs(net: Network, layer: Layer) -> list[str]:
-    """What the names of each domain's switches share, as a label value."""
+    """What the names of each domain's switches (without any: of its hosts) share, as a label value."""
     slugs = []
-    for switches in layer.switches:
+    members = _members(net, layer) if layer.founders or layer.confidence else ()
+    for domain, switches in enumerate(layer.switches):
         shared = [net.names[s] for s in switches]
         text = _common_start(shared)
+        if not switches and members:
+            text = _whole_words(members[domain])
         if len(shared) > 1 and len(set(shared)) > 1:
             text = re.sub(r"[0-9]+$", "", text)  # half a number is nobody's name
         text = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_SLUG].strip("-")
         slugs.append(text or layer.name)
     return slugs
+
+
+def _members(net: Network, layer: Layer) -> list[list[str]]:
+    members: list[list[str]] = [[] for _ in range(layer.count)]
+    for host, domain in zip(net.hosts, layer.domain.tolist(), strict=True):
+        if domain >= 0:
+            members[domain].append(host)
+    return members
+
+
+def _whole_words(names: Sequence[str]) -> str:
+    """What the names of hosts share, less the word in which they differ: row01-rack01-tray07 and -tray11 are
+    both of row01-rack01."""
+    text = _common_start(names)
+    if len(set(names)) > 1:
+        text = re.sub(r"[^-._]*$", "", text) or re.sub(r"[0-9]+$", "", text)
+    return text
 
 
 def _common_start(texts: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from hyperscout_collector.fabric.network import Ints, Network
 from hyperscout_collector.hierarchy.audit import Audit
 from hyperscout_collector.hierarchy.grouping import Grouping, Longs
-from hyperscout_collector.hierarchy.tiers import Layer
+from hyperscout_collector.hierarchy.layer import Layer
 
 Place = tuple[int, int]  # (layer, domain); (-1, -1) = in no domain
 NOWHERE: Place = (-1, -1)

@@ -1,38 +1,19 @@
 """From a levelled graph to tiers of domains (steps 3 and 4 of inference)."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from hyperscout_collector.fabric.network import Ints, Network, distinct
 from hyperscout_collector.hierarchy.grouping import Grouping, Longs, group_children
+from hyperscout_collector.hierarchy.layer import Layer
+from hyperscout_collector.hierarchy.past import Past
 from hyperscout_collector.topology import Topology
 
 # Of the cables of one group, the share that must end in another before the two are one partial mesh
 # rather than two domains with miswired cables (the worst that is planted in tests is about 6 %).
 WOVEN = 0.3
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Layer:
-    """One tier of domains over all hosts, in the cluster or not.
-
-    `domain`: (hosts,) the domain of each host, -1 = none. `switches`: for each domain the devices whose
-    switching its members share, sorted. `child`: (domains of the layer below,) the domain of each; empty
-    at tier 1.
-    """
-
-    name: str
-    domain: Longs
-    switches: Sequence[tuple[int, ...]]
-    child: Longs
-    grouping: Grouping
-
-    @property
-    def count(self) -> int:
-        return len(self.switches)
 
 
 def tier_name(level: int) -> str:
@@ -45,7 +26,7 @@ def build_layers(
 ) -> tuple[list[Layer], list[int]]:
     """All tiers that group something, innermost first, and the hosts that hang on no leaf and
     nobody claims (indices): they are foreign."""
-    past = _Past(net, previous)
+    past = Past(net, previous)
     host_end, switch_end = host_cables(net)
     on_leaf = level[switch_end] == 1
     hosts = net.host[host_end]
@@ -97,7 +78,7 @@ def switch_cable_rows(net: Network) -> npt.NDArray[np.intp]:
 
 
 def _add_layers_above(
-    net: Network, level: Ints, layers: list[Layer], past: "_Past", above: Longs, voters: int
+    net: Network, level: Ints, layers: list[Layer], past: Past, above: Longs, voters: int
 ) -> None:
     rows = switch_cable_rows(net)
     x, y = net.a[rows], net.b[rows]
@@ -239,43 +220,3 @@ def _drop_tiers_that_group_nothing(layers: list[Layer], in_use: Collection[str])
         else:
             since = child
     return kept
-
-
-class _Past:
-    """Where hosts were published before, as labels that settle ties."""
-
-    def __init__(self, net: Network, previous: Topology | None) -> None:
-        self._net = net
-        self._by_tier: dict[str, dict[str, int]] = {}
-        for number, hypernode in enumerate(previous.hypernodes if previous else ()):
-            self._by_tier.setdefault(hypernode.tier_name, {}).update(dict.fromkeys(hypernode.nodes, number))
-
-    def tiers_in_use(self, domain: Longs, cluster: frozenset[str] | None) -> Collection[str]:
-        """Names of the former tiers, if hosts that are cut off now still need their places in them."""
-        if not self._by_tier:
-            return ()
-        placed = {host for host, d in zip(self._net.hosts, domain.tolist(), strict=True) if d >= 0}
-        nodes = {node for known in self._by_tier.values() for node in known}
-        lost = nodes - placed if cluster is None else (nodes & cluster) - placed
-        return self._by_tier.keys() if lost else ()
-
-    def labels(self, name: str) -> Longs | None:
-        """(hosts,) former domain in the tier of that name, -1 = none."""
-        known = self._by_tier.get(name)
-        if not known:
-            return None
-        return np.fromiter((known.get(host, -1) for host in self._net.hosts), np.int64, len(self._net.hosts))
-
-    def labels_of_domains(self, name: str, layer: Layer) -> Longs | None:
-        """(domains,) former domain of most of each domain's hosts."""
-        hosts = self.labels(name)
-        if hosts is None:
-            return None
-        known = (hosts >= 0) & (layer.domain >= 0)
-        labels = np.full(layer.count, -1, np.int64)
-        if known.any():
-            width = int(hosts.max()) + 1
-            key, votes = np.unique(layer.domain[known] * width + hosts[known], return_counts=True)
-            order = np.lexsort((key, -votes))[::-1]
-            labels[key[order] // width] = key[order] % width
-        return labels

@@ -1,0 +1,128 @@
+"""Which NVLink domain each host is in, by what its GPUs were told, and what is wrong with its NVLinks.
+
+A domain is a cluster UUID and a clique in it. A GPU whose fabric is not complete has no voice; an all-zero
+UUID is that of a host whose NVLink ends at its own switches.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hyperscout_formats.facts import Gpu
+
+from hyperscout_collector.topology import Adapter, Endpoint
+
+SOURCE = "nvlink"
+
+# Of the GPUs of one model that have a link of this number, the share with it up from which on one without it
+# is a fault; with fewer, that is how these machines are built (bridges that nobody bought).
+_USUAL = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong on one host. `kind` as in `Anomaly`."""
+
+    host: str
+    kind: str
+    subject: Endpoint
+    confidence: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkDomains:
+    """`key`: (cluster UUID, clique) of each host in a domain of several; `local`: hosts whose NVLink ends at
+    home (or that have none); hosts in neither do not know yet. `adapters`: all GPUs, by UUID."""
+
+    key: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    local: frozenset[str] = frozenset()
+    faults: Sequence[Fault] = ()
+    adapters: Sequence[Adapter] = ()
+
+
+def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:
+    """Keys of `gpus` are node names."""
+    keys: dict[str, tuple[str, int]] = {}
+    local: set[str] = set()
+    faults: list[Fault] = []
+    usual = _usual_links(gpus)
+    for host in sorted(gpus):
+        mine = sorted(gpus[host], key=lambda gpu: gpu.pci_address)
+        votes = Counter(key for gpu in mine if (key := _key(gpu)) is not None)
+        if votes:
+            most = min(votes, key=lambda key: (-votes[key], key))
+            if most[0]:
+                keys[host] = most
+            else:
+                local.add(host)
+            faults += _strangers(host, mine, most, votes)
+        elif not any(gpu.fabric is not None and gpu.fabric.state != "not-supported" for gpu in mine):
+            local.add(host)
+        faults += [fault for gpu in mine for fault in _faults_of(host, gpu, usual)]
+    adapters = [Adapter(gpu.uuid, host, gpu.pci_address) for host in sorted(gpus) for gpu in gpus[host]]
+    return NvlinkDomains(keys, frozenset(local), faults, adapters)
+
+
+def _key(gpu: Gpu) -> tuple[str, int] | None:
+    """The domain that a GPU was told it is in."""
+    if gpu.fabric is None or gpu.fabric.state != "completed":
+        return None
+    return (gpu.fabric.cluster_uuid, gpu.fabric.clique_id)
+
+
+def _strangers(
+    host: str, gpus: Sequence[Gpu], most: tuple[str, int], votes: Mapping[tuple[str, int], int]
+) -> list[Fault]:
+    """GPUs that were told another domain than most GPUs of their host."""
+    sure = 0.5 if sum(count == votes[most] for count in votes.values()) > 1 else 0.9
+    return [
+        Fault(
+            host,
+            "ErroringLink",
+            _end(host, gpu),
+            sure,
+            f"{host}/{gpu.pci_address} is in NVLink {_called(*key)}, "
+            f"{votes[most]} of the host's {len(gpus)} GPUs are in {_called(*most)}",
+        )
+        for gpu in gpus
+        if (key := _key(gpu)) is not None and key != most
+    ]
+
+
+def _faults_of(host: str, gpu: Gpu, usual: Mapping[tuple[str, int], float]) -> list[Fault]:
+    found = []
+    fabric = gpu.fabric
+    if fabric is not None and fabric.state in ("not-started", "in-progress"):
+        why = f" ({fabric.status})" if fabric.status else ""
+        text = f"the NVLink fabric of {host}/{gpu.pci_address} is not complete: {fabric.state}{why}"
+        found.append(Fault(host, "ErroringLink", _end(host, gpu), 0.9, text))
+    elif fabric is not None and (fabric.status or fabric.health):
+        why = ", ".join((*((fabric.status,) if fabric.status else ()), *fabric.health))
+        text = f"the NVLink fabric of {host}/{gpu.pci_address} is not well: {why}"
+        found.append(Fault(host, "ErroringLink", _end(host, gpu), 0.9, text))
+    for link in gpu.links:
+        if not link.active and usual[gpu.model, link.link] > _USUAL:
+            text = f"NVLink {link.link} of {host}/{gpu.pci_address} is down"
+            found.append(Fault(host, "MissingLink", _end(host, gpu, f"/nvlink{link.link}"), 0.95, text))
+    return found
+
+
+def _usual_links(gpus: Mapping[str, Sequence[Gpu]]) -> dict[tuple[str, int], float]:
+    """The share of GPUs of a model whose link of a number is up."""
+    there: Counter[tuple[str, int]] = Counter()
+    up: Counter[tuple[str, int]] = Counter()
+    for mine in gpus.values():
+        for gpu in mine:
+            for link in gpu.links:
+                there[gpu.model, link.link] += 1
+                up[gpu.model, link.link] += link.active
+    return {key: up[key] / count for key, count in there.items()}
+
+
+def _end(host: str, gpu: Gpu, port: str = "") -> Endpoint:
+    return Endpoint(gpu.uuid, host, f"{gpu.pci_address}{port}")
+
+
+def _called(uuid: str, clique: int) -> str:
+    return f"cluster {uuid} clique {clique}" if uuid else "its own host alone"

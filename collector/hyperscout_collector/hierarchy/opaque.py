@@ -1,0 +1,157 @@
+"""Hosts that no wire shows: their place by latency (step 6 of inference).
+
+Wired evidence always wins: no wired host is moved, and a latency domain in which wired hosts are is theirs.
+What the wired tiers measure tells what a hop costs, so that the others' tiers get the right numbers.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from hyperscout_collector.fabric.network import Network
+from hyperscout_collector.hierarchy.grouping import Grouping, Longs
+from hyperscout_collector.hierarchy.layer import Layer
+from hyperscout_collector.hierarchy.tiers import tier_name
+from hyperscout_collector.latency.pairs import PairTable
+from hyperscout_collector.latency.tiers import LatencyTiers, tiers_of
+
+
+def with_latency(net: Network, layers: Sequence[Layer], pairs: PairTable) -> list[Layer]:
+    """The layers with the hosts that only latency places; wired domains keep their numbers."""
+    at = {host: i for i, host in enumerate(net.hosts)}
+    rows = np.fromiter((at[name] for name in pairs.nodes), np.int64, len(pairs.nodes))
+    wired = layers[0].domain >= 0
+    if wired[rows].all():
+        return list(layers)
+    found = tiers_of(pairs)
+    if wired.any():
+        known = _calibrated(found, pairs, [layer.domain[rows] for layer in layers])
+        found = tiers_of(pairs, known) if known else found
+    if not found.count:
+        return list(layers)
+    hosts = np.fromiter((at[name] for name in found.hosts), np.int64, len(found.hosts))
+    by_tier = [np.full(len(net.hosts), -1, np.int64) for _ in found.domain]
+    for domain, column in zip(found.domain, by_tier, strict=True):
+        column[hosts] = domain
+    if not wired.any():
+        return _alone(net, found, by_tier)
+    return _beside(net, layers, found, by_tier)
+
+
+def _calibrated(found: LatencyTiers, pairs: PairTable, wired: Sequence[Longs]) -> list[float]:
+    """The round trip of each wired tier, hosts' own parts taken out; [] unless all tiers were measured.
+
+    `wired`: by tier (nodes of the pairs,) the wired domain of each.
+    """
+    at = {host: i for i, host in enumerate(found.hosts)}
+    own_us = np.array([found.offset_us[at[n]] if n in at else np.nan for n in pairs.nodes], np.float64)
+    rtt_us = pairs.rtt_us - own_us[pairs.a] - own_us[pairs.b]
+    known: list[float] = []
+    left = np.isfinite(rtt_us)
+    for domain in wired:
+        here = left & (domain[pairs.a] >= 0) & (domain[pairs.a] == domain[pairs.b])
+        if not here.any():
+            return []
+        known.append(float(np.median(rtt_us[here])))
+        left &= ~here
+    return known if all(x < y for x, y in pairwise(known)) else []
+
+
+def _alone(net: Network, found: LatencyTiers, by_tier: Sequence[Longs]) -> list[Layer]:
+    """Nothing but latency."""
+    layers: list[Layer] = []
+    for tier, domain in enumerate(by_tier):
+        count = int(domain.max(initial=-1)) + 1
+        child = np.zeros(0, np.int64)
+        if layers:
+            child = np.zeros(layers[-1].count, np.int64)
+            inside = layers[-1].domain >= 0
+            child[layers[-1].domain[inside]] = domain[inside]
+        confidence = dict(enumerate(found.confidence[tier].tolist()))
+        founders = _members(net, domain, count) if not layers else ()
+        layers.append(_layer(tier, domain, [()] * count, child, founders, confidence))
+    return layers
+
+
+def _beside(
+    net: Network, layers: Sequence[Layer], found: LatencyTiers, by_tier: Sequence[Longs]
+) -> list[Layer]:
+    """Wired hosts and others in one family: all of one depth."""
+    depth = max(len(layers), len(by_tier))
+    result: list[Layer] = []
+    target: Mapping[int, int] = {}
+    for tier in range(depth):
+        below = result[-1] if result else None
+        latent = by_tier[min(tier, len(by_tier) - 1)]
+        confidence = found.confidence[min(tier, len(by_tier) - 1)]
+        if tier < len(layers):
+            wired = layers[tier]
+        else:  # the others are deeper: what is on top of the wired ones stays whole
+            top = layers[-1]
+            wired = _layer(tier, top.domain, [()] * top.count, np.arange(top.count), (), {})
+        target = _targets(latent, wired)
+        fresh = {latency: number for latency, number in target.items() if number >= wired.count}
+        domain = wired.domain.copy()
+        child = wired.child
+        if below is None:
+            others = np.flatnonzero((wired.domain < 0) & (latent >= 0))
+            domain[others] = [target[d] for d in latent[others].tolist()]
+        else:
+            child = np.full(below.count, -1, np.int64)
+            child[: len(wired.child)] = wired.child
+            inside = np.flatnonzero(below.domain >= 0)
+            new = inside[below.domain[inside] >= len(wired.child)]
+            child[below.domain[new]] = [target[d] for d in latent[new].tolist()]
+            domain[inside] = child[below.domain[inside]]
+        switches = [*wired.switches, *([()] * len(fresh))]
+        founders: Sequence[tuple[str, ...]] = ()
+        if below is None:
+            founders = [*([()] * wired.count), *_members(net, domain, len(switches))[wired.count :]]
+        result.append(
+            Layer(
+                wired.name,
+                domain,
+                switches,
+                child,
+                wired.grouping,
+                founders,
+                {number: float(confidence[latency]) for latency, number in fresh.items()},
+            )
+        )
+    return result
+
+
+def _targets(latent: Longs, wired: Layer) -> dict[int, int]:
+    """Where each latency domain goes: to the wired domain that most of its wired hosts are in, else to a
+    new one."""
+    target: dict[int, int] = {}
+    fresh = wired.count
+    for latency in range(int(latent.max(initial=-1)) + 1):
+        mine = wired.domain[latent == latency]
+        votes = np.bincount(mine[mine >= 0], minlength=1)
+        if votes.any():
+            target[latency] = int(votes.argmax())
+        else:
+            target[latency], fresh = fresh, fresh + 1
+    return target
+
+
+def _members(net: Network, domain: Longs, count: int) -> list[tuple[str, ...]]:
+    members: list[list[str]] = [[] for _ in range(count)]
+    for host in np.flatnonzero(domain >= 0).tolist():
+        members[domain[host]].append(net.hosts[host])
+    return [tuple(names) for names in members]
+
+
+def _layer(
+    tier: int,
+    domain: Longs,
+    switches: Sequence[tuple[int, ...]],
+    child: Longs,
+    founders: Sequence[tuple[str, ...]],
+    confidence: Mapping[int, float],
+) -> Layer:
+    nobody = np.full(len(domain), -1, np.int64)
+    grouping = Grouping(nobody, (), np.zeros(len(domain), np.bool_), nobody)
+    return Layer(tier_name(tier + 1), domain, switches, child, grouping, founders, confidence)
