@@ -12,10 +12,13 @@ from hyperscout_formats import (
     nccl_tests,
     node_list,
     node_map,
+    nvidia_smi,
 )
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.infiniband_sysfs import DEVICE_FILES, PORT_FILES
 from hyperscout_formats.infiniband_sysfs import parse as parse_sysfs
+from hyperscout_sim.nvidia_smi_text import nvidia_smi_text
+from hyperscout_sim.nvlink import cluster_uuid, nvl72_tray, unhealthy, with_mig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lldp_frames import address, capabilities, frame, tlv
@@ -58,6 +61,10 @@ NCCL_TESTS = (
 )
 NODE_MAP = b'# map\nH-0002c90300080e84 r510\n0x2c90300080d58 "r 511" # x\n'
 
+NVIDIA_SMI = nvidia_smi_text(
+    with_mig(unhealthy(nvl72_tray("n1", cluster_uuid("r1")), "route recovery"), 1, "1g")
+)
+
 READERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "ibnetdiscover": (ibnetdiscover.parse, TEXT),
     "ibnetdiscover_text": (ibnetdiscover_text.summary, TEXT),
@@ -66,6 +73,7 @@ READERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "nccl_tests": (nccl_tests.parse, NCCL_TESTS),
     "node_map": (node_map.parse, NODE_MAP),
     "node_list": (node_list.parse, b"a\nb # c\n"),
+    "nvidia_smi": (nvidia_smi.parse, NVIDIA_SMI),
 }
 PIECES = [b"\0", b"\r\n", b"\n", b'"', b"[", b"]", b"#", b"\xff", b" " * 70, b"\t", b"[" * 300, b"x" * 5000]
 

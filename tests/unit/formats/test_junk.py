@@ -12,6 +12,7 @@ from hyperscout_formats import (
     nccl_tests,
     node_list,
     node_map,
+    nvidia_smi,
 )
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.infiniband_sysfs import parse as parse_sysfs
@@ -35,6 +36,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "nccl_tests": nccl_tests.parse,
     "node_map": node_map.parse,
     "node_list": node_list.parse,
+    "nvidia_smi": nvidia_smi.parse,
 }
 
 
