@@ -4,7 +4,7 @@ Inference says at every moment what the evidence implies; whoever reads HyperNod
 no flapping, and no half of a cluster gone by mistake. So three parts of a topology move at their own
 pace: anomalies and other causes of conditions at once but damped (`damping`); membership when it has
 stood still for a moment, and a mass removal only when it lasts or a person agrees (`membership`);
-cables and lists with whatever else moves, or a little later.
+cables, lists and measured figures with whatever else moves, or a little later (figures: `renewal`).
 What is published is therefore always a tree that was offered, or the tree before with present conditions.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from hyperscout_collector.core.damping import NS, Damper, DampingSettings
 from hyperscout_collector.core.details import same_details, with_waiting
 from hyperscout_collector.core.membership import NO_LOSS, Loss, Removals, loss, same_members
+from hyperscout_collector.core.renewal import is_due, renewed
 from hyperscout_collector.core.stamps import AnomalyKey, LinkKey, by_link, placed, stamped
 from hyperscout_collector.hierarchy.conditions import NO_FACTS, ConditionFacts, with_conditions
 from hyperscout_collector.link_changes import table_of
@@ -103,7 +104,8 @@ class Generations:
             self._still_since_ns = now_ns
         self._offered = topology
         self._watch_membership(topology, now_ns)
-        if self._details is None or not same_details(self._details, topology):
+        aged = self._published is not None and is_due(self._published, topology)
+        if aged or self._details is None or not same_details(self._details, topology):
             self._details_since_ns = now_ns if self._details_since_ns is None else self._details_since_ns
         else:
             self._details, self._details_since_ns = topology, None  # in the order that the next will have
@@ -248,6 +250,10 @@ class Generations:
         before = self._published
         tree = offered if take or before is None else before
         wires = with_waiting(offered, before or offered, tree, list(self._anomalies.waiting()))
+        if take or before is None or is_due(before, offered):
+            wires = renewed(wires, offered, before)
+        else:
+            wires = replace(wires, tiers=before.tiers)
         anomalies = (replace(x, since_ns=self._since[x.key]) for _, _, x in self._anomalies.shown())
         facts = ConditionFacts(
             {node: why for node, _, why in self._down.shown()},
@@ -274,6 +280,7 @@ class Generations:
             and hypernodes == before.hypernodes
             and built.anomalies == before.anomalies
             and built.nodes_without_evidence == before.nodes_without_evidence
+            and built.tiers == before.tiers
             and same_details(built, before)
         )
         if same:

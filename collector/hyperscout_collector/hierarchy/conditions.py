@@ -73,7 +73,7 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
         return (
             _ready(h, down, why_down),
             _degraded(h, anomalies, switches, totals),
-            _consistent(anomalies),
+            _consistent(h, anomalies),
             _stale(h, stale, facts.stale),
         )
 
@@ -167,7 +167,7 @@ def _degraded(
     return Condition("Degraded", "True", reasons[0], _bounded("; ".join(parts)))
 
 
-def _consistent(anomalies: Sequence[Anomaly]) -> Condition:
+def _consistent(h: HyperNode, anomalies: Sequence[Anomaly]) -> Condition:
     parts: list[str] = []
     reasons: list[str] = []
     for kind, reason, words in _INCONSISTENT:
@@ -175,6 +175,9 @@ def _consistent(anomalies: Sequence[Anomaly]) -> Condition:
         if details:
             reasons.append(reason)
             parts.append(f"{words}: {_some(details, '; ')}")
+    if not parts and h.source == "latency":
+        message = f"inferred from latency alone, confidence {h.confidence:.2g}: no wiring is seen"
+        return Condition("Consistent", "True", "Inferred", message)
     if not parts:
         return Condition(
             "Consistent", "True", "WiringMatches", "sources agree and the wiring is as the rest implies"

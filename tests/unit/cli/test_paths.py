@@ -89,7 +89,7 @@ def test_described_with_what_was_measured(run: CommandLine, tmp_path: Path) -> N
     assert "Source:    nvlink, confidence 1\n" in b
     wide = run("get", "hypernodes", "-o", "wide", "--topology", str(saved)).out.splitlines()
     assert wide[0].split()[-5:] == ["SWITCHES", "SOURCE", "LATENCY", "OTHER", "MESSAGE"]
-    assert wide[1].split()[-3:] == ["1", "latency", "4.2us"]
+    assert wide[1].split()[-5:] == ["1", "latency", "4.2us", "-", "-"]
     wired = tmp_path / "wired.json"
     wired.write_text(json.dumps(to_json(two_leaves())))
     assert "Source" not in run("describe", "hypernode", "leaf-a", "--topology", str(wired)).out

@@ -1,0 +1,150 @@
+"""Measured figures differ in every offer; what is published of them moves only when it means something."""
+
+from dataclasses import replace
+
+import pytest
+from hyperscout_collector.core.renewal import is_due, renewed
+from hyperscout_collector.topology import HyperNode, Measured, Tier, Topology
+
+from .test_generations import Player, condition, running
+from .trees import anomaly, leaves_of, tree, uplink
+
+HOUR = 3600
+
+
+def measured(median: float | None, at: float = 0, gbps: float | None = 100.0, **leaf: object) -> Topology:
+    """Ten leaves; figures of the first leaf and its tier, as measured at that second."""
+
+    def figure(value: float | None) -> Measured | None:
+        return None if value is None else Measured(value, value * 1.5, 12, Player.ns(at))
+
+    topology = tree(leaves_of(10), links=[uplink(1)])
+    first, *others = topology.hypernodes
+    first = replace(first, latency_us=figure(median), bandwidth_gbps=figure(gbps), **leaf)  # type: ignore[arg-type]
+    tiers = (Tier(1, "leaf", figure(median)), Tier(2, "pod"))
+    return replace(topology, hypernodes=(first, *others), tiers=tiers)
+
+
+def latency(topology: Topology) -> Measured | None:
+    return topology.hypernodes[0].latency_us
+
+
+@pytest.mark.parametrize(
+    ("now", "due"),
+    [
+        (measured(10.0), False),
+        (measured(11.9), False),
+        (measured(8.1), False),
+        (measured(12.1), True),
+        (measured(7.9), True),
+        (measured(None), True),
+        (measured(10.0, gbps=81.0), False),
+        (measured(10.0, gbps=79.0), True),
+        (measured(10.0, gbps=None), True),
+        (measured(10.0, at=HOUR), False),
+        (measured(10.0, at=HOUR + 1), True),
+        (measured(10.0, source="latency"), True),
+        (measured(10.0, confidence=0.81), False),
+        (measured(10.0, confidence=0.79), True),
+        (replace(measured(10.0), tiers=(Tier(1, "leaf", Measured(12.1, 13.0, 2)), Tier(2, "pod"))), True),
+        (replace(measured(10.0), tiers=()), True),
+        (tree({}), False),  # another tree is not a matter of figures
+    ],
+)
+def test_what_is_news(now: Topology, due: bool) -> None:
+    assert is_due(measured(10.0), now) is due
+
+
+def test_what_appears_is_news() -> None:
+    assert is_due(measured(None, gbps=None), measured(10.0, gbps=None))
+    assert is_due(replace(measured(10.0), tiers=()), measured(10.0))
+
+
+def test_a_network_that_breathes_publishes_nothing_but_once_an_hour() -> None:
+    player = running(measured(10.0))
+    for minute in range(2, 181):
+        player.offer(60 * minute, measured(10.0 + (minute % 5) * 0.4, at=60 * minute))
+    assert len(player.log) == 1 + 2
+    assert player.times[1] == 61 * 60 + 30
+
+
+def test_a_median_that_moved_is_out_after_a_moment_with_all_the_others() -> None:
+    player = running(measured(10.0))
+    player.offer(200, measured(13.0, at=200, gbps=101.0))
+    player.run(1000)
+    assert player.times == [2, 230]
+    (h, *_) = player.last.hypernodes
+    assert (h.latency_us, h.bandwidth_gbps) == (
+        Measured(13.0, 19.5, 12, Player.ns(200)),
+        Measured(101.0, 151.5, 12, Player.ns(200)),
+    )
+    assert player.last.tiers[0].latency_us == h.latency_us
+
+
+def test_a_slow_drift_is_compared_with_what_is_published() -> None:
+    player = running(measured(10.0))
+    for step in range(30):  # one per cent at a time
+        player.offer(100 + 40 * step, measured(10.0 * 1.01**step))
+    assert len(player.log) == 2
+    now = latency(player.last)
+    assert now is not None
+    assert now.median == pytest.approx(12.1, rel=0.02)
+
+
+def test_an_excursion_that_is_over_at_once_is_not_told() -> None:
+    player = running(measured(10.0))
+    player.offer(200, measured(30.0))
+    player.offer(210, measured(10.0))
+    player.run(1000)
+    assert player.times == [2]
+
+
+def test_a_cable_that_is_cut_takes_no_figures_along() -> None:
+    player = running(measured(10.0))
+    cut = player.offer(200, replace(measured(10.5, at=200), anomalies=(anomaly(1),), links=()))
+    assert cut is not None
+    assert latency(cut) == Measured(10.0, 15.0, 12, Player.ns(0))
+    assert cut.tiers == measured(10.0).tiers
+
+
+def test_what_comes_from_latency_alone_says_so_and_its_confidence_stands_still() -> None:
+    player = running(measured(10.0, source="latency", confidence=0.93))
+    consistent = condition(player.last, "l00", "Consistent")
+    assert (consistent.status, consistent.reason) == ("True", "Inferred")
+    assert "0.93" in consistent.message
+    assert player.offer(300, measured(10.0, source="latency", confidence=0.91)) is None
+    player.run(1000)
+    assert player.times == [2]
+    player.offer(2000, measured(10.0, source="latency", confidence=0.5))
+    player.run(3000)
+    assert "0.5" in condition(player.last, "l00", "Consistent").message
+    player.offer(4000, measured(10.0))
+    player.run(5000)
+    assert condition(player.last, "l00", "Consistent").reason == "WiringMatches"
+
+
+def test_a_tree_that_is_held_keeps_its_figures_up_to_date() -> None:
+    player = running(measured(10.0))
+    small = tree({k: v for k, v in leaves_of(10).items() if k < "l05"}, top=False)
+    first = replace(small.hypernodes[0], latency_us=Measured(20.0, 21.0, 12))
+    player.offer(200, replace(small, hypernodes=(first, *small.hypernodes[1:]), tiers=()))
+    player.run(300)
+    assert player.decision.held is not None
+    assert len(player.last.hypernodes) == 11
+    assert latency(player.last) == first.latency_us
+    assert [t.tier for t in player.last.tiers] == [2]  # nobody offers one in its place
+
+
+def test_figures_of_another_tier_are_not_taken() -> None:
+    h = HyperNode("a", 1, "leaf", None, (), ("n",), ())
+    offered = replace(h, tier=2, tier_name="pod", latency_us=Measured(1.0, 1.0, 1))
+    assert renewed(Topology(1, (h,)), Topology(1, (offered,)), None).hypernodes == (h,)
+
+
+def test_a_tier_whose_figures_alone_moved_is_told() -> None:
+    player = running(measured(10.0))
+    player.offer(
+        200, replace(measured(10.0), tiers=(Tier(1, "leaf", Measured(13.0, 14.0, 2)), Tier(2, "pod")))
+    )
+    player.run(1000)
+    assert player.times == [2, 230]
