@@ -311,7 +311,7 @@ def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:
     stale = dict(snapshot.stale)
     newest_ns = max((row.seen_ns for row in snapshot.sweeps), default=0)
     if 0 < newest_ns < snapshot.limit_ns:
-        spoken_for = snapshot.lldp.keys() | snapshot.infiniband.keys()
+        spoken_for = {*snapshot.lldp, *snapshot.infiniband, *snapshot.gpus, *snapshot.latency}
         for hypernode in topology.hypernodes:
             if hypernode.tier == 1:
                 for node in hypernode.nodes:

@@ -50,10 +50,12 @@ def with_nvlink(
     cluster: frozenset[str] | None,
 ) -> WithNvlink:
     """The layers with the tier "nvlink" inside, unless no domain of it has two nodes."""
+    if not domains.adapters and past.labels(NAME) is None:
+        return WithNvlink([*layers], ())
     group, founders, mute = _groups(net, layers[0], domains, past)
     in_use = past.tiers_in_use(group, cluster)
     if len(founders) == np.count_nonzero(group >= 0) and NAME not in in_use:
-        return WithNvlink(list(layers), _faults(net, domains, layers[0].domain))
+        return WithNvlink([*layers], _faults(net, domains, layers[0].domain))
     inner = Layer(NAME, group, [()] * len(founders), np.zeros(0, np.int64), _no_grouping(group), founders)
     outer, torn = _outer(net, layers[0], inner, past)
     # NVLink domains that no wire shows keep the depth: each has a chain of its own to the top.

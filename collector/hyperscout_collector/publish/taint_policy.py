@@ -23,9 +23,9 @@ _SURE = 0.5  # confidence above which an anomaly is no tie and no guess
 class TaintSettings:
     """Times in seconds. Shares from 0 to 1.
 
-    `share`: of the nodes that may be tainted at once (one node may always be). `uplink_share`: a tier-1
-    domain taints all its nodes when at least this share of its uplinks, or of its switches, is degraded;
-    0 = no domain ever does.
+    `share`: of the nodes that may be tainted at once (one node may always be). `uplink_share`: a lowest
+    domain with switches taints all its nodes when at least this share of its uplinks, or of its switches,
+    is degraded; 0 = no domain ever does.
     """
 
     share: float = 0.1
@@ -61,8 +61,9 @@ def troubles(topology: Topology, settings: TaintSettings) -> dict[str, Trouble]:
     links = [x for x in topology.anomalies if x.kind in _LINK_KINDS and x.confidence > _SURE]
     found: dict[str, Trouble] = {}
     if settings.uplink_share > 0:
+        wired = {h.name for h in topology.hypernodes if h.switches}
         for domain in topology.hypernodes:
-            if not domain.children and (bad := _domain_trouble(topology, domain, settings)):
+            if wired.isdisjoint(domain.children) and (bad := _domain_trouble(topology, domain, settings)):
                 found |= dict.fromkeys(domain.nodes, bad)
     if not links:
         return found

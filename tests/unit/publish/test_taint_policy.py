@@ -13,7 +13,7 @@ from hyperscout_collector.publish.taint_policy import (
     say_over,
     troubles,
 )
-from hyperscout_collector.topology import Anomaly, Endpoint, Link, LinkTable, Switch, Topology
+from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Link, LinkTable, Switch, Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.topologies import SINCE_NS, two_leaves
@@ -87,6 +87,20 @@ def test_a_domain_taints_its_nodes_only_when_asked_and_when_enough_is_lost(
     if ill:
         assert found["n03"].why == f"{lost} of 4 uplinks of leaf-b degraded"
         assert found["n03"].links == 0
+
+
+def test_inside_a_domain_with_switches_may_lie_others_that_have_none() -> None:
+    """NVLink domains under a leaf: its nodes are still those that its uplinks serve."""
+    topology = with_anomalies(anomaly("MissingSwitch", LEAF, None))
+    inner = [
+        HyperNode(f"rack-{h.name}", 1, "nvlink", h.name, (), h.nodes, (), source="nvlink")
+        for h in topology.hypernodes
+        if not h.children
+    ]
+    outer = [h if h.children else replace(h, children=(f"rack-{h.name}",)) for h in topology.hypernodes]
+    nested = replace(topology, hypernodes=(*inner, *outer))
+    settings = TaintSettings(uplink_share=0.5)
+    assert set(troubles(nested, settings)) == set(troubles(topology, settings)) == {"n03", "n04"}
 
 
 @pytest.mark.parametrize(("uplink_share", "ill"), [(0.5, {"n03", "n04"}), (0.6, set()), (0.0, set())])
