@@ -21,6 +21,7 @@ from hyperscout_agent.probes.ibnetdiscover import IbnetdiscoverProbe
 from hyperscout_agent.probes.infiniband import InfinibandProbe
 from hyperscout_agent.probes.lldp import LldpProbe
 from hyperscout_agent.probes.lldpctl import LldpctlProbe, lldpd_is_here
+from hyperscout_agent.probes.nccl import NcclCommands, NcclProbe
 from hyperscout_agent.rtnetlink import LinkWatch
 from hyperscout_agent.scheduler import Scheduler
 from hyperscout_agent.session import Directives
@@ -57,6 +58,9 @@ class Agent:
             probes.append(infiniband)
         if settings.ibnetdiscover.enabled:
             probes.append(sweep)
+        nccl = self._nccl()
+        if settings.nccl.enabled:
+            probes.append(nccl)
         self.scheduler = Scheduler(probes, self.store, rng=rng)
         self.uplink = Uplink(
             settings.collectors,
@@ -68,8 +72,11 @@ class Agent:
                 lease=sweep.take_lease,
                 revoke=lambda revoke: sweep.revoke(revoke.lease_id),
                 intervals=self.scheduler.set_intervals,
+                stop_measuring=lambda stop: nccl.stop(stop.reason),
+                measure_nccl=nccl.measure if settings.nccl.enabled else nccl.refuse,
+                nccl_id=nccl.take_id,
             ),
-            on_end=sweep.drop_lease,
+            on_end=lambda: self._stream_ended(sweep.drop_lease, nccl.stream_ended),
             rng=rng,
             channel=lambda target: settings.credentials.connect(target, CHANNEL_OPTIONS),
             metadata=settings.credentials.metadata,
@@ -109,6 +116,22 @@ class Agent:
             )
         _log.info("LLDP: from the listener, at %s", lldp.socket)
         return probe
+
+    def _nccl(self) -> NcclProbe:
+        settings = self._settings.nccl
+        return NcclProbe(
+            NcclCommands(settings.all_reduce, settings.sendrecv, settings.library, settings.cuda_library),
+            timeout_s=settings.timeout_s,
+            send=lambda nccl_id: self.uplink.send_id(nccl_id),  # noqa: PLW0108 - there is no uplink yet
+            trigger=lambda: self.scheduler.trigger("nccl"),
+            lock=settings.lock,
+        )
+
+    @staticmethod
+    def _stream_ended(*parts: Callable[[], None]) -> None:
+        """What a collector asked for ends with its stream."""
+        for part in parts:
+            part()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run all parts until `stop` is set. Raises OSError when the metrics' port cannot be had."""

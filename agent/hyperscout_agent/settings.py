@@ -139,6 +139,35 @@ class IbnetdiscoverSettings(_Group):
     )
 
 
+class NcclSettings(_Group):
+    """The `nccl` probe; it runs only when the collector says so, on GPUs that are idle."""
+
+    enabled: bool = Field(default=False, description="On where GPUs may be measured when a person says so.")
+    all_reduce: _Command = Field(
+        default=("all_reduce_perf",), min_length=1, description="The program of nccl-tests; flags are added."
+    )
+    sendrecv: _Command = Field(
+        default=("sendrecv_perf",), min_length=1, description="The program of nccl-tests; flags are added."
+    )
+    library: str = Field(
+        default="libnccl.so.2",
+        min_length=1,
+        description="NCCL, for runs between two nodes: a name or a path.",
+    )
+    cuda_library: str = Field(
+        default="libcudart.so", min_length=1, description="The CUDA runtime: a name or a path."
+    )
+    timeout_s: float = Field(
+        default=120.0, gt=0, le=3600, description="Seconds a run may take, whatever the collector says."
+    )
+    lock: str = Field(
+        default="hyperscout-nccl",
+        min_length=1,
+        max_length=100,
+        description="Name of the lock that all agents of a host share; another one only in tests.",
+    )
+
+
 class MetricsSettings(_Group):
     """`/metrics` and `/healthz`, in plain HTTP."""
 
@@ -202,6 +231,7 @@ class AgentSettings(BaseSettings):
     lldp: LldpSettings = Field(default_factory=LldpSettings)
     infiniband: InfinibandSettings = Field(default_factory=InfinibandSettings)
     ibnetdiscover: IbnetdiscoverSettings = Field(default_factory=IbnetdiscoverSettings)
+    nccl: NcclSettings = Field(default_factory=NcclSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
 
     @model_validator(mode="after")

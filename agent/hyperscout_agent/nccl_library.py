@@ -1,0 +1,172 @@
+"""libnccl and libcudart as far as a worker needs them, by ctypes: no headers, no compiler, no Python package.
+
+Signatures and numbers are those of nccl.h (NCCL 2.7 and newer) and cuda_runtime_api.h (CUDA 11 and newer);
+both keep them stable. Only a worker process may load them: CUDA never leaves a process that it was in.
+"""
+
+import ctypes
+from ctypes import POINTER, byref, c_char, c_char_p, c_float, c_int, c_size_t, c_void_p
+from typing import Any
+
+UNIQUE_ID_BYTES = 128
+INT8, FLOAT32 = 0, 7  # ncclDataType_t
+SUM = 0  # ncclRedOp_t
+# Without its development files a CUDA runtime has no "libcudart.so".
+_CUDA_NAMES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0")
+
+
+class MissingError(Exception):
+    """A library is not there; says which."""
+
+
+class CallError(Exception):
+    """A call into a library failed; says which, and what the library says."""
+
+
+class UniqueId(ctypes.Structure):
+    """ncclUniqueId: handed over by value."""
+
+    _fields_ = (("internal", c_char * UNIQUE_ID_BYTES),)
+
+
+def _load(*names: str) -> ctypes.CDLL:
+    first: OSError | None = None
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError as error:
+            first = first or error
+    raise MissingError(f"{names[0]} cannot be loaded: {first}") from first
+
+
+class _Library:
+    """Calls that return a status, 0 being success; every other one is a CallError."""
+
+    _words: str  # the function that puts a status into words
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        words = self._function(self._words)
+        words.restype, words.argtypes = c_char_p, [c_int]
+        self._say = words
+
+    def _function(self, name: str) -> Any:
+        try:
+            return getattr(self._library, name)
+        except AttributeError as error:
+            raise MissingError(f"{self._library._name} has no {name}: too old, or another library") from error
+
+    def _call(self, name: str, kinds: list[Any], *values: Any) -> None:
+        function = self._function(name)
+        function.restype, function.argtypes = c_int, kinds
+        if status := function(*values):
+            said = (self._say(status) or b"").decode(errors="replace")
+            raise CallError(f"{name}: error {status} ({said[:200]})")
+
+
+class Cuda(_Library):
+    """The CUDA runtime, on one device. Pointers and streams are numbers."""
+
+    _words = "cudaGetErrorString"
+
+    def __init__(self, name: str) -> None:
+        names = (name, *_CUDA_NAMES) if name == "libcudart.so" else (name,)
+        super().__init__(_load(*names))
+
+    def devices(self) -> int:
+        found = c_int()
+        self._call("cudaGetDeviceCount", [POINTER(c_int)], byref(found))
+        return found.value
+
+    def use(self, device: int) -> None:
+        self._call("cudaSetDevice", [c_int], device)
+
+    def malloc(self, size_bytes: int) -> int:
+        found = c_void_p()
+        self._call("cudaMalloc", [POINTER(c_void_p), c_size_t], byref(found), size_bytes)
+        return found.value or 0
+
+    def fill(self, pointer: int, size_bytes: int) -> None:
+        """With zeros: what was never written may be NaNs, which some hardware adds more slowly."""
+        self._call("cudaMemset", [c_void_p, c_int, c_size_t], pointer, 0, size_bytes)
+
+    def free(self, pointer: int) -> None:
+        self._call("cudaFree", [c_void_p], pointer)
+
+    def stream(self) -> int:
+        found = c_void_p()
+        self._call("cudaStreamCreate", [POINTER(c_void_p)], byref(found))
+        return found.value or 0
+
+    def synchronize(self, stream: int) -> None:
+        self._call("cudaStreamSynchronize", [c_void_p], stream)
+
+    def end_stream(self, stream: int) -> None:
+        self._call("cudaStreamDestroy", [c_void_p], stream)
+
+    def event(self) -> int:
+        found = c_void_p()
+        self._call("cudaEventCreate", [POINTER(c_void_p)], byref(found))
+        return found.value or 0
+
+    def record(self, event: int, stream: int) -> None:
+        self._call("cudaEventRecord", [c_void_p, c_void_p], event, stream)
+
+    def elapsed_us(self, begin: int, end: int) -> float:
+        """Between two recorded events of a stream that was synchronized, in microseconds."""
+        found = c_float()
+        self._call("cudaEventElapsedTime", [POINTER(c_float), c_void_p, c_void_p], byref(found), begin, end)
+        return found.value * 1000.0
+
+
+class Nccl(_Library):
+    """NCCL. A communicator is a number."""
+
+    _words = "ncclGetErrorString"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(_load(name))
+
+    def version(self) -> int:
+        found = c_int()
+        self._call("ncclGetVersion", [POINTER(c_int)], byref(found))
+        return found.value
+
+    def unique_id(self) -> bytes:
+        """A new id. The process that made it must live on: ranks meet at a socket of it."""
+        found = UniqueId()
+        self._call("ncclGetUniqueId", [POINTER(UniqueId)], byref(found))
+        return bytes(found)  # all of them: `internal` would end at the first zero
+
+    def join(self, unique_id: bytes, rank: int, ranks: int) -> int:
+        """A communicator. Blocks until all ranks are there."""
+        found = c_void_p()
+        self._call(
+            "ncclCommInitRank",
+            [POINTER(c_void_p), c_int, UniqueId, c_int],
+            byref(found),
+            ranks,
+            UniqueId.from_buffer_copy(unique_id),
+            rank,
+        )
+        return found.value or 0
+
+    def all_reduce(self, source: int, target: int, floats: int, comm: int, stream: int) -> None:
+        kinds = [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]
+        self._call("ncclAllReduce", kinds, source, target, floats, FLOAT32, SUM, comm, stream)
+
+    def send_and_receive(
+        self, source: int, target: int, size_bytes: int, peer: int, comm: int, stream: int
+    ) -> None:
+        """Both ways at once."""
+        kinds = [c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]
+        self._call("ncclGroupStart", [])
+        self._call("ncclSend", kinds, source, size_bytes, INT8, peer, comm, stream)
+        self._call("ncclRecv", kinds, target, size_bytes, INT8, peer, comm, stream)
+        self._call("ncclGroupEnd", [])
+
+    def leave(self, comm: int) -> None:
+        self._call("ncclCommDestroy", [c_void_p], comm)
+
+    def abort(self, comm: int) -> None:
+        self._call("ncclCommAbort", [c_void_p], comm)

@@ -1,0 +1,285 @@
+"""The `nccl` probe: how fast collective operations are, within this host or between it and one other.
+
+It uses GPUs, so it is the most careful of all probes. It runs only when a collector says so, one run at a
+time on a host, only while NVML calls all GPUs idle, never longer than its time-out, and it ends with the
+stream that it was asked for on. What runs on the GPUs are other processes: nothing of CUDA is in the agent.
+
+Rank 0 of a run reports, under the peer's name ("node" for a run within the host). Whatever ends a run other
+than well is told to the collector at once, which tells the other rank.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hyperscout.v1.discovery_pb2 import MeasureNccl, NcclId
+from hyperscout.v1.finding_pb2 import NcclRun as NcclRunMessage
+from hyperscout_formats.facts import NcclResult, NcclRun
+from hyperscout_formats.wire_measured import nccl_to_proto
+
+from hyperscout_agent.gpu_use import GpusUnknownError, LookAtGpus, NoGpusError, gpu_use, idle_gpus
+from hyperscout_agent.host_lock import HostLock, LockedError
+from hyperscout_agent.nccl_library import UNIQUE_ID_BYTES
+from hyperscout_agent.nccl_pair import NothingThereError, WorkerError, run_worker
+from hyperscout_agent.nccl_tool import run_operation
+from hyperscout_agent.nccl_worker import RANKS, WorkerOrder
+from hyperscout_agent.probes.base import Observation, Scope, Sight, data, failed, nothing
+from hyperscout_agent.subprocesses import ToolError, ToolMissingError
+from hyperscout_agent.waiting import Wait, wait
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_SIZES: Final = (*(8 << i for i in range(8)), *((64 << 20) << i for i in range(5)))
+"""8 B to 1 KiB for latency, 64 MiB to 1 GiB for bandwidth."""
+MAX_SIZES: Final = 64
+MAX_SIZE_BYTES: Final = 16 << 30
+_WITHIN = "node"
+_CLEAN_UP_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class NcclCommands:
+    """What is started, or loaded by what is started."""
+
+    all_reduce: Sequence[str] = ("all_reduce_perf",)
+    sendrecv: Sequence[str] = ("sendrecv_perf",)
+    library: str = "libnccl.so.2"
+    cuda_library: str = "libcudart.so"
+
+
+class _RefusedError(Exception):
+    """This run is not begun; says why."""
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """A run from the word to begin to its end. `unique_id`: what the collector hands on from rank 0."""
+
+    task_id: int
+    rank: int
+    peer: str  # "" = within the host
+    sizes_bytes: tuple[int, ...]
+    timeout_s: float
+    unique_id: "asyncio.Future[bytes]"
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    why_stopped: str = ""
+
+    @property
+    def subject(self) -> str:
+        return self.peer or _WITHIN
+
+
+class NcclProbe:
+    """Asleep until `measure`. `timeout_s`: the most that a run may take, whatever the collector says.
+
+    `send` passes a message up the live stream. `gpus`: how the GPUs are looked at (blocks). `lock`: a name
+    that all agents of a host share. `clock`: monotonic seconds; `wall_ns`: nanoseconds since 1970.
+    """
+
+    name = "nccl"
+    scope: Scope = "pair"
+    interval_s: float | None = None
+    max_findings = 1
+
+    def __init__(
+        self,
+        commands: NcclCommands,
+        *,
+        timeout_s: float,
+        send: Callable[[NcclId], None],
+        trigger: Callable[[], None],
+        lock: str = "hyperscout-nccl",
+        gpus: LookAtGpus = gpu_use,
+        wait: Wait = wait,
+        clock: Callable[[], float] = time.monotonic,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._commands = commands
+        self._limit_s = timeout_s
+        self._send = send
+        self._trigger = trigger
+        self._lock = lock
+        self._gpus = gpus
+        self._wait = wait
+        self._clock = clock
+        self._wall_ns = wall_ns
+        self._run: _Run | None = None
+
+    @property
+    def timeout_s(self) -> float:
+        """A run ends itself before that."""
+        return self._limit_s + _CLEAN_UP_S
+
+    # What the collector says
+
+    def measure(self, task: MeasureNccl) -> None:
+        """Begin a run, or say why not."""
+        run = self._run
+        if run is not None and run.task_id == task.task_id:
+            return
+        try:
+            if run is not None:
+                raise _RefusedError(f"a run is under way already ({_between(run)})")
+            self._run = self._accepted(task)
+        except _RefusedError as error:
+            self._send(NcclId(task_id=task.task_id, failure=str(error)))
+        else:
+            self._trigger()
+
+    def refuse(self, task: MeasureNccl) -> None:
+        """The answer of a node where the probe is off."""
+        self._send(NcclId(task_id=task.task_id, failure="the probe is off on this node (nccl.enabled)"))
+
+    def take_id(self, nccl_id: NcclId) -> None:
+        """The id that rank 0 made; or word that the run is over."""
+        run = self._run
+        if run is None or run.task_id != nccl_id.task_id:
+            return
+        if len(nccl_id.unique_id) == UNIQUE_ID_BYTES and run.rank > 0:
+            if not run.unique_id.done():
+                run.unique_id.set_result(nccl_id.unique_id)
+        else:
+            self.stop(nccl_id.failure or "the collector sent no id")
+
+    def stop(self, reason: str) -> None:
+        """End the run that is under way, if any."""
+        run = self._run
+        if run is not None and not run.stopped.is_set():
+            run.why_stopped = reason
+            run.stopped.set()
+
+    def stream_ended(self) -> None:
+        """Nobody waits for the result any more, and nobody could say stop."""
+        self.stop("the stream to the collector ended")
+
+    def _accepted(self, task: MeasureNccl) -> _Run:
+        """Raises _RefusedError for what no collector of ours asks for."""
+        ranks, sizes = task.ranks, tuple(task.sizes_bytes) or DEFAULT_SIZES
+        if ranks not in (0, RANKS) or task.rank >= max(ranks, 1) or bool(task.peer) != (ranks == RANKS):
+            raise _RefusedError(f"rank {task.rank} of {ranks} with the peer {task.peer!r}: not a run of ours")
+        if len(sizes) > MAX_SIZES or not all(4 <= x <= MAX_SIZE_BYTES and x % 4 == 0 for x in sizes):
+            raise _RefusedError(f"at most {MAX_SIZES} sizes, each of 4 B to 16 GiB and a multiple of 4")
+        limit_s = task.timeout_s if task.timeout_s > 0 else self._limit_s  # not where it is NaN
+        return _Run(
+            task.task_id,
+            task.rank,
+            task.peer,
+            tuple(sorted(set(sizes))),
+            min(limit_s, self._limit_s),
+            asyncio.get_running_loop().create_future(),
+        )
+
+    # The run
+
+    async def observe(self) -> Observation:
+        """The run that was asked for; nothing where none was."""
+        run = self._run
+        if run is None:
+            return Observation(complete=False)
+        try:
+            sight = await self._until_stopped(run)
+        except Exception as error:
+            # A defect of ours, which the scheduler reports; nobody shall wait for a result meanwhile.
+            self._send(NcclId(task_id=run.task_id, failure=f"the probe crashed: {error}"[:1000]))
+            raise
+        finally:
+            self._run = None
+            run.unique_id.cancel()
+        if sight.payload is None:
+            _log.warning("NCCL run %s: %s", _between(run), sight.reason)
+            self._send(NcclId(task_id=run.task_id, failure=sight.reason))
+        if run.rank > 0:
+            return Observation(complete=False)  # rank 0 reports
+        return Observation({run.subject: sight}, complete=False)
+
+    async def _until_stopped(self, run: _Run) -> Sight:
+        """How the run ends; when it is stopped, its processes are gone before this returns."""
+        working = asyncio.create_task(self._guarded(run), name="nccl-run")
+        stopped = asyncio.create_task(run.stopped.wait(), name="nccl-stop")
+        try:
+            await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else failed(f"stopped: {run.why_stopped}")
+        finally:
+            for task in (working, stopped):
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await working
+
+    async def _guarded(self, run: _Run) -> Sight:
+        """Raises nothing but CancelledError."""
+        try:
+            with HostLock(self._lock):
+                gpus = await idle_gpus(self._gpus, self._wait)
+                return await (self._between_hosts(run) if run.peer else self._within_host(run, gpus))
+        except NoGpusError as error:
+            return nothing(str(error))
+        except NothingThereError as error:
+            return nothing(str(error))
+        except LockedError:
+            return failed("another agent of this host has a run under way")
+        except (GpusUnknownError, WorkerError, ToolError, OSError) as error:
+            return failed(str(error))
+
+    async def _between_hosts(self, run: _Run) -> Sight:
+        began_s = self._clock()
+
+        async def take_id() -> bytes:
+            return await asyncio.shield(run.unique_id)
+
+        version, results = await run_worker(
+            WorkerOrder(run.rank, run.sizes_bytes, self._commands.library, self._commands.cuda_library),
+            send_id=lambda unique_id: self._send(NcclId(task_id=run.task_id, unique_id=unique_id)),
+            take_id=take_id,
+            timeout_s=run.timeout_s,
+        )
+        return data(self._payload(run, "libnccl", version, RANKS, results, began_s))
+
+    async def _within_host(self, run: _Run, gpus: int) -> Sight:
+        if gpus < 2:
+            return nothing("one GPU: there is nothing to measure within this host")
+        began_s = self._clock()
+        missing: list[str] = []
+        results: list[NcclResult] = []
+        version, ranks = "", 0
+        for operation, command in (
+            ("all_reduce", self._commands.all_reduce),
+            ("sendrecv", self._commands.sendrecv),
+        ):
+            left_s = max(run.timeout_s - (self._clock() - began_s), 0.0)
+            try:
+                told = await run_operation(
+                    command, operation, run.sizes_bytes, gpus, timeout_s=left_s, wait=self._wait
+                )
+            except ToolMissingError as error:
+                missing.append(str(error))
+                continue
+            version, ranks = told.nccl_version, told.ranks
+            results += told.results
+        reason = ", ".join(missing)
+        if not results:
+            return nothing(f"{reason}: install nccl-tests, or set the paths of its programs")
+        payload = self._payload(run, "nccl-tests", version, ranks or gpus, results, began_s)
+        return data(payload, reason)
+
+    def _payload(
+        self,
+        run: _Run,
+        method: str,
+        version: str,
+        ranks: int,
+        results: Sequence[NcclResult],
+        began_s: float,
+    ) -> NcclRunMessage:
+        return nccl_to_proto(
+            NcclRun(
+                run.peer, method, self._wall_ns(), version, ranks, tuple(results), self._clock() - began_s
+            )
+        )
+
+
+def _between(run: _Run) -> str:
+    return f"as rank {run.rank} with {run.peer}" if run.peer else "within this host"
