@@ -240,7 +240,7 @@ def _good(node: _Node) -> Bools:
     jitter_us[~((jitter_us >= 0) & (jitter_us <= MAX_RTT_US))] = -1.0
     gbps[~((gbps > 0) & (gbps <= MAX_GBPS) & (node.ids[_METHOD] == 1))] = 0.0
     rtt_us[~answered] = 0.0
-    return np.asarray((answered | (gbps > 0)) & (node.ids[_PEER] != node.id))
+    return np.asarray(answered | (gbps > 0))
 
 
 def _agreed(x: Floats, y: Floats) -> tuple[Floats, Floats, Floats, Ints]:

@@ -335,3 +335,24 @@ def test_reading_again_and_in_any_order_gives_the_same(ports: Ports, later: Port
     assert rows(again) == rows(fresh)
     assert again.at_ns.tolist() == fresh.at_ns.tolist()
     assert rows(reader.read({})) == []
+
+
+def test_a_node_that_reports_anew_is_read_again() -> None:
+    reader = PairReader()
+    before = both(GOOD, GOOD)
+    assert rows(reader.read(before)) == [("a", "b", "ib0", 5.0, 0.0)]
+    after = before | {"b": (port(result("a", 5.5)),)}
+    assert rows(reader.read(after)) == [("a", "b", "ib0", 5.5, 0.0)]
+    assert reader.read(after, {"a": (Clock(7, AT_NS),), "b": (Clock(7, AT_NS),)}).at_ns.tolist() == [
+        AT_NS - 7
+    ]
+    assert rows(reader.read({"c": after["b"], "a": after["a"]})) == []
+
+
+def test_names_without_end_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyperscout_collector.latency.pairs._MAX_NAMES", 50)
+    reader = PairReader()
+    for i in range(40):
+        ports = both(GOOD, GOOD) | {"c": (port(*(result(f"x{i}-{j}") for j in range(9))),)}
+        assert rows(reader.read(ports)) == [("a", "b", "ib0", 5.0, 0.0)]
+        assert len(reader._names) < 80
