@@ -32,10 +32,12 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkDomains:
-    """`key`: (cluster UUID, clique) of each host in a domain of several; `local`: hosts whose NVLink ends at
-    home (or that have none); hosts in neither do not know yet. `adapters`: all GPUs, by UUID."""
+    """`key`: (cluster UUID, clique) of each host in a domain of several; `tied`: of hosts whose GPUs are of
+    several minds, all that as many speak for; `local`: hosts whose NVLink ends at home (or that have none);
+    hosts in neither do not know yet. `adapters`: all GPUs, by UUID."""
 
     key: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    tied: Mapping[str, frozenset[tuple[str, int]]] = field(default_factory=dict)
     local: frozenset[str] = frozenset()
     faults: Sequence[Fault] = ()
     adapters: Sequence[Adapter] = ()
@@ -44,38 +46,50 @@ class NvlinkDomains:
 def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:
     """Keys of `gpus` are node names."""
     keys: dict[str, tuple[str, int]] = {}
+    tied: dict[str, frozenset[tuple[str, int]]] = {}
     local: set[str] = set()
     faults: list[Fault] = []
     usual = _usual_links(gpus)
+    everywhere = Counter(key for mine in gpus.values() for gpu in mine if (key := _key(gpu)) is not None)
     for host in sorted(gpus):
-        mine = sorted(gpus[host], key=lambda gpu: gpu.pci_address)
+        mine = sorted(gpus[host], key=_address)
         votes = Counter(key for gpu in mine if (key := _key(gpu)) is not None)
         if votes:
-            most = min(votes, key=lambda key: (-votes[key], key))
+            # As many for one as for another: where most others are.
+            most = min(votes, key=lambda key: (-votes[key], -everywhere[key], key))
+            if len(rivals := frozenset(key for key in votes if votes[key] == votes[most])) > 1:
+                tied[host] = rivals
             if most[0]:
                 keys[host] = most
             else:
                 local.add(host)
-            faults += _strangers(host, mine, most, votes)
-        elif not any(gpu.fabric is not None and gpu.fabric.state != "not-supported" for gpu in mine):
+            faults += _strangers(host, mine, most, votes, 0.5 if host in tied else 0.9)
+        elif mine and not any(gpu.fabric is not None and gpu.fabric.state != "not-supported" for gpu in mine):
             local.add(host)
         faults += [fault for gpu in mine for fault in _faults_of(host, gpu, usual)]
-    adapters = [Adapter(gpu.uuid, host, gpu.pci_address) for host in sorted(gpus) for gpu in gpus[host]]
-    return NvlinkDomains(keys, frozenset(local), faults, adapters)
+    adapters = [
+        Adapter(gpu.uuid, host, gpu.pci_address)
+        for host in sorted(gpus)
+        for gpu in sorted(gpus[host], key=_address)
+    ]
+    return NvlinkDomains(keys, tied, frozenset(local), faults, adapters)
+
+
+def _address(gpu: Gpu) -> str:
+    return gpu.pci_address
 
 
 def _key(gpu: Gpu) -> tuple[str, int] | None:
-    """The domain that a GPU was told it is in."""
-    if gpu.fabric is None or gpu.fabric.state != "completed":
+    """The domain that a GPU was told it is in; None where it was told of none, or registering it failed."""
+    if gpu.fabric is None or gpu.fabric.state != "completed" or gpu.fabric.status:
         return None
     return (gpu.fabric.cluster_uuid, gpu.fabric.clique_id)
 
 
 def _strangers(
-    host: str, gpus: Sequence[Gpu], most: tuple[str, int], votes: Mapping[tuple[str, int], int]
+    host: str, gpus: Sequence[Gpu], most: tuple[str, int], votes: Mapping[tuple[str, int], int], sure: float
 ) -> list[Fault]:
     """GPUs that were told another domain than most GPUs of their host."""
-    sure = 0.5 if sum(count == votes[most] for count in votes.values()) > 1 else 0.9
     return [
         Fault(
             host,

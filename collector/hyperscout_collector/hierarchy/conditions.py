@@ -188,7 +188,10 @@ def _consistent(h: HyperNode, anomalies: Sequence[Anomaly]) -> Condition:
 def _detail(anomaly: Anomaly) -> str:
     """One anomaly: the cable, or its own sentence where that says more; who saw it; since when."""
     ends = say(anomaly.subject) + (f" -> {say(anomaly.peer)}" if anomaly.peer else "")
-    plain = anomaly.kind in ("MissingLink", "MissingSwitch") or not anomaly.message
+    named = anomaly.peer is not None or anomaly.subject.port is not None
+    plain = (
+        anomaly.kind == "MissingSwitch" or (anomaly.kind == "MissingLink" and named) or not anomaly.message
+    )
     text = _bounded(ends if plain else anomaly.message.rstrip(". \n"), DETAIL_MAX)
     if anomaly.sources:
         text += f", seen by {_bounded(', '.join(anomaly.sources), DETAIL_MAX)}"

@@ -94,7 +94,7 @@ def recall(
 def forget(previous: Topology, nodes: Collection[str], anomalies: Collection[Key]) -> Topology:
     """The past without nodes and missing things that are gone for good: a person said so."""
     # A host that lost its GPUs leaves its NVLink domain, and stays where its cables are.
-    mute = {key[1] for key in anomalies if key[0] == "MissingLink" and key[2] == "nvlink"}
+    mute = {key[1] for key in anomalies if key[0] == "MissingLink" and not any(key[2:])}
 
     def lost(h: HyperNode) -> set[str]:
         return {*nodes, *mute} if h.source == "nvlink" else set(nodes)

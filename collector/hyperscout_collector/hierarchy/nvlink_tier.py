@@ -108,9 +108,14 @@ def _groups(
     mute: list[int] = []
     for i, host in enumerate(net.hosts):
         if host in domains.key:
-            uuid, clique = domains.key[host]
-            keys[i] = (uuid, str(clique))
-            votes.setdefault(former[i], []).append(keys[i])
+            keys[i] = _text(domains.key[host])
+            if host not in domains.tied:
+                votes.setdefault(former[i], []).append(keys[i])
+    for i, host in enumerate(net.hosts):
+        if host in domains.tied and former[i] >= 0 and (others := votes.get(former[i])):
+            most = max(sorted(set(others)), key=others.count)
+            if most in map(_text, domains.tied[host]):
+                keys[i] = most
     for i, host in enumerate(net.hosts):
         if i in keys:
             continue
@@ -128,6 +133,10 @@ def _groups(
         group[i] = number.setdefault(keys[i], len(number))
     shared = np.bincount(group[group >= 0], minlength=len(number)) > 1
     return group, list(number), [i for i in mute if shared[group[i]]]
+
+
+def _text(key: tuple[str, int]) -> tuple[str, ...]:
+    return (key[0], str(key[1]))
 
 
 def _outer(net: Network, leaf: Layer, inner: Layer, past: Past) -> tuple[Longs, list[Suspicion]]:
@@ -195,9 +204,7 @@ def _faults(net: Network, domains: NvlinkDomains, domain: Longs) -> list[Suspici
 def _silent(net: Network, host: int, group: Longs) -> Suspicion:
     name = net.hosts[host]
     text = f"{name} tells of no GPU any more, the others of its NVLink domain do"
-    return Suspicion(
-        "MissingLink", Endpoint(name, name, NAME), None, 0, int(group[host]), 0.9, text, (SOURCE,)
-    )
+    return Suspicion("MissingLink", Endpoint(name, name), None, 0, int(group[host]), 0.9, text, (SOURCE,))
 
 
 def _no_grouping(domain: Longs) -> Grouping:
