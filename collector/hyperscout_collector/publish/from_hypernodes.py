@@ -1,7 +1,7 @@
 """The topology that published HyperNodes tell: what a collector begins with that remembers nothing itself.
 
-Names, members and conditions are all there; switches and cables are not. A condition that is not as it
-should be stands for an anomaly, so that nothing is given the all-clear before it has been looked at anew.
+Names, members, conditions and medians are all there; switches and cables are not. A condition that is not
+as it should be stands for an anomaly, so that nothing is given the all-clear before it has been looked at.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,8 +10,25 @@ from typing import Any
 from hyperscout_collector.publish.overlap import SOURCE
 from hyperscout_collector.publish.plan import EXACT, Present, is_ours, present
 from hyperscout_collector.publish.texts.tree import HEALTHY
-from hyperscout_collector.publish.wanted import KIND, TIER_LABEL_PREFIX
-from hyperscout_collector.topology import Anomaly, Condition, Endpoint, HyperNode, Topology, from_rfc3339
+from hyperscout_collector.publish.wanted import (
+    BANDWIDTH_ANNOTATION,
+    CONFIDENCE_ANNOTATION,
+    KIND,
+    LATENCY_ANNOTATION,
+    SOURCE_ANNOTATION,
+    TIER_LABEL_PREFIX,
+)
+from hyperscout_collector.topology import (
+    Anomaly,
+    Condition,
+    Endpoint,
+    HyperNode,
+    Measured,
+    Topology,
+    from_rfc3339,
+)
+
+_TOO_LARGE = 1e12  # what no figure is
 
 # The kind of anomaly behind a condition's reason (hierarchy.conditions). Which switch is missing is not
 # known, and inference looks for those it is told of, so that is told as a link.
@@ -61,9 +78,29 @@ def topology_of(
                 tuple(nodes),
                 (),
                 conditions,
+                *_measured(dict(p.annotations)),
             )
         )
     return Topology(0, tuple(found), anomalies=tuple(a for h in found for a in _anomalies(h)))
+
+
+def _measured(annotations: Mapping[str, str]) -> tuple[str, float, Measured | None, Measured | None]:
+    """Source, confidence, latency and bandwidth, as far as annotations tell them: of figures the median."""
+
+    def figure(key: str) -> float | None:
+        try:
+            value = float(annotations.get(key, ""))
+        except ValueError:
+            return None
+        return value if 0 < value < _TOO_LARGE else None
+
+    source = annotations.get(SOURCE_ANNOTATION, "wires")
+    if source not in ("nvlink", "latency"):
+        source = "wires"
+    confidence = 1.0 if source == "wires" else min(figure(CONFIDENCE_ANNOTATION) or 1.0, 1.0)
+    medians = (figure(LATENCY_ANNOTATION), figure(BANDWIDTH_ANNOTATION))
+    latency, bandwidth = (None if m is None else Measured(m, 0.0, 0) for m in medians)
+    return source, confidence, latency, bandwidth
 
 
 def _children(p: Present, there: Mapping[str, Present]) -> Iterable[str]:

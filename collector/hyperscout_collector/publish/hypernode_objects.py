@@ -11,7 +11,9 @@ from hyperscout_collector.publish.wanted import (
     API_VERSION,
     GROUP,
     KIND,
+    MEASURED_ANNOTATIONS,
     NODES_ANNOTATION,
+    OWNER,
     OWNER_LABELS,
     Wanted,
 )
@@ -27,12 +29,24 @@ def path_of(name: str) -> str:
 
 
 def kept(found: dict[str, Any]) -> dict[str, Any]:
-    """A HyperNode without its managedFields, but with who edited it last besides us, as `editor`."""
+    """A HyperNode without its managedFields, but with who edited it last besides us, as `editor`, and the
+    annotations that are ours, as `owned`."""
     metadata = dict(found["metadata"])
     fields: Sequence[Mapping[str, Any]] = metadata.pop("managedFields", None) or ()
+    if fields:
+        found = {**found, "owned": _owned(fields)}
     others = [f for f in fields if f.get("manager") != "hyperscout" and not f.get("subresource")]
     newest = max(others, key=lambda f: str(f.get("time", "")), default=None)
     return {**found, "metadata": metadata, "editor": str(newest.get("manager", "")) if newest else ""}
+
+
+def _owned(fields: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    owned: set[str] = set()
+    for f in fields:
+        if f.get("manager") == OWNER and not f.get("subresource"):
+            metadata = (f.get("fieldsV1") or {}).get("f:metadata") or {}
+            owned.update(metadata.get("f:annotations") or ())
+    return tuple(key for key in MEASURED_ANNOTATIONS if f"f:{key}" in owned)
 
 
 def body_of(
@@ -50,13 +64,17 @@ def body_of(
         if there is None:
             raise ValueError(f"{write.name} is not there")
         count, spec = there.nodes_annotation, _spec(there.tier, there.tier_name, _listed(write.left))
+        annotations = dict(there.annotations)
     elif isinstance(write, Delete):
         raise TypeError("a deletion has no body")
     else:
         w = write.wanted
         count, spec = str(w.count), _spec(w.tier, w.tier_name, w.members())
+        annotations = dict(w.annotations)
     if count:
-        metadata["annotations"] = {NODES_ANNOTATION: count}
+        annotations[NODES_ANNOTATION] = count
+    if annotations:
+        metadata["annotations"] = annotations
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,

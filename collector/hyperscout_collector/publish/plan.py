@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hyperscout_collector.publish.wanted import KIND, NODES_ANNOTATION, OWNER_LABELS, Wanted
+from hyperscout_collector.publish.wanted import (
+    KIND,
+    MEASURED_ANNOTATIONS,
+    NODES_ANNOTATION,
+    OWNER_LABELS,
+    Wanted,
+    settled,
+)
 
 EXACT = "exactMatch"
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -38,7 +45,7 @@ Members = frozenset[Member]
 @dataclass(frozen=True, slots=True)
 class Present:
     """A HyperNode as the API server has it. `ours`: it carries our labels. `going`: deleted already, and kept
-    by somebody's finalizer."""
+    by somebody's finalizer. `annotations`: of measured figures, those that we wrote, sorted."""
 
     name: str
     ours: bool
@@ -47,6 +54,7 @@ class Present:
     members: Members
     nodes_annotation: str = ""
     going: bool = False
+    annotations: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +100,26 @@ def is_ours(found: Mapping[str, Any]) -> bool:
 
 
 def present(found: Mapping[str, Any]) -> Present:
-    """What matters here of an object that the API server gave (its schema has been checked by it)."""
+    """What matters here of an object that the API server gave (its schema has been checked by it).
+
+    `owned`, where `found` has it: our annotations. What somebody else wrote is not ours to remove.
+    """
     metadata, spec = found["metadata"], found.get("spec") or {}
+    annotations = metadata.get("annotations") or {}
+    owned = found.get("owned", MEASURED_ANNOTATIONS)
     return Present(
         metadata["name"],
         is_ours(found),
         spec.get("tier") or 0,
         spec.get("tierName") or "",
         members_of(spec.get("members") or ()),
-        str((metadata.get("annotations") or {}).get(NODES_ANNOTATION, "")),
+        str(annotations.get(NODES_ANNOTATION, "")),
         bool(metadata.get("deletionTimestamp")),
+        tuple(
+            (key, str(annotations[key]))
+            for key in MEASURED_ANNOTATIONS
+            if key in annotations and key in owned
+        ),
     )
 
 
@@ -140,6 +158,7 @@ class _World:
             p is not None
             and p.members == self.target[w.name]
             and (p.tier, p.tier_name, p.nodes_annotation) == (w.tier, w.tier_name, str(w.count))
+            and p.annotations == w.annotations
         )
 
     def hindrance(self, w: Wanted) -> str | None:
@@ -169,6 +188,13 @@ class _World:
             left = p.members & self.target[name] if name in self.wanted else p.members - needed
             if p.ours and left != p.members:
                 yield LetGo(name, left)
+
+
+def as_it_settles(wanted: Mapping[str, Wanted], there: Mapping[str, Present]) -> dict[str, Wanted]:
+    """The tree with figures that differ a little left as they are there: a steady state writes nothing."""
+    return {
+        name: settled(w, dict(there[name].annotations)) if name in there else w for name, w in wanted.items()
+    }
 
 
 def next_writes(

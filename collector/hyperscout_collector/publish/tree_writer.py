@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 
 from hyperscout_collector.kube.client import APPLY, MANAGER, Kube, Object
 from hyperscout_collector.kube.errors import (
@@ -22,7 +23,16 @@ from hyperscout_collector.publish.base import PublishError
 from hyperscout_collector.publish.fights import Fights
 from hyperscout_collector.publish.hypernode_objects import body_of, path_of
 from hyperscout_collector.publish.kubernetes_events import Events
-from hyperscout_collector.publish.plan import Create, Delete, LetGo, Present, Update, Write, next_writes
+from hyperscout_collector.publish.plan import (
+    Create,
+    Delete,
+    LetGo,
+    Present,
+    Update,
+    Write,
+    as_it_settles,
+    next_writes,
+)
 from hyperscout_collector.publish.wanted import Wanted
 
 _log = logging.getLogger(__name__)
@@ -72,7 +82,7 @@ class TreeWriter:
         released = False
         while True:
             seen = dict(self._present)
-            plan = next_writes(seen, self._known(tree), trouble)
+            plan = next_writes(seen, as_it_settles(self._known(tree), seen), trouble)
             if not plan.writes:
                 break
             trouble |= {_target(w): _NOT_KEPT for w in plan.writes if sent[w] >= _MAX_SURPRISES}
@@ -89,7 +99,7 @@ class TreeWriter:
                     surprises[_target(write)] += 1  # what there is now has been looked at: plan anew
                 if error is not None and surprises[_target(write)] in (0, _MAX_SURPRISES):
                     trouble[_target(write)] = failure(error)
-        for w in tree.values():
+        for w in as_it_settles(tree, self._present).values():
             if w.name not in plan.stuck and w.name not in trouble:
                 self._written[w.name] = w
         for name in self._written.keys() - tree.keys():
@@ -100,8 +110,7 @@ class TreeWriter:
         """The tree without what the CRD cannot hold."""
         if "tierName" not in self._lacking:
             return tree
-        bare = (Wanted(w.name, w.tier, "", w.children, w.nodes, w.count, w.conditions) for w in tree.values())
-        return {w.name: w for w in bare}
+        return {name: replace(w, tier_name="") for name, w in tree.items()}
 
     def _reverts(self, writes: Iterable[Write]) -> dict[str, str]:
         """Writes that put right what somebody else changed: said, and held back where it is a fight."""

@@ -3,12 +3,14 @@
 A domain in which no Kubernetes node is left is not asked for, nor named by its parent.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hyperscout_collector.figures import digits, has_moved
 from hyperscout_collector.publish.texts.names import is_node_name
-from hyperscout_collector.topology import Condition, Topology
+from hyperscout_collector.topology import Condition, HyperNode, Topology
 
 GROUP = "topology.volcano.sh"
 API_VERSION = f"{GROUP}/v1alpha1"
@@ -18,13 +20,22 @@ MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 OWNER = "hyperscout"
 OWNER_LABELS: Mapping[str, str] = {MANAGED_BY_LABEL: OWNER, SOURCE_LABEL: OWNER}
 NODES_ANNOTATION = "hyperscout.io/nodes"
+SOURCE_ANNOTATION = "hyperscout.io/source"  # of what does not come from wires, and how sure it is, 0 to 1
+CONFIDENCE_ANNOTATION = "hyperscout.io/confidence"
+LATENCY_ANNOTATION = "hyperscout.io/latency-us"  # medians, to two digits
+BANDWIDTH_ANNOTATION = "hyperscout.io/bandwidth-gbps"
+FIGURES = (BANDWIDTH_ANNOTATION, CONFIDENCE_ANNOTATION, LATENCY_ANNOTATION)
+MEASURED_ANNOTATIONS = (*FIGURES, SOURCE_ANNOTATION)  # sorted
 TIER_LABEL_PREFIX = "hyperscout.io/"  # + tierName; its value is the HyperNode's name
 MAX_EXACT_NAME = 63  # the admission policy of the HyperNode's consumer refuses longer exactMatch names
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A HyperNode as it should be. `children` names HyperNodes, `nodes` the nodes of a leaf, both sorted."""
+    """A HyperNode as it should be. `children` names HyperNodes, `nodes` the nodes of a leaf, both sorted.
+
+    `annotations`: those besides the count of nodes, sorted.
+    """
 
     name: str
     tier: int
@@ -33,6 +44,7 @@ class Wanted:
     nodes: tuple[str, ...]
     count: int  # of all nodes below
     conditions: tuple[Condition, ...] = field(default=(), compare=False)
+    annotations: tuple[tuple[str, str], ...] = ()
 
     @property
     def tier_label(self) -> str:
@@ -82,4 +94,31 @@ def wanted(topology: Topology, without: Collection[str] = ()) -> Iterator[Wanted
         nodes = () if h.children else h.nodes
         if lacking:
             nodes = tuple(n for n in nodes if n not in lacking)
-        yield Wanted(h.name, h.tier, h.tier_name, children, nodes, count, h.conditions)
+        yield Wanted(h.name, h.tier, h.tier_name, children, nodes, count, h.conditions, _annotations(h))
+
+
+def _annotations(h: HyperNode) -> tuple[tuple[str, str], ...]:
+    found = {}
+    if h.source != "wires":
+        found = {SOURCE_ANNOTATION: h.source, CONFIDENCE_ANNOTATION: digits(h.confidence)}
+    if h.latency_us is not None:
+        found[LATENCY_ANNOTATION] = digits(h.latency_us.median)
+    if h.bandwidth_gbps is not None:
+        found[BANDWIDTH_ANNOTATION] = digits(h.bandwidth_gbps.median)
+    return tuple(sorted(found.items()))
+
+
+def settled(w: Wanted, there: Mapping[str, str]) -> Wanted:
+    """With the figures that are there already (annotations by key) where they have not moved since."""
+    kept = tuple((key, _kept(key, value, there.get(key))) for key, value in w.annotations)
+    return w if kept == w.annotations else replace(w, annotations=kept)
+
+
+def _kept(key: str, value: str, there: str | None) -> str:
+    if there is None or there == value or key not in FIGURES:
+        return value
+    try:
+        figure = float(there)
+    except ValueError:
+        return value
+    return there if 0 < figure < math.inf and not has_moved(figure, float(value)) else value

@@ -18,7 +18,7 @@ from hyperscout_collector.publish.base import PublishError
 from hyperscout_collector.publish.kubernetes import KubernetesPublisher
 from hyperscout_collector.publish.texts.topology_json import topology_json
 from hyperscout_collector.publish.wanted import OWNER_LABELS
-from hyperscout_collector.topology import Condition, HyperNode, Topology
+from hyperscout_collector.topology import Condition, HyperNode, Measured, Topology
 from kube.control_plane import Options
 from support.kubernetes import Cluster
 
@@ -403,3 +403,88 @@ def test_diff_compares_what_others_wrote_with_the_wires(
     assert main(words) == 3
     found = capfd.readouterr().out
     assert "in the fabric, but not written: n[1,4]" in found
+
+
+def measured(*medians: float | None, source: str = "wires") -> Topology:
+    """The tree with the latency of its two leaves."""
+    leaves, root = TREE.hypernodes[:2], TREE.hypernodes[2]
+    figures = [None if m is None else Measured(m, m, 12, NOW_NS) for m in medians]
+    confidence = 1.0 if source == "wires" else 0.93
+    told = (
+        replace(h, latency_us=figure, source=source, confidence=confidence)
+        for h, figure in zip(leaves, figures, strict=True)
+    )
+    return replace(TREE, hypernodes=(*told, root))
+
+
+def annotations_of(kube: Cluster, name: str) -> dict[str, str]:
+    found = kube.hypernodes()[name]["metadata"]["annotations"]
+    return {key.removeprefix("hyperscout.io/"): value for key, value in found.items()}
+
+
+async def test_measured_figures_are_annotations_that_move_by_a_fifth(kube: Cluster) -> None:
+    async with publisher(kube) as hypernodes:
+        await hypernodes.publish(measured(10.0, 10.0, source="latency"))
+        expected = {"nodes": "2", "source": "latency", "confidence": "0.93", "latency-us": "10"}
+        assert annotations_of(kube, "leaf-a") == expected
+        assert annotations_of(kube, "core") == {"nodes": "4"}
+        before = kube.writes("hypernodes")
+        for step in range(10):
+            await hypernodes.publish(measured(10.0 + step / 5, 8.2, source="latency"))
+        assert kube.writes("hypernodes") == before
+    async with publisher(kube) as again:  # what is there decides, not what is remembered
+        await again.publish(measured(11.9, 8.1, source="latency"))
+        assert kube.writes("hypernodes") == before
+        versions = versions_of(kube)
+        await again.publish(measured(12.6, 8.1, source="latency"))
+        assert kube.writes("hypernodes") == before + 1
+        assert {n for n, v in versions_of(kube).items() if v != versions[n]} == {"leaf-a"}
+        assert annotations_of(kube, "leaf-a") == expected | {"latency-us": "13"}
+        # Wires that turn up later, and measurements that end.
+        await again.publish(measured(12.6, None))
+        assert annotations_of(kube, "leaf-a") == {"nodes": "2", "latency-us": "13"}
+        assert annotations_of(kube, "leaf-b") == {"nodes": "2"}
+        written = kube.writes("hypernodes")
+        await again.publish(measured(12.6, None))
+        assert kube.writes("hypernodes") == written
+
+
+async def test_an_annotation_of_somebody_else_is_neither_ours_nor_in_the_way(kube: Cluster) -> None:
+    async with publisher(kube) as hypernodes:
+        await hypernodes.publish(measured(10.0, None))
+        kube.kubectl("annotate", "hn", "leaf-b", "hyperscout.io/latency-us=1")
+        kube.kubectl("annotate", "hn", "leaf-a", "hyperscout.io/latency-us=11", "--overwrite")
+        await until(lambda: "latency-us" in str(hypernodes.hypernodes.get("leaf-b")))
+        await until(lambda: "'11'" in str(hypernodes.hypernodes.get("leaf-a")))
+        before = kube.writes("hypernodes")
+        await hypernodes.publish(measured(10.0, None))
+        assert annotations_of(kube, "leaf-a")["latency-us"] == "10"
+        assert annotations_of(kube, "leaf-b")["latency-us"] == "1"
+        assert kube.writes("hypernodes") == before + 1
+        await until(lambda: reasons(kube, "leaf-a") == ["Reverted"])
+        await hypernodes.publish(measured(10.0, 50.0))
+        assert annotations_of(kube, "leaf-b")["latency-us"] == "50"
+
+
+async def test_a_member_that_moves_takes_no_annotation_along(kube: Cluster) -> None:
+    """Two leaves that swap a node let go of one first: that write changes nothing else."""
+    swapped = tree(("leaf-a", ("n1", "n3")), ("leaf-b", ("n2", "n4")))
+    figure = Measured(10.0, 12.0, 12, NOW_NS)
+    seen: list[set[str]] = []
+
+    def with_figure(topology: Topology) -> Topology:
+        return replace(topology, hypernodes=tuple(replace(h, latency_us=figure) for h in topology.hypernodes))
+
+    async with publisher(kube) as hypernodes:
+        await hypernodes.publish(with_figure(TREE))
+        plain = hypernodes.hypernodes.learn
+
+        def learn(found: Any) -> None:
+            seen.append({k for k in found["metadata"]["annotations"] if k.startswith("hyperscout.io/")})
+            plain(found)
+
+        hypernodes.hypernodes.learn = learn  # type: ignore[method-assign]
+        await hypernodes.publish(with_figure(swapped))
+    assert len(seen) > 2
+    assert all(keys == {"hyperscout.io/nodes", "hyperscout.io/latency-us"} for keys in seen)
+    assert spec_of(kube, "leaf-a")[2] == ["n1", "n3"]

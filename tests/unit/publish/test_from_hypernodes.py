@@ -9,9 +9,10 @@ from hyperscout_collector.publish.from_hypernodes import topology_of
 from hyperscout_collector.publish.hypernode_objects import body_of, merged
 from hyperscout_collector.publish.plan import Create
 from hyperscout_collector.publish.wanted import OWNER_LABELS, wanted
-from hyperscout_collector.topology import Condition, HyperNode, Topology
+from hyperscout_collector.topology import Condition, HyperNode, Measured, Topology
 from hypothesis import given
 from hypothesis import strategies as st
+from support.topologies import measured
 
 NOW_NS = 1_800_000_000_000_000_000
 LONG = "n" + "x" * 80
@@ -47,6 +48,32 @@ def test_a_published_tree_is_the_tree() -> None:
     assert (anomaly.kind, anomaly.hypernode, anomaly.since_ns) == ("MissingLink", "leaf-a", NOW_NS)
 
 
+def test_what_was_measured_is_recalled_as_far_as_annotations_tell() -> None:
+    found = topology_of(published(measured()), {})
+    assert found is not None
+    a, b, core = found.hypernodes
+    assert (a.source, a.confidence, a.latency_us) == ("latency", 0.93, Measured(4.2, 0.0, 0))
+    assert (b.source, b.confidence, b.bandwidth_gbps) == ("nvlink", 1.0, Measured(4.2, 0.0, 0))
+    assert (core.source, core.confidence, core.bandwidth_gbps) == ("wires", 1.0, None)
+    # What is recalled asks for no write.
+    for w, again in zip(wanted(measured()), wanted(found), strict=True):
+        assert w.annotations == again.annotations
+
+
+@pytest.mark.parametrize("value", ["", "garbage", "nan", "inf", "-1", "0", "1e99"])
+def test_annotations_that_tell_nothing_are_as_good_as_none(value: str) -> None:
+    objects = published(measured())
+    for found in objects:
+        count = found["metadata"]["annotations"]["hyperscout.io/nodes"]
+        found["metadata"]["annotations"] = dict.fromkeys(found["metadata"]["annotations"], value)
+        found["metadata"]["annotations"]["hyperscout.io/nodes"] = count
+    recalled = topology_of(objects, {})
+    assert recalled is not None
+    assert {(h.source, h.confidence, h.latency_us, h.bandwidth_gbps) for h in recalled.hypernodes} == {
+        ("wires", 1.0, None, None)
+    }
+
+
 @pytest.mark.parametrize(
     "reason", ["LinksDown", "SwitchMissing", "LinksErroring", "SlowLinks", "Miswired", "SourcesDisagree"]
 )
@@ -67,6 +94,7 @@ def test_without_any_of_ours_there_is_no_past() -> None:
     assert topology_of([theirs], {}) is None
 
 
+ODD = {"hyperscout.io/source": "latency", "hyperscout.io/latency-us": "1e999"}
 names = st.sampled_from(["a", "b", "c", "d"])
 member = st.one_of(
     names.map(lambda n: {"type": "HyperNode", "selector": {"exactMatch": {"name": n}}}),
@@ -78,7 +106,7 @@ edited = st.fixed_dictionaries(
     {
         "metadata": st.fixed_dictionaries(
             {"name": names, "labels": st.sampled_from([dict(OWNER_LABELS), {}, None])},
-            optional={"annotations": st.sampled_from([None, {"hyperscout.io/nodes": "garbage"}])},
+            optional={"annotations": st.sampled_from([None, {"hyperscout.io/nodes": "garbage"}, ODD])},
         ),
         "spec": st.fixed_dictionaries({"tier": st.integers(0, 3)}, optional={"members": st.lists(member)}),
     },

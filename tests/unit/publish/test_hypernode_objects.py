@@ -1,13 +1,15 @@
 """Conditions merged with those of others, and bodies that name the very object that was seen."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hyperscout_collector.publish.fights import Fights
 from hyperscout_collector.publish.hypernode_objects import body_of, kept, merged
-from hyperscout_collector.publish.plan import Create, LetGo, Member, Present, Update
-from hyperscout_collector.publish.wanted import Wanted
+from hyperscout_collector.publish.plan import Create, LetGo, Member, Present, Update, present
+from hyperscout_collector.publish.wanted import Wanted, settled, wanted
 from hyperscout_collector.topology import Condition
+from support.topologies import measured
 
 SECOND = 10**9
 NOW_NS = 1_800_000_000 * SECOND
@@ -98,6 +100,73 @@ def test_letting_go_changes_nothing_else() -> None:
     }
     assert body["metadata"]["annotations"] == {"hyperscout.io/nodes": "5"}
     assert "members" not in body_of(LetGo("a", frozenset()), there, None, ())["spec"]
+    more = replace(there, annotations=(("hyperscout.io/latency-us", "6.1"),))
+    assert body_of(LetGo("a", frozenset()), more, None, ())["metadata"]["annotations"] == {
+        "hyperscout.io/nodes": "5",
+        "hyperscout.io/latency-us": "6.1",
+    }
+
+
+def test_annotations_that_somebody_else_wrote_are_not_ours() -> None:
+    def field(manager: str, *keys: str, **more: str) -> dict[str, Any]:
+        annotations = {f"f:{key}": {} for key in keys}
+        return {"manager": manager, "fieldsV1": {"f:metadata": {"f:annotations": annotations}}, **more}
+
+    ours = field("hyperscout", "hyperscout.io/nodes", "hyperscout.io/latency-us")
+    theirs = field("kubectl-annotate", "hyperscout.io/source")
+    status = field("hyperscout", "hyperscout.io/confidence", subresource="status")
+    annotations = {f"hyperscout.io/{key}": "1" for key in ("nodes", "latency-us", "source", "confidence")}
+    metadata = {"name": "a", "managedFields": [ours, theirs, status], "annotations": annotations}
+    assert present(kept({"metadata": metadata})).annotations == (("hyperscout.io/latency-us", "1"),)
+    assert len(present({"metadata": metadata}).annotations) == 3  # who wrote them is not known
+
+
+@pytest.mark.parametrize(
+    ("there", "now", "then"),
+    [
+        (None, "10", "10"),
+        ("10", "10", "10"),
+        ("10", "12", "10"),
+        ("10", "13", "13"),
+        ("10", "8", "10"),
+        ("10", "7.9", "7.9"),
+        ("10.0", "11", "10.0"),
+        ("fast", "10", "10"),
+        ("nan", "10", "10"),
+        ("inf", "10", "10"),
+        ("0", "10", "10"),
+        ("-10", "10", "10"),
+    ],
+)
+def test_a_figure_is_written_anew_when_it_moved_by_a_fifth(there: str | None, now: str, then: str) -> None:
+    w = Wanted("a", 1, "leaf", (), ("n1",), 1, annotations=(("hyperscout.io/latency-us", now),))
+    annotations = {} if there is None else {"hyperscout.io/latency-us": there}
+    assert settled(w, annotations).annotations == (("hyperscout.io/latency-us", then),)
+
+
+def test_where_a_domain_comes_from_is_no_figure() -> None:
+    w = Wanted("a", 1, "leaf", (), ("n1",), 1, annotations=(("hyperscout.io/source", "nvlink"),))
+    assert settled(w, {"hyperscout.io/source": "latency"}) == w
+
+
+def test_annotations_of_what_was_measured() -> None:
+    a, b, core = wanted(measured())
+    assert dict(a.annotations) == {
+        "hyperscout.io/source": "latency",
+        "hyperscout.io/confidence": "0.93",
+        "hyperscout.io/latency-us": "4.2",
+    }
+    assert dict(b.annotations) == {
+        "hyperscout.io/source": "nvlink",
+        "hyperscout.io/confidence": "1",
+        "hyperscout.io/latency-us": "6.1",
+        "hyperscout.io/bandwidth-gbps": "4.2",
+    }
+    assert dict(core.annotations) == {"hyperscout.io/latency-us": "7"}
+    assert body_of(Create(core), None, None, ())["metadata"]["annotations"] == {
+        "hyperscout.io/nodes": "4",
+        "hyperscout.io/latency-us": "7",
+    }
 
 
 @pytest.mark.parametrize(
@@ -111,7 +180,9 @@ def test_letting_go_changes_nothing_else() -> None:
 )
 def test_who_edited_it_is_kept(fields: list[dict[str, str]] | None, editor: str) -> None:
     object_ = {"metadata": {"name": "a", "managedFields": fields}, "spec": {"tier": 1}}
-    assert kept(object_) == {"metadata": {"name": "a"}, "spec": {"tier": 1}, "editor": editor}
+    found = kept(object_)
+    assert found.pop("owned", ()) == ()
+    assert found == {"metadata": {"name": "a"}, "spec": {"tier": 1}, "editor": editor}
     assert object_["metadata"]["managedFields"] == fields
 
 

@@ -8,6 +8,7 @@ import contextlib
 import copy
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -19,9 +20,9 @@ from hyperscout_collector.publish.base import PublishError
 from hyperscout_collector.publish.hypernode_objects import COLLECTION, path_of
 from hyperscout_collector.publish.kubernetes import KubernetesPublisher
 from hyperscout_collector.publish.overlap import NO_OVERLAPS, Overlaps
-from hyperscout_collector.topology import Topology
+from hyperscout_collector.topology import Measured, Topology
 from support.fake_kube import FakeKube, Object, merge
-from support.topologies import two_leaves
+from support.topologies import measured, two_leaves
 
 
 class ApplyKube(FakeKube):
@@ -62,6 +63,8 @@ class ApplyKube(FakeKube):
             if wanted is not None and (found is None or found["metadata"][key] != wanted):
                 raise ConflictError(f"PATCH {path}: the object has been modified")
         new = merge(found or {}, {"metadata": body["metadata"]} if status else body)
+        if not status and found is not None:  # what was applied before and is left out now goes
+            new["metadata"]["annotations"] = body["metadata"].get("annotations", {})
         if status:
             new["status"] = body["status"]
         else:
@@ -245,3 +248,56 @@ async def test_a_condition_that_came_meanwhile_is_merged_and_not_lost() -> None:
     await made.publish(two_leaves())
     found = {c["type"] for c in fake.hypernodes()["leaf-b"]["status"]["conditions"]}
     assert found == {"Checked", "Ready", "Degraded", "Consistent"}
+
+
+def with_latency(median: float | None) -> Topology:
+    topology = measured()
+    figure = None if median is None else Measured(median, median, 12, 7)
+    leaf, *others = topology.hypernodes
+    return replace(topology, hypernodes=(replace(leaf, latency_us=figure), *others))
+
+
+def latency_of(fake: ApplyKube) -> str | None:
+    return fake.hypernodes()["leaf-a"]["metadata"]["annotations"].get("hyperscout.io/latency-us")
+
+
+async def test_measured_figures_are_written_when_they_moved_and_left_alone_else() -> None:
+    fake = ApplyKube()
+    made = publisher(fake)
+    await made.publish(with_latency(10.0))
+    assert latency_of(fake) == "10"
+    before = len(fake.writes)
+    for step in range(20):
+        await made.publish(with_latency(10.0 + step / 10))
+    again = publisher(fake)  # it remembers nothing but what is there
+    await again.publish(with_latency(8.1))
+    assert len(fake.writes) == before
+    assert latency_of(fake) == "10"
+    await again.publish(with_latency(12.6))
+    assert (latency_of(fake), len(fake.writes)) == ("13", before + 1)
+    await again.publish(with_latency(10.8))
+    assert (latency_of(fake), len(fake.writes)) == ("13", before + 1)
+    assert "Reverted" not in [*said(made), *said(again)]
+
+
+async def test_a_figure_that_is_no_more_goes_from_the_cluster() -> None:
+    fake = ApplyKube()
+    made = publisher(fake)
+    await made.publish(with_latency(10.0))
+    await made.publish(with_latency(None))
+    assert latency_of(fake) is None
+    before = len(fake.writes)
+    await made.publish(with_latency(None))
+    assert len(fake.writes) == before
+
+
+async def test_a_figure_that_somebody_edits_is_put_right_and_said() -> None:
+    fake = ApplyKube()
+    made = publisher(fake)
+    await made.publish(with_latency(10.0))
+    fake.hypernodes()["leaf-a"]["metadata"]["annotations"]["hyperscout.io/latency-us"] = "1"
+    fake.put(path_of("leaf-a"), fake.hypernodes()["leaf-a"])
+    follow(made, fake)
+    await made.publish(with_latency(10.0))
+    assert latency_of(fake) == "10"
+    assert "Reverted" in said(made)

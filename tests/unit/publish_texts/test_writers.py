@@ -91,6 +91,17 @@ def test_hypernodes() -> None:
     assert docs[2]["metadata"]["annotations"] == {"hyperscout.io/nodes": "4"}
 
 
+def test_hypernodes_tell_what_was_measured() -> None:
+    annotations = [d["metadata"]["annotations"] for d in documents(measured())]
+    assert annotations[0] == {
+        "hyperscout.io/nodes": "2",
+        "hyperscout.io/source": "latency",
+        "hyperscout.io/confidence": "0.93",
+        "hyperscout.io/latency-us": "4.2",
+    }
+    assert annotations[2] == {"hyperscout.io/nodes": "4", "hyperscout.io/latency-us": "7"}
+
+
 def test_hypernodes_keep_odd_names_as_texts() -> None:
     names = ("0x1f", "1e3", "null", "on")
     (leaf, _) = documents(leaves(names))

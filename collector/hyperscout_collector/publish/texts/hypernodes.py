@@ -33,14 +33,17 @@ def hypernodes_yaml(topology: Topology) -> Iterator[str]:
 
 def _document(hypernode: Wanted) -> Iterator[str]:
     labels = "".join(f"    {key}: {value}\n" for key, value in OWNER_LABELS.items())
+    annotations = "".join(
+        f'    {key}: "{value}"\n'
+        for key, value in (*hypernode.annotations, (NODES_ANNOTATION, str(hypernode.count)))
+    )
     yield (
         f"apiVersion: {API_VERSION}\n"
         f"kind: {KIND}\n"
         "metadata:\n"
         f"  name: {scalar(hypernode.name)}\n"
         f"  labels:\n{labels}"
-        "  annotations:\n"
-        f'    {NODES_ANNOTATION}: "{hypernode.count}"\n'
+        f"  annotations:\n{annotations}"
         "spec:\n"
         f"  tier: {hypernode.tier}\n"
     )
