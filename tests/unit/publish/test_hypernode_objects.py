@@ -147,6 +147,7 @@ def test_a_figure_is_written_anew_when_it_moved_by_a_fifth(there: str | None, no
 def test_where_a_domain_comes_from_is_no_figure() -> None:
     w = Wanted("a", 1, "leaf", (), ("n1",), 1, annotations=(("hyperscout.io/source", "nvlink"),))
     assert settled(w, {"hyperscout.io/source": "latency"}) == w
+    assert settled(w, {"hyperscout.io/source": "10"}) == w
 
 
 def test_annotations_of_what_was_measured() -> None:

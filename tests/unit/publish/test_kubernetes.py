@@ -301,3 +301,16 @@ async def test_a_figure_that_somebody_edits_is_put_right_and_said() -> None:
     await made.publish(with_latency(10.0))
     assert latency_of(fake) == "10"
     assert "Reverted" in said(made)
+
+
+async def test_an_edit_is_known_as_one_although_figures_breathe() -> None:
+    fake = ApplyKube()
+    made = publisher(fake)
+    await made.publish(with_latency(10.0))
+    await made.publish(with_latency(11.4))
+    fake.hypernodes()["leaf-a"]["spec"]["tier"] = 3
+    fake.put(path_of("leaf-a"), fake.hypernodes()["leaf-a"])
+    follow(made, fake)
+    await made.publish(with_latency(11.4))
+    assert "Reverted" in said(made)
+    assert latency_of(fake) == "10"
