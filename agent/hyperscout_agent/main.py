@@ -19,6 +19,7 @@ from hyperscout_agent.ports import compiled
 from hyperscout_agent.probes.base import Probe
 from hyperscout_agent.probes.ibnetdiscover import IbnetdiscoverProbe
 from hyperscout_agent.probes.infiniband import InfinibandProbe
+from hyperscout_agent.probes.latency import LatencyProbe, interfaces_of
 from hyperscout_agent.probes.lldp import LldpProbe
 from hyperscout_agent.probes.lldpctl import LldpctlProbe, lldpd_is_here
 from hyperscout_agent.probes.nccl import NcclCommands, NcclProbe
@@ -58,6 +59,9 @@ class Agent:
             probes.append(infiniband)
         if settings.ibnetdiscover.enabled:
             probes.append(sweep)
+        latency = self._latency()
+        if settings.latency.enabled:
+            probes.append(latency)
         nccl = self._nccl()
         if settings.nccl.enabled:
             probes.append(nccl)
@@ -72,17 +76,33 @@ class Agent:
                 lease=sweep.take_lease,
                 revoke=lambda revoke: sweep.revoke(revoke.lease_id),
                 intervals=self.scheduler.set_intervals,
-                stop_measuring=lambda stop: nccl.stop(stop.reason),
+                measure_pairs=latency.measure_pairs,
+                stop_measuring=lambda stop: self._end(latency.stop_measuring, lambda: nccl.stop(stop.reason)),
                 measure_nccl=nccl.measure if settings.nccl.enabled else nccl.refuse,
                 nccl_id=nccl.take_id,
             ),
-            on_end=lambda: self._stream_ended(sweep.drop_lease, nccl.stream_ended),
+            on_end=lambda: self._end(sweep.drop_lease, latency.stop_measuring, nccl.stream_ended),
             rng=rng,
             channel=lambda target: settings.credentials.connect(target, CHANNEL_OPTIONS),
             metadata=settings.credentials.metadata,
         )
         self.metrics = AgentMetrics(
-            self.store, self.uplink.stats, lambda: self.scheduler.stats, version=version()
+            self.store,
+            self.uplink.stats,
+            lambda: self.scheduler.stats,
+            version=version(),
+            latency=latency if settings.latency.enabled else None,
+        )
+
+    def _latency(self) -> LatencyProbe:
+        latency = self._settings.latency
+        return LatencyProbe(
+            interfaces=interfaces_of(_SYSFS, compiled(latency.interfaces)),
+            port=latency.port,
+            max_kbps=latency.max_kbps,
+            interval_s=latency.publish_interval_s,
+            ib_send_lat=latency.ib_send_lat,
+            ib_send_bw=latency.ib_send_bw,
         )
 
     def _lldp(self) -> Probe:
@@ -128,8 +148,8 @@ class Agent:
         )
 
     @staticmethod
-    def _stream_ended(*parts: Callable[[], None]) -> None:
-        """What a collector asked for ends with its stream."""
+    def _end(*parts: Callable[[], None]) -> None:
+        """What a collector asked for ends with its stream, or when it says so."""
         for part in parts:
             part()
 

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from hyperscout_agent.findings import FindingStore
+from hyperscout_agent.probes.latency import LatencyProbe
 from hyperscout_agent.scheduler import ProbeStats
 from hyperscout_agent.session import UplinkStats
 
@@ -26,12 +27,14 @@ class AgentMetrics:
         *,
         version: str,
         wall_s: Callable[[], float] = time.time,
+        latency: LatencyProbe | None = None,
     ) -> None:
         self._store = store
         self._uplink = uplink
         self._probes = probes
         self._version = version
         self._wall_s = wall_s
+        self._latency = latency
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -62,6 +65,8 @@ class AgentMetrics:
             ("uplink_bulk_bytes_sent", "Bytes of compressed texts sent.", uplink.bulk_bytes_sent),
         ):
             yield _one(CounterMetricFamily, name, help_text, value)
+        if self._latency is not None:
+            yield from _of_latency(self._latency)
 
     def _of_probes(self) -> Iterable[Metric]:
         now_s = self._wall_s()
@@ -95,6 +100,30 @@ class AgentMetrics:
                 if not math.isnan(value):
                     family.add_metric([probe], value)
             yield family
+
+
+def _of_latency(probe: LatencyProbe) -> Iterable[Metric]:
+    tasks, responder = probe.tasks, probe.responder
+    yield _one(GaugeMetricFamily, "latency_tasks", "Pair tasks that are alive.", len(tasks))
+    for name, help_text, value in (
+        ("latency_pings_sent", "Pings sent.", tasks.sent),
+        ("latency_answers_received", "Packets received by pings.", tasks.received),
+        ("latency_pings_received", "Packets received where pings are answered.", responder.received),
+        ("latency_answers_sent", "Pings answered.", responder.sent),
+        ("latency_sent_bytes", "Bytes sent to measure, headers included.", probe.bucket.sent_bytes),
+        ("latency_unstamped_bursts", "Bursts without time stamps of the kernel.", tasks.unstamped),
+    ):
+        yield _one(CounterMetricFamily, name, help_text, value)
+    for name, help_text, label, counts in (
+        ("latency_bursts", "Bursts by how they ended.", "outcome", tasks.bursts),
+        ("latency_tasks_refused", "Pair tasks that could not be done.", "reason", tasks.refused),
+        ("latency_pings_dropped", "Packets that were not answered.", "reason", probe.keyring.dropped),
+        ("latency_answers_dropped", "Answers and samples not believed.", "reason", tasks.dropped),
+    ):
+        family = CounterMetricFamily(_PREFIX + name, help_text, labels=[label])
+        for reason, count in sorted(counts.items()):
+            family.add_metric([reason], float(count))
+        yield family
 
 
 def _flag(success: bool | None) -> float:

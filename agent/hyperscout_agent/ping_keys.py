@@ -58,12 +58,12 @@ class LiveTask:
 
 
 class Keyring:
-    """At most MAX_TASKS. `on_heard` is called with a task whose peer said that it is done."""
+    """At most MAX_TASKS. `on_done` is called with a task whose peer says that it has measured."""
 
     def __init__(self, on_done: Callable[[LiveTask], None] = lambda _: None) -> None:
         self.dropped: Counter[str] = Counter()  # by reason
         self._live: dict[int, LiveTask] = {}
-        self._on_done = on_done
+        self.on_done = on_done
 
     def __len__(self) -> int:
         return len(self._live)
@@ -83,14 +83,6 @@ class Keyring:
 
     def forget_all(self) -> None:
         self._live.clear()
-
-    def expire(self, now_s: float) -> None:
-        for task_id in [one.task_id for one in self._live.values() if one.expires_s <= now_s]:
-            del self._live[task_id]
-
-    def next_end_s(self) -> float | None:
-        """When the next task expires."""
-        return min((one.expires_s for one in self._live.values()), default=None)
 
     def hear(
         self, datagram: bytes, source: str, interface: str, address: str, now_s: float
@@ -124,7 +116,7 @@ class Keyring:
         task.heard, task.heard_s = packet.sequence, now_s
         if packet.kind == DONE:
             task.done = True
-            self._on_done(task)
+            self.on_done(task)
             return None
         return task, packet
 

@@ -34,12 +34,12 @@ class LinkEvent:
 def parse(data: bytes) -> list[LinkEvent]:
     """Read what one recv() gave. Parts that do not add up are passed over; any bytes will do."""
     events = []
-    for kind, body in _messages(data):
+    for kind, body in messages(data):
         if kind not in (_RTM_NEWLINK, _RTM_DELLINK) or len(body) < _LINK.size:
             continue
         name = ""
         operstate = carrier = changes = None
-        for attribute, value in _attributes(body[_LINK.size :]):
+        for attribute, value in attributes(body[_LINK.size :]):
             if attribute == _IFLA_IFNAME:
                 name = value.split(b"\0", 1)[0].decode("utf-8", "replace")
             elif attribute == _IFLA_OPERSTATE and len(value) >= 1:
@@ -94,7 +94,8 @@ class LinkWatch:
             self._on_change()
 
 
-def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
+def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(type, body) of what is in one or several recv() of a netlink socket."""
     at = 0
     while at + _HEADER.size <= len(data):
         length, kind, _, _, _ = _HEADER.unpack_from(data, at)
@@ -104,7 +105,8 @@ def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
         at += (length + 3) & ~3
 
 
-def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(type, value) of what follows the fixed part of a message."""
     at = 0
     while at + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, at)

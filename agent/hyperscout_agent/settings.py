@@ -50,6 +50,14 @@ def _split_words(value: object) -> object:
     return shlex.split(value) if isinstance(value, str) else value
 
 
+def _checked_pattern(value: str | None) -> str | None:
+    try:
+        re.compile(value or "")
+    except re.error as error:
+        raise ValueError(f"no regular expression: {error}") from error
+    return value
+
+
 # In the environment and in flags these are plain text.
 _Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)]
 _Command = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_words)]
@@ -94,11 +102,7 @@ class LldpSettings(_Group):
     @field_validator("ports")
     @classmethod
     def _is_pattern(cls, value: str | None) -> str | None:
-        try:
-            re.compile(value or "")
-        except re.error as error:
-            raise ValueError(f"no regular expression: {error}") from error
-        return value
+        return _checked_pattern(value)
 
 
 class InfinibandSettings(_Group):
@@ -168,6 +172,42 @@ class NcclSettings(_Group):
     )
 
 
+class LatencySettings(_Group):
+    """The `latency` probe; it sends and answers only what the collector asks for."""
+
+    enabled: bool = Field(default=True, description="Off where nobody may measure this node.")
+    interfaces: str | None = Field(
+        default=None,
+        description="Regular expression on interface names, in place of the physical ones with an address.",
+    )
+    port: int = Field(
+        default=0, ge=0, le=65_535, description="UDP port that answers, for a firewall; 0 takes any free one."
+    )
+    max_kbps: float = Field(
+        default=200.0,
+        ge=50,
+        le=1_000_000,
+        description="Thousands of bits a second of all that is sent to measure, whatever the collector asks.",
+    )
+    publish_interval_s: float = Field(
+        default=10.0,
+        ge=0.2,
+        le=3600,
+        description="Seconds between two findings; results in between wait, and come together.",
+    )
+    ib_send_lat: _Command = Field(
+        default=("ib_send_lat",), min_length=1, description="perftest's latency test, for RDMA ports."
+    )
+    ib_send_bw: _Command = Field(
+        default=("ib_send_bw",), description="perftest's bandwidth test; empty: bandwidth is not measured."
+    )
+
+    @field_validator("interfaces")
+    @classmethod
+    def _is_pattern(cls, value: str | None) -> str | None:
+        return _checked_pattern(value)
+
+
 class MetricsSettings(_Group):
     """`/metrics` and `/healthz`, in plain HTTP."""
 
@@ -232,6 +272,7 @@ class AgentSettings(BaseSettings):
     infiniband: InfinibandSettings = Field(default_factory=InfinibandSettings)
     ibnetdiscover: IbnetdiscoverSettings = Field(default_factory=IbnetdiscoverSettings)
     nccl: NcclSettings = Field(default_factory=NcclSettings)
+    latency: LatencySettings = Field(default_factory=LatencySettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
 
     @model_validator(mode="after")

@@ -1,11 +1,11 @@
 """A routed fabric out of network namespaces: hosts, and chains of router namespaces between them.
 
-Each router that a packet passes costs it about 1.5 us a round trip, and nothing else tells two hosts apart: what a
-fabric looks like that shows neither LLDP nor a subnet manager. Addresses are routed, IPv4 and IPv6, without a bridge;
-host n has 10.1.n.2 and fd00:1:n::2 on `eth0`, the router above it the same with .1.
+Each router that a packet passes costs it about 1.5 us a round trip, and nothing else tells two hosts apart:
+what a fabric looks like that shows neither LLDP nor a subnet manager. Addresses are routed, IPv4 and IPv6,
+without a bridge; host n has 10.1.n.2 and fd00:1:n::2 on `eth0`, the router above it the same with .1.
 
-Names carry our process id and a number, so that two runs side by side do not meet; everything is taken away at the
-end, whatever happened.
+Names carry our process id and a number, so that two runs side by side do not meet; everything is taken away
+at the end, whatever happened.
 """
 
 import contextlib
@@ -120,7 +120,7 @@ class Netlab:
             if router.parent is None:
                 continue
             way = [*_parts(router), router.parent.name]
-            for at, (low, high) in enumerate(itertools.pairwise(way)):
+            for low, high in itertools.pairwise(way):
                 link = next(number)
                 up, down = f"up{link}", f"dn{link}"
                 cables.append((low, up, high, down))
@@ -141,7 +141,8 @@ class Netlab:
             self.inside(name, _forward)
 
     def inside(self, name: str, work: Callable[[], T]) -> T:
-        """Do something in a namespace, in a thread that goes there. Threads and sockets it starts stay there."""
+        """Do something in a namespace, in a thread that goes there. Threads and sockets it starts stay
+        there."""
         return run_inside(self.namespace(name), work)
 
     def command(self, name: str, *argv: str | Path) -> list[str]:
@@ -213,8 +214,8 @@ def three_tiers(
 
 
 def chain(lab: Netlab, routers: Sequence[int]) -> None:
-    """Pairs of hosts with so many routers between them: "a<n>" and "b<n>". 0 = a cable from host to host is not
-    to be had here; see `cabled`."""
+    """Pairs of hosts with so many routers between them: "a<n>" and "b<n>". 0 = a cable from host to host is
+    not to be had here; see `cabled`."""
     for count in routers:
         low = lab.router(f"r{count}", None)
         high = lab.router(f"s{count}", low, count - 1) if count > 1 else low

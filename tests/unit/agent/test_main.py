@@ -43,6 +43,7 @@ def settings_for(folder: Path, collector: FakeCollector, **more: object) -> Agen
         "lldp": {"enabled": False},
         "infiniband": {"root": str(folder / "ib"), "interval_s": 0.2},
         "ibnetdiscover": {"command": [str(tool)]},
+        "latency": {"enabled": False},
         "metrics": {"port": 0},
     }
     return load_settings(None, {**given, **more})

@@ -1,0 +1,153 @@
+"""How far other nodes are: pings between agents, with kernel time stamps, when the collector asks for them.
+
+One finding for each compute interface says where it answers pings, and what it measured of each peer.
+Nothing is sent without a task of the collector, and nothing is answered that does not know a live task's
+key.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hyperscout.v1.discovery_pb2 import MeasurePairs
+from hyperscout.v1.finding_pb2 import LatencyPort as LatencyPortMessage
+from hyperscout_formats.facts import LatencyPort, LatencyResult
+from hyperscout_formats.wire_measured import latency_to_proto
+
+from hyperscout_agent.ping_bucket import Bucket
+from hyperscout_agent.ping_interfaces import MAX_INTERFACES, PingInterface, ping_interfaces
+from hyperscout_agent.ping_keys import Keyring
+from hyperscout_agent.ping_rdma import RdmaPings
+from hyperscout_agent.ping_responder import Responder
+from hyperscout_agent.ping_results import Results
+from hyperscout_agent.ping_tasks import PairTasks
+from hyperscout_agent.probes.base import Observation, ProbeError, Scope, Sight, data
+from hyperscout_agent.threads import in_thread
+
+_log = logging.getLogger(__name__)
+
+# The store takes findings up to 256 KiB; what is around the payload is small.
+_MAX_PAYLOAD_BYTES = 240 * 1024
+UNSTAMPED = "the kernel gives no time stamps here: round trips are some microseconds too long"
+
+Interfaces = Callable[[], Sequence[PingInterface]]
+
+
+class LatencyProbe:
+    """`interfaces` looks for them, and may block. `interval_s` is also how often results are published at
+    most."""
+
+    name = "latency"
+    scope: Scope = "pair"
+    timeout_s = 10.0
+    max_findings = MAX_INTERFACES
+
+    def __init__(
+        self,
+        *,
+        interfaces: Interfaces,
+        port: int = 0,
+        max_kbps: float = 200.0,
+        interval_s: float = 10.0,
+        ib_send_lat: Sequence[str] = ("ib_send_lat",),
+        ib_send_bw: Sequence[str] = ("ib_send_bw",),
+        clock: Callable[[], float] = time.monotonic,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.interval_s: float | None = interval_s
+        self.keyring = Keyring()
+        self.bucket = Bucket(max_kbps, clock)
+        self.responder = Responder(self.keyring, self.bucket, clock=clock)
+        self.tasks = PairTasks(
+            self.responder,
+            self.keyring,
+            self.bucket,
+            RdmaPings(ib_send_lat=ib_send_lat, ib_send_bw=ib_send_bw, bucket=self.bucket, clock=clock),
+            rdma_port_of=self._rdma_port_of,
+            record=self._take,
+            clock=clock,
+            wall_ns=wall_ns,
+        )
+        self._look = interfaces
+        self._port = port
+        self._interfaces: dict[str, PingInterface] = {}
+        self._troubles: dict[str, str] = {}
+        self._results: dict[str, Results] = {}
+
+    def measure_pairs(self, directive: MeasurePairs) -> None:
+        self.tasks.take(directive.tasks)
+
+    def stop_measuring(self) -> None:
+        """End all tasks and forget their keys. What was measured stays known."""
+        self.tasks.stop()
+
+    def close(self) -> None:
+        self.tasks.stop()
+        self.responder.close_all()
+
+    async def observe(self) -> Observation:
+        try:
+            found = await in_thread(self._look, "ping-interfaces")
+        except OSError as error:
+            raise ProbeError(f"the kernel does not tell its addresses: {error}") from error
+        now = {one.name: one for one in found}
+        for name in self._interfaces.keys() - now.keys():
+            self.responder.close(name)
+            self._results.pop(name, None)
+            self._troubles.pop(name, None)
+        for name, one in now.items():
+            before = self._interfaces.get(name)
+            if before is None or before.addresses != one.addresses or name in self._troubles:
+                self._open(one)
+        self._interfaces = now
+        return Observation({name: self._sight(one) for name, one in now.items()})
+
+    def _open(self, one: PingInterface) -> None:
+        try:
+            self.responder.open(one.name, one.addresses, self._port)
+        except OSError as error:
+            trouble = f"nobody answers pings here: {error.strerror or error}"
+            if self._troubles.get(one.name) != trouble:
+                _log.warning("%s: %s", one.name, trouble)
+            self._troubles[one.name] = trouble
+        else:
+            self._troubles.pop(one.name, None)
+
+    def _sight(self, one: PingInterface) -> Sight:
+        reason = self._troubles.get(one.name, "")
+        if not reason and (not self.responder.stamping or self.tasks.unstamped):
+            reason = UNSTAMPED
+        return data(self._payload(one), reason)
+
+    def _payload(self, one: PingInterface) -> LatencyPortMessage:
+        """With as many results as a finding holds, the newest."""
+        results = self._results.get(one.name, Results())
+        share = 1.0
+        while True:
+            message = latency_to_proto(
+                LatencyPort(
+                    one.name,
+                    one.addresses,
+                    self.responder.port_of(one.name),
+                    one.rdma_port,
+                    results.newest(share),
+                )
+            )
+            if message.ByteSize() <= _MAX_PAYLOAD_BYTES:
+                return message
+            share *= 0.9
+
+    def _take(self, interface: str, result: LatencyResult) -> None:
+        if interface in self._interfaces:
+            self._results.setdefault(interface, Results()).put(result)
+
+    def _rdma_port_of(self, interface: str) -> str:
+        one = self._interfaces.get(interface)
+        return one.rdma_port if one else ""
+
+
+def interfaces_of(sysfs: Path, pattern: re.Pattern[str] | None) -> Interfaces:
+    """How a real host's interfaces are found."""
+    return lambda: ping_interfaces(sysfs, pattern)
