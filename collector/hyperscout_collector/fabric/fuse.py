@@ -106,6 +106,11 @@ def _join(
             v for part in parts for v in part.vanished
         ),  # only the first part (InfiniBand) has any
         down_ports=frozenset(down),
+        whole=frozenset(
+            node
+            for node, ports in inputs.infiniband.items()
+            if ports and all(port.state == "ACTIVE" for port in ports)
+        ),
         claimed=frozenset(inputs.node_map.values())
         | frozenset(inputs.infiniband)
         | frozenset(inputs.lldp)

@@ -63,6 +63,7 @@ class Network:
     port_texts: Sequence[str] = ()
     vanished: tuple[Vanished, ...] = ()
     down_ports: frozenset[tuple[str, str]] = frozenset()  # (host, adapter label) that its agent calls down
+    whole: frozenset[str] = frozenset()  # hosts whose agents call every port up that they tell of
     claimed: frozenset[str] = frozenset()  # hosts that an agent or a map names, not only a description
     sharp: npt.NDArray[np.bool_] | None = None  # (n,) SHARP aggregation nodes: not even a used port
     anomalies: tuple[Anomaly, ...] = ()  # found while fusing

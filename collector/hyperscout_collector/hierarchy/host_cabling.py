@@ -55,6 +55,8 @@ def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, lis
     for m in rank.audit.missing:
         if strangers.may_be(m.item, m.item_port):
             continue  # an adapter that nobody claims sits there: most likely this host's
+        if m.confidence <= 0.5 and net.hosts[m.child] in net.whole and not grouping.tie[m.child]:
+            continue  # it was built so: all adapters that it has are up
         subject = labels.end(m.child, m.child_port)
         peer = net.end(m.item, m.item_port)
         why = "as its peers have" if m.confidence > 0.5 else "as its peers have, unless it was built so"

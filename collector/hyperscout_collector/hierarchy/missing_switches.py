@@ -70,6 +70,11 @@ def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
     widths = [len(items) for items in grouping.items]
     usual = Counter(code for codes in per_label.values() for code in codes)
     holes = []
+
+    def built_so(g: int) -> bool:
+        """All adapters that its hosts have are up, their agents say: there is no rail to be dark."""
+        return all(net.hosts[h] in net.whole for h in np.flatnonzero(grouping.group == g).tolist())
+
     for g in range(grouping.count):
         if per_label.get(g):
             expected = {code for code, count in usual.items() if count * 2 > len(per_label)}
@@ -79,7 +84,7 @@ def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
         else:
             typical, share = Counter(widths).most_common(1)[0]
             count = max(0, typical - widths[g]) if share * 3 >= 2 * len(widths) and len(widths) >= 3 else 0
-        if size[g] >= 2 and 0 < count < len(grouping.items[g]) + count:
+        if size[g] >= 2 and 0 < count < len(grouping.items[g]) + count and not built_so(g):
             text = f"all {size[g]} hosts of the domain lack one rail that other domains have"
             holes += [_Hole((0, g), text, None, sure=True)] * count
     return holes

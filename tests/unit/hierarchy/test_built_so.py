@@ -1,0 +1,78 @@
+"""A host or a unit with fewer rails than its peers: built so, or ailing? Their own agents tell."""
+
+from dataclasses import replace
+
+from hyperscout_collector.fabric.inputs import FabricInputs
+from hyperscout_collector.hierarchy import infer
+from hyperscout_sim import shapes
+from hyperscout_sim.fabric import SimFabric
+from hyperscout_sim.racks import racks
+from hyperscout_sim.sysfs import port_facts
+from support.inference import inputs_of
+
+# As many units with four rails as with eight.
+MIXED = racks(1, 2, trays=4, hgx=4).fabric
+
+
+def seen(fabric: SimFabric, built: SimFabric | None = None) -> FabricInputs:
+    """Sweeps, and what the agents of all hosts tell of the adapters that they were `built` with."""
+    cables = {cable.a: cable for cable in fabric.cables}
+    ports = {
+        host: tuple(port_facts(adapter, cables.get(adapter.guid)) for adapter in adapters)
+        for host, adapters in (built or fabric).adapters_of().items()
+    }
+    return replace(inputs_of(fabric), infiniband=ports)
+
+
+def without(fabric: SimFabric, host: str, devices: set[str]) -> SimFabric:
+    """The host has not those adapters."""
+    gone = {x.guid for x in fabric.adapters if x.host == host and x.device in devices}
+    return replace(
+        fabric,
+        adapters=tuple(x for x in fabric.adapters if x.guid not in gone),
+        cables=tuple(c for c in fabric.cables if c.a not in gone),
+    )
+
+
+def said(inputs: FabricInputs) -> list[tuple[str, str]]:
+    return sorted((x.kind, x.subject.name) for x in infer(inputs).anomalies)
+
+
+def test_units_with_fewer_rails_miss_no_switch_when_all_their_adapters_are_up() -> None:
+    assert {kind for kind, _ in said(inputs_of(MIXED))} == {
+        "MissingSwitch"
+    }  # all that a sweep alone can tell
+    assert said(seen(MIXED)) == []
+
+
+def test_a_dead_leaf_is_missed_where_agents_call_its_adapters_down() -> None:
+    fabric = shapes.rail_optimised(3, 4, 4, 2)
+    leaf = fabric.find("leaf-u02-r1")
+    dead = replace(
+        fabric,
+        switches=tuple(s for s in fabric.switches if s.guid != leaf),
+        cables=tuple(c for c in fabric.cables if leaf not in (c.a, c.b)),
+    )
+    assert said(seen(dead, fabric)) == [("MissingSwitch", "leaf-u02-r1")]
+
+
+def test_a_host_with_one_adapter_lacks_no_cable_when_that_is_up() -> None:
+    fabric = shapes.rail_optimised(2, 6, 4, 2)
+    host = fabric.hosts[0]
+    single = without(fabric, host, {"mlx5_1", "mlx5_2", "mlx5_3"})
+    assert said(inputs_of(single)) == [("MissingLink", host)] * 3
+    assert said(seen(single)) == []
+
+
+def test_one_with_adapters_that_are_down_does() -> None:
+    fabric = shapes.rail_optimised(2, 6, 4, 2)
+    host = fabric.hosts[0]
+    single = without(fabric, host, {"mlx5_1", "mlx5_2", "mlx5_3"})
+    assert said(seen(single, fabric)) == [("MissingLink", host)] * 3
+
+
+def test_one_that_lost_a_single_adapter_does_too() -> None:
+    """The others are up, but a host with three of four rails was not built so."""
+    fabric = shapes.rail_optimised(2, 6, 4, 2)
+    host = fabric.hosts[0]
+    assert said(seen(without(fabric, host, {"mlx5_2"}))) == [("MissingLink", host)]
