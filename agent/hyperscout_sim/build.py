@@ -47,6 +47,11 @@ class Builder:
     def cable(self, a: int, b: int) -> None:
         self._cables.append(Cable(a, self._take_port(a), b, self._take_port(b)))
 
+    def skip_to(self, guid: int, port: int) -> None:
+        """The next cable goes into that port: leaves that serve different numbers of hosts have their uplinks
+        on the same ports, as a plan has them."""
+        self._next_port[guid] = max(port, self._next_port.get(guid, 1))
+
     def mesh(self, lower: Iterable[int], upper: Sequence[int], each: int = 1) -> None:
         """`each` cables from every lower switch to every upper one."""
         for low in lower:

@@ -103,6 +103,7 @@ def racks(
         for members in _members(found, units, racks_per_unit, moved or {})
     ]
     plan[0] += [("hgx", boxes, _HGX_RAILS)] * bool(boxes) + [("cpu", bare, 1)] * bool(bare)
+    first_uplink = 1 + max(len(hosts) for pod in plan for _, hosts, _ in pod)
     cores = build.switches("core", 3, spines) if pods > 1 else []
     parts: list[frozenset[str]] = []
     wholes: list[frozenset[str]] = []
@@ -113,6 +114,8 @@ def racks(
             leaves = [build.switch(f"leaf-{at}{name}-r{rail}", 1, len(parts)) for rail in range(width)]
             for host in hosts:
                 build.host(host, leaves)
+            for leaf in leaves:
+                build.skip_to(leaf, first_uplink)
             build.mesh(leaves, tops)
             parts.append(frozenset(hosts))
         for top, core in zip(tops, cores, strict=False):

@@ -73,10 +73,11 @@ def _survivors(net: Network, layer: Layer, former: list[HyperNode]) -> list[str 
 
 
 def _founders(net: Network, layer: Layer, below: list[tuple[str, ...]] | None) -> list[tuple[str, ...]]:
-    """The identities that a domain is founded on: its switches, else those of the domains inside it."""
+    """The identities that a domain is founded on: its own (an NVLink domain's), else its switches, else those
+    of the domains inside it."""
     own = [tuple(net.ids[s] for s in switches) for switches in layer.switches]
     if layer.founders:
-        own = [mine or other for mine, other in zip(own, layer.founders, strict=True)]
+        own = [other or mine for mine, other in zip(own, layer.founders, strict=True)]
     if below is not None and not all(own):
         inside: list[list[str]] = [[] for _ in own]
         for child, domain in enumerate(layer.child.tolist()):
@@ -86,15 +87,16 @@ def _founders(net: Network, layer: Layer, below: list[tuple[str, ...]] | None) -
 
 
 def _slugs(net: Network, layer: Layer) -> list[str]:
-    """What the names of each domain's switches (without any: of its hosts) share, as a label value."""
+    """What the names of each domain's switches (of its hosts, where those founded it or it has none) share,
+    as a label value."""
     slugs = []
     members = _members(net, layer) if layer.founders or layer.confidence else ()
     for domain, switches in enumerate(layer.switches):
         shared = [net.names[s] for s in switches]
         text = _common_start(shared)
-        if not switches and members:
+        if members and (not switches or (layer.founders and layer.founders[domain])):
             text = _whole_words(members[domain])
-        if len(shared) > 1 and len(set(shared)) > 1:
+        elif len(shared) > 1 and len(set(shared)) > 1:
             text = re.sub(r"[0-9]+$", "", text)  # half a number is nobody's name
         text = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_SLUG].strip("-")
         slugs.append(text or layer.name)
