@@ -8,14 +8,17 @@ import asyncio
 import itertools
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from hyperscout_sim import shapes
+from hyperscout_sim import nvlink, shapes
+from hyperscout_sim.fabric import SimFabric
+from hyperscout_sim.nvlink import Gpus
 from hyperscout_sim.player import Player
+from hyperscout_sim.racks import racks
 from kube.api import Object
 from kube.control_plane import Options
 from kube.recorder import Recorder, recording
@@ -29,6 +32,8 @@ require_real("kubernetes", "kwok")
 
 FABRIC = shapes.clos3(pods=2, leaves_per_pod=2, hosts_per_leaf=4, aggs_per_pod=2, cores_per_agg=2)
 LEAVES, PODS, WHOLE = FABRIC.truth.tiers
+# Four racks of 18 trays, each one NVLink domain but the last, which is two; and hosts with their own NVLink.
+ROW = racks(2, 2, hgx=4, split={3: 9})
 # Changes of membership and their removals go out at once: this is about what follows then.
 PROMPT = (
     *("--sweep-interval-s", "1", "--quiet-s", "0.1", "--hold-down-s", "0.1"),
@@ -88,18 +93,24 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(own_kube: Callable[..., Cluster], tmp_path: Path) -> AsyncIterator[Stage]:
-    """Until the three tiers are published and Volcano takes jobs."""
+async def stage(
+    own_kube: Callable[..., Cluster],
+    tmp_path: Path,
+    fabric: SimFabric = FABRIC,
+    gpus: Mapping[str, Gpus] | None = None,
+    tiers: Iterable[Domains] = (LEAVES, PODS, WHOLE),
+) -> AsyncIterator[Stage]:
+    """Until the tiers are published and Volcano takes jobs."""
     kube = own_kube(Options(kwok=True))
-    kube.nodes(FABRIC.hosts)
+    kube.nodes(fabric.hosts, gpus=4 if gpus else 8)
     volcano = Volcano(kube, BINARIES)
     flags = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig), *PROMPT)
     async with collector_process(tmp_path, *flags) as collector, recording(kube.plane) as recorder:
-        player = Player(FABRIC, [collector.address], connections=4)
+        player = Player(fabric, [collector.address], gpus=gpus, connections=4)
         playing = asyncio.create_task(player.run())
         try:
             found = Stage(kube, volcano, player, collector, recorder)
-            await found.until_published(LEAVES, PODS, WHOLE)
+            await found.until_published(*tiers)
             await found.until(volcano.queue_is_open, "the default queue open")
             yield found
         finally:
@@ -139,6 +150,55 @@ async def test_a_gang_lands_in_one_discovered_domain_and_one_too_large_waits(
 
         # Both write the status of the same objects: its count, our conditions.
         await on.until(lambda: all(map(has_both, on.kube.hypernodes().values())), "nodeCount and conditions")
+        assert not on.volcano.complaints()
+        await on.no_write_broke_a_rule()
+
+
+async def test_a_gang_of_a_racks_size_lands_in_one_rack(
+    own_kube: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    whole = [frozenset(rack.trays) for rack in ROW.racks[:3]]
+    units = [frozenset(ROW.racks[i].trays + ROW.racks[i + 1].trays) for i in (0, 2)]
+    async with stage(own_kube, tmp_path, ROW.fabric, ROW.gpus, ROW.tiers) as on:
+
+        async def rack_of(job: str) -> frozenset[str]:
+            """The rack that a gang of eighteen is in: one, and all of it."""
+            nodes = await on.placed(job, 18)
+            assert nodes in whole, sorted(nodes)
+            return nodes
+
+        taken = set()
+        for job in ("first", "second", "third"):
+            await on.submit(job, 18, highest_tier_allowed=1, gpus=4)
+            taken.add(await rack_of(job))
+        assert len(taken) == 3
+
+        # 18 trays are free, but they are two cliques that cannot reach each other by NVLink.
+        await on.submit("fourth", 18, highest_tier_allowed=1, gpus=4)
+        await on.until(lambda: on.volcano.refusal("fourth"), "a refusal of the fourth")
+        assert await on.waits("fourth", 18)
+        await on.finish("second")
+        assert await rack_of("fourth") in taken
+        await on.submit("half", 9, highest_tier_allowed=1, gpus=4)
+        assert await on.placed("half", 9) in ROW.racks[3].cliques
+
+        # A tray that is put into another clique is no place for a gang of its rack.
+        for job in ("first", "third", "fourth", "half"):
+            await on.finish(job)
+        tray = ROW.racks[0].trays[3]
+        on.player.set_gpus(tray, nvlink.with_fabric(ROW.gpus[tray], clique_id=9))
+        inner = {domain - {tray} for domain in ROW.nvlink} | {frozenset([tray])}
+        await on.until_published(inner, *ROW.tiers[1:])
+        taken = set()
+        for job in ("fifth", "sixth"):
+            await on.submit(job, 18, highest_tier_allowed=1, gpus=4)
+            taken.add(await rack_of(job))
+        assert taken == set(whole[1:])
+        # A tier higher, all of the unit's trays but those of the second rack are its place.
+        await on.submit("wider", 18, highest_tier_allowed=2, gpus=4)
+        nodes = await on.placed("wider", 18)
+        assert any(nodes <= unit for unit in units)
+
         assert not on.volcano.complaints()
         await on.no_write_broke_a_rule()
 
