@@ -107,6 +107,7 @@ class Netlab:
         self._made = [self.namespace(name) for name in lines]
         _batch([f"netns add {name}" for name in self._made])
         for name in lines:
+            self.inside(name, _at_once)
             lines[name].append("link set lo up")
         cables: list[tuple[str, str, str, str]] = []
         for host in self.hosts:
@@ -274,6 +275,13 @@ def _default(lines: list[str], v4: str, v6: str) -> None:
 def _order(line: str) -> int:
     """Addresses, then links, then routes, which need both."""
     return 2 if " add " in line and "route" in line else 1 if line.startswith("link set") else 0
+
+
+def _at_once() -> None:
+    """No waiting for duplicates of link-local addresses: a router cannot ask for neighbours before."""
+    for name in ("all", "default"):
+        (Path("/proc/sys/net/ipv6/conf") / name / "accept_dad").write_text("0")
+        (Path("/proc/sys/net/ipv6/conf") / name / "dad_transmits").write_text("0")
 
 
 def _forward() -> None:
