@@ -23,6 +23,7 @@ from hyperscout_agent.probes.latency import LatencyProbe, interfaces_of
 from hyperscout_agent.probes.lldp import LldpProbe
 from hyperscout_agent.probes.lldpctl import LldpctlProbe, lldpd_is_here
 from hyperscout_agent.probes.nccl import NcclCommands, NcclProbe
+from hyperscout_agent.probes.nvlink import NvlinkProbe
 from hyperscout_agent.rtnetlink import LinkWatch
 from hyperscout_agent.scheduler import Scheduler
 from hyperscout_agent.session import Directives
@@ -59,6 +60,9 @@ class Agent:
             probes.append(infiniband)
         if settings.ibnetdiscover.enabled:
             probes.append(sweep)
+        if settings.nvlink.enabled:
+            nvlink = settings.nvlink
+            probes.append(NvlinkProbe(library=nvlink.library, sysfs=_SYSFS, interval_s=nvlink.interval_s))
         latency = self._latency()
         if settings.latency.enabled:
             probes.append(latency)

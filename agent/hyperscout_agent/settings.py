@@ -208,6 +208,22 @@ class LatencySettings(_Group):
         return _checked_pattern(value)
 
 
+class NvlinkSettings(_Group):
+    """The `nvlink` probe."""
+
+    enabled: bool = Field(default=True, description="Costs nothing on a host without NVIDIA GPUs.")
+    interval_s: float = Field(
+        default=30.0,
+        ge=0.2,
+        le=86_400,
+        description="Seconds between looks: how late a dead NVLink is seen at worst.",
+    )
+    library: Path | None = Field(
+        default=None,
+        description="Another library in place of the driver's libnvidia-ml.so.1 (tests).",
+    )
+
+
 class MetricsSettings(_Group):
     """`/metrics` and `/healthz`, in plain HTTP."""
 
@@ -273,6 +289,7 @@ class AgentSettings(BaseSettings):
     ibnetdiscover: IbnetdiscoverSettings = Field(default_factory=IbnetdiscoverSettings)
     nccl: NcclSettings = Field(default_factory=NcclSettings)
     latency: LatencySettings = Field(default_factory=LatencySettings)
+    nvlink: NvlinkSettings = Field(default_factory=NvlinkSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
 
     @model_validator(mode="after")

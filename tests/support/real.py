@@ -81,6 +81,7 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "kube-scheduler": _kubernetes("kube-scheduler"),
     "kwok": _kubernetes("kwok"),
     "helm": _kubernetes("helm"),
+    "gcc": _debian("build-essential", "gcc"),
     "openssl": _debian("openssl", "openssl"),
     "root": _root,
     "netns": _netns,

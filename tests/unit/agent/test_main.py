@@ -41,6 +41,7 @@ def settings_for(folder: Path, collector: FakeCollector, **more: object) -> Agen
         "node": "n1",
         "collectors": [collector.target],
         "lldp": {"enabled": False},
+        "nvlink": {"enabled": False},
         "infiniband": {"root": str(folder / "ib"), "interval_s": 0.2},
         "ibnetdiscover": {"command": [str(tool)]},
         "latency": {"enabled": False},

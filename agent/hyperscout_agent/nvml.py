@@ -1,0 +1,180 @@
+"""NVML through nvidia-ml-py, with errors named by what the caller does next.
+
+The library is the driver's: one older than the binding lacks functions, or knows only older structures.
+What is optional is None then; only what nothing can do without is an error. Neither the library nor the
+binding is loaded before somebody asks.
+"""
+
+import contextlib
+import ctypes
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+LIBRARY: Final = "libnvidia-ml.so.1"
+
+# Values of nvmlReturn_t.
+_INVALID_ARGUMENT: Final = 2
+_FUNCTION_NOT_FOUND: Final = 13
+_GPU_IS_LOST: Final = 15
+_RESET_REQUIRED: Final = 16
+_ARGUMENT_VERSION_MISMATCH: Final = 25
+# This GPU or this driver has no such thing, or keeps it to itself.
+_ABSENT: Final = frozenset(
+    {
+        _INVALID_ARGUMENT,
+        3,  # not supported
+        4,  # no permission
+        6,  # not found
+        _FUNCTION_NOT_FOUND,
+        21,  # no data
+        _ARGUMENT_VERSION_MISMATCH,
+        26,  # deprecated
+        27,  # not ready
+        29,  # invalid state
+    }
+)
+_DRIVER_NOT_LOADED: Final = 9
+_VERSION_MISMATCH: Final = 18
+# Nobody can be asked any more: not initialised, the driver went, or another one came.
+_OVER: Final = frozenset({1, _DRIVER_NOT_LOADED, _VERSION_MISMATCH})
+_ADVICE: Final = {
+    _GPU_IS_LOST: "the GPU is lost: see the kernel's log for an Xid, then reset it or restart the host",
+    _RESET_REQUIRED: "the GPU needs a reset",
+    _VERSION_MISMATCH: "the driver in the kernel is another than its library: restart the agent, "
+    "or the host when nvidia-smi says the same",
+}
+_TOO_OLD: Final = "the driver is too old: its library lacks a function that nothing can do without"
+# Fields of c_nvmlValue_t by nvmlValueType_t.
+_VALUE_FIELDS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+# The binding knows no limit; this keeps a GPU of 18 links in one call.
+MAX_FIELDS: Final = 256
+
+
+class DriverAbsentError(Exception):
+    """There is no driver or no library of it: nothing to ask, which is well where there is no GPU either."""
+
+
+class NvmlUnusableError(Exception):
+    """NVML as a whole cannot be asked now; try again at the next look."""
+
+
+class GpuUnreadableError(Exception):
+    """One GPU cannot be read; the others can."""
+
+
+class Nvml:
+    """One library, opened once and used until something is wrong with it. Every call may block: use a thread.
+
+    `library`: path to use in place of the driver's own. Values that are not there are None.
+    """
+
+    def __init__(self, library: Path | None = None) -> None:
+        self._name = str(library) if library is not None else LIBRARY
+        self._binding: Any = None
+        self._is_open = False
+
+    def open(self) -> None:
+        """Raises DriverAbsentError or NvmlUnusableError. Doing it again costs nothing."""
+        if self._is_open:
+            return
+        if self._binding is None:
+            try:
+                loaded = ctypes.CDLL(self._name)
+            except OSError as error:
+                raise DriverAbsentError(f"{self._name} cannot be loaded ({error})") from error
+            try:
+                binding = importlib.import_module("pynvml")
+            except ImportError as error:
+                raise NvmlUnusableError("nvidia-ml-py is missing: install hyperscout[agent]") from error
+            binding.nvmlLib = loaded  # type: ignore[attr-defined]
+            self._binding = binding
+        try:
+            self._binding.nvmlInit()
+        except self._binding.NVMLError as error:
+            if error.value == _DRIVER_NOT_LOADED:
+                raise DriverAbsentError("the NVIDIA driver is not loaded") from error
+            why = _TOO_OLD if error.value == _FUNCTION_NOT_FOUND else _said(error)
+            raise NvmlUnusableError(f"NVML does not start: {why}") from error
+        self._is_open = True
+
+    def close(self) -> None:
+        """Start afresh at the next `open`: a library in use does not see GPUs that come back."""
+        if self._is_open:
+            self._is_open = False
+            with contextlib.suppress(self._binding.NVMLError):
+                self._binding.nvmlShutdown()
+
+    def needed(self, name: str, *arguments: Any) -> Any:
+        """Call a function of the binding. Raises GpuUnreadableError or NvmlUnusableError."""
+        try:
+            return self._function(name)(*arguments)
+        except self._binding.NVMLError as error:
+            if error.value == _FUNCTION_NOT_FOUND:
+                raise NvmlUnusableError(f"{_TOO_OLD} ({name})") from error
+            raise self._named(error) from error
+        except UnicodeDecodeError as error:
+            raise GpuUnreadableError(f"{name}: an answer that is no text") from error
+
+    def optional(self, name: str, *arguments: Any) -> Any:
+        """The same for what not every GPU or driver has: None then."""
+        try:
+            return self._function(name)(*arguments)
+        except self._binding.NVMLError as error:
+            if error.value in _ABSENT:
+                return None
+            raise self._named(error) from error
+        except UnicodeDecodeError:
+            return None
+
+    def field_values(self, handle: Any, wanted: Sequence[tuple[int, int]]) -> list[int | float | None] | None:
+        """Values of (field, scope), in as few calls as can be; None when the driver has no such function."""
+        values: list[int | float | None] = []
+        for first in range(0, len(wanted), MAX_FIELDS):
+            answers = self.optional("nvmlDeviceGetFieldValues", handle, wanted[first : first + MAX_FIELDS])
+            if answers is None:
+                return None
+            for answer in answers:
+                code = answer.nvmlReturn
+                if code == 0 and 0 <= answer.valueType < len(_VALUE_FIELDS):
+                    values.append(getattr(answer.value, _VALUE_FIELDS[answer.valueType]))
+                elif code == 0 or code in _ABSENT:
+                    values.append(None)
+                else:
+                    raise self._named(self._binding.NVMLError(code))
+        return values
+
+    def fabric_info(self, handle: Any) -> Any:
+        """The newest structure of fabric information that this driver knows; None where there is none."""
+        attempts = (
+            ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
+            ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
+            ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
+        )
+        for name, structure in attempts:
+            info = getattr(self._binding, structure)()
+            try:
+                self._function(name)(handle, ctypes.byref(info))
+            except self._binding.NVMLError as error:
+                if error.value in (_ARGUMENT_VERSION_MISMATCH, _INVALID_ARGUMENT, _FUNCTION_NOT_FOUND):
+                    continue  # an older one, then
+                if error.value in _ABSENT:
+                    return None
+                raise self._named(error) from error
+            return info
+        return None
+
+    def words(self, code: int) -> str:
+        """What a value of nvmlReturn_t means."""
+        return str(self._binding.NVMLError(code))
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        return cast(Callable[..., Any], getattr(self._binding, name))
+
+    def _named(self, error: Any) -> Exception:
+        return (NvmlUnusableError if error.value in _OVER else GpuUnreadableError)(_said(error))
+
+
+def _said(error: Any) -> str:
+    return _ADVICE.get(error.value) or str(error)
