@@ -22,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.facts import LatencyPort
 
+from hyperscout_collector.latency.bursts import COUNTS, PairHistory, agreed_bursts, bursts_of
+
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -61,6 +63,7 @@ class PairTable:
     samples: Ints
     at_ns: Longs
     disagreeing: int = 0  # pairs that were dropped because their ends do not agree
+    history: PairHistory | None = None  # None = nothing is known but the newest bursts
 
     def __len__(self) -> int:
         return len(self.a)
@@ -131,10 +134,13 @@ class PairReader:
         """The good ones among a node's results."""
         node = _Node(self._names[name], ports, clocks)
         rows: list[tuple[Any, ...]] = []
+        bursts: list[tuple[float, ...]] = []
         counts: list[int] = []
         for port in ports:
-            found = [_COLUMNS(x) for x in port.results if not x.failure and x.method in _METHODS]
+            results = [x for x in port.results if not x.failure and x.method in _METHODS]
+            found = [_COLUMNS(x) for x in results]
             rows += found
+            bursts += map(bursts_of, results)
             counts.append(len(found))
         if not rows:
             return node
@@ -153,7 +159,7 @@ class PairReader:
         at = [clocks[i] if i < len(clocks) else _OURS for i in range(len(ports))]
         offset_ns, until_ns = (np.repeat(_longs(column), counts) for column in zip(*at, strict=True))
         node.at_ns = _held(np.minimum(_longs(at_ns), until_ns) - offset_ns, 0, _MAX_TIME_NS)
-        node.floats = np.array(floats, np.float64)
+        node.floats = np.array([*floats, *zip(*bursts, strict=True)], np.float64)
         good = _good(node)
         if not good.all():
             node.ids, node.at_ns, node.floats = node.ids[:, good], node.at_ns[good], node.floats[:, good]
@@ -191,12 +197,13 @@ class PairReader:
             np.minimum(ids[_RECEIVED, x], ids[_RECEIVED, y]),
             np.maximum(at_ns[x], at_ns[y]),
             *_agreed(floats[:, x], floats[:, y]),
+            agreed_bursts(floats[_BURSTS:, x], floats[_BURSTS:, y]),
         )
         return _table(both, names, interfaces)
 
 
 _OWN, _OWN_INTERFACE, _PEER, _PEER_INTERFACE, _METHOD, _RECEIVED = range(6)
-_RTT, _JITTER, _RATE = range(3)
+_RTT, _JITTER, _RATE, _BURSTS = range(4)
 
 
 class _Ids(dict[str, int]):
@@ -209,14 +216,15 @@ class _Ids(dict[str, int]):
 
 @dataclass(slots=True)
 class _Node:
-    """What one node says. `ids`: (6, results) as `_OWN` and on; `floats`: (3, results) as `_RTT` and on."""
+    """What one node says. `ids`: (6, results) as `_OWN` and on; `floats`: (3, results) as `_RTT`
+    and on, and what `bursts_of` makes of earlier ones."""
 
     id: int
     ports: Sequence[LatencyPort]
     clocks: Sequence[Clock]
     ids: Ints = field(default_factory=lambda: np.zeros((6, 0), np.int32))
     at_ns: Longs = field(default_factory=lambda: np.zeros(0, np.int64))
-    floats: Floats = field(default_factory=lambda: np.zeros((3, 0)))
+    floats: Floats = field(default_factory=lambda: np.zeros((_BURSTS + COUNTS, 0)))
 
 
 def _longs(numbers: Sequence[int]) -> Longs:
@@ -235,7 +243,7 @@ def _held(values: Longs, low: int, high: int) -> Longs:
 
 def _good(node: _Node) -> Bools:
     """Which results mean something; what does not, of those, is made 0 or (jitter) -1."""
-    rtt_us, jitter_us, gbps = node.floats
+    rtt_us, jitter_us, gbps = node.floats[:_BURSTS]
     answered = (node.ids[_RECEIVED] > 0) & (rtt_us >= MIN_RTT_US) & (rtt_us <= MAX_RTT_US)
     jitter_us[~((jitter_us >= 0) & (jitter_us <= MAX_RTT_US))] = -1.0
     gbps[~((gbps > 0) & (gbps <= MAX_GBPS) & (node.ids[_METHOD] == 1))] = 0.0
@@ -270,6 +278,7 @@ class _Both(NamedTuple):
     jitter_us: Floats
     gbps: Floats
     wrong: Ints
+    bursts: Floats
 
 
 def _table(both: _Both, names: Sequence[str], interfaces: Sequence[str]) -> PairTable:
@@ -310,6 +319,7 @@ def _table(both: _Both, names: Sequence[str], interfaces: Sequence[str]) -> Pair
         both.samples[chosen][order].astype(np.int32),
         both.at_ns[chosen][order],
         disagreeing,
+        PairHistory(*both.bursts[:, chosen][:, order]),
     )
 
 
