@@ -9,16 +9,23 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from statistics import median
 
 from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_agent.lldp_dissection import Dissector
+from hyperscout_agent.probes.nvlink import NvlinkProbe
+from hyperscout_sim.nvlink import hgx_host
 from hyperscout_sim.shapes import fat_tree
 from hyperscout_sim.sweep_text import sweep_text
 from support.fake_collector import FakeCollector
+from support.nvml import VARIABLE, Counters, build, pci_tree, scenario
+from support.real import lack_of
 
 REST_S = 30.0
+LOOKS = 50
 ADAPTERS = 8
 MIB = 2**20
 TICKS_S = os.sysconf("SC_CLK_TCK")
@@ -99,6 +106,34 @@ def row(what: str, measured: str, peer: str, ratio: str, budget: str) -> None:
     print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
 
 
+async def nvlink(folder: Path) -> None:
+    """A look at 8 GPUs with 18 links each, against a stub of NVIDIA's library."""
+    if lack := lack_of("gcc"):
+        row("nvlink, 8 GPUs x 18 links", f"not measured: {lack}", "-", "-", "20 ms")
+        return
+    gpus = hgx_host("node")
+    library = build(folder)
+    os.environ[VARIABLE] = str(folder / "scenario")
+    (folder / "scenario").write_text(scenario(gpus))
+    pci_tree(folder / "sys", gpus)
+    probe, counters = NvlinkProbe(library=library, sysfs=folder / "sys"), Counters(library)
+    await probe.observe()
+    looks_s, reads_s = [], []
+    for _ in range(LOOKS):
+        counters.reset()
+        started_s = time.perf_counter()
+        look = await probe.observe()
+        looks_s.append(time.perf_counter() - started_s)
+        calls = f"{counters.calls} calls, {counters.field_calls} of them for all fields"
+        started_s = time.perf_counter()
+        probe._reader.read()
+        reads_s.append(time.perf_counter() - started_s)
+    if len(look.sights) != len(gpus):
+        raise SystemExit(f"{len(look.sights)} GPUs were seen, not {len(gpus)}")
+    row("nvlink: NVML of 8 GPUs x 18 links", f"{median(reads_s) * 1e3:.1f} ms", calls, "-", "20 ms")
+    row("nvlink: the whole look, with sysfs", f"{median(looks_s) * 1e3:.1f} ms", "-", "-", "-")
+
+
 async def measure(folder: Path) -> None:
     adapters(folder / "infiniband")
     text = sweep_text(fat_tree(64))
@@ -154,6 +189,7 @@ async def measure(folder: Path) -> None:
             "-",
         )
         row("that sweep, read and compressed", f"{finding.sweep.duration_s:.2f} s", "-", "-", "-")
+        await nvlink(folder)
     finally:
         process.terminate()
         process.wait(20)
