@@ -14,6 +14,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from hyperscout.v1 import discovery_pb2
 from hyperscout.v1.discovery_pb2_grpc import add_DiscoveryServiceServicer_to_server
 
+from hyperscout_collector.api.measurement_service import SERVICE as MEASUREMENT_SERVICE
+from hyperscout_collector.api.measurement_service import MeasurementService
 from hyperscout_collector.api.topology_service import SERVICE as TOPOLOGY_SERVICE
 from hyperscout_collector.api.topology_service import Backend, TopologyService
 from hyperscout_collector.configured import StartError
@@ -22,7 +24,7 @@ from hyperscout_collector.http import TEXT, HttpServer
 from hyperscout_collector.identity.access import Access, Gate
 from hyperscout_collector.identity.ports import add_ports
 from hyperscout_collector.identity.reviews import Reviews
-from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings
+from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings, Listeners
 from hyperscout_collector.kube.client import Kube
 from hyperscout_collector.metrics import Metrics
 from hyperscout_collector.parts import Parts
@@ -95,9 +97,10 @@ class Listening:
         server = grpc.aio.server(interceptors=(Gate(access),), options=SERVER_OPTIONS)
         add_DiscoveryServiceServicer_to_server(discovery, server)
         TopologyService(self._backend).add_to(server)
+        MeasurementService(self._parts.measuring).add_to(server)
         healthy = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-        names = (_DISCOVERY_SERVICE, TOPOLOGY_SERVICE, health.SERVICE_NAME)
+        names = (_DISCOVERY_SERVICE, TOPOLOGY_SERVICE, MEASUREMENT_SERVICE, health.SERVICE_NAME)
         if self._settings.reflection:
             from grpc_reflection.v1alpha import reflection
 
@@ -122,7 +125,7 @@ class Listening:
             parts.state,
             parts.committer,
             gate=parts.sweeps,
-            listener=parts.sweeps,
+            listener=Listeners((parts.sweeps, parts.measuring)),
             read_text=self._texts.read,
             clock_ns=parts.clock_ns,
             identify=access,

@@ -47,6 +47,12 @@ class Figures:
     published_generation: dict[str, int]
     watchers: int
     resnapshots_total: int
+    measuring: dict[str, int]  # 1 for the state that it is in
+    probes_total: int
+    pair_tasks: int
+    pair_tasks_failed_total: int
+    pairs: int
+    pairs_disagreeing: int
 
 
 class Metrics:
@@ -118,6 +124,7 @@ class _Scrape(Collector):
         yield out
         yield _gauge("watchers", "Readers that follow the topology", f.watchers)
         yield _counter("resnapshots", "Times that a watcher was too slow and began anew", f.resnapshots_total)
+        yield from _measuring(f)
 
 
 def _topology(topology: Topology) -> Iterator[Metric]:
@@ -137,6 +144,20 @@ def _topology(topology: Topology) -> Iterator[Metric]:
         "Expected nodes that no fabric knows",
         len(topology.nodes_without_evidence),
     )
+
+
+def _measuring(f: Figures) -> Iterator[Metric]:
+    states = GaugeMetricFamily(
+        f"{_PREFIX}measuring", "1 for how measuring between agents goes", labels=("state",)
+    )
+    for state, is_on in f.measuring.items():
+        states.add_metric((state,), is_on)
+    yield states
+    yield _counter("probes", "Bursts of pings that agents were told to send to a peer", f.probes_total)
+    yield _gauge("pair_tasks", "Pairs of nodes and rails that are being measured", f.pair_tasks)
+    yield _counter("pair_tasks_failed", "Those that came to nothing", f.pair_tasks_failed_total)
+    yield _gauge("pairs", "Pairs of nodes and rails whose ends agree", f.pairs)
+    yield _gauge("pairs_disagreeing", "Those that were dropped because they do not", f.pairs_disagreeing)
 
 
 def bounded(evidence: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:

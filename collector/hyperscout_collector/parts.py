@@ -10,6 +10,7 @@ from hyperscout_collector.evidence.store import Store
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.identity.reviews import Reviews
 from hyperscout_collector.ingest.streams import Streams
+from hyperscout_collector.measuring import Measuring
 from hyperscout_collector.pipeline import Pipeline
 from hyperscout_collector.publish.runner import PublisherRunner
 from hyperscout_collector.saver import Saver
@@ -31,6 +32,7 @@ class Parts:
     committer: Committer
     streams: Streams
     sweeps: Sweeps
+    measuring: Measuring
     pipeline: Pipeline
     watchers: Watchers
     runner: PublisherRunner
@@ -48,6 +50,8 @@ class Parts:
             found.append(self.saver.problem)
         if self.reviews is not None and self.reviews.problem is not None:
             found.append(self.reviews.problem)
+        if self.measuring.problem is not None:
+            found.append(self.measuring.problem)
         if (takeover := self.pipeline.takeover) is not None and takeover.active:
             found.append(f"took over, and infers nothing yet: waits for {takeover.waits_for()}")
         return [*found, *self.pipeline.problems, *self.runner.problems, *self.sweeps.problems]

@@ -205,6 +205,20 @@ class CollectorSettings(BaseSettings):
         description="how often each fabric is swept; a sweep of 10,000 hosts takes 5 s of one core",
     )
 
+    measure: bool = Field(
+        True, description="have agents measure the latency between them; off = nobody sends or answers a ping"
+    )
+    measure_probes_per_s: float = Field(
+        100.0, gt=0, le=100_000, description="bursts to one peer, in the whole cluster; each pair takes two"
+    )
+    measure_node_kbps: float = Field(
+        200.0, gt=0, description="kbit/s of measuring that a node may see, out and in together"
+    )
+    measure_pings: int = Field(16, ge=4, le=256, description="pings of a burst")
+    measure_reverify_s: float = Field(
+        21_600.0, ge=60, description="a pair that was measured is measured again after this long"
+    )
+
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @field_validator("listen", "http_listen", "mtls_listen")

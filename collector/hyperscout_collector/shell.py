@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
+import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from hyperscout_collector.api.topology_service import NothingHeldError
 from hyperscout_collector.api.watchers import Watchers
 from hyperscout_collector.configured import StartError, connected, generation_settings, inference_inputs
 from hyperscout_collector.core.generations import Generations, NotHeldError
+from hyperscout_collector.core.pair_limits import PairSettings
 from hyperscout_collector.core.takeover import Takeover
 from hyperscout_collector.evidence.committer import Committer, OverloadedError, Submission
 from hyperscout_collector.evidence.rows import Key, Row
@@ -32,6 +34,7 @@ from hyperscout_collector.fabric.inputs import InferOptions
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.kube.client import Kube
 from hyperscout_collector.listening import Listening
+from hyperscout_collector.measuring import Measuring, MeasuringTools
 from hyperscout_collector.metrics import Metrics
 from hyperscout_collector.parts import Parts
 from hyperscout_collector.pipeline import Pipeline, PipelineSettings
@@ -224,6 +227,7 @@ class Collector:
             committer=committer,
             streams=streams,
             sweeps=Sweeps(settings.sweep_interval_s, streams, state, self._texts, self._clock_ns),
+            measuring=self._measuring(streams, state, view, watchers),
             pipeline=pipeline,
             watchers=watchers,
             runner=PublisherRunner(publishers, rng=Random()),  # noqa: S311 - jitter, not secrets
@@ -232,6 +236,30 @@ class Collector:
         if saved is not None:
             self.parts.runner.offer(saved)  # a file that was lost meanwhile is there again
             self.parts.saver.offer(saved)
+
+    def _measuring(
+        self, streams: Streams, state: EvidenceState, view: InputsView, watchers: Watchers
+    ) -> Measuring:
+        settings = self.settings
+        return Measuring(
+            PairSettings(
+                probes_per_s=settings.measure_probes_per_s,
+                node_kbps=settings.measure_node_kbps,
+                pings=settings.measure_pings,
+                reverify_s=settings.measure_reverify_s,
+            ),
+            streams,
+            state,
+            view,
+            lambda: watchers.current.topology,
+            MeasuringTools(
+                self._clock_ns,
+                self._timer,
+                secrets.token_bytes,
+                Random(),  # noqa: S311 - spreads the choice of pairs; keys come from `secrets`
+            ),
+            enabled=settings.measure,
+        )
 
     def _takeover(self, published: Topology | None, now_ns: int) -> Takeover | None:
         """Of several replicas, even one that led before was away for a moment."""
@@ -249,6 +277,7 @@ class Collector:
         self._exit.callback(parts.pipeline.close)
         self._begin("inference", parts.pipeline.run())
         self._begin("sweeps", parts.sweeps.run())
+        self._begin("measuring", parts.measuring.run())
         self._begin("saver", parts.saver.run())
         for name, service in self._services.items():
             self._begin(name, service())
@@ -294,6 +323,7 @@ class Collector:
     def _committed(self, changes: Sequence[KeyChange]) -> None:
         self.parts.pipeline.follow(changes)
         self.parts.sweeps.follow(changes)
+        self.parts.measuring.follow(changes)
 
     def _full_state(self, node: str) -> None:
         self.parts.pipeline.full_state(node)

@@ -6,6 +6,7 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Outcome
 
 from hyperscout_collector.api.mapping import timestamp
+from hyperscout_collector.measuring import STATES as MEASURING_STATES
 from hyperscout_collector.metrics import Figures
 from hyperscout_collector.parts import Parts
 
@@ -65,6 +66,7 @@ def _agents(parts: Parts) -> list[pb.AgentStatus]:
 def figures(parts: Parts) -> Figures:
     """Everything that a scrape shows but the histogram."""
     counters, held, leases = parts.streams.counters, parts.pipeline.held, parts.sweeps.leases()
+    measuring = parts.measuring.report()
     return Figures(
         streams=len(parts.streams),
         streams_total=counters.streams,
@@ -88,4 +90,10 @@ def figures(parts: Parts) -> Figures:
         published_generation={s.publisher.name: s.generation for s in parts.runner.states},
         watchers=len(parts.watchers),
         resnapshots_total=parts.watchers.resnapshots,
+        measuring={word: int(measuring.state == word) for word in MEASURING_STATES},
+        probes_total=measuring.probes,
+        pair_tasks=measuring.in_flight,
+        pair_tasks_failed_total=measuring.failed,
+        pairs=measuring.pairs,
+        pairs_disagreeing=measuring.disagreeing,
     )

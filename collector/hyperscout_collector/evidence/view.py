@@ -16,11 +16,11 @@ from hyperscout_formats.errors import FormatError
 from hyperscout_formats.facts import Gpu, InfinibandPort, LatencyPort, LldpPort, NcclRun
 from hyperscout_formats.ibnetdiscover import CA, SWITCH, Sweep, parse
 
+from hyperscout_collector.evidence.pair_tables import Measured, PairTables, measured_by
 from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row, SweepFact
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Store, StoreError
 from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
-from hyperscout_collector.latency.pairs import pairs_of
 
 _T = TypeVar("_T")
 
@@ -90,11 +90,12 @@ class Snapshot:
     infiniband: Mapping[str, tuple[InfinibandPort, ...]]
     infiniband_at_ns: Mapping[str, int]
     gpus: Mapping[str, tuple[Gpu, ...]]
-    latency: Mapping[str, tuple[LatencyPort, ...]]
+    latency: Mapping[str, Measured]
     nccl: Mapping[str, tuple[NcclRun, ...]]
     sweeps: tuple[Row, ...]
     stale: Mapping[str, int]  # node -> when it was last seen, for nodes that speak no more
     limit_ns: int  # what was seen before this is stale
+    tables: PairTables  # reads `latency`
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class _Node:
     infiniband: tuple[InfinibandPort, ...] = ()
     infiniband_at_ns: int = 0
     gpus: tuple[Gpu, ...] = ()
-    latency: tuple[LatencyPort, ...] = ()
+    latency: list[Row] = field(default_factory=list)
     nccl: tuple[NcclRun, ...] = ()
     seen_ns: int = 0
     sweeps: tuple[Row, ...] = field(default_factory=tuple)
@@ -135,7 +136,8 @@ class InputsView:
         self._infiniband: dict[str, tuple[InfinibandPort, ...]] = {}
         self._infiniband_at_ns: dict[str, int] = {}
         self._gpus: dict[str, tuple[Gpu, ...]] = {}
-        self._latency: dict[str, tuple[LatencyPort, ...]] = {}
+        self._latency: dict[str, Measured] = {}
+        self.tables = PairTables()
         self._nccl: dict[str, tuple[NcclRun, ...]] = {}
         self._seen_ns: dict[str, int] = {}
         self._sweeps: dict[str, tuple[Row, ...]] = {}
@@ -152,7 +154,7 @@ class InputsView:
             _set(self._infiniband, name, node.infiniband)
             _set(self._infiniband_at_ns, name, node.infiniband_at_ns)
             _set(self._gpus, name, node.gpus)
-            _set(self._latency, name, node.latency)
+            _set(self._latency, name, measured_by(node.latency, self._latency.get(name)))
             _set(self._nccl, name, node.nccl)
             _set(self._seen_ns, name, node.seen_ns)
             _set(self._sweeps, name, node.sweeps)
@@ -175,7 +177,12 @@ class InputsView:
             tuple(row for rows in self._sweeps.values() for row in rows),
             {node: seen_ns for node, seen_ns in self._seen_ns.items() if seen_ns < limit_ns},
             limit_ns,
+            self.tables,
         )
+
+    def measured(self) -> dict[str, Measured]:
+        """What nodes measured of each other, for `tables`."""
+        return dict(self._latency)
 
     def unseen_since(self, ns: int) -> list[str]:
         """Nodes that nothing was seen of since then."""
@@ -221,7 +228,7 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
         snapshot.infiniband_at_ns,
         node_map,
         snapshot.gpus,
-        pairs_of(snapshot.latency),
+        snapshot.tables.read(snapshot.latency),
         snapshot.nccl,
     )
     superseded = tuple(sorted({row.key for row, _ in read} - kept))
@@ -240,7 +247,6 @@ def _node(rows: Iterable[Row]) -> _Node:
     lldp: list[LldpPort] = []
     infiniband: list[InfinibandPort] = []
     gpus: list[Gpu] = []
-    latency: list[LatencyPort] = []
     nccl: list[NcclRun] = []
     sweeps: list[Row] = []
     for row in rows:
@@ -257,13 +263,12 @@ def _node(rows: Iterable[Row]) -> _Node:
             case Gpu():
                 gpus.append(row.fact)
             case LatencyPort():
-                latency.append(row.fact)
+                node.latency.append(row)
             case NcclRun():
                 nccl.append(row.fact)
     node.lldp = tuple(sorted(lldp, key=lambda port: port.interface))
     node.infiniband = tuple(sorted(infiniband, key=lambda port: (port.device, port.port)))
     node.gpus = tuple(sorted(gpus, key=lambda gpu: gpu.pci_address))
-    node.latency = tuple(sorted(latency, key=lambda port: port.interface))
     node.nccl = tuple(sorted(nccl, key=lambda run: (run.peer, run.method)))
     node.sweeps = tuple(sweeps)
     return node

@@ -62,6 +62,21 @@ class StreamListener(Protocol):
     def disconnected(self, stream: AgentStream) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Several of them, told in this order."""
+
+    all: Sequence[StreamListener]
+
+    def connected(self, stream: AgentStream) -> None:
+        for one in self.all:
+            one.connected(stream)
+
+    def disconnected(self, stream: AgentStream) -> None:
+        for one in self.all:
+            one.disconnected(stream)
+
+
 class DiscoveryService(DiscoveryServiceServicer):
     """`read_text`: see `TextReader`; it runs in a thread of this service, one text at a time."""
 
