@@ -8,6 +8,7 @@ binding is loaded before somebody asks.
 import contextlib
 import ctypes
 import importlib
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
@@ -46,8 +47,11 @@ _ADVICE: Final = {
     "or the host when nvidia-smi says the same",
 }
 _TOO_OLD: Final = "the driver is too old: its library lacks a function that nothing can do without"
-# Fields of c_nvmlValue_t by nvmlValueType_t.
-_VALUE_FIELDS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+# nvmlFieldValue_t: field, scope, time stamp, latency, type of the value, code, value. Read as a whole: to ask
+# the binding's objects for each of a thousand members takes longer than all the rest.
+_FIELD_VALUE: Final = struct.Struct("@IIqqII8s")
+# The value by nvmlValueType_t.
+_VALUES: Final = tuple(struct.Struct(f"@{kind}") for kind in ("d", "I", "L", "Q", "q", "i", "H"))
 # The binding knows no limit; this keeps a GPU of 18 links in one call.
 MAX_FIELDS: Final = 256
 
@@ -135,10 +139,9 @@ class Nvml:
             answers = self.optional("nvmlDeviceGetFieldValues", handle, wanted[first : first + MAX_FIELDS])
             if answers is None:
                 return None
-            for answer in answers:
-                code = answer.nvmlReturn
-                if code == 0 and 0 <= answer.valueType < len(_VALUE_FIELDS):
-                    values.append(getattr(answer.value, _VALUE_FIELDS[answer.valueType]))
+            for *_, kind, code, raw in _FIELD_VALUE.iter_unpack(bytes(answers)):
+                if code == 0 and kind < len(_VALUES):
+                    values.append(_VALUES[kind].unpack_from(raw)[0])
                 elif code == 0 or code in _ABSENT:
                     values.append(None)
                 else:

@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -29,17 +29,8 @@ _EFFECTIVE_BER: Final = 220  # from NVLink 5 on
 # NVLink 5 counts otherwise: events of recovery, and packets received with errors.
 _RECOVERY_EVENTS: Final = 215
 _RECEIVE_ERRORS: Final = 208
-_PER_LINK: Final = (
-    _STATE,
-    _VERSION,
-    _SPEED,
-    _REPLAYS,
-    _RECOVERIES,
-    _CRC_ERRORS,
-    _EFFECTIVE_BER,
-    _RECOVERY_EVENTS,
-    _RECEIVE_ERRORS,
-)
+_PER_LINK: Final = (_STATE, _VERSION, _SPEED, _REPLAYS, _RECOVERIES, _CRC_ERRORS)
+_PER_LINK_5: Final = (*_PER_LINK, _EFFECTIVE_BER, _RECOVERY_EVENTS, _RECEIVE_ERRORS)
 # NVML_NVLINK_STATE_: 0 inactive, 1 active, 2 asleep to save power (it wakes up by itself), 3 carries nothing
 _ACTIVE_STATES: Final = (1, 2)
 # nvmlNvLinkErrorCounter_t
@@ -128,22 +119,44 @@ class GpuReader:
     def _links(self, handle: Any) -> tuple[NvlinkLink, ...]:
         """All links of a GPU: their state and counters in two calls where the driver can do that."""
         nvml = self._nvml
-        counted = nvml.field_values(handle, [(_LINK_COUNT, 0)])
-        count = counted[0] if counted else None
-        links: list[NvlinkLink] = []
+        answered = nvml.field_values(handle, [(_LINK_COUNT, 0), (_VERSION, 0)])
+        count, version = answered or (None, None)
         if count is not None:
-            wanted = [(what, link) for link in range(min(int(count), _MAX_LINKS)) for what in _PER_LINK]
+            per_link = _PER_LINK if version in (1, 2, 3, 4) else _PER_LINK_5
+            numbers = range(min(int(count), _MAX_LINKS))
+            wanted = [(what, link) for link in numbers for what in per_link]
             values = nvml.field_values(handle, wanted) if wanted else []
             if values is not None and (not values or values[0] is not None):
-                for first in range(0, len(values), len(_PER_LINK)):
-                    links.append(_link(len(links), values[first : first + len(_PER_LINK)]))
-                return tuple(self._with_remote(handle, one) for one in links)
+                said = dict(zip(wanted, values, strict=True))
+                return tuple(
+                    self._link(handle, link, {what: said[what, link] for what in per_link})
+                    for link in numbers
+                )
+        links: list[NvlinkLink] = []
         for link in range(_MAX_LINKS):
             state = nvml.optional("nvmlDeviceGetNvLinkState", handle, link)
             if state is None:
                 break
             links.append(self._old_link(handle, link, bool(state)))
-        return tuple(self._with_remote(handle, one) for one in links)
+        return tuple(links)
+
+    def _link(self, handle: Any, link: int, values: Mapping[int, int | float | None]) -> NvlinkLink:
+        """One link from the values of its fields; what is not there is 0."""
+        said = {what: int(value or 0) for what, value in values.items()}
+        active = said[_STATE] in _ACTIVE_STATES
+        remote_type, remote = self._remote(handle, link) if active else ("", "")
+        return NvlinkLink(
+            link,
+            active,
+            said[_VERSION],
+            remote_type,
+            remote,
+            replay_errors=said[_REPLAYS],
+            recovery_errors=said[_RECOVERIES] or said.get(_RECOVERY_EVENTS, 0),
+            crc_errors=said[_CRC_ERRORS] or said.get(_RECEIVE_ERRORS, 0),
+            ber_exponent=nvml_values.ber_exponent(said.get(_EFFECTIVE_BER, 0)),
+            gbytes_per_s=said[_SPEED] / 1000,
+        )
 
     def _old_link(self, handle: Any, link: int, active: bool) -> NvlinkLink:
         """One link, for drivers that do not know its fields: a call for each value."""
@@ -151,25 +164,24 @@ class GpuReader:
         def counter(kind: int) -> int:
             return self._nvml.optional("nvmlDeviceGetNvLinkErrorCounter", handle, link, kind) or 0
 
+        remote_type, remote = self._remote(handle, link) if active else ("", "")
         return NvlinkLink(
             link,
             active,
-            version=self._nvml.optional("nvmlDeviceGetNvLinkVersion", handle, link) or 0,
+            self._nvml.optional("nvmlDeviceGetNvLinkVersion", handle, link) or 0,
+            remote_type,
+            remote,
             replay_errors=counter(_COUNTER_REPLAY),
             recovery_errors=counter(_COUNTER_RECOVERY),
             crc_errors=counter(_COUNTER_CRC_FLIT),
         )
 
-    def _with_remote(self, handle: Any, link: NvlinkLink) -> NvlinkLink:
-        if not link.active:
-            return link
-        kind = self._nvml.optional("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link.link)
-        pci = self._nvml.optional("nvmlDeviceGetNvLinkRemotePciInfo", handle, link.link)
-        return replace(
-            link,
-            remote_type=nvml_values.REMOTE_TYPES.get(kind, ""),
-            remote_pci_address=nvml_values.pci_address(_bus_id(pci)) if pci else "",
-        )
+    def _remote(self, handle: Any, link: int) -> tuple[str, str]:
+        """Type and PCI address of what a link ends at."""
+        kind = self._nvml.optional("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+        pci = self._nvml.optional("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
+        address = nvml_values.pci_address(_bus_id(pci)) if pci else ""
+        return nvml_values.REMOTE_TYPES.get(kind, ""), address
 
     def _fabric(self, handle: Any) -> NvlinkFabric | None:
         info = self._nvml.fabric_info(handle)
@@ -213,18 +225,3 @@ def _bus_id(info: Any) -> str:
     with contextlib.suppress(UnicodeDecodeError):
         return str(info.busId)
     return ""
-
-
-def _link(link: int, values: Sequence[int | float | None]) -> NvlinkLink:
-    """A link from the values of `_PER_LINK`."""
-    said = {what: int(value or 0) for what, value in zip(_PER_LINK, values, strict=True)}
-    return NvlinkLink(
-        link,
-        said[_STATE] in _ACTIVE_STATES,
-        version=said[_VERSION],
-        replay_errors=said[_REPLAYS],
-        recovery_errors=said[_RECOVERIES] or said[_RECOVERY_EVENTS],
-        crc_errors=said[_CRC_ERRORS] or said[_RECEIVE_ERRORS],
-        ber_exponent=nvml_values.ber_exponent(said[_EFFECTIVE_BER]),
-        gbytes_per_s=said[_SPEED] / 1000,
-    )

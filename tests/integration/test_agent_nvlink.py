@@ -327,6 +327,17 @@ async def test_a_look_asks_for_all_links_of_a_gpu_at_once(host: Host) -> None:
     assert counters.calls < 8 * (18 * 2 + 10) + 60  # remote ends, link by link; the matrix of GPUs
 
 
+async def test_a_healthy_gpu_is_not_news_however_its_bit_error_rate_wanders(host: Host) -> None:
+    looks = []
+    probe = host.probe()
+    for packed in (15 << 8 | 255, 7 << 8 | 16, 2 << 8 | 19):
+        host.play(TRAY, *(f"* ber {link} {packed}" for link in range(18)))
+        looks.append((await probe.observe()).sights)
+        probe._nvml.close()
+    assert looks[0] == looks[1] == looks[2]
+    assert {x.ber_exponent for x in gpu_from_proto(looks[0][TRAY[0].pci_address].payload).links} == {-15}  # type: ignore[arg-type]
+
+
 async def test_at_rest_there_is_no_thread(host: Host) -> None:
     host.play(HGX)
     before = threading.active_count()
