@@ -96,8 +96,8 @@ def _strangers(
             "ErroringLink",
             _end(host, gpu),
             sure,
-            f"{host}/{gpu.pci_address} is in NVLink {_called(*key)}, "
-            f"{votes[most]} of the host's {len(gpus)} GPUs are in {_called(*most)}",
+            f"{host}/{gpu.pci_address} is in NVLink {_called(key, most[0])}, "
+            f"{votes[most]} of the host's {len(gpus)} GPUs are in {_called(most)}",
         )
         for gpu in gpus
         if (key := _key(gpu)) is not None and key != most
@@ -115,8 +115,11 @@ def _faults_of(host: str, gpu: Gpu, usual: Mapping[tuple[str, int], float]) -> l
         why = ", ".join((*((fabric.status,) if fabric.status else ()), *fabric.health))
         text = f"the NVLink fabric of {host}/{gpu.pci_address} is not well: {why}"
         found.append(Fault(host, "ErroringLink", _end(host, gpu), 0.9, text))
+    # Behind NVLink switches every link has its place, also when one that all are cabled to is dead.
+    switched = fabric is not None and fabric.state == "completed"
+    most_up = 2 * sum(link.active for link in gpu.links) > len(gpu.links)
     for link in gpu.links:
-        if not link.active and usual[gpu.model, link.link] > _USUAL:
+        if not link.active and (usual[gpu.model, link.link] > _USUAL or (switched and most_up)):
             text = f"NVLink {link.link} of {host}/{gpu.pci_address} is down"
             found.append(Fault(host, "MissingLink", _end(host, gpu, f"/nvlink{link.link}"), 0.95, text))
     return found
@@ -138,5 +141,9 @@ def _end(host: str, gpu: Gpu, port: str = "") -> Endpoint:
     return Endpoint(gpu.uuid, host, f"{gpu.pci_address}{port}")
 
 
-def _called(uuid: str, clique: int) -> str:
-    return f"cluster {uuid} clique {clique}" if uuid else "its own host alone"
+def _called(key: tuple[str, int], known: str = "") -> str:
+    """`known`: a cluster that is named anyway."""
+    uuid, clique = key
+    if not uuid:
+        return "its own host alone"
+    return f"clique {clique}" if uuid == known else f"clique {clique} of cluster {uuid}"

@@ -188,7 +188,7 @@ def _torn(
 
 
 def _switches(net: Network, leaf: Layer, domain: int) -> str:
-    names = [net.names[s] for s in leaf.switches[domain]]
+    names = sorted(net.names[s] for s in leaf.switches[domain])
     return ", ".join(names[:_NAMED]) or "switches that no wire shows"
 
 

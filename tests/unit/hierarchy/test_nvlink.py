@@ -14,6 +14,7 @@ from hyperscout_collector.topology import Topology
 from hyperscout_collector.topology_json import from_json, to_json
 from hyperscout_formats.facts import Gpu, NvlinkFabric
 from hyperscout_sim import nvlink
+from hyperscout_sim.heard import heard
 from hyperscout_sim.nvlink import Gpus
 from hyperscout_sim.racks import RackCluster, racks
 from hypothesis import given, settings
@@ -114,6 +115,21 @@ def test_trays_that_no_cable_shows_are_with_their_rack() -> None:
     assert set(rack.trays) < set(domain_of(topology, rack.trays[0], "leaf").nodes)
 
 
+def test_racks_under_ethernet_leaves() -> None:
+    """LLDP shows the leaves and nothing above them."""
+    cables = {cable.a: cable for cable in SMALL.fabric.cables}
+    switches = {switch.guid: switch for switch in SMALL.fabric.switches}
+    lldp = {
+        host: tuple(heard(switches, [(adapter, cables.get(adapter.guid)) for adapter in adapters]))
+        for host, adapters in SMALL.fabric.adapters_of().items()
+    }
+    topology = infer(FabricInputs(lldp=lldp, gpus=SMALL.gpus))
+    check(topology)
+    assert tiers(topology) == true_tiers(SMALL)[:2]
+    assert {h.tier_name for h in topology.hypernodes} == {"nvlink", "leaf"}
+    assert [x.message for x in topology.anomalies] == []
+
+
 # Faults
 
 
@@ -195,6 +211,28 @@ def test_as_many_gpus_for_one_clique_as_for_another_stay_where_they_were() -> No
     other = changed(SMALL, **{TRAY: nvlink.with_fabric(WELL, [2, 3], clique_id=nvlink.CLIQUE + 1)})
     assert names(inferred_racks(SMALL, other, saved(well))) == names(well)
     assert all(x.confidence <= 0.5 for x in topology.anomalies)
+
+
+def test_a_dead_nvlink_switch_is_seen_where_all_hang_on_it() -> None:
+    cluster = racks(1, 1, trays=3)
+    gpus = cluster.gpus
+    for place in range(4):
+        gpus = {host: nvlink.dead_link(mine, place, 5) for host, mine in gpus.items()}
+    topology = inferred_racks(cluster, gpus)
+    assert told(topology) == [("MissingLink", tray) for tray in cluster.hosts for _ in range(4)]
+    assert "12 NVLinks down" in next(iter(degraded(topology).values()))
+
+
+def test_bridges_that_nobody_bought_are_not_down() -> None:
+    """Cards with two of three bridges."""
+    gpus = {
+        host: tuple(
+            replace(gpu, links=tuple(replace(x, active=x.link < 8) for x in gpu.links))
+            for gpu in nvlink.pcie_host(host, bridges=True)
+        )
+        for host in SMALL.hosts
+    }
+    assert degraded(inferred_racks(SMALL, gpus)) == {}
 
 
 # NVLink against the wires
