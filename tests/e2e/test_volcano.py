@@ -175,6 +175,7 @@ async def test_a_gang_of_a_racks_size_lands_in_one_rack(
 
         # 18 trays are free, but they are two cliques that cannot reach each other by NVLink.
         await on.submit("fourth", 18, highest_tier_allowed=1, gpus=4)
+        await on.until(lambda: on.volcano.waits("fourth", 18), "all workers of the fourth")
         await on.until(lambda: on.volcano.refusal("fourth"), "a refusal of the fourth")
         assert await on.waits("fourth", 18)
         await on.finish("second")
