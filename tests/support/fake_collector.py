@@ -16,6 +16,7 @@ from hyperscout.v1.discovery_pb2 import (
     BulkChunk,
     FindingBatch,
     Hello,
+    NcclId,
     Refusal,
     StreamFindingsRequest,
     StreamFindingsResponse,
@@ -46,6 +47,7 @@ class FakeCollector(DiscoveryServiceServicer):
     batches: list[FindingBatch] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)  # of every message, encoded
     chunks: list[BulkChunk] = field(default_factory=list)
+    nccl_ids: list[NcclId] = field(default_factory=list)
     heartbeats: int = 0
     ended_streams: int = 0
     port: int = 0
@@ -160,6 +162,8 @@ class FakeCollector(DiscoveryServiceServicer):
                     mine = [chunk for chunk in self.chunks if chunk.sha256 == request.chunk.sha256]
                     start = max(i for i, chunk in enumerate(mine) if chunk.offset == 0)
                     self.bulks[request.chunk.sha256] = zlib.decompress(b"".join(c.data for c in mine[start:]))
+            elif kind == "nccl_id":
+                self.nccl_ids.append(request.nccl_id)
             elif kind == "heartbeat":
                 self.heartbeats += 1
             await self._tell()

@@ -4,8 +4,8 @@ It uses GPUs, so it is the most careful of all probes. It runs only when a colle
 time on a host, only while NVML calls all GPUs idle, never longer than its time-out, and it ends with the
 stream that it was asked for on. What runs on the GPUs are other processes: nothing of CUDA is in the agent.
 
-Rank 0 of a run reports, under the peer's name ("node" for a run within the host). Whatever ends a run other
-than well is told to the collector at once, which tells the other rank.
+Rank 0 of a run reports, under the peer's name ("node" for a run within the host). Every rank tells the
+collector when its part is over, and why if it ended other than well: the other one must not wait in vain.
 """
 
 import asyncio
@@ -39,6 +39,7 @@ MAX_SIZES: Final = 64
 MAX_SIZE_BYTES: Final = 16 << 30
 _WITHIN = "node"
 _CLEAN_UP_S = 30.0
+_ONCE_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,6 @@ class NcclProbe:
 
     name = "nccl"
     scope: Scope = "pair"
-    interval_s: float | None = None
     max_findings = 1
 
     def __init__(
@@ -108,6 +108,11 @@ class NcclProbe:
         self._clock = clock
         self._wall_ns = wall_ns
         self._run: _Run | None = None
+
+    @property
+    def interval_s(self) -> float | None:
+        """Asleep but for the one look that a run is."""
+        return None if self._run is None else _ONCE_S
 
     @property
     def timeout_s(self) -> float:
@@ -189,9 +194,11 @@ class NcclProbe:
         finally:
             self._run = None
             run.unique_id.cancel()
-        if sight.payload is None:
-            _log.warning("NCCL run %s: %s", _between(run), sight.reason)
-            self._send(NcclId(task_id=run.task_id, failure=sight.reason))
+        failure = "" if sight.payload is not None else sight.reason
+        if failure:
+            _log.warning("NCCL run %s: %s", _between(run), failure)
+        # Both ranks say so: before that this host takes no other run.
+        self._send(NcclId(task_id=run.task_id, failure=failure))
         if run.rank > 0:
             return Observation(complete=False)  # rank 0 reports
         return Observation({run.subject: sight}, complete=False)

@@ -592,7 +592,9 @@ Global___MeasureNccl: _TypeAlias = MeasureNccl  # noqa: Y015
 
 @_typing.final
 class NcclId(_message.Message):
-    """What lets the ranks of a group find each other: made by rank 0, carried by the collector."""
+    """What lets the ranks of a group find each other: made by rank 0, carried by the collector. Up: each rank also
+    says with an empty id when its part of the run is over. Down: with an empty id, that the run is over.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -601,8 +603,8 @@ class NcclId(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.int
     unique_id: _builtins.bytes
-    """Empty with a reason: it could not be made, or the run is over."""
     failure: _builtins.str
+    """With an empty id: why the run did not end well. Empty: it did."""
     def __init__(
         self,
         *,
