@@ -10,6 +10,7 @@ all tasks.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -58,6 +59,7 @@ _log = logging.getLogger(__name__)
 
 STATES = ("learning", "verifying", "paused", "off")
 _TICK_S = 0.2
+_PROBES_A_NODE = 12  # times log2 of the nodes: what a full picture takes at most
 _OFF = "the setting `measure` is off"
 _NOBODY = (
     "fewer than two agents can take part: see their setting `latency`, and compute interfaces' addresses"
@@ -170,6 +172,14 @@ class Measuring:
             failed=machine.failed,
             in_flight=machine.in_flight,
         )
+
+    @property
+    def measured_enough(self) -> bool:
+        """Whether the hierarchy can be told from what is measured: all that tells most is, or a budget that
+        is enough for any cluster of this size is spent, or nothing more is to come."""
+        agents = self._machine.agents
+        full = _PROBES_A_NODE * agents * math.log2(max(agents, 2))
+        return self._word() != "learning" or self._machine.rate.total >= full
 
     def pause(self, reason: str) -> None:
         """End what runs, and begin nothing. Raises NotNowError."""

@@ -80,6 +80,7 @@ class Pipeline:
     """`publish` gets each new generation, `superseded` sweeps that newer ones replaced, by key.
 
     `clock_ns`: Unix ns. `timer`: monotonic seconds. `inferred` is told how long each inference took.
+    `measured_enough`: whether what agents measured of each other may place those that no wire shows.
     """
 
     def __init__(
@@ -96,8 +97,10 @@ class Pipeline:
         clock_ns: Callable[[], int],
         timer: Callable[[], float],
         takeover: Takeover | None = None,
+        measured_enough: Callable[[], bool] = lambda: True,
     ) -> None:
         self.takeover = takeover
+        self._measured_enough = measured_enough
         self.held: Held | None = None
         self.problems: tuple[str, ...] = ()
         self.inferences = 0
@@ -246,6 +249,8 @@ class Pipeline:
         if options.cluster_nodes is None and view.expected is not None:
             options = replace(options, cluster_nodes=view.expected)
         published = self._generations.published
+        if not self._measured_enough() and not _knows_latency(published):
+            options = replace(options, latency_places=False)
         takeover = self._taking_over(resolved, view, now_ns)
         if takeover is not None and published is not None:
             result = _Result(resolved, published, takeover.stale(), Decision(), 0.0)
@@ -301,6 +306,10 @@ class Pipeline:
 
     async def _in_thread(self, function: Callable[..., _T], *args: object) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+def _knows_latency(topology: Topology | None) -> bool:
+    return topology is not None and any(h.source == "latency" for h in topology.hypernodes)
 
 
 def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:

@@ -214,6 +214,7 @@ class Collector:
             clock_ns=self._clock_ns,
             timer=self._timer,
             takeover=self._takeover(saved, started_ns),
+            measured_enough=lambda: self.parts.measuring.measured_enough,
         )
         self.parts = Parts(
             version=importlib.metadata.version("hyperscout"),

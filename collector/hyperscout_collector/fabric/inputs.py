@@ -41,9 +41,12 @@ class FabricInputs:
 @dataclass(frozen=True, slots=True)
 class InferOptions:
     """`cluster_nodes`: the cluster's nodes (None = every host found); they never change a level or a
-    grouping."""
+    grouping. `latency_places`: whether hosts may be placed by latency alone; not while too little was
+    measured to say more than nothing.
+    """
 
     cluster_nodes: frozenset[str] | None = None
+    latency_places: bool = True
     compute_ports: str | None = (
         None  # regular expression on interface names; None = the rule of the architecture page
     )

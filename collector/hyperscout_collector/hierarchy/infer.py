@@ -52,7 +52,7 @@ def infer(
     level = switch_levels(net)
     layers, foreign = build_layers(net, level, previous, options.cluster_nodes)
     suspicions = _suspicions(net, level, layers)
-    if len(inputs.pairs):
+    if options.latency_places and len(inputs.pairs):
         layers = with_latency(net, layers, inputs.pairs)
     nvlink = nvlink_domains(inputs.gpus)
     family = with_nvlink(net, layers, nvlink, Past(net, previous), options.cluster_nodes)
