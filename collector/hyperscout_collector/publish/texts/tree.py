@@ -37,7 +37,9 @@ def tree(topology: Topology, *, colour: bool = False, nodes: bool = True) -> Ite
     stack = [(h, "", "") for h in reversed(roots)]
     while stack:
         hypernode, own, below = stack.pop()
-        counts = [count(len(hypernode.nodes), "node"), count(len(hypernode.switches), "switch", "switches")]
+        counts = [count(len(hypernode.nodes), "node")]
+        if hypernode.switches:  # a tier of NVLink or latency has none to show
+            counts.append(count(len(hypernode.switches), "switch", "switches"))
         level = f"tier {hypernode.tier}" + (f" {hypernode.tier_name}" if hypernode.tier_name else "")
         wrong = ", ".join(
             paint(_BAD, mark) + (f" ({visible(reason)})" if reason else "")
