@@ -45,6 +45,8 @@ class LiveTask:
     address: str
     peer_address: str
     expires_s: float  # by the monotonic clock
+    pings: int = 16  # of the burst that the other end sends
+    paid: int = 0  # answers that the limit on traffic has allowed already
     heard: int = -1  # highest sequence number
     heard_s: float | None = None  # when it was last heard
     done: bool = False  # the peer says that it has measured

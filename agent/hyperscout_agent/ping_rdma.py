@@ -128,8 +128,7 @@ class RdmaPings:
             argv, take=told.extend, timeout_s=timeout_s, max_output_bytes=_MAX_OUTPUT_BYTES
         )
         if result.exit_code != 0:
-            said = result.stderr.decode(errors="replace").split("\n", 1)[0].strip()[:300]
-            raise ToolError(f"{argv[0]}: exit {result.exit_code}: {said}")
+            raise ToolError(f"{argv[0]}: exit {result.exit_code}: {_first_line(result.stderr + bytes(told))}")
         return bytes(told)
 
     def _latency_argv(self, plan: RdmaPlan) -> tuple[str, ...]:
@@ -140,6 +139,11 @@ class RdmaPings:
         size, iterations = str(_BANDWIDTH_BYTES), str(_BANDWIDTH_ITERATIONS)
         options = ("-s", size, "-n", iterations, "-F", "--report_gbits")
         return (*self._bandwidth, *_device(plan.port), *options)
+
+
+def _first_line(told: bytes) -> str:
+    lines = (line.strip() for line in told.decode(errors="replace").splitlines())
+    return next((line[:300] for line in lines if line), "it says nothing")
 
 
 def _device(port: str) -> tuple[str, ...]:

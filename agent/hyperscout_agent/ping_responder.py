@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 # Datagrams read before the loop's other work gets its turn.
 _AT_A_TIME = 32
 _MAX_PENDING = 64
+# Pings before and after the burst itself.
+_LOOKS = 3
 _RECEIVE_BUFFER_BYTES = 64 * 1024
 # A kernel that stamped none of so many answers stamps none.
 _PATIENCE = 4
@@ -149,7 +151,7 @@ class Responder:
         if heard is None:
             return
         task, ping = heard
-        if not self._bucket.take(one.wire_bytes, answer=True):
+        if not self._allowed(task, one.wire_bytes):
             self._keyring.dropped["rate limit"] += 1
             return
         came = self._read()
@@ -178,6 +180,17 @@ class Responder:
             self._take_stamps(one)  # mostly it is there already
         else:
             task.stayed(ping.sequence, self._read().steady_ns - came.steady_ns)
+
+    def _allowed(self, task: LiveTask, wire_bytes: int) -> bool:
+        """A burst is paid for as a whole when its first ping comes: one that has to wait is late, one that
+        was answered in parts would look like loss."""
+        if not task.paid:
+            answers = min(task.pings + _LOOKS, self._bucket.most_bytes // wire_bytes)
+            if not self._bucket.take(answers * wire_bytes, answer=True):
+                return False
+            task.paid = answers
+        task.paid -= 1
+        return True
 
     def _take_stamps(self, one: _Socket) -> None:
         if not one.stamping:

@@ -13,6 +13,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address
 
 from hyperscout.v1.discovery_pb2 import PairTask
@@ -113,6 +114,8 @@ class PairTasks:
             self._responder.wake()
             doing = asyncio.create_task(self._do(task, live), name=f"pair-{task.task_id}")
             self._running[task.task_id] = doing
+            # No `finally` of its own: one that is stopped before it began never gets there.
+            doing.add_done_callback(partial(self._is_over, task.task_id))
 
     def stop(self) -> None:
         """Forget all keys, and end what runs: nothing is sent or answered any more."""
@@ -133,12 +136,13 @@ class PairTasks:
                 await self._wait(self._ends[task.task_id], max(0.0, live.expires_s - self._clock()))
         except Exception:
             _log.exception("task %d: unexpected error", task.task_id)
-        finally:
-            self._running.pop(task.task_id, None)
-            self._ends.pop(task.task_id, None)
-            self._keyring.forget(task.task_id)
-            if not len(self._keyring):
-                self._responder.rest()
+
+    def _is_over(self, task_id: int, _: object) -> None:
+        self._running.pop(task_id, None)
+        self._ends.pop(task_id, None)
+        self._keyring.forget(task_id)
+        if not len(self._keyring):
+            self._responder.rest()
 
     async def _measure(self, task: PairTask, live: LiveTask) -> None:
         if task.method == "rdma":
@@ -216,7 +220,9 @@ class PairTasks:
         if task.method == "rdma" and not self._rdma_port_of(task.interface):
             raise TaskError(f"RDMA: no such port behind {task.interface[:40]!r}")
         expires_s = self._clock() + min(task.expires_s, _MAX_EXPIRES_S)
-        return LiveTask(task.task_id, task.key, task.first, task.interface, address, peer_address, expires_s)
+        return LiveTask(
+            task.task_id, task.key, task.first, task.interface, address, peer_address, expires_s, _pings(task)
+        )
 
     def _fail(self, task: PairTask, reason: str) -> None:
         if task.peer and len(task.peer.encode()) <= _MAX_NAME_BYTES:
@@ -249,8 +255,12 @@ def _plan(task: PairTask) -> BurstPlan:
         plain_address(task.address),
         plain_address(task.peer_address),
         task.peer_port,
-        min(max(task.pings, _MIN_PINGS), MAX_PINGS),
+        _pings(task),
     )
+
+
+def _pings(task: PairTask) -> int:
+    return min(max(task.pings, _MIN_PINGS), MAX_PINGS)
 
 
 def _is_host(address: str) -> bool:

@@ -75,6 +75,7 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "ibsim": _debian("ibsim-utils", "ibsim", "ibsim-run"),
     "ibnetdiscover": _debian("infiniband-diags", "ibnetdiscover"),
     "opensm": _debian("opensm", "opensm"),
+    "perftest": _debian("perftest", "ib_send_lat", "ib_send_bw"),
     "lldpd": _debian("lldpd", "lldpd", "lldpcli", "lldpctl"),
     "kubernetes": _kubernetes("etcd", "kube-apiserver", "kubectl"),
     "kube-controller-manager": _kubernetes("kube-controller-manager"),
