@@ -211,6 +211,9 @@ def test_as_many_gpus_for_one_clique_as_for_another_stay_where_they_were() -> No
     other = changed(SMALL, **{TRAY: nvlink.with_fabric(WELL, [2, 3], clique_id=nvlink.CLIQUE + 1)})
     assert names(inferred_racks(SMALL, other, saved(well))) == names(well)
     assert all(x.confidence <= 0.5 for x in topology.anomalies)
+    # With no past, where most others are.
+    assert tiers(inferred_racks(SMALL, gpus)) == true_tiers(SMALL)
+    assert tiers(inferred_racks(SMALL, other)) == true_tiers(SMALL)
 
 
 def test_a_dead_nvlink_switch_is_seen_where_all_hang_on_it() -> None:
@@ -269,6 +272,13 @@ def test_a_rack_in_equal_halves_stays_where_it_was() -> None:
     new = inferred_racks(halves)
     check(new)
     assert set(rack.trays) in tiers(new)[0]
+
+
+def test_a_racks_name_is_its_own_whatever_it_is_plugged_into() -> None:
+    shared, own_leaves = inferred_racks(racks(2, 2, trays=6)), inferred_racks(racks(2, 1, trays=6))
+    no_wires = infer(seen(SMALL, wires=False))
+    tray = "uk-london1-dc01-row01-rack01-tray01"
+    assert len({domain_of(x, tray).name for x in (shared, own_leaves, no_wires)}) == 1
 
 
 # Time
