@@ -48,8 +48,11 @@ class ClusterView:
         return replace(topology, anomalies=tuple(anomalies))
 
 
+RESERVED_LABEL = "hyperscout.io/reserved-for-measuring"
+
+
 class Cluster(Protocol):
-    """What the pipeline asks."""
+    """What the pipeline asks, and who wants to use nodes for measuring."""
 
     @property
     def is_known(self) -> bool:
@@ -57,14 +60,20 @@ class Cluster(Protocol):
 
     def view(self) -> ClusterView: ...
 
+    def why_not_reserved(self, node: str) -> str | None:
+        """Why measuring might disturb somebody on a node; None where nobody else may come."""
+
 
 class NoCluster:
-    """Without Kubernetes."""
+    """Without Kubernetes. Who is to be disturbed there nobody knows but those who ask for a measurement."""
 
     is_known = True
 
     def view(self) -> ClusterView:
         return ClusterView()
+
+    def why_not_reserved(self, node: str) -> str | None:
+        return None
 
 
 class KubernetesCluster:
@@ -84,3 +93,14 @@ class KubernetesCluster:
             {node["metadata"]["name"]: node["metadata"]["labels"] for node in self._nodes},
             tuple(self._hypernodes),
         )
+
+    def why_not_reserved(self, node: str) -> str | None:
+        if not self.is_known:
+            return "the cluster's nodes are not known yet"
+        found = self._nodes.get(node)
+        if found is None:
+            return "no such node in the cluster (or `node_selector` leaves it out)"
+        reserved = found["metadata"]["labels"].get(RESERVED_LABEL, "false") != "false"
+        if reserved or found["spec"]["unschedulable"]:
+            return None
+        return f"neither cordoned nor reserved: `kubectl cordon` it, or label it {RESERVED_LABEL}=true"

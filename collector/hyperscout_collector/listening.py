@@ -97,7 +97,7 @@ class Listening:
         server = grpc.aio.server(interceptors=(Gate(access),), options=SERVER_OPTIONS)
         add_DiscoveryServiceServicer_to_server(discovery, server)
         TopologyService(self._backend).add_to(server)
-        MeasurementService(self._parts.measuring).add_to(server)
+        MeasurementService(self._parts.measuring, self._parts.nccl).add_to(server)
         healthy = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         names = (_DISCOVERY_SERVICE, TOPOLOGY_SERVICE, MEASUREMENT_SERVICE, health.SERVICE_NAME)
@@ -125,10 +125,11 @@ class Listening:
             parts.state,
             parts.committer,
             gate=parts.sweeps,
-            listener=Listeners((parts.sweeps, parts.measuring)),
+            listener=Listeners((parts.sweeps, parts.measuring, parts.nccl)),
             read_text=self._texts.read,
             clock_ns=parts.clock_ns,
             identify=access,
+            take_id=parts.nccl.take_id,
         )
 
     def _leave(self, discovery: DiscoveryService) -> None:

@@ -11,6 +11,7 @@ from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.identity.reviews import Reviews
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.measuring import Measuring
+from hyperscout_collector.nccl import NcclRuns
 from hyperscout_collector.pipeline import Pipeline
 from hyperscout_collector.publish.runner import PublisherRunner
 from hyperscout_collector.saver import Saver
@@ -33,6 +34,7 @@ class Parts:
     streams: Streams
     sweeps: Sweeps
     measuring: Measuring
+    nccl: NcclRuns
     pipeline: Pipeline
     watchers: Watchers
     runner: PublisherRunner

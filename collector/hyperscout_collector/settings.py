@@ -20,6 +20,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from hyperscout_collector.core.nccl_window import parse_windows
+
 PREFIX = "HYPERSCOUT_COLLECTOR_"
 _MAX_FILE_BYTES = 1024 * 1024
 
@@ -219,6 +221,12 @@ class CollectorSettings(BaseSettings):
         21_600.0, ge=60, description="a pair that was measured is measured again after this long"
     )
 
+    nccl_window: str = Field(
+        "",
+        description='hours (UTC) in which NCCL runs on reserved or cordoned nodes, "Sun 02:00-04:00" or '
+        '"daily 02:00-03:00", several with commas; "" = only on request',
+    )
+
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @field_validator("listen", "http_listen", "mtls_listen")
@@ -243,6 +251,12 @@ class CollectorSettings(BaseSettings):
     def _service_account(cls, value: str) -> str:
         if value and re.fullmatch(r"[a-z0-9-]{1,63}:[a-z0-9.-]{1,253}", value) is None:
             raise ValueError(f"{value!r} is not of the form namespace:name")
+        return value
+
+    @field_validator("nccl_window")
+    @classmethod
+    def _window(cls, value: str) -> str:
+        parse_windows(value)
         return value
 
     @field_validator("compute_ports")
@@ -361,6 +375,8 @@ def _about_outputs(settings: CollectorSettings) -> str | None:
     if settings.kubernetes == "off" and any(asked.values()):
         names = ", ".join(name for name, is_on in asked.items() if is_on)
         return f"{names}: nothing is written into a cluster while kubernetes is off"
+    if settings.kubernetes == "off" and settings.nccl_window:
+        return "nccl_window: which nodes are reserved or cordoned is told by kubernetes, which is off"
     name = settings.kueue_topology
     if name and re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", name) is None:
         return f"kueue_topology: {name!r} is no name for an object"

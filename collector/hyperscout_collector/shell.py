@@ -20,8 +20,10 @@ from hyperscout_formats.facts import LatencyPort, NcclRun
 from hyperscout_collector.api.measured import MeasuredBy
 from hyperscout_collector.api.topology_service import NothingHeldError
 from hyperscout_collector.api.watchers import Watchers
+from hyperscout_collector.cluster import Cluster
 from hyperscout_collector.configured import StartError, connected, generation_settings, inference_inputs
 from hyperscout_collector.core.generations import Generations, NotHeldError
+from hyperscout_collector.core.nccl_window import parse_windows
 from hyperscout_collector.core.pair_limits import PairSettings
 from hyperscout_collector.core.takeover import Takeover
 from hyperscout_collector.evidence.committer import Committer, OverloadedError, Submission
@@ -36,6 +38,8 @@ from hyperscout_collector.kube.client import Kube
 from hyperscout_collector.listening import Listening
 from hyperscout_collector.measuring import Measuring, MeasuringTools
 from hyperscout_collector.metrics import Metrics
+from hyperscout_collector.nccl import NcclRuns
+from hyperscout_collector.nccl_window import NcclWindow
 from hyperscout_collector.parts import Parts
 from hyperscout_collector.pipeline import Pipeline, PipelineSettings
 from hyperscout_collector.publish.base import Publisher
@@ -229,6 +233,7 @@ class Collector:
             streams=streams,
             sweeps=Sweeps(settings.sweep_interval_s, streams, state, self._texts, self._clock_ns),
             measuring=self._measuring(streams, state, view, watchers),
+            nccl=self._nccl(streams, state, outputs.cluster),
             pipeline=pipeline,
             watchers=watchers,
             runner=PublisherRunner(publishers, rng=Random()),  # noqa: S311 - jitter, not secrets
@@ -262,6 +267,32 @@ class Collector:
             enabled=settings.measure,
         )
 
+    def _nccl(self, streams: Streams, state: EvidenceState, cluster: Cluster) -> NcclRuns:
+        def why_paused() -> str | None:
+            report = self.parts.measuring.report()
+            return report.reason if report.state == "paused" else None
+
+        return NcclRuns(
+            streams,
+            state,
+            why_not_free=cluster.why_not_reserved,
+            why_paused=why_paused,
+            forget=lambda keys: self._to_forget.update({key: state.looks(key) for key in keys}),
+            clock_ns=self._clock_ns,
+            new_id=lambda: secrets.randbits(64),
+        )
+
+    def _nccl_window(self) -> NcclWindow:
+        parts = self.parts
+        return NcclWindow(
+            parse_windows(self.settings.nccl_window),
+            parts.nccl,
+            parts.streams,
+            parts.state,
+            lambda: parts.watchers.current.topology,
+            clock_ns=self._clock_ns,
+        )
+
     def _takeover(self, published: Topology | None, now_ns: int) -> Takeover | None:
         """Of several replicas, even one that led before was away for a moment."""
         if not (self.settings.leader_election or self._took_over):
@@ -279,6 +310,7 @@ class Collector:
         self._begin("inference", parts.pipeline.run())
         self._begin("sweeps", parts.sweeps.run())
         self._begin("measuring", parts.measuring.run())
+        self._begin("nccl-window", self._nccl_window().run())
         self._begin("saver", parts.saver.run())
         for name, service in self._services.items():
             self._begin(name, service())
@@ -325,6 +357,7 @@ class Collector:
         self.parts.pipeline.follow(changes)
         self.parts.sweeps.follow(changes)
         self.parts.measuring.follow(changes)
+        self.parts.nccl.follow(changes)
 
     def _full_state(self, node: str) -> None:
         self.parts.pipeline.full_state(node)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from hyperscout_collector.evidence.rows import Key, Row
-from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange, Plan
+from hyperscout_collector.evidence.state import KEPT_PROBES, AgentRow, Bulk, EvidenceState, KeyChange, Plan
 from hyperscout_collector.evidence.store import Changes, Store, StoreError
 
 _log = logging.getLogger(__name__)
@@ -239,7 +239,7 @@ class Committer:
     def _end_full_state(self, plan: Plan, full: FullState) -> None:
         node = full.agent.node
         known = plan.agents.get(node) or self._state.agents.get(node)
-        absent = plan.keys_of(node) - full.keys
+        absent = {key for key in plan.keys_of(node) - full.keys if key.probe not in KEPT_PROBES}
         if known is not None and known.instance == full.agent.instance:
             waits = self._unclaimed[node].keys if node in self._unclaimed else set()
             for key in absent - waits:

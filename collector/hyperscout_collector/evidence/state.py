@@ -14,6 +14,8 @@ from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Key
 # Probes that look at a whole fabric. What they saw is the fabric's, not the node's: it stays in force when
 # the agent that was leased to look restarts or loses its lease, until a newer sweep of that fabric ends it.
 FABRIC_PROBES = frozenset({"ibnetdiscover"})
+# What was measured on request stays too when the agent that did it restarts: nobody would do it anew.
+KEPT_PROBES = frozenset({"nccl"})
 MEASURING_PROBES = frozenset({"latency", "nccl"})
 
 

@@ -20,7 +20,7 @@ from hyperscout_collector.evidence.state import Bulk, EvidenceState
 from hyperscout_collector.identity.access import Access, Authenticator
 from hyperscout_collector.identity.who import AccessError, Caller, reports_for
 from hyperscout_collector.ingest.bulk import BulkLimits
-from hyperscout_collector.ingest.session import MAX_BATCH_BYTES, Session, SweepGate, TextReader
+from hyperscout_collector.ingest.session import MAX_BATCH_BYTES, Session, SweepGate, TakeId, TextReader
 from hyperscout_collector.ingest.streams import AgentStream, End, StreamEndedError, Streams
 
 _log = logging.getLogger(__name__)
@@ -92,6 +92,7 @@ class DiscoveryService(DiscoveryServiceServicer):
         read_text: TextReader,
         clock_ns: Callable[[], int],
         identify: Authenticator | None = None,
+        take_id: TakeId | None = None,
     ) -> None:
         self._settings = settings
         self._streams = streams
@@ -102,6 +103,7 @@ class DiscoveryService(DiscoveryServiceServicer):
         self._read_text = read_text
         self._clock_ns = clock_ns
         self._identify = identify or Access()
+        self._take_id = take_id or (lambda node, message: None)
         self._thread = ThreadPoolExecutor(1, "sweep-reader")
         self._closing = False
         self._leader: str | None = None
@@ -185,6 +187,7 @@ class DiscoveryService(DiscoveryServiceServicer):
             self._clock_ns,
             settings.bulk_limits,
             self._streams.counters,
+            self._take_id,
         )
         welcome = Welcome(
             version=settings.version,

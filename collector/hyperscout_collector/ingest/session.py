@@ -15,6 +15,7 @@ import grpc
 from hyperscout.v1.discovery_pb2 import (
     BulkChunk,
     FindingBatch,
+    NcclId,
     NeedBulk,
     Refusal,
     StreamFindingsRequest,
@@ -58,6 +59,8 @@ class SweepGate(Protocol):
 
 # Reads a text of a sweep in a thread and keeps the reading: (digest, text, source). Raises FormatError.
 TextReader = Callable[[bytes, bytes, str], object]
+# Takes what an agent says of an NCCL run: (node, message). Must not block.
+TakeId = Callable[[str, NcclId], None]
 
 
 @dataclass(slots=True)
@@ -95,6 +98,7 @@ class Session:
     clock_ns: Callable[[], int]
     limits: BulkLimits
     counters: IngestCounters
+    take_id: TakeId
     _sequence: int = 0
     _seen: set[Key] | None = field(default_factory=set)  # since Hello; None = the full state has ended
     _held: deque[_Batch] = field(default_factory=deque)
@@ -113,6 +117,8 @@ class Session:
                 await self._take_batch(request.batch, now_ns)
             case "chunk":
                 await self._take_chunk(request.chunk)
+            case "nccl_id":
+                self.take_id(self.stream.node, request.nccl_id)
             case "heartbeat":
                 pass
             case "hello":
