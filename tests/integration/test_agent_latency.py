@@ -2,16 +2,27 @@
 
 import asyncio
 import contextlib
+import socket
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from hyperscout.v1 import finding_pb2 as pb
 from hyperscout.v1.discovery_pb2 import MeasurePairs, PairTask, StopMeasuring, StreamFindingsResponse
-from hyperscout.v1.finding_pb2 import LatencyPort, LatencyResult
+from hyperscout_agent.ping_bucket import Bucket
+from hyperscout_agent.ping_burst import Burst, BurstPlan
+from hyperscout_agent.ping_keys import Keyring, LiveTask
+from hyperscout_agent.ping_packet import PING, PONG, Packet, pack, unpack
+from hyperscout_agent.ping_responder import Responder
+from hyperscout_collector.latency.pairs import pairs_of
+from hyperscout_formats.facts import LatencyPort, LatencyResult
+from hyperscout_formats.wire_measured import latency_from_proto
 from support.fake_collector import FakeCollector
 from support.netlab import INTERFACE, Host, Netlab, netlab
 from support.real import require_real
@@ -49,11 +60,11 @@ class Node:
     process: asyncio.subprocess.Process
 
     @property
-    def port(self) -> LatencyPort:
+    def port(self) -> pb.LatencyPort:
         """What it says of its interface."""
         return self.collector.evidence[self.host.name, "latency", INTERFACE].latency
 
-    def of(self, peer: "Node", method: str = "udp") -> LatencyResult | None:
+    def of(self, peer: "Node", method: str = "udp") -> pb.LatencyResult | None:
         return next((x for x in self.port.results if (x.peer, x.method) == (peer.host.name, method)), None)
 
     async def known(self) -> "Node":
@@ -61,7 +72,7 @@ class Node:
         await self.collector.until(lambda: key in self.collector.evidence)
         return self
 
-    async def measured(self, peer: "Node", since_ns: int = 0) -> LatencyResult:
+    async def measured(self, peer: "Node", since_ns: int = 0) -> pb.LatencyResult:
         def there() -> bool:
             found = self.of(peer)
             return found is not None and found.measured_at.ToNanoseconds() > since_ns
@@ -131,7 +142,7 @@ async def test_two_ends_agree_on_near_and_far(lab: Netlab, tmp_path: Path) -> No
         agent(lab, "c", tmp_path) as c,
     ):
         assert (a.host.v4, a.host.v6) == tuple(a.port.addresses), "link-local addresses are left out"
-        found: dict[tuple[str, str], LatencyResult] = {}
+        found: dict[tuple[str, str], pb.LatencyResult] = {}
         for number, (x, y) in enumerate(((a, b), (a, c), (b, c)), 1):
             await exchange(x, y, number)
             found[x.host.name, y.host.name] = await x.measured(y)
@@ -154,6 +165,20 @@ async def test_ipv6_alone(lab: Netlab, tmp_path: Path) -> None:
             assert (result.failure, result.received) == ("", 16)
 
 
+async def test_a_path_that_is_dead_one_way(lab: Netlab, tmp_path: Path) -> None:
+    """Pings of a arrive at c, and answers do not come back: no number, from neither end; and it heals."""
+    async with agent(lab, "a", tmp_path) as a, agent(lab, "c", tmp_path) as c:
+        route = ("route", "replace", "blackhole", f"{a.host.v4}/32")
+        subprocess.run(lab.command("far", "ip", *route), check=True)
+        await exchange(a, c, 1)
+        for result in (await a.measured(c), await c.measured(a)):
+            assert (result.failure, result.received, result.min_us) == ("no answer", 0, 0)
+        subprocess.run(lab.command("far", "ip", "route", "del", *route[2:]), check=True)
+        before_ns = a.port.results[0].measured_at.ToNanoseconds()
+        await exchange(a, c, 2)
+        assert (await a.measured(c, before_ns)).failure == ""
+
+
 async def test_stopping_takes_less_than_a_second(lab: Netlab, tmp_path: Path) -> None:
     async with agent(lab, "a", tmp_path) as a, agent(lab, "b", tmp_path) as b:
         await exchange(a, b, 1)
@@ -172,6 +197,109 @@ async def test_stopping_takes_less_than_a_second(lab: Netlab, tmp_path: Path) ->
         assert last_s - told_s < 1.0
         again = await a.measured(b)
         assert len(again.history) >= 1
+
+
+# Who is not the other end, or is not honest
+
+
+def stranger(lab: Netlab, host: str) -> socket.socket:
+    """A UDP socket of somebody on a host."""
+    address = next(one.v4 for one in lab.hosts if one.name == host)
+
+    def made() -> socket.socket:
+        ours = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        ours.bind((address, 0))
+        ours.settimeout(0.3)
+        return ours
+
+    return lab.inside(host, made)
+
+
+def ask(ours: socket.socket, node: Node, datagram: bytes) -> bytes | None:
+    ours.sendto(datagram, (node.host.v4, node.port.udp_port))
+    try:
+        return ours.recv(4096)
+    except TimeoutError:
+        return None
+
+
+async def test_others_in_the_fabric_get_no_byte_back(lab: Netlab, tmp_path: Path) -> None:
+    """Host b knows the key, and host c has got hold of it."""
+    b = next(one for one in lab.hosts if one.name == "b")
+    async with agent(lab, "a", tmp_path) as a:
+        with (
+            contextlib.closing(stranger(lab, "b")) as peer,
+            contextlib.closing(stranger(lab, "b")) as pinged,
+            contextlib.closing(stranger(lab, "c")) as other,
+        ):
+            task = PairTask(
+                task_id=9, peer="b", interface=INTERFACE, address=a.host.v4, peer_interface=INTERFACE,
+                peer_address=b.v4, peer_port=pinged.getsockname()[1], key=KEY, method="udp", pings=16,
+                first=True, expires_s=60.0,
+            )  # fmt: skip
+            await a.tell(task)
+            pinged.settimeout(WAIT_S)
+            bursting = await asyncio.to_thread(pinged.recv, 4096)
+            good = Packet(PING, False, 9, 100, b"n" * 8)
+            tries = {
+                "garbage": (peer, b"\0" * 60),
+                "another key": (peer, pack(good, bytes(32))),
+                "another task": (peer, pack(replace(good, task_id=8), KEY)),
+                "its own ping, sent back": (peer, bursting),
+                "an answer": (peer, pack(replace(good, kind=PONG), KEY)),
+                "the key, from elsewhere": (other, pack(good, KEY)),
+            }
+            for what, (ours, datagram) in tries.items():
+                assert await asyncio.to_thread(ask, ours, a, datagram) is None, what
+            answer = await asyncio.to_thread(ask, peer, a, pack(good, KEY))
+            assert answer is not None, "what the other end itself asks is answered"
+            assert len(answer) == len(pack(good, KEY))
+            assert await asyncio.to_thread(ask, peer, a, pack(good, KEY)) is None, "once"
+            await a.collector.send(StreamFindingsResponse(stop_measuring=StopMeasuring(reason="enough")))
+            await asyncio.sleep(0)
+            after = pack(replace(good, sequence=101), KEY)
+            async with asyncio.timeout(1.0):
+                while await asyncio.to_thread(ask, peer, a, after) is not None:
+                    after = pack(replace(good, sequence=unpack(after, KEY).sequence + 1), KEY)
+
+
+class Liar(LiveTask):
+    """Says that its answers stayed 6 us longer than they did."""
+
+    __slots__ = ()
+
+    def stayed(self, sequence: int, residence_ns: int) -> None:
+        super().stayed(sequence, residence_ns + 6_000)
+
+
+async def test_who_lies_about_its_residence_seems_near_from_one_end_only(lab: Netlab, tmp_path: Path) -> None:
+    c = next(one for one in lab.hosts if one.name == "c")
+    keyring, bucket = Keyring(), Bucket(10_000, time.monotonic)
+    responder = Responder(keyring, bucket, clock=time.monotonic)
+    lab.inside("c", lambda: responder.open(INTERFACE, [c.v4]))
+    async with agent(lab, "a", tmp_path) as a:
+        liar = Liar(5, KEY, False, INTERFACE, c.v4, a.host.v4, time.monotonic() + 60)
+        keyring.add(liar)
+        responder.wake()
+        port = responder.port_of(INTERFACE)
+        task = PairTask(
+            task_id=5, peer="c", interface=INTERFACE, address=a.host.v4, peer_interface=INTERFACE,
+            peer_address=c.v4, peer_port=port, key=KEY, method="udp", pings=16, first=True, expires_s=60.0,
+        )  # fmt: skip
+        await a.tell(task)
+        await a.collector.until(lambda: a.port.results)
+        plan = BurstPlan(5, KEY, False, INTERFACE, c.v4, a.host.v4, a.port.udp_port, 16)
+        burst = Burst(plan, bucket, threading.Lock())
+        honest = await asyncio.to_thread(lab.inside, "c", burst.run)
+        responder.close_all()
+        fooled = latency_from_proto(a.port)
+    assert honest is not None
+    assert (honest.failure, fooled.results[0].failure) == ("", "")
+    assert 0 < fooled.results[0].min_us < honest.min_us - 3
+    numbers = (honest.sent, honest.received, honest.min_us, honest.median_us, honest.jitter_us)
+    told = LatencyResult("a", INTERFACE, "udp", 1, *numbers)
+    table = pairs_of({"a": [fooled], "c": [LatencyPort(INTERFACE, (c.v4,), port, "", (told,))]})
+    assert (len(table), table.disagreeing) == (0, 1), "dropped: nobody becomes a neighbour by a lie"
 
 
 class Count:
