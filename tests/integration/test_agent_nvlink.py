@@ -85,9 +85,12 @@ def sick(gpus: Gpus) -> Gpus:
     """Every kind of trouble that a living GPU can tell of."""
     gpus = nvlink.dead_link(gpus, 0, 17)
     gpus = nvlink.erring_link(gpus, 1, 3, replays=5, ber_exponent=-7 if gpus[1].links[3].version >= 5 else 0)
-    if gpus[1].links[3].version >= 5:  # which counts no replays
-        links = tuple(replace(x, replay_errors=0) for x in gpus[1].links)
-        gpus = (gpus[0], replace(gpus[1], links=links), *gpus[2:])
+    counts_replays = gpus[1].links[3].version < 5
+    links = tuple(
+        replace(x, replay_errors=x.replay_errors * counts_replays, recovery_errors=2 * (x.link == 3))
+        for x in gpus[1].links
+    )
+    gpus = (gpus[0], replace(gpus[1], links=links), *gpus[2:])
     gpus = nvlink.wrong_clique(gpus, 2, 7)
     gpus = nvlink.unhealthy(gpus, "degraded bandwidth", "incorrect configuration", which=[2])
     return nvlink.in_progress(gpus, [3])
@@ -279,6 +282,35 @@ async def test_a_lost_gpu_of_unknown_address_takes_nothing_away(host: Host) -> N
     look = await host.probe().observe()
     assert failures(look) == {"gpu3": LOST}
     assert not look.complete
+
+
+async def test_the_address_of_a_lost_gpu_is_remembered_as_long_as_it_can_be_its_own(host: Host) -> None:
+    host.play(HGX, "3 vanish 60", sysfs=False)  # in the second look
+    probe = host.probe()
+    assert failures(await probe.observe()) == {}
+    look = await probe.observe()
+    assert (failures(look), look.complete) == ({HGX[3].pci_address: LOST}, True)
+    host.play(HGX, "3 lost 1", sysfs=False)
+    assert failures(await probe.observe()) == {HGX[3].pci_address: LOST}
+    host.play(HGX[1:], "3 lost 1", sysfs=False)  # one fewer: the third is another one now
+    assert failures(await probe.observe()) == {"gpu3": LOST}
+
+
+async def test_the_driver_goes_in_mid_probe(host: Host) -> None:
+    host.play(HGX, "- over 100")
+    probe = host.probe()
+    for _ in range(2):
+        with pytest.raises(ProbeError, match="the driver in the kernel is another than its library"):
+            await probe.observe()
+    host.play(HGX)
+    assert seen(await probe.observe()) == HGX
+
+
+async def test_a_gpu_that_another_driver_has_is_not_missed(host: Host) -> None:
+    host.play(HGX[1:])
+    pci_tree(host.sysfs, HGX[:1], driver="nouveau")
+    look = await host.probe().observe()
+    assert (failures(look), len(look.sights)) == ({}, 7)
 
 
 @pytest.mark.parametrize("call", [*range(1, 12), 20, 40, 49])

@@ -32,7 +32,7 @@ struct gpu {
 };
 
 static struct gpu gpus[GPUS], migs[GPUS][MIGS];
-static unsigned count, init_code, initialised, known_fabric = 3;
+static unsigned count, init_code, initialised, known_fabric = 3, over;
 static char driver[80] = "580.95.05";
 static unsigned long calls, field_calls;
 
@@ -82,7 +82,7 @@ static ret load(void)
     FILE *file = path ? fopen(path, "r") : NULL;
     char line[512], who[16], key[32];
     int used;
-    count = init_code = 0;
+    count = init_code = over = 0;
     known_fabric = 3;
     memset(gpus, 0, sizeof gpus);
     if (!file) return 9; /* driver not loaded */
@@ -96,6 +96,7 @@ static ret load(void)
         if (!strcmp(who, "-")) {
             if (!strcmp(key, "count")) count = (unsigned)atoi(line + used);
             if (!strcmp(key, "init")) init_code = (unsigned)atoi(line + used);
+            if (!strcmp(key, "over")) over = (unsigned)atoi(line + used);
             if (!strcmp(key, "known_fabric")) known_fabric = (unsigned)atoi(line + used);
             if (!strcmp(key, "driver")) snprintf(driver, sizeof driver, "%s", line + used);
         } else if (!strcmp(who, "*")) {
@@ -108,11 +109,14 @@ static ret load(void)
     return (ret)init_code;
 }
 
-/* What every call on a GPU begins with. `vanish` n: it is lost from its n-th call on. */
+/* What every call on a GPU begins with. `vanish` n: it is lost from its n-th call on. `over` n: from the n-th call
+ * on any of them, the driver in the kernel is another one. */
 static ret enter(struct gpu *g)
 {
     calls++;
     if (!initialised) return 1;
+    if (over == 1) return 18;
+    if (over) over--;
     struct gpu *real = g->parent ? g->parent : g;
     if (real->vanish && --real->vanish == 0) real->lost = 1;
     return real->lost ? LOST : 0;
