@@ -263,6 +263,13 @@ def test_profiles_give_devices_without_privilege() -> None:
     assert {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"} in agent["env"]
 
 
+def test_gpus_are_looked_for_where_the_pod_has_the_drivers_library() -> None:
+    for enabled in (False, True):
+        objects = render({"agent": {"nvml": {"enabled": enabled}}})
+        settings = yaml.safe_load(one(objects, "ConfigMap", "-agent")["data"]["agent.yaml"])
+        assert settings["nvlink"] == {"enabled": enabled}
+
+
 def test_pods_follow_their_settings() -> None:
     def sums(values: Mapping[str, Any]) -> list[str]:
         return [
