@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from hyperscout_formats.facts import LatencyPort
+from hyperscout_formats.latency_csv import LatencyRow
 
 from hyperscout_collector.latency.bursts import COUNTS, PairHistory, agreed_bursts, bursts_of
 
@@ -76,6 +77,35 @@ def _empty(disagreeing: int = 0) -> PairTable:
 
 
 NO_PAIRS = _empty()
+
+
+def pairs_of_rows(rows: Sequence[LatencyRow]) -> PairTable:
+    """A table that somebody else measured. Of several rows of one pair the least counts: noise only adds."""
+    names = sorted({name for row in rows for name in row[:2] if row.node_a != row.node_b})
+    if not names:
+        return NO_PAIRS
+    index = {name: number for number, name in enumerate(names)}
+    rows = [row for row in rows if row.node_a != row.node_b]
+    ends = np.array([(index[row.node_a], index[row.node_b]) for row in rows], np.int32)
+    a, b = ends.min(axis=1), ends.max(axis=1)
+    rtt_us = np.array([row.rtt_us for row in rows], np.float64)
+    samples = np.array([min(row.samples, MAX_SAMPLES) for row in rows], np.int32)
+    order = np.lexsort((-samples, rtt_us, b, a))
+    a, b = a[order], b[order]
+    first = np.r_[True, (a[1:] != a[:-1]) | (b[1:] != b[:-1])]
+    chosen, count = order[first], int(first.sum())
+    return PairTable(
+        tuple(names),
+        ("table",),
+        a[first],
+        b[first],
+        np.zeros(count, np.int32),
+        rtt_us[chosen],
+        np.full(count, -1.0),
+        np.zeros(count),
+        samples[chosen],
+        np.zeros(count, np.int64),
+    )
 
 
 class Clock(NamedTuple):

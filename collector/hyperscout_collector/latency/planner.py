@@ -1,9 +1,38 @@
-"""Which pairs to measure next: to learn a hierarchy that nothing else shows, or to verify a known one."""
+"""Which pairs to measure next: to learn a hierarchy that nothing else shows, or to verify a known one.
+
+It remembers nothing. Whatever was measured so far, by whatever came through, says what is missing:
+
+- *landmarks*: everybody against the same few hosts, which shows how many tiers there are;
+- *search*: who has no company yet in the domain it is known to be in asks one member of each of the
+  domains within, and those of its kind that come first, so that they found domains of their own;
+- *company*: a host with few values of its own innermost domain asks more of its members;
+- *verification*, for ever: neighbours in each innermost domain, and representatives of domains side by side.
+
+A pair that cannot be measured is wished for again, but never stands in the way of others: of what is missing,
+`seed` picks.
+"""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Final, NamedTuple
 
-from hyperscout_collector.latency.pairs import Longs, PairTable
+import numpy as np
+
+from hyperscout_collector.latency.edges import Flags, by_row
+from hyperscout_collector.latency.pairs import Floats, Longs, PairTable
+
+SMALL: Final = 32  # so few measure all pairs
+MISSABLE: Final = 0.25  # of the landmarks, a host may miss
+STEP: Final = 2  # questions of one host at a time while it searches: the answer may end the search
+FOUNDERS: Final = 3  # hosts of a domain at a time that found domains in it
+NEAREST: Final = 3  # domains that seemed nearest are asked again before a host is on its own
+ASKED: Final = 3  # members of each of those
+LONELY: Final = 3  # hosts of a domain that still search: they may have found each other by mistake
+COMPANY: Final = 4  # values of its own innermost domain that a host needs
+NEIGHBOURS: Final = 2  # to either side, in verification
+MOST_CHILDREN: Final = 512  # of one domain, that a host asks
+VERIFYING: Final = 0.2  # of the pairs at least, where some are due
 
 
 class Wish(NamedTuple):
@@ -11,6 +40,35 @@ class Wish(NamedTuple):
 
     a: str
     b: str
+
+
+class _Known(NamedTuple):
+    """What was measured between nodes that can be measured: sorted keys of pairs, and when."""
+
+    nodes: int
+    key: Longs  # low * nodes + high
+    rtt_us: Floats
+    at_ns: Longs
+
+    def has(self, i: Longs, j: Longs) -> Flags:
+        """(wanted,) was this pair measured?"""
+        return self._place(i, j)[1]
+
+    def when(self, i: Longs, j: Longs) -> Longs:
+        """(wanted,) -1 = never."""
+        place, known = self._place(i, j)
+        return np.where(known, self.at_ns[place], -1) if len(self.key) else np.full(len(i), -1)
+
+    def _place(self, i: Longs, j: Longs) -> tuple[Longs, Flags]:
+        key = np.minimum(i, j) * self.nodes + np.maximum(i, j)
+        place = np.minimum(np.searchsorted(self.key, key), max(0, len(self.key) - 1))
+        return place, (self.key[place] == key if len(self.key) else np.zeros(len(key), bool))
+
+    @property
+    def ends(self) -> tuple[Longs, Longs]:
+        """Each pair twice: (host, peer)."""
+        a, b = self.key // self.nodes, self.key % self.nodes
+        return np.concatenate((a, b)), np.concatenate((b, a))
 
 
 def plan(
@@ -28,6 +86,273 @@ def plan(
 
     `nodes`: those that can be measured now, sorted. `domains`: for each tier, innermost first, (nodes,) the
     domain of each, -1 = none: the hierarchy as it is known so far. `wired`: it comes from wires, and is only
-    to be verified. What was measured within `reverify_ns` needs no new look. `seed` spreads the choice.
+    to be verified. What was measured within `reverify_ns` needs no new look. `seed` spreads the choice: give
+    another one at each call.
     """
-    raise NotImplementedError
+    if len(nodes) < 2 or limit < 1:
+        return []
+    known = _known(nodes, pairs)
+    random = np.random.default_rng(seed)
+    rank = _ranks(nodes)
+    domains = [np.asarray(labels, np.int64) for labels in domains]
+    learn = np.zeros(0, np.int64) if wired else _learning(known, domains, rank, random)
+    check = _verification(known, domains, rank, random, now_ns - reverify_ns, never=wired)
+    share = min(len(check), max(limit - len(learn), int(VERIFYING * limit)))
+    keys = np.concatenate((learn[: limit - share], check[:share]))
+    _, first = np.unique(keys, return_index=True)
+    return [Wish(nodes[key // len(nodes)], nodes[key % len(nodes)]) for key in keys[np.sort(first)].tolist()]
+
+
+def landmark_count(nodes: int) -> int:
+    """So many that each of a few large domains has some."""
+    return min(nodes, 4 + 2 * int(np.ceil(np.log2(max(2, nodes)))))
+
+
+def _known(nodes: Sequence[str], pairs: PairTable) -> _Known:
+    number = {name: index for index, name in enumerate(nodes)}
+    to = np.array([number.get(name, -1) for name in pairs.nodes], np.int64)
+    empty = np.zeros(0, np.int64)
+    if not len(pairs):
+        return _Known(len(nodes), empty, np.zeros(0), empty)
+    a, b = to[pairs.a], to[pairs.b]
+    both = (a >= 0) & (b >= 0) & (a != b)
+    key = (np.minimum(a, b) * len(nodes) + np.maximum(a, b))[both]
+    order = np.lexsort((pairs.at_ns[both], key))  # the newest of each pair comes last
+    last = np.r_[key[order][1:] != key[order][:-1], True] if len(key) else np.zeros(0, bool)
+    chosen = order[last]
+    return _Known(len(nodes), key[chosen], pairs.rtt_us[both][chosen], pairs.at_ns[both][chosen])
+
+
+def _ranks(nodes: Sequence[str]) -> Longs:
+    """(nodes,) a fixed order that tells nothing of where nodes are; who comes or goes moves no other."""
+    digests = [blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in nodes]
+    rank = np.empty(len(nodes), np.int64)
+    rank[np.argsort(np.array(digests, dtype="S8"), kind="stable")] = np.arange(len(nodes))
+    return rank
+
+
+def _keys(i: Longs, j: Longs, nodes: int) -> Longs:
+    return np.minimum(i, j) * nodes + np.maximum(i, j)
+
+
+def _learning(known: _Known, domains: Sequence[Longs], rank: Longs, random: np.random.Generator) -> Longs:
+    """Keys of pairs that would tell something new."""
+    nodes = known.nodes
+    order = np.argsort(rank)
+    count = nodes if nodes <= SMALL else landmark_count(nodes)
+    marks = order[:count]
+    i, j = np.triu_indices(count, 1)
+    among = marks[i], marks[j]
+    among_open = ~known.has(*among)
+    first = _shuffled(_keys(*among, nodes)[among_open], random)
+    others = np.setdiff1d(np.arange(nodes), marks)
+    who, mark = np.repeat(others, count), np.tile(marks, len(others))
+    missing = ~known.has(who, mark)
+    short = np.bincount(who[missing], minlength=nodes) > MISSABLE * count
+    few = np.bincount(i[among_open], minlength=count) + np.bincount(j[among_open], minlength=count)
+    short[marks] = few > MISSABLE * (count - 1)
+    wanted = missing & short[who]
+    ready = ~short
+    if nodes > SMALL and not short[marks].any():
+        first = first[:0]
+    after = [_keys(who[wanted], mark[wanted], nodes)]
+    if nodes > SMALL and len(domains):
+        after.append(_search(known, domains, rank, ready, random))
+        after.append(_company(known, domains[0], rank, ready, random))
+    return np.concatenate((first, _shuffled(np.concatenate(after), random)))
+
+
+def _shuffled(keys: Longs, random: np.random.Generator) -> Longs:
+    return random.permutation(keys)
+
+
+def _search(
+    known: _Known, domains: Sequence[Longs], rank: Longs, ready: Flags, random: np.random.Generator
+) -> Longs:
+    """Who is alone in a domain asks the domains in it."""
+    result = [np.zeros(0, np.int64)]
+    host, peer = known.ends
+    rtt_us = np.concatenate((known.rtt_us, known.rtt_us))
+    usual_us = np.nan_to_num(by_row(host, rtt_us, known.nodes, 0.5))
+    searching = np.zeros(known.nodes, bool)
+    for tier in range(len(domains) - 1, -1, -1):
+        outer = domains[tier]
+        inner = domains[tier - 1] if tier else np.where(outer >= 0, np.arange(known.nodes), -1)
+        if not tier:
+            break
+        size = _sizes(inner)
+        alone = (size > 0) & (size <= LONELY) & (_sizes(outer) > size) & ready & ~searching
+        searching |= alone
+        for domain in np.unique(outer[alone]).tolist():
+            members = np.flatnonzero((outer == domain) & (inner >= 0))
+            seekers = members[alone[members]]
+            result.append(
+                _questions(
+                    known.nodes, seekers, members, inner, rank, host, peer, rtt_us - usual_us[peer], random
+                )
+            )
+        result.append(_strangers(known, outer, inner, rank, random))
+    return np.concatenate(result)
+
+
+def _sizes(labels: Longs) -> Longs:
+    """(nodes,) how many share the domain of each; 0 = in none."""
+    count = np.bincount(labels[labels >= 0], minlength=1)
+    return np.where(labels >= 0, count[labels], 0)
+
+
+def _questions(
+    nodes: int,
+    seekers: Longs,
+    members: Longs,
+    inner: Longs,
+    rank: Longs,
+    host: Longs,
+    peer: Longs,
+    above_us: Floats,
+    random: np.random.Generator,
+) -> Longs:
+    """The next few of each seeker: one member of each domain, then more of those that seemed nearest."""
+    labels, size = np.unique(inner[members], return_counts=True)
+    lowest = np.full(len(labels), np.iinfo(np.int64).max)
+    column_of = np.full(int(labels.max()) + 1, -1)
+    column_of[labels] = np.arange(len(labels))
+    np.minimum.at(lowest, column_of[inner[members]], rank[members])
+    order = np.lexsort((lowest, -size))
+    company = int(np.count_nonzero(size > LONELY))
+    order = order[: min(company + FOUNDERS, MOST_CHILDREN)]
+    column_of[:] = -1
+    column_of[labels[order]] = np.arange(len(order))
+    row_of = np.full(nodes, -1)
+    row_of[seekers] = np.arange(len(seekers))
+    inside = np.zeros(nodes, bool)
+    inside[members] = True
+    use = (row_of[host] >= 0) & inside[peer]
+    row, column = row_of[host[use]], column_of[inner[peer[use]]]
+    use_column = column >= 0
+    row, column, value = row[use_column], column[use_column], above_us[use][use_column]
+    asked = np.zeros((len(seekers), len(order)), np.int32)
+    np.add.at(asked, (row, column), 1)
+    nearest_us = np.full(asked.shape, np.inf)
+    np.minimum.at(nearest_us, (row, column), value)
+    place = np.argsort(np.argsort(nearest_us, axis=1, kind="stable"), axis=1, kind="stable")
+    # Who is next to it by name, or in the list, is asked first; it is no evidence.
+    urgency = np.broadcast_to(np.arange(len(order), dtype=float), asked.shape).copy()
+    for side in (-1, 1):
+        beside = np.clip(seekers + side, 0, nodes - 1)
+        hint = np.where(inside[beside], column_of[np.where(inside[beside], inner[beside], labels[0])], -1)
+        urgency[np.flatnonzero(hint >= 0), hint[hint >= 0]] = -1.0
+    again = (place < NEAREST) & (asked < np.minimum(ASKED, size[order])) & (asked > 0)
+    urgency = np.where(asked == 0, urgency, np.where(again, 1e6 + place, np.inf))
+    own = column_of[inner[seekers]]
+    urgency[np.flatnonzero(own >= 0), own[own >= 0]] = np.inf
+    chosen = np.argsort(urgency, axis=1, kind="stable")[:, :STEP]
+    rows = np.repeat(np.arange(len(seekers)), chosen.shape[1])
+    columns = chosen.ravel()
+    wanted = np.isfinite(urgency[rows, columns])
+    rows, columns = rows[wanted], columns[wanted]
+    # The members of each domain by rank, the first few of them: which one, chance says.
+    by_rank = members[np.lexsort((rank[members], column_of[inner[members]]))]
+    sorted_column = column_of[inner[by_rank]]
+    first = np.searchsorted(sorted_column, columns)
+    spread = np.minimum(size[order][columns], ASKED + 1)
+    answer = by_rank[first + random.integers(0, np.maximum(1, spread))]
+    keys = _keys(seekers[rows], answer, nodes)
+    return np.asarray(keys[seekers[rows] != answer])
+
+
+def _strangers(known: _Known, outer: Longs, inner: Longs, rank: Longs, random: np.random.Generator) -> Longs:
+    """Domains side by side between which nothing was measured: one member of either."""
+    a, b = known.key // known.nodes, known.key % known.nodes
+    count = int(inner.max()) + 1 if len(inner) else 0
+    met = np.unique(_keys(inner[a], inner[b], count)[(inner[a] >= 0) & (inner[b] >= 0)])
+    real = (_sizes(inner) > 1) & (outer >= 0)
+    hosts = np.flatnonzero(real)[np.argsort(rank[real], kind="stable")]
+    _, begin = np.unique(inner[hosts], return_index=True)
+    reps = hosts[begin]  # the first of each by rank
+    result = [np.zeros(0, np.int64)]
+    for domain in np.unique(outer[reps]).tolist():
+        side = reps[outer[reps] == domain]
+        if len(side) > MOST_CHILDREN:
+            side = random.choice(side, MOST_CHILDREN, replace=False)
+        i, j = np.triu_indices(len(side), 1)
+        keys = _keys(inner[side[i]], inner[side[j]], count)
+        new = ~np.isin(keys, met)
+        result.append(_keys(side[i[new]], side[j[new]], known.nodes))
+    return np.concatenate(result)
+
+
+def _company(known: _Known, labels: Longs, rank: Longs, ready: Flags, random: np.random.Generator) -> Longs:
+    """Hosts with few values of their own innermost domain, with others of it."""
+    host, peer = known.ends
+    own = (labels[host] == labels[peer]) & (labels[host] >= 0)
+    have = np.bincount(host[own], minlength=known.nodes)
+    size = _sizes(labels)
+    lack = np.minimum(COMPANY, size - 1) - have
+    who = np.flatnonzero((lack > 0) & ready & (size > 1))
+    order = np.lexsort((rank, labels))
+    begin = np.searchsorted(labels[order], labels[who])
+    at = np.empty(known.nodes, np.int64)
+    at[order] = np.arange(known.nodes)
+    keys = []
+    for number in range(COMPANY):
+        some = who[lack[who] > number]
+        if not len(some):
+            break
+        reach = size[some] - 1
+        step = 1 + (random.integers(0, 1 << 30, len(some)) + number) % reach
+        there = order[begin[np.isin(who, some)] + (at[some] - begin[np.isin(who, some)] + step) % size[some]]
+        new = ~known.has(some, there)
+        keys.append(_keys(some[new], there[new], known.nodes))
+    return np.concatenate([np.zeros(0, np.int64), *keys])
+
+
+def _verification(
+    known: _Known,
+    domains: Sequence[Longs],
+    rank: Longs,
+    random: np.random.Generator,
+    until_ns: int,
+    *,
+    never: bool,
+) -> Longs:
+    """Keys of pairs that were not measured since `until_ns`, the oldest first, and between them those that
+    never were (`never`)."""
+    pairs = [_rings(known.nodes, labels, rank) for labels in _sides(domains, rank)]
+    keys = np.unique(np.concatenate([np.zeros(0, np.int64), *pairs]))
+    when = known.when(keys // known.nodes, keys % known.nodes)
+    due = keys[(when > 0) & (when < until_ns)]
+    due = due[np.argsort(when[(when > 0) & (when < until_ns)], kind="stable")]
+    new = _shuffled(keys[when == -1], random) if never else keys[:0]
+    both = np.concatenate((np.arange(len(new)) * 2, np.arange(len(due)) * 2 + 1))
+    return np.concatenate((new, due))[np.argsort(both, kind="stable")]
+
+
+def _sides(domains: Sequence[Longs], rank: Longs) -> list[Longs]:
+    """Who stands in a ring with whom: the hosts of each innermost domain; of each domain above, one
+    representative of each domain within (-1 = not in one)."""
+    rings = [*domains[:1]]
+    for inner, outer in pairwise(domains):
+        order = np.argsort(rank)
+        inside = order[inner[order] >= 0]
+        _, begin = np.unique(inner[inside], return_index=True)
+        ring = np.full(len(rank), -1)
+        ring[inside[begin]] = outer[inside[begin]]
+        rings.append(ring)
+    return rings
+
+
+def _rings(nodes: int, labels: Longs, rank: Longs) -> Longs:
+    """Keys of neighbours in the rings of those with one label, by rank."""
+    order = np.lexsort((rank, labels))
+    order = order[labels[order] >= 0]
+    if not len(order):
+        return np.zeros(0, np.int64)
+    begin = np.searchsorted(labels[order], labels[order])
+    size = _sizes(labels)[order]
+    at = np.arange(len(order)) - begin
+    keys = [
+        _keys(order, order[begin + (at + step) % size], nodes)[size > step]
+        for step in range(1, NEIGHBOURS + 1)
+    ]
+    return np.concatenate(keys)

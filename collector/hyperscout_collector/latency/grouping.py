@@ -1,0 +1,89 @@
+"""Hosts or domains into domains, by the votes of all pairs that were measured between them.
+
+A pair votes for (up to 1) or against (down to -1) its two ends being together. Two groups merge while each is
+the other's best and the votes between them are for it: average linkage, so that one wrong value neither
+merges two domains nor splits one, as it would with single or complete linkage. Then each unit moves to
+where its own votes call it.
+"""
+
+import numpy as np
+
+from hyperscout_collector.latency.pairs import Floats, Longs
+
+
+def grouped(unit: Longs, a: Longs, b: Longs, vote: Floats) -> Longs:
+    """(hosts,) group of each, numbered from 0. Units stay whole. `unit`: (hosts,) numbered from 0."""
+    units = int(unit.max()) + 1 if len(unit) else 0
+    p, q, votes, count = _between(unit[a], unit[b], vote, np.ones(len(vote)), units)
+    group = np.arange(units)
+    for _ in range(3):
+        group = _merged(group, p, q, votes, count)
+        moved = _moved(group, p, q, votes)
+        if np.array_equal(moved, group):
+            break
+        group = moved
+    return numbered(group)[unit]
+
+
+def numbered(label: Longs) -> Longs:
+    """Labels from 0, in the order of the first that has them."""
+    _, first, where = np.unique(label, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[where]
+
+
+def _between(
+    p: Longs, q: Longs, vote: Floats, count: Floats, units: int
+) -> tuple[Longs, Longs, Floats, Floats]:
+    """Votes and their number for each pair of groups that has some."""
+    apart = p != q
+    p, q, vote, count = p[apart], q[apart], vote[apart], count[apart]
+    key, where = np.unique(np.minimum(p, q) * max(1, units) + np.maximum(p, q), return_inverse=True)
+    votes: Floats = np.bincount(where, vote, len(key)).astype(np.float64)
+    number: Floats = np.bincount(where, count, len(key)).astype(np.float64)
+    return key // max(1, units), key % max(1, units), votes, number
+
+
+def _merged(group: Longs, p: Longs, q: Longs, votes: Floats, count: Floats) -> Longs:
+    """Merge what is mutually best, until no two groups want it."""
+    units = len(group)
+    p, q, votes, count = _between(group[p], group[q], votes, count, units)
+    while True:
+        wanted = np.flatnonzero(votes > 0)
+        if not len(wanted):
+            return group
+        left, right = p[wanted], q[wanted]
+        # Few votes count less; equals go by a mix of their numbers, so that not all want the same one.
+        mix = (left * 2654435761 + right * 40503 + left * right) % 1000003
+        order = np.lexsort((mix, np.round(votes[wanted] / (count[wanted] + 1.0), 9)))
+        best = np.full(units, -1)
+        rank = np.arange(len(order))
+        best[np.concatenate((left[order], right[order]))] = 0
+        np.maximum.at(best, left[order], rank)
+        np.maximum.at(best, right[order], rank)
+        mutual = (best[left[order]] == rank) & (best[right[order]] == rank)
+        to = np.arange(units)
+        to[right[order][mutual]] = left[order][mutual]
+        group = to[group]
+        p, q, votes, count = _between(to[p], to[q], votes, count, units)
+
+
+def _moved(group: Longs, p: Longs, q: Longs, votes: Floats) -> Longs:
+    """Each unit to the group that its own votes are most for; on its own if they are for none."""
+    units = len(group)
+    unit = np.concatenate((p, q))
+    key, where = np.unique(unit * units + group[np.concatenate((q, p))], return_inverse=True)
+    total = np.bincount(where, np.concatenate((votes, votes)), len(key))
+    whose, where_to = key // units, key % units
+    own = np.zeros(units)
+    mine = where_to == group[whose]
+    own[whose[mine]] = total[mine]
+    order = np.argsort(total, kind="stable")
+    best, best_group = np.zeros(units), group.copy()
+    best[whose[order]] = total[order]
+    best_group[whose[order]] = where_to[order]
+    alone = np.bincount(group, minlength=units)[group] == 1
+    moved = np.where((best > own + 1e-9) & (best > 0), best_group, group)
+    outcast = (own < 0) & (best <= 0) & ~alone
+    return numbered(np.where(outcast, units + np.arange(units), moved))
