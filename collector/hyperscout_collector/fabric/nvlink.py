@@ -7,6 +7,7 @@ UUID is that of a host whose NVLink ends at its own switches.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from hyperscout_formats.facts import Gpu
 
@@ -33,12 +34,15 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class NvlinkDomains:
     """`key`: (cluster UUID, clique) of each host in a domain of several; `tied`: of hosts whose GPUs are of
-    several minds, all that as many speak for; `local`: hosts whose NVLink ends at home (or that have none);
-    hosts in neither do not know yet. `adapters`: all GPUs, by UUID."""
+    several minds, all that as many speak for; `local`: hosts whose NVLink ends at home (or that have none),
+    `switched`: those of them with switches at home; hosts in neither do not know yet. `adapters`: all GPUs,
+    by UUID.
+    """
 
     key: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     tied: Mapping[str, frozenset[tuple[str, int]]] = field(default_factory=dict)
     local: frozenset[str] = frozenset()
+    switched: frozenset[str] = frozenset()
     faults: Sequence[Fault] = ()
     adapters: Sequence[Adapter] = ()
 
@@ -48,6 +52,7 @@ def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:
     keys: dict[str, tuple[str, int]] = {}
     tied: dict[str, frozenset[tuple[str, int]]] = {}
     local: set[str] = set()
+    switched: set[str] = set()
     faults: list[Fault] = []
     usual = _usual_links(gpus)
     everywhere = Counter(key for mine in gpus.values() for gpu in mine if (key := _key(gpu)) is not None)
@@ -63,6 +68,7 @@ def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:
                 keys[host] = most
             else:
                 local.add(host)
+                switched.add(host)
             faults += _strangers(host, mine, most, votes, 0.5 if host in tied else 0.9)
         elif mine and not any(gpu.fabric is not None and gpu.fabric.state != "not-supported" for gpu in mine):
             local.add(host)
@@ -72,7 +78,7 @@ def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:
         for host in sorted(gpus)
         for gpu in sorted(gpus[host], key=_address)
     ]
-    return NvlinkDomains(keys, tied, frozenset(local), faults, adapters)
+    return NvlinkDomains(keys, tied, frozenset(local), frozenset(switched), faults, adapters)
 
 
 def _address(gpu: Gpu) -> str:
@@ -104,6 +110,9 @@ def _strangers(
     ]
 
 
+_NUMBER, _ACTIVE = attrgetter("link"), attrgetter("active")
+
+
 def _faults_of(host: str, gpu: Gpu, usual: Mapping[tuple[str, int], float]) -> list[Fault]:
     found = []
     fabric = gpu.fabric
@@ -115,9 +124,12 @@ def _faults_of(host: str, gpu: Gpu, usual: Mapping[tuple[str, int], float]) -> l
         why = ", ".join((*((fabric.status,) if fabric.status else ()), *fabric.health))
         text = f"the NVLink fabric of {host}/{gpu.pci_address} is not well: {why}"
         found.append(Fault(host, "ErroringLink", _end(host, gpu), 0.9, text))
+    up = list(map(_ACTIVE, gpu.links))
+    if all(up):
+        return found
     # Behind NVLink switches every link has its place, also when one that all are cabled to is dead.
     switched = fabric is not None and fabric.state == "completed"
-    most_up = 2 * sum(link.active for link in gpu.links) > len(gpu.links)
+    most_up = 2 * sum(up) > len(up)
     for link in gpu.links:
         if not link.active and (usual[gpu.model, link.link] > _USUAL or (switched and most_up)):
             text = f"NVLink {link.link} of {host}/{gpu.pci_address} is down"
@@ -126,14 +138,19 @@ def _faults_of(host: str, gpu: Gpu, usual: Mapping[tuple[str, int], float]) -> l
 
 
 def _usual_links(gpus: Mapping[str, Sequence[Gpu]]) -> dict[tuple[str, int], float]:
-    """The share of GPUs of a model whose link of a number is up."""
+    """The share of GPUs of a model whose link of a number is up. Most GPUs look like each other: those are
+    counted before their links are."""
+    alike = Counter(
+        (gpu.model, tuple(map(_NUMBER, gpu.links)), tuple(map(_ACTIVE, gpu.links)))
+        for mine in gpus.values()
+        for gpu in mine
+    )
     there: Counter[tuple[str, int]] = Counter()
     up: Counter[tuple[str, int]] = Counter()
-    for mine in gpus.values():
-        for gpu in mine:
-            for link in gpu.links:
-                there[gpu.model, link.link] += 1
-                up[gpu.model, link.link] += link.active
+    for (model, numbers, actives), count in alike.items():
+        for number, active in zip(numbers, actives, strict=True):
+            there[model, number] += count
+            up[model, number] += count * active
     return {key: up[key] / count for key, count in there.items()}
 
 
