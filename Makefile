@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup venv demo test lint bench proto proto-check constraints manifests kube-assets e2e-scheduler e2e-volcano
+.PHONY: help setup venv demo test lint bench plot-rtt proto proto-check constraints manifests kube-assets e2e-scheduler e2e-volcano
 
 BIN := .venv/bin
 # `$(call step,name,command)`: say what runs and how long it took.
@@ -47,6 +47,9 @@ lint: venv  ## ruff, mypy strict, the layers
 
 bench: venv  ## measure against the budgets (minutes; never part of the tests)
 	@$(BIN)/python tests/bench
+
+plot-rtt: venv  ## draw round trips by tier, measured between network namespaces (root; half a minute)
+	@$(BIN)/python tests/bench/plot_rtt.py
 
 proto: venv  ## write the stubs anew from proto/hyperscout/v1/*.proto
 	@$(BIN)/python proto/generate.py

@@ -202,7 +202,7 @@ def two_tiers(lab: Netlab, leaves: int = 3, hosts: int = 4, hops: int = 2) -> No
 
 
 def three_tiers(
-    lab: Netlab, pods: int = 2, leaves: int = 2, hosts: int = 3, hops: tuple[int, int] = (2, 3)
+    lab: Netlab, pods: int = 2, leaves: int = 2, hosts: int = 3, hops: tuple[int, int] = (2, 6)
 ) -> None:
     """A core over pods over leaves."""
     core = lab.router("core")
