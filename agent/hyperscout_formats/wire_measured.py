@@ -3,6 +3,8 @@
 As in `wire`: what comes back from the message equals what went in.
 """
 
+import functools
+
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import finding_pb2
 
@@ -82,7 +84,7 @@ def gpu_from_proto(message: finding_pb2.Gpu) -> Gpu:
             MigInstance(x.uuid, x.profile, x.gpu_instance, x.compute_instance) for x in message.mig_instances
         ),
         tuple(
-            NvlinkLink(
+            _nvlink(
                 x.link,
                 x.active,
                 x.version,
@@ -107,8 +109,14 @@ def gpu_from_proto(message: finding_pb2.Gpu) -> Gpu:
         else None,
         message.numa_node if message.HasField("numa_node") else None,
         tuple(message.nearest_nics),
-        tuple(GpuPeer(x.pci_address, x.ancestor, x.nvlinks) for x in message.peers),
+        tuple(_peer(x.pci_address, x.ancestor, x.nvlinks) for x in message.peers),
     )
+
+
+# A cluster's million of NVLinks are a few hundred different ones: kept once, a host costs 8 KiB and not 44.
+_KEPT = 16_384
+_nvlink = functools.lru_cache(_KEPT)(NvlinkLink)
+_peer = functools.lru_cache(_KEPT)(GpuPeer)
 
 
 def latency_to_proto(port: LatencyPort) -> finding_pb2.LatencyPort:
