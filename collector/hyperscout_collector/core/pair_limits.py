@@ -32,6 +32,7 @@ class PairSettings:
     rest_s: float = 300.0  # a pair that was measured is not measured again before, whatever is planned
     back_off_s: float = 60.0  # a rail of a pair that failed; doubles with each failure
     node_back_off_s: float = 30.0  # a node whose tasks fail again and again; doubles too
+    node_back_off_most_s: float = 3600.0
     node_failures: int = 3  # in a row, until it is left alone
     replan_s: float = 5.0  # between two plans
     replan_most_s: float = 60.0  # the same when nothing comes of them: it doubles up to this

@@ -23,6 +23,11 @@ class Agent:
     open: set[int] = field(default_factory=set)
 
     @property
+    def places(self) -> list[tuple[object, ...]]:
+        """Where it answers."""
+        return [(port.interface, port.addresses, port.udp_port, port.rdma_port) for port in self.ports]
+
+    @property
     def can(self) -> bool:
         return any(answers(port) for port in self.ports)
 

@@ -80,7 +80,7 @@ class PairTasks:
         s = self.settings
         self.rate = Rate(s.probes_per_s)
         self._rails = Rests(s.back_off_s, s.reverify_s, s.resting)
-        self._nodes = Rests(s.node_back_off_s, max(s.node_back_off_s, 3600.0), s.resting)
+        self._nodes = Rests(s.node_back_off_s, s.node_back_off_most_s, s.resting)
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
         """What to tell the agents, in this order."""
@@ -140,8 +140,10 @@ class PairTasks:
         agent = self._agents.get(node)
         if agent is None:
             return
-        could, agent.ports = agent.can, ports
+        could, places, agent.ports = agent.can, agent.places, ports
         self._news = self._news or could != agent.can
+        if places != agent.places:
+            self._look_again(node)
         for task_id in sorted(agent.open):
             task = self._open[task_id]
             for end in task.ends:
@@ -176,8 +178,16 @@ class PairTasks:
         agent = self._agents.pop(node, None)
         if agent is not None:
             self._news = self._news or agent.can
+            self._look_again(node)
             for task_id in sorted(agent.open):
                 self._close(task_id)
+
+    def _look_again(self, node: str) -> None:
+        """It does not answer where it did."""
+        for work in self._work:
+            if node in (work.a, work.b):
+                work.todo = None
+        self._rdma = deque((x for x in self._rdma if node not in x[:2]), maxlen=_MAX_RDMA)
 
     # -- tasks ----------------------------------------------------------------------------------------------
 
