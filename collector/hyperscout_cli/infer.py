@@ -4,8 +4,9 @@ Only NumPy and the pure rooms are imported here: start-up is part of what a user
 """
 
 import gc
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
@@ -17,9 +18,13 @@ from hyperscout_cli.writers import OUTPUTS, written
 
 if TYPE_CHECKING:
     from hyperscout_collector.fabric.inputs import SweepSeen
+    from hyperscout_collector.latency.pairs import PairTable
     from hyperscout_collector.topology import Topology
     from hyperscout_formats.errors import Problem
-    from hyperscout_formats.facts import LldpPort
+    from hyperscout_formats.facts import Gpu, LldpPort
+    from hyperscout_formats.latency_csv import LatencyRow
+
+_Fact = TypeVar("_Fact")
 
 
 @click.command(
@@ -30,10 +35,14 @@ Examples:
   hyperscout infer --ibnetdiscover fabric.txt --node-map hosts.txt
   hyperscout infer --ibnetdiscover rail*.txt -o hypernodes | kubectl apply -f -
   hyperscout infer --lldp lldp/*.json -o slurm-tree > topology.conf
+  hyperscout infer --nvlink smi/*.xml --ibnetdiscover fabric.txt
+  hyperscout infer --latency table.csv
   ibnetdiscover | hyperscout infer --ibnetdiscover - --previous last.json -o json""",
 )
 @files_option("--ibnetdiscover", "Output of ibnetdiscover, one file a fabric.")
 @files_option("--lldp", "Output of `lldpctl -f json0`, one file a node, named after the node.")
+@files_option("--nvlink", "Output of `nvidia-smi -q -x`, one file a node, named after the node.")
+@files_option("--latency", "CSV of round trips: node_a,node_b,rtt_us[,samples]; any subset of pairs.")
 @click.option("--node-map", metavar="FILE", type=click.Path(), help="Lines `[H-]<guid> <host>`.")
 @click.option(
     "--nodes",
@@ -49,6 +58,8 @@ def infer(
     *,
     ibnetdiscover: Sequence[str],
     lldp: Sequence[str],
+    nvlink: Sequence[str],
+    latency: Sequence[str],
     node_map: str | None,
     nodes: str | None,
     previous: str | None,
@@ -59,15 +70,16 @@ def infer(
     The hierarchy goes to stdout. What was passed over in the files and what does not fit in the fabric
     (missing links, miswired cables) goes to stderr. `-` reads a file from stdin; gzip is unpacked.
     """
-    files = [*ibnetdiscover, *lldp, *(f for f in (node_map, nodes, previous) if f)]
-    if not ibnetdiscover and not lldp:
-        raise click.UsageError("give at least one of --ibnetdiscover and --lldp")
+    evidence = _Files(ibnetdiscover, lldp, nvlink, latency, node_map)
+    files = [*ibnetdiscover, *lldp, *nvlink, *latency, *(f for f in (node_map, nodes, previous) if f)]
+    if not (ibnetdiscover or lldp or nvlink or latency):
+        raise click.UsageError("give at least one of --ibnetdiscover, --lldp, --nvlink and --latency")
     if files.count("-") > 1:
         raise click.UsageError("stdin (-) can be read only once")
     collected = gc.isenabled()
     gc.disable()  # a short process with millions of small, lasting objects
     try:
-        topology = _infer(ibnetdiscover, lldp, node_map, nodes, previous)
+        topology = _infer(evidence, nodes, previous)
         _diagnose(topology, output)
         emit(written(topology, output))
     finally:
@@ -76,13 +88,17 @@ def infer(
     return 0
 
 
-def _infer(
-    ibnetdiscover: Sequence[str],
-    lldp: Sequence[str],
-    node_map: str | None,
-    nodes: str | None,
-    previous: str | None,
-) -> "Topology":
+class _Files(NamedTuple):
+    """What is read, by kind."""
+
+    ibnetdiscover: Sequence[str]
+    lldp: Sequence[str]
+    nvlink: Sequence[str]
+    latency: Sequence[str]
+    node_map: str | None
+
+
+def _infer(files: _Files, nodes: str | None, previous: str | None) -> "Topology":
     from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
     from hyperscout_collector.hierarchy import infer as infer_hierarchy
     from hyperscout_formats.errors import FormatError
@@ -90,10 +106,13 @@ def _infer(
     try:
         problems: list[Problem] = []
         inputs = FabricInputs(
-            sweeps=tuple(_sweep(path, problems) for path in ibnetdiscover),
-            lldp=_lldp(lldp, problems),
-            node_map=_node_map(node_map, problems),
+            sweeps=tuple(_sweep(path, problems) for path in files.ibnetdiscover),
+            lldp=_lldp(files.lldp, problems),
+            node_map=_node_map(files.node_map, problems),
+            gpus=_gpus(files.nvlink, problems),
         )
+        if files.latency:
+            inputs = replace(inputs, pairs=_pairs(files.latency, problems))
     except FormatError as error:
         raise CliError(str(error)) from error
     warn(problems, "lines were passed over")
@@ -115,14 +134,44 @@ def _lldp(paths: Sequence[str], problems: "list[Problem]") -> "Mapping[str, tupl
         return {}
     from hyperscout_formats.lldpctl import parse
 
-    found: dict[str, tuple[LldpPort, ...]] = {}
+    return _by_node(paths, "the output of `lldpctl -f json0`", parse, problems)
+
+
+def _gpus(paths: Sequence[str], problems: "list[Problem]") -> "Mapping[str, tuple[Gpu, ...]]":
+    if not paths:
+        return {}
+    from hyperscout_formats.nvidia_smi import parse
+
+    return _by_node(paths, "the output of `nvidia-smi -q -x`", parse, problems)
+
+
+def _by_node(
+    paths: Sequence[str],
+    what: str,
+    parse: "Callable[[bytes, str], tuple[tuple[_Fact, ...], Sequence[Problem]]]",
+    problems: "list[Problem]",
+) -> "Mapping[str, tuple[_Fact, ...]]":
+    """One file a node, called like it."""
+    found: dict[str, tuple[_Fact, ...]] = {}
     for path in paths:
         node = node_name(path)
         if node in found:
             raise CliError(f"{shown(path)}: a second file for node {node!r}: a node has one file")
-        found[node], passed_over = parse(_content(path, "the output of `lldpctl -f json0`"), shown(path))
+        found[node], passed_over = parse(_content(path, what), shown(path))
         problems.extend(passed_over)
     return found
+
+
+def _pairs(paths: Sequence[str], problems: "list[Problem]") -> "PairTable":
+    from hyperscout_collector.latency.pairs import pairs_of_rows
+    from hyperscout_formats.latency_csv import parse
+
+    rows: list[LatencyRow] = []
+    for path in paths:
+        found, passed_over = parse(_content(path, "CSV of node_a,node_b,rtt_us"), shown(path))
+        rows.extend(found)
+        problems.extend(passed_over)
+    return pairs_of_rows(rows)
 
 
 def _node_map(path: str | None, problems: "list[Problem]") -> Mapping[int, str]:

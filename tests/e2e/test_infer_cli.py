@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 import yaml
 from hyperscout_sim.lldp import lldpctl_json0, uplinks
+from hyperscout_sim.nvidia_smi_text import nvidia_smi_text
+from hyperscout_sim.opaque import even, opaque
+from hyperscout_sim.racks import racks
 from hyperscout_sim.shapes import clos3, multi_plane, rail_optimised
 from hyperscout_sim.sweep_text import sweep_text, sweep_texts
+from support.opaque_loop import all_pairs
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "fabrics"
 SWEEP, NODE_MAP = SHARED / "psmn-x5.ibnetdiscover", SHARED / "psmn-x5.nodemap"
@@ -119,6 +123,42 @@ def test_lldp_files_are_named_after_their_nodes(tmp_path: Path) -> None:
     assert domains(topology, 1) == set(map(frozenset, fabric.truth.tiers[0]))
 
 
+def test_what_gpus_say_is_the_innermost_tier_with_cables_and_without(tmp_path: Path) -> None:
+    cluster = racks(2, 2, trays=4, hgx=2)
+    files = []
+    for host, gpus in cluster.gpus.items():
+        file = tmp_path / f"{host}.xml"
+        file.write_bytes(nvidia_smi_text(gpus))
+        files.append(file)
+    sweeps = write(tmp_path, sweep_texts(cluster.fabric))
+    both = inferred("--ibnetdiscover", *sweeps, "--nvlink", *files)
+    assert [domains(both, tier) for tier in (1, 2, 3)] == [set(tier) for tier in cluster.tiers]
+    assert {h["source"] for h in both["hypernodes"]} == {"nvlink", "wires"}
+    alone = inferred("--nvlink", *files)
+    assert domains(alone, 1) == set(cluster.nvlink)
+    blocks = run("--nvlink", *files, "-o", "slurm-block").stdout.decode()
+    assert " Nodes=uk-london1-dc01-row01-rack01-tray[01-04]\n" in blocks
+
+
+def test_a_table_of_round_trips_is_enough(tmp_path: Path) -> None:
+    fabric = opaque(even(3, 8), seed=1, noisy=0.0)
+    pairs = all_pairs(fabric)
+    ends = zip(pairs.a.tolist(), pairs.b.tolist(), pairs.rtt_us.tolist(), strict=True)
+    rows = [f"{pairs.nodes[a]},{pairs.nodes[b]},{rtt_us:.3f}" for a, b, rtt_us in ends]
+    half = len(rows) // 2
+    for name, some in (("one.csv", rows[:half]), ("two.csv", rows[half:])):
+        (tmp_path / name).write_text("node_a,node_b,rtt_us\n" + "\n".join(some) + "\n")
+    topology = inferred("--latency", tmp_path / "one.csv", tmp_path / "two.csv")
+    leaves = {
+        frozenset(n for n, d in zip(fabric.names, fabric.domain[0], strict=True) if d == i) for i in range(3)
+    }
+    assert domains(topology, 1) == leaves
+    assert domains(topology, 2) == {frozenset(fabric.names)}
+    consistent = [c for c in topology["hypernodes"][0]["conditions"] if c["type"] == "Consistent"]
+    assert consistent[0]["reason"] == "Inferred"
+    assert run("--latency", "-", stdin=b"a,b,2.5\n").returncode == 0
+
+
 def test_nodes_cuts_the_tree_down_and_changes_no_grouping(tmp_path: Path) -> None:
     fabric = clos3(2, 2, 4, 2, 2)
     (path,) = write(tmp_path, [sweep_text(fabric)])
@@ -177,7 +217,7 @@ def test_what_is_no_sweep_is_one_clear_line(tmp_path: Path, content: bytes | Non
     assert ran.stderr.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("option", ["--lldp", "--node-map", "--nodes", "--previous"])
+@pytest.mark.parametrize("option", ["--lldp", "--nvlink", "--latency", "--node-map", "--nodes", "--previous"])
 def test_every_other_file_s_trouble_names_the_file(tmp_path: Path, option: str) -> None:
     (path,) = write(tmp_path, [sweep_text(clos3(2, 2, 4, 2, 2))])
     bad = tmp_path / "bad"

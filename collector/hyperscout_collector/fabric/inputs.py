@@ -46,7 +46,7 @@ class InferOptions:
     """
 
     cluster_nodes: frozenset[str] | None = None
-    latency_places: bool = True
     compute_ports: str | None = (
         None  # regular expression on interface names; None = the rule of the architecture page
     )
+    latency_places: bool = True

@@ -106,6 +106,7 @@ def _groups(
     votes: dict[int, list[tuple[str, ...]]] = {}
     telling = {x.node for x in domains.adapters}
     mute: list[int] = []
+    alone = bool(domains.key) and not leaf.count  # nothing but NVLink shows anything
     for i, host in enumerate(net.hosts):
         if host in domains.key:
             keys[i] = _text(domains.key[host])
@@ -125,7 +126,7 @@ def _groups(
             keys[i] = max(sorted(set(others)), key=others.count) if others else ("before", str(former[i]))
             if host not in telling:
                 mute.append(i)
-        elif leaf.domain[i] >= 0:
+        elif leaf.domain[i] >= 0 or (host in domains.switched and alone):
             keys[i] = (host,)
     group = np.full(len(net.hosts), -1, np.int64)
     number: dict[tuple[str, ...], int] = {}

@@ -1,0 +1,167 @@
+"""Hosts that no wire shows, placed by latency: alone, beside wired ones, and among them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_collector.hierarchy import infer
+from hyperscout_collector.latency.pairs import PairTable, pairs_of_rows
+from hyperscout_collector.topology import Topology
+from hyperscout_formats.latency_csv import LatencyRow
+from hyperscout_sim.fabric import SimFabric
+from hyperscout_sim.nvlink import cluster_uuid, nvl72_tray
+from hyperscout_sim.shapes import clos2, clos3
+from support.inference import Tiers, inputs_of, tiers
+from unit.hierarchy.test_shapes import check_tree
+
+STEP_US = (2.6, 4.1, 5.6, 7.1)
+FLAT: Tiers = [{frozenset(f"n{i:02}" for i in range(16))}]
+TWO: Tiers = [
+    {frozenset(f"zone-{z}-gpu{i:03}" for i in range(6)) for z in range(4)},
+    {frozenset(f"zone-{z}-gpu{i:03}" for i in range(6) for z in range(4))},
+]
+
+
+def measured(truth: Tiers, seed: int = 0, among: Collection[str] | None = None) -> PairTable:
+    """Round trips between all hosts of the lowest tier, each with a part of its own and a little noise."""
+    rng = Random(seed)
+    hosts = sorted(host for domain in truth[0] for host in domain if among is None or host in among)
+    own = {host: rng.uniform(0, 2) for host in hosts}
+    home = [
+        {host: i for i, domain in enumerate(sorted(map(sorted, tier))) for host in domain} for tier in truth
+    ]
+    rows = []
+    for i, a in enumerate(hosts):
+        for b in hosts[i + 1 :]:
+            tier = next((t for t, at in enumerate(home) if at[a] == at[b]), len(home))
+            rtt_us = STEP_US[tier] + own[a] + own[b] + 0.05 * rng.lognormvariate(0, 0.8)
+            rows.append(LatencyRow(a, b, rtt_us, 16))
+    return pairs_of_rows(rows)
+
+
+def sources(topology: Topology) -> Mapping[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for h in topology.hypernodes:
+        found.setdefault(h.source, set()).add(h.name)
+    return found
+
+
+def tier_names(topology: Topology) -> Sequence[str]:
+    return [name for _, name in sorted({(h.tier, h.tier_name) for h in topology.hypernodes})]
+
+
+def domain_of(topology: Topology, host: str, tier: int = 1) -> str:
+    return next(h.name for h in topology.hypernodes if h.tier == tier and host in h.nodes)
+
+
+@pytest.mark.parametrize(("truth", "names"), [
+    (FLAT, ["leaf"]),
+    (TWO, ["leaf", "pod"]),
+    (clos3(2, 3, 4, 2, 2).truth.tiers, ["leaf", "pod", "core"]),
+])  # fmt: skip
+def test_nothing_but_latency(truth: Tiers, names: Sequence[str]) -> None:
+    topology = infer(FabricInputs(pairs=measured(truth)))
+    check_tree(topology)
+    assert tiers(topology) == [set(tier) for tier in truth]
+    assert tier_names(topology) == names
+    assert set(sources(topology)) == {"latency"}
+    assert all(0.5 < h.confidence <= 1 and h.switches == () for h in topology.hypernodes)
+    assert topology.anomalies == ()
+
+
+def test_too_little_was_measured_to_place_anybody() -> None:
+    pairs = measured(TWO)
+    topology = infer(FabricInputs(pairs=pairs), InferOptions(latency_places=False))
+    assert topology.hypernodes == ()
+    assert set(topology.nodes_without_evidence) == set(pairs.nodes)
+
+
+def test_names_say_what_hosts_share_and_live_on() -> None:
+    first = infer(FabricInputs(pairs=measured(TWO)))
+    called = {h.name.rpartition("-")[0] for h in first.hypernodes if h.tier == 1}
+    assert called == {f"zone-{z}" for z in range(4)}
+    hosts = {host for domain in TWO[0] for host in domain} - {"zone-1-gpu003"}
+    second = infer(FabricInputs(pairs=measured(TWO, seed=7, among=hosts)), previous=first)
+    assert {h.name for h in second.hypernodes} == {h.name for h in first.hypernodes}
+    assert second.nodes_without_evidence == ("zone-1-gpu003",)
+
+
+# Beside wires
+
+FABRIC = clos3(2, 4, 6, 2, 2)
+LEAVES = sorted(map(sorted, FABRIC.truth.tiers[0]))
+
+
+def unplugged(fabric: SimFabric, hosts: Collection[str]) -> SimFabric:
+    """The fabric as it is seen where nothing shows these hosts, nor the leaves that serve them alone."""
+    gone = {x.guid for x in fabric.adapters if x.host in hosts}
+    cables = [c for c in fabric.cables if c.a not in gone]
+    serving = {c.b for c in cables if c.a in fabric.node_map()}
+    bare = {s.guid for s in fabric.switches if s.level == 1 and s.guid not in serving}
+    return replace(
+        fabric,
+        switches=tuple(s for s in fabric.switches if s.guid not in bare),
+        adapters=tuple(x for x in fabric.adapters if x.host not in hosts),
+        cables=tuple(c for c in cables if c.a not in bare),
+    )
+
+
+def mixed(dark: Collection[str]) -> FabricInputs:
+    return replace(inputs_of(unplugged(FABRIC, dark)), pairs=measured(FABRIC.truth.tiers))
+
+
+@pytest.mark.parametrize(
+    "dark",
+    [LEAVES[0], [*LEAVES[0], *LEAVES[5]], [LEAVES[3][1]], [LEAVES[1][0], LEAVES[6][2], *LEAVES[2]]],
+    ids=["a leaf", "two leaves", "a host", "hosts and a leaf"],
+)
+def test_wires_win_and_latency_finds_the_place_of_the_others(dark: Sequence[str]) -> None:
+    topology = infer(mixed(dark))
+    check_tree(topology)
+    assert tiers(topology) == [set(tier) for tier in FABRIC.truth.tiers]
+    wired = infer(inputs_of(unplugged(FABRIC, dark)))
+    assert {h.name for h in wired.hypernodes} == sources(topology)["wires"]
+    whole = {host for leaf in LEAVES if set(leaf) <= set(dark) for host in leaf}
+    alone = {domain_of(topology, host) for host in whole}
+    assert sources(topology).get("latency", set()) == alone
+
+
+def test_wired_hosts_stay_where_their_cables_are_whatever_latency_says() -> None:
+    """All wires are seen; what was measured says another grouping."""
+    hosts = [host for leaf in LEAVES for host in leaf]
+    rows = [hosts[i::8] for i in range(8)]
+    lie: Tiers = [{frozenset(row) for row in rows}, {frozenset(hosts)}]
+    topology = infer(replace(inputs_of(FABRIC), pairs=measured(lie)))
+    assert tiers(topology) == [set(tier) for tier in FABRIC.truth.tiers]
+    assert set(sources(topology)) == {"wires"}
+
+
+def test_a_fabric_that_latency_alone_shows_has_the_depth_of_the_wired_one() -> None:
+    """Two islands that never measured each other: a wired one of two tiers, an opaque one of three."""
+    wired = clos2(4, 4, 2)
+    opaque = [{frozenset(f"x-{n}" for n in domain) for domain in tier} for tier in FABRIC.truth.tiers]
+    topology = infer(replace(inputs_of(wired), pairs=measured(opaque)))
+    check_tree(topology)
+    assert len(tier_names(topology)) == 3
+    found = tiers(topology)
+    for tier in range(3):
+        assert opaque[tier] <= found[tier]
+    assert set(wired.truth.tiers[0]) <= found[0]
+    assert set(wired.truth.tiers[1]) <= found[1]
+
+
+def test_racks_in_an_opaque_fabric() -> None:
+    """NVLink inside, latency outside."""
+    leaves = sorted(map(sorted, FABRIC.truth.tiers[0]))
+    gpus = {}
+    for number, leaf in enumerate(leaves):
+        for start in (0, 3):
+            uuid = cluster_uuid(f"rack-{number}-{start}")
+            gpus |= {host: nvl72_tray(host, uuid) for host in leaf[start : start + 3]}
+    topology = infer(FabricInputs(pairs=measured(FABRIC.truth.tiers), gpus=gpus))
+    check_tree(topology)
+    assert tier_names(topology) == ["nvlink", "leaf", "pod", "core"]
+    assert tiers(topology)[1:] == [set(tier) for tier in FABRIC.truth.tiers]
+    assert tiers(topology)[0] == {frozenset(leaf[i : i + 3]) for leaf in leaves for i in (0, 3)}
