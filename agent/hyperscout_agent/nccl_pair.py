@@ -16,7 +16,7 @@ from hyperscout_formats.nccl_tests import nccl_version
 
 from hyperscout_agent.nccl_library import UNIQUE_ID_BYTES
 from hyperscout_agent.nccl_worker import RANKS, WorkerOrder
-from hyperscout_agent.subprocesses import end_process
+from hyperscout_agent.subprocesses import end_process, kill_group
 
 _LINE_BYTES = 64 * 1024
 _STDERR_BYTES = 4096
@@ -81,6 +81,7 @@ async def run_worker(
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise WorkerError(f"nonsense from the worker: {str(error)[:200]}") from error
     finally:
+        kill_group(process)  # first of all, and at once
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
         stdin.close()

@@ -3,33 +3,27 @@
 NCCL and CUDA are stand-ins in C (`support.nccl_stubs`); processes, sockets, time-outs and signals are real.
 """
 
-import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 from hyperscout.v1.discovery_pb2 import MeasureNccl, NcclId, StopMeasuring, StreamFindingsResponse
 from hyperscout.v1.finding_pb2 import Finding, Outcome
-from hyperscout_agent.findings import FindingStore
 from hyperscout_agent.gpu_use import GpusUnknownError, GpuUse, NoGpusError
 from hyperscout_agent.host_lock import HostLock
-from hyperscout_agent.probes.nccl import DEFAULT_SIZES, NcclCommands, NcclProbe
-from hyperscout_agent.scheduler import Scheduler
-from hyperscout_agent.session import Directives
-from hyperscout_agent.uplink import Uplink
+from hyperscout_agent.probes.nccl import DEFAULT_SIZES, NcclCommands
 from support.fake_collector import FakeCollector
-from support.nccl_stubs import alive, build, children
+from support.nccl_agents import WAIT_S, NcclAgent, gone, none_left, working
+from support.nccl_stubs import alive, build
 from support.real import require_real
 
 require_real("gcc")
 
-WAIT_S = 20.0
 SIZES = (8, 1024, 4 << 20)
 
 
@@ -38,52 +32,20 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> NcclCommands:
     return build(tmp_path_factory.mktemp("nccl"))
 
 
-class Agent:
-    """A probe as the agent runs it, on a stream to a collector of its own, and what is said of its GPUs."""
+class Agent(NcclAgent):
+    """On a stream to a collector of its own, which does what the test says."""
 
-    def __init__(self, node: str, commands: NcclCommands, lock: str, timeout_s: float) -> None:
+    def __init__(self, node: str, commands: NcclCommands, timeout_s: float) -> None:
+        super().__init__(node, commands, timeout_s=timeout_s)
         self.collector = FakeCollector()
-        self.gpus: Callable[[], GpuUse] = lambda: GpuUse(8)
-        self.store = FindingStore(node)
-        self.probe = NcclProbe(
-            commands,
-            timeout_s=timeout_s,
-            send=lambda nccl_id: self.uplink.send_id(nccl_id),  # noqa: PLW0108 - there is none yet
-            trigger=lambda: self.scheduler.trigger("nccl"),
-            lock=lock,
-            gpus=lambda: self.gpus(),  # noqa: PLW0108 - a test changes it
-        )
-        self.scheduler = Scheduler([self.probe], self.store, rng=Random(1))
-        self._tasks: list[asyncio.Task[None]] = []
 
-    @property
-    def pids(self) -> list[int]:
-        return [pid for pid in children() if pid not in _OTHERS]
-
-    async def start(self) -> None:
+    async def begin(self) -> None:
         await self.collector.start()
-        self.uplink = Uplink(
-            [self.collector.target],
-            self.store,
-            version="0",
-            probes=["nccl"],
-            instance=1,
-            directives=Directives(
-                measure_nccl=self.probe.measure,
-                nccl_id=self.probe.take_id,
-                stop_measuring=lambda stop: self.probe.stop(stop.reason),
-            ),
-            on_end=self.probe.stream_ended,
-            rng=Random(1),
-        )
-        self._tasks = [asyncio.create_task(self.uplink.run()), asyncio.create_task(self.scheduler.run())]
+        self.start([self.collector.target])
         await self.collector.until(lambda: self.collector.hellos)
 
-    async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        looks = [task for task in asyncio.all_tasks() if task.get_name() == "look-nccl"]
-        await asyncio.gather(*self._tasks, *looks, return_exceptions=True)
+    async def end(self) -> None:
+        await self.stop()
         await self.collector.stop()
 
     async def say(self, **directive: Any) -> None:
@@ -104,38 +66,20 @@ class Agent:
         return self.collector.evidence[key]
 
 
-_OTHERS: set[int] = set()
-
-
 @asynccontextmanager
 async def agents(
     commands: NcclCommands, *nodes: str, timeout_s: float = WAIT_S
 ) -> AsyncIterator[list[Agent]]:
-    """Agents of these nodes, each with a host lock of its own; in the end no worker is left."""
-    _OTHERS.update(children())
-    found = [Agent(node, commands, f"hyperscout-test-{id(nodes)}-{node}", timeout_s) for node in nodes]
+    """Agents of these nodes; in the end no worker is left."""
+    found = [Agent(node, commands, timeout_s) for node in nodes]
     try:
         for agent in found:
-            await agent.start()
+            await agent.begin()
         yield found
     finally:
         for agent in found:
-            await agent.stop()
+            await agent.end()
         await none_left()
-
-
-async def none_left() -> None:
-    async with asyncio.timeout(WAIT_S):
-        while any(alive(pid) for pid in children() if pid not in _OTHERS):
-            await asyncio.sleep(0.01)
-
-
-async def working(count: int) -> list[int]:
-    """The processes of so many workers, once they run."""
-    async with asyncio.timeout(WAIT_S):
-        while len(found := [pid for pid in children() if pid not in _OTHERS]) < count:
-            await asyncio.sleep(0.01)
-    return found
 
 
 # --- between two nodes ----------------------------------------------------------------------------
@@ -346,9 +290,7 @@ async def test_the_stream_ends(stubs: NcclCommands) -> None:
     async with agents(stubs, "node-a") as (a,):
         pid = await waiting_for_rank_1(a)
         await a.collector.stop()
-        async with asyncio.timeout(WAIT_S):
-            while alive(pid):
-                await asyncio.sleep(0.01)
+        await gone([pid])
         await a.collector.start()
         finding = await a.finding("node-b")  # with the full state of the next stream
         assert finding.reason == "stopped: the stream to the collector ended"
@@ -358,9 +300,7 @@ async def test_the_agent_ends(stubs: NcclCommands) -> None:
     async with agents(stubs, "node-a") as (a,):
         pid = await waiting_for_rank_1(a)
         await a.stop()
-        async with asyncio.timeout(WAIT_S):
-            while alive(pid):
-                await asyncio.sleep(0.01)
+        await gone([pid])
 
 
 async def test_what_was_measured_stays_when_a_later_run_fails(stubs: NcclCommands) -> None:
@@ -397,7 +337,7 @@ async def test_a_second_run_on_one_host_is_refused(stubs: NcclCommands) -> None:
 
 async def test_another_agent_of_the_host(stubs: NcclCommands) -> None:
     async with agents(stubs, "node-a") as (a,):
-        with HostLock(a.probe._lock):
+        with HostLock(a.lock):
             await a.measure(0, "node-b")
             finding = await a.finding("node-b")
         assert finding.reason == "another agent of this host has a run under way"

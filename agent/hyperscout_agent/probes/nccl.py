@@ -9,7 +9,6 @@ collector when its part is over, and why if it ended other than well: the other 
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -213,8 +212,7 @@ class NcclProbe:
         finally:
             for task in (working, stopped):
                 task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await working
+            await _end_of(working)
 
     async def _guarded(self, run: _Run) -> Sight:
         """Raises nothing but CancelledError."""
@@ -286,6 +284,18 @@ class NcclProbe:
                 run.peer, method, self._wall_ns(), version, ranks, tuple(results), self._clock() - began_s
             )
         )
+
+
+async def _end_of(task: asyncio.Task[Sight]) -> None:
+    """Wait until it has cleaned up, which takes seconds at most: one who is cancelled meanwhile waits too."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 def _between(run: _Run) -> str:
