@@ -259,7 +259,9 @@ class _Auditor:
             keys, goal = keys[order], np.array([i for _, _, i in against], np.int64)[order]
             mine = (self.group << 32) | c.child_port
             found = np.minimum(np.searchsorted(keys, mine), len(keys) - 1)
-            wrong = self.inside & (keys[found] == mine) & (goal[found] != c.item) & ~self.silent[c.child]
+            matched = self.inside & (keys[found] == mine)
+            wrong = matched & (goal[found] != c.item) & ~self.silent[c.child]
+            wrong &= ~self._of_another_plan(matched, matched & ~wrong)[c.child]
             for row in np.flatnonzero(wrong).tolist():
                 accuse(row, int(goal[found[row]]), 0.85)
         self._surplus(surplus, wanted, strays)
@@ -277,6 +279,15 @@ class _Auditor:
                 strays[row] = Stray(row, item, int(self.slot[child]), 0.7)
         self.wanted = wanted
         return strays
+
+    def _of_another_plan(self, matched: Bools, follows: Bools) -> Bools:
+        """(children,) less than half follow the port plan, some sit where it has no port: another model."""
+        c, children = self.cables, len(self.grouping.group)
+        cables, elsewhere, good = (
+            np.bincount(c.child[rows], minlength=children)
+            for rows in (self.inside, self.inside & ~matched, follows)
+        )
+        return (elsewhere > 0) & (good * 2 < cables)
 
     def _surplus(
         self, surplus: list[tuple[int, int]], wanted: dict[int, list[int]], strays: dict[int, Stray]

@@ -1,14 +1,18 @@
 """A host or a unit with fewer rails than its peers: built so, or ailing? Their own agents tell."""
 
 from dataclasses import replace
+from random import Random
 
+import pytest
 from hyperscout_collector.fabric.inputs import FabricInputs
 from hyperscout_collector.hierarchy import infer
 from hyperscout_sim import shapes
+from hyperscout_sim.build import Builder, host_names, whole
 from hyperscout_sim.fabric import SimFabric
+from hyperscout_sim.faults import Fault, plant
 from hyperscout_sim.racks import racks
 from hyperscout_sim.sysfs import port_facts
-from support.inference import inputs_of
+from support.inference import Namer, inputs_of, tiers, truth
 
 # As many units with four rails as with eight.
 MIXED = racks(1, 2, trays=4, hgx=4).fabric
@@ -76,3 +80,53 @@ def test_one_that_lost_a_single_adapter_does_too() -> None:
     fabric = shapes.rail_optimised(2, 6, 4, 2)
     host = fabric.hosts[0]
     assert said(seen(without(fabric, host, {"mlx5_2"}))) == [("MissingLink", host)]
+
+
+def two_models(*models: tuple[int, int], spines: int = 8) -> SimFabric:
+    """Leaves of several models below the same spines: so many leaves of so many hosts each, whose uplinks
+    begin after those."""
+    build = Builder("two-models", 0)
+    tops = build.switches("spine", 2, spines)
+    hosts = iter(host_names(sum(leaves * each for leaves, each in models)))
+    parts = []
+    for leaves, each in models:
+        for _ in range(leaves):
+            leaf = build.switch(f"leaf-{len(parts) + 1:02}", 1, len(parts))
+            parts.append([next(hosts) for _ in range(each)])
+            for host in parts[-1]:
+                build.host(host, [leaf])
+            build.mesh([leaf], tops)
+    return build.finish(tuple(map(frozenset, parts)), whole(host for part in parts for host in part))
+
+
+MODELS = {
+    "a third of another": two_models((6, 20), (3, 16)),
+    "one of another": two_models((8, 20), (1, 16)),
+    "few uplinks": two_models((8, 2), (1, 3), spines=2),
+    "with more hosts": two_models((8, 16), (2, 20), spines=16),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_leaves_with_their_uplinks_on_other_ports_are_not_miswired(name: str) -> None:
+    fabric = MODELS[name]
+    topology = infer(inputs_of(fabric))
+    assert tiers(topology) == truth(fabric)
+    assert [x.message for x in topology.anomalies] == []
+
+
+@pytest.mark.parametrize("fault", [Fault.UPLINK, Fault.SWAPPED_UPLINKS])
+@pytest.mark.parametrize("name", list(MODELS)[:2])
+def test_what_is_wrong_beside_them_is_still_named(name: str, fault: Fault) -> None:
+    fabric = MODELS[name]
+    namer = Namer(fabric)
+    traced = 0
+    for seed in range(40):
+        faulty, planted = plant(fabric, fault, Random(seed))
+        topology = infer(inputs_of(faulty))
+        named = [x for x in topology.anomalies if namer.names(x, planted)]
+        traced += planted.leaves_trace
+        assert named or not planted.leaves_trace
+        if planted.leaves_trace:
+            assert [x.message for x in topology.anomalies if x not in named] == []
+    assert traced > 20
