@@ -65,6 +65,14 @@ class Anomaly:
         return (self.kind, self.subject.device, self.subject.port or "", peer.device, peer.port or "")
 
 
+MEASURING = frozenset({"latency", "nccl"})  # sources that see no link, but how long a way takes
+
+
+def is_measured(anomaly: Anomaly) -> bool:
+    """Whether nothing but measurements tells of it."""
+    return bool(anomaly.sources) and MEASURING.issuperset(anomaly.sources)
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """As metav1.Condition; `since_ns` (its lastTransitionTime, Unix ns) is 0 when inferred offline."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from hyperscout_collector.core.damping import NS, Damper, DampingSettings
 from hyperscout_collector.core.details import same_details, with_waiting
 from hyperscout_collector.core.membership import NO_LOSS, Loss, Removals, loss, same_members
-from hyperscout_collector.core.renewal import is_due, renewed
+from hyperscout_collector.core.renewal import calmed, is_due, renewed
 from hyperscout_collector.core.stamps import AnomalyKey, LinkKey, by_link, placed, stamped
 from hyperscout_collector.hierarchy.conditions import NO_FACTS, ConditionFacts, with_conditions
 from hyperscout_collector.link_changes import table_of
@@ -100,6 +100,7 @@ class Generations:
     def offer(self, topology: Topology, now_ns: int, facts: ConditionFacts = NO_FACTS) -> Decision:
         """What inference made of the evidence, and what is known of nodes besides."""
         now_ns = self._advance(now_ns)
+        topology = calmed(topology, self._published)
         if self._offered is None or not same_members(self._offered, topology):
             self._still_since_ns = now_ns
         self._offered = topology

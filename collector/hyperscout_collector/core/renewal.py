@@ -4,11 +4,14 @@ They are renewed together, so that one generation carries the news of all: when 
 `figures`), came or went, when a domain comes from something else, or when the published ones have grown old.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
 from hyperscout_collector.figures import MAX_AGE_NS, has_moved, have_moved
-from hyperscout_collector.topology import HyperNode, Tier, Topology
+from hyperscout_collector.topology import Anomaly, HyperNode, Tier, Topology, is_measured
+
+_FIGURE = re.compile(r"(?<!\S)\(?(\d+(?:\.\d+)?)(?=[\s,;)]|$)")  # a number that is a word of its own
 
 
 def renewed(tree: Topology, offered: Topology, published: Topology | None) -> Topology:
@@ -74,3 +77,26 @@ def _moved(old: HyperNode | Tier, new: HyperNode | Tier) -> bool:
 def _newest_ns(topology: Topology) -> int:
     both: Iterable[HyperNode | Tier] = (*topology.hypernodes, *topology.tiers)
     return max((m.at_ns for x in both for m in (x.latency_us, x.bandwidth_gbps) if m is not None), default=0)
+
+
+def calmed(offered: Topology, published: Topology | None) -> Topology:
+    """`offered` with the published words of what was measured to be slow, where no figure in them moved."""
+    measured = {x.key: x for x in published.anomalies if is_measured(x)} if published is not None else {}
+    if not measured:
+        return offered
+
+    def calm(x: Anomaly) -> Anomaly:
+        old = measured.get(x.key)
+        if old is None or not is_measured(x) or not _say_the_same(old.message, x.message):
+            return x
+        return replace(x, message=old.message, confidence=old.confidence, sources=old.sources)
+
+    return replace(offered, anomalies=tuple(map(calm, offered.anomalies)))
+
+
+def _say_the_same(old: str, new: str) -> bool:
+    """The same words, with figures that have not moved."""
+    if _FIGURE.sub("#", old) != _FIGURE.sub("#", new):
+        return False
+    figures = zip(_FIGURE.findall(old), _FIGURE.findall(new), strict=True)
+    return not any(has_moved(float(a), float(b)) for a, b in figures)

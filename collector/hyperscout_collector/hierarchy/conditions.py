@@ -11,7 +11,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hyperscout_collector.topology import Anomaly, Condition, HyperNode, LinkTable, Topology, rfc3339, say
+from hyperscout_collector.topology import (
+    Anomaly,
+    Condition,
+    HyperNode,
+    LinkTable,
+    Topology,
+    is_measured,
+    rfc3339,
+    say,
+)
 
 NAMED = 3  # how many cables or nodes a message names before "and 3 more"
 DETAIL_MAX = 200  # characters of one of them
@@ -34,7 +43,7 @@ _INCONSISTENT = (
     ("BlueprintDrift", "BlueprintDrift", "drifts from the blueprint"),
 )
 
-_UPLINK, _HOST_LINK, _NVLINK = "uplink", "host link", "NVLink"
+_UPLINK, _HOST_LINK, _NVLINK, _PATH = "uplink", "host link", "NVLink", "path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +218,10 @@ def _bounded(text: str, limit: int = MESSAGE_MAX) -> str:
 
 
 def _link_class(anomaly: Anomaly, switches: Mapping[str, int]) -> str:
-    """What to call the link. One to a device that is not known as a switch is a host's."""
+    """What to call the link. One to a device that is not known as a switch is a host's; what was measured is
+    no link but a whole way."""
+    if is_measured(anomaly):
+        return _PATH
     if _NVLINK.lower() in anomaly.sources:
         return _NVLINK
     if anomaly.subject.device not in switches:

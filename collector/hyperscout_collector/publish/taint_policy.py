@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hyperscout_collector.link_changes import table_of
-from hyperscout_collector.topology import Anomaly, HyperNode, Topology, say
+from hyperscout_collector.topology import Anomaly, HyperNode, Topology, is_measured, say
 
 NS = 1_000_000_000
 _LINK_KINDS = ("MissingLink", "ErroringLink", "SlowLink")
@@ -58,7 +58,12 @@ class TaintDecision:
 
 def troubles(topology: Topology, settings: TaintSettings) -> dict[str, Trouble]:
     """What is wrong with each node's own links, and with its domain where the settings ask for that."""
-    links = [x for x in topology.anomalies if x.kind in _LINK_KINDS and x.confidence > _SURE]
+    # A way between two nodes that was measured to be slow is neither's own link.
+    links = [
+        x
+        for x in topology.anomalies
+        if x.kind in _LINK_KINDS and x.confidence > _SURE and not (is_measured(x) and x.peer)
+    ]
     found: dict[str, Trouble] = {}
     if settings.uplink_share > 0:
         wired = {h.name for h in topology.hypernodes if h.switches}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from hyperscout_collector.core.renewal import is_due, renewed
-from hyperscout_collector.topology import HyperNode, Measured, Tier, Topology
+from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Measured, Tier, Topology
 
 from .test_generations import Player, condition, running
 from .trees import anomaly, leaves_of, tree, uplink
@@ -148,3 +148,45 @@ def test_a_tier_whose_figures_alone_moved_is_told() -> None:
     )
     player.run(1000)
     assert player.times == [2, 230]
+
+
+def slow(message: str, hypernode: str = "l00", sources: tuple[str, ...] = ("latency",)) -> Topology:
+    """The tree with one path that was measured to be slow."""
+    ends = (Endpoint("n0001", "n0001", "eth0"), Endpoint("n0014", "n0014", "eth0"))
+    return replace(
+        tree(leaves_of(10)), anomalies=(Anomaly("SlowLink", *ends, 1, sources, 0.5, message, hypernode),)
+    )
+
+
+WORDS = "n0001/eth0 -> n0014/eth0: {} us where this tier's median is {} us ({} pairs), was 6.0 us in the 6 bursts before"
+
+
+@pytest.mark.parametrize(
+    ("now", "news"),
+    [
+        (WORDS.format("14.2", "6.1", 128), False),
+        (WORDS.format("15.9", "6.4", 131), False),
+        (WORDS.format("11.9", "5.2", 110), False),
+        (WORDS.format("21", "6.1", 128), True),
+        (WORDS.format("14.2", "6.1", 228), True),
+        (WORDS.format("14.2", "6.1", 128) + "; and more", True),
+        (WORDS.format("14.2", "6.1", 128).replace("n0014", "n0015"), True),  # a name is no figure
+        (WORDS.format("14.2", "6.1", 128).replace("us", "ms"), True),
+    ],
+)
+def test_words_of_what_was_measured_change_when_a_figure_moved(now: str, news: bool) -> None:
+    player = running(tree(leaves_of(10)))
+    first = WORDS.format("14.2", "6.1", 128)
+    assert player.offer(200, slow(first)) is not None
+    player.offer(400, slow(now))
+    player.run(600)
+    assert player.last.anomalies[0].message == (now if news else first)
+    assert len(player.log) == 2 + news
+
+
+def test_words_of_wires_are_taken_as_they_are() -> None:
+    player = running(tree(leaves_of(10)))
+    player.offer(200, slow("runs at 200 Gb/s", sources=("ibnetdiscover",)))
+    player.offer(400, slow("runs at 201 Gb/s", sources=("ibnetdiscover",)))
+    player.run(600)
+    assert player.last.anomalies[0].message == "runs at 201 Gb/s"

@@ -287,3 +287,41 @@ def test_messages_are_bounded_whatever_is_in_them() -> None:
     messages = [c.message for c in conditions(done, "a").values()]
     assert max(map(len, messages)) == MESSAGE_MAX <= 1024
     assert all(m.isprintable() for m in messages)
+
+
+def test_what_was_measured_is_a_path_and_no_link() -> None:
+    node = Endpoint("n0", "n0", "eth0")
+    words = "n0/eth0 -> n1/eth1: 14.2 us where this tier's median is 6.1 us (128 pairs)"
+    path = replace(
+        anomaly("SlowLink", node, Endpoint("n1", "n1", "eth1"), message=words), sources=("latency",)
+    )
+    domain = replace(
+        anomaly("SlowLink", end("domain/leaf of n0"), message="leaf of n0: ways out: slow"), sources=("nccl",)
+    )
+    one = with_conditions(replace(BASE, anomalies=(replace(path, since_ns=NOON_NS),)))
+    assert facet(one, "a", "Degraded") == (
+        "True",
+        "SlowLinks",
+        f"1 path slow: {words}, seen by latency, since 2026-01-01T12:00:00Z",
+    )
+    two = with_conditions(replace(BASE, anomalies=(path, domain)))
+    assert facet(two, "a", "Degraded")[2].startswith("2 paths slow: ")
+    cable = anomaly("SlowLink", end("n1", "1"), end("leaf1", "1"))
+    assert (
+        "1 of 4 host links slow: "
+        in facet(with_conditions(replace(BASE, anomalies=(cable, path))), "a", "Degraded")[2]
+    )
+
+
+def test_a_domain_from_latency_says_so_unless_something_is_wrong() -> None:
+    a, *others = BASE.hypernodes
+    opaque = replace(BASE, hypernodes=(replace(a, source="latency", confidence=0.934), *others))
+    assert facet(with_conditions(opaque), "a", "Consistent") == (
+        "True",
+        "Inferred",
+        "inferred from latency alone, confidence 0.93: no wiring is seen",
+    )
+    nvlink = replace(BASE, hypernodes=(replace(a, source="nvlink"), *others))
+    assert facet(with_conditions(nvlink), "a", "Consistent")[1] == "WiringMatches"
+    wrong = replace(opaque, anomalies=(anomaly("SourcesDisagree", end("n0"), message="two say two things"),))
+    assert facet(with_conditions(wrong), "a", "Consistent")[:2] == ("False", "SourcesDisagree")

@@ -69,6 +69,23 @@ def test_the_reason_names_the_first_cable_and_the_oldest_time_counts() -> None:
 
 
 @pytest.mark.parametrize(
+    ("peer", "sources", "ill"),
+    [
+        (Endpoint("n04", "n04", "eth0"), ("latency",), set()),
+        (Endpoint("n04", "n04", "eth0"), ("latency", "nccl"), set()),
+        (None, ("latency",), {"n03"}),
+        (Endpoint("n04", "n04", "eth0"), ("latency", "lldp"), {"n03", "n04"}),
+        (Endpoint("n04", "n04", "eth0"), (), {"n03", "n04"}),
+    ],
+)
+def test_a_slow_way_between_two_nodes_taints_neither(
+    peer: Endpoint | None, sources: tuple[str, ...], ill: set[str]
+) -> None:
+    slow = replace(anomaly("SlowLink", Endpoint("n03", "n03", "eth0"), peer), sources=sources)
+    assert troubles(with_anomalies(slow), CALM).keys() == ill
+
+
+@pytest.mark.parametrize(
     ("uplink_share", "lost", "ill"),
     [(0.0, 4, set()), (0.5, 1, set()), (0.5, 2, {"n03", "n04"}), (0.25, 1, {"n03", "n04"}), (1.0, 3, set())],
 )
