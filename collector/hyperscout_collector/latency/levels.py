@@ -12,7 +12,7 @@ import numpy as np
 from hyperscout_collector.latency.pairs import Floats
 
 FINEST_US: Final = 0.04  # cables of one tier differ by this much
-VALLEY: Final = 0.5  # of the lower of the two hills
+VALLEY: Final = 0.75  # of the lower of the two hills
 MOST_BINS: Final = 20_000
 SHARE: Final = 0.2  # of all values: the shortest stretch that holds it tells how wide a hill is
 

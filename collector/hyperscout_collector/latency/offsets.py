@@ -51,10 +51,40 @@ def start(edges: Edges, top: bool) -> Floats:
             break
         count = np.bincount(row[use], minlength=edges.hosts)
         value = np.concatenate((edges.rtt_us, edges.rtt_us))[use] - offset_us[peer[use]]
-        above = by_row(row[use], value, edges.hosts, TOP)
+        above = by_row(row[use], value, edges.hosts, TOP) if top else _mean_by(row[use], value, count)
         new = count >= few
         offset_us[new] = above[new] - level
         known = known | new
+    return offset_us
+
+
+def extended(edges: Edges, known: Flags, domain: list[Longs], offset_us: Floats) -> Floats:
+    """(hosts,) own parts of all, from those that are known. All pairs of a host cross the top but those with
+    one of the parts of the fabric right under it, its own: the one that it seems nearest to is left out."""
+    offset_us = offset_us.copy()
+    part = domain[-2] if len(domain) > 1 else np.zeros(edges.hosts, np.int64)
+    parts = max(1, int(part.max()) + 1)
+    both = np.concatenate((edges.a, edges.b)), np.concatenate((edges.b, edges.a))
+    rtt_us = np.concatenate((edges.rtt_us, edges.rtt_us))
+    for few in (ROWS, FEW, 3, 1, 1, 1, 1):
+        use = known[both[1]]
+        row, peer = both[0][use], both[1][use]
+        if known[row].all():
+            break
+        value = rtt_us[use] - offset_us[peer]
+        cell, where = np.unique(row * parts + part[peer], return_inverse=True)
+        middle = by_row(where, value, len(cell), 0.5)
+        order = np.argsort(-middle, kind="stable")
+        nearest = np.full(edges.hosts, -1)
+        nearest[cell[order] // parts] = order
+        cells = np.bincount(cell // parts, minlength=edges.hosts)
+        beyond = (where != nearest[row]) | (cells[row] == 1)
+        above = by_row(row[beyond], value[beyond], edges.hosts, 0.5)
+        level = float(np.nanmedian((above - offset_us)[known]))
+        new = ~known & (np.bincount(row, minlength=edges.hosts) >= few)
+        offset_us[new] = above[new] - level
+        if few < FEW:
+            known, part = known | new, np.where(new, 0, part)
     return offset_us
 
 
@@ -71,10 +101,14 @@ def sharpened(edges: Edges, offset_us: Floats, near_us: float) -> Floats:
 
 def _means(edges: Edges, value: Floats) -> Floats:
     """(hosts,) the mean over each host's edges, of values without the outermost."""
-    value = np.clip(value, *np.quantile(value, (0.05, 0.95)))
-    total = np.bincount(edges.a, value, edges.hosts) + np.bincount(edges.b, value, edges.hosts)
-    count = edges.degree()
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    row = np.concatenate((edges.a, edges.b))
+    return _mean_by(row, np.concatenate((value, value)), edges.degree())
+
+
+def _mean_by(row: Longs, value: Floats, count: Longs) -> Floats:
+    value = np.clip(value, *np.quantile(value, (0.02, 0.98)))
+    total = np.bincount(row, value, len(count))
+    return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
 
 
 def _core(edges: Edges) -> Flags:

@@ -7,7 +7,7 @@ domains into larger ones; that fixes the tier of each pair, and with it a better
 Two or three rounds settle it. A tier stays only if its pairs are clearly faster than those of the next.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,10 +27,12 @@ LEAST_GAP_US: Final = (
 CLEAR: Final = 3.0  # a gap in terms of the spread of the tiers beside it
 AGREEING: Final = 0.75  # of a tier's pairs that must lie on its side of the cut
 HOSTS_GROUPED: Final = 0.01  # of all hosts that a tier must group
-SMOOTH: Final = (0.6, 1.2)  # widths of a hill, for the histogram
-SCATTERED: Final = 6.0  # times as wide as what others measure
+SMOOTH: Final = (0.3, 0.6)  # widths of a hill, for the histogram
+SCATTERED: Final = 4.0  # times as wide as what others measure
+NEAREST: Final = (0.05, 0.15, 0.3, 0.5)  # of all pairs
+LOST_US: Final = 40.0  # what a value of a noisy host is told by: it may be anywhere in as much
 RAREST: Final = 0.01  # share of values that seem nearer or farther than they are, at least
-MANY: Final = 256  # hosts; for fewer, a histogram is thin, and several are tried
+SAMPLE: Final = 192  # hosts; several explanations are tried on so many
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,8 +86,7 @@ def tiers_of(pairs: PairTable, known_rtt_us: Sequence[float] = ()) -> LatencyTie
         placed, edges = degree > 0, everything
     if not len(edges):
         return _nothing(pairs.nodes)
-    fits = list(_explanations(edges, placed, known_rtt_us))
-    fit = min(fits, key=lambda f: f.cost)
+    fit = _best(edges, placed, known_rtt_us)
     own = fit.offset_us - _least(fit.offset_us[placed & ~fit.noisy])
     return LatencyTiers(
         tuple(pairs.nodes),
@@ -105,18 +106,49 @@ def _least(offset_us: Floats) -> float:
     return float(np.quantile(offset_us, 0.02, method="lower")) if len(offset_us) else 0.0
 
 
-def _explanations(edges: Edges, placed: Flags, known_rtt_us: Sequence[float]) -> Iterable[_Fit]:
-    several = np.count_nonzero(placed) <= MANY
-    for top in (True, False) if several else (True,):
+def _best(edges: Edges, placed: Flags, known_rtt_us: Sequence[float]) -> _Fit:
+    """The cheapest of several explanations: of all hosts, or where they are many, of those that most
+    measure; from these to all is one step."""
+    degree = edges.degree()
+    if np.count_nonzero(placed) <= SAMPLE:
+        return min(_explanations(edges, placed), key=lambda fit: fit.cost)
+    sample = np.zeros(edges.hosts, bool)
+    order = np.argsort(-degree, kind="stable")
+    sample[order[: SAMPLE // 2]] = True
+    others = np.sort(order[SAMPLE // 2 : np.count_nonzero(placed)])
+    sample[others[:: max(1, len(others) // (SAMPLE // 2))]] = True
+    some = edges.only(sample[edges.a] & sample[edges.b])
+    few = min(_explanations(some, sample), key=lambda fit: fit.cost)
+    offset_us = offsets.extended(edges, sample & ~few.noisy, few.domain, few.offset_us)
+    noisy = _scattered(edges, offset_us) & placed
+    return _explained(edges, placed, noisy, offset_us, SMOOTH[0])
+
+
+def _explanations(edges: Edges, placed: Flags) -> list[_Fit]:
+    """From two starts, each as it is and with the innermost domains brought to one level."""
+    fits = []
+    starts = []
+    for top in (True, False):
         offset_us = _started(edges, top)
         noisy = _scattered(edges, offset_us) & placed
         if noisy.any():
             offset_us = np.where(
                 noisy, offset_us, _started(edges.only(~noisy[edges.a] & ~noisy[edges.b]), top)
             )
-        for smooth in SMOOTH if several else SMOOTH[:1]:
-            for level in (False, True):
-                yield _explained(edges, placed, noisy, offset_us, smooth, level=level)
+        if top:
+            use = edges.only(~noisy[edges.a] & ~noisy[edges.b])
+            offset_us = offsets.sharpened(use, offset_us, 2 * levels.width(use.rest_us(offset_us)))
+        starts.append((noisy, offset_us))
+    for noisy, offset_us in starts:
+        for smooth in SMOOTH:
+            fits += [
+                _explained(edges, placed, noisy, offset_us, smooth, level=level) for level in (False, True)
+            ]
+    if all(len(fit.domain) == 1 for fit in fits):
+        # One tier, or own parts that blur the gaps: what is nearest is tried as if there were a gap.
+        for noisy, offset_us in starts:
+            fits += [_explained(edges, placed, noisy, offset_us, SMOOTH[0], nearest=part) for part in NEAREST]
+    return fits
 
 
 def _started(edges: Edges, top: bool) -> Floats:
@@ -141,16 +173,24 @@ def _scattered(edges: Edges, offset_us: Floats) -> Flags:
     """(hosts,) those whose values gather nowhere: in trouble, whatever the tiers are."""
     rest = edges.rest_us(offset_us)
     rows = np.concatenate((edges.a, edges.b))
-    wide = row_widths(rows, np.concatenate((rest, rest)), edges.hosts, 0.3)
+    wide = row_widths(rows, np.concatenate((rest, rest)), edges.hosts, 0.25)
     limit = SCATTERED * max(levels.FINEST_US, float(np.nanmedian(wide)))
     return np.nan_to_num(wide) > limit
 
 
 def _explained(
-    edges: Edges, placed: Flags, noisy: Flags, offset_us: Floats, smooth: float, *, level: bool
+    edges: Edges,
+    placed: Flags,
+    noisy: Flags,
+    offset_us: Floats,
+    smooth: float,
+    *,
+    level: bool = False,
+    nearest: float = 0.0,
 ) -> _Fit:
     """Rounds of cut, vote and fit, until the domains stay. `level`: first bring all the innermost domains to
-    one level, for a start that set parts of the fabric wrong against each other."""
+    one level, for a start that set parts of the fabric wrong against each other. `nearest`: first cut off
+    this share of the pairs, whether there is a gap or not."""
     before: list[Longs] = []
     noise_us = np.zeros(0)
     for number in range(ROUNDS):
@@ -158,7 +198,9 @@ def _explained(
         rest = use.rest_us(offset_us)
         wide = levels.width(rest)
         hills, cuts = levels.gaps(rest, smooth * wide, max(3, len(use) // 1000))
-        if number:
+        if nearest and not number:
+            hills, cuts = _halved(rest, nearest)
+        if number > (2 if level else 0):
             bad = _far_from_all(edges, edges.rest_us(offset_us), hills, wide) & placed
             if not np.array_equal(bad, noisy):
                 noisy = bad
@@ -178,8 +220,13 @@ def _explained(
     off = np.abs(use.rest_us(offset_us) - rtt_us[tier])
     spread = max(levels.FINEST_US, float(np.mean(np.minimum(off, 8 * wide))))
     # As long as the shortest text that would tell all values: each by its tier, and each host by its domain.
-    cost = len(use) * np.log(spread) + len(edges) - len(use) + sum(map(_text, domain))
+    cost = len(use) * np.log(spread) + (len(edges) - len(use)) * np.log(LOST_US) + sum(map(_text, domain))
     return _Fit(use, domain, tier, offset_us, rtt_us, noisy, float(cost))
+
+
+def _halved(rest_us: Floats, share: float) -> tuple[Floats, Floats]:
+    low, cut, high = np.quantile(rest_us, (share / 2, share, 0.5 + share / 2))
+    return np.array((low, high)), np.array((cut,))
 
 
 def _text(domain: Longs) -> float:
