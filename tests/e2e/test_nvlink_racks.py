@@ -21,6 +21,7 @@ from kube.recorder import recording
 from support.collector_process import collector_process
 from support.gangs import GANG_OPTIONS, TAINT, Gangs, discovered, label_values, tainted, until
 from support.kubernetes import Cluster
+from support.live import Watcher
 from support.published import Published, condition, conditions_of, leaf_of, published, status_at
 
 FLAGS = (
@@ -186,6 +187,16 @@ async def test_what_is_ill_from_the_beginning(kube: Cluster, tmp_path: Path) -> 
         await the_tree(seen, row)
         assert rack in seen.now
         assert alone not in seen.now
+        before = {name: below(seen.now, name) for name in seen.now}
+
+    # A collector that starts with what it kept, before any agent has spoken: everything is as it was.
+    words = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig), *FLAGS)
+    async with recording(kube.plane) as recorder, collector_process(tmp_path, *words) as process:
+        topology = await Watcher(process.address).until(lambda now: bool(now.hypernodes), "what was kept")
+        assert {h.name: frozenset(h.nodes) for h in topology.hypernodes} == before
+        assert await process.stop() == 0
+        assert set(kube.hypernodes()) == set(before)
+        await asyncio.to_thread(recorder.assert_clean)
 
 
 async def test_a_gang_of_a_racks_size_lands_in_one_rack(
