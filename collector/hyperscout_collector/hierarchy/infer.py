@@ -15,6 +15,7 @@ from hyperscout_collector.hierarchy.history import recall
 from hyperscout_collector.hierarchy.host_cabling import host_rank
 from hyperscout_collector.hierarchy.layer import Layer
 from hyperscout_collector.hierarchy.levels import switch_levels
+from hyperscout_collector.hierarchy.measured import measure
 from hyperscout_collector.hierarchy.missing_switches import missing_switches
 from hyperscout_collector.hierarchy.names import name_domains, nodes_by_domain
 from hyperscout_collector.hierarchy.nvlink_tier import NAME as NVLINK
@@ -58,12 +59,14 @@ def infer(
     family = with_nvlink(net, layers, nvlink, Past(net, previous), options.cluster_nodes)
     layers = family.layers
     suspicions = [_moved(s, family) for s in suspicions] + [*family.suspicions]
+    measured = measure(net.hosts, layers, inputs.pairs, inputs.nccl)
+    suspicions += measured.suspicions
     names = name_domains(net, layers, previous)
     wanted = np.ones(len(net.hosts), np.bool_)
     if options.cluster_nodes is not None:
         wanted = np.fromiter((host in options.cluster_nodes for host in net.hosts), np.bool_, len(net.hosts))
     placed = (layers[0].domain >= 0) & wanted
-    hypernodes = _hypernodes(net, layers, names, wanted)
+    hypernodes = measured.on(_hypernodes(net, layers, names, wanted), names)
     expected = options.cluster_nodes
     if expected is None:
         expected = frozenset(inputs.infiniband) | frozenset(inputs.lldp) | _published_nodes(previous)
@@ -97,6 +100,7 @@ def infer(
         anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),
         nodes_without_evidence=tuple(sorted(absent)),
         foreign_endpoints=tuple(sorted(outside | {net.hosts[h] for h in foreign})),
+        tiers=measured.as_tiers(layers),
     )
     return with_conditions(topology)
 

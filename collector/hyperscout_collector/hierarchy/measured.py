@@ -19,7 +19,7 @@ from hyperscout_collector.hierarchy.slow_tiers import slow_tiers
 from hyperscout_collector.hierarchy.suspicion import Suspicion
 from hyperscout_collector.hierarchy.weak_paths import Weights, weak_paths
 from hyperscout_collector.latency.pairs import Floats, Longs, PairTable
-from hyperscout_collector.topology import Endpoint, Measured
+from hyperscout_collector.topology import Endpoint, HyperNode, Measured, Tier
 
 MAX_SUSPICIONS = 200  # of a network in which everything is slow no list helps
 _LARGE_BYTES = 64 << 20
@@ -37,11 +37,40 @@ class Measurements:
     tiers: Sequence[tuple[Measured | None, Measured | None]]
     suspicions: Sequence[Suspicion]
 
+    def on(self, hypernodes: Sequence[HyperNode], names: Sequence[Sequence[str]]) -> list[HyperNode]:
+        """The HyperNodes with their figures. `names`: by layer and domain."""
+        figures = {
+            (depth + 1, name): both
+            for depth, row in enumerate(names)
+            for name, *both in zip(row, self.latency_us[depth], self.bandwidth_gbps[depth], strict=True)
+            if any(both)
+        }
+        if not figures:
+            return list(hypernodes)
+        nothing = [None, None]
+        return [
+            replace(h, latency_us=both[0], bandwidth_gbps=both[1])
+            for h in hypernodes
+            for both in [figures.get((h.tier, h.name), nothing)]
+        ]
+
+    def as_tiers(self, layers: Sequence[Layer]) -> tuple[Tier, ...]:
+        """Of all layers, once anything was measured."""
+        if not any(map(any, self.tiers)):
+            return ()
+        return tuple(
+            Tier(depth + 1, layer.name, *both)
+            for depth, (layer, both) in enumerate(zip(layers, self.tiers, strict=True))
+        )
+
 
 def measure(
     hosts: Sequence[str], layers: Sequence[Layer], pairs: PairTable, nccl: Mapping[str, Sequence[NcclRun]]
 ) -> Measurements:
-    """`hosts`: names, as `layers` index them. Takes some 0.1 s for 100,000 pairs."""
+    """`hosts`: names, as `layers` index them. Takes some 0.3 s for 36,000 pairs."""
+    if not len(pairs) and not nccl:
+        nothing: list[list[Measured | None]] = [[None] * layer.count for layer in layers]
+        return Measurements(nothing, nothing, [(None, None)] * len(layers), ())
     rows = pair_rows(hosts, layers, pairs)
     timed = rows.of(pairs.rtt_us[rows.row] > 0)
     shown = timed.of(_most(timed))

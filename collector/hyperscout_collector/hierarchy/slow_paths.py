@@ -164,17 +164,17 @@ class _Judge:
     def _ways_out(self, bad: Bools, judged: Bools, words: _Words) -> Iterator[Suspicion]:
         """Domains of which most ways out are bad, whichever of their hosts takes them."""
         rows = self._rows
-        for depth in range(len(self._layers) - 1):
+        for depth in range(len(self._layers) - 1, outer_layer(self._layers) - 1, -1):
             column = self._layers[depth].domain
-            above = rows.layer == depth + 1
             a, b = column[rows.a], column[rows.b]
-            while (bad & above).any():
-                mine = np.flatnonzero(bad & above)
+            out = (a != b) & (a >= 0) & (b >= 0)
+            while (bad & out).any():
+                mine = np.flatnonzero(bad & out)
                 keys = np.concatenate([a[mine], b[mine]])
                 pairs = np.unique(np.stack([keys, np.concatenate([rows.a[mine], rows.b[mine]])]), axis=1)
                 hosts = np.bincount(pairs[0], minlength=self._layers[depth].count)
                 count = np.bincount(keys, minlength=len(hosts))
-                every = np.flatnonzero(judged & above)
+                every = np.flatnonzero(judged & out)
                 total = np.bincount(np.concatenate([a[every], b[every]]), minlength=len(hosts))
                 guilty = (hosts >= _SHARED) & (count * 2 >= total)
                 if not guilty.any():

@@ -158,7 +158,10 @@ def slow(message: str, hypernode: str = "l00", sources: tuple[str, ...] = ("late
     )
 
 
-WORDS = "n0001/eth0 -> n0014/eth0: {} us where this tier's median is {} us ({} pairs), was 6.0 us in the 6 bursts before"
+WORDS = (
+    "n0001/eth0 -> n0014/eth0: {} us where this tier's median is {} us ({} pairs), "
+    "was 6.0 us in the 6 bursts before"
+)
 
 
 @pytest.mark.parametrize(
