@@ -1,7 +1,7 @@
 """The collector as the command line sees it: values in and out, gRPC's errors as one clear line."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Self
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
-from hyperscout.v1 import measurement_pb2, measurement_pb2_grpc, topology_pb2, topology_pb2_grpc
+from hyperscout.v1 import finding_pb2, measurement_pb2, measurement_pb2_grpc, topology_pb2, topology_pb2_grpc
 from hyperscout_agent.credentials import CredentialsError, Metadata, bearer, tls_hint
 from hyperscout_agent.targets import TargetError, check_target
 from hyperscout_collector.api.mapping import topology_from_proto
 from hyperscout_formats.leader import leader_in
 
-from hyperscout_cli.errors import CliError
+from hyperscout_cli.errors import AnswerIsNoError, CliError
 from hyperscout_cli.options import TOKEN_VARIABLE, Endpoint
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_ANSWER_BYTES = 512 << 20  # all links of 65,536 hosts are under 100 MiB
 PAGE_SIZE = 5000
+_RUN_ENDS_S = 60.0  # what the collector needs at most to begin a run and to clean up after it
 _MAX_HINTS = 3  # of standbys, about who leads
 # What gRPC itself says without a connection; a collector in trouble answers UNAVAILABLE in its own words.
 _HUNG_UP = ("socket closed", "recvmsg", "reset", "broken pipe")
@@ -111,6 +112,20 @@ class Collector:
     def set_measuring(self, *, paused: bool, reason: str = "") -> None:
         """Pause measuring, or let it go on."""
         self._ask("SetMeasuring", measurement_pb2.SetMeasuringRequest(paused=paused, reason=reason))
+
+    def run_nccl(
+        self, nodes: Sequence[str], sizes_bytes: Sequence[int], limit_s: float
+    ) -> finding_pb2.NcclRun:
+        """Run NCCL, and wait for it. Raises AnswerIsNoError for what may not run now."""
+        request = measurement_pb2.RunNcclRequest(nodes=nodes, sizes_bytes=sizes_bytes, timeout_s=limit_s)
+        try:
+            answer: measurement_pb2.RunNcclResponse = self._ask("RunNccl", request, limit_s + _RUN_ENDS_S)
+        except CliError as error:
+            code = error.__cause__.code() if isinstance(error.__cause__, grpc.Call) else None
+            if code is grpc.StatusCode.FAILED_PRECONDITION:
+                raise AnswerIsNoError(error.message) from error
+            raise
+        return answer.run
 
     def watch(self) -> Iterator[topology_pb2.WatchTopologyResponse]:
         """A snapshot, then a delta for each generation, without links; ends only with an error."""

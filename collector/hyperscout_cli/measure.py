@@ -8,6 +8,7 @@ import click
 from hyperscout_collector.publish.texts.names import visible
 from hyperscout_collector.publish.texts.tree import count
 
+from hyperscout_cli.measure_nccl import nccl
 from hyperscout_cli.options import Endpoint, collector_options
 from hyperscout_cli.output import emit, emit_json
 from hyperscout_cli.tables import age
@@ -21,10 +22,14 @@ if TYPE_CHECKING:
 Examples:
   hyperscout measure status
   hyperscout measure pause --reason "acceptance test of row 7"
-  hyperscout measure resume"""
+  hyperscout measure resume
+  hyperscout measure nccl gpu-01 gpu-77"""
 )
 def measure() -> None:
-    """What nodes measure of each other: see how it goes, pause it, resume it."""
+    """What nodes measure of each other: see how it goes, pause it, resume it; run NCCL."""
+
+
+measure.add_command(nccl)
 
 
 @measure.command(
