@@ -1,12 +1,17 @@
-"""`hyperscout infer --nvlink` on a row of racks: what the architecture page shows is what it prints."""
+"""The command on a row of racks: what the architecture page shows is what it prints."""
 
+import json
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+from hyperscout_collector.topology_json import to_json
 from hyperscout_sim.nvidia_smi_text import nvidia_smi_text
 from hyperscout_sim.racks import racks
 from hyperscout_sim.sweep_text import sweep_texts
 from support.command_line import CommandLine
+from support.rack_inputs import inferred_racks
 from support.real import ROOT
 
 ROW = racks(2, 2, hgx=2, cpu_nodes=1, split={3: 9})
@@ -29,3 +34,22 @@ def test_the_example_of_the_architecture_page(run: CommandLine, tmp_path: Path) 
     ran = run("infer", "--nvlink", *files, "--ibnetdiscover", tmp_path / "fabric.txt")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == example()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "says"),
+    [
+        (ROW.racks[0].trays[:2], ["are nvlink neighbours", "reach each other by NVLink"]),
+        (ROW.racks[3].trays[8:10], ["are leaf neighbours"]),
+    ],
+    ids=["one domain", "two cliques"],
+)
+def test_explain_says_where_nvlink_leads(
+    run: CommandLine, tmp_path: Path, nodes: Sequence[str], says: Sequence[str]
+) -> None:
+    saved = tmp_path / "topology.json"
+    saved.write_text(json.dumps(to_json(inferred_racks(ROW))))
+    ran = run("explain", *nodes, "--topology", saved)
+    assert ran.code == 0, ran.err
+    assert all(text in ran.out for text in says)
+    assert ("by NVLink" in ran.out) == ("reach each other by NVLink" in says)
