@@ -4,6 +4,9 @@ NCCL and CUDA are stand-ins in C (`support.nccl_stubs`); processes, sockets, tim
 """
 
 import json
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +22,7 @@ from hyperscout_agent.host_lock import HostLock
 from hyperscout_agent.probes.nccl import DEFAULT_SIZES, NcclCommands
 from support.fake_collector import FakeCollector
 from support.nccl_agents import WAIT_S, NcclAgent, gone, none_left, working
-from support.nccl_stubs import alive, build
+from support.nccl_stubs import alive, build, build_library
 from support.real import require_real
 
 require_real("gcc")
@@ -344,6 +347,58 @@ async def test_another_agent_of_the_host(stubs: NcclCommands) -> None:
         a.collector.evidence.clear()
         await a.measure(0, "node-b", timeout_s=0.5)
         assert (await a.finding("node-b")).reason == "no end in 0.5 s"
+
+
+NVML = r"""
+#include <stdlib.h>
+static int of(const char *name) { const char *e = getenv(name); return e ? atoi(e) : 0; }
+int nvmlInitWithFlags(unsigned f) { return 0; }
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+const char *nvmlErrorString(int e) { return "GPU is lost"; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = 8; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) {
+  *d = (void *)(size_t)(i + 1);
+  return of("STUB_LOST");
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, void *list) {
+  unsigned there = d == (void *)4 ? of("STUB_PROCESSES") : 0, room = *n;
+  *n = there;
+  return there > room ? 7 : 0; /* NVML_ERROR_INSUFFICIENT_SIZE */
+}
+int nvmlDeviceGetUtilizationRates(void *d, unsigned *rates) {
+  rates[0] = d == (void *)2 ? of("STUB_BUSY") : 0, rates[1] = 50;
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({}, "GpuUse(count=8, processes=(), busy=())"),
+        ({"STUB_PROCESSES": "2"}, "GpuUse(count=8, processes=('GPU 3 runs 2 processes',), busy=())"),
+        ({"STUB_BUSY": "7"}, "GpuUse(count=8, processes=(), busy=('GPU 1 is 7 % busy',))"),
+        ({"STUB_LOST": "15"}, "cannot tell whether the GPUs are idle: NVML: GPU is lost"),
+    ],
+)
+def test_the_real_binding_says_whether_gpus_are_idle(
+    tmp_path: Path, environment: dict[str, str], said: str
+) -> None:
+    build_library(tmp_path / "libnvidia-ml.so.1", NVML)
+    script = (
+        "from hyperscout_agent.gpu_use import *\n"
+        "try:\n    print(gpu_use())\nexcept GpusUnknownError as error:\n    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path), **environment},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=True,
+    )
+    assert done.stdout.strip() == said
 
 
 def _raise(error: Exception) -> GpuUse:

@@ -167,16 +167,16 @@ def build(folder: Path) -> NcclCommands:
     """Build all of it; the commands that an agent is to be told."""
     libraries = {}
     for name, source in (("libcudart.so", CUDA), ("libnccl.so.2", NCCL), ("libempty.so", "int nothing;")):
-        target = folder / name
-        subprocess.run(
-            ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(target), "-x", "c", "-"],
-            input=source.encode(),
-            check=True,
-            timeout=60,
-        )
-        libraries[name] = str(target)
+        build_library(folder / name, source)
+        libraries[name] = str(folder / name)
     perf = programs(folder)
     return NcclCommands(perf, perf, libraries["libnccl.so.2"], libraries["libcudart.so"])
+
+
+def build_library(target: Path, source: str) -> None:
+    """A shared library of this C."""
+    command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(target), "-x", "c", "-"]
+    subprocess.run(command, input=source.encode(), check=True, timeout=60)
 
 
 def programs(folder: Path) -> tuple[str, ...]:

@@ -5,12 +5,13 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 
 import pytest
-from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease, SweepRevoke
+from hyperscout.v1.discovery_pb2 import MeasureNccl, StreamFindingsResponse, SweepLease, SweepRevoke
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_agent.http import serving
 from hyperscout_agent.main import Agent, run
@@ -99,6 +100,29 @@ async def test_a_leased_sweep_and_its_text(tmp_path: Path, collector: FakeCollec
         async with asyncio.timeout(WAIT_S):
             while agent.scheduler._runners["ibnetdiscover"].probe.interval_s is not None:
                 await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_nccl_runs_only_where_it_is_on(
+    tmp_path: Path, collector: FakeCollector, monkeypatch: pytest.MonkeyPatch, enabled: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # whatever this host has
+    nccl = {"enabled": enabled, "lock": f"hyperscout-test-{os.getpid()}"}
+    async with running(settings_for(tmp_path, collector, nccl=nccl)):
+        await collector.until(lambda: collector.hellos)
+        assert ("nccl" in collector.hellos[0].probes) == enabled
+        task = MeasureNccl(task_id=7, rank=0, ranks=2, peer="n2")
+        await collector.send(StreamFindingsResponse(measure_nccl=task))
+        await collector.until(lambda: collector.nccl_ids)
+        (answer,) = collector.nccl_ids
+        assert answer.task_id == 7
+        if not enabled:
+            assert answer.failure == "the probe is off on this node (nccl.enabled)"
+            return
+        key = ("n1", "nccl", "n2")
+        await collector.until(lambda: key in collector.evidence)
+        assert collector.evidence[key].outcome == Outcome.OUTCOME_FAILED
+        assert "install nvidia-ml-py" in answer.failure
 
 
 async def get(port: int, path: str, method: str = "GET") -> tuple[str, str]:

@@ -1,7 +1,10 @@
 """What a cluster says about nodes, and whose HyperNodes stand in the way."""
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
-from hyperscout_collector.cluster import ClusterView, NoCluster
+from hyperscout_collector.cluster import RESERVED_LABEL, ClusterView, KubernetesCluster, NoCluster
 from hyperscout_collector.kube.nodes import kept, why_down
 from hyperscout_collector.topology import HyperNode, Topology
 
@@ -37,6 +40,45 @@ def node(ready: str | None = "True", reason: str = "", **spec: object) -> dict[s
 )
 def test_why_a_node_takes_no_work(found: dict[str, object], why: str | None) -> None:
     assert why_down(kept(found)) == why
+
+
+def with_labels(labels: dict[str, str], **spec: object) -> dict[str, object]:
+    found = node(**spec)
+    return {**found, "metadata": {"name": "n1", "labels": labels}}
+
+
+@pytest.mark.parametrize(
+    ("found", "may"),
+    [
+        (node(), False),
+        (node(unschedulable=True), True),
+        (node("False", unschedulable=True), True),  # its agent answers, and no pod comes
+        (node("False"), False),
+        (with_labels({RESERVED_LABEL: "true"}), True),
+        (with_labels({RESERVED_LABEL: ""}), True),
+        (with_labels({RESERVED_LABEL: "false"}), False),
+        (with_labels({"reserved-for-measuring": "true"}), False),
+        (None, False),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_which_nodes_may_be_measured_with(found: dict[str, object] | None, may: bool, known: bool) -> None:
+    synced = asyncio.Event()
+    if known:
+        synced.set()
+    nodes = SimpleNamespace(
+        get=lambda name: kept(found) if name == "n1" and found else None,
+        reflector=SimpleNamespace(synced=synced),
+    )
+    why = KubernetesCluster(nodes, ()).why_not_reserved("n1")  # type: ignore[arg-type]
+    assert (why is None) == (may and known)
+    if not known:
+        assert why == "the cluster's nodes are not known yet"
+    elif found is None:
+        assert "no such node" in str(why)
+    elif not may:
+        assert "kubectl cordon" in str(why)
+    assert NoCluster().why_not_reserved("n1") is None
 
 
 def test_a_heartbeat_changes_nothing_that_is_kept() -> None:

@@ -156,6 +156,17 @@ async def test_an_agent_that_is_gone_again_has_no_say_in_what_it_lacked(tmp_path
         assert r.subjects() == ["eth0"]
 
 
+async def test_what_was_measured_on_request_outlives_the_agent(tmp_path: Path) -> None:
+    async with rig(tmp_path, grace_s=100) as r:
+        await r.send([failed("n1", "nccl", "n2"), lldp("n1", "eth0")], full=OLD)
+        await r.send([], full=OLD)
+        assert r.subjects() == ["n2"]
+        await r.send([], full=NEW)
+        assert r.committer.due(T0 + 200 * S, lambda node: True) == []
+        await r.send(forgotten={Key("n1", "nccl", "n2"): r.state.looks(Key("n1", "nccl", "n2"))})
+        assert r.subjects() == []
+
+
 async def test_a_sweep_outlives_the_agent_that_made_it(tmp_path: Path) -> None:
     text = b"# sweep"
     bulk = Bulk(hashlib.sha256(text).digest(), len(text), zlib.compress(text))
