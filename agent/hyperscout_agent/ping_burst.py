@@ -1,11 +1,12 @@
 """One burst of pings to one peer: blocking, in a thread of its own, so that the agent's event loop adds
 nothing.
 
-First the peer is looked for, with patience: it may get its task a moment later. Then `pings` + 1 pings
-follow one another, each when the one before is answered; the last only brings the residence of the one
-before.
+First the peer is looked for, with patience: it may get its task a moment later. Then pings follow in
+groups, each when the one before is answered. The first of a group wakes what sleeps (a CPU, a cache) and
+does not count, nor does the last of all, which only brings the residence of the one before.
 """
 
+import itertools
 import secrets
 import select
 import socket
@@ -19,6 +20,7 @@ from hyperscout_agent.ping_clocks import Reading, read_clocks
 from hyperscout_agent.ping_keys import plain_address
 from hyperscout_agent.ping_packet import (
     DONE,
+    GROUP,
     NONCE_BYTES,
     PING,
     PONG,
@@ -26,6 +28,7 @@ from hyperscout_agent.ping_packet import (
     Packet,
     PacketError,
     pack,
+    packets_of,
     unpack,
 )
 from hyperscout_agent.ping_stamps import Datagram, enable, open_socket, receive, sent_stamps
@@ -34,6 +37,9 @@ from hyperscout_agent.ping_statistics import Sample, Summary, summary
 _LOOK_EVERY_S = 0.1
 _LOOKS = 20
 _ANSWER_S = 0.2
+# Between groups: for some milliseconds a whole host may be slow (its clock, a neighbour on its core, a
+# queue), and all pings in a row would be.
+_PAUSES_S = (0.013, 0.023, 0.017)
 # How late being stopped is noticed.
 _SLICE_S = 0.05
 # An answer that the kernel did not stamp yet is waited for so long at the end.
@@ -61,7 +67,7 @@ class BurstPlan:
     @property
     def cost_bytes(self) -> int:
         """Of a burst whose peer answers the first look."""
-        return (self.pings + 3) * self.wire_bytes
+        return (packets_of(self.pings) + 1) * self.wire_bytes
 
 
 @dataclass(slots=True)
@@ -123,18 +129,16 @@ class Burst:
     def _measure(self, ours: socket.socket, poll: "select.poll", stamping: bool) -> Summary | None:
         plan = self._plan
         found = self._look(ours, poll)
-        begin = len(self._pings)
-        if found and not self._stopped.is_set():
-            while not self._turn.acquire(timeout=_SLICE_S):
-                if self._stopped.is_set():
-                    return None
-            try:
-                for _ in range(plan.pings + 1):
-                    self._ping(ours, poll, _ANSWER_S)
-                    if self._stopped.is_set():
-                        return None
-            finally:
-                self._turn.release()
+        counted: list[int] = []
+        pauses_s = itertools.cycle(_PAUSES_S)
+        while found and len(counted) < plan.pings:
+            if counted and self._stopped.wait(next(pauses_s)):
+                return None
+            counted += self._group(ours, poll, min(plan.pings - len(counted), GROUP))
+            if self._stopped.is_set():
+                return None
+        if found:
+            self._ping(ours, poll, _ANSWER_S)
         if self._stopped.is_set():
             return None
         done = Packet(DONE, plan.first, plan.task_id, len(self._pings))
@@ -142,13 +146,24 @@ class Burst:
         self.sent += 1
         if not found:
             return Summary(len(self._pings), 0, failure="no answer")
-        counted = self._pings[begin : begin + plan.pings]
-        if stamping and any(one.after and not one.left_ns for one in counted):
+        if stamping and any(self._pings[at].after and not self._pings[at].left_ns for at in counted):
             poll.poll(_LAST_STAMPS_S * 1000)
             self._take_stamps(ours)
-        self.stamped = any(one.left_ns and one.came_ns for one in counted)
-        samples = [sample for at, one in enumerate(counted, begin) if (sample := self._sample(at, one))]
+        self.stamped = any(self._pings[at].left_ns and self._pings[at].came_ns for at in counted)
+        samples = [sample for at in counted if (sample := self._sample(at, self._pings[at]))]
         return summary(plan.pings, samples)
+
+    def _group(self, ours: socket.socket, poll: "select.poll", pings: int) -> range:
+        """One ping to wake what sleeps, and so many that count, when it is our turn; the latter's numbers."""
+        while not self._turn.acquire(timeout=_SLICE_S):
+            if self._stopped.is_set():
+                return range(0)
+        try:
+            for _ in range(1 + pings):
+                self._ping(ours, poll, _ANSWER_S)
+        finally:
+            self._turn.release()
+        return range(len(self._pings) - pings, len(self._pings))
 
     def _look(self, ours: socket.socket, poll: "select.poll") -> bool:
         """Whether the peer answers at all. What the first exchange warms up (caches, neighbours) is not

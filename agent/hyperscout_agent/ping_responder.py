@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hyperscout_agent.ping_bucket import Bucket
 from hyperscout_agent.ping_clocks import Reading, read_clocks
 from hyperscout_agent.ping_keys import Keyring, LiveTask, answer_to, plain_address
-from hyperscout_agent.ping_packet import WIRE_BYTES
+from hyperscout_agent.ping_packet import WIRE_BYTES, packets_of
 from hyperscout_agent.ping_stamps import Datagram, enable, open_socket, receive, sent_stamps
 
 _log = logging.getLogger(__name__)
@@ -22,8 +22,6 @@ _log = logging.getLogger(__name__)
 # Datagrams read before the loop's other work gets its turn.
 _AT_A_TIME = 32
 _MAX_PENDING = 64
-# Pings before and after the burst itself.
-_LOOKS = 3
 _RECEIVE_BUFFER_BYTES = 64 * 1024
 # A kernel that stamped none of so many answers stamps none.
 _PATIENCE = 4
@@ -185,7 +183,7 @@ class Responder:
         """A burst is paid for as a whole when its first ping comes: one that has to wait is late, one that
         was answered in parts would look like loss."""
         if not task.paid:
-            answers = min(task.pings + _LOOKS, self._bucket.most_bytes // wire_bytes)
+            answers = min(packets_of(task.pings), self._bucket.most_bytes // wire_bytes)
             if not self._bucket.take(answers * wire_bytes, answer=True):
                 return False
             task.paid = answers

@@ -181,11 +181,12 @@ class PairTasks:
 
     async def _paid(self, plan: BurstPlan) -> BurstPlan:
         """Wait until the limit on traffic allows the burst; one that it never would is made shorter."""
-        extra = plan.cost_bytes // plan.wire_bytes - plan.pings
-        pings = min(plan.pings, self._bucket.most_bytes // plan.wire_bytes - extra)
-        if pings < _MIN_PINGS:
-            raise TimeoutError
-        plan = replace(plan, pings=pings)
+        pings = plan.pings
+        while plan.cost_bytes > self._bucket.most_bytes:
+            pings -= 1
+            if pings < _MIN_PINGS:
+                raise TimeoutError
+            plan = replace(plan, pings=pings)
         async with self._paying:
             while not self._bucket.take(plan.cost_bytes):
                 await self._wait(asyncio.Event(), max(self._bucket.wait_s(plan.cost_bytes), 0.001))

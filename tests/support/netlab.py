@@ -36,6 +36,8 @@ class Router:
     hops: int = 1
     hosts: list["Host"] = field(default_factory=list)
     children: list["Router"] = field(default_factory=list)
+    v4: str = ""  # one of its addresses, once it is built
+    v6: str = ""
 
     def below(self) -> list["Host"]:
         return [*self.hosts, *(host for child in self.children for host in child.below())]
@@ -128,6 +130,8 @@ class Netlab:
                 net4, net6 = f"10.2.{link}", f"fd00:2:{link:x}:"
                 _address(lines[low], up, f"{net4}.2", f"{net6}:2")
                 _address(lines[high], down, f"{net4}.1", f"{net6}:1")
+                if high == router.parent.name:
+                    router.parent.v4, router.parent.v6 = f"{net4}.1", f"{net6}:1"
                 _default(lines[low], f"{net4}.1", f"{net6}:1")
                 for host in router.below():
                     lines[high].append(f"route add 10.1.{host.number}.0/24 via {net4}.2")
