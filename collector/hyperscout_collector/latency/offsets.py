@@ -95,6 +95,8 @@ def sharpened(edges: Edges, offset_us: Floats, near_us: float) -> Floats:
         level = float(np.nanmedian(both_ways(edges, rest, TOP)))
         near = np.abs(rest - level) < near_us
         off = both_ways(edges.only(near), rest[near], 0.5)
+        if np.isnan(off).all():
+            break
         offset_us = offset_us + np.where(np.isfinite(off), 0.5 * (off - float(np.nanmedian(off))), 0.0)
     return offset_us
 

@@ -34,6 +34,8 @@ LOST_US: Final = 40.0  # what a value of a noisy host is told by: it may be anyw
 RAREST: Final = 0.01  # share of values that seem nearer or farther than they are, at least
 SAMPLE: Final = 192  # hosts; several explanations are tried on so many
 
+_TINY_US: Final = 1e-6
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LatencyTiers:
@@ -174,6 +176,8 @@ def _scattered(edges: Edges, offset_us: Floats) -> Flags:
     rest = edges.rest_us(offset_us)
     rows = np.concatenate((edges.a, edges.b))
     wide = row_widths(rows, np.concatenate((rest, rest)), edges.hosts, 0.25)
+    if np.isnan(wide).all():
+        return np.zeros(edges.hosts, np.bool_)  # too few values of each to tell
     limit = SCATTERED * max(levels.FINEST_US, float(np.nanmedian(wide)))
     return np.nan_to_num(wide) > limit
 
@@ -218,7 +222,7 @@ def _explained(
         before = domain
         noise_us = np.sort(use.rest_us(offset_us) - rtt_us[tier])
     off = np.abs(use.rest_us(offset_us) - rtt_us[tier])
-    spread = max(levels.FINEST_US, float(np.mean(np.minimum(off, 8 * wide))))
+    spread = max(levels.FINEST_US, float(np.mean(np.minimum(off, 8 * wide))) if len(off) else 0.0)
     # As long as the shortest text that would tell all values: each by its tier, and each host by its domain.
     cost = len(use) * np.log(spread) + (len(edges) - len(use)) * np.log(LOST_US) + sum(map(_text, domain))
     return _Fit(use, domain, tier, offset_us, rtt_us, noisy, float(cost))
@@ -253,6 +257,8 @@ def _levelled(edges: Edges, domain: list[Longs], offset_us: Floats) -> Floats:
 
 def _far_from_all(edges: Edges, rest_us: Floats, hills: Floats, wide: float) -> Flags:
     """(hosts,) those most of whose pairs fit no tier."""
+    if not len(hills):
+        return np.zeros(edges.hosts, np.bool_)
     near_us = max(6 * wide, float(np.diff(hills).min()) / 2 if len(hills) > 1 else 0.0)
     place = np.searchsorted((hills[1:] + hills[:-1]) / 2, rest_us)
     far = np.abs(rest_us - hills[place]) > near_us
@@ -270,7 +276,7 @@ def _domains(
     unit = np.arange(edges.hosts)
     domain = []
     for cut, gap in zip(cuts, np.diff(hills), strict=True):
-        vote = np.clip((cut - rest_us) / (gap / 4), -1.0, 1.0)
+        vote = np.clip((cut - rest_us) / max(gap / 4, _TINY_US), -1.0, 1.0)
         together, apart = _weights(noise_us, gap)
         vote *= np.where(vote > 0, together, apart)
         unit = grouped(unit, edges.a, edges.b, vote)
