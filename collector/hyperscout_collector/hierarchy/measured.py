@@ -14,6 +14,7 @@ from hyperscout_formats.facts import NcclRun
 from hyperscout_collector.hierarchy.layer import Layer
 from hyperscout_collector.hierarchy.pair_rows import PairRows, common, pair_rows
 from hyperscout_collector.hierarchy.slow_domains import slow_domains
+from hyperscout_collector.hierarchy.slow_hosts import slow_hosts
 from hyperscout_collector.hierarchy.slow_paths import slow_paths
 from hyperscout_collector.hierarchy.slow_tiers import slow_tiers
 from hyperscout_collector.hierarchy.suspicion import Suspicion
@@ -118,6 +119,9 @@ def _slow(
     for kind in np.unique(timed.kind).tolist():
         rows = timed.of(timed.kind == kind)
         found, good = slow_domains(hosts, layers, rows, pairs)
+        yield from found
+        rows = rows.of(good)
+        found, good = slow_hosts(hosts, layers, rows, pairs)
         yield from found
         rows = rows.of(good)
         for suspicion in slow_tiers(hosts, layers, rows, pairs):

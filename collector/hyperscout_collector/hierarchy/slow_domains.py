@@ -15,6 +15,9 @@ from hyperscout_collector.hierarchy.suspicion import Suspicion
 from hyperscout_collector.latency.pairs import Floats, Longs, PairTable
 from hyperscout_collector.topology import Endpoint
 
+SOURCE = ("latency",)
+SURE = 0.8  # of what many measurements agree on
+
 _MARGIN_US, _MARGIN_SHARE = (
     3.0,
     0.3,
@@ -33,6 +36,19 @@ def domain_end(hosts: Sequence[str], layers: Sequence[Layer], depth: int, domain
     first = min(hosts[h] for h in np.flatnonzero(layers[depth].domain == domain).tolist())
     name = f"{layers[depth].name} of {first}"
     return Endpoint(f"domain/{name}", name)
+
+
+def of_domain(hosts: Sequence[str], layers: Sequence[Layer], depth: int, domain: int, text: str) -> Suspicion:
+    """Of a domain as a whole."""
+    subject = domain_end(hosts, layers, depth, domain)
+    return Suspicion("SlowLink", subject, None, depth, domain, SURE, f"{subject.name}: {text}", SOURCE)
+
+
+def of_host(layers: Sequence[Layer], subject: Endpoint, host: int, text: str) -> Suspicion:
+    """Of one host, or a port of it: its link belongs to the lowest domain that the fabric shapes."""
+    depth = outer_layer(layers)
+    domain = int(layers[depth].domain[host])
+    return Suspicion("SlowLink", subject, None, depth, domain, SURE, text, SOURCE)
 
 
 def slow_domains(
@@ -64,9 +80,8 @@ def slow_domains(
                 break
             (domain, chosen, share), what = max(told, key=lambda x: (x[0][2], len(x[0][1])))
             good[chosen] = False
-            subject = domain_end(hosts, layers, depth, domain)
-            text = f"{subject.name}: {what}: {_words(us, way_us, chosen, rows, pairs, share)}"
-            found.append(Suspicion("SlowLink", subject, None, depth, domain, 0.8, text, ("latency",)))
+            text = f"{what}: {_words(us, way_us, chosen, rows, pairs, share)}"
+            found.append(of_domain(hosts, layers, depth, domain, text))
     return found, good
 
 

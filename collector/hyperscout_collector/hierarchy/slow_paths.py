@@ -13,7 +13,7 @@ from hyperscout_collector.figures import digits
 from hyperscout_collector.hierarchy.layer import Layer
 from hyperscout_collector.hierarchy.own_parts import MIN_PAIRS, OwnParts, own_parts
 from hyperscout_collector.hierarchy.pair_rows import Bools, PairRows, history_of, medians, recent
-from hyperscout_collector.hierarchy.slow_domains import domain_end, outer_layer
+from hyperscout_collector.hierarchy.slow_domains import SOURCE, of_domain, of_host, outer_layer
 from hyperscout_collector.hierarchy.suspicion import Suspicion
 from hyperscout_collector.latency.bursts import RECENT
 from hyperscout_collector.latency.pairs import Floats, Longs, PairTable
@@ -23,11 +23,9 @@ from hyperscout_collector.topology import Endpoint, say
 _MARGIN_US = (np.inf, 6.0, 3.0, 1.5)
 _MARGIN_SHARE = (np.inf, 0.6, 0.3, 0.2)
 _UNKNOWN_US = 2.0  # that a host may add whose own part is not known
-_OWN_US = 5.0  # own parts of hosts differ by 2 us; one this far from the middle is out of order
 _SPREAD = 10.0  # distances from the median to the third quartile (seven deviations of a normal distribution)
 _SHARED = 3  # slow ones, at least, to be told of what they share
 _JITTER_US, _JITTER_TIMES = 2.0, 3.0  # that it must have grown by
-_SOURCE = ("latency",)
 
 # What to say of rows, out of so many (0 = of the one row).
 _Words = Callable[[Longs, int], str]
@@ -36,7 +34,7 @@ _Words = Callable[[Longs, int], str]
 def slow_paths(
     hosts: Sequence[str], layers: Sequence[Layer], rows: PairRows, pairs: PairTable
 ) -> list[Suspicion]:
-    """`rows`: of one kind; those that have a round trip, and that no slow domain explains."""
+    """`rows`: of one kind; those that have a round trip, and that no slow domain or host explains."""
     return list(_Judge(hosts, layers, rows, pairs).suspicions())
 
 
@@ -61,13 +59,10 @@ class _Judge:
         left = self._us - own.way_us - own.us[rows.a] - own.us[rows.b]
         # A domain that is slower than its tier as a whole, but not by much, was built so.
         left -= self._built_so(left, judged)
-        slow_host = self._slow_hosts(float(np.nanmin(own.way_us)))
-        yield from self._hosts_alike(slow_host)
-        rest = judged & ~slow_host[rows.a] & ~slow_host[rows.b]
-        margin = self._margin(left, rest)
-        slow, near = rest & (left > margin), rest & (left > margin / 2)
-        yield from self._told(slow, near, rest, self._slow_words)
-        grown = ~slow & ~slow_host[rows.a] & ~slow_host[rows.b] & self._grown()
+        margin = self._margin(left, judged)
+        slow, near = judged & (left > margin), judged & (left > margin / 2)
+        yield from self._told(slow, near, judged, self._slow_words)
+        grown = ~slow & self._grown()
         yield from self._told(grown, grown, np.ones(len(rows), np.bool_), self._grown_words)
 
     # -- what is out of line --------------------------------------------------------------------------------
@@ -95,16 +90,6 @@ class _Judge:
             margin[mine] = np.maximum(margin[mine], middle + _SPREAD * (third - middle))
         return margin
 
-    def _slow_hosts(self, least_way_us: float) -> Bools:
-        """(hosts,) whose own part is no clock speed any more."""
-        own = self._own
-        slow = np.zeros(len(own.us), np.bool_)
-        if np.count_nonzero(own.known) >= 2 * MIN_PAIRS:
-            middle, third = np.percentile(own.us[own.known], (50, 75))
-            margin = max(_OWN_US, 0.5 * least_way_us, _SPREAD * (third - middle))
-            slow = own.known & (own.us - middle > margin)
-        return slow
-
     def _grown(self) -> Bools:
         """(rows,) whose jitter is several times what it was, in all of their last bursts."""
         history = self._pairs.history
@@ -117,28 +102,6 @@ class _Judge:
 
     # -- how it is told -------------------------------------------------------------------------------------
 
-    def _hosts_alike(self, slow: Bools) -> Iterator[Suspicion]:
-        """Each slow host, or the domain most of whose hosts are."""
-        left = slow.copy()
-        for depth in range(len(self._layers) - 1, -1, -1):
-            column = self._layers[depth].domain
-            inside = self._own.known & (column >= 0)
-            total = np.bincount(column[inside], minlength=self._layers[depth].count)
-            bad = np.bincount(column[inside & left], minlength=self._layers[depth].count)
-            for domain in np.flatnonzero((bad >= _SHARED) & (bad * 5 > total * 3)).tolist():
-                mine = np.flatnonzero(left & (column == domain))
-                left[mine] = False
-                more = digits(float(np.median(self._own.us[mine])), 2)
-                text = f"{len(mine)} of {total[domain]} hosts add {more} us more than others do"
-                yield self._of_domain(depth, domain, text)
-        for host in np.flatnonzero(left).tolist():
-            rows = np.flatnonzero((self._rows.a == host) | (self._rows.b == host))
-            more = digits(float(self._own.us[host]), 2)
-            subject = Endpoint(self._hosts[host], self._hosts[host])
-            text = f"{subject.name}: its {len(rows)} pairs take {more} us longer than others do"
-            text += self._then(rows)
-            yield self._suspicion(subject, host, text)
-
     def _told(self, bad: Bools, near: Bools, judged: Bools, words: _Words) -> Iterator[Suspicion]:
         """Of the ways out of a domain, of a host, of a port, and of single pairs what is left then. `near`:
         what is not bad enough to be told alone."""
@@ -149,17 +112,18 @@ class _Judge:
         hosts = np.flatnonzero(ports > 1)
         for host, mine, total in _sharers(bad, near, judged, (rows.a, rows.b), hosts):
             text = f"{self._hosts[host]}: {words(mine, total)}"
-            yield self._suspicion(Endpoint(self._hosts[host], self._hosts[host]), host, text)
+            end = Endpoint(self._hosts[host], self._hosts[host])
+            yield of_host(self._layers, end, host, text)
         every = np.arange(len(rows.ports))
         for port, mine, total in _sharers(bad, near, judged, (rows.end_a, rows.end_b), every):
             end = self._port(port)
-            yield self._suspicion(end, rows.ports[port][0], f"{say(end)}: {words(mine, total)}")
+            yield of_host(self._layers, end, rows.ports[port][0], f"{say(end)}: {words(mine, total)}")
         for i in np.flatnonzero(bad).tolist():
             subject, peer = self._port(int(rows.end_a[i])), self._port(int(rows.end_b[i]))
             text = f"{say(subject)} -> {say(peer)}: {words(np.array([i]), 0)}"
             where = (int(rows.layer[i]), int(rows.domain[i]))
             # Which of the two ends it is, or what lies between, one pair cannot tell.
-            yield Suspicion("SlowLink", subject, peer, *where, 0.5, text, _SOURCE)
+            yield Suspicion("SlowLink", subject, peer, *where, 0.5, text, SOURCE)
 
     def _ways_out(self, bad: Bools, judged: Bools, words: _Words) -> Iterator[Suspicion]:
         """Domains of which most ways out are bad, whichever of their hosts takes them."""
@@ -182,7 +146,8 @@ class _Judge:
                 domain = int(np.where(guilty, count, 0).argmax())
                 chosen = mine[(a[mine] == domain) | (b[mine] == domain)]
                 bad[chosen] = False
-                yield self._of_domain(depth, domain, f"ways out: {words(chosen, int(total[domain]))}")
+                text = f"ways out: {words(chosen, int(total[domain]))}"
+                yield of_domain(self._hosts, self._layers, depth, domain, text)
 
     def _slow_words(self, rows: Longs, total: int) -> str:
         usual, size = medians(self._own.group, self._us, int(self._own.group.max()) + 1)
@@ -205,15 +170,6 @@ class _Judge:
         jitter = f"jitter of {now} us or more in the last {RECENT} bursts, was {usual} us {bursts}"
         return f"{jitter}, in {len(rows)} of {total} pairs, as {self._ends(rows)}" if total else jitter
 
-    def _then(self, rows: Longs) -> str:
-        """What the median of many used to be."""
-        past = [history_of(self._pairs, row) for row in self._rows.row[rows].tolist()]
-        known = [usual_us for usual_us, _, bursts in past if bursts]
-        if not known:
-            return ""
-        now, then = digits(float(np.median(self._us[rows])), 3), digits(float(np.median(known)), 3)
-        return f": a median of {now} us, was {then} us in the bursts before the last {RECENT}"
-
     def _before(self, i: int) -> str:
         usual_us, _, bursts = history_of(self._pairs, int(self._rows.row[i]))
         return f", was {digits(usual_us, 3)} us in the {bursts} bursts before" if bursts else ""
@@ -226,16 +182,6 @@ class _Judge:
     def _port(self, port: int) -> Endpoint:
         host, interface = self._rows.ports[port]
         return Endpoint(self._hosts[host], self._hosts[host], interface)
-
-    def _suspicion(self, subject: Endpoint, host: int, text: str) -> Suspicion:
-        """Of one host: its link belongs to the lowest domain that the fabric shapes."""
-        depth = outer_layer(self._layers)
-        domain = int(self._layers[depth].domain[host])
-        return Suspicion("SlowLink", subject, None, depth, domain, 0.8, text, _SOURCE)
-
-    def _of_domain(self, depth: int, domain: int, text: str) -> Suspicion:
-        subject = domain_end(self._hosts, self._layers, depth, domain)
-        return Suspicion("SlowLink", subject, None, depth, domain, 0.8, f"{subject.name}: {text}", _SOURCE)
 
 
 def _sharers(

@@ -15,7 +15,7 @@ from hyperscout_collector.figures import digits
 from hyperscout_collector.hierarchy.layer import Layer
 from hyperscout_collector.hierarchy.own_parts import own_parts
 from hyperscout_collector.hierarchy.pair_rows import PairRows, recent
-from hyperscout_collector.hierarchy.slow_domains import domain_end, outer_layer
+from hyperscout_collector.hierarchy.slow_domains import of_domain, outer_layer
 from hyperscout_collector.hierarchy.suspicion import Suspicion
 from hyperscout_collector.latency.pairs import Floats, Longs, PairTable
 
@@ -54,10 +54,9 @@ def slow_tiers(
         if len(slow) > 2 and len(slow) * 2 > len(gains):
             many = f"so are {len(slow)} of {len(gains)} domains of its tier; of this one "
             slow, words = slow[:1], [many + words[0]]
-        for gain, text in zip(slow, words, strict=True):
-            subject = domain_end(hosts, layers, depth, gain.domain)
-            message = f"{subject.name} is no faster than the tier above: {text}"
-            found.append(Suspicion("SlowLink", subject, None, depth, gain.domain, 0.8, message, ("latency",)))
+        for gain, why in zip(slow, words, strict=True):
+            text = f"no faster than the tier above: {why}"
+            found.append(of_domain(hosts, layers, depth, gain.domain, text))
     return found
 
 

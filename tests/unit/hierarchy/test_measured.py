@@ -337,12 +337,20 @@ def test_jitter_without_a_past_is_nobody_s_fault() -> None:
 
 
 def test_most_hosts_of_a_leaf_that_are_slow_are_one_anomaly() -> None:
-    here, host = planted(3)
-    leaf = here.fabric.domain[0]
-    mine = np.flatnonzero(leaf == leaf[host])[:9]
-    for slow in mine.tolist():
-        here = here.plus(here.touching(slow), 9.0)
-    assert len(here.measured(3).suspicions) <= 3
+    for seed in range(5):
+        here, host = planted(seed)
+        leaf = here.fabric.domain[0]
+        for slow in np.flatnonzero(leaf == leaf[host])[:10].tolist():
+            here = here.plus(here.touching(slow), 9.0)
+        (x,) = here.measured(3).suspicions
+        assert x.subject.name == leaf_name(here, host)
+        assert x.message.startswith(f"{x.subject.name}: 10 of 12 hosts add ")
+
+
+def test_a_host_that_is_slow_as_hosts_may_be_is_nobody_s_fault() -> None:
+    for seed in range(SEEDS):
+        here, host = planted(seed, own_us=0)
+        assert not here.plus(here.touching(host), 3.0).measured(3).suspicions
 
 
 def test_everything_slow_at_random_is_bounded() -> None:
