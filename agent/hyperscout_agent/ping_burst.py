@@ -37,9 +37,10 @@ from hyperscout_agent.ping_statistics import Sample, Summary, summary
 _LOOK_EVERY_S = 0.1
 _LOOKS = 20
 _ANSWER_S = 0.2
-# Between groups: for some milliseconds a whole host may be slow (its clock, a neighbour on its core, a
-# queue), and all pings in a row would be.
-_PAUSES_S = (0.013, 0.023, 0.017)
+# For some milliseconds a whole host may be slow (its clock, a neighbour on its core, a queue), and all pings
+# in a row would be: groups are spread over so long, at distances that fall into no rhythm.
+_SPREAD_S = 0.25
+_RHYTHM = (0.8, 1.25, 0.95)
 # How late being stopped is noticed.
 _SLICE_S = 0.05
 # An answer that the kernel did not stamp yet is waited for so long at the end.
@@ -130,7 +131,7 @@ class Burst:
         plan = self._plan
         found = self._look(ours, poll)
         counted: list[int] = []
-        pauses_s = itertools.cycle(_PAUSES_S)
+        pauses_s = itertools.cycle(one * _SPREAD_S * GROUP / plan.pings for one in _RHYTHM)
         while found and len(counted) < plan.pings:
             if counted and self._stopped.wait(next(pauses_s)):
                 return None

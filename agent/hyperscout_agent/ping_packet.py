@@ -19,7 +19,7 @@ RESIDENCES = 4
 MAX_RESIDENCE_NS = 2**32 - 1
 
 # Pings that count come in groups of so many, close to each other, behind one that does not count.
-GROUP = 4
+GROUP = 2
 
 _MAGIC = b"HsP1"
 _BODY = struct.Struct(f"!4sBB2xQI{NONCE_BYTES}s{RESIDENCES}I")

@@ -382,7 +382,7 @@ async def test_loss_is_told_and_leaves_the_minimum() -> None:
         _, found = await with_peer(peer)
     assert found is not None
     assert (found.failure, found.sent) == ("", 16)
-    assert found.received in (10, 11)
+    assert 8 <= found.received <= 11
     assert found.min_us > 0
 
 
