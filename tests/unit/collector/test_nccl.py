@@ -246,6 +246,18 @@ async def test_a_failed_run_says_why_and_ends_the_other_rank(
         assert str(caught.value) == words
 
 
+async def test_nobody_waits_for_an_agent_that_is_gone() -> None:
+    world = World()
+    world.connect("a")
+    world.connect("b")
+    async with running(world, "a", "b") as (task_id, run):
+        world.disconnect("b")
+        world.runs.take_id("a", NcclId(task_id=task_id, failure="stopped"))
+        async with asyncio.timeout(WAIT_S / 2):
+            with pytest.raises(RunFailedError, match="b: its agent went away"):
+                await run
+
+
 async def test_a_run_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CLEAN_UP_S", 0.05)
     world = World()
@@ -283,7 +295,7 @@ async def test_who_hangs_up_ends_the_run() -> None:
 async def test_nobody_speaks_for_another_node() -> None:
     world = World()
     _, b, _ = world.connect("a"), world.connect("b"), world.connect("c")
-    async with running(world, "a", "b") as (task_id, run):
+    async with running(world, "a", "b") as (task_id, _):
         told(b)
         world.runs.take_id("b", NcclId(task_id=task_id, unique_id=ID))  # rank 1 makes no id
         world.runs.take_id("c", NcclId(task_id=task_id, unique_id=ID))
@@ -296,8 +308,10 @@ async def test_nobody_speaks_for_another_node() -> None:
         world.runs.take_id("a", NcclId(task_id=task_id, unique_id=ID))
         world.runs.take_id("a", NcclId(task_id=task_id, unique_id=bytes(128)))  # one id, once
         assert told(b) == [NcclId(task_id=task_id, unique_id=ID)]
-        await asyncio.sleep(0)
-        assert not run.done()
+        world.runs.take_id("b", NcclId(task_id=task_id))
+        world.runs.take_id("b", NcclId(task_id=task_id, failure="after its end"))
+        here = world.runs._by_task[task_id]
+        assert (here.result, here.failure, here.over) == (None, "", {"b"})
 
 
 async def test_findings_of_earlier_runs_do_not_count() -> None:
@@ -309,8 +323,8 @@ async def test_findings_of_earlier_runs_do_not_count() -> None:
         world.now_ns += 5 * NS
         world.commit("a", "b", at_ns=before_ns, outcome=Outcome.OUTCOME_FAILED, reason="old")  # full state
         world.commit("a", "b", at_ns=before_ns)
-        await asyncio.sleep(0)
-        assert not run.done()
+        here = world.runs._by_task[task_id]
+        assert (here.result, here.failure) == (None, "")
         world.commit("a", "b")
         for node in ("a", "b"):
             world.runs.take_id(node, NcclId(task_id=task_id))
