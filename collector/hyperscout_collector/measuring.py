@@ -96,7 +96,10 @@ class MeasuringTools:
 
 
 class Measuring:
-    """`enabled`: the setting `measure`. `run` as a task. `topology`: what is published."""
+    """`enabled`: the setting `measure`. `run` as a task. `topology`: what is published.
+
+    `learned` is called when enough was measured, and was not before (see `measured_enough`).
+    """
 
     def __init__(
         self,
@@ -108,6 +111,7 @@ class Measuring:
         tools: MeasuringTools,
         *,
         enabled: bool = True,
+        learned: Callable[[], None] = lambda: None,
     ) -> None:
         self.problem: str | None = None
         self._settings = settings
@@ -117,6 +121,8 @@ class Measuring:
         self._topology = topology
         self._tools = tools
         self._enabled = enabled
+        self._learned = learned
+        self._was_enough = False
         self._machine = PairTasks(settings, tools.clock_ns(), lambda: tools.token_bytes(KEY_BYTES))
         self._since_ns = tools.clock_ns()
         self._was = self._word()
@@ -176,10 +182,13 @@ class Measuring:
     @property
     def measured_enough(self) -> bool:
         """Whether the hierarchy can be told from what is measured: all that tells most is, or a budget that
-        is enough for any cluster of this size is spent, or nothing more is to come."""
+        is enough for any cluster of this size is spent, or nothing is measured at all. A pause is not enough,
+        nor is it that nobody is connected yet."""
+        if not self._enabled or not self._machine.learning:
+            return True
         agents = self._machine.agents
         full = _PROBES_A_NODE * agents * math.log2(max(agents, 2))
-        return self._word() != "learning" or self._machine.rate.total >= full
+        return agents > 1 and self._machine.rate.total >= full
 
     def pause(self, reason: str) -> None:
         """End what runs, and begin nothing. Raises NotNowError."""
@@ -221,6 +230,9 @@ class Measuring:
                 self._generation = generation
                 self._handle(HierarchyChanged())
             self._handle(Tick())
+            if (enough := self.measured_enough) and not self._was_enough:
+                self._learned()
+            self._was_enough = enough
             if (wanted := self._machine.wants_plan(self._now_ns())) is not None:
                 self._wanted = wanted
                 self._work.set()

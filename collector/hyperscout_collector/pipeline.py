@@ -149,6 +149,11 @@ class Pipeline:
         self._cluster_news = True
         self._wake.set()
 
+    def look_again(self) -> None:
+        """The evidence is the same, and tells more than it did."""
+        self._news = True
+        self._wake.set()
+
     async def run(self) -> None:
         """Infer until cancelled."""
         while True:

@@ -265,6 +265,7 @@ class Collector:
                 Random(),  # noqa: S311 - spreads the choice of pairs; keys come from `secrets`
             ),
             enabled=settings.measure,
+            learned=self._look_again,
         )
 
     def _nccl(self, streams: Streams, state: EvidenceState, cluster: Cluster) -> NcclRuns:
@@ -370,6 +371,9 @@ class Collector:
 
     def _look_around(self) -> None:
         self.parts.pipeline.look_around()
+
+    def _look_again(self) -> None:
+        self.parts.pipeline.look_again()
 
     async def _keep_house(self) -> None:
         """What happens by the clock alone."""

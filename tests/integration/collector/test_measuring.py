@@ -1,0 +1,242 @@
+"""The whole collector has agents measure each other: learned from nothing, paused, off; and who is believed."""
+
+import asyncio
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from hyperscout.v1 import measurement_pb2 as pb
+from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
+from hyperscout_collector import measuring as shell
+from hyperscout_collector.settings import CollectorSettings, load_settings
+from hyperscout_collector.shell import Collector
+from hyperscout_formats.facts import LatencyPort, LatencyResult
+from support.agent_stream import AgentStream
+from support.collector_process import CHANNEL_OPTIONS
+from support.measuring_agent import LATENCY_PROBES, latency, measuring_agents
+
+TIMEOUT_S = 30.0
+NODES = [f"n{i:02}" for i in range(12)]
+
+
+def leaf(node: str) -> int:
+    return int(node[1:]) // 6
+
+
+def rtt_us(node: str, peer: str) -> float:
+    """Two leaves of six, and a little of its own for each pair, the same from both ends."""
+    a, b = sorted((node, peer))
+    own = (int(a[1:]) * 7 + int(b[1:]) * 3) % 5 * 0.02
+    return (3.0 if leaf(a) == leaf(b) else 7.0) + own
+
+
+def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
+    quick = {"first_settle_s": 0.05, "settle_s": 0.05, "debounce_s": 0.01, "refresh_s": 1.0}
+    flags = {"listen": "127.0.0.1:0", "http_listen": "127.0.0.1:0", "data_dir": tmp_path / "data"}
+    fast = {"measure_probes_per_s": 2000.0, "measure_node_kbps": 10_000.0}
+    return load_settings(flags={**flags, **quick, **fast, **more})
+
+
+@asynccontextmanager
+async def asking(collector: Collector) -> AsyncIterator[Any]:
+    async with grpc.aio.insecure_channel(collector.address, options=CHANNEL_OPTIONS) as channel:
+        yield MeasurementServiceStub(channel)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_cluster_that_nothing_else_tells_of_is_learned(tmp_path: Path) -> None:
+    async with Collector(settings(tmp_path)) as collector, asking(collector) as service:
+        found = await service.GetMeasuring(pb.GetMeasuringRequest())
+        assert (found.state, found.agents) == ("learning", 0)
+        assert "fewer than two agents" in found.reason
+        async with measuring_agents(collector.address, NODES, rtt_us) as agents:
+            tables = collector.parts.view.tables
+            await until(lambda: len(tables.last) == 66)
+            found = await service.GetMeasuring(pb.GetMeasuringRequest())
+            assert (found.agents, found.pairs, found.disagreeing, found.failed) == (12, 66, 0, 0)
+            assert (found.probes, found.reason) == (132 + 2 * found.in_flight, "")
+            assert collector.parts.problems == []
+            tasks = [task for agent in agents.values() for task in agent.tasks]
+            assert len({task.key for task in tasks}) == len(tasks) / 2
+            assert {len(task.key) for task in tasks} == {32}
+            url = f"http://{collector.http_address}/metrics"
+            text = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
+            assert "hyperscout_collector_pairs 66.0" in text
+            assert 'hyperscout_collector_measuring{state="off"} 0.0' in text
+
+
+async def test_an_opaque_cluster_gets_its_tree_at_leisure(tmp_path: Path) -> None:
+    """Latency is no news: nothing is inferred at each burst, and the tree comes within `refresh_s` or so."""
+    async with (
+        Collector(settings(tmp_path)) as collector,
+        measuring_agents(collector.address, NODES, rtt_us),
+    ):
+        watchers = collector.parts.watchers
+
+        def leaves() -> list[list[str]]:
+            return sorted(list(h.nodes) for h in watchers.current.topology.hypernodes if h.tier == 1)
+
+        await until(lambda: leaves() == [NODES[:6], NODES[6:]])
+        sources = {h.source for h in watchers.current.topology.hypernodes}
+        assert sources == {"latency"}
+        # Some hundreds of batches, and at most an inference a second.
+        assert collector.parts.pipeline.inferences < collector.parts.streams.counters.batches / 4
+
+
+async def test_half_a_picture_is_not_published(tmp_path: Path) -> None:
+    """Not while it learns, nor because somebody paused it meanwhile."""
+    async with (
+        Collector(settings(tmp_path, measure_probes_per_s=4.0)) as collector,
+        asking(collector) as service,
+        measuring_agents(collector.address, NODES, rtt_us),
+    ):
+        pipeline, tables = collector.parts.pipeline, collector.parts.view.tables
+        await until(lambda: len(tables.last) > 1)
+        assert not collector.parts.measuring.measured_enough
+        await service.SetMeasuring(pb.SetMeasuringRequest(paused=True))
+        assert not collector.parts.measuring.measured_enough
+        before = pipeline.inferences
+        pipeline.look_again()
+        await until(lambda: pipeline.inferences > before)
+        assert collector.parts.watchers.current.topology.hypernodes == ()
+
+
+async def test_a_pause_reaches_every_agent_within_a_second(tmp_path: Path) -> None:
+    async with (
+        Collector(settings(tmp_path)) as collector,
+        asking(collector) as service,
+        measuring_agents(collector.address, NODES, rtt_us) as agents,
+    ):
+        await until(lambda: any(agent.tasks for agent in agents.values()))
+        began = time.monotonic()
+        await service.SetMeasuring(pb.SetMeasuringRequest(paused=True, reason="row 7"))
+        await until(lambda: all(agent.stopped for agent in agents.values()))
+        assert max(at for agent in agents.values() for at in agent.stopped_at) - began < 1.0
+        assert {why for agent in agents.values() for why in agent.stopped} == {"by anyone: row 7"}
+        told = sum(len(agent.tasks) for agent in agents.values())
+        found = await service.GetMeasuring(pb.GetMeasuringRequest())
+        assert (found.state, found.reason, found.in_flight) == ("paused", "by anyone: row 7", 0)
+        assert found.since.ToNanoseconds() > 0
+        for _ in range(10):
+            shell_tick(collector)
+        assert sum(len(agent.tasks) for agent in agents.values()) == told
+        await service.SetMeasuring(pb.SetMeasuringRequest(paused=False))
+        await until(lambda: sum(len(agent.tasks) for agent in agents.values()) > told)
+        assert (await service.GetMeasuring(pb.GetMeasuringRequest())).state != "paused"
+
+
+def shell_tick(collector: Collector) -> None:
+    collector.parts.measuring._handle(shell.Tick())
+
+
+async def test_off_is_off(tmp_path: Path) -> None:
+    async with (
+        Collector(settings(tmp_path, measure=False)) as collector,
+        asking(collector) as service,
+        measuring_agents(collector.address, NODES[:3], rtt_us) as agents,
+    ):
+        await until(lambda: collector.parts.state.node_count == 3)
+        shell_tick(collector)
+        found = await service.GetMeasuring(pb.GetMeasuringRequest())
+        assert (found.state, found.reason) == ("off", "the setting `measure` is off")
+        for paused in (True, False):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await service.SetMeasuring(pb.SetMeasuringRequest(paused=paused))
+            assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert all(agent.tasks == [] for agent in agents.values())
+
+
+async def test_only_who_runs_the_probe_takes_part(tmp_path: Path) -> None:
+    async with (
+        Collector(settings(tmp_path)) as collector,
+        measuring_agents(collector.address, NODES[:2], rtt_us) as agents,
+        measuring_agents(collector.address, NODES[2:4], rtt_us, probes=("lldp",)) as others,
+    ):
+        await until(lambda: len(collector.parts.view.tables.last) == 1)
+        assert all(agent.tasks == [] for agent in others.values())
+        assert {task.peer for task in agents["n00"].tasks} == {"n01"}
+
+
+async def test_a_measurement_counts_only_from_the_node_itself(tmp_path: Path) -> None:
+    """A pair that c makes up for a and b, and one whose other end says nothing."""
+    made_up = LatencyPort(
+        "ib0", ("10.0.0.9",), 4711, "", (LatencyResult("b", "ib0", "udp", 1, 16, 16, 1.0, 1.0, 0.1),)
+    )
+    from_c = LatencyPort(
+        "ib0", ("10.0.0.9",), 4711, "", (LatencyResult("a", "ib0", "udp", 1, 16, 16, 1.0, 1.0, 0.1),)
+    )
+    now_ns = time.time_ns()
+    async with (
+        Collector(settings(tmp_path, measure=False)) as collector,
+        AgentStream(collector.address, "c", probes=LATENCY_PROBES) as c,
+    ):
+        refusals = await c.store(
+            latency("a", made_up, now_ns), latency("b", from_c, now_ns), latency("c", from_c, now_ns)
+        )
+        assert refusals == ["not a finding of c"] * 2
+        view = collector.parts.view
+        assert set(view.measured()) == {"c"}
+        assert len(view.tables.read(view.measured())) == 0
+
+
+async def test_an_agent_that_restarted_is_asked_when_it_answers_again(tmp_path: Path) -> None:
+    """Where its last process answered, nobody does any more."""
+    async with Collector(settings(tmp_path)) as collector:
+        port = LatencyPort("ib0", ("10.0.0.1",), 4711)
+        async with AgentStream(collector.address, "a", probes=LATENCY_PROBES, instance=1) as a:
+            await a.store(latency("a", port, time.time_ns()), full=True)
+            await until(lambda: collector.parts.measuring.report().agents == 1)
+        await until(lambda: collector.parts.measuring.report().agents == 0)
+        async with AgentStream(collector.address, "a", probes=LATENCY_PROBES, instance=1) as a:
+            await until(lambda: collector.parts.measuring.report().agents == 1)  # a stream that broke
+        await until(lambda: collector.parts.measuring.report().agents == 0)
+        async with AgentStream(collector.address, "a", probes=LATENCY_PROBES, instance=2) as a:
+            await a.heartbeat()
+            assert collector.parts.measuring.report().agents == 0
+            await a.store(latency("a", port, time.time_ns()))
+            await until(lambda: collector.parts.measuring.report().agents == 1)
+
+
+async def test_a_planner_that_fails_is_shown_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ArithmeticError("no such pair")
+
+    async with Collector(settings(tmp_path)) as collector:
+        tools = collector.parts.measuring._tools
+        monkeypatch.setattr(collector.parts.measuring, "_tools", replace(tools, plan=broken))
+        async with measuring_agents(collector.address, NODES[:3], rtt_us):
+            await until(lambda: bool(collector.parts.problems))
+            (problem,) = collector.parts.problems
+            assert "no plan can be made: ArithmeticError('no such pair')" in problem
+            assert collector.parts.measuring.report().reason == problem
+            assert not collector.crashed.is_set()
+            monkeypatch.setattr(collector.parts.measuring, "_tools", tools)
+            await until(lambda: collector.parts.problems == [])
+
+
+async def test_tasks_end_with_the_leader(tmp_path: Path) -> None:
+    collector = Collector(settings(tmp_path))
+    async with (
+        collector,
+        measuring_agents(collector.address, NODES[:4], rtt_us) as agents,
+    ):
+        await until(lambda: any(agent.tasks for agent in agents.values()))
+        stopping = asyncio.create_task(collector.stop())
+        for agent in agents.values():
+            assert await agent.stream.call.code() is grpc.StatusCode.UNAVAILABLE
+        await stopping
+        assert collector.parts.measuring.report().in_flight == 0

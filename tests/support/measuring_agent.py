@@ -1,0 +1,88 @@
+"""Agents that measure each other without a network: they do what they are told, and say what a test wants."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from hyperscout.v1.discovery_pb2 import PairTask
+from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
+from hyperscout_formats.facts import LatencyPort, LatencyResult
+from hyperscout_formats.wire_measured import latency_to_proto
+
+from support.agent_stream import AgentStream
+from support.findings import stamp
+
+Rtt = Callable[[str, str], float]  # of a node, as it sees a peer, in microseconds
+LATENCY_PROBES = ("latency",)
+
+
+def latency(node: str, port: LatencyPort, at_ns: int) -> Finding:
+    return Finding(
+        key=FindingKey(node=node, probe="latency", subject=port.interface),
+        observed_at=stamp(at_ns),
+        outcome=Outcome.OUTCOME_DATA,
+        latency=latency_to_proto(port),
+    )
+
+
+@dataclass
+class MeasuringAgent:
+    """One agent. `heard`: every message down but acks; `tasks`: what it was told to measure."""
+
+    stream: AgentStream
+    rtt: Rtt
+    ports: dict[str, LatencyPort]
+    tasks: list[PairTask] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    stopped_at: list[float] = field(default_factory=list)
+
+    async def publish(self) -> None:
+        now_ns = time.time_ns()
+        findings = [latency(self.stream.node, port, now_ns) for port in self.ports.values()]
+        await self.stream.batch(*findings, sent_ns=now_ns)
+
+    async def run(self) -> None:
+        await self.publish()
+        while True:
+            message = await self.stream.call.read()
+            match message.WhichOneof("message"):
+                case "measure_pairs":
+                    self.tasks += message.measure_pairs.tasks
+                    for task in message.measure_pairs.tasks:
+                        self._measure(task)
+                    await self.publish()
+                case "stop_measuring":
+                    self.stopped.append(message.stop_measuring.reason)
+                    self.stopped_at.append(time.monotonic())
+
+    def _measure(self, task: PairTask) -> None:
+        us = self.rtt(self.stream.node, task.peer)
+        result = LatencyResult(
+            task.peer, task.peer_interface, task.method, time.time_ns(), 16, 16, us, us * 1.1, us * 0.02
+        )
+        port = self.ports[task.interface]
+        key = (task.peer, task.peer_interface, task.method)
+        kept = [r for r in port.results if (r.peer, r.peer_interface, r.method) != key]
+        self.ports[task.interface] = replace(port, results=(*kept, result))
+
+
+@asynccontextmanager
+async def measuring_agents(
+    address: str, nodes: Sequence[str], rtt: Rtt, *, probes: Sequence[str] = LATENCY_PROBES
+) -> AsyncIterator[dict[str, MeasuringAgent]]:
+    """They are connected, and at work."""
+    async with AsyncExitStack() as stack:
+        agents = {}
+        for number, node in enumerate(nodes, 1):
+            stream = await stack.enter_async_context(AgentStream(address, node, probes=probes))
+            port = LatencyPort("ib0", (f"10.0.{number >> 8}.{number & 255}",), 4711)
+            agents[node] = MeasuringAgent(stream, rtt, {"ib0": port})
+        tasks = [asyncio.create_task(agent.run()) for agent in agents.values()]
+        try:
+            yield agents
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
