@@ -1,10 +1,18 @@
-"""Agents with the `nccl` probe alone, each with the host's lock of a host of its own, and their workers."""
+"""Agents with the `nccl` probe alone, each with the lock of a host of its own, and who asks for runs."""
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from random import Random
+from typing import Any
 
+import grpc
+import grpc.aio
+import pytest
+from hyperscout.v1 import finding_pb2
+from hyperscout.v1.measurement_pb2 import RunNcclRequest
+from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout_agent.findings import FindingStore
 from hyperscout_agent.gpu_use import GpuUse
 from hyperscout_agent.probes.nccl import NcclCommands, NcclProbe
@@ -12,6 +20,7 @@ from hyperscout_agent.scheduler import Scheduler
 from hyperscout_agent.session import Directives
 from hyperscout_agent.uplink import Uplink
 
+from support.collector_process import CHANNEL_OPTIONS
 from support.nccl_stubs import alive, children
 
 WAIT_S = 20.0
@@ -87,3 +96,45 @@ async def none_left(others: Sequence[int] = ()) -> None:
     async with asyncio.timeout(WAIT_S):
         while any(alive(pid) for pid in children() if pid not in others):
             await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def agents(
+    commands: NcclCommands, address: str, *nodes: str, timeout_s: float = WAIT_S
+) -> AsyncIterator[list[NcclAgent]]:
+    """Agents of these nodes, greeted by a collector; in the end none of their workers is left."""
+    found = [NcclAgent(node, commands, timeout_s=timeout_s) for node in nodes]
+    try:
+        for agent in found:
+            agent.start([address])
+        await connected(found)
+        yield found
+    finally:
+        for agent in found:
+            await agent.stop()
+        await none_left()
+
+
+async def connected(found: Sequence[NcclAgent]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not all(agent.uplink.stats.connected for agent in found):
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def service(address: str) -> AsyncIterator[MeasurementServiceStub]:
+    async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+        yield MeasurementServiceStub(channel)
+
+
+async def run(
+    stub: MeasurementServiceStub, *nodes: str, sizes: Sequence[int] = (8, 1024), timeout_s: float = 10.0
+) -> finding_pb2.NcclRun:
+    request = RunNcclRequest(nodes=nodes, sizes_bytes=sizes, timeout_s=timeout_s)
+    return (await stub.RunNccl(request, timeout=60.0)).run
+
+
+async def refused(work: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await work
+    return caught.value.code(), str(caught.value.details())

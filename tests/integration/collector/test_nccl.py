@@ -7,23 +7,32 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
-import grpc.aio
 import pytest
-from hyperscout.v1 import finding_pb2
-from hyperscout.v1.measurement_pb2 import RunNcclRequest, SetMeasuringRequest
+from hyperscout.v1.measurement_pb2 import SetMeasuringRequest
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout_agent.gpu_use import GpuUse
 from hyperscout_agent.probes.nccl import NcclCommands
 from hyperscout_collector.settings import CollectorSettings, load_settings
 from hyperscout_collector.shell import Collector
-from support.collector_process import CHANNEL_OPTIONS, collector_process, listed
-from support.nccl_agents import WAIT_S, NcclAgent, gone, none_left, working
+from support.collector_process import collector_process, listed
+from support.nccl_agents import (
+    WAIT_S,
+    NcclAgent,
+    agents,
+    connected,
+    gone,
+    none_left,
+    refused,
+    run,
+    service,
+    working,
+)
 from support.nccl_stubs import alive, build
 from support.real import require_real
 
@@ -40,48 +49,6 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> NcclCommands:
 def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
     flags = {"listen": "127.0.0.1:0", "http_listen": "", "data_dir": tmp_path / "data"}
     return load_settings(flags={**flags, **more})
-
-
-@asynccontextmanager
-async def agents(
-    commands: NcclCommands, address: str, *nodes: str, timeout_s: float = WAIT_S
-) -> AsyncIterator[list[NcclAgent]]:
-    """Agents of these nodes, greeted by a collector; in the end none of their workers is left."""
-    found = [NcclAgent(node, commands, timeout_s=timeout_s) for node in nodes]
-    try:
-        for agent in found:
-            agent.start([address])
-        await connected(found)
-        yield found
-    finally:
-        for agent in found:
-            await agent.stop()
-        await none_left()
-
-
-async def connected(found: Sequence[NcclAgent]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not all(agent.uplink.stats.connected for agent in found):
-            await asyncio.sleep(0.01)
-
-
-@asynccontextmanager
-async def service(address: str) -> AsyncIterator[MeasurementServiceStub]:
-    async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
-        yield MeasurementServiceStub(channel)
-
-
-async def run(
-    stub: MeasurementServiceStub, *nodes: str, sizes: Sequence[int] = (8, 1024), timeout_s: float = 10.0
-) -> finding_pb2.NcclRun:
-    request = RunNcclRequest(nodes=nodes, sizes_bytes=sizes, timeout_s=timeout_s)
-    return (await stub.RunNccl(request, timeout=60.0)).run
-
-
-async def refused(work: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await work
-    return caught.value.code(), str(caught.value.details())
 
 
 async def test_between_two_nodes_within_one_and_again(stubs: NcclCommands, tmp_path: Path) -> None:

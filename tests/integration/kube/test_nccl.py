@@ -1,0 +1,80 @@
+"""On a real API server: NCCL runs on nodes that are cordoned or reserved, and ends when they are no longer.
+
+Workers and what they load are those of `tests/integration/collector/test_nccl.py`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from hyperscout_agent.probes.nccl import NcclCommands
+from hyperscout_collector.cluster import RESERVED_LABEL
+from hyperscout_collector.settings import load_settings
+from hyperscout_collector.shell import Collector
+from support.kubernetes import Cluster
+from support.nccl_agents import WAIT_S, agents, gone, refused, run, service, working
+from support.nccl_stubs import build
+from support.real import require_real
+
+require_real("gcc")
+
+
+@pytest.fixture(scope="module")
+def stubs(tmp_path_factory: pytest.TempPathFactory) -> NcclCommands:
+    return build(tmp_path_factory.mktemp("nccl"))
+
+
+@asynccontextmanager
+async def collector(kube: Cluster, folder: Path) -> AsyncIterator[Collector]:
+    flags: dict[str, Any] = {
+        "listen": "127.0.0.1:0",
+        "http_listen": "",
+        "data_dir": folder / "data",
+        "kubernetes": "dry-run",
+        "kubeconfig": kube.kubeconfig,
+    }
+    async with Collector(load_settings(flags=flags)) as running:
+        yield running
+
+
+async def until_free(running: Collector, *nodes: str) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not all(running.parts.nccl.free(node) for node in nodes):
+            await asyncio.sleep(0.02)
+
+
+async def test_only_on_nodes_that_nobody_else_wants(
+    kube: Cluster, tmp_path: Path, stubs: NcclCommands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kube.nodes(["node-a", "node-b"])
+    async with (
+        collector(kube, tmp_path) as running,
+        agents(stubs, running.address, "node-a", "node-b", "node-c"),
+        service(running.address) as stub,
+    ):
+        async with asyncio.timeout(WAIT_S):
+            while not running.parts.pipeline.inferences:
+                await asyncio.sleep(0.02)
+        code, details = await refused(run(stub, "node-a", "node-b"))
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert details.startswith("node-a: neither cordoned nor reserved: `kubectl cordon` it")
+        code, details = await refused(run(stub, "node-c"))
+        assert (code, "no such node" in details) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+
+        await kube.kubectl_async("cordon", "node-a")
+        await kube.kubectl_async("label", "node", "node-b", f"{RESERVED_LABEL}=true")
+        await until_free(running, "node-a", "node-b")
+        assert (await run(stub, "node-a", "node-b")).ranks == 2
+
+        monkeypatch.setenv("STUB_NCCL", "send:hang")
+        call = asyncio.ensure_future(run(stub, "node-a", "node-b", timeout_s=60.0))
+        pids = await working(2)
+        await kube.kubectl_async("uncordon", "node-a")  # a job may come at any moment
+        code, details = await refused(call)
+        assert code is grpc.StatusCode.ABORTED
+        assert details.startswith("node-a: neither cordoned nor reserved")
+        await gone(pids)
