@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hyperscout_formats.facts import LatencyPort
 
-from hyperscout_collector.evidence.rows import SAME_CLOCK_NS, Row
+from hyperscout_collector.evidence.rows import Row
 from hyperscout_collector.latency.pairs import NO_PAIRS, Clock, PairReader, PairTable
 
 
@@ -45,8 +45,8 @@ class PairTables:
 def measured_by(rows: list[Row], before: Measured | None) -> Measured:
     """What these findings of one node tell. The same object as `before` where they tell nothing else.
 
-    Agents repeat what they know each minute: that is not another measurement, nor is a clock that seems to be
-    some ms off because a batch was slower on its way here.
+    Agents repeat what they know each minute: that is not another measurement. If the clock was set meanwhile,
+    the one that was there when it was told first is still the one that it was measured by.
     """
     found = sorted(
         (
@@ -57,10 +57,7 @@ def measured_by(rows: list[Row], before: Measured | None) -> Measured:
         key=lambda one: one[0].interface,
     )
     if before is not None and len(before.ports) == len(found):
-        same = all(
-            abs(clock.offset_ns - known.offset_ns) <= SAME_CLOCK_NS and (fact is port or fact == port)
-            for (fact, clock), port, known in zip(found, before.ports, before.clocks, strict=True)
-        )
-        if same:
+        pairs = zip(found, before.ports, strict=True)
+        if all(fact is port or fact == port for (fact, _), port in pairs):
             return before
     return Measured(tuple(fact for fact, _ in found), tuple(clock for _, clock in found))

@@ -1,4 +1,4 @@
-"""The whole collector has agents measure each other: learned from nothing, paused, off; and who is believed."""
+"""The whole collector has agents measure each other: learned from nothing, paused, off; who is believed."""
 
 import asyncio
 import time

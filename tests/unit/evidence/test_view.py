@@ -16,10 +16,12 @@ from hyperscout_collector.evidence.view import InputsView, Resolved, SweepTexts,
 from hyperscout_collector.pipeline import stale_nodes
 from hyperscout_collector.topology import HyperNode, Topology
 from hyperscout_formats.errors import FormatError
+from hyperscout_formats.facts import LatencyPort, LatencyResult
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.shapes import clos2, rail_only
 from hyperscout_sim.sweep_text import sweep_text
 from support.findings import T0, S, adapter, failed, lldp, sweep
+from support.measuring_agent import latency
 
 
 class Rig:
@@ -232,3 +234,49 @@ def test_nodes_that_no_agent_speaks_for_are_as_old_as_the_sweep(rig: Rig) -> Non
     topology = Topology(1, (HyperNode("leaf", 1, "leaf", None, (), ("n1", "n7"), ()),))
     assert stale_nodes(rig.view.snapshot(T0 + 200 * S), topology) == {}
     assert stale_nodes(rig.view.snapshot(T0 + 401 * S), topology) == {"n7": T0}
+
+
+# --- what nodes measured of each other
+
+
+def measured(node: str, peer: str, us: float = 5.0, *, at_ns: int = T0, seen_ns: int = T0) -> Finding:
+    result = LatencyResult(peer, "ib0", "udp", at_ns, 16, 16, us, us, 0.1)
+    return latency(node, LatencyPort("ib0", ("10.0.0.1",), 4711, "", (result,)), seen_ns)
+
+
+def test_pairs_are_read_once_and_again_only_when_somebody_measured(rig: Rig) -> None:
+    rig.put(measured("a", "b"), measured("b", "a"))
+    first = rig.resolved().inputs.pairs
+    assert (first.nodes, first.rtt_us.tolist(), first.at_ns.tolist()) == (("a", "b"), [5.0], [T0])
+    rig.put(lldp("a", "eth0"), at_ns=T0 + S)
+    rig.put(measured("a", "b", seen_ns=T0 + 60 * S), at_ns=T0 + 60 * S)  # told again: no other measurement
+    assert rig.resolved().inputs.pairs is first
+    assert rig.view.tables.read(rig.view.measured()) is first
+    rig.put(measured("a", "b", 5.5, at_ns=T0 + 70 * S, seen_ns=T0 + 70 * S), at_ns=T0 + 70 * S)
+    assert rig.resolved().inputs.pairs.rtt_us.tolist() == [5.5]
+    assert rig.view.tables.last.rtt_us.tolist() == [5.5]
+
+
+def test_a_measurement_is_as_old_as_our_clock_says(rig: Rig) -> None:
+    """The clock of a is an hour ahead, and then set."""
+    hour = 3600 * S
+    plan = Plan(rig.state, T0)
+    ahead = measured("a", "b", at_ns=T0 + hour - 5 * S, seen_ns=T0 + hour)
+    for finding, sent_ns in ((ahead, T0 + hour), (measured("b", "a", at_ns=T0 - 9 * S), T0)):
+        plan.upsert(row_of(finding, sent_ns=sent_ns, received_ns=T0), b"")
+    rig.view.follow(rig.state.commit(plan))
+    assert rig.resolved().inputs.pairs.at_ns.tolist() == [T0 - 5 * S]
+    rig.put(measured("a", "b", at_ns=T0 + hour - 5 * S, seen_ns=T0 + S), at_ns=T0 + S)  # set, and told again
+    assert rig.resolved().inputs.pairs.at_ns.tolist() == [T0 - 5 * S]
+    rig.put(measured("a", "b", at_ns=T0 + hour, seen_ns=T0 + 9 * S), at_ns=T0 + 9 * S)
+    assert rig.resolved().inputs.pairs.at_ns.tolist() == [T0 + 9 * S]  # not from the future
+
+
+def test_who_measures_no_more_is_in_no_pair(rig: Rig) -> None:
+    rig.put(measured("a", "b"), measured("b", "a"))
+    assert len(rig.resolved().inputs.pairs) == 1
+    plan = Plan(rig.state, T0)
+    plan.remove(Key("b", "latency", "ib0"))
+    rig.view.follow(rig.state.commit(plan))
+    assert len(rig.resolved().inputs.pairs) == 0
+    assert set(rig.view.measured()) == {"a"}
