@@ -47,6 +47,8 @@ def _level(hypernode: HyperNode) -> str:
 def _changes(old: HyperNode, new: HyperNode) -> Iterator[str]:
     if _level(old) != _level(new):
         yield f"{_level(old)} -> {_level(new)}"
+    if old.source != new.source:
+        yield f"source {old.source} -> {new.source}"
     if old.parent != new.parent:
         yield f"parent {old.parent or 'none'} -> {new.parent or 'none'}"
     for sign, these, others in (("+", new, old), ("-", old, new)):

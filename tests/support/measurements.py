@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,8 @@ from hyperscout_collector.hierarchy.measured import Measurements, measure
 from hyperscout_collector.latency.bursts import PairHistory, bursts_of
 from hyperscout_collector.latency.pairs import PairTable
 from hyperscout_formats.facts import LatencyResult, LatencySample
-from hyperscout_sim.opaque import OpaqueFabric, even, opaque
+from hyperscout_sim.fabric import SimFabric
+from hyperscout_sim.opaque import Jitter, OpaqueFabric, even, opaque
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -121,6 +123,28 @@ def world(
     a, b = (np.repeat(pairs[:, i], rails) for i in (0, 1))
     rail = np.tile(np.arange(rails), len(pairs))
     return World(fabric, a, b, rail, rails, np.zeros(len(a)), np.full(len(a), 0.2), random)
+
+
+def pinged(fabric: SimFabric, seed: int = 1, rows: int = 2000) -> World:
+    """Every host measures every other one (or some of them), as far away as the wires say."""
+    random = np.random.default_rng(seed)
+    names = sorted({host for domain in fabric.truth.tiers[0] for host in domain})
+    at = {name: i for i, name in enumerate(names)}
+    columns = []
+    for tier in fabric.truth.tiers:
+        column = np.full(len(names), -1)
+        for number, domain in enumerate(sorted(map(sorted, tier))):
+            column[[at[host] for host in domain]] = number
+        columns.append(column)
+    steps = [2.6 + 1.5 * tier for tier in range(len(columns))]
+    own, quiet = random.uniform(0, 2, len(names)), np.zeros(len(names), np.bool_)
+    opaque = OpaqueFabric(names, columns, steps, own, quiet, Jitter(), 0.0)
+    pairs = np.array([*combinations(range(len(names)), 2)], np.int64).reshape(-1, 2)
+    if len(pairs) > rows:
+        pairs = pairs[np.sort(random.choice(len(pairs), rows, replace=False))]
+    a, b = pairs.T
+    nothing = np.zeros(len(a))
+    return World(opaque, a, b, np.zeros(len(a), np.int64), 1, nothing, nothing + 0.2, random)
 
 
 def share_of(seeds: int, holds: Callable[[int], bool]) -> float:

@@ -25,14 +25,14 @@ def test_every_sort_of_difference_is_named() -> None:
     grown = replace(b, nodes=("n02", "n03", "n04"), switches=("sw-x",), conditions=b.conditions[:1])
     after = replace(
         before,
-        hypernodes=(moved, grown, replace(core, parent="top", tier_name="pod")),
+        hypernodes=(moved, grown, replace(core, parent="top", tier_name="pod", source="latency")),
         links=LinkTable.of(list(before.links)[1:]),
         anomalies=(),
     )
     assert list(differences(before, after)) == [
         "- hypernode leaf-a  tier 1 leaf  n[01-02]",
         "+ hypernode leaf-c  tier 1 leaf  n01",
-        "~ hypernode core: tier 2 core -> tier 2 pod; parent none -> top",
+        "~ hypernode core: tier 2 core -> tier 2 pod; source wires -> latency; parent none -> top",
         "~ hypernode leaf-b: + nodes n02; + switches sw-x; - switches sw-leaf-b",
         "- link n01 mlx5_0/1 -- leaf-a/1",
         "- anomaly MissingLink n03/1 -> leaf-b/1: no cable from n03/1 to leaf-b/1",

@@ -1,7 +1,6 @@
 """What was measured, in the topology that comes out: figures, anomalies of the right domain, conditions."""
 
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -11,35 +10,12 @@ from hyperscout_collector.topology import HyperNode, Topology
 from hyperscout_formats.facts import NcclResult, NcclRun
 from hyperscout_sim import shapes
 from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.opaque import Jitter, OpaqueFabric
 from hypothesis import given
 from hypothesis import strategies as st
 from support.inference import inputs_of
-from support.measurements import AT_NS, World
+from support.measurements import AT_NS, World, pinged
 
 from .test_shapes import fabrics
-
-
-def pinged(fabric: SimFabric, seed: int = 1, rows: int = 2000) -> World:
-    """Every host measures every other one (or some of them), as far away as the wires say."""
-    random = np.random.default_rng(seed)
-    names = sorted({host for domain in fabric.truth.tiers[0] for host in domain})
-    at = {name: i for i, name in enumerate(names)}
-    columns = []
-    for tier in fabric.truth.tiers:
-        column = np.full(len(names), -1)
-        for number, domain in enumerate(sorted(map(sorted, tier))):
-            column[[at[host] for host in domain]] = number
-        columns.append(column)
-    steps = [2.6 + 1.5 * tier for tier in range(len(columns))]
-    own, quiet = random.uniform(0, 2, len(names)), np.zeros(len(names), np.bool_)
-    opaque = OpaqueFabric(names, columns, steps, own, quiet, Jitter(), 0.0)
-    pairs = np.array([*combinations(range(len(names)), 2)], np.int64).reshape(-1, 2)
-    if len(pairs) > rows:
-        pairs = pairs[np.sort(random.choice(len(pairs), rows, replace=False))]
-    a, b = pairs.T
-    nothing = np.zeros(len(a))
-    return World(opaque, a, b, np.zeros(len(a), np.int64), 1, nothing, nothing + 0.2, random)
 
 
 def with_pairs(fabric: SimFabric, pings: World, bursts: int = 3) -> FabricInputs:
