@@ -16,6 +16,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
+from hyperscout.v1.measurement_pb2 import SetMeasuringRequest
+from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.follower import Follower, PeerError, channel
 from hyperscout_collector.kube.client import Kube
@@ -99,6 +101,8 @@ async def test_a_standby_says_who_leads_and_is_healthy(tmp_path: Path) -> None:
             )
             watch = TopologyServiceStub(connection).WatchTopology(pb.WatchTopologyRequest())
             assert await refused(watch.read()) == expected
+            pause = MeasurementServiceStub(connection).SetMeasuring(SetMeasuringRequest(paused=True))
+            assert await refused(pause) == expected
             healthy = health_pb2_grpc.HealthStub(connection)  # type: ignore[no-untyped-call]
             serving = health_pb2.HealthCheckResponse
             for service, status in (("", serving.SERVING), (DISCOVERY_SERVICE, serving.NOT_SERVING)):
