@@ -3,6 +3,7 @@
 NCCL and CUDA are stand-ins in C (`support.nccl_stubs`); processes, sockets, time-outs and signals are real.
 """
 
+import asyncio
 import json
 import os
 import subprocess
@@ -306,6 +307,26 @@ async def test_the_agent_ends(stubs: NcclCommands) -> None:
         await gone([pid])
 
 
+async def test_a_worker_ends_with_its_agent_that_is_killed(stubs: NcclCommands) -> None:
+    script = f"""
+import asyncio
+from hyperscout_agent.nccl_pair import run_worker
+from hyperscout_agent.nccl_worker import WorkerOrder
+order = WorkerOrder(0, (8,), {stubs.library!r}, {stubs.cuda_library!r})
+asyncio.run(run_worker(order, send_id=lambda x: print("id", flush=True), take_id=None, timeout_s=600))
+"""
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    assert agent.stdout is not None
+    async with asyncio.timeout(WAIT_S):
+        assert await agent.stdout.readline() == b"id\n"
+    pids = [pid for pid in await working(2) if pid != agent.pid]  # both name the worker in their command line
+    agent.kill()
+    await agent.wait()
+    await gone(pids)
+
+
 async def test_what_was_measured_stays_when_a_later_run_fails(stubs: NcclCommands) -> None:
     async with agents(stubs, "node-a", "node-b") as (a, b):
         await a.measure(0, "node-b", sizes_bytes=(8,))
@@ -335,7 +356,8 @@ async def test_a_second_run_on_one_host_is_refused(stubs: NcclCommands) -> None:
         assert second.failure == "a run is under way already (as rank 0 with node-b)"
         await a.measure(0, "node-b", task_id=7)  # the same again is no second one
         await a.say(stop_measuring=StopMeasuring(reason="x"))
-        assert [x.task_id for x in await a.told(3)] == [7, 9, 7]
+        third = (await a.told(3))[2]
+        assert (third.task_id, third.failure) == (7, "stopped: x")
 
 
 async def test_another_agent_of_the_host(stubs: NcclCommands) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -154,6 +155,24 @@ async def test_a_process_ends_with_the_agent_that_is_killed(tmp_path: Path) -> N
         agent.kill()
         await agent.wait()
     await gone([pid])
+
+
+async def test_a_program_ends_with_the_agent_that_is_killed(
+    perf: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUB_PERF", f"hang:{tmp_path / 'pids'}")
+    script = (
+        "import asyncio\nfrom hyperscout_agent.nccl_tool import run_operation\n"
+        f"asyncio.run(run_operation({perf!r}, 'sendrecv', (8,), 8, timeout_s=600))\n"
+    )
+    agent = await asyncio.create_subprocess_exec(sys.executable, "-c", script, start_new_session=True)
+    try:
+        program, child = await hanging(tmp_path / "pids")
+    finally:
+        agent.kill()
+        await agent.wait()
+    await gone([program])
+    os.kill(child, signal.SIGKILL)  # what the program itself starts is its own affair
 
 
 @pytest.mark.parametrize(
