@@ -181,14 +181,15 @@ class Measuring:
 
     @property
     def measured_enough(self) -> bool:
-        """Whether the hierarchy can be told from what is measured: all that tells most is, or a budget that
-        is enough for any cluster of this size is spent, or nothing is measured at all. A pause is not enough,
-        nor is it that nobody is connected yet."""
+        """Whether the hierarchy can be told from what is measured: all that tells most is, or was tried (ends
+        that never agree must not keep the others waiting), or a budget that is enough for any cluster of this
+        size is spent, or nothing is measured at all. A pause is not enough, nor is it that nobody is
+        connected yet."""
         if not self._enabled or not self._machine.learning:
             return True
         agents = self._machine.agents
         full = _PROBES_A_NODE * agents * math.log2(max(agents, 2))
-        return agents > 1 and self._machine.rate.total >= full
+        return agents > 1 and (self._machine.all_tried or self._machine.rate.total >= full)
 
     def pause(self, reason: str) -> None:
         """End what runs, and begin nothing. Raises NotNowError."""

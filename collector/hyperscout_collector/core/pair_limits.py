@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 NS = 1_000_000_000
 PROBES_OF_TASK = 2
 _WIRE_BYTES = 128  # of a ping or its answer: 60 in UDP over IPv6 in Ethernet, with checksum
-_EXTRA_PINGS = 4  # to find the peer, to learn its last time, and to say that one is done
+# Besides those that count, agents send one after each two of them (it tells how long the peer kept those),
+# and some to find the peer and to say that one is done.
+_GROUP, _EXTRA_PINGS = 2, 4
 _RDMA_BYTES = 2 * 64 * 1024 * 1024  # a test of bandwidth from each end
 _WINDOW_NS = 10 * NS
 
@@ -24,12 +26,13 @@ class PairSettings:
     node_kbps: float = 200.0  # of each node, out and in
     pings: int = 16  # of a burst
     reverify_s: float = 21_600.0
-    slot_s: float = 0.5  # a node is left to a task for as long: two bursts take some ms
+    slot_s: float = 0.8  # a node is left to a task for as long: each of two bursts takes 0.25 s
     expires_s: float = 15.0  # then agents forget the key
     report_s: float = 45.0  # after that, until which results are waited for: agents publish every 10 s
     rdma_slot_s: float = 20.0
     rdma_expires_s: float = 60.0
     rest_s: float = 300.0  # a pair that was measured is not measured again before, whatever is planned
+    disagree_s: float = 5.0  # a rail whose ends disagree, which noise makes them do; doubles each time
     back_off_s: float = 60.0  # a rail of a pair that failed; doubles with each failure
     node_back_off_s: float = 30.0  # a node whose tasks fail again and again; doubles too
     node_back_off_most_s: float = 3600.0
@@ -41,7 +44,8 @@ class PairSettings:
 
     def cost_ns(self, method: str) -> int:
         """For how long a task takes up all that a node may see."""
-        size = 2 * 2 * (self.pings + _EXTRA_PINGS) * _WIRE_BYTES
+        sent = self.pings + -(-self.pings // _GROUP) + _EXTRA_PINGS
+        size = 2 * 2 * sent * _WIRE_BYTES
         if method == "rdma":
             size = _RDMA_BYTES
         return round(size * 8 * NS / (self.node_kbps * 1000))
@@ -110,10 +114,14 @@ class Rests:
         rest = self._rests.get(key)
         return rest is None or rest.until_ns <= now_ns
 
-    def failed(self, key: Hashable, now_ns: int) -> None:
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._rests
+
+    def failed(self, key: Hashable, now_ns: int, first_s: float | None = None) -> None:
+        """`first_s`: of a lesser failure, that waits less."""
         before = self._rests.pop(key, None)
         failures = before.failures + 1 if before else 1
-        wait_s = min(self.first_s * 2.0 ** min(failures - 1, 30), self.most_s)
+        wait_s = min((first_s or self.first_s) * 2.0 ** min(failures - 1, 30), self.most_s)
         self._put(key, _Rest(now_ns + round(wait_s * NS), failures))
 
     def measured(self, key: Hashable, until_ns: int) -> None:

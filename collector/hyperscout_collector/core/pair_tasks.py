@@ -13,7 +13,7 @@ and half of what the node may see goes on until that is paid for.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hyperscout_formats.facts import LatencyPort
@@ -36,6 +36,7 @@ from hyperscout_collector.core.pair_events import (
 from hyperscout_collector.core.pair_limits import NS, PairSettings, Rate, Rests
 from hyperscout_collector.core.pair_routes import Route, routes
 from hyperscout_collector.core.pair_state import RDMA, UDP, Agent, End, Task, Work, rail_of
+from hyperscout_collector.latency.pairs import ends_agree
 
 KEY_BYTES = 32
 _FORGET_EVERY_NS = 60 * NS
@@ -54,6 +55,7 @@ class PairTasks:
     keys: Callable[[], bytes]
     paused: str | None = None  # why
     learning: bool = True
+    all_tried: bool = False  # no pair of the last plan is one that was never measured
     failed: int = 0
     measured: int = 0
     _agents: dict[str, Agent] = field(default_factory=dict)
@@ -159,8 +161,26 @@ class PairTasks:
         if self.paused is not None:
             return
         self.learning = plan.learning
+        self.all_tried = bool(plan.wishes) and not self._is_news(plan.wishes)
         self._representatives = frozenset(plan.representatives)
         self._work = [Work(a, b) for a, b in plan.wishes if a != b]
+
+    def _is_news(self, wishes: Sequence[tuple[str, str]]) -> bool:
+        """Whether some pair was never tried."""
+        for a, b in wishes[:_MAX_LOOKS]:
+            if (x := self._agents.get(a)) is not None and (y := self._agents.get(b)) is not None:
+                for route in routes(x.ports, y.ports):
+                    end = End(a, route.a, b, route.b.interface, UDP, None)
+                    if rail_of(a, b, route, UDP) not in self._rails and end.result(x.ports) is None:
+                        return True
+        return False
+
+    def _agreed(self, task: Task) -> bool:
+        """Whether both ends found the same round trip."""
+        agents = [self._agents.get(end.node) for end in task.ends]
+        found = [end.result(x.ports) for end, x in zip(task.ends, agents, strict=True) if x is not None]
+        rtts_us = [one.min_us for one in found if one is not None]
+        return len(rtts_us) == len(task.ends) and ends_agree(min(rtts_us), max(rtts_us))
 
     def _pause(self, reason: str) -> None:
         self.paused = reason
@@ -300,9 +320,12 @@ class PairTasks:
         task = self._close(task_id)
         if all(end.ok for end in task.ends):
             self.measured += 1
-            self._rails.measured(task.rail, self._now_ns + round(self.settings.rest_s * NS))
             for end in task.ends:
                 self._rows.pop(end.node, None)
+            if self._agreed(task):
+                self._rails.measured(task.rail, self._now_ns + round(self.settings.rest_s * NS))
+            else:
+                self._rails.failed(task.rail, self._now_ns, self.settings.disagree_s)
             return
         self.failed += 1
         self._rails.failed(task.rail, self._now_ns)

@@ -281,6 +281,11 @@ def _good(node: _Node) -> Bools:
     return np.asarray(answered | (gbps > 0))
 
 
+def ends_agree(low_us: float, high_us: float) -> bool:
+    """Whether two ends that found these round trips differ by no more than noise makes them."""
+    return high_us - low_us <= max(NOISE_US, NOISE_SHARE * low_us)
+
+
 def _agreed(x: Floats, y: Floats) -> tuple[Floats, Floats, Floats, Ints]:
     """Round trip, jitter and bandwidth of pairs from those of both ends, and how many of these the ends
     disagree about. Round trip and bandwidth are 0 where they do, or where one end has none."""

@@ -36,6 +36,7 @@ class World:
 
     settings: PairSettings = field(default_factory=PairSettings)
     answers: Callable[[Assign], bool | None] = lambda task: True  # None: it never reports
+    rtt_us: Callable[[Assign], float] = lambda task: 5.0
     plan: Callable[[PlanWanted], Sequence[tuple[str, str]]] | None = None
     learning: bool = True
     representatives: frozenset[str] = frozenset()
@@ -85,9 +86,9 @@ class World:
             ok = self.answers(task)
             if ok is None:
                 continue
-            result = LatencyResult(
-                task.peer, task.peer_interface, task.method, self.now_ns, 16, 16 if ok else 0, 5.0, 6.0, 0.1
-            )
+            who = (task.peer, task.peer_interface, task.method)
+            rtt_us = self.rtt_us(task)
+            result = LatencyResult(*who, self.now_ns, 16, 16 if ok else 0, rtt_us, rtt_us + 1, 0.1)
             if not ok:
                 result = replace(result, min_us=0.0, failure="no answer")
             here = self.ports[node][task.interface]
@@ -126,10 +127,11 @@ class World:
         return found
 
     def bytes_by_node(self) -> dict[str, list[tuple[int, int]]]:
-        """When each node saw how many bytes, out and in: both bursts of each of its tasks."""
+        """When each node saw how many bytes, out and in: both bursts of each of its tasks. A burst has one
+        ping more for each two that count, one to find the peer, one to end with."""
         seen: dict[str, list[tuple[int, int]]] = {}
         for at_ns, task in self.told:
-            a_burst = (task.pings + 3) * 2 * WIRE_BYTES
+            a_burst = (task.pings + task.pings // 2 + 3) * 2 * WIRE_BYTES
             seen.setdefault(task.node, []).append((at_ns, 2 * a_burst))
         return seen
 
