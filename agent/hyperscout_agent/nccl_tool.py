@@ -24,6 +24,7 @@ from hyperscout_agent.waiting import Wait, wait
 
 _MAX_OUTPUT_BYTES = 4 * 1024 * 1024  # of text beside the file: NCCL_DEBUG=INFO is talkative
 _LAST_WORDS_BYTES = 2048
+_PREFIX = "hyperscout-nccl-"
 _LOOK_S = 0.25  # how often the file's size is looked at
 _LARGE_BYTES = 1 << 20
 # As many as give a median; a gigabyte takes a hundredth of a second at least.
@@ -149,8 +150,15 @@ async def _outgrown(file: Path, wait: Wait) -> None:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder that only this user can enter, gone in the end with all that is in it."""
-    path = Path(tempfile.mkdtemp(prefix="hyperscout-nccl-"))
+    """A folder that only this user can enter, gone in the end with all that is in it.
+
+    What an agent left that was killed in the middle goes too: the name says which process it was of.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        pid = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     try:
         yield path
     finally:

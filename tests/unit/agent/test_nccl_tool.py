@@ -165,13 +165,23 @@ async def test_a_program_ends_with_the_agent_that_is_killed(
         "import asyncio\nfrom hyperscout_agent.nccl_tool import run_operation\n"
         f"asyncio.run(run_operation({perf!r}, 'sendrecv', (8,), 8, timeout_s=600))\n"
     )
-    agent = await asyncio.create_subprocess_exec(sys.executable, "-c", script, start_new_session=True)
+    agent = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", script),
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(tmp_path / "scratch")},
+    )
     try:
         program, child = await hanging(tmp_path / "pids")
     finally:
         agent.kill()
         await agent.wait()
     await gone([program])
+    left, other = (tmp_path / "scratch").iterdir(), tmp_path / "scratch" / f"hyperscout-nccl-{os.getpid()}-x"
+    assert [path.name.split("-")[2] for path in left] == [str(agent.pid)]
+    other.mkdir()  # of an agent that lives
+    monkeypatch.delenv("STUB_PERF")
+    await run_operation(perf, "sendrecv", (8,), 8, timeout_s=WAIT_S)
+    assert left_over(tmp_path) == [other.name]
     os.kill(child, signal.SIGKILL)  # what the program itself starts is its own affair
 
 
