@@ -7,6 +7,7 @@ from hyperscout.v1.finding_pb2 import Outcome
 
 from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.measuring import STATES as MEASURING_STATES
+from hyperscout_collector.evidence.state import KEPT_PROBES
 from hyperscout_collector.metrics import Figures
 from hyperscout_collector.parts import Parts
 
@@ -35,7 +36,10 @@ def status(parts: Parts) -> pb.GetStatusResponse:
             removes_nodes=held.removes_nodes,
         ),
         findings=len(parts.state),
-        stale_findings=sum(row.seen_ns < now_ns - parts.stale_after_ns for row in parts.state.rows()),
+        stale_findings=sum(
+            row.seen_ns < now_ns - parts.stale_after_ns and row.key.probe not in KEPT_PROBES
+            for row in parts.state.rows()
+        ),
         problems=parts.problems,
     )
 
