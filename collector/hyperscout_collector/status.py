@@ -6,8 +6,8 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Outcome
 
 from hyperscout_collector.api.mapping import timestamp
-from hyperscout_collector.measuring import STATES as MEASURING_STATES
 from hyperscout_collector.evidence.state import KEPT_PROBES
+from hyperscout_collector.measuring import STATES as MEASURING_STATES
 from hyperscout_collector.metrics import Figures
 from hyperscout_collector.parts import Parts
 
