@@ -51,6 +51,50 @@ def bursts_of(x: LatencyResult) -> tuple[float, ...]:
     return (*recent, _median([b.min_us for b in before]), usual_jitter, float(len(before)))
 
 
+def columns_of(results: Sequence[LatencyResult]) -> Floats:
+    """(COUNTS, results): `bursts_of` each of them, at a fifth of the cost."""
+    rtt_us = np.array([x.min_us for x in results], np.float64)
+    jitter_us = np.array([x.jitter_us for x in results], np.float64)
+    found = np.zeros((COUNTS, len(results)))
+    found[0], found[2] = rtt_us, 1.0
+    recent_jitter = np.where(_are_times(jitter_us), jitter_us, np.inf)
+    bursts = [x.history[-MAX_BURSTS:] for x in results]
+    row = np.repeat(np.arange(len(results)), [len(some) for some in bursts])
+    if len(row):
+        flat = [(b.min_us, b.jitter_us) for some in bursts for b in some]
+        us, jitter = np.array(flat, np.float64).T
+        good = _are_times(us) & (us > 0)
+        row, us, jitter = row[good], us[good], jitter[good]
+        count = np.bincount(row, minlength=len(results))
+        from_end = np.cumsum(count)[row] - 1 - np.arange(len(row))
+        last = from_end < RECENT - 1
+        known = _are_times(jitter)
+        np.minimum.at(found[0], row[last], us[last])
+        np.minimum.at(recent_jitter, row[last & known], jitter[last & known])
+        found[2] += np.minimum(count, RECENT - 1)
+        before = np.maximum(count - (RECENT - 1), 0)
+        usual = before >= MIN_USUAL
+        middle, middle_jitter = (
+            _medians(row[which], values[which], len(results))
+            for which, values in ((~last, us), (~last & known, jitter))
+        )
+        found[3:, usual] = np.stack((middle, middle_jitter, before))[:, usual]
+    found[1] = np.where(np.isfinite(recent_jitter), recent_jitter, -1.0)
+    return found
+
+
+def _medians(row: npt.NDArray[np.int64], values: Floats, rows: int) -> Floats:
+    """(rows,) the median of each row's values; 0 of none."""
+    values = values[np.lexsort((values, row))]
+    count = np.bincount(row, minlength=rows)
+    end = np.cumsum(count)
+    some = count > 0
+    low, high = ((end - count + at)[some] for at in ((count - 1) // 2, count // 2))
+    found = np.zeros(rows)
+    found[some] = (values[low] + values[high]) / 2
+    return found
+
+
 def agreed_bursts(x: Floats, y: Floats) -> Floats:
     """Both ends' rows (COUNTS, pairs) as one: of times the longer, unless one end knows none; of counts the
     lesser."""
@@ -58,6 +102,10 @@ def agreed_bursts(x: Floats, y: Floats) -> Floats:
     both[[2, 5]] = np.minimum(x[[2, 5]], y[[2, 5]])
     both[3:5, both[5] == 0] = 0.0
     return both
+
+
+def _are_times(us: Floats) -> npt.NDArray[np.bool_]:
+    return (us >= 0) & (us <= _MAX_US)
 
 
 def _is_time(us: float) -> bool:

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_formats.facts import LatencyPort
+from hyperscout_formats.facts import LatencyPort, LatencyResult
 from hyperscout_formats.latency_csv import LatencyRow
 
-from hyperscout_collector.latency.bursts import COUNTS, PairHistory, agreed_bursts, bursts_of
+from hyperscout_collector.latency.bursts import COUNTS, PairHistory, agreed_bursts, columns_of
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
@@ -164,13 +164,13 @@ class PairReader:
         """The good ones among a node's results."""
         node = _Node(self._names[name], ports, clocks)
         rows: list[tuple[Any, ...]] = []
-        bursts: list[tuple[float, ...]] = []
+        known: list[LatencyResult] = []
         counts: list[int] = []
         for port in ports:
             results = [x for x in port.results if not x.failure and x.method in _METHODS]
             found = [_COLUMNS(x) for x in results]
             rows += found
-            bursts += map(bursts_of, results)
+            known += results
             counts.append(len(found))
         if not rows:
             return node
@@ -189,7 +189,7 @@ class PairReader:
         at = [clocks[i] if i < len(clocks) else _OURS for i in range(len(ports))]
         offset_ns, until_ns = (np.repeat(_longs(column), counts) for column in zip(*at, strict=True))
         node.at_ns = _held(np.minimum(_longs(at_ns), until_ns) - offset_ns, 0, _MAX_TIME_NS)
-        node.floats = np.array([*floats, *zip(*bursts, strict=True)], np.float64)
+        node.floats = np.concatenate((np.array(floats, np.float64), columns_of(known)))
         good = _good(node)
         if not good.all():
             node.ids, node.at_ns, node.floats = node.ids[:, good], node.at_ns[good], node.floats[:, good]

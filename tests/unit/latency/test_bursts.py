@@ -3,10 +3,13 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
-from hyperscout_collector.latency.bursts import MAX_BURSTS, PairHistory, bursts_of
+from hyperscout_collector.latency.bursts import MAX_BURSTS, PairHistory, bursts_of, columns_of
 from hyperscout_collector.latency.pairs import pairs_of
 from hyperscout_formats.facts import LatencyPort, LatencyResult, LatencySample
+from hypothesis import given
+from hypothesis import strategies as st
 
 NAN = math.nan
 
@@ -71,3 +74,25 @@ def test_history_stays_beside_its_row() -> None:
     assert table.history is not None
     assert table.history.usual_us.tolist() == (table.rtt_us + 1).tolist()
     assert table.history.recent_us.tolist() == table.rtt_us.tolist()
+
+
+times = st.one_of(st.sampled_from([0.0, -1.0, 5.0, 5.5, math.nan, math.inf, 1e300]), st.floats(0.1, 100))
+samples = st.lists(st.builds(LatencySample, st.just(1), times, times), max_size=10).map(tuple)
+some_results = st.lists(
+    st.builds(
+        lambda us, jitter, history: LatencyResult(
+            "b", "ib0", "udp", 1, 16, 16, us, us, jitter, history=history
+        ),
+        st.floats(0.1, 100),
+        times,
+        samples,
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(results=some_results)
+def test_many_at_once_are_read_as_one_by_one(results: list[LatencyResult]) -> None:
+    one_by_one = np.array([bursts_of(x) for x in results]).T
+    np.testing.assert_allclose(columns_of(results), one_by_one, rtol=1e-12)
