@@ -12,7 +12,7 @@ from core.measured_world import NS, World, most_within
 from hyperscout_collector.core.pair_events import Tick
 from hyperscout_collector.core.pair_limits import PairSettings
 from hyperscout_collector.latency.pairs import PairReader
-from hyperscout_formats.facts import LatencyPort, LatencyResult
+from hyperscout_formats.facts import LatencyPort, LatencyResult, LatencySample
 
 NODES, RESULTS = 1024, 120
 AGENTS = 10_000
@@ -28,8 +28,10 @@ def reports() -> dict[str, tuple[LatencyPort, ...]]:
     found = {}
     for i, name in enumerate(names):
         near = [names[(i + step) % NODES] for step in range(-RESULTS // 2, RESULTS // 2 + 1) if step]
+        before = tuple(LatencySample(NS, 5.0 + (i + k) % 7 / 20, 0.1) for k in range(8))
         results = tuple(
-            LatencyResult(peer, "ib0", "udp", NS, 16, 16, 5.0 + (i % 7) / 20, 6.0, 0.1) for peer in near
+            LatencyResult(peer, "ib0", "udp", NS, 16, 16, 5.0 + (i % 7) / 20, 6.0, 0.1, history=before)
+            for peer in near
         )
         found[name] = (LatencyPort("ib0", ("10.0.0.1",), 4711, "", results),)
     return found
@@ -37,10 +39,10 @@ def reports() -> dict[str, tuple[LatencyPort, ...]]:
 
 def join() -> None:
     ports = reports()
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     reader = PairReader()
     table = reader.read(ports)
-    whole_s = time.perf_counter() - began_s
+    whole_s = time.process_time() - began_s
     if len(table) != NODES * RESULTS // 2:
         raise SystemExit(f"{len(table)} pairs")
     ports["n0001"] = (LatencyPort("ib0", ("10.0.0.1",), 4711, "", ports["n0001"][0].results[1:]),)
@@ -50,8 +52,8 @@ def join() -> None:
     began_s = time.perf_counter()
     reader.read(dict(ports))
     none_s = time.perf_counter() - began_s
-    what = f"pairs of {NODES:,} nodes, {RESULTS} results each"
-    row(f"{what}: all", f"{whole_s * 1000:.0f} ms", budget="300 ms")
+    what = f"pairs of {NODES:,} nodes, {RESULTS} results each with 8 before"
+    row(f"{what}: all", f"{whole_s * 1000:.0f} ms of CPU")
     row(f"{what}: one node changed", f"{one_s * 1000:.0f} ms")
     row(f"{what}: nothing changed", f"{none_s * 1000:.2f} ms")
 
