@@ -33,6 +33,7 @@ class PairSettings:
     rdma_expires_s: float = 60.0
     rest_s: float = 300.0  # a pair that was measured is not measured again before, whatever is planned
     disagree_s: float = 5.0  # a rail whose ends disagree, which noise makes them do; doubles each time
+    hopeless_s: float = 40.0  # a pair that must wait so long for its next try keeps nobody else waiting
     back_off_s: float = 60.0  # a rail of a pair that failed; doubles with each failure
     node_back_off_s: float = 30.0  # a node whose tasks fail again and again; doubles too
     node_back_off_most_s: float = 3600.0
@@ -93,6 +94,7 @@ class Rate:
 class _Rest:
     until_ns: int
     failures: int = 0
+    wait_s: float = 0.0  # for a failure
 
 
 @dataclass(slots=True)
@@ -114,15 +116,17 @@ class Rests:
         rest = self._rests.get(key)
         return rest is None or rest.until_ns <= now_ns
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._rests
+    def wait_s(self, key: Hashable) -> float:
+        """How long it is left alone for its failures; 0 where it has none."""
+        rest = self._rests.get(key)
+        return rest.wait_s if rest else 0.0
 
     def failed(self, key: Hashable, now_ns: int, first_s: float | None = None) -> None:
         """`first_s`: of a lesser failure, that waits less."""
         before = self._rests.pop(key, None)
         failures = before.failures + 1 if before else 1
         wait_s = min((first_s or self.first_s) * 2.0 ** min(failures - 1, 30), self.most_s)
-        self._put(key, _Rest(now_ns + round(wait_s * NS), failures))
+        self._put(key, _Rest(now_ns + round(wait_s * NS), failures, wait_s))
 
     def measured(self, key: Hashable, until_ns: int) -> None:
         self._rests.pop(key, None)

@@ -55,7 +55,7 @@ class PairTasks:
     keys: Callable[[], bytes]
     paused: str | None = None  # why
     learning: bool = True
-    all_tried: bool = False  # no pair of the last plan is one that was never measured
+    all_tried: bool = False  # each pair of the last plan failed, or disagreed, again and again
     failed: int = 0
     measured: int = 0
     _agents: dict[str, Agent] = field(default_factory=dict)
@@ -161,18 +161,17 @@ class PairTasks:
         if self.paused is not None:
             return
         self.learning = plan.learning
-        self.all_tried = bool(plan.wishes) and not self._is_news(plan.wishes)
+        self.all_tried = bool(plan.wishes) and not self._is_hopeful(plan.wishes)
         self._representatives = frozenset(plan.representatives)
         self._work = [Work(a, b) for a, b in plan.wishes if a != b]
 
-    def _is_news(self, wishes: Sequence[tuple[str, str]]) -> bool:
-        """Whether some pair was never tried."""
+    def _is_hopeful(self, wishes: Sequence[tuple[str, str]]) -> bool:
+        """Whether some pair may be measured before long: it was not tried, or not often yet."""
         for a, b in wishes[:_MAX_LOOKS]:
             if (x := self._agents.get(a)) is not None and (y := self._agents.get(b)) is not None:
-                for route in routes(x.ports, y.ports):
-                    end = End(a, route.a, b, route.b.interface, UDP, None)
-                    if rail_of(a, b, route, UDP) not in self._rails and end.result(x.ports) is None:
-                        return True
+                rails = [rail_of(a, b, route, UDP) for route in routes(x.ports, y.ports)]
+                if any(self._rails.wait_s(rail) < self.settings.hopeless_s for rail in rails):
+                    return True
         return False
 
     def _agreed(self, task: Task) -> bool:
