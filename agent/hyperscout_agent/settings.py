@@ -287,9 +287,9 @@ class AgentSettings(BaseSettings):
     lldp: LldpSettings = Field(default_factory=LldpSettings)
     infiniband: InfinibandSettings = Field(default_factory=InfinibandSettings)
     ibnetdiscover: IbnetdiscoverSettings = Field(default_factory=IbnetdiscoverSettings)
-    nccl: NcclSettings = Field(default_factory=NcclSettings)
-    latency: LatencySettings = Field(default_factory=LatencySettings)
     nvlink: NvlinkSettings = Field(default_factory=NvlinkSettings)
+    latency: LatencySettings = Field(default_factory=LatencySettings)
+    nccl: NcclSettings = Field(default_factory=NcclSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
 
     @model_validator(mode="after")

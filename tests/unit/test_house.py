@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 from hyperscout_agent.findings import FindingStore
 from hyperscout_agent.metrics import AgentMetrics
+from hyperscout_agent.probes.latency import LatencyProbe
 from hyperscout_agent.scheduler import ProbeStats, Scheduler
 from hyperscout_agent.session import UplinkStats
 from hyperscout_agent.settings import AgentSettings
@@ -204,7 +205,8 @@ def test_every_metric_is_documented_and_no_other() -> None:
         for name in re.findall(r"`([a-z_]+)", row):
             documented.add(name if name.startswith("hyperscout") else prefix[1] + name)
     store, stats = FindingStore("node-1"), {"lldp": ProbeStats(True, 0.1, 1.0)}
-    text = AgentMetrics(store, UplinkStats(), lambda: stats, version="0").text().decode()
+    latency = LatencyProbe(interfaces=lambda: [])
+    text = AgentMetrics(store, UplinkStats(), lambda: stats, version="0", latency=latency).text().decode()
     text += CollectorMetrics(some_figures).text().decode()
     families = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
     assert documented == {name for name in families if not name.endswith("_created")}
