@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hyperscout_collector.fabric.inputs import FabricInputs
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_collector.hierarchy import infer
+from hyperscout_collector.hierarchy.measured import MAX_SUSPICIONS
+from hyperscout_collector.latency.bursts import PairHistory
+from hyperscout_collector.latency.pairs import PairTable
 from hyperscout_collector.topology import HyperNode, Topology
 from hyperscout_formats.facts import NcclResult, NcclRun
 from hyperscout_sim import shapes
 from hyperscout_sim.fabric import SimFabric
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.inference import inputs_of
 from support.measurements import AT_NS, World, pinged
@@ -112,3 +115,42 @@ def test_an_opaque_fabric_is_judged_by_its_own_tiers(bursts: int) -> None:
         pings.names[pings.b[9]],
     }
     assert x.hypernode is not None
+
+
+@settings(max_examples=40)
+@given(fabrics(), st.integers(0, 10_000), st.integers(1, 400), st.booleans())
+def test_nonsense_is_borne(fabric: SimFabric, seed: int, count: int, wired: bool) -> None:
+    """Round trips from light's to a second's, rails without a plan, hosts that nobody knows."""
+    random = np.random.default_rng(seed)
+    names = sorted({host for domain in fabric.truth.tiers[0] for host in domain} | {"stranger"})
+    keys = np.unique(random.integers(0, len(names) ** 2 * 3, count))
+    a, b, rail = keys // 3 // len(names), keys // 3 % len(names), keys % 3
+    a, b, rail = a[a < b], b[a < b], rail[a < b]
+    columns = [np.exp(random.uniform(np.log(0.1), np.log(1e6), len(a))) for _ in range(6)]
+    columns[1] = np.where(random.random(len(a)) < 0.2, -1.0, columns[1])
+    history = PairHistory(
+        columns[2], columns[1], random.integers(1, 4, len(a)).astype(float), columns[3], columns[4],
+        random.integers(0, 7, len(a)).astype(float),
+    )  # fmt: skip
+    pairs = PairTable(
+        names,
+        ("ib0", "ib0~ib1", "mlx5_0/rdma"),
+        a.astype(np.int32),
+        b.astype(np.int32),
+        rail.astype(np.int32),
+        columns[0],
+        columns[1],
+        np.where(random.random(len(a)) < 0.5, columns[5], 0.0),
+        np.full(len(a), 16, np.int32),
+        random.integers(0, AT_NS, len(a)),
+        0,
+        history if seed % 2 else None,
+    )
+    inputs = replace(inputs_of(fabric) if wired else FabricInputs(), pairs=pairs)
+    options = InferOptions(latency_places=False)
+    found = infer(inputs, options)
+    assert len(found.anomalies) <= MAX_SUSPICIONS
+    assert len({x.key for x in found.anomalies}) == len(found.anomalies)
+    figures = [x for of in (*found.hypernodes, *found.tiers) for x in (of.latency_us, of.bandwidth_gbps) if x]
+    assert all(np.isfinite(x.median) and np.isfinite(x.p99) and x.samples > 0 for x in figures)
+    assert infer(inputs, options, found).anomalies == found.anomalies
