@@ -12,6 +12,7 @@ only while nothing is to be learned, one at a time in the cluster, each node at 
 and half of what the node may see goes on until that is paid for.
 """
 
+import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,7 @@ class PairTasks:
     _under_way: Counter[tuple[str, ...]] = field(default_factory=Counter)  # open tasks by rail and method
     _representatives: frozenset[str] = frozenset()
     _news: bool = False  # what is planned for is not what it was
+    _again_ns: list[int] = field(default_factory=list)  # a heap: when ends that disagree may be asked again
     _planning: bool = False
     _planned_ns: int | None = None
     _in_vain: int = 0  # plans in a row that nothing came of
@@ -123,6 +125,9 @@ class PairTasks:
     def wants_plan(self, now_ns: int) -> PlanWanted | None:
         """What to plan for now, if anything; until `Planned` comes, that is asked once."""
         s = self.settings
+        while self._again_ns and self._again_ns[0] <= now_ns:
+            heapq.heappop(self._again_ns)
+            self._news = True
         in_vain = 0 if self._news else min(self._in_vain, 30)
         wait_s = min(s.replan_s * 2.0**in_vain, s.replan_most_s)
         due = self._planned_ns is None or not 0 <= now_ns - self._planned_ns < wait_s * NS
@@ -325,6 +330,9 @@ class PairTasks:
                 self._rails.measured(task.rail, self._now_ns + round(self.settings.rest_s * NS))
             else:
                 self._rails.failed(task.rail, self._now_ns, self.settings.disagree_s)
+                if len(self._again_ns) < _MAX_RESTING:
+                    again_ns = self._now_ns + round(self._rails.wait_s(task.rail) * NS)
+                    heapq.heappush(self._again_ns, again_ns)
             return
         self.failed += 1
         self._rails.failed(task.rail, self._now_ns)

@@ -1,0 +1,173 @@
+"""A collector and agents in network namespaces that have nothing to go by but round trips.
+
+Real processes, real UDP with kernel time stamps, routers in between; no LLDP, no InfiniBand, no GPU. The
+tree that is published is that of the routers, with both CPUs busy beside.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.netlab import INTERFACE, Host, Netlab, netlab, three_tiers, two_tiers
+from support.real import require_real
+
+require_real("root", "netns")
+pytestmark = pytest.mark.real
+
+PORT = 50051
+START_S = 60.0
+LEARN_S = 240.0
+_MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
+_PROBES_OFF = "\n".join(
+    f"{probe}: {{enabled: false}}" for probe in ("lldp", "infiniband", "ibnetdiscover", "nvlink")
+)
+
+
+class Processes:
+    """Started in namespaces, ended whatever happened; their logs are shown when a test fails."""
+
+    def __init__(self, lab: Netlab, folder: Path) -> None:
+        self._lab, self._folder = lab, folder
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def start(self, namespace: str, name: str, *arguments: str | Path) -> subprocess.Popen[bytes]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("HYPERSCOUT_")}
+        with (self._folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                self._lab.command(namespace, sys.executable, "-c", _MAIN, *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
+        self._running.append(process)
+        return process
+
+    def burn(self, count: int) -> None:
+        """Keep CPUs busy."""
+        self._running += [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+
+    def log(self, name: str) -> str:
+        return (self._folder / f"{name}.log").read_text(errors="replace")
+
+    def close(self) -> None:
+        for process in self._running:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        for process in self._running:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+
+
+class Cluster:
+    """A collector in the topmost router, an agent in each host."""
+
+    def __init__(self, lab: Netlab, processes: Processes, folder: Path) -> None:
+        self.lab, self.processes, self._folder = lab, processes, folder
+        self.root = next(router for router in lab.routers if router.parent is None)
+
+    def start(self) -> None:
+        self.processes.start(
+            self.root.name, "collector", "collector", "--listen", f"[::]:{PORT}", "--insecure",
+            "--data-dir", self._folder / "data", "--http-listen", "",
+        )  # fmt: skip
+        await_it(lambda: "listens on" in self.processes.log("collector"), "the collector listens", START_S)
+        for host in self.lab.hosts:
+            self.processes.start(host.name, host.name, "agent", "--config", self._config(host))
+
+    def _config(self, host: Host) -> Path:
+        config = self._folder / f"{host.name}.yaml"
+        address = f"{self.root.v4}:{PORT}" if host.v4 else f"[{self.root.v6}]:{PORT}"
+        config.write_text(
+            f"node: {host.name}\ncollectors: ['{address}']\ninsecure: true\nmetrics: {{port: 0}}\n"
+            f"{_PROBES_OFF}\n"
+            f"latency: {{interfaces: {INTERFACE}, publish_interval_s: 0.5}}\n"
+        )
+        return config
+
+    def ask(self, *words: str) -> Any:
+        """The command line, beside the collector; None while it has no answer."""
+        command = self.lab.command(
+            self.root.name,
+            sys.executable,
+            "-c",
+            _MAIN,
+            *words,
+            "-o",
+            "json",
+            "--collector",
+            f"127.0.0.1:{PORT}",
+        )
+        done = subprocess.run(command, capture_output=True, timeout=START_S, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def domains(self) -> dict[int, set[frozenset[str]]]:
+        """What is published: by tier, sets of hosts."""
+        found: dict[int, set[frozenset[str]]] = defaultdict(set)
+        for domain in (self.ask("tree") or {}).get("hypernodes", []):
+            found[domain["tier"]].add(frozenset(domain["nodes"]))
+        return dict(found)
+
+    def truth(self) -> dict[int, set[frozenset[str]]]:
+        """What the routers make of them."""
+        depth = self.lab.tier(self.lab.hosts[0], self.lab.hosts[-1])
+        return {
+            tier: {
+                frozenset(b.name for b in self.lab.hosts if self.lab.tier(a, b) <= tier)
+                for a in self.lab.hosts
+            }
+            for tier in range(1, depth + 1)
+        }
+
+
+def await_it(happened: Callable[[], bool], what: str, timeout_s: float) -> None:
+    give_up_s = time.monotonic() + timeout_s
+    while not happened():
+        if time.monotonic() > give_up_s:
+            raise AssertionError(f"not in {timeout_s:g} s: {what}")
+        time.sleep(0.5)
+
+
+@contextlib.contextmanager
+def cluster(declare: Callable[[Netlab], None], folder: Path) -> Iterator[Cluster]:
+    with netlab(declare) as lab:
+        processes = Processes(lab, folder)
+        try:
+            made = Cluster(lab, processes, folder)
+            made.start()
+            yield made
+        finally:
+            processes.close()
+
+
+@pytest.mark.parametrize("declare", [two_tiers, three_tiers])
+def test_tiers_from_latency_alone(declare: Callable[[Netlab], None], tmp_path: Path) -> None:
+    with cluster(declare, tmp_path) as made:
+        made.processes.burn(2)
+        truth = made.truth()
+        began_s = time.monotonic()
+        try:
+            await_it(lambda: made.domains() == truth, f"the tiers {truth}", LEARN_S)
+        except AssertionError as error:
+            raise AssertionError(
+                f"{error}\npublished: {made.domains()}\n{made.processes.log('collector')}"
+            ) from None
+        print(f"{declare.__name__}: {time.monotonic() - began_s:.0f} s")
+        topology = made.ask("tree")
+        for domain in topology["hypernodes"]:
+            assert domain["source"] == "latency", domain
+            assert 0 < domain["confidence"] <= 1
+            reasons = {one["reason"] for one in domain["conditions"] if one["status"] != "False"}
+            assert "Inferred" in reasons, domain["conditions"]
