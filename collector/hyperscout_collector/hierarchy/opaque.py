@@ -5,7 +5,7 @@ What the wired tiers measure tells what a hop costs, so that the others' tiers g
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 
@@ -70,7 +70,7 @@ def _alone(net: Network, found: LatencyTiers, by_tier: Sequence[Longs]) -> list[
             child[layers[-1].domain[inside]] = domain[inside]
         confidence = dict(enumerate(found.confidence[tier].tolist()))
         founders = _members(net, domain, count) if not layers else ()
-        layers.append(_layer(tier, domain, [()] * count, child, founders, confidence))
+        layers.append(_layer(layers, domain, [()] * count, child, founders, confidence))
     return layers
 
 
@@ -89,7 +89,7 @@ def _beside(
             wired = layers[tier]
         else:  # the others are deeper: what is on top of the wired ones stays whole
             top = layers[-1]
-            wired = _layer(tier, top.domain, [()] * top.count, np.arange(top.count), (), {})
+            wired = _layer(result, top.domain, [()] * top.count, np.arange(top.count), (), {})
         target = _targets(latent, wired)
         fresh = {latency: number for latency, number in target.items() if number >= wired.count}
         domain = wired.domain.copy()
@@ -145,7 +145,7 @@ def _members(net: Network, domain: Longs, count: int) -> list[tuple[str, ...]]:
 
 
 def _layer(
-    tier: int,
+    below: Sequence[Layer],
     domain: Longs,
     switches: Sequence[tuple[int, ...]],
     child: Longs,
@@ -154,4 +154,6 @@ def _layer(
 ) -> Layer:
     nobody = np.full(len(domain), -1, np.int64)
     grouping = Grouping(nobody, (), np.zeros(len(domain), np.bool_), nobody)
-    return Layer(tier_name(tier + 1), domain, switches, child, grouping, founders, confidence)
+    taken = {layer.name for layer in below}  # wired tiers may be a leaf's and a core's, with none between
+    name = next(name for level in count(len(below) + 1) if (name := tier_name(level)) not in taken)
+    return Layer(name, domain, switches, child, grouping, founders, confidence)

@@ -152,6 +152,16 @@ def test_a_fabric_that_latency_alone_shows_has_the_depth_of_the_wired_one() -> N
     assert set(wired.truth.tiers[1]) <= found[1]
 
 
+def test_no_two_tiers_have_one_name() -> None:
+    """Wires of a leaf and a core tier, with no pod that groups anything, beside a deeper opaque fabric."""
+    wired = clos3(3, 1, 4, 2, 2)
+    opaque = [{frozenset(f"x-{n}" for n in domain) for domain in tier} for tier in FABRIC.truth.tiers]
+    assert tier_names(infer(inputs_of(wired))) == ["leaf", "core"]
+    topology = infer(replace(inputs_of(wired), pairs=measured(opaque)))
+    check_tree(topology)
+    assert tier_names(topology) == ["leaf", "core", "core-4"]
+
+
 def test_racks_in_an_opaque_fabric() -> None:
     """NVLink inside, latency outside."""
     leaves = sorted(map(sorted, FABRIC.truth.tiers[0]))

@@ -82,6 +82,7 @@ def check_tree(topology: Topology) -> None:
     leaves = [node for h in topology.hypernodes if h.tier == 1 for node in h.nodes]
     assert len(leaves) == len(set(leaves))
     assert len({(h.tier, h.tier_name) for h in topology.hypernodes}) == depth
+    assert len({h.tier_name for h in topology.hypernodes}) == depth
 
 
 @given(fabrics())
