@@ -29,7 +29,7 @@ def recall(
     home = {s: h for h in sorted(previous.hypernodes, key=lambda h: -h.tier) for s in h.switches}
     name_of = {s.id: s.name for s in previous.switches}
     gone = _gone_switches(previous, ids)
-    result = _named_switches(found, gone, previous, home, name_of, published)
+    result = _named_switches(found, gone, previous, home, name_of, tiers)
     missing = {s.subject.device for s in result if s.kind == "MissingSwitch"}
     host_of = _hosts_of(previous)
     guesses: dict[frozenset[str], list[int]] = {}
@@ -139,7 +139,7 @@ def _named_switches(
     previous: Topology,
     home: dict[str, HyperNode],
     name_of: dict[str, str],
-    published: set[str],
+    tiers: dict[str, int],
 ) -> list[Anomaly]:
     """Switches that the past knows by identity take the place of those that the wiring only misses."""
     if not gone:
@@ -150,23 +150,21 @@ def _named_switches(
     for device in gone:
         if device in earlier:
             old = earlier[device]
-            result.append(
-                replace(old, hypernode=old.hypernode if old.hypernode in published else None, since_ns=0)
-            )
+            here = old.hypernode if old.hypernode in tiers else None
+            result.append(replace(old, hypernode=here, tier=tiers.get(here or ""), since_ns=0))
             continue
         owner = home.get(device)
-        domain, tier = (owner.name, owner.tier) if owner else (None, None)
         text = f"{name_of.get(device, device)} is gone with all its links"
         sources = tuple(
             sorted({s for x in previous.links if device in (x.a_device, x.b_device) for s in x.sources})
         )
-        here = domain if domain in published else None
+        here = owner.name if owner and owner.name in tiers else None
         result.append(
             Anomaly(
                 "MissingSwitch",
                 Endpoint(device, name_of.get(device, device)),
                 None,
-                tier if here else None,
+                tiers.get(here or ""),
                 sources,
                 0.95,
                 text,

@@ -61,10 +61,10 @@ def infer(
     suspicions = [_moved(s, family) for s in suspicions] + [*family.suspicions]
     measured = measure(net.hosts, layers, inputs.pairs, inputs.nccl)
     suspicions += measured.suspicions
-    names = name_domains(net, layers, previous)
     wanted = np.ones(len(net.hosts), np.bool_)
     if options.cluster_nodes is not None:
         wanted = np.fromiter((host in options.cluster_nodes for host in net.hosts), np.bool_, len(net.hosts))
+    names = name_domains(net, layers, previous, wanted)
     placed = (layers[0].domain >= 0) & wanted
     hypernodes = measured.on(_hypernodes(net, layers, names, wanted), names)
     expected = options.cluster_nodes
@@ -193,31 +193,45 @@ def _hypernodes(
 
 
 def _keep_cut_off(hypernodes: list[HyperNode], previous: Topology, absent: frozenset[str]) -> list[HyperNode]:
-    """Nodes that no fabric shows any more keep their published domain; they are listed, not moved."""
+    """Nodes that no fabric shows any more keep their published domain; they are listed, not moved.
+
+    It is the lowest one that still stands, wherever it hangs now; below that one they are kept as they were.
+    """
     now = {h.name: h for h in hypernodes}
     depth = max((h.tier for h in previous.hypernodes), default=0)
     if hypernodes and depth != max(h.tier for h in hypernodes):
         return hypernodes  # another number of tiers: there is no place to keep them in
+    names = {h.tier: h.tier_name for h in (*previous.hypernodes, *hypernodes)}
+    chains: dict[str, list[HyperNode]] = {}  # of each absent node, its domains from the root down
     for old in sorted(previous.hypernodes, key=lambda h: -h.tier):
-        lost = set(old.nodes) & absent
-        if not lost:
+        for node in old.nodes:
+            if node in absent:
+                chains.setdefault(node, []).append(old)
+    more: dict[str, list[str]] = {}
+    for node, chain in sorted(chains.items()):
+        if [h.tier for h in chain] != list(range(depth, 0, -1)):
             continue
-        here = now.get(old.name)
-        if here is not None:
-            now[old.name] = replace(here, nodes=tuple(sorted({*here.nodes, *lost})))
-        elif old.parent is None or old.parent in now:
-            now[old.name] = replace(old, children=(), nodes=tuple(sorted(lost)), conditions=())
-            if old.parent is not None:
-                parent = now[old.parent]
-                now[old.parent] = replace(parent, children=tuple(sorted({*parent.children, old.name})))
-    # A node counts only where the whole chain above it does.
-    for h in sorted(now.values(), key=lambda h: -h.tier):
-        if h.parent is not None:
-            inside = set(now[h.parent].nodes)
-            now[h.name] = replace(
-                now[h.name], nodes=tuple(n for n in h.nodes if n in inside or n not in absent)
+        if any(h.name in now and now[h.name].tier != h.tier for h in chain):
+            continue  # other tiers of the same number
+        standing = next((i for i in range(depth - 1, -1, -1) if chain[i].name in now), -1)
+        for i in range(standing + 1, depth):
+            parent = now[chain[i - 1].name] if i else None
+            now[chain[i].name] = replace(
+                chain[i],
+                tier_name=names[depth - i],
+                parent=parent.name if parent else None,
+                children=(),
+                nodes=(),
+                conditions=(),
             )
-    return list(now.values())
+            if parent:
+                children = tuple(sorted({*parent.children, chain[i].name}))
+                now[parent.name] = replace(parent, children=children)
+        name: str | None = chain[-1].name
+        while name is not None:
+            more.setdefault(name, []).append(node)
+            name = now[name].parent
+    return [replace(h, nodes=tuple(sorted({*h.nodes, *more.get(h.name, ())}))) for h in now.values()]
 
 
 def _anomalies(

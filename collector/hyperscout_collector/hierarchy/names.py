@@ -20,22 +20,30 @@ _SLUG = 40  # characters; with the hash a name stays far below the 63 of a label
 _HASH = 8
 
 
-def name_domains(net: Network, layers: Sequence[Layer], previous: Topology | None) -> list[list[str]]:
-    """A name for every domain, by layer and index. Names are unique over all layers."""
+def name_domains(
+    net: Network, layers: Sequence[Layer], previous: Topology | None, wanted: npt.NDArray[np.bool_]
+) -> list[list[str]]:
+    """A name for every domain, by layer and index. Names are unique over all layers.
+
+    `wanted`: (hosts,) those that are published.
+    """
     taken: set[str] = set()
     names: list[list[str | None]] = []
+    slugs = [_slugs(net, layer) for layer in layers]
     for layer in layers:
-        kept = _survivors(net, layer, _of_tier(layer, len(names) + 1, previous))
+        former = _of_tier(layer, len(names) + 1, previous)
+        kept = _survivors(net, layer, former, slugs[len(names)], wanted)
         taken |= {name for name in kept if name}
         names.append(kept)
     taken |= {h.name for h in previous.hypernodes} if previous else set()
     founders: list[list[tuple[str, ...]]] = []
     for depth, layer in enumerate(layers):
         founders.append(_founders(net, layer, founders[-1] if founders else None))
-        slugs = _slugs(net, layer)
         for domain in range(layer.count):
             if names[depth][domain] is None:
-                names[depth][domain] = _fresh(slugs[domain], layer.name, founders[depth][domain], taken)
+                names[depth][domain] = _fresh(
+                    slugs[depth][domain], layer.name, founders[depth][domain], taken
+                )
     return [[name or "" for name in row] for row in names]
 
 
@@ -47,8 +55,17 @@ def _of_tier(layer: Layer, tier: int, previous: Topology | None) -> list[HyperNo
     return named or [h for h in previous.hypernodes if not h.tier_name and h.tier == tier]
 
 
-def _survivors(net: Network, layer: Layer, former: list[HyperNode]) -> list[str | None]:
-    """The former name of each domain. Split: the largest overlap keeps it; merge: the larger's name stays."""
+def _survivors(
+    net: Network,
+    layer: Layer,
+    former: list[HyperNode],
+    slugs: Sequence[str],
+    wanted: npt.NDArray[np.bool_],
+) -> list[str | None]:
+    """The former name of each domain. Split: the largest overlap keeps it; merge: the larger's name stays.
+
+    The name of a host that was alone until its NVLink was ready is nobody's where others are with it now.
+    """
     kept: list[str | None] = [None] * layer.count
     if not former:
         return kept
@@ -64,6 +81,13 @@ def _survivors(net: Network, layer: Layer, former: list[HyperNode]) -> list[str 
             old = of_switch.get(net.ids[switch])
             if old is not None:
                 overlap[domain, old] += 1
+    if layer.founders:
+        size = np.bincount(layer.domain[wanted & (layer.domain >= 0)], minlength=layer.count)
+        alone = {i for i, h in enumerate(former) if len(h.nodes) == 1}
+        for domain, old in [key for key in overlap if key[1] in alone]:
+            of_one = former[old].name.rpartition("-")[0] != slugs[domain]
+            if layer.founders[domain] and size[domain] > 1 and of_one:
+                del overlap[domain, old]
     used: set[int] = set()
     for (domain, old), _ in sorted(overlap.items(), key=lambda x: (-x[1], former[x[0][1]].name, x[0][0])):
         if kept[domain] is None and old not in used:

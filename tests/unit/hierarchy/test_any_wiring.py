@@ -1,12 +1,16 @@
-"""Whatever is cabled to whatever, however contradictory: a valid tree comes out, the same every time."""
+"""Whatever is cabled to whatever, told by GPUs and measured, however contradictory: a valid tree comes out,
+the same every time."""
 
 import json
+from dataclasses import replace
 
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_collector.hierarchy import infer
+from hyperscout_collector.latency.pairs import pairs_of_rows
 from hyperscout_collector.topology_json import from_json, to_json
-from hyperscout_formats.facts import LldpNeighbour, LldpPort
+from hyperscout_formats.facts import Gpu, LldpNeighbour, LldpPort, NvlinkFabric, NvlinkLink
 from hyperscout_formats.ibnetdiscover import Sweep, parse
+from hyperscout_formats.latency_csv import LatencyRow
 from hyperscout_sim.fabric import SimAdapter
 from hyperscout_sim.sysfs import port_facts
 from hypothesis import Phase, given, settings
@@ -82,7 +86,34 @@ def evidence(draw: st.DrawFn) -> FabricInputs:
         for host, guid in adapters.items()
     }
     node_map = draw(st.dictionaries(st.integers(1, 10), hosts, max_size=3))
-    return FabricInputs(tuple(seen), lldp, own, {host: draw(st.integers(0, 4)) for host in own}, node_map)
+    fabric = st.builds(
+        NvlinkFabric,
+        st.sampled_from(["completed", "completed", "in-progress", "not-supported"]),
+        st.sampled_from(["", "", "failed"]),
+        st.sampled_from(["rack-1", "rack-1", "rack-2", ""]),
+        st.integers(1, 2),
+    )
+    links = st.lists(st.builds(NvlinkLink, st.integers(0, 2), st.booleans()), max_size=3).map(tuple)
+    addresses = st.sampled_from(["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"])
+    gpu = st.builds(
+        lambda at, fabric, links: Gpu(f"GPU-{at}", "GPU", at, fabric=fabric, links=links),
+        addresses,
+        fabric | st.none(),
+        links,
+    )
+    several = st.lists(gpu, max_size=3, unique_by=lambda gpu: gpu.pci_address).map(tuple)
+    names = [f"node-{i}" for i in range(6)]
+    rtts = draw(st.lists(st.tuples(hosts, hosts, st.sampled_from([2.6, 2.7, 4.1, 5.6, 40.0])), max_size=20))
+    rows = {(a, b): LatencyRow(a, b, rtt, 16) for a, b, rtt in rtts if names.index(a) < names.index(b)}
+    return FabricInputs(
+        tuple(seen),
+        lldp,
+        own,
+        {host: draw(st.integers(0, 4)) for host in own},
+        node_map,
+        gpus=draw(st.dictionaries(hosts, several, max_size=6)),
+        pairs=pairs_of_rows(list(rows.values())),
+    )
 
 
 @settings(max_examples=300, phases=[Phase.generate])
@@ -98,8 +129,15 @@ def test_a_valid_tree_comes_out(
     second = infer(now, options, saved)
     check_tree(second)
     assert to_json(infer(now, options, saved)) == to_json(second)
-    shuffled = FabricInputs(
-        now.sweeps[::-1], dict(reversed(now.lldp.items())), now.infiniband, now.infiniband_at_ns, now.node_map
+    for x in second.anomalies:
+        assert (x.tier, x.hypernode) == (None, None) or (x.tier, x.hypernode) in {
+            (h.tier, h.name) for h in second.hypernodes
+        }
+    shuffled = replace(
+        now,
+        sweeps=now.sweeps[::-1],
+        lldp=dict(reversed(now.lldp.items())),
+        gpus=dict(reversed(now.gpus.items())),
     )
     if len({s.observed_at_ns for s in now.sweeps}) == len(now.sweeps):
         assert to_json(infer(shuffled, options, saved)) == to_json(second)

@@ -163,6 +163,35 @@ def test_what_is_forgotten_is_neither_kept_nor_missed() -> None:
     assert left == {h.name for h in first.hypernodes if h.switches == (f"{leaf.guid:016x}",)}
 
 
+def test_a_host_that_is_cut_off_goes_with_its_domain() -> None:
+    """Its leaf hangs in another pod than before: the host is there, and not half in the old one."""
+    fabric = shapes.clos3(2, 2, 3, 2, 2)
+    lost = fabric.hosts[0]
+    now = inferred(fabric)
+    home, other = (h for h in now.hypernodes if h.tier == 2)
+    leaf = next(h for h in now.hypernodes if h.tier == 1 and lost in h.nodes)
+    if leaf.name not in home.children:
+        home, other = other, home
+    moved = {
+        leaf.name: replace(leaf, parent=other.name),
+        home.name: replace(
+            home,
+            children=tuple(c for c in home.children if c != leaf.name),
+            nodes=tuple(n for n in home.nodes if n not in leaf.nodes),
+        ),
+        other.name: replace(
+            other,
+            children=tuple(sorted((*other.children, leaf.name))),
+            nodes=tuple(sorted((*other.nodes, *leaf.nodes))),
+        ),
+    }
+    before = replace(now, hypernodes=tuple(moved.get(h.name, h) for h in now.hypernodes))
+    after = inferred(without_hosts(fabric, {lost}), previous=before)
+    check_tree(after)
+    assert names(after) == names(now)
+    assert after.nodes_without_evidence == (lost,)
+
+
 def test_another_number_of_tiers_is_not_grafted_onto_the_old_tree() -> None:
     first = inferred(shapes.clos3(3, 4, 4, 4, 4))
     after = inferred(shapes.single_rack(4), previous=first)

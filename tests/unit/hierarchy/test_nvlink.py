@@ -345,6 +345,43 @@ def test_no_nvlink_evidence_for_a_while_moves_nobody() -> None:
     assert names(after) == names(first)
 
 
+def test_a_rack_that_is_ready_late_is_not_called_after_a_tray() -> None:
+    """Its trays were in domains of their own meanwhile."""
+    trays = SMALL.racks[1].trays
+    ready = names(inferred_racks(SMALL))
+    late = changed(SMALL, **{tray: nvlink.in_progress(SMALL.gpus[tray]) for tray in trays})
+    first = inferred_racks(SMALL, late)
+    assert all(domain_of(first, tray).nodes == (tray,) for tray in trays)
+    half = inferred_racks(SMALL, {**late, **{tray: SMALL.gpus[tray] for tray in trays[:3]}}, saved(first))
+    assert domain_of(half, trays[0]).name == domain_of(inferred_racks(SMALL), trays[0]).name
+    assert names(inferred_racks(SMALL, previous=saved(half))) == ready
+    assert names(inferred_racks(SMALL, previous=saved(first))) == ready
+    nodes = frozenset(SMALL.hosts) - set(trays[1:])
+    one = inferred_racks(SMALL, previous=first, nodes=nodes)  # the others are no nodes of this cluster
+    assert domain_of(one, trays[0]).name == domain_of(first, trays[0]).name
+
+
+def test_a_leaf_that_went_when_nvlink_came_counts_where_its_domain_is_now() -> None:
+    first = inferred_racks(SMALL, {})
+    leaf = next(s for s in SMALL.fabric.switches if s.level == 1)
+    cut = replace(
+        SMALL.fabric,
+        switches=tuple(s for s in SMALL.fabric.switches if s is not leaf),
+        cables=tuple(c for c in SMALL.fabric.cables if leaf.guid not in (c.a, c.b)),
+    )
+    after = infer(seen(replace(SMALL, fabric=cut), SMALL.gpus), previous=saved(first))
+    gone = next(x for x in after.anomalies if x.kind == "MissingSwitch")
+    assert gone.subject.device == f"{leaf.guid:016x}"
+    tier = {h.name: h.tier for h in after.hypernodes}
+    assert gone.hypernode is not None
+    assert gone.tier == tier[gone.hypernode] == 2
+    later = infer(
+        seen(replace(SMALL, fabric=cut), {}), previous=replace(saved(after), hypernodes=first.hypernodes)
+    )
+    still = next(x for x in later.anomalies if x.kind == "MissingSwitch")
+    assert (still.hypernode, still.tier) == (gone.hypernode, 1)
+
+
 def test_nvlink_that_shows_later_becomes_the_innermost_tier() -> None:
     first = inferred_racks(SMALL, {})
     after = inferred_racks(SMALL, previous=saved(first))
