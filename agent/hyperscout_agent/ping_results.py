@@ -16,6 +16,7 @@ class Results:
     """Those of one interface; the one that was measured longest ago goes first."""
 
     def __init__(self) -> None:
+        self.changes = 0
         self._held: OrderedDict[_Key, LatencyResult] = OrderedDict()
 
     def __len__(self) -> int:
@@ -31,6 +32,7 @@ class Results:
                 history = (*history, LatencySample(before.at_ns, before.min_us, before.jitter_us))
             result = replace(result, history=history[-MAX_HISTORY:])
         self._held[key] = result
+        self.changes += 1
         while len(self._held) > MAX_RESULTS:
             self._held.popitem(last=False)
 

@@ -75,6 +75,8 @@ class LatencyProbe:
         self._interfaces: dict[str, PingInterface] = {}
         self._troubles: dict[str, str] = {}
         self._results: dict[str, Results] = {}
+        # By interface, and what it was made from: thousands of results cost more than a look may at rest.
+        self._payloads: dict[str, tuple[object, LatencyPortMessage]] = {}
 
     def measure_pairs(self, directive: MeasurePairs) -> None:
         self.tasks.take(directive.tasks)
@@ -97,6 +99,7 @@ class LatencyProbe:
             self.responder.close(name)
             self._results.pop(name, None)
             self._troubles.pop(name, None)
+            self._payloads.pop(name, None)
         for name, one in now.items():
             before = self._interfaces.get(name)
             if before is None or before.addresses != one.addresses or name in self._troubles:
@@ -122,8 +125,15 @@ class LatencyProbe:
         return data(self._payload(one), reason)
 
     def _payload(self, one: PingInterface) -> LatencyPortMessage:
-        """With as many results as a finding holds, the newest."""
+        """With as many results as a finding holds, the newest. The same object while nothing changes."""
         results = self._results.get(one.name, Results())
+        made_from = (one, self.responder.port_of(one.name), results.changes)
+        made = self._payloads.get(one.name)
+        if made is None or made[0] != made_from:
+            made = self._payloads[one.name] = made_from, self._made_payload(one, results)
+        return made[1]
+
+    def _made_payload(self, one: PingInterface, results: Results) -> LatencyPortMessage:
         share = 1.0
         while True:
             message = latency_to_proto(

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from hyperscout.v1.discovery_pb2 import MeasurePairs, PairTask
-from hyperscout.v1.finding_pb2 import Outcome
+from hyperscout.v1.finding_pb2 import LatencyPort, Outcome
 from hyperscout_agent.findings import MAX_FINDING_BYTES, FindingStore
 from hyperscout_agent.metrics import AgentMetrics
 from hyperscout_agent.ping_interfaces import PingInterface
@@ -59,6 +59,27 @@ async def test_where_it_answers(probe: LatencyProbe) -> None:
 async def test_a_look_changes_nothing(probe: LatencyProbe) -> None:
     first, second = await probe.observe(), await probe.observe()
     assert first == second, "and no other port"
+
+
+async def test_what_was_measured_is_not_written_anew_at_each_look(probe: LatencyProbe, host: Host) -> None:
+    async def payload() -> LatencyPort:
+        return (await probe.observe()).sights["lo"].payload
+
+    await payload()
+    probe._take("lo", result())
+    one = await payload()
+    assert await payload() is one, "thousands of results cost more than a look may at rest"
+    probe._take("lo", result(at_ns=2))
+    two = await payload()
+    assert (len(one.results[0].history), len(two.results[0].history)) == (0, 1)
+    host.interfaces = [PingInterface("lo", ("127.0.0.23",))]
+    three = await payload()
+    assert (three.addresses, three.udp_port) == (["127.0.0.23"], probe.responder.port_of("lo"))
+    assert three.results == two.results
+    host.interfaces = []
+    await probe.observe()
+    host.interfaces = [PingInterface("lo", ("127.0.0.23",))]
+    assert not (await payload()).results, "another one of that name was not measured"
 
 
 async def test_addresses_and_interfaces_come_and_go(probe: LatencyProbe, host: Host) -> None:
