@@ -123,10 +123,27 @@ async def test_no_such_tool() -> None:
     assert "install it" in found.summary.failure
 
 
-async def test_no_room_below_the_limit() -> None:
-    some = pings("/no/such/tool", None, kbps=50)
-    assert some._bucket.take(some._bucket.most_bytes)
-    assert (await some.measure(plan(first=True))).summary.failure == "the rate limit has no room"
+async def test_both_turns_are_paid_for_before_they_begin(tmp_path: Path) -> None:
+    now_s = 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+        await asyncio.sleep(0)
+
+    bucket = Bucket(50, lambda: now_s)
+    assert bucket.take(bucket.most_bytes), "another burst was first: it waits, and does not fail"
+    latency = play(tmp_path, "lat", LATENCY)
+    ends = [
+        RdmaPings(ib_send_lat=[latency], ib_send_bw=[], bucket=one, sleep=sleep)
+        for one in (bucket, Bucket(10_000, lambda: now_s))
+    ]
+    found = await asyncio.gather(*(end.measure(plan(first=i == 0)) for i, end in enumerate(ends)))
+    assert [one.summary.failure for one in found] == ["", ""]
+    sent = 2 * 200 * 128  # an end sends 200 as the client, and 200 as the server
+    assert ends[1]._bucket.sent_bytes == sent
+    assert bucket.sent_bytes - bucket.most_bytes == sent
+    assert now_s >= (bucket.sent_bytes * 8 - 50_000) / 50_000, "not faster than the limit"
 
 
 @pytest.mark.real
