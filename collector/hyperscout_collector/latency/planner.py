@@ -19,17 +19,19 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from hyperscout_collector.latency.edges import Flags, by_row
+from hyperscout_collector.latency.edges import Edges, Flags, by_row
+from hyperscout_collector.latency.offsets import refit
 from hyperscout_collector.latency.pairs import Floats, Longs, PairTable
 
 SMALL: Final = 32  # so few measure all pairs
 MISSABLE: Final = 0.25  # of the landmarks, a host may miss
 STEP: Final = 2  # questions of one host at a time while it searches: the answer may end the search
 FOUNDERS: Final = 3  # hosts of a domain at a time that found domains in it
-NEAREST: Final = 3  # domains that seemed nearest are asked again before a host is on its own
+NEAREST: Final = 6  # domains that seemed nearest are asked again before a host is on its own
 ASKED: Final = 3  # members of each of those
 LONELY: Final = 3  # hosts of a domain that still search: they may have found each other by mistake
-COMPANY: Final = 4  # values of its own innermost domain that a host needs
+UNUSUAL: Final = 0.25  # of the usual size: so small a domain may be a splinter of another, and searches too
+COMPANY: Final = 5  # values of its own innermost domain that a host needs
 NEIGHBOURS: Final = 2  # to either side, in verification
 MOST_CHILDREN: Final = 512  # of one domain, that a host asks
 VERIFYING: Final = 0.2  # of the pairs at least, where some are due
@@ -172,8 +174,7 @@ def _search(
     """Who is alone in a domain asks the domains in it."""
     result = [np.zeros(0, np.int64)]
     host, peer = known.ends
-    rtt_us = np.concatenate((known.rtt_us, known.rtt_us))
-    usual_us = np.nan_to_num(by_row(host, rtt_us, known.nodes, 0.5))
+    rest_us = np.tile(_rest_us(known, domains), 2)
     searching = np.zeros(known.nodes, bool)
     for tier in range(len(domains) - 1, -1, -1):
         outer = domains[tier]
@@ -181,18 +182,27 @@ def _search(
         if not tier:
             break
         size = _sizes(inner)
-        alone = (size > 0) & (size <= LONELY) & (_sizes(outer) > size) & ready & ~searching
+        usual = np.nan_to_num(by_row(outer[size > 0], size[size > 0].astype(float), known.nodes, 0.5))
+        few = (size <= LONELY) | (size < UNUSUAL * usual[outer])
+        alone = (size > 0) & few & (_sizes(outer) > size) & ready & ~searching
         searching |= alone
         for domain in np.unique(outer[alone]).tolist():
             members = np.flatnonzero((outer == domain) & (inner >= 0))
             seekers = members[alone[members]]
-            result.append(
-                _questions(
-                    known.nodes, seekers, members, inner, rank, host, peer, rtt_us - usual_us[peer], random
-                )
-            )
+            result.append(_questions(known.nodes, seekers, members, inner, rank, host, peer, rest_us, random))
         result.append(_strangers(known, outer, inner, rank, random))
     return np.concatenate(result)
+
+
+def _rest_us(known: _Known, domains: Sequence[Longs]) -> Floats:
+    """(pairs,) round trips without the hosts' own parts, as far as the domains tell these."""
+    a, b = known.key // known.nodes, known.key % known.nodes
+    tier = np.full(len(known.key), len(domains))
+    for number in range(len(domains) - 1, -1, -1):
+        tier[(domains[number][a] == domains[number][b]) & (domains[number][a] >= 0)] = number
+    edges = Edges(known.nodes, a, b, known.rtt_us)
+    offset_us, _ = refit(edges, tier, len(domains) + 1, np.zeros(known.nodes), rounds=6)
+    return edges.rest_us(offset_us)
 
 
 def _sizes(labels: Longs) -> Longs:
@@ -209,7 +219,7 @@ def _questions(
     rank: Longs,
     host: Longs,
     peer: Longs,
-    above_us: Floats,
+    rest_us: Floats,
     random: np.random.Generator,
 ) -> Longs:
     """The next few of each seeker: one member of each domain, then more of those that seemed nearest."""
@@ -230,11 +240,13 @@ def _questions(
     use = (row_of[host] >= 0) & inside[peer]
     row, column = row_of[host[use]], column_of[inner[peer[use]]]
     use_column = column >= 0
-    row, column, value = row[use_column], column[use_column], above_us[use][use_column]
+    row, column, value = row[use_column], column[use_column], rest_us[use][use_column]
     asked = np.zeros((len(seekers), len(order)), np.int32)
     np.add.at(asked, (row, column), 1)
     nearest_us = np.full(asked.shape, np.inf)
     np.minimum.at(nearest_us, (row, column), value)
+    own = column_of[inner[seekers]]
+    nearest_us[np.flatnonzero(own >= 0), own[own >= 0]] = np.inf
     place = np.argsort(np.argsort(nearest_us, axis=1, kind="stable"), axis=1, kind="stable")
     # Who is next to it by name, or in the list, is asked first; it is no evidence.
     urgency = np.broadcast_to(np.arange(len(order), dtype=float), asked.shape).copy()
@@ -244,7 +256,6 @@ def _questions(
         urgency[np.flatnonzero(hint >= 0), hint[hint >= 0]] = -1.0
     again = (place < NEAREST) & (asked < np.minimum(ASKED, size[order])) & (asked > 0)
     urgency = np.where(asked == 0, urgency, np.where(again, 1e6 + place, np.inf))
-    own = column_of[inner[seekers]]
     urgency[np.flatnonzero(own >= 0), own[own >= 0]] = np.inf
     chosen = np.argsort(urgency, axis=1, kind="stable")[:, :STEP]
     rows = np.repeat(np.arange(len(seekers)), chosen.shape[1])

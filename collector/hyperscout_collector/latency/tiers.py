@@ -8,7 +8,7 @@ Two or three rounds settle it. A tier stays only if its pairs are clearly faster
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -27,11 +27,14 @@ LEAST_GAP_US: Final = (
 CLEAR: Final = 3.0  # a gap in terms of the spread of the tiers beside it
 AGREEING: Final = 0.75  # of a tier's pairs that must lie on its side of the cut
 HOSTS_GROUPED: Final = 0.01  # of all hosts that a tier must group
-SMOOTH: Final = (0.3, 0.6)  # widths of a hill, for the histogram
+FINE: Final = 0.3  # widths of a hill, by which the histogram is smoothed
+COARSE: Final = 0.6
 SCATTERED: Final = 4.0  # times as wide as what others measure
-NEAREST: Final = (0.05, 0.15, 0.3, 0.5)  # of all pairs
+NEAREST: Final = (0.15, 0.4)  # of all pairs
+TIER: Final = 1.5  # logarithms of the number of pairs, that a tier costs by itself
 LOST_US: Final = 40.0  # what a value of a noisy host is told by: it may be anywhere in as much
 RAREST: Final = 0.01  # share of values that seem nearer or farther than they are, at least
+FEW_HOSTS: Final = 64  # so few pairs show no gaps in a histogram
 SAMPLE: Final = 192  # hosts; several explanations are tried on so many
 
 _TINY_US: Final = 1e-6
@@ -88,7 +91,12 @@ def tiers_of(pairs: PairTable, known_rtt_us: Sequence[float] = ()) -> LatencyTie
         placed, edges = degree > 0, everything
     if not len(edges):
         return _nothing(pairs.nodes)
-    fit = _best(edges, placed, known_rtt_us)
+    fit = _best(edges, placed)
+    if len(known_rtt_us):
+        fit = _calibrated(edges, placed, fit, np.asarray(known_rtt_us, np.float64))
+    offset_us, rtt_us = offsets.polished(fit.edges, fit.tier, len(fit.domain), fit.offset_us)
+    rtt_us = np.where(np.isfinite(rtt_us), rtt_us, fit.rtt_us)
+    fit = replace(fit, offset_us=offset_us, rtt_us=rtt_us)
     own = fit.offset_us - _least(fit.offset_us[placed & ~fit.noisy])
     return LatencyTiers(
         tuple(pairs.nodes),
@@ -108,22 +116,22 @@ def _least(offset_us: Floats) -> float:
     return float(np.quantile(offset_us, 0.02, method="lower")) if len(offset_us) else 0.0
 
 
-def _best(edges: Edges, placed: Flags, known_rtt_us: Sequence[float]) -> _Fit:
+def _best(edges: Edges, placed: Flags) -> _Fit:
     """The cheapest of several explanations: of all hosts, or where they are many, of those that most
     measure; from these to all is one step."""
     degree = edges.degree()
     if np.count_nonzero(placed) <= SAMPLE:
-        return min(_explanations(edges, placed), key=lambda fit: fit.cost)
+        return _explanations(edges, placed)[0]
     sample = np.zeros(edges.hosts, bool)
     order = np.argsort(-degree, kind="stable")
     sample[order[: SAMPLE // 2]] = True
     others = np.sort(order[SAMPLE // 2 : np.count_nonzero(placed)])
     sample[others[:: max(1, len(others) // (SAMPLE // 2))]] = True
     some = edges.only(sample[edges.a] & sample[edges.b])
-    few = min(_explanations(some, sample), key=lambda fit: fit.cost)
+    few = _explanations(some, sample)[0]
     offset_us = offsets.extended(edges, sample & ~few.noisy, few.domain, few.offset_us)
-    noisy = _scattered(edges, offset_us) & placed
-    return _explained(edges, placed, noisy, offset_us, SMOOTH[0])
+    noisy = _few(edges, _scattered(edges, offset_us) & placed)
+    return _explained(edges, placed, noisy, offset_us, FINE)
 
 
 def _explanations(edges: Edges, placed: Flags) -> list[_Fit]:
@@ -132,7 +140,7 @@ def _explanations(edges: Edges, placed: Flags) -> list[_Fit]:
     starts = []
     for top in (True, False):
         offset_us = _started(edges, top)
-        noisy = _scattered(edges, offset_us) & placed
+        noisy = _few(edges, _scattered(edges, offset_us) & placed)
         if noisy.any():
             offset_us = np.where(
                 noisy, offset_us, _started(edges.only(~noisy[edges.a] & ~noisy[edges.b]), top)
@@ -142,15 +150,28 @@ def _explanations(edges: Edges, placed: Flags) -> list[_Fit]:
             offset_us = offsets.sharpened(use, offset_us, 2 * levels.width(use.rest_us(offset_us)))
         starts.append((noisy, offset_us))
     for noisy, offset_us in starts:
-        for smooth in SMOOTH:
-            fits += [
-                _explained(edges, placed, noisy, offset_us, smooth, level=level) for level in (False, True)
-            ]
-    if all(len(fit.domain) == 1 for fit in fits):
+        for smooth, level in ((FINE, False), (FINE, True), (COARSE, True)):
+            fits.append(_explained(edges, placed, noisy, offset_us, smooth, level=level))
+    if all(len(fit.domain) == 1 for fit in fits) or np.count_nonzero(placed) <= FEW_HOSTS:
         # One tier, or own parts that blur the gaps: what is nearest is tried as if there were a gap.
         for noisy, offset_us in starts:
-            fits += [_explained(edges, placed, noisy, offset_us, SMOOTH[0], nearest=part) for part in NEAREST]
-    return fits
+            fits += [_explained(edges, placed, noisy, offset_us, FINE, nearest=part) for part in NEAREST]
+    return [_pruned(edges, placed, min(fits, key=_cost)), *fits]
+
+
+def _calibrated(edges: Edges, placed: Flags, fit: _Fit, known_us: Floats) -> _Fit:
+    """The same with the tiers of a wired fabric, all of them, in place of those that the data show."""
+    known_us = np.maximum.accumulate(np.where(np.isfinite(known_us), known_us, 0.0))
+    offset_us = np.where(placed, fit.offset_us - _least(fit.offset_us[placed & ~fit.noisy]), 0.0)
+    use = fit.edges
+    for _ in range(2):
+        rest = use.rest_us(offset_us)
+        hills, cuts = levels.aligned(rest, known_us)
+        domain = _domains(use, rest, hills, cuts, np.zeros(0), placed & ~fit.noisy)
+        tier = _tier_of(use, domain)
+        offset_us, rtt_us = offsets.refit(use, tier, len(domain), offset_us)
+        rtt_us = np.where(np.isfinite(rtt_us), rtt_us, hills)
+    return _Fit(use, domain, tier, offset_us, rtt_us, fit.noisy, fit.cost)
 
 
 def _started(edges: Edges, top: bool) -> Floats:
@@ -169,6 +190,13 @@ def _started(edges: Edges, top: bool) -> Floats:
         found = offsets.start(part, top)
         offset_us[members] = found - _least(found)
     return offset_us
+
+
+def _few(edges: Edges, noisy: Flags) -> Flags:
+    """Those, or nobody: where most are in trouble it is what is usual here."""
+    hosts = np.count_nonzero(edges.degree())
+    left = np.any(~noisy[edges.a] & ~noisy[edges.b])
+    return noisy if left and 2 * np.count_nonzero(noisy) < hosts else np.zeros_like(noisy)
 
 
 def _scattered(edges: Edges, offset_us: Floats) -> Flags:
@@ -205,7 +233,7 @@ def _explained(
         if nearest and not number:
             hills, cuts = _halved(rest, nearest)
         if number > (2 if level else 0):
-            bad = _far_from_all(edges, edges.rest_us(offset_us), hills, wide) & placed
+            bad = _few(edges, _far_from_all(edges, edges.rest_us(offset_us), hills, wide) & placed)
             if not np.array_equal(bad, noisy):
                 noisy = bad
                 use = edges.only(~noisy[edges.a] & ~noisy[edges.b])
@@ -221,16 +249,57 @@ def _explained(
             break
         before = domain
         noise_us = np.sort(use.rest_us(offset_us) - rtt_us[tier])
+    return _fitted(edges, use, domain, tier, offset_us, rtt_us, noisy)
+
+
+def _fitted(
+    edges: Edges,
+    use: Edges,
+    domain: list[Longs],
+    tier: Longs,
+    offset_us: Floats,
+    rtt_us: Floats,
+    noisy: Flags,
+) -> _Fit:
+    """With its cost: as long as the shortest text that would tell all values, each by its tier, and each host
+    by its own part and its domains."""
     off = np.abs(use.rest_us(offset_us) - rtt_us[tier])
-    spread = max(levels.FINEST_US, float(np.mean(np.minimum(off, 8 * wide))) if len(off) else 0.0)
-    # As long as the shortest text that would tell all values: each by its tier, and each host by its domain.
-    cost = len(use) * np.log(spread) + (len(edges) - len(use)) * np.log(LOST_US) + sum(map(_text, domain))
+    told = int(np.count_nonzero(use.degree())) + len(domain) - 1
+    free = max(1, len(use) - told)  # what is fitted lies nearer than it should
+    low, high = np.quantile(edges.rtt_us, (0.05, 0.95))
+    spread = max(levels.FINEST_US, float(np.minimum(off, max(levels.FINEST_US, high - low)).sum()) / free)
+    cost = len(use) * np.log(spread) + (len(edges) - len(use)) * np.log(LOST_US)
+    cost += sum(map(_text, domain)) + TIER * (len(domain) - 1) * np.log(len(use))
     return _Fit(use, domain, tier, offset_us, rtt_us, noisy, float(cost))
 
 
+def _cost(fit: _Fit) -> float:
+    return fit.cost
+
+
+def _pruned(edges: Edges, placed: Flags, fit: _Fit) -> _Fit:
+    """Without the tiers that it is shorter told without: wrong values that look like one."""
+    while len(fit.domain) > 1:
+        rest = fit.edges.rest_us(fit.offset_us)
+        fewer = []
+        for gone in range(len(fit.domain) - 1):
+            hills = np.delete(fit.rtt_us, gone)
+            cuts = (hills[1:] + hills[:-1]) / 2
+            domain = _domains(fit.edges, rest, hills, cuts, np.zeros(0), placed & ~fit.noisy)
+            domain, tier, offset_us, rtt_us = _believed(
+                fit.edges, domain, fit.offset_us, placed & ~fit.noisy, strict=True
+            )
+            fewer.append(_fitted(edges, fit.edges, domain, tier, offset_us, rtt_us, fit.noisy))
+        best = min(fewer, key=_cost)
+        if best.cost >= fit.cost:
+            break
+        fit = best
+    return fit
+
+
 def _halved(rest_us: Floats, share: float) -> tuple[Floats, Floats]:
-    low, cut, high = np.quantile(rest_us, (share / 2, share, 0.5 + share / 2))
-    return np.array((low, high)), np.array((cut,))
+    found = np.quantile(rest_us, (share / 2, share, 0.5 + share / 2))
+    return found[[0, 2]], found[[1]]
 
 
 def _text(domain: Longs) -> float:
