@@ -48,7 +48,7 @@ lint: venv  ## ruff, mypy strict, the layers
 bench: venv  ## measure against the budgets (minutes; never part of the tests)
 	@$(BIN)/python tests/bench
 
-plot-rtt: venv  ## draw round trips by tier, measured between network namespaces (root; half a minute)
+plot-rtt: venv  ## draw round trips by tier, measured between network namespaces (root; a minute)
 	@$(BIN)/python tests/bench/plot_rtt.py
 
 proto: venv  ## write the stubs anew from proto/hyperscout/v1/*.proto
