@@ -53,10 +53,11 @@ def infer(
     level = switch_levels(net)
     layers, foreign = build_layers(net, level, previous, options.cluster_nodes)
     suspicions = _suspicions(net, level, layers)
+    past = Past(net, previous)
     if options.latency_places and len(inputs.pairs):
-        layers = with_latency(net, layers, inputs.pairs)
+        layers = with_latency(net, layers, inputs.pairs, past)
     nvlink = nvlink_domains(inputs.gpus)
-    family = with_nvlink(net, layers, nvlink, Past(net, previous), options.cluster_nodes)
+    family = with_nvlink(net, layers, nvlink, past, options.cluster_nodes)
     layers = family.layers
     suspicions = [_moved(s, family) for s in suspicions] + [*family.suspicions]
     measured = measure(net.hosts, layers, inputs.pairs, inputs.nccl)

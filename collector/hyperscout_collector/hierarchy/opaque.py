@@ -5,6 +5,7 @@ What the wired tiers measure tells what a hop costs, so that the others' tiers g
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count, pairwise
 
 import numpy as np
@@ -12,12 +13,17 @@ import numpy as np
 from hyperscout_collector.fabric.network import Network
 from hyperscout_collector.hierarchy.grouping import Grouping, Longs
 from hyperscout_collector.hierarchy.layer import Layer
+from hyperscout_collector.hierarchy.past import Past
 from hyperscout_collector.hierarchy.tiers import tier_name
 from hyperscout_collector.latency.pairs import PairTable
 from hyperscout_collector.latency.tiers import LatencyTiers, tiers_of
 
+# Of the pairs that most hosts were measured in, the share below which a host was too little measured to be
+# told apart from those that it was published with: its agent has just started anew.
+_LITTLE = 0.5
 
-def with_latency(net: Network, layers: Sequence[Layer], pairs: PairTable) -> list[Layer]:
+
+def with_latency(net: Network, layers: Sequence[Layer], pairs: PairTable, past: Past) -> list[Layer]:
     """The layers with the hosts that only latency places; wired domains keep their numbers."""
     at = {host: i for i, host in enumerate(net.hosts)}
     rows = np.fromiter((at[name] for name in pairs.nodes), np.int64, len(pairs.nodes))
@@ -31,12 +37,44 @@ def with_latency(net: Network, layers: Sequence[Layer], pairs: PairTable) -> lis
     if not found.count:
         return list(layers)
     hosts = np.fromiter((at[name] for name in found.hosts), np.int64, len(found.hosts))
+    if (before := past.labels(layers[0].name)) is not None:
+        found = _staying(found, pairs, before[hosts])
     by_tier = [np.full(len(net.hosts), -1, np.int64) for _ in found.domain]
     for domain, column in zip(found.domain, by_tier, strict=True):
         column[hosts] = domain
     if not wired.any():
         return _alone(net, found, by_tier)
     return _beside(net, layers, found, by_tier)
+
+
+def _staying(found: LatencyTiers, pairs: PairTable, before: Longs) -> LatencyTiers:
+    """Hosts of which too little is known any more to put them with anybody stay with those that they were
+    published with. `before`: (hosts found,) the former domain, -1 = none."""
+    number = {name: i for i, name in enumerate(pairs.nodes)}
+    rows = np.fromiter((number[name] for name in found.hosts), np.int64, len(found.hosts))
+    measured = np.bincount(np.concatenate([pairs.a, pairs.b]), minlength=len(pairs.nodes))[rows]
+    little = (measured < _LITTLE * np.median(measured)) & (before >= 0)
+    lowest = found.domain[0]
+    size = np.bincount(lowest[lowest >= 0], minlength=1)
+    lost = little & (lowest >= 0) & (size[lowest] == 1)
+    if not lost.any():
+        return found
+    settled = np.flatnonzero(~lost & (before >= 0) & (lowest >= 0))
+    key, first, votes = np.unique(
+        before[settled] * len(size) + lowest[settled], return_index=True, return_counts=True
+    )
+    order = np.lexsort((key, -votes))[::-1]
+    with_whom = dict(zip((key[order] // len(size)).tolist(), settled[first[order]].tolist(), strict=True))
+    as_whom = np.arange(len(before))
+    for host in np.flatnonzero(lost).tolist():
+        as_whom[host] = with_whom.get(int(before[host]), host)
+    domains, confidence = [], []
+    for column, sure in zip(found.domain, found.confidence, strict=True):
+        stays = column[as_whom]
+        kept = np.unique(stays[stays >= 0])
+        domains.append(np.where(stays >= 0, np.searchsorted(kept, stays), -1))
+        confidence.append(sure[kept])
+    return replace(found, domain=domains, confidence=confidence)
 
 
 def _calibrated(found: LatencyTiers, pairs: PairTable, wired: Sequence[Longs]) -> list[float]:

@@ -1,6 +1,6 @@
 """Hosts that no wire shows, placed by latency: alone, beside wired ones, and among them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -86,6 +86,33 @@ def test_names_say_what_hosts_share_and_live_on() -> None:
     second = infer(FabricInputs(pairs=measured(TWO, seed=7, among=hosts)), previous=first)
     assert {h.name for h in second.hypernodes} == {h.name for h in first.hypernodes}
     assert second.nodes_without_evidence == ("zone-1-gpu003",)
+
+
+def without_pairs(pairs: PairTable, gone: Callable[[str, str], bool]) -> PairTable:
+    rows = zip(pairs.a.tolist(), pairs.b.tolist(), pairs.rtt_us.tolist(), strict=True)
+    named = [(pairs.nodes[a], pairs.nodes[b], rtt_us) for a, b, rtt_us in rows]
+    return pairs_of_rows([LatencyRow(a, b, us, 16) for a, b, us in named if not (gone(a, b) or gone(b, a))])
+
+
+def test_a_host_of_which_little_is_known_any_more_stays() -> None:
+    """Its agent has started anew, and has measured only a few others so far, none of them near."""
+    first = infer(FabricInputs(pairs=measured(TWO)))
+    lost = {"zone-1-gpu003", "zone-2-gpu000"}
+    few = without_pairs(
+        measured(TWO), lambda a, b: a in lost and (b[:6] == a[:6] or b in lost or not b.endswith("5"))
+    )
+    assert {len(h.nodes) for h in infer(FabricInputs(pairs=few)).hypernodes if h.tier == 1} == {1, 5, 6}
+    after = infer(FabricInputs(pairs=few), previous=first)
+    check_tree(after)
+    assert {h.name: h.nodes for h in after.hypernodes} == {h.name: h.nodes for h in first.hypernodes}
+
+
+def test_a_host_that_is_far_from_those_it_was_with_is_with_them_no_more() -> None:
+    first = infer(FabricInputs(pairs=measured(TWO)))
+    gone = "zone-1-gpu003"
+    moved = [{domain - {gone} for domain in TWO[0]} | {frozenset({gone})}, TWO[1]]
+    after = infer(FabricInputs(pairs=measured(moved, seed=3)), previous=first)
+    assert tiers(after) == moved
 
 
 # Beside wires
