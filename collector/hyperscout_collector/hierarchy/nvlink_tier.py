@@ -124,7 +124,7 @@ def _groups(
             # One that does not know (any more) where it is stays with those it was published with.
             others = votes.get(former[i])
             keys[i] = max(sorted(set(others)), key=others.count) if others else ("before", str(former[i]))
-            if host not in telling:
+            if others and host not in telling:  # where nobody tells, the probe is off, or all are restarting
                 mute.append(i)
         elif leaf.domain[i] >= 0 or (host in domains.switched and alone):
             keys[i] = (host,)

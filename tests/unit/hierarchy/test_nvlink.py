@@ -343,6 +343,9 @@ def test_no_nvlink_evidence_for_a_while_moves_nobody() -> None:
     after = inferred_racks(SMALL, {}, saved(first))
     check(after)
     assert names(after) == names(first)
+    assert after.anomalies == ()
+    rack = {tray: () for tray in SMALL.racks[1].trays}
+    assert inferred_racks(SMALL, changed(SMALL, **rack), saved(first)).anomalies == ()
 
 
 def test_a_rack_that_is_ready_late_is_not_called_after_a_tray() -> None:
