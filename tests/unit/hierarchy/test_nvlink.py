@@ -344,7 +344,7 @@ def test_no_nvlink_evidence_for_a_while_moves_nobody() -> None:
     check(after)
     assert names(after) == names(first)
     assert after.anomalies == ()
-    rack = {tray: () for tray in SMALL.racks[1].trays}
+    rack = dict.fromkeys(SMALL.racks[1].trays, ())
     assert inferred_racks(SMALL, changed(SMALL, **rack), saved(first)).anomalies == ()
 
 
