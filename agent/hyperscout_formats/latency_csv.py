@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from hyperscout_formats.errors import FormatError, Problem
 from hyperscout_formats.problems import Problems
 
-MAX_BYTES: Final = 128 << 20
-"""All pairs of 2,000 nodes, or what 16,384 nodes need several times over."""
+MAX_BYTES: Final = 64 << 20
+"""All pairs of 1,500 nodes, or what 16,384 nodes need."""
 
 MAX_NAME: Final = 253  # RFC 1123: the longest host name, and the longest name of a Kubernetes node
 MAX_RTT_US: Final = 1e7

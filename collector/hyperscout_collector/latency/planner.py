@@ -96,7 +96,7 @@ def plan(
     known = _known(nodes, pairs)
     random = np.random.default_rng(seed)
     rank = _ranks(nodes)
-    domains = [np.asarray(labels, np.int64) for labels in domains]
+    domains = [_numbered(np.asarray(labels, np.int64)) for labels in domains]
     learn = np.zeros(0, np.int64) if wired else _learning(known, domains, rank, random)
     check = _verification(known, domains, rank, random, now_ns - reverify_ns, never=wired)
     share = min(len(check), max(limit - len(learn), int(VERIFYING * limit)))
@@ -108,6 +108,11 @@ def plan(
 def landmark_count(nodes: int) -> int:
     """So many that each of a few large domains has some."""
     return min(nodes, 4 + 2 * int(np.ceil(np.log2(max(2, nodes)))))
+
+
+def _numbered(labels: Longs) -> Longs:
+    """The same domains, numbered from 0 without gaps; -1 stays."""
+    return np.where(labels >= 0, np.unique(np.maximum(labels, 0), return_inverse=True)[1], -1)
 
 
 def _known(nodes: Sequence[str], pairs: PairTable) -> _Known:
@@ -181,8 +186,9 @@ def _search(
         inner = domains[tier - 1] if tier else np.where(outer >= 0, np.arange(known.nodes), -1)
         if not tier:
             break
-        size = _sizes(inner)
-        usual = np.nan_to_num(by_row(outer[size > 0], size[size > 0].astype(float), known.nodes, 0.5))
+        size = np.where(outer >= 0, _sizes(inner), 0)
+        some = size > 0
+        usual = np.nan_to_num(by_row(outer[some], size[some].astype(float), known.nodes, 0.5))
         few = (size <= LONELY) | (size < UNUSUAL * usual[outer])
         alone = (size > 0) & few & (_sizes(outer) > size) & ready & ~searching
         searching |= alone

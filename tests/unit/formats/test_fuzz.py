@@ -7,6 +7,7 @@ import pytest
 from hyperscout_formats import (
     ibnetdiscover,
     ibnetdiscover_text,
+    latency_csv,
     lldp_frame,
     lldpctl,
     nccl_tests,
@@ -68,6 +69,7 @@ NVIDIA_SMI = nvidia_smi_text(
 READERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "ibnetdiscover": (ibnetdiscover.parse, TEXT),
     "ibnetdiscover_text": (ibnetdiscover_text.summary, TEXT),
+    "latency_csv": (latency_csv.parse, b"node_a,node_b,rtt_us,samples\na,b,3.25,16\nb,c,4 # x\n"),
     "lldp_frame": (lldp_frame.dissect, FRAME),
     "lldpctl": (lldpctl.parse, LLDPCTL),
     "nccl_tests": (nccl_tests.parse, NCCL_TESTS),

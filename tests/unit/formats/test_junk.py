@@ -7,6 +7,7 @@ import pytest
 from hyperscout_formats import (
     ibnetdiscover,
     ibnetdiscover_text,
+    latency_csv,
     lldp_frame,
     lldpctl,
     nccl_tests,
@@ -31,6 +32,7 @@ JUNK: dict[str, Callable[[], bytes]] = {
 }
 READERS: dict[str, Callable[[bytes], object]] = {
     "ibnetdiscover": ibnetdiscover.parse,
+    "latency_csv": latency_csv.parse,
     "lldp_frame": lldp_frame.dissect,
     "lldpctl": lldpctl.parse,
     "nccl_tests": nccl_tests.parse,
