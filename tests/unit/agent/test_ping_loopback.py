@@ -129,7 +129,7 @@ async def test_both_ends_measure_one_after_the_other(a: str, b: str) -> None:
             assert (found.failure, found.sent, found.received) == ("", 16, 16)
             assert 0 < found.min_us <= found.median_us < 1000
             assert end.tasks.unstamped == 0
-        assert one.results[0].at_ns < two.results[0].at_ns
+        assert two.results[0].at_ns - one.results[0].at_ns > 100_000_000, "the second waited for the first"
         async with asyncio.timeout(WAIT_S):
             while len(one.tasks) + len(two.tasks):  # each knows that the other is done: keys are forgotten
                 await asyncio.sleep(0.005)
@@ -207,6 +207,9 @@ class Stranger:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((source, 0))
         self._socket.settimeout(0.3)
+
+    def send(self, datagram: bytes) -> None:
+        self._socket.sendto(datagram, self._to)
 
     def ask(self, datagram: bytes) -> bytes | None:
         self._socket.sendto(datagram, self._to)
@@ -375,6 +378,7 @@ async def test_answers_that_nobody_asked_for() -> None:
     assert found is not None
     assert (found.failure, found.received) == ("", 16)
     assert min(burst.dropped[x] for x in ("replayed", "forged", "reflected", "malformed")) >= 10
+    assert set(burst._residence_ns.values()) == {5000}, "nothing guessed was believed"
 
 
 async def test_loss_is_told_and_leaves_the_minimum() -> None:
@@ -481,6 +485,23 @@ async def test_stamps_are_promised_and_do_not_come(answering: End, monkeypatch: 
 
 
 # The limit on traffic
+
+
+async def test_answers_are_limited_too_whoever_asks_for_them() -> None:
+    end = End(B, kbps=50)
+    end.keyring.add(live(end, A))
+    end.responder.wake()
+    began_s = time.monotonic()
+    with stranger(end) as peer:
+        for sequence in range(500):
+            peer.send(ping(sequence))
+            async with asyncio.timeout(WAIT_S):
+                while sequence % 20 == 0 and end.responder.received <= sequence:
+                    await asyncio.sleep(0.001)
+    took_s = time.monotonic() - began_s
+    end.close()
+    assert 0 < end.responder.sent * PACKET_BYTES * 8 < 50_000 * (1 + took_s)
+    assert end.keyring.dropped["rate limit"] > 200
 
 
 @pytest.mark.parametrize("kbps", [50.0, 200.0])

@@ -76,6 +76,9 @@ def test_ends_that_disagree_are_asked_again_soon_and_then_ever_later() -> None:
     w.run(60)
     soon = len(w.tasks())
     assert 3 <= soon <= 5
+    w.run(10)
+    last_s = (w.told[-1][0] - 1000 * NS) / NS
+    assert 55 < last_s < 70, "20 s after it was known, not at the next plan that nothing came of"
     w.run(600)
     assert len(w.tasks()) <= soon + 5
     w.rtt_us = lambda task: 5.0
