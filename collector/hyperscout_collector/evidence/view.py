@@ -16,6 +16,7 @@ from hyperscout_formats.errors import FormatError
 from hyperscout_formats.facts import Gpu, InfinibandPort, LatencyPort, LldpPort, NcclRun
 from hyperscout_formats.ibnetdiscover import CA, SWITCH, Sweep, parse
 
+from hyperscout_collector.evidence.pair_grace import PairGrace
 from hyperscout_collector.evidence.pair_tables import Measured, PairTables, measured_by
 from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row, SweepFact
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
@@ -137,6 +138,7 @@ class InputsView:
         self._infiniband_at_ns: dict[str, int] = {}
         self._gpus: dict[str, tuple[Gpu, ...]] = {}
         self._latency: dict[str, Measured] = {}
+        self._pair_grace = PairGrace()
         self.tables = PairTables()
         self._nccl: dict[str, tuple[NcclRun, ...]] = {}
         self._seen_ns: dict[str, int] = {}
@@ -154,7 +156,10 @@ class InputsView:
             _set(self._infiniband, name, node.infiniband)
             _set(self._infiniband_at_ns, name, node.infiniband_at_ns)
             _set(self._gpus, name, node.gpus)
-            _set(self._latency, name, measured_by(node.latency, self._latency.get(name)))
+            before = self._latency.get(name)
+            measured = measured_by(node.latency, before)
+            self._pair_grace.touch(name, before, measured, node.seen_ns)
+            _set(self._latency, name, measured)
             _set(self._nccl, name, node.nccl)
             _set(self._seen_ns, name, node.seen_ns)
             _set(self._sweeps, name, node.sweeps)
@@ -172,7 +177,7 @@ class InputsView:
             dict(self._infiniband),
             dict(self._infiniband_at_ns),
             dict(self._gpus),
-            dict(self._latency),
+            self._pair_grace.added_to(self._latency, now_ns),
             dict(self._nccl),
             tuple(row for rows in self._sweeps.values() for row in rows),
             {node: seen_ns for node, seen_ns in self._seen_ns.items() if seen_ns < limit_ns},

@@ -280,3 +280,60 @@ def test_who_measures_no_more_is_in_no_pair(rig: Rig) -> None:
     rig.view.follow(rig.state.commit(plan))
     assert len(rig.resolved().inputs.pairs) == 0
     assert set(rig.view.measured()) == {"a"}
+
+
+def port_of(node: str, *peers: str, address: str = "10.0.0.1", failed_at: str = "") -> Finding:
+    results = [
+        LatencyResult(peer, "ib0", "udp", T0, 16, 0, 0.0, 0.0, 0.0, failure="no answer")
+        if peer == failed_at
+        else LatencyResult(peer, "ib0", "udp", T0, 16, 16, 5.0, 5.0, 0.1)
+        for peer in peers
+    ]
+    return latency(node, LatencyPort("ib0", (address,), 4711, "", tuple(results)), T0)
+
+
+def pairs_seen(rig: Rig, now_ns: int) -> list[str]:
+    """Of the node "a"."""
+    pairs = rig.resolved(now_ns).inputs.pairs
+    return [pairs.nodes[b] for a, b in zip(pairs.a, pairs.b, strict=True) if pairs.nodes[a] == "a"]
+
+
+@pytest.fixture
+def four(rig: Rig) -> Rig:
+    rig.put(port_of("a", "b", "c", "d", "e"), *(port_of(x, "a") for x in "bcde"))
+    assert pairs_seen(rig, T0 + S) == ["b", "c", "d", "e"]
+    return rig
+
+
+def test_a_restarted_agent_need_not_measure_all_at_once(four: Rig) -> None:
+    """Its node stays where it is until half is measured anew; who plans knows of nothing."""
+    four.put(port_of("a"), at_ns=T0 + 2 * S)
+    assert pairs_seen(four, T0 + 3 * S) == ["b", "c", "d", "e"]
+    assert len(four.view.tables.read(four.view.measured())) == 0
+    four.put(lldp("a", "eth0"), at_ns=T0 + 3 * S)
+    four.put(port_of("a", "c", failed_at="c"), at_ns=T0 + 4 * S)
+    assert pairs_seen(four, T0 + 5 * S) == ["b", "c", "d", "e"], "that it failed once is no other distance"
+    four.put(port_of("a", "c"), at_ns=T0 + 6 * S)
+    assert pairs_seen(four, T0 + 7 * S) == ["b", "c", "d", "e"]
+    four.put(port_of("a", "c", "d"), at_ns=T0 + 8 * S)
+    assert pairs_seen(four, T0 + 9 * S) == ["c", "d"], "half of them: it speaks for itself"
+
+
+def test_what_a_restarted_agent_knew_fades(four: Rig) -> None:
+    four.put(port_of("a"), at_ns=T0 + 2 * S)
+    four.put(port_of("a", "b"), at_ns=T0 + 3 * S)
+    assert len(pairs_seen(four, T0 + 3599 * S)) == 4, "an hour from the restart on"
+    assert pairs_seen(four, T0 + 3600 * S) == ["b"]
+    four.put(port_of("a", "c"), at_ns=T0 + 3604 * S)
+    assert pairs_seen(four, T0 + 3605 * S) == ["c"], "and not again"
+
+
+def test_who_came_back_elsewhere_is_measured_anew(four: Rig) -> None:
+    four.put(port_of("a", address="10.0.9.9"), at_ns=T0 + 2 * S)
+    assert pairs_seen(four, T0 + 3 * S) == []
+
+
+def test_a_burst_that_failed_is_no_restart(rig: Rig) -> None:
+    rig.put(port_of("a", "b"), port_of("b", "a"))
+    rig.put(port_of("a", "b", failed_at="b"), at_ns=T0 + S)
+    assert pairs_seen(rig, T0 + 2 * S) == []
