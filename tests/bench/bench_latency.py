@@ -1,0 +1,62 @@
+"""Tiers from latency alone: how right, for how many probes, in how long.
+
+Simulated fabrics of three tiers that show no wires, 2 % of hosts noisy, each host with a part of its own of
+0 to 2 us, one router hop (1.5 us) between tiers, jitter as measured between namespaces. The index is the
+worst tier's (adjusted for chance, over hosts that are not noisy), the peer the 12 n log2 n probes allowed.
+"""
+
+import time
+
+from hyperscout_collector.latency.planner import plan
+from hyperscout_collector.latency.tiers import tiers_of
+from hyperscout_sim.opaque import even, opaque
+from support.opaque_loop import S_NS, budget, domains_for, indices, learn
+
+SHAPES = {256: even(4, 4, 16), 1024: even(4, 8, 32), 4096: even(8, 16, 32), 16384: even(16, 32, 32)}
+
+
+def row(what: str, measured: str, peer: str, ratio: str, budget_cell: str) -> None:
+    print(" | ".join((what, measured, peer, ratio, budget_cell)), flush=True)
+
+
+def main() -> None:
+    row("what", "measured", "floor or peer", "ratio", "budget")
+    for hosts, sizes in SHAPES.items():
+        fabric = opaque(sizes, seed=hosts)
+        began_s = time.perf_counter()
+        # Large rounds: the time of a round is that of inference, and a round adds to what everybody knows.
+        learnt = learn(fabric, seed=1, limit=(4 if hosts <= 1024 else 8) * hosts)
+        whole_s = time.perf_counter() - began_s
+        began_s = time.perf_counter()
+        tiers_of(learnt.pairs)
+        infer_s = time.perf_counter() - began_s
+        began_s = time.perf_counter()
+        plan(
+            fabric.names, learnt.pairs, domains_for(list(fabric.names), learnt.found),
+            wired=False, now_ns=S_NS, reverify_ns=S_NS, limit=hosts, seed=1,
+        )  # fmt: skip
+        plan_s = time.perf_counter() - began_s
+        index = min(indices(fabric, learnt.found), default=0.0)
+        most = budget(hosts)
+        share = 100 * learnt.probes / most
+        title = f"tiers by latency, {hosts:,} hosts"
+        row(
+            f"{title}: index (1 = right)",
+            f"{index:.4f}",
+            "0.99 asked for",
+            f"{100 * (1 - index):.2f} %",
+            "1 %",
+        )
+        row(f"{title}: probes", f"{learnt.probes:,}", f"{most:,.0f}", f"{share:.0f} %", "100 %")
+        row(f"{title}: one inference", f"{1000 * infer_s:.0f} ms", f"{len(learnt.pairs):,} pairs", "", "")
+        row(
+            f"{title}: one plan",
+            f"{1000 * plan_s:.0f} ms",
+            f"{learnt.plans} plans, {whole_s:.0f} s in all",
+            "",
+            "",
+        )
+
+
+if __name__ == "__main__":
+    main()
