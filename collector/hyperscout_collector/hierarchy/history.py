@@ -55,7 +55,7 @@ def recall(
 
     level = {s.id: s.level for s in previous.switches}
     t1_of: dict[str, str] = {}  # the lowest domain that has switches: there a host's cables belong
-    for h in sorted(previous.hypernodes, key=lambda h: (bool(h.switches), -h.tier)):
+    for h in sorted(previous.hypernodes if former else (), key=lambda h: (bool(h.switches), -h.tier)):
         if h.name in published:
             t1_of |= dict.fromkeys(h.nodes, h.name)
     for link in former:

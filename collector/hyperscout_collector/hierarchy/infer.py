@@ -51,9 +51,9 @@ def infer(
     """
     net = fuse(inputs, options)
     level = switch_levels(net)
-    layers, foreign = build_layers(net, level, previous, options.cluster_nodes)
-    suspicions = _suspicions(net, level, layers)
     past = Past(net, previous)
+    layers, foreign = build_layers(net, level, past, options.cluster_nodes)
+    suspicions = _suspicions(net, level, layers)
     if options.latency_places and len(inputs.pairs):
         layers = with_latency(net, layers, inputs.pairs, past)
     nvlink = nvlink_domains(inputs.gpus)

@@ -9,7 +9,6 @@ from hyperscout_collector.fabric.network import Ints, Network, distinct
 from hyperscout_collector.hierarchy.grouping import Grouping, Longs, group_children
 from hyperscout_collector.hierarchy.layer import Layer
 from hyperscout_collector.hierarchy.past import Past
-from hyperscout_collector.topology import Topology
 
 # Of the cables of one group, the share that must end in another before the two are one partial mesh
 # rather than two domains with miswired cables (the worst that is planted in tests is about 6 %).
@@ -22,11 +21,10 @@ def tier_name(level: int) -> str:
 
 
 def build_layers(
-    net: Network, level: Ints, previous: Topology | None, cluster: frozenset[str] | None
+    net: Network, level: Ints, past: Past, cluster: frozenset[str] | None
 ) -> tuple[list[Layer], list[int]]:
     """All tiers that group something, innermost first, and the hosts that hang on no leaf and
     nobody claims (indices): they are foreign."""
-    past = Past(net, previous)
     host_end, switch_end = host_cables(net)
     on_leaf = level[switch_end] == 1
     hosts = net.host[host_end]
