@@ -12,7 +12,7 @@ thing was seen by *our* clock. Ages come from `seen_ns` alone: a wrong clock mak
 - What was received after "now" is from before *our* clock was set back: whatever comes in is newer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -98,8 +98,9 @@ class BadFinding(ValueError):  # noqa: N818 - names what is refused
     """A finding that no agent of ours sends; says what is wrong with it."""
 
 
-def row_of(finding: Finding, *, sent_ns: int, received_ns: int) -> Row:
-    """Read one finding. `sent_ns`: the agent's clock when it sent it. Raises BadFinding."""
+def row_of(finding: Finding, *, sent_ns: int, received_ns: int, looks: Iterable[Row] = ()) -> Row:
+    """Read one finding. `sent_ns`: the agent's clock when it sent it; `looks`: what is known of its key.
+    Raises BadFinding."""
     key = Key(finding.key.node, finding.key.probe, finding.key.subject)
     for name, text in zip(Key._fields, key, strict=True):
         if not 0 < len(text) <= MAX_NAME_CHARS:
@@ -124,7 +125,7 @@ def row_of(finding: Finding, *, sent_ns: int, received_ns: int) -> Row:
         received_ns,
         int(finding.outcome),
         finding.reason,
-        _fact(finding),
+        _fact(finding, next((x.fact for x in looks if isinstance(x.fact, LatencyPort)), None)),
     )
 
 
@@ -167,7 +168,7 @@ def _rank(finding: Finding) -> int:
     return PARTIAL if finding.HasField("sweep") and finding.sweep.partial else WHOLE
 
 
-def _fact(finding: Finding) -> Fact | None:
+def _fact(finding: Finding, before: LatencyPort | None = None) -> Fact | None:
     if finding.outcome == Outcome.OUTCOME_FAILED:
         return None
     match finding.WhichOneof("payload"):
@@ -194,7 +195,7 @@ def _fact(finding: Finding) -> Fact | None:
         case "latency" | "nccl" as measured:
             try:
                 if measured == "latency":
-                    return latency_from_proto(finding.latency)
+                    return latency_from_proto(finding.latency, before)
                 return nccl_from_proto(finding.nccl)
             except ValueError as error:
                 raise BadFinding(f"{measured}: {error}") from error

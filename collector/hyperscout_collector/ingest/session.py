@@ -182,7 +182,7 @@ class Session:
         if self._seen is not None:
             self._seen.add(key)
         try:
-            row = row_of(finding, sent_ns=sent_ns, received_ns=now_ns)
+            row = row_of(finding, sent_ns=sent_ns, received_ns=now_ns, looks=self.state.looks(key))
         except BadFinding as error:
             looked.refused.append(Refused(key, str(error)))
             return

@@ -191,6 +191,23 @@ async def test_a_measurement_counts_only_from_the_node_itself(tmp_path: Path) ->
         assert len(view.tables.read(view.measured())) == 0
 
 
+async def test_what_is_told_again_is_not_read_again(tmp_path: Path) -> None:
+    result = LatencyResult("b", "ib0", "udp", 1, 16, 16, 1.0, 1.0, 0.1)
+    port = LatencyPort("ib0", ("10.0.0.1",), 4711, "", (result,))
+    async with (
+        Collector(settings(tmp_path, measure=False)) as collector,
+        AgentStream(collector.address, "a", probes=LATENCY_PROBES) as a,
+    ):
+        facts = []
+        for udp_port in (1, 2):
+            await a.store(latency("a", replace(port, udp_port=udp_port), time.time_ns()))
+            (row,) = collector.parts.state.rows_of("a")
+            facts.append(row.fact)
+        first, second = facts
+        assert (first.udp_port, second.udp_port) == (1, 2)
+        assert first.results[0] is second.results[0]
+
+
 async def test_an_agent_that_restarted_is_asked_when_it_answers_again(tmp_path: Path) -> None:
     """Where its last process answered, nobody does any more."""
     async with Collector(settings(tmp_path)) as collector:

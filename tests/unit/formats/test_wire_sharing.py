@@ -1,6 +1,15 @@
 """Facts that say the same are one object: a large cluster has millions of NVLinks, and few different ones."""
 
-from hyperscout_formats.wire_measured import gpu_from_proto, gpu_to_proto
+from dataclasses import replace
+
+import pytest
+from hyperscout_formats.facts import LatencyPort, LatencyResult, LatencySample
+from hyperscout_formats.wire_measured import (
+    gpu_from_proto,
+    gpu_to_proto,
+    latency_from_proto,
+    latency_to_proto,
+)
 from hyperscout_sim.nvlink import dead_link, hgx_host
 
 
@@ -12,3 +21,32 @@ def test_links_and_peers_that_say_the_same_are_kept_once() -> None:
     assert links[0] == links[1]
     assert len(links[0]) == 18 + 1
     assert {id(x) for gpu in one for x in gpu.peers} == {id(x) for gpu in other for x in gpu.peers}
+
+
+BURST = LatencyResult("n2", "eth0", "udp", 7, 16, 16, 5.0, 5.5, 0.1, history=(LatencySample(3, 5.1, 0.2),))
+BEFORE = LatencyPort(
+    "eth0", ("10.0.0.1",), 4711, "", (BURST, replace(BURST, peer="n3"), replace(BURST, method="rdma"))
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "again"),
+    [
+        ({}, True),
+        ({"peer": "n4"}, False),
+        ({"peer_interface": "eth1"}, False),
+        ({"at_ns": 8}, False),
+        ({"at_ns": 8, "history": (*BURST.history, LatencySample(7, 5.0, 0.1))}, False),
+        ({"min_us": 4.0}, False),
+        ({"history": ()}, False),
+    ],
+)
+def test_a_burst_that_was_told_already_is_not_read_again(more: dict[str, object], again: bool) -> None:
+    """Agents tell all that they know at each change, and each minute: thousands of numbers."""
+    now = replace(BEFORE, results=(replace(BEFORE.results[0], **more), *BEFORE.results[1:]))
+    read = latency_from_proto(latency_to_proto(now), BEFORE)
+    assert read == now
+    assert (read.results[0] is BEFORE.results[0]) is again
+    assert all(x is y for x, y in zip(read.results[1:], BEFORE.results[1:], strict=True))
+    elsewhere = replace(now, interface="eth9", addresses=("::1",), udp_port=1, rdma_port="mlx5_0/1")
+    assert latency_from_proto(latency_to_proto(elsewhere), BEFORE) == elsewhere
