@@ -180,7 +180,6 @@ def _search(
     result = [np.zeros(0, np.int64)]
     host, peer = known.ends
     rest_us = np.tile(_rest_us(known, domains), 2)
-    searching = np.zeros(known.nodes, bool)
     for tier in range(len(domains) - 1, -1, -1):
         outer = domains[tier]
         inner = domains[tier - 1] if tier else np.where(outer >= 0, np.arange(known.nodes), -1)
@@ -190,8 +189,7 @@ def _search(
         some = size > 0
         usual = np.nan_to_num(by_row(outer[some], size[some].astype(float), known.nodes, 0.5))
         few = (size <= LONELY) | (size < UNUSUAL * usual[outer])
-        alone = (size > 0) & few & (_sizes(outer) > size) & ready & ~searching
-        searching |= alone
+        alone = (size > 0) & few & (_sizes(outer) > size) & ready
         for domain in np.unique(outer[alone]).tolist():
             members = np.flatnonzero((outer == domain) & (inner >= 0))
             seekers = members[alone[members]]
