@@ -29,6 +29,7 @@ from support.netlab import INTERFACE, Host, Netlab, netlab, three_tiers
 OUTPUT = Path(__file__).resolve().parents[2] / "docs/images/rtt-by-tier.svg"
 KEY = bytes(range(32))
 PINGS = 16
+HOPS = (2, 6)  # routers in a row above a leaf and above a pod
 AT_ONCE = 8  # bursts; of their pings, one at a time
 UNLIMITED_KBPS = 1e9
 NAMES = ("same leaf", "same pod, another leaf", "another pod")
@@ -155,7 +156,7 @@ def main() -> None:
     chosen = parser.parse_args()
     busy = []
     try:
-        with netlab(three_tiers) as lab:
+        with netlab(lambda lab: three_tiers(lab, hops=HOPS)) as lab:
             if chosen.load:
                 busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
             found = asyncio.run(measure(lab, chosen.bursts))

@@ -195,8 +195,8 @@ def netlab(declare: Callable[[Netlab], None]) -> Iterator[Netlab]:
         lab.close()
 
 
-def two_tiers(lab: Netlab, leaves: int = 3, hosts: int = 4, hops: int = 2) -> None:
-    """A spine over leaves; the last host has IPv6 alone."""
+def two_tiers(lab: Netlab, leaves: int = 3, hosts: int = 4, hops: int = 4) -> None:
+    """A spine over leaves, 1 and 9 routers apart; the last host has IPv6 alone."""
     spine = lab.router("spine")
     for leaf in range(leaves):
         router = lab.router(f"leaf{leaf}", spine, hops)
@@ -206,9 +206,10 @@ def two_tiers(lab: Netlab, leaves: int = 3, hosts: int = 4, hops: int = 2) -> No
 
 
 def three_tiers(
-    lab: Netlab, pods: int = 2, leaves: int = 2, hosts: int = 3, hops: tuple[int, int] = (2, 6)
+    lab: Netlab, pods: int = 2, leaves: int = 2, hosts: int = 3, hops: tuple[int, int] = (4, 12)
 ) -> None:
-    """A core over pods over leaves."""
+    """A core over pods over leaves: 1, 9 and 33 routers apart. A host that is slow for a while sees everything
+    at twice the distance, so tiers are farther apart than that."""
     core = lab.router("core")
     for pod in range(pods):
         spine = lab.router(f"pod{pod}", core, hops[1])
