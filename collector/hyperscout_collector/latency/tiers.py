@@ -18,6 +18,7 @@ from hyperscout_collector.latency import levels, offsets
 from hyperscout_collector.latency.edges import Edges, Flags, by_row, components, edges_of, row_widths
 from hyperscout_collector.latency.grouping import grouped, numbered
 from hyperscout_collector.latency.pairs import Floats, Longs, PairTable
+from hyperscout_collector.latency.rehome import rehomed
 
 ROUNDS: Final = 5
 ENOUGH: Final = 3  # pairs that place a host
@@ -94,6 +95,8 @@ def tiers_of(pairs: PairTable, known_rtt_us: Sequence[float] = ()) -> LatencyTie
     fit = _best(edges, placed)
     if len(known_rtt_us):
         fit = _calibrated(edges, placed, fit, np.asarray(known_rtt_us, np.float64))
+    domain = rehomed(fit.edges, fit.domain, fit.offset_us, fit.rtt_us)
+    fit = replace(fit, domain=domain, tier=_tier_of(fit.edges, domain))
     offset_us, rtt_us = offsets.polished(fit.edges, fit.tier, len(fit.domain), fit.offset_us)
     rtt_us = np.where(np.isfinite(rtt_us), rtt_us, fit.rtt_us)
     fit = replace(fit, offset_us=offset_us, rtt_us=rtt_us)

@@ -7,6 +7,8 @@ The bound: adjusted Rand index of at least 0.99 at every tier, over the hosts th
 import numpy as np
 import pytest
 from hyperscout_collector.latency import offsets
+from hyperscout_collector.latency.edges import Edges, by_row
+from hyperscout_collector.latency.pairs import Floats, Longs
 from hyperscout_sim.opaque import OpaqueFabric, even, opaque
 from support.opaque_loop import Learnt, budget, indices, learn
 
@@ -75,13 +77,17 @@ def test_the_same_again() -> None:
     assert [d.tobytes() for d in first.found.domain] == [d.tobytes() for d in second.found.domain]
 
 
+def unmoved(
+    edges: Edges, tier: Longs, tiers: int, offset_us: Floats, rounds: int = 0
+) -> tuple[Floats, Floats]:
+    return offset_us, by_row(tier, edges.rest_us(offset_us), tiers, 0.5)
+
+
 def test_own_parts_that_are_left_in_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     fabric = opaque(HUNDREDS["3 x 4 x 12"], seed=1)
     monkeypatch.setattr(offsets, "start", lambda edges, top: np.zeros(edges.hosts))
     monkeypatch.setattr(offsets, "sharpened", lambda edges, offset_us, near_us: offset_us)
     for name in ("refit", "polished"):
-        monkeypatch.setattr(
-            offsets, name, lambda edges, tier, tiers, own, rounds=0: (own, np.arange(tiers) * 1.5 + 5.0)
-        )
+        monkeypatch.setattr(offsets, name, unmoved)
     found = indices(fabric, learn(fabric, seed=1, limit=4 * len(fabric)).found)
     assert min(found, default=0.0) < 0.99
