@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from hyperscout_formats.facts import LatencyResult, LatencySample
 
-MAX_RESULTS = 512  # of one interface
+# Of one interface. Some hosts are measured by everybody: in a cluster of so many nodes they know them all.
+MAX_RESULTS = 3000
 MAX_HISTORY = 8
 
 _Key = tuple[str, str, str]
@@ -36,8 +37,11 @@ class Results:
         while len(self._held) > MAX_RESULTS:
             self._held.popitem(last=False)
 
-    def newest(self, share: float = 1.0) -> tuple[LatencyResult, ...]:
-        """By peer, its interface and method: all, or the part of them that was measured last."""
+    def newest(self, share: float = 1.0, told: float = 1.0) -> tuple[LatencyResult, ...]:
+        """By peer, its interface and method: all, or the part of them that was measured last. `told`: the
+        part of these that have their history with them."""
         kept = list(self._held.items())
         kept = kept[len(kept) - int(len(kept) * share) :]
+        bare = len(kept) - int(len(kept) * told)
+        kept[:bare] = [(key, replace(x, history=()) if x.history else x) for key, x in kept[:bare]]
         return tuple(result for _, result in sorted(kept, key=lambda one: one[0]))

@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 # The store takes findings up to 256 KiB; what is around the payload is small.
 _MAX_PAYLOAD_BYTES = 240 * 1024
+_LEAST_TOLD = 0.05  # of the results, with their histories: less is not worth another try
 UNSTAMPED = "the kernel gives no time stamps here: round trips are some microseconds too long"
 
 Interfaces = Callable[[], Sequence[PingInterface]]
@@ -134,7 +135,8 @@ class LatencyProbe:
         return made[1]
 
     def _made_payload(self, one: PingInterface, results: Results) -> LatencyPortMessage:
-        share = 1.0
+        """Where there are too many, histories go first, then results."""
+        share = told = 1.0
         while True:
             message = latency_to_proto(
                 LatencyPort(
@@ -142,12 +144,15 @@ class LatencyProbe:
                     one.addresses,
                     self.responder.port_of(one.name),
                     one.rdma_port,
-                    results.newest(share),
+                    results.newest(share, told),
                 )
             )
             if message.ByteSize() <= _MAX_PAYLOAD_BYTES:
                 return message
-            share *= 0.9
+            if told > 0:
+                told = told / 2 if told > _LEAST_TOLD else 0.0
+            else:
+                share *= 0.9
 
     def _take(self, interface: str, result: LatencyResult) -> None:
         if interface in self._interfaces:

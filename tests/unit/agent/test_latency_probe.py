@@ -141,13 +141,32 @@ async def test_a_task_becomes_a_result(probe: LatencyProbe) -> None:
 
 async def test_the_finding_stays_below_what_the_store_takes(probe: LatencyProbe) -> None:
     await probe.observe()
-    for at_ns in range(1, 11):
+    for at_ns in range(1, 3):
         for peer in range(MAX_RESULTS):
             probe._take("lo", result(f"{peer:0200d}", at_ns, interface="x" * 200))
     port = (await probe.observe()).sights["lo"].payload
-    assert 200 < len(port.results) < MAX_RESULTS
+    assert 400 < len(port.results) < MAX_RESULTS
     assert port.ByteSize() < MAX_FINDING_BYTES - 4096
     assert port.results[-1].peer == f"{MAX_RESULTS - 1:0200d}", "the newest stay"
+
+
+async def test_whom_everybody_measures_tells_of_all_of_them(probe: LatencyProbe) -> None:
+    """Histories go before results: a pair counts only when both ends tell of it."""
+    await probe.observe()
+    for at_ns in range(1, 11):
+        for peer in range(2500):
+            probe._take("lo", result(f"gpu-{peer:05}.example.com", at_ns))
+    port = (await probe.observe()).sights["lo"].payload
+    assert len(port.results) == 2500
+    assert port.ByteSize() < MAX_FINDING_BYTES - 4096
+    histories = [len(x.history) for x in port.results]
+    assert set(histories) <= {0, MAX_HISTORY}
+    assert histories[0] == 0, "of those that were measured last"
+    for _ in range(2000):
+        probe._results["lo"]._held.popitem(last=False)
+    probe._take("lo", result("gpu-02400.example.com", 11))
+    port = (await probe.observe()).sights["lo"].payload
+    assert [len(x.history) for x in port.results] == [MAX_HISTORY] * 500, "there is room again"
 
 
 async def test_metrics(probe: LatencyProbe) -> None:
