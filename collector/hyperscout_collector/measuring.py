@@ -189,7 +189,10 @@ class Measuring:
             return True
         agents = self._machine.agents
         full = _PROBES_A_NODE * agents * math.log2(max(agents, 2))
-        return agents > 1 and (self._machine.all_tried or self._machine.rate.total >= full)
+        spent = self._machine.rate.total
+        return agents > 1 and (
+            self._machine.all_tried or (spent >= full and spent >= full * self._machine.rails)
+        )
 
     def pause(self, reason: str) -> None:
         """End what runs, and begin nothing. Raises NotNowError."""

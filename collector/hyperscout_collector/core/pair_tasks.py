@@ -35,7 +35,7 @@ from hyperscout_collector.core.pair_events import (
     Tick,
 )
 from hyperscout_collector.core.pair_limits import NS, PairSettings, Rate, Rests
-from hyperscout_collector.core.pair_routes import Route, routes
+from hyperscout_collector.core.pair_routes import MAX_RAILS, Route, answers, routes
 from hyperscout_collector.core.pair_state import RDMA, UDP, Agent, End, Task, Work, rail_of
 from hyperscout_collector.latency.pairs import ends_agree
 
@@ -116,6 +116,14 @@ class PairTasks:
     def agents(self) -> int:
         """Those that can take part."""
         return sum(agent.can for agent in self._agents.values())
+
+    @property
+    def rails(self) -> float:
+        """Interfaces on which an agent takes part, in the mean: a pair takes a task on each."""
+        counts = [
+            min(MAX_RAILS, sum(map(answers, agent.ports))) for agent in self._agents.values() if agent.can
+        ]
+        return sum(counts) / len(counts) if counts else 1.0
 
     @property
     def in_flight(self) -> int:
