@@ -1,5 +1,7 @@
-"""Interfaces that ping: the physical ones that have an address, and bonds of them, or those that a pattern
-names.
+"""Interfaces that ping: those of the compute fabric that have an address, or those that a pattern names.
+
+What the management network takes says nothing about the compute fabric. So with InfiniBand it is IP over
+InfiniBand that counts, and nothing else; without, the fastest of the physical ports and bonds.
 
 Addresses come from rtnetlink(7), which anybody may ask. Link-local addresses are left out (a peer in another
 subnet cannot reach them), and so are those that may not be used yet or any more.
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
-from hyperscout_agent.ports import physical_ports
+from hyperscout_agent.ports import physical_ports, read_port
 from hyperscout_agent.rtnetlink import attributes, messages
 
 MAX_INTERFACES = 64
@@ -49,7 +51,7 @@ def ping_interfaces(sysfs: Path, pattern: re.Pattern[str] | None) -> list[PingIn
     if pattern is not None:
         names = [name for name in addresses if pattern.fullmatch(name)]
     else:
-        names = [*physical_ports(sysfs), *_others(sysfs)]
+        names = _compute(sysfs)
     return [
         PingInterface(name, addresses[name][:MAX_ADDRESSES], rdma_port(sysfs, name))
         for name in sorted(set(names) & addresses.keys())
@@ -114,13 +116,30 @@ def _dump() -> bytes:
     return found
 
 
-def _others(sysfs: Path) -> list[str]:
-    """Bonds, whose members carry no addresses, and IP over InfiniBand."""
+def _compute(sysfs: Path) -> list[str]:
+    """Interfaces of the compute fabric, with an address or without."""
     try:
         folders = list((sysfs / "class/net").iterdir())
     except OSError:
         return []
-    return [one.name for one in folders if (one / "bonding").is_dir() or _is_ipoib(one)]
+    if _has_infiniband(sysfs):
+        return [one.name for one in folders if _is_ipoib(one)]
+    # Members of a bond carry no addresses.
+    names = [*physical_ports(sysfs), *(one.name for one in folders if (one / "bonding").is_dir())]
+    speed = {name: port.speed_mbps for name in names if (port := read_port(sysfs, name)) is not None}
+    fastest = max(speed.values(), default=0)
+    return [name for name in speed if speed[name] == fastest]
+
+
+def _has_infiniband(sysfs: Path) -> bool:
+    """Whether an RDMA device of this host is of an InfiniBand fabric."""
+    for layer in (sysfs / "class/infiniband").glob("*/ports/*/link_layer"):
+        try:
+            if layer.read_text().strip() == "InfiniBand":
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def _is_ipoib(folder: Path) -> bool:

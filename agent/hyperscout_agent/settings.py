@@ -178,7 +178,7 @@ class LatencySettings(_Group):
     enabled: bool = Field(default=True, description="Off where nobody may measure this node.")
     interfaces: str | None = Field(
         default=None,
-        description="Regular expression on interface names, in place of the physical ones with an address.",
+        description="Regular expression on interface names, in place of IPoIB, else the fastest ports.",
     )
     port: int = Field(
         default=0, ge=0, le=65_535, description="UDP port that answers, for a firewall; 0 takes any free one."

@@ -72,23 +72,53 @@ def port(sysfs: Path, name: str, **files: str) -> Path:
     return folder
 
 
-def test_physical_ones_with_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (port(tmp_path, "eth0") / "device/infiniband/mlx5_0").mkdir(parents=True)
-    (port(tmp_path, "eth1", dev_port="1") / "device/infiniband/mlx4_0").mkdir(parents=True)
-    port(tmp_path, "eth2")
-    port(tmp_path, "ib0", type="32")
-    (tmp_path / "class/net/bond0/bonding").mkdir(parents=True)
+def test_the_fastest_ones_with_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = {"speed": "400000", "carrier": "1"}
+    (port(tmp_path, "eth0", **fast) / "device/infiniband/mlx5_0").mkdir(parents=True)
+    (port(tmp_path, "eth1", dev_port="1", **fast) / "device/infiniband/mlx4_0").mkdir(parents=True)
+    port(tmp_path, "eth2", **fast)
+    port(tmp_path, "eno1", speed="1000", carrier="1")
+    (port(tmp_path, "bond0", **fast) / "bonding").mkdir(parents=True)
+    (tmp_path / "class/net/bond0/device").rmdir()
     (tmp_path / "class/net/veth7").mkdir()
-    names = ("eth0", "eth1", "ib0", "bond0", "veth7", "lo")
+    names = ("eth0", "eth1", "eno1", "bond0", "veth7", "lo")
     addresses = {name: (f"10.0.0.{at}", f"fd00::{at}") for at, name in enumerate(names, 1)}
     monkeypatch.setattr("hyperscout_agent.ping_interfaces.read_addresses", lambda: addresses)
     assert ping_interfaces(tmp_path, None) == [
         PingInterface("bond0", ("10.0.0.4", "fd00::4")),
         PingInterface("eth0", ("10.0.0.1", "fd00::1"), "mlx5_0/1"),
         PingInterface("eth1", ("10.0.0.2", "fd00::2"), "mlx4_0/2"),
-        PingInterface("ib0", ("10.0.0.3", "fd00::3")),
     ]
     assert [one.name for one in ping_interfaces(tmp_path, re.compile("veth.|lo"))] == ["lo", "veth7"]
+
+
+def test_ports_of_unknown_speed_are_equals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual machine in a cloud."""
+    for name in ("ens3", "ens4"):
+        port(tmp_path, name, speed="-1", carrier="1")
+    monkeypatch.setattr(
+        "hyperscout_agent.ping_interfaces.read_addresses",
+        lambda: {"ens3": ("10.0.0.1",), "ens4": ("10.0.1.1",)},
+    )
+    assert [one.name for one in ping_interfaces(tmp_path, None)] == ["ens3", "ens4"]
+
+
+@pytest.mark.parametrize("layer", ["InfiniBand", "Ethernet"])
+def test_with_infiniband_only_what_goes_over_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layer: str
+) -> None:
+    port(tmp_path, "eth0", speed="100000", carrier="1")
+    port(tmp_path, "ib0", type="32")
+    port(tmp_path, "ib1", type="32")
+    folder = tmp_path / "class/infiniband/mlx5_0/ports/1"
+    folder.mkdir(parents=True)
+    (folder / "link_layer").write_text(layer + "\n")
+    monkeypatch.setattr(
+        "hyperscout_agent.ping_interfaces.read_addresses",
+        lambda: {"eth0": ("10.0.0.1",), "ib0": ("10.1.0.1",)},
+    )
+    expected = ["ib0"] if layer == "InfiniBand" else ["eth0"]
+    assert [one.name for one in ping_interfaces(tmp_path, None)] == expected
 
 
 @pytest.mark.parametrize("text", ["", "x", "99999999", "-1"])
