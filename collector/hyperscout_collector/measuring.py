@@ -127,6 +127,7 @@ class Measuring:
         self._since_ns = tools.clock_ns()
         self._was = self._word()
         self._generation = 0
+        self._probes_before = 0  # this learning
         self._trusted_ns: dict[str, int] = {}  # by node: findings that came before are of an earlier process
         self._tiers: tuple[PairTable, LatencyTiers] | None = None
         self._wanted: PlanWanted | None = None
@@ -183,13 +184,13 @@ class Measuring:
     def measured_enough(self) -> bool:
         """Whether the hierarchy can be told from what is measured: all that tells most is, or was tried (ends
         that never agree must not keep the others waiting), or a budget that is enough for any cluster of this
-        size is spent, or nothing is measured at all. A pause is not enough, nor is it that nobody is
-        connected yet."""
+        size was spent on learning, or nothing is measured at all. A pause is not enough, nor is it that
+        nobody is connected yet."""
         if not self._enabled or not self._machine.learning:
             return True
         agents = self._machine.agents
         full = _PROBES_A_NODE * agents * math.log2(max(agents, 2))
-        spent = self._machine.rate.total
+        spent = self._machine.rate.total - self._probes_before
         return agents > 1 and (
             self._machine.all_tried or (spent >= full and spent >= full * self._machine.rails)
         )
@@ -264,6 +265,8 @@ class Measuring:
                 planned = Planned((), self._machine.learning)
             else:
                 self.problem = None
+            if planned.learning and not self._machine.learning:
+                self._probes_before = self._machine.rate.total
             self._handle(planned)
 
     def _planned(self, wanted: PlanWanted, pairs: PairTable, topology: Topology) -> Planned:

@@ -254,7 +254,7 @@ class Pipeline:
         if options.cluster_nodes is None and view.expected is not None:
             options = replace(options, cluster_nodes=view.expected)
         published = self._generations.published
-        if not self._measured_enough() and not _knows_latency(published):
+        if not self._measured_enough():
             options = replace(options, latency_places=False)
         takeover = self._taking_over(resolved, view, now_ns)
         if takeover is not None and published is not None:
@@ -311,10 +311,6 @@ class Pipeline:
 
     async def _in_thread(self, function: Callable[..., _T], *args: object) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
-
-
-def _knows_latency(topology: Topology | None) -> bool:
-    return topology is not None and any(h.source == "latency" for h in topology.hypernodes)
 
 
 def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:

@@ -233,6 +233,7 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
         snapshot.infiniband_at_ns,
         node_map,
         snapshot.gpus,
+        frozenset(n for n, one in snapshot.latency.items() if any(port.udp_port for port in one.ports)),
         snapshot.tables.read(snapshot.latency),
         snapshot.nccl,
     )

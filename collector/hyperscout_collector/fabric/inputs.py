@@ -34,6 +34,7 @@ class FabricInputs:
     )  # when, by node: newer than a sweep, it wins
     node_map: Mapping[int, str] = field(default_factory=dict)  # adapter GUID -> host
     gpus: Mapping[str, tuple[Gpu, ...]] = field(default_factory=dict)
+    answering: frozenset[str] = frozenset()  # nodes that can be measured
     pairs: PairTable = NO_PAIRS  # what nodes measured of each other
     nccl: Mapping[str, tuple[NcclRun, ...]] = field(default_factory=dict)
 
@@ -41,8 +42,8 @@ class FabricInputs:
 @dataclass(frozen=True, slots=True)
 class InferOptions:
     """`cluster_nodes`: the cluster's nodes (None = every host found); they never change a level or a
-    grouping. `latency_places`: whether hosts may be placed by latency alone; not while too little was
-    measured to say more than nothing.
+    grouping. `latency_places`: whether hosts may be placed by latency alone. Not while too little is measured
+    to say more than nothing: then they stay where they were published, and new ones wait.
     """
 
     cluster_nodes: frozenset[str] | None = None

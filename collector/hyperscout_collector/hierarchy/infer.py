@@ -20,7 +20,7 @@ from hyperscout_collector.hierarchy.missing_switches import missing_switches
 from hyperscout_collector.hierarchy.names import name_domains, nodes_by_domain
 from hyperscout_collector.hierarchy.nvlink_tier import NAME as NVLINK
 from hyperscout_collector.hierarchy.nvlink_tier import WithNvlink, with_nvlink
-from hyperscout_collector.hierarchy.opaque import with_latency
+from hyperscout_collector.hierarchy.opaque import as_published, with_latency
 from hyperscout_collector.hierarchy.past import Past
 from hyperscout_collector.hierarchy.ranks import NOWHERE, Place, homes, witnesses
 from hyperscout_collector.hierarchy.rates import slow_links
@@ -54,7 +54,9 @@ def infer(
     past = Past(net, previous)
     layers, foreign = build_layers(net, level, past, options.cluster_nodes)
     suspicions = _suspicions(net, level, layers)
-    if options.latency_places and len(inputs.pairs):
+    if not options.latency_places:
+        layers = as_published(net, layers, past)
+    elif len(inputs.pairs):
         layers = with_latency(net, layers, inputs.pairs, past)
     nvlink = nvlink_domains(inputs.gpus)
     family = with_nvlink(net, layers, nvlink, past, options.cluster_nodes)
@@ -71,7 +73,7 @@ def infer(
     expected = options.cluster_nodes
     if expected is None:
         expected = frozenset(inputs.infiniband) | frozenset(inputs.lldp) | _published_nodes(previous)
-        expected |= frozenset(inputs.gpus) | frozenset(inputs.pairs.nodes)
+        expected |= frozenset(inputs.gpus) | frozenset(inputs.pairs.nodes) | inputs.answering
         expected -= {net.hosts[h] for h in foreign}
     absent = expected - {net.hosts[h] for h in np.flatnonzero(placed).tolist()} if expected else frozenset()
     if previous is not None and absent:

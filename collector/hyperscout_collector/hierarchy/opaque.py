@@ -15,7 +15,7 @@ from hyperscout_collector.hierarchy.grouping import Grouping, Longs
 from hyperscout_collector.hierarchy.layer import Layer
 from hyperscout_collector.hierarchy.past import Past
 from hyperscout_collector.hierarchy.tiers import tier_name
-from hyperscout_collector.latency.pairs import PairTable
+from hyperscout_collector.latency.pairs import Floats, PairTable
 from hyperscout_collector.latency.tiers import LatencyTiers, tiers_of
 
 # Of the pairs that most hosts were measured in, the share below which a host was too little measured to be
@@ -43,8 +43,27 @@ def with_latency(net: Network, layers: Sequence[Layer], pairs: PairTable, past: 
     for domain, column in zip(found.domain, by_tier, strict=True):
         column[hosts] = domain
     if not wired.any():
-        return _alone(net, found, by_tier)
-    return _beside(net, layers, found, by_tier)
+        return _alone(net, found.confidence, by_tier)
+    return _beside(net, layers, found.confidence, by_tier)
+
+
+def as_published(net: Network, layers: Sequence[Layer], past: Past) -> list[Layer]:
+    """The layers with the hosts that no wire shows where they were published: while it is measured anew who
+    is where (all agents have started anew), nobody moves."""
+    names = past.outer_tiers()
+    before = [labels for name in names if (labels := past.labels(name)) is not None]
+    known = np.logical_and.reduce([labels >= 0 for labels in before], axis=0) if before else np.zeros(0, bool)
+    wired = layers[0].domain >= 0
+    if not (known & ~wired).any() if len(known) else True:
+        return list(layers)
+    by_tier, confidence = [], []
+    for labels in before:
+        which, column = np.unique(np.where(known, labels, -1), return_inverse=True)
+        by_tier.append(column.astype(np.int64) - int(which[0] < 0))
+        confidence.append(np.array([past.confidence[int(label)] for label in which if label >= 0]))
+    if not wired.any():
+        return _alone(net, confidence, by_tier)
+    return _beside(net, layers, confidence, by_tier)
 
 
 def _staying(found: LatencyTiers, pairs: PairTable, before: Longs) -> LatencyTiers:
@@ -96,7 +115,7 @@ def _calibrated(found: LatencyTiers, pairs: PairTable, wired: Sequence[Longs]) -
     return known if all(x < y for x, y in pairwise(known)) else []
 
 
-def _alone(net: Network, found: LatencyTiers, by_tier: Sequence[Longs]) -> list[Layer]:
+def _alone(net: Network, sure: Sequence[Floats], by_tier: Sequence[Longs]) -> list[Layer]:
     """Nothing but latency."""
     layers: list[Layer] = []
     for tier, domain in enumerate(by_tier):
@@ -106,14 +125,14 @@ def _alone(net: Network, found: LatencyTiers, by_tier: Sequence[Longs]) -> list[
             child = np.zeros(layers[-1].count, np.int64)
             inside = layers[-1].domain >= 0
             child[layers[-1].domain[inside]] = domain[inside]
-        confidence = dict(enumerate(found.confidence[tier].tolist()))
+        confidence = dict(enumerate(sure[tier].tolist()))
         founders = _members(net, domain, count) if not layers else ()
         layers.append(_layer(layers, domain, [()] * count, child, founders, confidence))
     return layers
 
 
 def _beside(
-    net: Network, layers: Sequence[Layer], found: LatencyTiers, by_tier: Sequence[Longs]
+    net: Network, layers: Sequence[Layer], sure: Sequence[Floats], by_tier: Sequence[Longs]
 ) -> list[Layer]:
     """Wired hosts and others in one family: all of one depth."""
     depth = max(len(layers), len(by_tier))
@@ -122,7 +141,7 @@ def _beside(
     for tier in range(depth):
         below = result[-1] if result else None
         latent = by_tier[min(tier, len(by_tier) - 1)]
-        confidence = found.confidence[min(tier, len(by_tier) - 1)]
+        confidence = sure[min(tier, len(by_tier) - 1)]
         if tier < len(layers):
             wired = layers[tier]
         else:  # the others are deeper: what is on top of the wired ones stays whole

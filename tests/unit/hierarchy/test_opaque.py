@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.latency.pairs import PairTable, pairs_of_rows
+from hyperscout_collector.latency.pairs import NO_PAIRS, PairTable, pairs_of_rows
 from hyperscout_collector.topology import Topology
 from hyperscout_formats.latency_csv import LatencyRow
 from hyperscout_sim.fabric import SimFabric
@@ -202,3 +202,31 @@ def test_racks_in_an_opaque_fabric() -> None:
     assert tier_names(topology) == ["nvlink", "leaf", "pod", "core"]
     assert tiers(topology)[1:] == [set(tier) for tier in FABRIC.truth.tiers]
     assert tiers(topology)[0] == {frozenset(leaf[i : i + 3]) for leaf in leaves for i in (0, 3)}
+
+
+def test_while_it_is_measured_anew_nobody_moves_and_new_hosts_wait() -> None:
+    """All agents have started anew: next to nothing is measured, and they answer."""
+    hosts = {host for domain in TWO[0] for host in domain}
+    first = infer(FabricInputs(pairs=measured(TWO)))
+    options = InferOptions(latency_places=False)
+    few = FabricInputs(pairs=measured(TWO, among=sorted(hosts)[::5]), answering=frozenset(hosts | {"new"}))
+    again = infer(few, options, first)
+    assert [(h.name, h.nodes, h.parent, h.source, h.confidence) for h in again.hypernodes] == [
+        (h.name, h.nodes, h.parent, h.source, h.confidence) for h in first.hypernodes
+    ]
+    assert again.nodes_without_evidence == ("new",)
+    assert again.anomalies == ()
+
+
+def test_while_it_is_measured_anew_wires_are_read_all_the_same() -> None:
+    dark = [LEAVES[0][2], *LEAVES[5]]
+    first = infer(mixed(dark))
+    inputs = replace(mixed(dark), pairs=NO_PAIRS, answering=frozenset(dark))
+    again = infer(inputs, InferOptions(latency_places=False), first)
+    check_tree(again)
+    assert {(h.name, h.nodes) for h in again.hypernodes} == {(h.name, h.nodes) for h in first.hypernodes}
+    back = infer(
+        replace(inputs_of(FABRIC), answering=frozenset(dark)), InferOptions(latency_places=False), first
+    )
+    assert tiers(back) == [set(tier) for tier in FABRIC.truth.tiers]
+    assert {h.name for h in back.hypernodes} == {h.name for h in first.hypernodes}
