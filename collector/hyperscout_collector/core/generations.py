@@ -31,6 +31,7 @@ class GenerationSettings:
     details_s: float = 30.0  # cables and lists alone: nobody schedules by them, but they must not go stale
     removal_share: float = 0.2  # of HyperNodes or nodes, 0 to 1; a rack of a small cluster is more
     hold_s: float = 600.0  # a reboot of a switch or a fabric manager is over by then
+    new_s: float = 120.0  # a first tree is this long still coming together: sources come in one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,9 @@ class Generations:
         self._settings = settings
         self._now_ns = now_ns
         self._published = published
+        self._new_until_ns: int | None = (
+            None  # while nothing was ever published: when the first tree is not new
+        )
         self._highest = published.generation if published else 0
         self._offered: Topology | None = None
         self._differs_since_ns: int | None = None  # membership: offered and published
@@ -144,6 +148,9 @@ class Generations:
         if self._differs_since_ns is None:
             self._differs_since_ns = now_ns
         lost = loss(before, offered)
+        new = self._new_until_ns is not None and now_ns < self._new_until_ns
+        if new and not lost.nodes and len(offered.hypernodes) >= len(before.hypernodes):
+            lost = NO_LOSS  # NVLink that comes a moment after the cables: nobody relies on tiers yet
         if lost.tiers is None and not self._removals.too_many(before, lost, now_ns):
             if self._held is not None:
                 # It comes back, perhaps in steps: what is left must stand still anew.
@@ -288,6 +295,8 @@ class Generations:
             return None
         if own != self._highest:
             self._highest += 1
+        if before is None:
+            self._new_until_ns = now_ns + round(self._settings.new_s * NS)
         self._published = replace(built, generation=self._highest, hypernodes=hypernodes)
         return self._published
 

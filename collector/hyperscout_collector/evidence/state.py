@@ -7,7 +7,9 @@ Belongs to the event loop; nothing here blocks.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from hyperscout_formats.facts import Gpu
 
 from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Key, Row, SweepFact, merged
 
@@ -49,8 +51,8 @@ class Limits:
 class KeyChange:
     """What a committed plan did to one key.
 
-    `news` is false when nothing but times changed, and for what was measured: no two measurements are the
-    same, and nobody waits for one.
+    `news` is false when nothing but times changed or NVLink's counters of errors, which decide nothing, and
+    for what was measured: no two measurements are the same, and nobody waits for one.
     """
 
     key: Key
@@ -64,8 +66,26 @@ class KeyChange:
         if len(self.before) != len(self.after):
             return True
         return any(
-            a.rank != b.rank or not a.same_sight(b) for a, b in zip(self.before, self.after, strict=True)
+            a.rank != b.rank or not (a.same_sight(b) or _only_counted(a, b))
+            for a, b in zip(self.before, self.after, strict=True)
         )
+
+
+def _only_counted(a: Row, b: Row) -> bool:
+    """Whether two looks at a GPU differ in nothing but counters."""
+    if not (isinstance(a.fact, Gpu) and isinstance(b.fact, Gpu)) or len(a.fact.links) != len(b.fact.links):
+        return False
+    links = tuple(
+        replace(
+            now,
+            replay_errors=was.replay_errors,
+            recovery_errors=was.recovery_errors,
+            crc_errors=was.crc_errors,
+            ber_exponent=was.ber_exponent,
+        )
+        for was, now in zip(a.fact.links, b.fact.links, strict=True)
+    )
+    return replace(b, fact=replace(b.fact, links=links)).same_sight(a)
 
 
 @dataclass(slots=True)

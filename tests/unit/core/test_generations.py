@@ -297,6 +297,48 @@ def test_another_number_of_tiers_is_held_anew() -> None:
     assert second.reason.startswith("changes the number of tiers from 3 to 1")
 
 
+def racks(leaves: Topology, each: int) -> Topology:
+    """The same tree with NVLink domains inside its leaves."""
+    inner, outer = [], []
+    for h in leaves.hypernodes:
+        if h.children:
+            outer.append(replace(h, tier=h.tier + 1))
+            continue
+        parts = [h.nodes[i : i + each] for i in range(0, len(h.nodes), each)]
+        names = tuple(f"{h.name}-r{i}" for i in range(len(parts)))
+        inner += [
+            HyperNode(n, 1, "nvlink", h.name, (), part, ()) for n, part in zip(names, parts, strict=True)
+        ]
+        outer.append(replace(h, tier=2, children=names))
+    return replace(leaves, hypernodes=(*inner, *outer))
+
+
+@pytest.mark.parametrize(("after", "held"), [(5, False), (100, False), (130, True)])
+def test_nvlink_that_comes_a_moment_after_the_cables_is_not_held(after: float, held: bool) -> None:
+    player = Player()
+    player.offer(0, tree(TEN))
+    player.run(4)
+    assert player.times == [2]
+    player.offer(after, racks(tree(TEN), 1))
+    player.run(after + 60)
+    assert (player.decision.held is not None) == held
+    assert player.last.hypernodes[0].tier_name == ("leaf" if held else "nvlink")
+
+
+def test_nodes_that_a_new_tree_loses_are_held_all_the_same() -> None:
+    player = Player()
+    player.offer(0, tree(TEN))
+    player.run(4)
+    player.offer(5, tree(HALF))
+    assert player.decision.held is not None
+
+
+def test_after_a_restart_no_tree_is_new() -> None:
+    player = Player(tree(TEN))
+    player.offer(5, racks(tree(TEN), 1))
+    assert player.decision.held is not None
+
+
 def test_what_comes_back_is_no_longer_held() -> None:
     player = running(tree(TEN))
     player.offer(200, tree(HALF))

@@ -6,16 +6,19 @@ import threading
 import zlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hyperscout.v1.finding_pb2 import Finding
+from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 from hyperscout_collector.evidence.committer import Committer, FullState, OverloadedError, Submission
 from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange, Limits
 from hyperscout_collector.evidence.store import Changes, StoreFullError
+from hyperscout_formats.wire_measured import gpu_to_proto
+from hyperscout_sim.nvlink import hgx_host
 from support.findings import T0, S, adapter, failed, lldp, sweep
 
 OLD, NEW = AgentRow("n1", 1, "0.1"), AgentRow("n1", 2, "0.1")
@@ -114,6 +117,28 @@ async def test_news_is_told_from_a_mere_refresh(tmp_path: Path) -> None:
             r.clock_ns[0] = T0 + clock * S
             await r.send([finding])
         assert [change.news for change in r.changes] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "news"),
+    [
+        ({"replay_errors": 7}, False),
+        ({"crc_errors": 1, "recovery_errors": 2, "ber_exponent": -7}, False),
+        ({"active": False}, True),
+    ],
+)
+async def test_counters_of_nvlink_are_no_news(tmp_path: Path, change: dict[str, Any], news: bool) -> None:
+    gpu = hgx_host("n1")[0]
+    later = replace(gpu, links=(replace(gpu.links[0], **change), *gpu.links[1:]))
+    async with rig(tmp_path) as r:
+        for clock, one in enumerate((gpu, later)):
+            r.clock_ns[0] = T0 + clock * S
+            finding = Finding(key=FindingKey(node="n1", probe="nvlink", subject=gpu.pci_address))
+            finding.outcome = Outcome.OUTCOME_DATA
+            finding.observed_at.FromNanoseconds(T0 + clock * S)
+            finding.gpu.CopyFrom(gpu_to_proto(one))
+            await r.send([finding])
+        assert [change.news for change in r.changes] == [True, news]
 
 
 async def test_a_restart_sees_what_was_acknowledged(tmp_path: Path) -> None:
