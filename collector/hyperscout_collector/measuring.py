@@ -191,9 +191,7 @@ class Measuring:
         agents = self._machine.agents
         full = _PROBES_A_NODE * agents * math.log2(max(agents, 2))
         spent = self._machine.rate.total - self._probes_before
-        return agents > 1 and (
-            self._machine.all_tried or (spent >= full and spent >= full * self._machine.rails)
-        )
+        return agents > 1 and (self._machine.all_tried or spent >= full)
 
     def pause(self, reason: str) -> None:
         """End what runs, and begin nothing. Raises NotNowError."""

@@ -35,7 +35,7 @@ from hyperscout_collector.core.pair_events import (
     Tick,
 )
 from hyperscout_collector.core.pair_limits import NS, PairSettings, Rate, Rests
-from hyperscout_collector.core.pair_routes import MAX_RAILS, Route, answers, routes
+from hyperscout_collector.core.pair_routes import Route, routes
 from hyperscout_collector.core.pair_state import RDMA, UDP, Agent, End, Task, Work, rail_of
 from hyperscout_collector.latency.pairs import ends_agree
 
@@ -116,14 +116,6 @@ class PairTasks:
     def agents(self) -> int:
         """Those that can take part."""
         return sum(agent.can for agent in self._agents.values())
-
-    @property
-    def rails(self) -> float:
-        """Interfaces on which an agent takes part, in the mean: a pair takes a task on each."""
-        counts = [
-            min(MAX_RAILS, sum(map(answers, agent.ports))) for agent in self._agents.values() if agent.can
-        ]
-        return sum(counts) / len(counts) if counts else 1.0
 
     @property
     def in_flight(self) -> int:
@@ -247,11 +239,13 @@ class PairTasks:
         self._give_out_rdma()
 
     def _look_at(self, name_a: str, name_b: str, a: Agent, b: Agent) -> deque[Route]:
-        """The rails of a pair that may be measured now."""
+        """The rails of a pair that may be measured now. To learn who is where one tells enough; what is to be
+        verified is verified on all."""
         found = routes(a.ports, b.ports)
         if not self.learning and self._representatives.issuperset((name_a, name_b)):
             self._rdma += [(name_a, name_b, route) for route in found if route.rdma]
-        return deque(route for route in found if self._is_free(rail_of(name_a, name_b, route, UDP)))
+        free = [route for route in found if self._is_free(rail_of(name_a, name_b, route, UDP))]
+        return deque(free[:1] if self.learning else free)
 
     def _give_out_rdma(self) -> None:
         while self._rdma and self.rate.allows(self._now_ns) and not self._rdma_is_on():

@@ -113,26 +113,6 @@ async def test_half_a_picture_is_not_published(tmp_path: Path) -> None:
         assert collector.parts.watchers.current.topology.hypernodes == ()
 
 
-async def test_what_is_enough_is_so_on_each_rail(tmp_path: Path) -> None:
-    """A pair takes a task on each of them: the probes for one picture of a cluster are as many times more."""
-    ports = [LatencyPort(f"ib{i}", (f"10.0.{i}.1",), 4711) for i in range(4)]
-    async with (
-        Collector(settings(tmp_path, measure_probes_per_s=1.0)) as collector,
-        AgentStream(collector.address, "a", probes=LATENCY_PROBES) as a,
-        AgentStream(collector.address, "b", probes=LATENCY_PROBES) as b,
-    ):
-        for agent, last in ((a, 1), (b, 2)):
-            here = [replace(port, addresses=(f"10.0.{i}.{last}",)) for i, port in enumerate(ports)]
-            await agent.store(*(latency(agent.node, port, time.time_ns()) for port in here))
-        measuring = collector.parts.measuring
-        await until(lambda: measuring.report().agents == 2)
-        full = 12 * 2
-        measuring._machine.rate.total = full
-        assert not measuring.measured_enough
-        measuring._machine.rate.total = 4 * full
-        assert measuring.measured_enough
-
-
 async def test_a_pause_reaches_every_agent_within_a_second(tmp_path: Path) -> None:
     async with (
         Collector(settings(tmp_path)) as collector,

@@ -5,19 +5,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hyperscout_collector.core.pair_events import (
-    Assign,
-    HierarchyChanged,
-    Planned,
-    PlanWanted,
-    PortsSeen,
-    Resumed,
-    Tick,
-)
+from hyperscout_collector.core.pair_events import Assign, HierarchyChanged, Planned, PlanWanted, Resumed, Tick
 from hyperscout_collector.core.pair_limits import PairSettings, Rests
 from hyperscout_formats.facts import LatencyPort
 
-from .measured_world import NS, World, all_pairs, most_within, port
+from .measured_world import NS, World, all_pairs, most_within
 
 
 def names(n: int) -> list[str]:
@@ -116,18 +108,6 @@ def test_a_node_has_one_task_at_a_time_and_each_rail_its_turn() -> None:
     times = [at_ns for at_ns, task in w.told if task.node == "n0"]
     assert [task.interface for _, task in w.told if task.node == "n0"] == ["ib0", "ib1", "ib2"]
     assert all(later - at_ns >= NS // 2 for at_ns, later in pairwise(times))
-
-
-def test_on_how_many_rails_agents_take_part() -> None:
-    w = World()
-    assert w.machine.rails == 1.0
-    w.connect("n1", "n2", rails=4)
-    w.connect("n3")
-    assert w.machine.rails == 3.0
-    w.handle(PortsSeen("n3", (replace(port("ib0", "10.0.0.3"), udp_port=0),)))
-    assert w.machine.rails == 4.0, "not where it answers nowhere"
-    w.connect("n4", rails=40)
-    assert w.machine.rails == (4 + 4 + 16) / 3, "as many as a pair is measured on"
 
 
 def test_a_thousand_nodes_stay_within_the_bounds_of_each_and_of_the_cluster() -> None:
@@ -289,8 +269,16 @@ def test_a_node_that_answers_nowhere_takes_no_part() -> None:
     assert w.plans == []
 
 
+@pytest.mark.parametrize(("learning", "rails"), [(True, ["ib0"]), (False, ["ib0", "ib1", "ib2"])])
+def test_to_learn_one_rail_is_enough_to_verify_all_are_measured(learning: bool, rails: list[str]) -> None:
+    w = World(learning=learning)
+    w.connect("n0", "n1", rails=3)
+    w.run(8)
+    assert [t.interface for _, t in w.told if t.node == "n0"] == rails
+
+
 def test_who_answers_elsewhere_now_is_asked_there() -> None:
-    w = World()
+    w = World(learning=False)
     w.connect("n0", "n1", rails=3)
     w.run(0.8)
     assert len(w.tasks()) == 1
