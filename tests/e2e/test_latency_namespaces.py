@@ -120,6 +120,17 @@ class Cluster:
             found[domain["tier"]].add(frozenset(domain["nodes"]))
         return dict(found)
 
+    def measured(self) -> dict[int, list[float]]:
+        """Round trips by true tier, for whoever looks into a failure."""
+        hosts = {host.name: host for host in self.lab.hosts}
+        found: dict[int, list[float]] = defaultdict(list)
+        for one in self.ask("get", "findings") or []:
+            finding = one["finding"]
+            for result in finding.get("latency", {}).get("results", []):
+                tier = self.lab.tier(hosts[finding["key"]["node"]], hosts[result["peer"]])
+                found[tier].append(round(result.get("minUs", 0.0), 1))
+        return {tier: sorted(values) for tier, values in sorted(found.items())}
+
     def truth(self) -> dict[int, set[frozenset[str]]]:
         """What the routers make of them."""
         depth = self.lab.tier(self.lab.hosts[0], self.lab.hosts[-1])
@@ -162,7 +173,8 @@ def test_tiers_from_latency_alone(declare: Callable[[Netlab], None], tmp_path: P
             await_it(lambda: made.domains() == truth, f"the tiers {truth}", LEARN_S)
         except AssertionError as error:
             raise AssertionError(
-                f"{error}\npublished: {made.domains()}\n{made.processes.log('collector')}"
+                f"{error}\npublished: {made.domains()}\nmeasured: {made.measured()}\n"
+                f"{made.processes.log('collector')}"
             ) from None
         print(f"{declare.__name__}: {time.monotonic() - began_s:.0f} s")
         topology = made.ask("tree")
