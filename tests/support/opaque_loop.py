@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float64]
 S_NS = 10**9
 
 
-def table(fabric: OpaqueFabric, a: Longs, b: Longs, rtt_us: Floats, at_ns: int = 0) -> PairTable:
+def table(fabric: OpaqueFabric, a: Longs, b: Longs, rtt_us: Floats, at_ns: int | Longs = 0) -> PairTable:
     """What was measured, as `pairs_of` would give it. Hosts without a pair are left out."""
     low, high = np.minimum(a, b), np.maximum(a, b)
     seen, ends = np.unique(np.concatenate((low, high)), return_inverse=True)
@@ -31,7 +31,7 @@ def table(fabric: OpaqueFabric, a: Longs, b: Longs, rtt_us: Floats, at_ns: int =
         zeros,
         zeros,
         np.full(count, 16, np.int32),
-        np.full(count, at_ns, np.int64),
+        np.broadcast_to(np.asarray(at_ns, np.int64), count)[order],
     )
 
 

@@ -6,7 +6,8 @@ It remembers nothing. Whatever was measured so far, by whatever came through, sa
 - *search*: who has no company yet in the domain it is known to be in asks one member of each of the
   domains within, and those of its kind that come first, so that they found domains of their own;
 - *company*: a host with few values of its own innermost domain asks more of its members;
-- *verification*, for ever: neighbours in each innermost domain, and representatives of domains side by side.
+- *verification*, for ever: neighbours in each innermost domain, and representatives of domains side by side;
+  where the hierarchy was learnt, every other pair that it was learnt from, too.
 
 A pair that cannot be measured is wished for again, but never stands in the way of others: of what is missing,
 `seed` picks.
@@ -331,16 +332,31 @@ def _verification(
     *,
     never: bool,
 ) -> Longs:
-    """Keys of pairs that were not measured since `until_ns`, the oldest first, and between them those that
-    never were (`never`)."""
+    """Keys of pairs that were not measured since `until_ns`, the oldest first.
+
+    Of a wired hierarchy (`never`) in turn with those that never were; of a learnt one in turn with all else
+    that it was learnt from so long ago: a host that moved is held where it was by what was measured there.
+    """
     pairs = [_rings(known.nodes, labels, rank) for labels in _sides(domains, rank)]
     keys = np.unique(np.concatenate([np.zeros(0, np.int64), *pairs]))
     when = known.when(keys // known.nodes, keys % known.nodes)
-    due = keys[(when > 0) & (when < until_ns)]
-    due = due[np.argsort(when[(when > 0) & (when < until_ns)], kind="stable")]
-    new = _shuffled(keys[when == -1], random) if never else keys[:0]
-    both = np.concatenate((np.arange(len(new)) * 2, np.arange(len(due)) * 2 + 1))
-    return np.concatenate((new, due))[np.argsort(both, kind="stable")]
+    due = _oldest(keys, when, until_ns)
+    if never:
+        return _in_turn(_shuffled(keys[when == -1], random), due)
+    other = ~np.isin(known.key, keys)
+    return _in_turn(due, _oldest(known.key[other], known.at_ns[other], until_ns))
+
+
+def _oldest(keys: Longs, when: Longs, until_ns: int) -> Longs:
+    """Those measured before that, the oldest first."""
+    old = (when >= 0) & (when < until_ns)
+    return np.asarray(keys[old][np.argsort(when[old], kind="stable")])
+
+
+def _in_turn(x: Longs, y: Longs) -> Longs:
+    """One of either at a time, then what is left of the longer."""
+    both = np.concatenate((np.arange(len(x)) * 2, np.arange(len(y)) * 2 + 1))
+    return np.concatenate((x, y))[np.argsort(both, kind="stable")]
 
 
 def _sides(domains: Sequence[Longs], rank: Longs) -> list[Longs]:

@@ -4,13 +4,17 @@ The bound: adjusted Rand index of at least 0.99 at every tier, over the hosts th
 12 n log2 n probes (a probe = one burst to one peer; both ends of a pair are two).
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hyperscout_collector.latency import offsets
 from hyperscout_collector.latency.edges import Edges, by_row
 from hyperscout_collector.latency.pairs import Floats, Longs
+from hyperscout_collector.latency.planner import plan
+from hyperscout_collector.latency.tiers import tiers_of
 from hyperscout_sim.opaque import OpaqueFabric, even, opaque
-from support.opaque_loop import Learnt, budget, indices, learn
+from support.opaque_loop import S_NS, Learnt, budget, domains_for, indices, learn, table, worse
 
 THOUSAND = {
     "4 pods x 8 leaves x 32": even(4, 8, 32),
@@ -75,6 +79,43 @@ def test_the_same_again() -> None:
     first, second = (learn(fabric, seed=5) for _ in range(2))
     assert first.probes == second.probes
     assert [d.tobytes() for d in first.found.domain] == [d.tobytes() for d in second.found.domain]
+
+
+def test_who_moved_is_found_by_verification_alone() -> None:
+    """A host is plugged in under another leaf, and nobody says so."""
+    before = opaque(even(2, 3, 10), seed=6, noisy=0.0)
+    learnt = learn(before, seed=6, limit=400)
+    domain = [labels.copy() for labels in before.domain]
+    mover, there = 0, int(np.flatnonzero(domain[1] != domain[1][0])[0])
+    for labels in domain:
+        labels[mover] = labels[there]
+    now = replace(before, domain=domain)
+    held(before, learnt)
+    assert min(indices(now, learnt.found)) < 0.99
+    random = np.random.default_rng(6)
+    number = {name: index for index, name in enumerate(before.names)}
+    n = len(number)
+    key = learnt.pairs.a.astype(np.int64) * n + learnt.pairs.b
+    assert list(learnt.pairs.nodes) == list(before.names)
+    rtt_us, at_ns = learnt.pairs.rtt_us, learnt.pairs.at_ns
+    pairs, found = learnt.pairs, learnt.found
+    for turn in range(2 * len(pairs) // 100):
+        now_ns = (turn + 1000) * S_NS
+        wishes = plan(
+            before.names, pairs, domains_for(list(before.names), found),
+            wired=False, now_ns=now_ns, reverify_ns=900 * S_NS, limit=100, seed=turn,
+        )  # fmt: skip
+        a, b = np.array([[number[wish.a], number[wish.b]] for wish in wishes]).T
+        value = worse(now, a, b, random)
+        fine = np.isfinite(value)
+        key, index = np.unique(np.concatenate(((a * n + b)[fine], key)), return_index=True)
+        rtt_us = np.concatenate((value[fine], rtt_us))[index]
+        at_ns = np.concatenate((np.full(int(fine.sum()), now_ns), at_ns))[index]
+        pairs = table(before, key // n, key % n, rtt_us, at_ns)
+        found = tiers_of(pairs)
+        if min(indices(now, found), default=0.0) == 1.0:
+            return
+    pytest.fail("it was never found")
 
 
 def unmoved(

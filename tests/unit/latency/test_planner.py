@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hyperscout_collector.latency.pairs import NO_PAIRS, PairTable
-from hyperscout_collector.latency.planner import Wish, landmark_count, plan
+from hyperscout_collector.latency.planner import VERIFYING, Wish, landmark_count, plan
 from hyperscout_sim.opaque import Jitter, OpaqueFabric, even, opaque
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -192,7 +192,36 @@ class TestVerification:
         names = list(fabric.names)
         pairs = measured(fabric, wishes(names), at_ns=1)
         due = wishes(names, pairs, list(fabric.domain))
-        assert 0 < len(due) < len(pairs)
+        assert len(due) == len(pairs)
+        rings = set(wishes(names, NO_PAIRS, list(fabric.domain), wired=True))
+        assert 0 < len(rings) < len(pairs)
+        assert rings & set(due[:6])
+        assert set(due[:6]) - rings
+
+    @pytest.mark.parametrize("at_ns", [0, 1])
+    def test_all_that_was_learnt_from_comes_round(self, at_ns: int) -> None:
+        """The oldest first: the landmarks, too, who are no neighbours in any ring."""
+        names = list(self.FABRIC.names)
+        pairs = measured(self.FABRIC, wishes(names), at_ns=at_ns)
+        where = {
+            Wish(pairs.nodes[i], pairs.nodes[j]): row
+            for row, (i, j) in enumerate(zip(pairs.a.tolist(), pairs.b.tolist(), strict=True))
+        }
+        looked_at: set[Wish] = set()
+        turns = 0
+        while len(looked_at) < len(pairs):
+            found = [
+                wish
+                for wish in wishes(names, pairs, list(self.FABRIC.domain), limit=200, seed=turns)
+                if wish in where
+            ]
+            assert found
+            looked_at |= set(found)
+            now_ns = pairs.at_ns.copy()
+            now_ns[[where[wish] for wish in found]] = NOW_NS
+            pairs = replace(pairs, at_ns=now_ns)
+            turns += 1
+        assert turns < len(pairs) / (VERIFYING * 200) + 2  # while so much is left to learn
 
     def test_nodes_in_no_domain_are_left_alone(self) -> None:
         names = list(self.FABRIC.names)
