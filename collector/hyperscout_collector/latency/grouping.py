@@ -6,9 +6,13 @@ merges two domains nor splits one, as it would with single or complete linkage. 
 where its own votes call it.
 """
 
+from typing import Final
+
 import numpy as np
 
 from hyperscout_collector.latency.pairs import Floats, Longs
+
+DENSE: Final = 40  # times as many places as keys: so sparse a table still beats sorting
 
 
 def grouped(unit: Longs, a: Longs, b: Longs, vote: Floats) -> Longs:
@@ -38,11 +42,23 @@ def _between(
 ) -> tuple[Longs, Longs, Floats, Floats]:
     """Votes and their number for each pair of groups that has some."""
     apart = p != q
-    p, q, vote, count = p[apart], q[apart], vote[apart], count[apart]
-    key, where = np.unique(np.minimum(p, q) * max(1, units) + np.maximum(p, q), return_inverse=True)
-    votes: Floats = np.bincount(where, vote, len(key)).astype(np.float64)
-    number: Floats = np.bincount(where, count, len(key)).astype(np.float64)
-    return key // max(1, units), key % max(1, units), votes, number
+    if not apart.all():
+        p, q, vote, count = p[apart], q[apart], vote[apart], count[apart]
+    stride = max(1, units)
+    key = np.minimum(p, q) * stride + np.maximum(p, q)
+    if np.all(key[1:] > key[:-1]):
+        return key // stride, key % stride, vote, count  # each pair once already
+    key, (votes, number) = _summed(key, stride * stride, vote, count)
+    return key // stride, key % stride, votes, number
+
+
+def _summed(key: Longs, keys: int, *values: Floats) -> tuple[Longs, list[Floats]]:
+    """Each key once, ascending, and its sums."""
+    if keys <= DENSE * len(key):  # several times faster than to sort
+        found = np.flatnonzero(np.bincount(key, minlength=1))
+        return found, [np.bincount(key, value)[found] for value in values]
+    found, where = np.unique(key, return_inverse=True)
+    return found, [np.bincount(where, value, len(found)) for value in values]
 
 
 def _merged(group: Longs, p: Longs, q: Longs, votes: Floats, count: Floats) -> Longs:
@@ -73,9 +89,11 @@ def _moved(group: Longs, p: Longs, q: Longs, votes: Floats) -> Longs:
     """Each unit to the group that its own votes are most for; on its own if they are for none."""
     units = len(group)
     unit = np.concatenate((p, q))
-    key, where = np.unique(unit * units + group[np.concatenate((q, p))], return_inverse=True)
-    total = np.bincount(where, np.concatenate((votes, votes)), len(key))
-    whose, where_to = key // units, key % units
+    groups = int(group.max()) + 1
+    key, (total,) = _summed(
+        unit * groups + group[np.concatenate((q, p))], units * groups, np.concatenate((votes, votes))
+    )
+    whose, where_to = key // groups, key % groups
     own = np.zeros(units)
     mine = where_to == group[whose]
     own[whose[mine]] = total[mine]
