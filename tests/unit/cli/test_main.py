@@ -89,7 +89,7 @@ def test_completion_scripts_call_back(run: CommandLine, shell: str) -> None:
     ("words", "expected"),
     [
         ("hyperscout de", ["describe", "demo"]),
-        ("hyperscout infer --l", ["--lldp"]),
+        ("hyperscout infer --l", ["--lldp", "--latency"]),
         ("hyperscout get no", ["nodes"]),
     ],
 )
