@@ -12,7 +12,10 @@ import numpy as np
 
 from hyperscout_collector.latency.pairs import Floats, Longs
 
-DENSE: Final = 40  # times as many places as keys: so sparse a table still beats sorting
+DENSE: Final = 100  # times as many places as keys: so sparse a table still beats sorting
+LEAST_PLACES: Final = 1 << 16
+MOST_PLACES: Final = 1 << 24
+MIX: Final = 1_000_003
 
 
 def grouped(unit: Longs, a: Longs, b: Longs, vote: Floats) -> Longs:
@@ -31,10 +34,13 @@ def grouped(unit: Longs, a: Longs, b: Longs, vote: Floats) -> Longs:
 
 def numbered(label: Longs) -> Longs:
     """Labels from 0, in the order of the first that has them."""
-    _, first, where = np.unique(label, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[where]
+    if not len(label):
+        return label
+    first = np.full(int(label.max()) + 1, len(label))
+    np.minimum.at(first, label, np.arange(len(label)))
+    used = np.flatnonzero(first < len(label))
+    first[used[np.argsort(first[used])]] = np.arange(len(used))
+    return first[label]
 
 
 def _between(
@@ -53,36 +59,41 @@ def _between(
 
 
 def _summed(key: Longs, keys: int, *values: Floats) -> tuple[Longs, list[Floats]]:
-    """Each key once, ascending, and its sums."""
-    if keys <= DENSE * len(key):  # several times faster than to sort
-        found = np.flatnonzero(np.bincount(key, minlength=1))
-        return found, [np.bincount(key, value)[found] for value in values]
-    found, where = np.unique(key, return_inverse=True)
-    return found, [np.bincount(where, value, len(found)) for value in values]
+    """Each key once, ascending, and its sums. `keys`: all of them are below."""
+    if keys <= max(LEAST_PLACES, min(DENSE * len(key), MOST_PLACES)):  # several times faster than to sort
+        used = np.zeros(keys, np.bool_)
+        used[key] = True
+        found = np.flatnonzero(used)
+        place = np.empty(keys, np.int64)
+        place[found] = np.arange(len(found))
+        where = place[key]
+    else:
+        found, where = np.unique(key, return_inverse=True)
+    return found, [np.bincount(where, value, len(found)).astype(np.float64) for value in values]
 
 
 def _merged(group: Longs, p: Longs, q: Longs, votes: Floats, count: Floats) -> Longs:
     """Merge what is mutually best, until no two groups want it."""
-    units = len(group)
-    p, q, votes, count = _between(group[p], group[q], votes, count, units)
+    group = numbered(group)
+    p, q, votes, count = _between(group[p], group[q], votes, count, len(group))
     while True:
         wanted = np.flatnonzero(votes > 0)
         if not len(wanted):
             return group
         left, right = p[wanted], q[wanted]
         # Few votes count less; equals go by a mix of their numbers, so that not all want the same one.
-        mix = (left * 2654435761 + right * 40503 + left * right) % 1000003
-        order = np.lexsort((mix, np.round(votes[wanted] / (count[wanted] + 1.0), 9)))
-        best = np.full(units, -1)
-        rank = np.arange(len(order))
-        best[np.concatenate((left[order], right[order]))] = 0
-        np.maximum.at(best, left[order], rank)
-        np.maximum.at(best, right[order], rank)
-        mutual = (best[left[order]] == rank) & (best[right[order]] == rank)
-        to = np.arange(units)
-        to[right[order][mutual]] = left[order][mutual]
+        mix = (left * 2654435761 + right * 40503 + left * right) % MIX
+        wish = np.rint(votes[wanted] / (count[wanted] + 1.0) * 1e9).astype(np.int64) * MIX + mix
+        groups = int(group.max()) + 1
+        best = np.full(groups, -1)
+        np.maximum.at(best, left, wish)
+        np.maximum.at(best, right, wish)
+        mutual = (best[left] == wish) & (best[right] == wish)
+        to = np.arange(groups)
+        to[right[mutual]] = left[mutual]
+        to = numbered(to)
         group = to[group]
-        p, q, votes, count = _between(to[p], to[q], votes, count, units)
+        p, q, votes, count = _between(to[p], to[q], votes, count, int(to.max()) + 1)
 
 
 def _moved(group: Longs, p: Longs, q: Longs, votes: Floats) -> Longs:

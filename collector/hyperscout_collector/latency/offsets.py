@@ -21,6 +21,7 @@ ROWS: Final = 12  # pairs of a host within the core that make a start
 FEW: Final = 6
 ROUNDS: Final = 8
 POLISH: Final = 60
+ENOUGH_US: Final = 0.001  # a step of all own parts less than this is the last
 FAR: Final = 6.0  # times the middle distance, and at least
 NEAR_US: Final = 0.3
 
@@ -148,7 +149,7 @@ def refit(edges: Edges, tier: Longs, tiers: int, offset_us: Floats, rounds: int 
 
 def polished(edges: Edges, tier: Longs, tiers: int, offset_us: Floats) -> tuple[Floats, Floats]:
     """The same by means, of all but values far off: medians in turn stop a little short of the best."""
-    offset_us, rtt_us = refit(edges, tier, tiers, offset_us)
+    offset_us, rtt_us = refit(edges, tier, tiers, offset_us, rounds=2)
     off = np.abs(edges.rest_us(offset_us) - rtt_us[tier])
     kept = off <= max(FAR * float(np.median(off)), NEAR_US)
     edges, tier = edges.only(kept), tier[kept]
@@ -159,5 +160,8 @@ def polished(edges: Edges, tier: Longs, tiers: int, offset_us: Floats) -> tuple[
         rtt_us = np.where(many > 0, found, rtt_us)
         off = rest - rtt_us[tier]
         total = np.bincount(edges.a, off, edges.hosts) + np.bincount(edges.b, off, edges.hosts)
-        offset_us = offset_us + 0.5 * total / np.maximum(count, 1)
+        step_us = 0.5 * total / np.maximum(count, 1)
+        offset_us = offset_us + step_us
+        if float(np.abs(step_us).max(initial=0.0)) < ENOUGH_US:
+            break
     return offset_us, rtt_us

@@ -15,14 +15,15 @@ A pair that cannot be measured is wished for again, but never stands in the way 
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from hyperscout_collector.latency.edges import Edges, Flags, by_row
+from hyperscout_collector.latency.measured import Known, keys_of, known_of, sizes_of
 from hyperscout_collector.latency.offsets import refit
 from hyperscout_collector.latency.pairs import Floats, Longs, PairTable
+from hyperscout_collector.latency.verify import verification
 
 SMALL: Final = 32  # so few measure all pairs
 MISSABLE: Final = 0.25  # of the landmarks, a host may miss
@@ -33,7 +34,6 @@ ASKED: Final = 3  # members of each of those
 LONELY: Final = 3  # hosts of a domain that still search: they may have found each other by mistake
 UNUSUAL: Final = 0.34  # of the usual size: so small a domain may be a splinter of another, and searches too
 COMPANY: Final = 5  # values of its own innermost domain that a host needs
-NEIGHBOURS: Final = 2  # to either side, in verification
 MOST_CHILDREN: Final = 512  # of one domain, that a host asks
 VERIFYING: Final = 0.2  # of the pairs at least, where some are due
 
@@ -43,35 +43,6 @@ class Wish(NamedTuple):
 
     a: str
     b: str
-
-
-class _Known(NamedTuple):
-    """What was measured between nodes that can be measured: sorted keys of pairs, and when."""
-
-    nodes: int
-    key: Longs  # low * nodes + high
-    rtt_us: Floats
-    at_ns: Longs
-
-    def has(self, i: Longs, j: Longs) -> Flags:
-        """(wanted,) was this pair measured?"""
-        return self._place(i, j)[1]
-
-    def when(self, i: Longs, j: Longs) -> Longs:
-        """(wanted,) -1 = never."""
-        place, known = self._place(i, j)
-        return np.where(known, self.at_ns[place], -1) if len(self.key) else np.full(len(i), -1)
-
-    def _place(self, i: Longs, j: Longs) -> tuple[Longs, Flags]:
-        key = np.minimum(i, j) * self.nodes + np.maximum(i, j)
-        place = np.minimum(np.searchsorted(self.key, key), max(0, len(self.key) - 1))
-        return place, (self.key[place] == key if len(self.key) else np.zeros(len(key), bool))
-
-    @property
-    def ends(self) -> tuple[Longs, Longs]:
-        """Each pair twice: (host, peer)."""
-        a, b = self.key // self.nodes, self.key % self.nodes
-        return np.concatenate((a, b)), np.concatenate((b, a))
 
 
 def plan(
@@ -94,12 +65,12 @@ def plan(
     """
     if len(nodes) < 2 or limit < 1:
         return []
-    known = _known(nodes, pairs)
+    known = known_of(nodes, pairs)
     random = np.random.default_rng(seed)
     rank = _ranks(nodes)
     domains = [_numbered(np.asarray(labels, np.int64)) for labels in domains]
     learn = np.zeros(0, np.int64) if wired else _learning(known, domains, rank, random)
-    check = _verification(known, domains, rank, random, now_ns - reverify_ns, never=wired)
+    check = verification(known, domains, rank, random, now_ns - reverify_ns, never=wired)
     share = min(len(check), max(limit - len(learn), int(VERIFYING * limit)))
     keys = np.concatenate((learn[: limit - share], check[:share]))
     _, first = np.unique(keys, return_index=True)
@@ -116,21 +87,6 @@ def _numbered(labels: Longs) -> Longs:
     return np.where(labels >= 0, np.unique(np.maximum(labels, 0), return_inverse=True)[1], -1)
 
 
-def _known(nodes: Sequence[str], pairs: PairTable) -> _Known:
-    number = {name: index for index, name in enumerate(nodes)}
-    to = np.array([number.get(name, -1) for name in pairs.nodes], np.int64)
-    empty = np.zeros(0, np.int64)
-    if not len(pairs):
-        return _Known(len(nodes), empty, np.zeros(0), empty)
-    a, b = to[pairs.a], to[pairs.b]
-    both = (a >= 0) & (b >= 0) & (a != b)
-    key = (np.minimum(a, b) * len(nodes) + np.maximum(a, b))[both]
-    order = np.lexsort((pairs.at_ns[both], key))  # the newest of each pair comes last
-    last = np.r_[key[order][1:] != key[order][:-1], True] if len(key) else np.zeros(0, bool)
-    chosen = order[last]
-    return _Known(len(nodes), key[chosen], pairs.rtt_us[both][chosen], pairs.at_ns[both][chosen])
-
-
 def _ranks(nodes: Sequence[str]) -> Longs:
     """(nodes,) a fixed order that tells nothing of where nodes are; who comes or goes moves no other."""
     digests = [blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in nodes]
@@ -139,11 +95,7 @@ def _ranks(nodes: Sequence[str]) -> Longs:
     return rank
 
 
-def _keys(i: Longs, j: Longs, nodes: int) -> Longs:
-    return np.minimum(i, j) * nodes + np.maximum(i, j)
-
-
-def _learning(known: _Known, domains: Sequence[Longs], rank: Longs, random: np.random.Generator) -> Longs:
+def _learning(known: Known, domains: Sequence[Longs], rank: Longs, random: np.random.Generator) -> Longs:
     """Keys of pairs that would tell something new."""
     nodes = known.nodes
     order = np.argsort(rank)
@@ -152,7 +104,7 @@ def _learning(known: _Known, domains: Sequence[Longs], rank: Longs, random: np.r
     i, j = np.triu_indices(count, 1)
     among = marks[i], marks[j]
     among_open = ~known.has(*among)
-    first = _shuffled(_keys(*among, nodes)[among_open], random)
+    first = _shuffled(keys_of(*among, nodes)[among_open], random)
     others = np.setdiff1d(np.arange(nodes), marks)
     who, mark = np.repeat(others, count), np.tile(marks, len(others))
     missing = ~known.has(who, mark)
@@ -163,7 +115,7 @@ def _learning(known: _Known, domains: Sequence[Longs], rank: Longs, random: np.r
     ready = ~short
     if nodes > SMALL and not short[marks].any():
         first = first[:0]
-    after = [_keys(who[wanted], mark[wanted], nodes)]
+    after = [keys_of(who[wanted], mark[wanted], nodes)]
     if nodes > SMALL and len(domains):
         after.append(_search(known, domains, rank, ready, random))
         after.append(_company(known, domains[0], rank, ready, random))
@@ -175,7 +127,7 @@ def _shuffled(keys: Longs, random: np.random.Generator) -> Longs:
 
 
 def _search(
-    known: _Known, domains: Sequence[Longs], rank: Longs, ready: Flags, random: np.random.Generator
+    known: Known, domains: Sequence[Longs], rank: Longs, ready: Flags, random: np.random.Generator
 ) -> Longs:
     """Who is alone in a domain asks the domains in it."""
     result = [np.zeros(0, np.int64)]
@@ -186,11 +138,11 @@ def _search(
         inner = domains[tier - 1] if tier else np.where(outer >= 0, np.arange(known.nodes), -1)
         if not tier:
             break
-        size = np.where(outer >= 0, _sizes(inner), 0)
+        size = np.where(outer >= 0, sizes_of(inner), 0)
         some = size > 0
         usual = np.nan_to_num(by_row(outer[some], size[some].astype(float), known.nodes, 0.5))
         few = (size <= LONELY) | (size < UNUSUAL * usual[outer])
-        alone = (size > 0) & few & (_sizes(outer) > size) & ready
+        alone = (size > 0) & few & (sizes_of(outer) > size) & ready
         for domain in np.unique(outer[alone]).tolist():
             members = np.flatnonzero((outer == domain) & (inner >= 0))
             seekers = members[alone[members]]
@@ -199,7 +151,7 @@ def _search(
     return np.concatenate(result)
 
 
-def _rest_us(known: _Known, domains: Sequence[Longs]) -> Floats:
+def _rest_us(known: Known, domains: Sequence[Longs]) -> Floats:
     """(pairs,) round trips without the hosts' own parts, as far as the domains tell these."""
     a, b = known.key // known.nodes, known.key % known.nodes
     tier = np.full(len(known.key), len(domains))
@@ -208,12 +160,6 @@ def _rest_us(known: _Known, domains: Sequence[Longs]) -> Floats:
     edges = Edges(known.nodes, a, b, known.rtt_us)
     offset_us, _ = refit(edges, tier, len(domains) + 1, np.zeros(known.nodes), rounds=6)
     return edges.rest_us(offset_us)
-
-
-def _sizes(labels: Longs) -> Longs:
-    """(nodes,) how many share the domain of each; 0 = in none."""
-    count = np.bincount(labels[labels >= 0], minlength=1)
-    return np.where(labels >= 0, count[labels], 0)
 
 
 def _questions(
@@ -273,16 +219,16 @@ def _questions(
     first = np.searchsorted(sorted_column, columns)
     spread = np.minimum(size[order][columns], ASKED + 1)
     answer = by_rank[first + random.integers(0, np.maximum(1, spread))]
-    keys = _keys(seekers[rows], answer, nodes)
+    keys = keys_of(seekers[rows], answer, nodes)
     return np.asarray(keys[seekers[rows] != answer])
 
 
-def _strangers(known: _Known, outer: Longs, inner: Longs, rank: Longs, random: np.random.Generator) -> Longs:
+def _strangers(known: Known, outer: Longs, inner: Longs, rank: Longs, random: np.random.Generator) -> Longs:
     """Domains side by side between which nothing was measured: one member of either."""
     a, b = known.key // known.nodes, known.key % known.nodes
     count = int(inner.max()) + 1 if len(inner) else 0
-    met = np.unique(_keys(inner[a], inner[b], count)[(inner[a] >= 0) & (inner[b] >= 0)])
-    real = (_sizes(inner) > 1) & (outer >= 0)
+    met = np.unique(keys_of(inner[a], inner[b], count)[(inner[a] >= 0) & (inner[b] >= 0)])
+    real = (sizes_of(inner) > 1) & (outer >= 0)
     hosts = np.flatnonzero(real)[np.argsort(rank[real], kind="stable")]
     _, begin = np.unique(inner[hosts], return_index=True)
     reps = hosts[begin]  # the first of each by rank
@@ -292,18 +238,18 @@ def _strangers(known: _Known, outer: Longs, inner: Longs, rank: Longs, random: n
         if len(side) > MOST_CHILDREN:
             side = random.choice(side, MOST_CHILDREN, replace=False)
         i, j = np.triu_indices(len(side), 1)
-        keys = _keys(inner[side[i]], inner[side[j]], count)
+        keys = keys_of(inner[side[i]], inner[side[j]], count)
         new = ~np.isin(keys, met)
-        result.append(_keys(side[i[new]], side[j[new]], known.nodes))
+        result.append(keys_of(side[i[new]], side[j[new]], known.nodes))
     return np.concatenate(result)
 
 
-def _company(known: _Known, labels: Longs, rank: Longs, ready: Flags, random: np.random.Generator) -> Longs:
+def _company(known: Known, labels: Longs, rank: Longs, ready: Flags, random: np.random.Generator) -> Longs:
     """Hosts with few values of their own innermost domain, with others of it."""
     host, peer = known.ends
     own = (labels[host] == labels[peer]) & (labels[host] >= 0)
     have = np.bincount(host[own], minlength=known.nodes)
-    size = _sizes(labels)
+    size = sizes_of(labels)
     lack = np.minimum(COMPANY, size - 1) - have
     who = np.flatnonzero((lack > 0) & ready & (size > 1))
     order = np.lexsort((rank, labels))
@@ -319,71 +265,5 @@ def _company(known: _Known, labels: Longs, rank: Longs, ready: Flags, random: np
         step = 1 + (random.integers(0, 1 << 30, len(some)) + number) % reach
         there = order[begin[np.isin(who, some)] + (at[some] - begin[np.isin(who, some)] + step) % size[some]]
         new = ~known.has(some, there)
-        keys.append(_keys(some[new], there[new], known.nodes))
+        keys.append(keys_of(some[new], there[new], known.nodes))
     return np.concatenate([np.zeros(0, np.int64), *keys])
-
-
-def _verification(
-    known: _Known,
-    domains: Sequence[Longs],
-    rank: Longs,
-    random: np.random.Generator,
-    until_ns: int,
-    *,
-    never: bool,
-) -> Longs:
-    """Keys of pairs that were not measured since `until_ns`, the oldest first.
-
-    Of a wired hierarchy (`never`) in turn with those that never were; of a learnt one in turn with all else
-    that it was learnt from so long ago: a host that moved is held where it was by what was measured there.
-    """
-    pairs = [_rings(known.nodes, labels, rank) for labels in _sides(domains, rank)]
-    keys = np.unique(np.concatenate([np.zeros(0, np.int64), *pairs]))
-    when = known.when(keys // known.nodes, keys % known.nodes)
-    due = _oldest(keys, when, until_ns)
-    if never:
-        return _in_turn(_shuffled(keys[when == -1], random), due)
-    other = ~np.isin(known.key, keys)
-    return _in_turn(due, _oldest(known.key[other], known.at_ns[other], until_ns))
-
-
-def _oldest(keys: Longs, when: Longs, until_ns: int) -> Longs:
-    """Those measured before that, the oldest first."""
-    old = (when >= 0) & (when < until_ns)
-    return np.asarray(keys[old][np.argsort(when[old], kind="stable")])
-
-
-def _in_turn(x: Longs, y: Longs) -> Longs:
-    """One of either at a time, then what is left of the longer."""
-    both = np.concatenate((np.arange(len(x)) * 2, np.arange(len(y)) * 2 + 1))
-    return np.concatenate((x, y))[np.argsort(both, kind="stable")]
-
-
-def _sides(domains: Sequence[Longs], rank: Longs) -> list[Longs]:
-    """Who stands in a ring with whom: the hosts of each innermost domain; of each domain above, one
-    representative of each domain within (-1 = not in one)."""
-    rings = [*domains[:1]]
-    for inner, outer in pairwise(domains):
-        order = np.argsort(rank)
-        inside = order[inner[order] >= 0]
-        _, begin = np.unique(inner[inside], return_index=True)
-        ring = np.full(len(rank), -1)
-        ring[inside[begin]] = outer[inside[begin]]
-        rings.append(ring)
-    return rings
-
-
-def _rings(nodes: int, labels: Longs, rank: Longs) -> Longs:
-    """Keys of neighbours in the rings of those with one label, by rank."""
-    order = np.lexsort((rank, labels))
-    order = order[labels[order] >= 0]
-    if not len(order):
-        return np.zeros(0, np.int64)
-    begin = np.searchsorted(labels[order], labels[order])
-    size = _sizes(labels)[order]
-    at = np.arange(len(order)) - begin
-    keys = [
-        _keys(order, order[begin + (at + step) % size], nodes)[size > step]
-        for step in range(1, NEIGHBOURS + 1)
-    ]
-    return np.concatenate(keys)
