@@ -88,9 +88,18 @@ def _merged(group: Longs, p: Longs, q: Longs, votes: Floats, count: Floats) -> L
         best = np.full(groups, -1)
         np.maximum.at(best, left, wish)
         np.maximum.at(best, right, wish)
-        mutual = (best[left] == wish) & (best[right] == wish)
+        best_of_left, best_of_right = best[left] == wish, best[right] == wish
+        mutual = best_of_left & best_of_right
         to = np.arange(groups)
         to[right[mutual]] = left[mutual]
+        # Whom many want equally much, as all that a landmark is near to do, takes them all at once.
+        stays = np.zeros(groups, np.bool_)
+        stays[left[mutual]] = True
+        free = ~stays
+        free[right[mutual]] = False
+        for one, other, is_best in ((left, right, best_of_left), (right, left, best_of_right)):
+            joins = is_best & free[one] & stays[other] & (wish // MIX == best[other] // MIX)
+            to[one[joins]] = other[joins]
         to = numbered(to)
         group = to[group]
         p, q, votes, count = _between(to[p], to[q], votes, count, int(to.max()) + 1)

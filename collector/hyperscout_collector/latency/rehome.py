@@ -14,6 +14,7 @@ from hyperscout_collector.latency.pairs import Floats, Longs
 
 MOST: Final = 512  # hosts that are looked at
 PEERS: Final = 5  # values that a place must explain
+AT_ONCE: Final = 200_000  # values
 BETTER: Final = 0.75  # of the distance that is left where it is now
 
 
@@ -33,30 +34,32 @@ def rehomed(edges: Edges, domain: list[Longs], offset_us: Floats, rtt_us: Floats
         if len(peers) < PEERS:
             continue
         value = edges.rtt_us[mine] - offset_us[peers]
-        now = _left(value, rtt_us[_tiers(matrix[:, [host]], matrix[:, peers])])
+        now = _left(value[None], rtt_us[_tiers(matrix[:, [host]], matrix[:, peers])])[0]
         best, home, level = BETTER * now, -1, 0
         _, first = np.unique(matrix[0, peers], return_index=True)
-        for peer in peers[first].tolist():
-            near = _tiers(matrix[:, [peer]], matrix[:, peers])
+        each = max(1, AT_ONCE // len(peers))
+        for places in np.split(peers[first], range(each, len(first), each)):
+            near = _tiers(matrix[:, places], matrix[:, peers])
             for lowest in range(tiers - 1):
-                left = _left(value, rtt_us[np.maximum(near, lowest)])
-                if left < best:
-                    best, home, level = left, peer, lowest
+                left = _left(value[None], rtt_us[np.maximum(near, lowest)])
+                nearest = int(np.argmin(left))
+                if left[nearest] < best:
+                    best, home, level = float(left[nearest]), int(places[nearest]), lowest
         if home >= 0:
             for tier in range(level, tiers):
                 result[tier][host] = matrix[tier, home]
     return [_renumbered(labels) for labels in result]
 
 
-def _tiers(one: Longs, others: Longs) -> Longs:
-    """(others,) the lowest tier at which each is with the one."""
-    return np.asarray(np.argmax(one == others, axis=0), np.int64)
+def _tiers(some: Longs, others: Longs) -> Longs:
+    """(some, others) the lowest tier at which each is with each."""
+    return np.asarray(np.argmax(some[:, :, None] == others[:, None, :], axis=0), np.int64)
 
 
-def _left(value: Floats, step_us: Floats) -> float:
-    """What steps and the best own part leave unexplained."""
+def _left(value: Floats, step_us: Floats) -> Floats:
+    """(places,) what steps and the best own part leave unexplained."""
     own = value - step_us
-    return float(np.abs(own - np.median(own)).mean())
+    return np.asarray(np.abs(own - np.median(own, axis=1, keepdims=True)).mean(axis=1))
 
 
 def _renumbered(labels: Longs) -> Longs:
