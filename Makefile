@@ -26,7 +26,8 @@ kube-assets: venv  ## the programs of a Kubernetes for tests, built with Go into
 
 test: setup lint proto-check  ## setup, lint, proto-check, kube-assets, then every test
 	@$(BIN)/python tests/kube/assets.py || printf '== no Kubernetes to test on (see above)\n'
-	$(call step,tests,$(BIN)/pytest -n auto --maxprocesses=4 --dist loadscope --durations=10)
+	$(call step,tests,$(BIN)/pytest -n auto --maxprocesses=4 --dist loadscope --durations=10 -m "not alone")
+	$(call step,tests that measure,$(BIN)/pytest -p no:xdist -m alone)
 
 e2e-scheduler: kube-assets  ## gangs on a discovered fabric, placed by the real kube-scheduler (part of test)
 	$(call step,e2e-scheduler,$(BIN)/pytest tests/e2e/test_kube_scheduler.py -p no:xdist)
