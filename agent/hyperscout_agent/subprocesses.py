@@ -15,7 +15,7 @@ from typing import cast
 _READ_BYTES = 256 * 1024
 _STDERR_BYTES = 16 * 1024
 # A killed process is reaped within this, unless it hangs in the kernel, where nothing helps.
-_REAP_S = 2.0
+_REAP_S = 5.0
 
 
 class ToolError(Exception):
