@@ -78,8 +78,10 @@ def learn(
     failing: float = 0.0,
     limit: int | None = None,
     most_probes: float | None = None,
+    least: int = 0,
 ) -> Learnt:
-    """Until the plan is empty, or the probes are spent. `failing`: share of pairs that never answer."""
+    """Until no more than `least` pairs are planned, or the probes are spent. `failing`: share of pairs that
+    never answer."""
     random = np.random.default_rng(seed)
     names = list(fabric.names)
     n = len(names)
@@ -96,7 +98,7 @@ def learn(
             wired=False, now_ns=S_NS, reverify_ns=10**6 * S_NS, limit=room, seed=seed * 100_003 + plans,
         )  # fmt: skip
         plans += 1
-        if not wishes:
+        if len(wishes) <= least:
             return Learnt(found, pairs, probes, plans, room > 0)
         probes += 2 * len(wishes)
         a = np.array([number[wish.a] for wish in wishes])

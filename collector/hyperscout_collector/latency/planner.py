@@ -28,6 +28,7 @@ from hyperscout_collector.latency.verify import verification
 SMALL: Final = 32  # so few measure all pairs
 MISSABLE: Final = 0.25  # of the landmarks, a host may miss
 STEP: Final = 2  # questions of one host at a time while it searches: the answer may end the search
+MOST_STEP: Final = 6  # where there is room for many more: each round costs an inference
 FOUNDERS: Final = 3  # hosts of a domain at a time that found domains in it
 NEAREST: Final = 6  # domains that seemed nearest are asked again before a host is on its own
 ASKED: Final = 3  # members of each of those
@@ -69,7 +70,7 @@ def plan(
     random = np.random.default_rng(seed)
     rank = _ranks(nodes)
     domains = [_numbered(np.asarray(labels, np.int64)) for labels in domains]
-    learn = np.zeros(0, np.int64) if wired else _learning(known, domains, rank, random)
+    learn = np.zeros(0, np.int64) if wired else _learning(known, domains, rank, random, limit)
     check = verification(known, domains, rank, random, now_ns - reverify_ns, never=wired)
     share = min(len(check), max(limit - len(learn), int(VERIFYING * limit)))
     keys = np.concatenate((learn[: limit - share], check[:share]))
@@ -95,7 +96,9 @@ def _ranks(nodes: Sequence[str]) -> Longs:
     return rank
 
 
-def _learning(known: Known, domains: Sequence[Longs], rank: Longs, random: np.random.Generator) -> Longs:
+def _learning(
+    known: Known, domains: Sequence[Longs], rank: Longs, random: np.random.Generator, limit: int
+) -> Longs:
     """Keys of pairs that would tell something new."""
     nodes = known.nodes
     order = np.argsort(rank)
@@ -117,7 +120,8 @@ def _learning(known: Known, domains: Sequence[Longs], rank: Longs, random: np.ra
         first = first[:0]
     after = [keys_of(who[wanted], mark[wanted], nodes)]
     if nodes > SMALL and len(domains):
-        after.append(_search(known, domains, rank, ready, random))
+        step = max(STEP, min(MOST_STEP, limit // (3 * nodes)))
+        after.append(_search(known, domains, rank, ready, random, step))
         after.append(_company(known, domains[0], rank, ready, random))
     return np.concatenate((first, _shuffled(np.concatenate(after), random)))
 
@@ -127,7 +131,7 @@ def _shuffled(keys: Longs, random: np.random.Generator) -> Longs:
 
 
 def _search(
-    known: Known, domains: Sequence[Longs], rank: Longs, ready: Flags, random: np.random.Generator
+    known: Known, domains: Sequence[Longs], rank: Longs, ready: Flags, random: np.random.Generator, step: int
 ) -> Longs:
     """Who is alone in a domain asks the domains in it."""
     result = [np.zeros(0, np.int64)]
@@ -146,7 +150,9 @@ def _search(
         for domain in np.unique(outer[alone]).tolist():
             members = np.flatnonzero((outer == domain) & (inner >= 0))
             seekers = members[alone[members]]
-            result.append(_questions(known.nodes, seekers, members, inner, rank, host, peer, rest_us, random))
+            result.append(
+                _questions(known.nodes, seekers, members, inner, rank, host, peer, rest_us, random, step)
+            )
         result.append(_strangers(known, outer, inner, rank, random))
     return np.concatenate(result)
 
@@ -172,6 +178,7 @@ def _questions(
     peer: Longs,
     rest_us: Floats,
     random: np.random.Generator,
+    step: int,
 ) -> Longs:
     """The next few of each seeker: one member of each domain, then more of those that seemed nearest."""
     labels, size = np.unique(inner[members], return_counts=True)
@@ -208,7 +215,7 @@ def _questions(
     again = (place < NEAREST) & (asked < np.minimum(ASKED, size[order])) & (asked > 0)
     urgency = np.where(asked == 0, urgency, np.where(again, 1e6 + place, np.inf))
     urgency[np.flatnonzero(own >= 0), own[own >= 0]] = np.inf
-    chosen = np.argsort(urgency, axis=1, kind="stable")[:, :STEP]
+    chosen = np.argsort(urgency, axis=1, kind="stable")[:, :step]
     rows = np.repeat(np.arange(len(seekers)), chosen.shape[1])
     columns = chosen.ravel()
     wanted = np.isfinite(urgency[rows, columns])
