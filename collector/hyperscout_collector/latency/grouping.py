@@ -20,7 +20,9 @@ MIX: Final = 1_000_003
 
 def grouped(unit: Longs, a: Longs, b: Longs, vote: Floats) -> Longs:
     """(hosts,) group of each, numbered from 0. Units stay whole. `unit`: (hosts,) numbered from 0."""
-    units = int(unit.max()) + 1 if len(unit) else 0
+    if not len(unit):
+        return unit
+    units = int(unit.max()) + 1
     p, q, votes, count = _between(unit[a], unit[b], vote, np.ones(len(vote)), units)
     group = np.arange(units)
     for _ in range(3):
