@@ -205,7 +205,7 @@ def test_every_metric_is_documented_and_no_other() -> None:
         for name in re.findall(r"`([a-z_]+)", row):
             documented.add(name if name.startswith("hyperscout") else prefix[1] + name)
     store, stats = FindingStore("node-1"), {"lldp": ProbeStats(True, 0.1, 1.0)}
-    latency = LatencyProbe(interfaces=lambda: [])
+    latency = LatencyProbe(interfaces=list)
     text = AgentMetrics(store, UplinkStats(), lambda: stats, version="0", latency=latency).text().decode()
     text += CollectorMetrics(some_figures).text().decode()
     families = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
