@@ -16,10 +16,12 @@ def emit(chunks: Iterable[str]) -> None:
         for chunk in chunks:
             sys.stdout.buffer.write(chunk.encode("utf-8", "backslashreplace"))
         sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read us has seen enough (`| head`). The rest in the buffer must not be tried again at exit.
+    except OSError as error:
+        # The rest in the buffer must not be tried again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise click.exceptions.Exit(0) from None
+        if isinstance(error, BrokenPipeError):
+            raise click.exceptions.Exit(0) from None  # who read us has seen enough (`| head`)
+        raise
 
 
 def emit_json(value: Any) -> None:

@@ -84,7 +84,7 @@ async def test_between_two_nodes_within_one_and_again(stubs: NcclCommands, tmp_p
 @pytest.mark.parametrize(
     ("trouble", "rank", "words"),
     [
-        ("init:2", "0", "node-a: ncclCommInitRank: error 2 (unhandled system error)"),
+        ("init:2", "0", "ncclCommInitRank: error 2 (unhandled system error)"),
         ("init:hang", "1", "no end in 3 s"),
         ("init:crash", "1", "node-b: the worker ended early"),
     ],
