@@ -28,7 +28,7 @@ from support.netlab import INTERFACE, Host, Netlab, netlab
 from support.real import require_real
 
 require_real("root", "netns")
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 
 WAIT_S = 30.0
 KEY = bytes(range(32))
@@ -152,7 +152,7 @@ async def test_two_ends_agree_on_near_and_far(lab: Netlab, tmp_path: Path) -> No
             assert 0 < result.min_us <= result.median_us
         for (x, y), result in found.items():
             if {x, y} == {"a", "b"}:
-                assert result.min_us < 0.7 * min(found["a", "c"].min_us, found["c", "b"].min_us), (
+                assert result.min_us < 0.9 * min(found["a", "c"].min_us, found["c", "b"].min_us), (
                     "1 hop, not 5"
                 )
 
