@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.real, pytest.mark.alone]
 
 PORT = 50051
 START_S = 60.0
-LEARN_S = 240.0
+LEARN_S = 420.0
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
 _PROBES_OFF = "\n".join(
     f"{probe}: {{enabled: false}}" for probe in ("lldp", "infiniband", "ibnetdiscover", "nvlink")
@@ -81,7 +81,7 @@ class Cluster:
     def start(self) -> None:
         self.processes.start(
             self.root.name, "collector", "collector", "--listen", f"[::]:{PORT}", "--insecure",
-            "--data-dir", self._folder / "data", "--http-listen", "",
+            "--data-dir", self._folder / "data", "--http-listen", "", "--measure-reverify-s", "60", "--hold-s", "5",
         )  # fmt: skip
         await_it(lambda: "listens on" in self.processes.log("collector"), "the collector listens", START_S)
         for host in self.lab.hosts:
