@@ -81,7 +81,8 @@ class Cluster:
     def start(self) -> None:
         self.processes.start(
             self.root.name, "collector", "collector", "--listen", f"[::]:{PORT}", "--insecure",
-            "--data-dir", self._folder / "data", "--http-listen", "", "--measure-reverify-s", "60", "--hold-s", "5",
+            "--data-dir", self._folder / "data", "--http-listen", "",
+            "--measure-reverify-s", "60", "--hold-s", "5",
         )  # fmt: skip
         await_it(lambda: "listens on" in self.processes.log("collector"), "the collector listens", START_S)
         for host in self.lab.hosts:
