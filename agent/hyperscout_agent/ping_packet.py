@@ -26,7 +26,6 @@ _BODY = struct.Struct(f"!4sBB2xQI{NONCE_BYTES}s{RESIDENCES}I")
 _MAC_BYTES = 16
 _PERSON = b"hs-ping1"
 _TASK = struct.Struct("!8xQ")
-MAX_SEQUENCE = 2**32 - 1
 PACKET_BYTES = _BODY.size + _MAC_BYTES
 # What goes over the wire with it: Ethernet, IP and UDP headers.
 WIRE_BYTES = {4: PACKET_BYTES + 14 + 20 + 8, 6: PACKET_BYTES + 14 + 40 + 8}

@@ -43,7 +43,6 @@ from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.ingest.streams import AgentStream, Streams
 from hyperscout_collector.latency import planner
-from hyperscout_collector.latency import tiers as latency_tiers
 from hyperscout_collector.latency.known import (
     any_unmeasured,
     measured_domains,
@@ -52,7 +51,7 @@ from hyperscout_collector.latency.known import (
     wired_nodes,
 )
 from hyperscout_collector.latency.pairs import Longs, PairTable
-from hyperscout_collector.latency.tiers import LatencyTiers
+from hyperscout_collector.latency.tiers import tiers_of
 from hyperscout_collector.topology import Topology
 
 _log = logging.getLogger(__name__)
@@ -92,7 +91,6 @@ class MeasuringTools:
     token_bytes: Callable[[int], bytes]  # of a source that nobody can foretell
     rng: Random
     plan: Plan = planner.plan
-    tiers_of: Callable[[PairTable], LatencyTiers] = latency_tiers.tiers_of
 
 
 class Measuring:
@@ -129,7 +127,6 @@ class Measuring:
         self._generation = 0
         self._probes_before = 0  # this learning
         self._trusted_ns: dict[str, int] = {}  # by node: findings that came before are of an earlier process
-        self._tiers: tuple[PairTable, LatencyTiers] | None = None
         self._wanted: PlanWanted | None = None
         self._work = asyncio.Event()
 
@@ -273,7 +270,7 @@ class Measuring:
         known = [node for node in wanted.nodes if node in wired]
         opaque = [node for node in wanted.nodes if node not in wired]
         domains = published_domains(topology, known)
-        learned = measured_domains(self._tiers_of(pairs), opaque) if opaque and len(pairs) else []
+        learned = measured_domains(tiers_of(pairs), opaque) if opaque and len(pairs) else []
         verify = self._plan(known, pairs, domains, wanted.limit, wired=True)
         learn = self._plan(opaque, pairs, learned, wanted.limit, wired=False)
         wishes = [wish for both in zip_longest(learn, verify) for wish in both if wish is not None]
@@ -298,11 +295,6 @@ class Measuring:
             limit=limit,
             seed=self._tools.rng.getrandbits(32),
         )
-
-    def _tiers_of(self, pairs: PairTable) -> LatencyTiers:
-        if self._tiers is None or self._tiers[0] is not pairs:
-            self._tiers = (pairs, self._tools.tiers_of(pairs))
-        return self._tiers[1]
 
     def _now_ns(self) -> int:
         """By a clock that nobody sets: waits are waits."""

@@ -52,9 +52,9 @@ def as_published(net: Network, layers: Sequence[Layer], past: Past) -> list[Laye
     is where (all agents have started anew), nobody moves."""
     names = past.outer_tiers()
     before = [labels for name in names if (labels := past.labels(name)) is not None]
-    known = np.logical_and.reduce([labels >= 0 for labels in before], axis=0) if before else np.zeros(0, bool)
     wired = layers[0].domain >= 0
-    if not (known & ~wired).any() if len(known) else True:
+    known = np.logical_and.reduce([labels >= 0 for labels in before], axis=0)
+    if not before or not (known & ~wired).any():
         return list(layers)
     by_tier, confidence = [], []
     for labels in before:
@@ -96,8 +96,8 @@ def _staying(found: LatencyTiers, pairs: PairTable, before: Longs) -> LatencyTie
     return replace(found, domain=domains, confidence=confidence)
 
 
-def _calibrated(found: LatencyTiers, pairs: PairTable, wired: Sequence[Longs]) -> list[float]:
-    """The round trip of each wired tier, hosts' own parts taken out; [] unless all tiers were measured.
+def _calibrated(found: LatencyTiers, pairs: PairTable, wired: Sequence[Longs]) -> tuple[float, ...]:
+    """The round trip of each wired tier, hosts' own parts taken out; none unless all tiers were measured.
 
     `wired`: by tier (nodes of the pairs,) the wired domain of each.
     """
@@ -109,10 +109,10 @@ def _calibrated(found: LatencyTiers, pairs: PairTable, wired: Sequence[Longs]) -
     for domain in wired:
         here = left & (domain[pairs.a] >= 0) & (domain[pairs.a] == domain[pairs.b])
         if not here.any():
-            return []
+            return ()
         known.append(float(np.median(rtt_us[here])))
         left &= ~here
-    return known if all(x < y for x, y in pairwise(known)) else []
+    return tuple(known) if all(x < y for x, y in pairwise(known)) else ()
 
 
 def _alone(net: Network, sure: Sequence[Floats], by_tier: Sequence[Longs]) -> list[Layer]:

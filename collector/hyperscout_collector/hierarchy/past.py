@@ -20,7 +20,6 @@ class Past:
         for number, hypernode in enumerate(previous.hypernodes if previous else ()):
             self._by_tier.setdefault(hypernode.tier_name, {}).update(dict.fromkeys(hypernode.nodes, number))
             self.confidence[number] = hypernode.confidence
-        self._tiers = list(self._by_tier)  # HyperNodes come by tier
 
     def tiers_in_use(self, domain: Longs, cluster: frozenset[str] | None) -> Collection[str]:
         """Names of the former tiers, if hosts that are cut off now still need their places in them."""
@@ -32,8 +31,8 @@ class Past:
         return self._by_tier.keys() if lost else ()
 
     def outer_tiers(self) -> list[str]:
-        """Names of the tiers around NVLink's, innermost first."""
-        return [name for name in self._tiers if name != "nvlink"]
+        """Names of the tiers around NVLink's, innermost first: HyperNodes come by tier."""
+        return [name for name in self._by_tier if name != "nvlink"]
 
     def labels(self, name: str) -> Longs | None:
         """(hosts,) former domain in the tier of that name, -1 = none."""

@@ -9,6 +9,7 @@ Two or three rounds settle it. A tier stays only if its pairs are clearly faster
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -53,7 +54,8 @@ class LatencyTiers:
         return len(self.domain)
 
 
-def tiers_of(pairs: PairTable, known_rtt_us: Sequence[float] = ()) -> LatencyTiers:
+@lru_cache(maxsize=2)  # the planner and each inference ask of the same table, until it is another one
+def tiers_of(pairs: PairTable, known_rtt_us: tuple[float, ...] = ()) -> LatencyTiers:
     """Tiers from any subset of pairs, in any order. `known_rtt_us`: what a wired fabric's tiers measured, by
     tier from the innermost; without it the number of tiers and their gaps are found from the data."""
     everything = edges_of(pairs)
@@ -100,21 +102,21 @@ def _best(edges: Edges, placed: Flags) -> Fit:
     measure; from these to all is one step."""
     degree = edges.degree()
     if np.count_nonzero(placed) <= SAMPLE:
-        return _explanations(edges, placed)[0]
+        return _explanation(edges, placed)
     sample = np.zeros(edges.hosts, bool)
     order = np.argsort(-degree, kind="stable")
     sample[order[: SAMPLE // 2]] = True
     others = np.sort(order[SAMPLE // 2 : np.count_nonzero(placed)])
     sample[others[:: max(1, len(others) // (SAMPLE // 2))]] = True
     some = edges.only(sample[edges.a] & sample[edges.b])
-    few = _explanations(some, sample)[0]
+    few = _explanation(some, sample)
     offset_us = offsets.extended(edges, sample & ~few.noisy, few.domain, few.offset_us)
     noisy = few_of(edges, scattered(edges, offset_us) & placed)
     return explained(edges, placed, noisy, offset_us, FINE)
 
 
-def _explanations(edges: Edges, placed: Flags) -> list[Fit]:
-    """From two starts, each as it is and with the innermost domains brought to one level."""
+def _explanation(edges: Edges, placed: Flags) -> Fit:
+    """The cheapest from two starts, each as it is and with the innermost domains brought to one level."""
     fits = []
     starts = []
     for top in (True, False):
@@ -138,7 +140,7 @@ def _explanations(edges: Edges, placed: Flags) -> list[Fit]:
         # One tier, or own parts that blur the gaps: what is nearest is tried as if there were a gap.
         for noisy, offset_us in starts:
             fits += [explained(edges, placed, noisy, offset_us, FINE, nearest=part) for part in NEAREST]
-    return [pruned(edges, placed, min(fits, key=cost_of)), *fits]
+    return pruned(edges, placed, min(fits, key=cost_of))
 
 
 def _agreed(x: Fit, y: Fit) -> bool:
