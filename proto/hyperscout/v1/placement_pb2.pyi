@@ -5,7 +5,9 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
@@ -41,26 +43,143 @@ PLACEMENT_MODE_SOFT: PlacementMode.ValueType  # 2
 Global___PlacementMode: _TypeAlias = PlacementMode  # noqa: Y015
 
 @_typing.final
-class Group(_message.Message):
-    """Runs of `size` consecutive ranks, each inside one domain of the tier."""
+class Spread(_message.Message):
+    """At most `most` workers of the group in one domain of `tier`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    SIZE_FIELD_NUMBER: _builtins.int
+    MOST_FIELD_NUMBER: _builtins.int
     TIER_FIELD_NUMBER: _builtins.int
-    size: _builtins.int
-    tier: _builtins.int
+    PREFERRED_FIELD_NUMBER: _builtins.int
+    most: _builtins.int
+    tier: _builtins.str
+    """Number or name of a tier; "0" or "node" = a node."""
+    preferred: _builtins.bool
+    """Dropped rather than the gang refused or its top tier raised."""
     def __init__(
         self,
         *,
-        size: _builtins.int = ...,
-        tier: _builtins.int = ...,
+        most: _builtins.int = ...,
+        tier: _builtins.str = ...,
+        preferred: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["size", b"size", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["most", b"most", "preferred", b"preferred", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Spread: _TypeAlias = Spread  # noqa: Y015
+
+@_typing.final
+class Workers(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ResourcesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    role: _builtins.str
+    """"" = "worker"."""
+    @_builtins.property
+    def resources(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Kubernetes quantities by resource name: "nvidia.com/gpu": "8", "cpu": "500m". Empty: one worker a node
+        takes, as far as nothing else is known.
+        """
+
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        resources: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        role: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "resources", b"resources", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Workers: _TypeAlias = Workers  # noqa: Y015
+
+@_typing.final
+class Part(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKERS_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def workers(self) -> Global___Workers: ...
+    @_builtins.property
+    def group(self) -> Global___Group: ...
+    def __init__(
+        self,
+        *,
+        workers: Global___Workers | None = ...,
+        group: Global___Group | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "part", b"part", "workers", b"workers"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "part", b"part", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["workers", "group"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___Part: _TypeAlias = Part  # noqa: Y015
+
+@_typing.final
+class Group(_message.Message):
+    """`count` groups that are alike, each whole in one domain of `tier` or below."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    SPREAD_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    tier: _builtins.str
+    """Number or name of a tier; "" = anywhere."""
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]: ...
+    @_builtins.property
+    def spread(self) -> Global___Spread: ...
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        tier: _builtins.str = ...,
+        parts: _abc.Iterable[Global___Part] | None = ...,
+        spread: Global___Spread | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "spread", b"spread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "count", b"count", "parts", b"parts", "spread", b"spread", "tier", b"tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__spread: _TypeAlias = _typing.Literal["spread"]  # noqa: Y015
+    _WhichOneofArgType__spread: _TypeAlias = _typing.Literal["_spread", b"_spread"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__spread) -> _WhichOneofReturnType__spread | None: ...
 
 Global___Group: _TypeAlias = Group  # noqa: Y015
 
@@ -69,40 +188,57 @@ class PlaceRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GANG_FIELD_NUMBER: _builtins.int
-    WORKERS_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
     HIGHEST_TIER_ALLOWED_FIELD_NUMBER: _builtins.int
-    GROUPS_FIELD_NUMBER: _builtins.int
-    AVOID_NODES_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    SPREAD_FIELD_NUMBER: _builtins.int
+    AVOID_FIELD_NUMBER: _builtins.int
+    USE_DOWN_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    EXPIRES_IN_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
     """Name of the gang; needed to reserve."""
-    workers: _builtins.int
     mode: Global___PlacementMode.ValueType
-    highest_tier_allowed: _builtins.int
-    """0 = any."""
+    highest_tier_allowed: _builtins.str
+    """Number or name of a tier; "" = any."""
+    use_down: _builtins.bool
+    """Use nodes whose own link is down like others."""
     dry_run: _builtins.bool
     """Answer, and reserve nothing."""
     @_builtins.property
-    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___Group]: ...
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
+        """What the gang is made of, in order of ranks."""
+
     @_builtins.property
-    def avoid_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def spread(self) -> Global___Spread: ...
+    @_builtins.property
+    def avoid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of nodes and HyperNodes."""
+
+    @_builtins.property
+    def expires_in(self) -> _duration_pb2.Duration:
+        """How long it is reserved. Unset: until it is released."""
+
     def __init__(
         self,
         *,
         gang: _builtins.str = ...,
-        workers: _builtins.int = ...,
         mode: Global___PlacementMode.ValueType = ...,
-        highest_tier_allowed: _builtins.int = ...,
-        groups: _abc.Iterable[Global___Group] | None = ...,
-        avoid_nodes: _abc.Iterable[_builtins.str] | None = ...,
+        highest_tier_allowed: _builtins.str = ...,
+        parts: _abc.Iterable[Global___Part] | None = ...,
+        spread: Global___Spread | None = ...,
+        avoid: _abc.Iterable[_builtins.str] | None = ...,
+        use_down: _builtins.bool = ...,
         dry_run: _builtins.bool = ...,
+        expires_in: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "expires_in", b"expires_in", "spread", b"spread"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["avoid_nodes", b"avoid_nodes", "dry_run", b"dry_run", "gang", b"gang", "groups", b"groups", "highest_tier_allowed", b"highest_tier_allowed", "mode", b"mode", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spread", b"_spread", "avoid", b"avoid", "dry_run", b"dry_run", "expires_in", b"expires_in", "gang", b"gang", "highest_tier_allowed", b"highest_tier_allowed", "mode", b"mode", "parts", b"parts", "spread", b"spread", "use_down", b"use_down"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__spread: _TypeAlias = _typing.Literal["spread"]  # noqa: Y015
+    _WhichOneofArgType__spread: _TypeAlias = _typing.Literal["_spread", b"_spread"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__spread) -> _WhichOneofReturnType__spread | None: ...
 
 Global___PlaceRequest: _TypeAlias = PlaceRequest  # noqa: Y015
 
@@ -112,21 +248,94 @@ class Assignment(_message.Message):
 
     RANK_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     node: _builtins.str
+    role: _builtins.str
     def __init__(
         self,
         *,
         rank: _builtins.int = ...,
         node: _builtins.str = ...,
+        role: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "rank", b"rank", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Assignment: _TypeAlias = Assignment  # noqa: Y015
+
+@_typing.final
+class PlacementCost(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOP_FIELD_NUMBER: _builtins.int
+    DOMAINS_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    DEGRADED_FIELD_NUMBER: _builtins.int
+    FRAGMENTATION_FIELD_NUMBER: _builtins.int
+    top: _builtins.int
+    """Tier of the lowest domain that holds the gang; one above the highest where none does."""
+    nodes: _builtins.int
+    degraded: _builtins.int
+    """Degraded links in what is used."""
+    @_builtins.property
+    def domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Used domains by tier, from the one below `top` down to tier 1."""
+
+    @_builtins.property
+    def fragmentation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Workers that would still fit into what is used: by tier from `top` down to tier 1, then nodes."""
+
+    def __init__(
+        self,
+        *,
+        top: _builtins.int = ...,
+        domains: _abc.Iterable[_builtins.int] | None = ...,
+        nodes: _builtins.int = ...,
+        degraded: _builtins.int = ...,
+        fragmentation: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "domains", b"domains", "fragmentation", b"fragmentation", "nodes", b"nodes", "top", b"top"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlacementCost: _TypeAlias = PlacementCost  # noqa: Y015
+
+@_typing.final
+class AllReduce(_message.Message):
+    """Predicted time of one all-reduce over all ranks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RING_S_FIELD_NUMBER: _builtins.int
+    TREE_S_FIELD_NUMBER: _builtins.int
+    MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    MEASURED_FIELD_NUMBER: _builtins.int
+    ring_s: _builtins.float
+    tree_s: _builtins.float
+    message_bytes: _builtins.int
+    measured: _builtins.bool
+    """All of it rests on measurements."""
+    def __init__(
+        self,
+        *,
+        ring_s: _builtins.float = ...,
+        tree_s: _builtins.float = ...,
+        message_bytes: _builtins.int = ...,
+        measured: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["measured", b"measured", "message_bytes", b"message_bytes", "ring_s", b"ring_s", "tree_s", b"tree_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AllReduce: _TypeAlias = AllReduce  # noqa: Y015
 
 @_typing.final
 class Placement(_message.Message):
@@ -155,39 +364,90 @@ class Placement(_message.Message):
     GANG_FIELD_NUMBER: _builtins.int
     PLACED_FIELD_NUMBER: _builtins.int
     TIER_FIELD_NUMBER: _builtins.int
+    HYPERNODE_FIELD_NUMBER: _builtins.int
     ASSIGNMENTS_FIELD_NUMBER: _builtins.int
     DOMAINS_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    EXACT_FIELD_NUMBER: _builtins.int
+    BOUND_FIELD_NUMBER: _builtins.int
+    PREDICTED_FIELD_NUMBER: _builtins.int
+    RESERVED_AT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
     placed: _builtins.bool
     tier: _builtins.int
-    """Tier of the lowest HyperNode that holds them all; unset if none does."""
+    """The lowest HyperNode that holds them all; unset if none does."""
+    hypernode: _builtins.str
     nodes: _builtins.int
     reason: _builtins.str
+    """Why not; of a placement, what was relaxed."""
+    exact: _builtins.bool
+    """Nothing is better. Else nothing is better than `bound`."""
+    holder: _builtins.str
+    """Who holds it: "api", or the kind of workload that the pods are of."""
     @_builtins.property
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Assignment]: ...
     @_builtins.property
     def domains(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
         """Domains used, by tier."""
 
+    @_builtins.property
+    def cost(self) -> Global___PlacementCost: ...
+    @_builtins.property
+    def bound(self) -> Global___PlacementCost: ...
+    @_builtins.property
+    def predicted(self) -> Global___AllReduce: ...
+    @_builtins.property
+    def reserved_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was reserved, and until when. Unset: of a dry run; until it is released."""
+
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
         gang: _builtins.str = ...,
         placed: _builtins.bool = ...,
         tier: _builtins.int | None = ...,
+        hypernode: _builtins.str | None = ...,
         assignments: _abc.Iterable[Global___Assignment] | None = ...,
         domains: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
         nodes: _builtins.int = ...,
         reason: _builtins.str = ...,
+        cost: Global___PlacementCost | None = ...,
+        exact: _builtins.bool = ...,
+        bound: Global___PlacementCost | None = ...,
+        predicted: Global___AllReduce | None = ...,
+        reserved_at: _timestamp_pb2.Timestamp | None = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
+        holder: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_tier", b"_tier", "tier", b"tier"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_cost", b"_cost", "_hypernode", b"_hypernode", "_predicted", b"_predicted", "_tier", b"_tier", "bound", b"bound", "cost", b"cost", "expires_at", b"expires_at", "hypernode", b"hypernode", "predicted", b"predicted", "reserved_at", b"reserved_at", "tier", b"tier"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tier", b"_tier", "assignments", b"assignments", "domains", b"domains", "gang", b"gang", "nodes", b"nodes", "placed", b"placed", "reason", b"reason", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_cost", b"_cost", "_hypernode", b"_hypernode", "_predicted", b"_predicted", "_tier", b"_tier", "assignments", b"assignments", "bound", b"bound", "cost", b"cost", "domains", b"domains", "exact", b"exact", "expires_at", b"expires_at", "gang", b"gang", "holder", b"holder", "hypernode", b"hypernode", "nodes", b"nodes", "placed", b"placed", "predicted", b"predicted", "reason", b"reason", "reserved_at", b"reserved_at", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bound: _TypeAlias = _typing.Literal["bound"]  # noqa: Y015
+    _WhichOneofArgType__bound: _TypeAlias = _typing.Literal["_bound", b"_bound"]  # noqa: Y015
+    _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
+    _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015
+    _WhichOneofReturnType__hypernode: _TypeAlias = _typing.Literal["hypernode"]  # noqa: Y015
+    _WhichOneofArgType__hypernode: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode"]  # noqa: Y015
+    _WhichOneofReturnType__predicted: _TypeAlias = _typing.Literal["predicted"]  # noqa: Y015
+    _WhichOneofArgType__predicted: _TypeAlias = _typing.Literal["_predicted", b"_predicted"]  # noqa: Y015
     _WhichOneofReturnType__tier: _TypeAlias = _typing.Literal["tier"]  # noqa: Y015
     _WhichOneofArgType__tier: _TypeAlias = _typing.Literal["_tier", b"_tier"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bound) -> _WhichOneofReturnType__bound | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost) -> _WhichOneofReturnType__cost | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__hypernode) -> _WhichOneofReturnType__hypernode | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted) -> _WhichOneofReturnType__predicted | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tier) -> _WhichOneofReturnType__tier | None: ...
 
 Global___Placement: _TypeAlias = Placement  # noqa: Y015
@@ -211,6 +471,117 @@ class PlaceResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PlaceResponse: _TypeAlias = PlaceResponse  # noqa: Y015
+
+@_typing.final
+class ExplainPlacementRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    GANG_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    gang: _builtins.str
+    """the name of a reserved gang: as if it were placed now, were it not there."""
+    limit: _builtins.int
+    """At most so many candidates; 0 = 10."""
+    @_builtins.property
+    def request(self) -> Global___PlaceRequest:
+        """What would be placed. Or"""
+
+    def __init__(
+        self,
+        *,
+        request: Global___PlaceRequest | None = ...,
+        gang: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_request", b"_request", "request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_request", b"_request", "gang", b"gang", "limit", b"limit", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__request: _TypeAlias = _typing.Literal["request"]  # noqa: Y015
+    _WhichOneofArgType__request: _TypeAlias = _typing.Literal["_request", b"_request"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__request) -> _WhichOneofReturnType__request | None: ...
+
+Global___ExplainPlacementRequest: _TypeAlias = ExplainPlacementRequest  # noqa: Y015
+
+@_typing.final
+class PlacementCandidate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HYPERNODE_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    FREE_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    PREDICTED_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    hypernode: _builtins.str
+    tier: _builtins.int
+    free: _builtins.int
+    """Workers that fit, of the gang's most numerous role."""
+    why: _builtins.str
+    """Why it lost; "" = it is the chosen one."""
+    @_builtins.property
+    def cost(self) -> Global___PlacementCost:
+        """Unset: it does not fit there."""
+
+    @_builtins.property
+    def predicted(self) -> Global___AllReduce: ...
+    def __init__(
+        self,
+        *,
+        hypernode: _builtins.str = ...,
+        tier: _builtins.int = ...,
+        free: _builtins.int = ...,
+        cost: Global___PlacementCost | None = ...,
+        predicted: Global___AllReduce | None = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "_predicted", b"_predicted", "cost", b"cost", "predicted", b"predicted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "_predicted", b"_predicted", "cost", b"cost", "free", b"free", "hypernode", b"hypernode", "predicted", b"predicted", "tier", b"tier", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
+    _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015
+    _WhichOneofReturnType__predicted: _TypeAlias = _typing.Literal["predicted"]  # noqa: Y015
+    _WhichOneofArgType__predicted: _TypeAlias = _typing.Literal["_predicted", b"_predicted"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost) -> _WhichOneofReturnType__cost | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted) -> _WhichOneofReturnType__predicted | None: ...
+
+Global___PlacementCandidate: _TypeAlias = PlacementCandidate  # noqa: Y015
+
+@_typing.final
+class ExplainPlacementResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    CONSIDERED_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    considered: _builtins.int
+    """How many domains were candidates."""
+    text: _builtins.str
+    """The same in sentences."""
+    @_builtins.property
+    def placement(self) -> Global___Placement: ...
+    @_builtins.property
+    def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlacementCandidate]: ...
+    def __init__(
+        self,
+        *,
+        placement: Global___Placement | None = ...,
+        candidates: _abc.Iterable[Global___PlacementCandidate] | None = ...,
+        considered: _builtins.int = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "considered", b"considered", "placement", b"placement", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainPlacementResponse: _TypeAlias = ExplainPlacementResponse  # noqa: Y015
 
 @_typing.final
 class ReleaseRequest(_message.Message):
@@ -280,3 +651,263 @@ class ListPlacementsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListPlacementsResponse: _TypeAlias = ListPlacementsResponse  # noqa: Y015
+
+@_typing.final
+class WatchPlacementsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchPlacementsRequest: _TypeAlias = WatchPlacementsRequest  # noqa: Y015
+
+@_typing.final
+class WatchPlacementsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACEMENTS_FIELD_NUMBER: _builtins.int
+    RELEASED_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    snapshot: _builtins.bool
+    """The first message says everything; those after it what changed."""
+    @_builtins.property
+    def placements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Placement]:
+        """New or changed."""
+
+    @_builtins.property
+    def released(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Gangs that hold nothing any more."""
+
+    def __init__(
+        self,
+        *,
+        placements: _abc.Iterable[Global___Placement] | None = ...,
+        released: _abc.Iterable[_builtins.str] | None = ...,
+        snapshot: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["placements", b"placements", "released", b"released", "snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchPlacementsResponse: _TypeAlias = WatchPlacementsResponse  # noqa: Y015
+
+@_typing.final
+class Move(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    source: _builtins.str
+    target: _builtins.str
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        source: _builtins.str = ...,
+        target: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rank", b"rank", "source", b"source", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Move: _TypeAlias = Move  # noqa: Y015
+
+@_typing.final
+class RepairRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GANG_FIELD_NUMBER: _builtins.int
+    FAILED_NODES_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    gang: _builtins.str
+    dry_run: _builtins.bool
+    """Answer, and leave the reservation as it is."""
+    @_builtins.property
+    def failed_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        gang: _builtins.str = ...,
+        failed_nodes: _abc.Iterable[_builtins.str] | None = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "failed_nodes", b"failed_nodes", "gang", b"gang"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RepairRequest: _TypeAlias = RepairRequest  # noqa: Y015
+
+@_typing.final
+class RepairResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    KEPT_TIER_FIELD_NUMBER: _builtins.int
+    kept_tier: _builtins.bool
+    """Neither the gang nor a group of it is spread wider than before."""
+    @_builtins.property
+    def placement(self) -> Global___Placement:
+        """`placed` false: there is no replacement; `reason` says why."""
+
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]: ...
+    def __init__(
+        self,
+        *,
+        placement: Global___Placement | None = ...,
+        moves: _abc.Iterable[Global___Move] | None = ...,
+        kept_tier: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept_tier", b"kept_tier", "moves", b"moves", "placement", b"placement"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RepairResponse: _TypeAlias = RepairResponse  # noqa: Y015
+
+@_typing.final
+class ImproveRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GANG_FIELD_NUMBER: _builtins.int
+    gang: _builtins.str
+    def __init__(
+        self,
+        *,
+        gang: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gang", b"gang"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImproveRequest: _TypeAlias = ImproveRequest  # noqa: Y015
+
+@_typing.final
+class ImproveResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BETTER_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    GAIN_FIELD_NUMBER: _builtins.int
+    PRICE_FIELD_NUMBER: _builtins.int
+    better: _builtins.bool
+    """False: it is well where it is."""
+    gain: _builtins.str
+    price: _builtins.str
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]: ...
+    @_builtins.property
+    def placement(self) -> Global___Placement: ...
+    def __init__(
+        self,
+        *,
+        better: _builtins.bool = ...,
+        moves: _abc.Iterable[Global___Move] | None = ...,
+        placement: Global___Placement | None = ...,
+        gain: _builtins.str = ...,
+        price: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["better", b"better", "gain", b"gain", "moves", b"moves", "placement", b"placement", "price", b"price"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImproveResponse: _TypeAlias = ImproveResponse  # noqa: Y015
+
+@_typing.final
+class DefragmentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    MOST_MOVES_FIELD_NUMBER: _builtins.int
+    most_moves: _builtins.int
+    """Workers moved in all; 0 = 64."""
+    @_builtins.property
+    def request(self) -> Global___PlaceRequest: ...
+    def __init__(
+        self,
+        *,
+        request: Global___PlaceRequest | None = ...,
+        most_moves: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["most_moves", b"most_moves", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DefragmentRequest: _TypeAlias = DefragmentRequest  # noqa: Y015
+
+@_typing.final
+class GangMoves(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GANG_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    gang: _builtins.str
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]: ...
+    def __init__(
+        self,
+        *,
+        gang: _builtins.str = ...,
+        moves: _abc.Iterable[Global___Move] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gang", b"gang", "moves", b"moves"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GangMoves: _TypeAlias = GangMoves  # noqa: Y015
+
+@_typing.final
+class DefragmentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    GANGS_FIELD_NUMBER: _builtins.int
+    MOVED_FIELD_NUMBER: _builtins.int
+    moved: _builtins.int
+    @_builtins.property
+    def placement(self) -> Global___Placement:
+        """Of the gang, once the moves are done; `placed` false: no such plan was found."""
+
+    @_builtins.property
+    def gangs(self) -> _containers.RepeatedCompositeFieldContainer[Global___GangMoves]:
+        """In the order in which they can be done."""
+
+    def __init__(
+        self,
+        *,
+        placement: Global___Placement | None = ...,
+        gangs: _abc.Iterable[Global___GangMoves] | None = ...,
+        moved: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gangs", b"gangs", "moved", b"moved", "placement", b"placement"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DefragmentResponse: _TypeAlias = DefragmentResponse  # noqa: Y015

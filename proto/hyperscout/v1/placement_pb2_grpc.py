@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class PlacementServiceStub:
-    """Puts gangs of workers onto the hierarchy.
+    """Puts gangs of workers onto the hierarchy. Nothing here binds a pod.
     """
 
     def __init__(self, channel):
@@ -40,6 +40,11 @@ class PlacementServiceStub:
                 request_serializer=hyperscout_dot_v1_dot_placement__pb2.PlaceRequest.SerializeToString,
                 response_deserializer=hyperscout_dot_v1_dot_placement__pb2.PlaceResponse.FromString,
                 _registered_method=True)
+        self.ExplainPlacement = channel.unary_unary(
+                '/hyperscout.v1.PlacementService/ExplainPlacement',
+                request_serializer=hyperscout_dot_v1_dot_placement__pb2.ExplainPlacementRequest.SerializeToString,
+                response_deserializer=hyperscout_dot_v1_dot_placement__pb2.ExplainPlacementResponse.FromString,
+                _registered_method=True)
         self.Release = channel.unary_unary(
                 '/hyperscout.v1.PlacementService/Release',
                 request_serializer=hyperscout_dot_v1_dot_placement__pb2.ReleaseRequest.SerializeToString,
@@ -50,26 +55,83 @@ class PlacementServiceStub:
                 request_serializer=hyperscout_dot_v1_dot_placement__pb2.ListPlacementsRequest.SerializeToString,
                 response_deserializer=hyperscout_dot_v1_dot_placement__pb2.ListPlacementsResponse.FromString,
                 _registered_method=True)
+        self.WatchPlacements = channel.unary_stream(
+                '/hyperscout.v1.PlacementService/WatchPlacements',
+                request_serializer=hyperscout_dot_v1_dot_placement__pb2.WatchPlacementsRequest.SerializeToString,
+                response_deserializer=hyperscout_dot_v1_dot_placement__pb2.WatchPlacementsResponse.FromString,
+                _registered_method=True)
+        self.Repair = channel.unary_unary(
+                '/hyperscout.v1.PlacementService/Repair',
+                request_serializer=hyperscout_dot_v1_dot_placement__pb2.RepairRequest.SerializeToString,
+                response_deserializer=hyperscout_dot_v1_dot_placement__pb2.RepairResponse.FromString,
+                _registered_method=True)
+        self.Improve = channel.unary_unary(
+                '/hyperscout.v1.PlacementService/Improve',
+                request_serializer=hyperscout_dot_v1_dot_placement__pb2.ImproveRequest.SerializeToString,
+                response_deserializer=hyperscout_dot_v1_dot_placement__pb2.ImproveResponse.FromString,
+                _registered_method=True)
+        self.Defragment = channel.unary_unary(
+                '/hyperscout.v1.PlacementService/Defragment',
+                request_serializer=hyperscout_dot_v1_dot_placement__pb2.DefragmentRequest.SerializeToString,
+                response_deserializer=hyperscout_dot_v1_dot_placement__pb2.DefragmentResponse.FromString,
+                _registered_method=True)
 
 
 class PlacementServiceServicer:
-    """Puts gangs of workers onto the hierarchy.
+    """Puts gangs of workers onto the hierarchy. Nothing here binds a pod.
     """
 
     def Place(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Answers, and reserves unless it is a dry run. A gang that has no place is an answer, not an error.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainPlacement(self, request, context):
+        """Why it went there: the candidates, and why each lost. Reserves nothing.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Release(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Gives back what a gang reserved. Of a gang that is not there: NOT_FOUND.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListPlacements(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchPlacements(self, request, context):
+        """All that are there, then each change.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Repair(self, request, context):
+        """Replacements for the failed nodes of a reserved gang: moves only what must move.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Improve(self, request, context):
+        """Whether a reserved gang would be better off elsewhere, and at what price. Changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Defragment(self, request, context):
+        """What to move so that a gang fits that does not fit now. Changes nothing.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -82,6 +144,11 @@ def add_PlacementServiceServicer_to_server(servicer, server):
                     request_deserializer=hyperscout_dot_v1_dot_placement__pb2.PlaceRequest.FromString,
                     response_serializer=hyperscout_dot_v1_dot_placement__pb2.PlaceResponse.SerializeToString,
             ),
+            'ExplainPlacement': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainPlacement,
+                    request_deserializer=hyperscout_dot_v1_dot_placement__pb2.ExplainPlacementRequest.FromString,
+                    response_serializer=hyperscout_dot_v1_dot_placement__pb2.ExplainPlacementResponse.SerializeToString,
+            ),
             'Release': grpc.unary_unary_rpc_method_handler(
                     servicer.Release,
                     request_deserializer=hyperscout_dot_v1_dot_placement__pb2.ReleaseRequest.FromString,
@@ -92,6 +159,26 @@ def add_PlacementServiceServicer_to_server(servicer, server):
                     request_deserializer=hyperscout_dot_v1_dot_placement__pb2.ListPlacementsRequest.FromString,
                     response_serializer=hyperscout_dot_v1_dot_placement__pb2.ListPlacementsResponse.SerializeToString,
             ),
+            'WatchPlacements': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchPlacements,
+                    request_deserializer=hyperscout_dot_v1_dot_placement__pb2.WatchPlacementsRequest.FromString,
+                    response_serializer=hyperscout_dot_v1_dot_placement__pb2.WatchPlacementsResponse.SerializeToString,
+            ),
+            'Repair': grpc.unary_unary_rpc_method_handler(
+                    servicer.Repair,
+                    request_deserializer=hyperscout_dot_v1_dot_placement__pb2.RepairRequest.FromString,
+                    response_serializer=hyperscout_dot_v1_dot_placement__pb2.RepairResponse.SerializeToString,
+            ),
+            'Improve': grpc.unary_unary_rpc_method_handler(
+                    servicer.Improve,
+                    request_deserializer=hyperscout_dot_v1_dot_placement__pb2.ImproveRequest.FromString,
+                    response_serializer=hyperscout_dot_v1_dot_placement__pb2.ImproveResponse.SerializeToString,
+            ),
+            'Defragment': grpc.unary_unary_rpc_method_handler(
+                    servicer.Defragment,
+                    request_deserializer=hyperscout_dot_v1_dot_placement__pb2.DefragmentRequest.FromString,
+                    response_serializer=hyperscout_dot_v1_dot_placement__pb2.DefragmentResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'hyperscout.v1.PlacementService', rpc_method_handlers)
@@ -101,7 +188,7 @@ def add_PlacementServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PlacementService:
-    """Puts gangs of workers onto the hierarchy.
+    """Puts gangs of workers onto the hierarchy. Nothing here binds a pod.
     """
 
     @staticmethod
@@ -121,6 +208,33 @@ class PlacementService:
             '/hyperscout.v1.PlacementService/Place',
             hyperscout_dot_v1_dot_placement__pb2.PlaceRequest.SerializeToString,
             hyperscout_dot_v1_dot_placement__pb2.PlaceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainPlacement(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hyperscout.v1.PlacementService/ExplainPlacement',
+            hyperscout_dot_v1_dot_placement__pb2.ExplainPlacementRequest.SerializeToString,
+            hyperscout_dot_v1_dot_placement__pb2.ExplainPlacementResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -175,6 +289,114 @@ class PlacementService:
             '/hyperscout.v1.PlacementService/ListPlacements',
             hyperscout_dot_v1_dot_placement__pb2.ListPlacementsRequest.SerializeToString,
             hyperscout_dot_v1_dot_placement__pb2.ListPlacementsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchPlacements(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/hyperscout.v1.PlacementService/WatchPlacements',
+            hyperscout_dot_v1_dot_placement__pb2.WatchPlacementsRequest.SerializeToString,
+            hyperscout_dot_v1_dot_placement__pb2.WatchPlacementsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Repair(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hyperscout.v1.PlacementService/Repair',
+            hyperscout_dot_v1_dot_placement__pb2.RepairRequest.SerializeToString,
+            hyperscout_dot_v1_dot_placement__pb2.RepairResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Improve(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hyperscout.v1.PlacementService/Improve',
+            hyperscout_dot_v1_dot_placement__pb2.ImproveRequest.SerializeToString,
+            hyperscout_dot_v1_dot_placement__pb2.ImproveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Defragment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hyperscout.v1.PlacementService/Defragment',
+            hyperscout_dot_v1_dot_placement__pb2.DefragmentRequest.SerializeToString,
+            hyperscout_dot_v1_dot_placement__pb2.DefragmentResponse.FromString,
             options,
             channel_credentials,
             insecure,

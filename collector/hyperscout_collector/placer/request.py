@@ -1,0 +1,185 @@
+"""What is asked of the placer: a gang as a tree of groups, workers at its ends.
+
+A gang of 128 in pipelines of 64, made of tensor-parallel runs of 8:
+
+    Request(Group(1, (Group(2, (Group(8, (Workers(8),), tier=1),), tier=2),)))
+
+A leader with seven workers, four times: Group(4, (Workers(1, role="leader"), Workers(7)), tier=1). Ranks
+number the workers in the order in which the tree names them, so each group is a run of consecutive ranks.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+MAX_WORKERS = 1_000_000
+MAX_DEPTH = 16  # groups within groups
+MAX_PARTS = 64  # in one group
+MAX_RESOURCES = 32  # of one worker
+
+WORKERS = "workers"  # the resource where nothing else is known: how many workers a node takes
+ONE_WORKER = ((WORKERS, 1),)
+
+Mode = Literal["hard", "soft"]
+
+
+class RequestError(ValueError):
+    """A request that cannot be meant; names the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """At most `most` workers of the group in one domain of `tier` (0 = one node).
+
+    `required`: else it is dropped rather than the gang refused or its top tier raised.
+    """
+
+    most: int
+    tier: int
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """`count` workers of one role, each in need of `resources`: (name, amount in base units: milli-CPU for
+    "cpu", bytes, pieces), sorted by name."""
+
+    count: int
+    resources: tuple[tuple[str, int], ...] = ONE_WORKER
+    role: str = "worker"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """`count` groups that are alike, each whole in one domain of `tier` or below (None = anywhere).
+
+    `spread` holds within each of them.
+    """
+
+    count: int
+    parts: "tuple[Group | Workers, ...]"
+    tier: int | None = None
+    spread: Spread | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`gang`: one group (count 1) of everything; its `tier` is the highest tier allowed.
+
+    hard: never above it. soft: as low as possible, above it and across islands rather than not at all; the
+    tiers of the groups inside hold in both. `avoid`: names of nodes and HyperNodes that may not be used.
+    `use_down`: nodes whose own link is down are used like others.
+    """
+
+    gang: Group
+    mode: Mode = "hard"
+    avoid: frozenset[str] = field(default_factory=frozenset)
+    use_down: bool = False
+
+
+def size(part: Group | Workers) -> int:
+    """Workers in all of it: `count` times what one has."""
+    if isinstance(part, Workers):
+        return part.count
+    return part.count * sum(size(inner) for inner in part.parts)
+
+
+def ends(part: Group | Workers) -> Iterator[Workers]:
+    """The different kinds of workers, in order, each once for the part that names it."""
+    if isinstance(part, Workers):
+        yield part
+    else:
+        for inner in part.parts:
+            yield from ends(inner)
+
+
+def ranks(part: Group | Workers) -> Iterator[Workers]:
+    """For each rank what it needs: (size(part),)."""
+    if isinstance(part, Workers):
+        for _ in range(part.count):
+            yield part
+    else:
+        for _ in range(part.count):
+            for inner in part.parts:
+                yield from ranks(inner)
+
+
+def without_preferences(part: Group) -> Group:
+    """The same group where only what is required is asked for."""
+    spread = part.spread if part.spread is not None and part.spread.required else None
+    inner = tuple(without_preferences(x) if isinstance(x, Group) else x for x in part.parts)
+    return replace(part, parts=inner, spread=spread)
+
+
+def checked(request: Request, tiers: int) -> Request:
+    """The request, if it can be meant on a hierarchy of that many tiers. Raises RequestError."""
+    gang = request.gang
+    if gang.count != 1:
+        raise RequestError(f"gang.count: {gang.count}: a request is for one gang")
+    if request.mode not in ("hard", "soft"):
+        raise RequestError(f"mode: {request.mode!r}: expected hard or soft")
+    _check(gang, "gang", tiers, tiers + 1, 0)
+    if size(gang) > MAX_WORKERS:
+        raise RequestError(f"gang: {size(gang)} workers: at most {MAX_WORKERS}")
+    return request
+
+
+def _check(part: Group | Workers, where: str, tiers: int, within: int, depth: int) -> None:
+    """`within`: the tier of the closest group around it."""
+    if not 1 <= part.count <= MAX_WORKERS:
+        raise RequestError(f"{where}.count: {part.count}: expected 1 to {MAX_WORKERS}")
+    if isinstance(part, Workers):
+        if len(part.resources) > MAX_RESOURCES:
+            raise RequestError(f"{where}.resources: {len(part.resources)} of them: at most {MAX_RESOURCES}")
+        if not any(amount for _, amount in part.resources):
+            raise RequestError(f"{where}.resources: a worker that needs nothing fits anywhere: name one")
+        for name, amount in part.resources:
+            if not 0 <= amount < 2**62:
+                raise RequestError(f"{where}.resources[{name!r}]: {amount}: expected 0 or more")
+        return
+    if depth > MAX_DEPTH:
+        raise RequestError(f"{where}: groups within groups, {depth} deep: at most {MAX_DEPTH}")
+    if not 1 <= len(part.parts) <= MAX_PARTS:
+        raise RequestError(f"{where}.parts: {len(part.parts)}: expected 1 to {MAX_PARTS}")
+    if part.tier is not None:
+        if not 1 <= part.tier <= tiers:
+            raise RequestError(f"{where}.tier: {part.tier}: the hierarchy has tiers 1 to {tiers}")
+        if part.tier > within:
+            raise RequestError(
+                f"{where}.tier: {part.tier}: above the group around it, which is in tier {within}"
+            )
+        within = part.tier
+    if part.spread is not None:
+        _check_spread(part, part.spread, f"{where}.spread", within)
+    for i, inner in enumerate(part.parts):
+        _check(inner, f"{where}.parts[{i}]", tiers, within, depth + 1)
+
+
+def _check_spread(group: Group, spread: Spread, where: str, within: int) -> None:
+    if spread.most < 1:
+        raise RequestError(f"{where}.most: {spread.most}: expected 1 or more")
+    if not 0 <= spread.tier < within:
+        raise RequestError(
+            f"{where}.tier: {spread.tier}: expected 0 to {within - 1}, below the group's own tier"
+        )
+    for inner in _bound(group.parts):
+        if inner.tier is not None and inner.tier > spread.tier:
+            raise RequestError(
+                f"{where}.tier: {spread.tier}: below tier {inner.tier} of a group inside it; "
+                "spread that group, or spread this one over a higher tier"
+            )
+        one = size(inner) // inner.count
+        if spread.most < one:
+            raise RequestError(
+                f"{where}.most: {spread.most}: a group inside it has {one} workers, which stay in one domain"
+            )
+
+
+def _bound(parts: "tuple[Group | Workers, ...]") -> Iterator[Group]:
+    """The outermost groups among the parts that are bound to a tier."""
+    for part in parts:
+        if isinstance(part, Group):
+            if part.tier is None:
+                yield from _bound(part.parts)
+            else:
+                yield part
