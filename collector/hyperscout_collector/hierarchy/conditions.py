@@ -35,6 +35,7 @@ _DEGRADED = (
     ("ErroringLink", "LinksErroring", "erroring"),
     ("SlowLink", "SlowLinks", "slow"),
 )
+DEGRADING = frozenset(kind for kind, _, _ in _DEGRADED)
 _INCONSISTENT = (
     ("Miswired", "Miswired", "miswired"),
     ("Overlap", "Overlap", "overlaps"),

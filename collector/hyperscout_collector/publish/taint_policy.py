@@ -6,17 +6,16 @@ careful: trouble must last before a node is tainted and must be gone for long be
 share of the nodes is ever tainted, and what is not sure (a tie between two cables) taints nobody.
 """
 
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from hyperscout_collector.link_changes import table_of
-from hyperscout_collector.topology import Anomaly, HyperNode, Topology, is_measured, say
+from hyperscout_collector.own_links import LINK_KINDS, SURE, is_of_a_link, nodes_of
+from hyperscout_collector.topology import Anomaly, HyperNode, Topology, say
 
 NS = 1_000_000_000
-_LINK_KINDS = ("MissingLink", "ErroringLink", "SlowLink")
-_SURE = 0.5  # confidence above which an anomaly is no tie and no guess
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +57,7 @@ class TaintDecision:
 
 def troubles(topology: Topology, settings: TaintSettings) -> dict[str, Trouble]:
     """What is wrong with each node's own links, and with its domain where the settings ask for that."""
-    # A way between two nodes that was measured to be slow is neither's own link.
-    links = [
-        x
-        for x in topology.anomalies
-        if x.kind in _LINK_KINDS and x.confidence > _SURE and not (is_measured(x) and x.peer)
-    ]
+    links = [x for x in topology.anomalies if x.confidence > SURE and is_of_a_link(x)]
     found: dict[str, Trouble] = {}
     if settings.uplink_share > 0:
         wired = {h.name for h in topology.hypernodes if h.switches}
@@ -75,7 +69,7 @@ def troubles(topology: Topology, settings: TaintSettings) -> dict[str, Trouble]:
     owner = {x.id: x.node for x in topology.adapters}
     hosts = {n for h in topology.hypernodes if not h.children for n in h.nodes}
     for x in links:
-        for node in sorted(_nodes_of(x, owner, hosts)):
+        for node in sorted(nodes_of(x, owner, hosts)):
             before = found.get(node)
             found[node] = Trouble(
                 1 + (before.links if before else 0),
@@ -85,26 +79,20 @@ def troubles(topology: Topology, settings: TaintSettings) -> dict[str, Trouble]:
     return found
 
 
-def _nodes_of(anomaly: Anomaly, owner: Mapping[str, str], hosts: Container[str]) -> set[str]:
-    """Whose link it is. An end whose adapter is gone, or was never known, still carries the host's name."""
-    ends = [anomaly.subject, *([anomaly.peer] if anomaly.peer else [])]
-    return {n for end in ends for n in (owner.get(end.device, ""), end.device, end.name) if n in hosts}
-
-
 def _words(anomaly: Anomaly) -> str:
     peer = f" -> {say(anomaly.peer)}" if anomaly.peer else ""
     return f"{anomaly.kind}: {say(anomaly.subject)}{peer}"
 
 
 def _domain_trouble(topology: Topology, domain: HyperNode, settings: TaintSettings) -> Trouble | None:
-    mine = [x for x in topology.anomalies if x.hypernode == domain.name and x.confidence > _SURE]
+    mine = [x for x in topology.anomalies if x.hypernode == domain.name and x.confidence > SURE]
     switches = {s.id for s in topology.switches}
     gone = [x for x in mine if x.kind == "MissingSwitch"]
     lost = {x.subject.device for x in gone}
     bad = [
         x
         for x in mine
-        if x.kind in _LINK_KINDS and x.peer and x.subject.device in switches and x.peer.device in switches
+        if x.kind in LINK_KINDS and x.peer and x.subject.device in switches and x.peer.device in switches
     ]
     missing = sum(x.kind == "MissingLink" for x in bad)
     uplinks = _uplinks(topology, domain) + missing if bad else 0
