@@ -1,0 +1,331 @@
+"""Random small clusters and requests for the placer: all that a request can say, small enough to count out.
+
+An `Instance` is plain data (its repr can be pasted into a test). `forest()` numbers the tree by itself, from
+the same description as `topology`, so that `Forest.of` is judged by it and not by its own work.
+"""
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from hyperscout_collector.placer.capacity import Capacity, Mask
+from hyperscout_collector.placer.forest import Forest, Layer, Longs
+from hyperscout_collector.placer.request import (
+    WORKERS,
+    Group,
+    Mode,
+    Request,
+    RequestError,
+    Spread,
+    Workers,
+    checked,
+    ends,
+    size,
+)
+from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Switch, Topology
+
+TIER_NAMES = ("nvlink", "leaf", "pod", "core", "site")
+SPINE = ("spine", (9, None, ()))
+GPU, CPU = "nvidia.com/gpu", "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """`tree`: name -> (tier, parent or None, names of nodes at tier 1). `degraded`: by node or domain,
+    besides those of `down` nodes that are down."""
+
+    seed: int
+    tree: Mapping[str, tuple[int, str | None, tuple[str, ...]]]
+    free: Mapping[str, Mapping[str, int]]
+    request: Request
+    degraded: Mapping[str, int] = field(default_factory=dict)
+    down: frozenset[str] = frozenset()
+    allowed: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by role
+
+    @property
+    def tiers(self) -> int:
+        return max(tier for tier, _, _ in self.tree.values())
+
+    @property
+    def topology(self) -> Topology:
+        """As inference says it: HyperNodes, and an anomaly for each link that is degraded or down."""
+        nodes = self._nodes_below()
+        hypernodes = [
+            HyperNode(
+                name,
+                tier,
+                TIER_NAMES[tier - 1],
+                parent,
+                tuple(sorted(n for n, (_, p, _) in self.tree.items() if p == name)),
+                tuple(sorted(nodes[name])),
+                (f"sw-{name}",),
+            )
+            for name, (tier, parent, _) in self.tree.items()
+        ]
+        return Topology(
+            1,
+            tuple(sorted(hypernodes, key=lambda h: (h.tier, h.name))),
+            tuple(
+                Switch(f"sw-{name}", name, tier) for name, (tier, _, _) in [*sorted(self.tree.items()), SPINE]
+            ),
+            anomalies=tuple(sorted(self._anomalies(), key=lambda a: (a.kind, a.key))),
+        )
+
+    def _anomalies(self) -> Iterator[Anomaly]:
+        leaf = {node: name for name, (_, _, nodes) in self.tree.items() for node in nodes}
+
+        def one(kind: str, a: Endpoint, b: Endpoint, tier: int, domain: str) -> Anomaly:
+            return Anomaly(kind, a, b, tier, ("ibnetdiscover",), 0.9, f"{kind} for a test", domain)
+
+        for name, links in self.degraded.items():
+            for port in range(1, links + 1):
+                if name in leaf:
+                    near, far = leaf[name], f"{leaf[name]}-{name}"
+                    ends = Endpoint(name, name, str(port)), Endpoint(f"sw-{near}", near, f"{far}{port}")
+                    yield one("SlowLink", *ends, 1, near)
+                else:
+                    ends = (
+                        Endpoint(f"sw-{name}", name, f"up{port}"),
+                        Endpoint("sw-spine", "spine", f"{name}{port}"),
+                    )
+                    yield one("ErroringLink", *ends, self.tree[name][0], name)
+        for node in sorted(self.down):
+            near = leaf[node]
+            ends = Endpoint(node, node, "p0"), Endpoint(f"sw-{near}", near, f"{node}p0")
+            yield one("MissingLink", *ends, 1, near)
+
+    def _nodes_below(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {name: [] for name in self.tree}
+        for name, (_, _, nodes) in self.tree.items():
+            above: str | None = name
+            while above is not None:
+                found[above] += nodes
+                above = self.tree[above][1]
+        return found
+
+    def forest(self) -> Forest:
+        """Numbered here, and not by `Forest.of`."""
+        order: list[list[str]] = [[] for _ in range(self.tiers + 1)]  # names by tier, in tree order
+
+        def walk(name: str) -> None:
+            tier, _, nodes = self.tree[name]
+            order[tier].append(name)
+            for child in sorted(n for n, (_, p, _) in self.tree.items() if p == name):
+                walk(child)
+            order[0] += sorted(nodes)
+
+        for root in sorted(n for n, (_, p, _) in self.tree.items() if p is None):
+            walk(root)
+        below = {name: set(nodes) for name, nodes in self._nodes_below().items()}
+
+        def run(names: list[str], inside: set[str]) -> tuple[int, int]:
+            at = [i for i, name in enumerate(names) if name in inside]
+            return at[0], at[-1] + 1
+
+        layers = []
+        for tier in range(1, self.tiers + 1):
+            spans = [run(order[0], below[name]) for name in order[tier]]
+            children = (
+                spans
+                if tier == 1
+                else [
+                    run(order[tier - 1], {n for n, (_, p, _) in self.tree.items() if p == name})
+                    for name in order[tier]
+                ]
+            )
+            parents = [self.tree[name][1] for name in order[tier]]
+
+            def longs(values: Iterable[int]) -> Longs:
+                return np.array(list(values), np.int64)
+
+            layers.append(
+                Layer(
+                    tier,
+                    TIER_NAMES[tier - 1],
+                    tuple(order[tier]),
+                    start=longs(a for a, _ in spans),
+                    stop=longs(b for _, b in spans),
+                    child=longs(a for a, _ in children),
+                    child_stop=longs(b for _, b in children),
+                    parent=longs(0 if p is None else order[tier + 1].index(p) for p in parents),
+                    degraded=longs(self.degraded.get(name, 0) for name in order[tier]),
+                    of_node=longs(
+                        next(i for i, name in enumerate(order[tier]) if node in below[name])
+                        for node in order[0]
+                    ),
+                )
+            )
+        nodes = tuple(order[0])
+        return Forest(
+            1,
+            nodes,
+            {name: i for i, name in enumerate(nodes)},
+            tuple(layers),
+            np.array([self.degraded.get(name, 0) + (name in self.down) for name in nodes], np.int64),
+            np.array([name in self.down for name in nodes], np.bool_),
+        )
+
+    def capacity(self) -> Capacity:
+        """The placer's own."""
+        return Capacity(Forest.of(self.topology), self.free)
+
+    def masks(self, forest: Forest) -> dict[str, Mask]:
+        return {
+            role: Mask(",".join(sorted(names)), np.array([n in names for n in forest.nodes], np.bool_))
+            for role, names in self.allowed.items()
+        }
+
+    def renamed(self, names: Mapping[str, str]) -> "Instance":
+        """The same where nodes and HyperNodes are called otherwise."""
+
+        def new(name: str) -> str:
+            return names.get(name, name)
+
+        return replace(
+            self,
+            tree={
+                new(name): (tier, None if parent is None else new(parent), tuple(map(new, nodes)))
+                for name, (tier, parent, nodes) in self.tree.items()
+            },
+            free={new(name): amounts for name, amounts in self.free.items()},
+            request=replace(self.request, avoid=frozenset(map(new, self.request.avoid))),
+            degraded={new(name): links for name, links in self.degraded.items()},
+            down=frozenset(map(new, self.down)),
+            allowed={role: frozenset(map(new, nodes)) for role, nodes in self.allowed.items()},
+        )
+
+
+def random_instance(seed: int, *, most_nodes: int = 11, most_workers: int = 14) -> Instance:
+    """The same for the same seed. `most_*` bound what a brute force has to count out."""
+    rng = random.Random(seed)
+    tree, nodes = _tree(rng, round(rng.triangular(2, most_nodes, 0.8 * most_nodes)))
+    tiers = max(tier for tier, _, _ in tree.values())
+    kinds, free = _resources(rng, nodes)
+    sick = rng.random() < 0.4
+    links = rng.choice((1, 1, 2, 3))
+    degraded = {name: rng.randint(1, links) for name in (*nodes, *tree) if sick and rng.random() < 0.3}
+    down = frozenset(name for name in nodes if sick and rng.random() < 0.12)
+    avoid: frozenset[str] = frozenset()
+    if rng.random() < 0.2:
+        avoid = frozenset(rng.sample([*nodes, *tree], rng.randint(1, 2)))
+    # Mostly what fits: a refusal proves less than an optimum.
+    room = sum(max(_fit(amounts, kind) for kind in kinds) for amounts in free.values())
+    budget = max(1, min(most_workers, round(room * rng.choice((0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)))))
+    gang = _gang(rng, round(rng.triangular(1, budget, budget)), tiers, kinds)
+    mode: Mode = rng.choice(("hard", "soft"))
+    request = Request(gang, mode, avoid, rng.random() < 0.2)
+    roles = sorted({end.role for end in ends(gang)})
+    allowed = {
+        role: frozenset(name for name in nodes if rng.random() < 0.7) for role in roles if rng.random() < 0.12
+    }
+    return Instance(seed, tree, free, request, degraded, down, allowed)
+
+
+def _tree(
+    rng: random.Random, count: int
+) -> tuple[dict[str, tuple[int, str | None, tuple[str, ...]]], list[str]]:
+    tiers = rng.choice((1, 2, 2, 3, 3, 4))
+    names = iter(rng.sample(range(100, 1000), 400))
+    nodes = [f"node-{next(names)}" for _ in range(count)]
+    tree: dict[str, tuple[int, str | None, tuple[str, ...]]] = {}
+    below: list[str] = nodes
+    islands = min(count, rng.choice((1, 1, 1, 2, 3)))
+    for tier in range(1, tiers + 1):
+        parts = islands if tier == tiers else rng.randint(islands, len(below))
+        cuts = sorted(rng.sample(range(1, len(below)), parts - 1)) if parts > 1 else []
+        groups = [below[a:b] for a, b in zip([0, *cuts], [*cuts, len(below)], strict=True)]
+        above = [f"{TIER_NAMES[tier - 1]}-{next(names)}" for _ in groups]
+        for name, members in zip(above, groups, strict=True):
+            tree[name] = (tier, None, tuple(members) if tier == 1 else ())
+            for member in members if tier > 1 else ():
+                tree[member] = (tree[member][0], name, tree[member][2])
+        below = above
+    return tree, nodes
+
+
+Needs = tuple[tuple[str, int], ...]
+
+
+def _resources(rng: random.Random, nodes: list[str]) -> tuple[list[Needs], dict[str, dict[str, int]]]:
+    """Kinds of workers, and what is free."""
+    style = rng.choice(("one", "one", "few", "few", "some", "many", "gpus", "mixed", "mixed"))
+    taken = rng.random() * 0.5
+
+    def amount(most: int) -> int:
+        return 0 if rng.random() < taken else rng.randint(0, most)
+
+    if style in ("one", "few", "some", "many"):
+        most = {"one": 1, "few": 2, "some": 4, "many": 8}[style]
+        free = {n: {WORKERS: 1 if most == 1 and rng.random() > taken else amount(most)} for n in nodes}
+        return [((WORKERS, 1),)], free
+    most = rng.choice((4, 8))
+    free = {n: {GPU: amount(most), CPU: amount(2 * most)} for n in nodes}
+    if style == "gpus":
+        return [((GPU, rng.choice((1, 2, 4))),)], free
+    kinds: list[Needs] = [((CPU, rng.randint(1, 4)),), ((CPU, rng.randint(0, 3)), (GPU, rng.randint(1, 4)))]
+    return kinds, free
+
+
+def _fit(free: Mapping[str, int], kind: Needs) -> int:
+    return min(free.get(name, 0) // need for name, need in kind if need)
+
+
+def _gang(rng: random.Random, budget: int, tiers: int, kinds: list[Needs]) -> Group:
+    for _ in range(200):
+        tier = rng.choice((None, *range(1, tiers + 1), tiers))
+        depth = rng.choice((0, 0, 1, 1, 2, 3))
+        within = tiers + 1 if tier is None else tier
+        gang = Group(1, _parts(rng, budget, depth, within, kinds), tier)
+        gang = _spread_out(rng, gang, within)
+        try:
+            checked(Request(gang), tiers)
+        except RequestError:
+            continue
+        if _spread_is_plain(gang, repeated=False):
+            return gang
+    return Group(1, (Workers(budget, kinds[0]),))
+
+
+def _parts(
+    rng: random.Random, budget: int, depth: int, within: int, kinds: list[Needs]
+) -> tuple[Group | Workers, ...]:
+    """Workers for at most `budget`, in groups up to `depth` deep."""
+    shape = rng.random()
+    if depth == 0:
+        if budget >= 2 and shape < 0.35:  # several roles, or a leader with the rest
+            first = 1 if rng.random() < 0.5 else rng.randint(1, budget - 1)
+            role = "leader" if rng.random() < 0.5 else "ps"
+            return (
+                Workers(first, rng.choice(kinds), role),
+                Workers(budget - first, kinds[-1]),
+            )
+        return (Workers(budget, rng.choice(kinds)),)
+    most = min(within, within - rng.randint(0, 1))
+    tier = rng.choice((None, *range(1, most + 1), *range(1, most + 1))) if most >= 1 else None
+    inside = within if tier is None else tier
+    count = rng.choice([n for n in range(1, budget + 1) if n <= 4 or n == budget])
+    group = Group(count, _parts(rng, budget // count, depth - 1, inside, kinds), tier)
+    left = budget - size(group)
+    if left and rng.random() < 0.5:
+        other = Workers(left, rng.choice(kinds), "leader" if rng.random() < 0.5 else "worker")
+        return (other, group) if rng.random() < 0.5 else (group, other)
+    return (group,)
+
+
+def _spread_out(rng: random.Random, group: Group, within: int) -> Group:
+    inside = within if group.tier is None else group.tier
+    parts = tuple(_spread_out(rng, part, inside) if isinstance(part, Group) else part for part in group.parts)
+    spread = None
+    if inside and rng.random() < 0.2:
+        one = sum(size(part) for part in parts)
+        spread = Spread(rng.randint(1, max(1, one)), rng.randrange(inside), rng.random() < 0.6)
+    return replace(group, parts=parts, spread=spread)
+
+
+def _spread_is_plain(group: Group, *, repeated: bool) -> bool:
+    """Not a spread on a repeated group of several kinds of workers: that is refused."""
+    repeated = repeated or group.count > 1
+    if group.spread is not None and repeated and len(list(ends(group))) > 1:
+        return False
+    return all(_spread_is_plain(part, repeated=repeated) for part in group.parts if isinstance(part, Group))

@@ -1,0 +1,401 @@
+"""The placer, done the slow and obvious way: what its engine is judged by.
+
+`brute_place` goes through all sets of nodes, cheapest first, and tries out ranks one by one until they sit.
+`verify` judges any placement, of any size, rule by rule, and reckons its cost anew. Nothing here shares an
+idea with the engine; `placer_cpsat.py` is a third opinion.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from hyperscout_collector.placer.answer import Cost, Placement, Refusal
+from hyperscout_collector.placer.capacity import Mask
+from hyperscout_collector.placer.forest import Forest
+from hyperscout_collector.placer.request import (
+    MAX_WORKERS,
+    Group,
+    Request,
+    Workers,
+    checked,
+    ends,
+    ranks,
+    size,
+    without_preferences,
+)
+
+NO_MASKS: Mapping[str, Mask] = {}
+MOST_SETS = 1 << 14  # sets of nodes that the brute force goes through
+
+
+class Room(Protocol):
+    """What is needed of a Capacity: `Free` below will do before there is one."""
+
+    forest: Forest
+
+    def free_of(self, node: str) -> dict[str, int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """A Capacity that only says what is free."""
+
+    forest: Forest
+    free: Mapping[str, Mapping[str, int]]
+
+    def free_of(self, node: str) -> dict[str, int]:
+        self.forest.index[node]
+        return dict(self.free.get(node, {}))
+
+
+class Facts:
+    """What both judges look up: who may use a node, what fits, which domain it is in, what a set costs."""
+
+    def __init__(self, room: Room, request: Request, masks: Mapping[str, Mask]) -> None:
+        self.forest = forest = room.forest
+        self.request = request
+        self.tiers = len(forest.layers)
+        self.kinds = list(dict.fromkeys(ends(request.gang)))
+        self.free = [room.free_of(name) for name in forest.nodes]
+        # domain_of[tier][node]; a node is its own domain of tier 0; all islands are one above the top.
+        self.domain_of: list[list[int]] = [list(range(len(forest.nodes)))]
+        for layer in forest.layers:
+            column = [-1] * len(forest.nodes)
+            for at in range(len(layer)):
+                for node in range(int(layer.start[at]), int(layer.stop[at])):
+                    column[node] = at
+            self.domain_of.append(column)
+        self.domain_of.append([0] * len(forest.nodes))
+        self.usable = {kind: self._usable(kind, masks) for kind in self.kinds}
+        copies = list(_copies(request.gang))
+        most = max(copies, key=lambda pair: pair[1])[1]
+        self.reference = next(end for end, count in copies if count == most)
+        self.placed = most
+        fits = [self.fit(self.reference, node) for node in range(len(forest.nodes))]
+        self.fit_in: list[Counter[int]] = []
+        for column in self.domain_of:
+            total: Counter[int] = Counter()
+            for node, fit in enumerate(fits):
+                total[column[node]] += fit
+            self.fit_in.append(total)
+
+    def _usable(self, kind: Workers, masks: Mapping[str, Mask]) -> list[bool]:
+        forest, request = self.forest, self.request
+        found = []
+        for node, name in enumerate(forest.nodes):
+            ok = name not in request.avoid and (request.use_down or not forest.down[node])
+            for tier, layer in enumerate(forest.layers, 1):
+                ok = ok and layer.names[self.domain_of[tier][node]] not in request.avoid
+            if kind.role in masks:
+                ok = ok and bool(masks[kind.role].allowed[node])
+            found.append(bool(ok))
+        return found
+
+    def fit(self, kind: Workers, node: int) -> int:
+        if not self.usable[kind][node]:
+            return 0
+        fits = (self.free[node].get(name, 0) // need for name, need in kind.resources if need)
+        return min(MAX_WORKERS, *fits)
+
+    def top_of(self, nodes: Sequence[int]) -> int:
+        """The lowest tier with one domain for all of them; one above the highest where there is none."""
+        return next(t for t in range(1, self.tiers + 2) if len({self.domain_of[t][n] for n in nodes}) == 1)
+
+    def cost(self, nodes: Sequence[int]) -> Cost:
+        """Of a gang that uses just these nodes."""
+        top = self.top_of(nodes)
+        used = [{column[node] for node in nodes} for column in self.domain_of]
+        degraded = sum(int(self.forest.degraded[node]) for node in used[0])
+        for tier in range(1, min(top, self.tiers) + 1):
+            degraded += sum(int(self.forest.layers[tier - 1].degraded[at]) for at in used[tier])
+        left = (sum(self.fit_in[t][at] for at in used[t]) - self.placed for t in range(top, -1, -1))
+        below = tuple(len(used[tier]) for tier in range(top - 1, 0, -1))
+        return Cost(top, below, len(used[0]), degraded, tuple(left))
+
+    @property
+    def highest(self) -> int:
+        """The highest top tier that is allowed."""
+        request = self.request
+        return self.tiers + 1 if request.mode == "soft" or request.gang.tier is None else request.gang.tier
+
+
+def _copies(part: Group | Workers, times: int = 1) -> Iterator[tuple[Workers, int]]:
+    """Each end with how many of its workers are in the whole gang."""
+    if isinstance(part, Workers):
+        yield part, part.count * times
+    else:
+        for inner in part.parts:
+            yield from _copies(inner, times * part.count)
+
+
+# --- brute force --------------------------------------------------------------------------------------------
+
+
+def brute_place(room: Room, request: Request, masks: Mapping[str, Mask] = NO_MASKS) -> Placement | Refusal:
+    """As `place`, for some dozen workers on up to a dozen usable nodes. Ties are not broken by name."""
+    facts = Facts(room, checked(request, len(room.forest.layers)), masks)
+    must = without_preferences(request.gang)
+    all_of_it = _all_required(request.gang)
+    found = _cheapest(facts, must, facts.highest)
+    if found is None:
+        return Refusal(facts.highest, reason="brute force found no place")
+    relaxed: tuple[str, ...] = ()
+    if all_of_it != must:
+        better = _cheapest(facts, all_of_it, facts.top_of(found))
+        relaxed = () if better else ("what was preferred",)
+        found = better or found
+    names = tuple(facts.forest.nodes[node] for node in found)
+    cost = facts.cost(found)
+    if cost.top > facts.tiers:
+        return Placement(names, None, None, cost, relaxed=relaxed)
+    layer = facts.forest.layers[cost.top - 1]
+    return Placement(names, cost.top, layer.names[facts.domain_of[cost.top][found[0]]], cost, relaxed=relaxed)
+
+
+def _all_required(group: Group) -> Group:
+    spread = None if group.spread is None else replace(group.spread, required=True)
+    parts = tuple(_all_required(part) if isinstance(part, Group) else part for part in group.parts)
+    return replace(group, parts=parts, spread=spread)
+
+
+def _cheapest(facts: Facts, gang: Group, highest: int) -> tuple[int, ...] | None:
+    """Nodes by rank. A cost goes by the nodes that are used, so the cheapest set that holds the gang it is:
+    where a part of a set holds the gang, that part is cheaper and was tried before."""
+    count = range(len(facts.forest.nodes))
+    usable = [node for node in count if any(facts.fit(kind, node) for kind in facts.kinds)]
+    for top in range(1, highest + 1):
+        column = facts.domain_of[top]
+        domains = [tuple(n for n in usable if column[n] == d) for d in sorted({column[n] for n in usable})]
+        # Where all of a domain does not hold it, no part of it does.
+        domains = [nodes for nodes in domains if _Attempt(facts, gang, nodes).run()]
+        costs = []
+        for nodes in domains:
+            if 1 << len(nodes) > MOST_SETS:
+                raise ValueError(f"{len(nodes)} usable nodes are too many to go through all sets of them")
+            sizes = range(1, min(len(nodes), size(gang)) + 1)
+            costs += [(facts.cost(chosen), chosen) for chosen in _sets(nodes, sizes)]
+        for cost, chosen in sorted(costs):
+            found = _Attempt(facts, gang, chosen).run()
+            if found is not None:
+                assert cost.top == top
+                return found
+    return None
+
+
+def _sets(nodes: Sequence[int], sizes: range) -> Iterator[tuple[int, ...]]:
+    return itertools.chain.from_iterable(itertools.combinations(nodes, n) for n in sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    group: Group
+    again: bool  # right after another copy of the same
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    kind: Workers
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A group that is being filled: its nodes, and how many of its workers are in which domain."""
+
+    group: Group
+    domain: int
+    nodes: tuple[int, ...]
+    counts: tuple[int, ...] = ()
+
+
+class _Attempt:
+    """Whether a gang fits onto a set of nodes: rank by rank, taking back what leads nowhere."""
+
+    def __init__(self, facts: Facts, gang: Group, nodes: tuple[int, ...]) -> None:
+        self.facts = facts
+        self.nodes = nodes
+        # The gang's own tier bounds the top, which the caller sees to.
+        self.steps = list(_steps(replace(gang, tier=None)))
+        self.names = sorted({name for kind in facts.kinds for name, _ in kind.resources})
+        self.needs = {kind: tuple(dict(kind.resources).get(n, 0) for n in self.names) for kind in facts.kinds}
+        self.dead: set[tuple[object, ...]] = set()
+
+    def run(self) -> tuple[int, ...] | None:
+        for kind in self.facts.kinds:  # there is no use in trying where not even this is enough
+            wanted = sum(count for end, count in _copies(self.facts.request.gang) if end == kind)
+            if sum(self.facts.fit(kind, node) for node in self.nodes) < wanted:
+                return None
+        free = tuple(tuple(self.facts.free[node].get(name, 0) for name in self.names) for node in self.nodes)
+        return self._from(0, free, (), -1)
+
+    def _from(
+        self, at: int, free: tuple[tuple[int, ...], ...], stack: tuple[Frame, ...], last: int
+    ) -> tuple[int, ...] | None:
+        """Nodes for the ranks from step `at` on. `last`: where the one before went; if it was of the same
+        kind, this goes no further back: what is alike need not be tried in every order."""
+        if at == len(self.steps):
+            return ()
+        step = self.steps[at]
+        least = last if not isinstance(step, Close) and step.again else -1
+        key = (at, free, tuple((f.domain, f.nodes, f.counts) for f in stack), least)
+        if key in self.dead:
+            return None
+        found = None
+        if isinstance(step, Close):
+            found = self._from(at + 1, free, stack[:-1], stack[-1].domain)
+        elif isinstance(step, Open):
+            for domain, nodes in self._domains(step.group, stack):
+                if domain >= least:
+                    frame = Frame(step.group, domain, nodes)
+                    found = self._from(at + 1, free, (*stack, frame), -1)
+                    if found is not None:
+                        break
+        else:
+            for i in (n for n in range(len(self.nodes)) if n >= least and self.nodes[n] in stack[-1].nodes):
+                now, counted = self._taken(free, i, step.kind), self._counted(stack, self.nodes[i])
+                if now is None or counted is None:
+                    continue
+                rest = self._from(at + 1, now, counted, i)
+                if rest is not None:
+                    found = (self.nodes[i], *rest)
+                    break
+        if found is None:
+            self.dead.add(key)
+        return found
+
+    def _domains(self, group: Group, stack: tuple[Frame, ...]) -> list[tuple[int, tuple[int, ...]]]:
+        """Where a group may be, as the nodes that then remain."""
+        around = stack[-1].nodes if stack else self.nodes
+        if group.tier is None:
+            return [(-1, around)]
+        column = self.facts.domain_of[group.tier]
+        domains = sorted({column[node] for node in around})
+        return [(d, tuple(node for node in around if column[node] == d)) for d in domains]
+
+    def _taken(
+        self, free: tuple[tuple[int, ...], ...], at: int, kind: Workers
+    ) -> tuple[tuple[int, ...], ...] | None:
+        left = tuple(a - b for a, b in zip(free[at], self.needs[kind], strict=True))
+        if min(left) < 0 or not self.facts.usable[kind][self.nodes[at]]:
+            return None
+        return (*free[:at], left, *free[at + 1 :])
+
+    def _counted(self, stack: tuple[Frame, ...], node: int) -> tuple[Frame, ...] | None:
+        """One worker more on that node, in all groups around it; None where one has too many there."""
+        frames = []
+        for frame in stack:
+            spread = frame.group.spread
+            if spread is None:
+                frames.append(frame)
+                continue
+            domain = self.facts.domain_of[spread.tier][node]
+            if frame.counts.count(domain) >= spread.most:
+                return None
+            frames.append(replace(frame, counts=tuple(sorted((*frame.counts, domain)))))
+        return tuple(frames)
+
+
+def _steps(part: Group | Workers) -> Iterator[Open | Close | Put]:
+    for copy in range(part.count):
+        if isinstance(part, Workers):
+            yield Put(part, copy > 0)
+            continue
+        yield Open(part, copy > 0)
+        for inner in part.parts:
+            yield from _steps(inner)
+        yield Close(part)
+
+
+# --- the judge ----------------------------------------------------------------------------------------------
+
+
+def verify(
+    room: Room, request: Request, placement: Placement, masks: Mapping[str, Mask] = NO_MASKS
+) -> list[str]:
+    """What is wrong with a placement, in words; nothing = it is one, and costs what it says. `room`: before
+    the gang was put there. Whether a better one exists is not looked at."""
+    facts = Facts(room, request, masks)
+    forest = facts.forest
+    kinds = list(ranks(request.gang))
+    if len(placement.nodes) != len(kinds):
+        return [f"{len(placement.nodes)} nodes for {len(kinds)} ranks"]
+    unknown = sorted({name for name in placement.nodes if name not in forest.index})
+    if unknown:
+        return [f"no such nodes: {unknown}"]
+    nodes = [forest.index[name] for name in placement.nodes]
+    wrong = []
+    wanted: dict[int, Counter[str]] = {}
+    for rank, (kind, node) in enumerate(zip(kinds, nodes, strict=True)):
+        if not facts.usable[kind][node]:
+            wrong.append(f"rank {rank}: {forest.nodes[node]} is down, avoided or masked")
+        wanted.setdefault(node, Counter()).update(dict(kind.resources))
+    for node, amounts in wanted.items():
+        for name, amount in amounts.items():
+            if amount > facts.free[node].get(name, 0):
+                wrong.append(f"{forest.nodes[node]}: {amount} {name} of {facts.free[node].get(name, 0)}")
+    top = facts.top_of(nodes)
+    if top > facts.highest:
+        wrong.append(f"top tier {top}, allowed is {facts.highest}")
+    wrong += _wrong_groups(facts, replace(request.gang, tier=None), nodes, "gang", not placement.relaxed)
+    if placement.relaxed and without_preferences(request.gang) == request.gang:
+        wrong.append(f"relaxed: {placement.relaxed}, but nothing is only preferred")
+    wrong += _wrong_order(request.gang, nodes, "gang")
+    cost = facts.cost(nodes)
+    if placement.cost != cost:
+        wrong.append(f"cost is {cost}, said is {placement.cost}")
+    holder = (None, None)
+    if top <= facts.tiers:
+        holder = (top, forest.layers[top - 1].names[facts.domain_of[top][nodes[0]]])
+    if (placement.tier, placement.hypernode) != holder:
+        wrong.append(f"held by {holder}, said is {(placement.tier, placement.hypernode)}")
+    if placement.exact and placement.bound not in (None, cost):
+        wrong.append(f"exact, but the bound is {placement.bound}")
+    if not placement.exact and (placement.bound is None or placement.bound > cost):
+        wrong.append(f"bound {placement.bound} of a cost of {cost}")
+    return wrong
+
+
+def _wrong_groups(
+    facts: Facts, group: Group, nodes: Sequence[int], where: str, preferred: bool
+) -> Iterator[str]:
+    """`nodes`: of all copies of the group."""
+    for copy, run in enumerate(_runs(nodes, group.count)):
+        name = f"{where} {copy}"
+        if group.tier is not None and len({facts.domain_of[group.tier][node] for node in run}) > 1:
+            yield f"{name}: not in one domain of tier {group.tier}"
+        spread = group.spread
+        if spread is not None and (spread.required or preferred):
+            (domain, most), *_ = Counter(facts.domain_of[spread.tier][node] for node in run).most_common(1)
+            if most > spread.most:
+                yield f"{name}: {most} workers in domain {domain} of tier {spread.tier}, not {spread.most}"
+        at = 0
+        for i, part in enumerate(group.parts):
+            if isinstance(part, Group):
+                yield from _wrong_groups(facts, part, run[at : at + size(part)], f"{name}.{i}", preferred)
+            at += size(part)
+
+
+def _wrong_order(part: Group | Workers, nodes: Sequence[int], where: str) -> Iterator[str]:
+    """Ranks follow the tree: alike workers one by one, alike groups by their first node."""
+    runs = list(_runs(nodes, part.count))
+    firsts = [run[0] for run in runs]
+    if firsts != sorted(firsts):
+        yield f"{where}: ranks do not follow the tree: {firsts}"
+    for copy, run in enumerate(runs):
+        at = 0
+        for i, inner in enumerate(part.parts if isinstance(part, Group) else ()):
+            yield from _wrong_order(inner, run[at : at + size(inner)], f"{where} {copy}.{i}")
+            at += size(inner)
+
+
+def _runs(nodes: Sequence[int], count: int) -> Iterator[Sequence[int]]:
+    each = len(nodes) // count
+    for copy in range(count):
+        yield nodes[copy * each : (copy + 1) * each]
