@@ -4,18 +4,33 @@
     room on nodes -------+-> Capacity -> place -> held (until released, or until it expires)
 
 What is free is the room on a node (what its pods leave, or what evidence says where there is no cluster) less
-what is held and has not arrived there yet. Everything happens on the loop; nothing here blocks for long.
+what is held and has not arrived there yet. Everything happens on the loop; nothing here blocks for long: a
+large topology is read in a thread, and until it has been, gangs are placed on the one before.
 """
 
+import asyncio
+import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from hyperscout_collector.node_room import NodeRoom, summed
 from hyperscout_collector.placer.answer import Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity, Mask, Resources
+from hyperscout_collector.placer.forest import Forest, ForestError
 from hyperscout_collector.placer.place import NO_MASKS
+from hyperscout_collector.placer.place import place as best_place
 from hyperscout_collector.placer.repair import Move
-from hyperscout_collector.placer.request import Request
+from hyperscout_collector.placer.request import Request, RequestError, Workers, ranks, size
 from hyperscout_collector.topology import Topology
+
+MAX_GANGS = 10_000
+MAX_RANKS = 1_000_000  # of all gangs
+MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
+_IN_A_THREAD = 2_000  # nodes of a topology, from which on it takes some ms
+_AT_ONCE = 5_000  # nodes that change, from which on all are reckoned anew
+
+Engine = Callable[[Capacity, Request, Mapping[str, Mask]], Placement | Refusal]
 
 
 class PlacementsError(Exception):
@@ -34,6 +49,14 @@ class NotHeldError(PlacementsError):
     """No gang of that name holds anything."""
 
 
+class TooManyError(PlacementsError):
+    """The book is full: something has to be released first."""
+
+
+class NoRoomError(PlacementsError):
+    """What was decided does not fit any more: decide anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """A gang that holds nodes. `holder`: "api", or the kind of its workload ("Job"). `arrived`: ranks whose
@@ -49,34 +72,145 @@ class Held:
 
 
 class Placements:
-    """`changed(gang, held)` is told of each that came, changed or went (None)."""
+    """`changed(gang, held)` is told of each that came, changed or went (None).
 
-    def __init__(self, *, clock_ns: Callable[[], int]) -> None:
+    `decided(seconds)` of each answer, which `decisions` count by outcome: "reserved", "fits" (it was a dry
+    run), "refused". `timer`: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock_ns: Callable[[], int],
+        timer: Callable[[], float] = time.perf_counter,
+        engine: Engine = best_place,
+    ) -> None:
         self.changed: Callable[[str, Held | None], None] = lambda gang, held: None
-        raise NotImplementedError
+        self.decided: Callable[[float], None] = lambda seconds: None
+        self.decisions: Counter[str] = Counter()
+        self.ranks = 0  # of all gangs
+        self.problem: str | None = None  # why nothing can be placed on what is published
+        self._clock_ns = clock_ns
+        self._timer = timer
+        self._engine = engine
+        self._followers: list[Callable[[str, Held | None], None]] = []
+        self._held: dict[str, Held] = {}
+        self._room = NodeRoom()
+        self._room_known = False
+        self._topology: Topology | None = None
+        self._capacity: Capacity | None = None
+        self._adopted = 0  # topologies that were taken in
+        self._dirty: set[str] | None = None  # nodes that changed while a topology is being read
+        self._runs = False
+        self._wake = asyncio.Event()
+
+    def follow(self, follower: Callable[[str, Held | None], None]) -> None:
+        """Tell also these of what `changed` is told of."""
+        self._followers.append(follower)
+
+    async def run(self) -> None:
+        """Read large topologies in a thread, until cancelled."""
+        self._runs = True
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._read_in_thread()
+        finally:
+            self._runs = False
+
+    # What there is
 
     @property
     def capacity(self) -> Capacity:
         """What is free now. Raises NotReadyError."""
-        raise NotImplementedError
+        if self.problem is not None:
+            raise NotReadyError(self.problem)
+        if self._topology is None or not self._topology.hypernodes:
+            raise NotReadyError("nothing can be placed yet: no topology has been published")
+        if not self._room_known:
+            raise NotReadyError("nothing can be placed yet: what is free on the nodes is not known")
+        if self._capacity is None:
+            raise NotReadyError("nothing can be placed yet: the topology is being read")
+        return self._capacity
+
+    @property
+    def topology(self) -> Topology:
+        """The published one. Raises NotReadyError."""
+        if self._topology is None:
+            raise NotReadyError("nothing can be placed yet: no topology has been published")
+        return self._topology
 
     def __iter__(self) -> Iterator[Held]:
-        raise NotImplementedError
+        return iter(list(self._held.values()))
+
+    def __len__(self) -> int:
+        return len(self._held)
 
     def get(self, gang: str) -> Held | None:
-        raise NotImplementedError
+        return self._held.get(gang)
+
+    def held(self, gang: str) -> Held:
+        """Raises NotHeldError."""
+        if (held := self._held.get(gang)) is None:
+            raise NotHeldError(f"no gang {gang[:MAX_NAME_CHARS]!r} holds nodes")
+        return held
+
+    def without(self, gang: str) -> Capacity:
+        """A copy of what would be free if that gang held nothing. Raises NotReadyError, NotHeldError."""
+        held = self.held(gang)
+        capacity = self.capacity.copy()
+        nodes, needs = _places(held, range(len(held.placement.nodes)))
+        waiting = summed(*_places(held, _not_arrived(held)))
+        arrived = summed(*_places(held, held.arrived))
+        for node in summed(nodes, needs):
+            if node in capacity.forest.index:
+                free = dict(self._room.free_on(node, waiting.get(node, {})))
+                if node not in self._room.unusable:
+                    for name, amount in arrived.get(node, {}).items():
+                        free[name] = free.get(name, 0) + amount
+                capacity.set_free(node, free)
+        return capacity
+
+    # What becomes known
 
     def set_topology(self, topology: Topology) -> None:
         """Another generation was published. What is held stays held."""
-        raise NotImplementedError
+        self._topology = topology
+        if self._runs and sum(len(h.nodes) for h in topology.hypernodes if h.tier == 1) >= _IN_A_THREAD:
+            self._wake.set()
+            return
+        self._wake.clear()
+        try:
+            self._adopt(_read(topology, self._room))
+        except ForestError as error:
+            self._cannot_read(error)
+
+    def set_default_room(self, room: Resources) -> None:
+        """The room on each node that nothing else is said of."""
+        self._room.default = dict(room)
+        self._room_known = True
+        self._reread()
 
     def set_room(self, room: Mapping[str, Resources]) -> None:
-        """The room on all nodes."""
-        raise NotImplementedError
+        """The room on all nodes. Raises CapacityError."""
+        changed = self._room.set_all(room)
+        self._room_known = True
+        self._refresh(changed)
 
     def set_room_of(self, node: str, room: Resources | None) -> None:
-        """The room on one node; None = it is gone."""
-        raise NotImplementedError
+        """The room on one node; None = it is gone. Raises CapacityError."""
+        self._room.set_one(node, room)
+        self._refresh((node,))
+
+    def set_unusable(self, nodes: Collection[str]) -> None:
+        """Nodes without any room, whatever is said of it: they are down, or take no work."""
+        unusable = frozenset(nodes)
+        changed = unusable ^ self._room.unusable
+        self._room.unusable = unusable
+        self._refresh(changed)
+
+    # What is decided
 
     def place(
         self,
@@ -88,25 +222,184 @@ class Placements:
         dry_run: bool = False,
         expires_ns: int = 0,
     ) -> Placement | Refusal:
-        """Place, and hold unless it is a dry run. Raises NotReadyError, HeldError, RequestError."""
-        raise NotImplementedError
+        """Place, and hold unless it is a dry run.
+
+        Raises NotReadyError, HeldError, TooManyError, RequestError.
+        """
+        if not dry_run:
+            self._check_new(gang, request)
+        began_s = self._timer()
+        answer = self._engine(self.capacity, request, masks)
+        if isinstance(answer, Refusal):
+            self.decisions["refused"] += 1
+        elif dry_run:
+            self.decisions["fits"] += 1
+        else:
+            self._hold(Held(gang, holder, request, answer, self._clock_ns(), expires_ns))
+            self.decisions["reserved"] += 1
+        self.decided(self._timer() - began_s)
+        return answer
 
     def restore(self, held: Held) -> None:
-        """Hold what was decided before (a stored plan), whether it fits now or not."""
-        raise NotImplementedError
+        """Hold what was decided before (a stored plan), whether it fits now or not.
+
+        In place of what a gang of that name holds. Raises PlacementsError where its nodes are not one a rank.
+        """
+        if len(held.placement.nodes) != size(held.request.gang):
+            raise PlacementsError(
+                f"gang {held.gang!r}: {len(held.placement.nodes)} nodes for {size(held.request.gang)} ranks"
+            )
+        if held.gang in self._held:
+            self._let_go(held.gang)
+        self._hold(held)
 
     def arrive(self, gang: str, ranks: Collection[int]) -> None:
         """Pods of these ranks run where they were placed. Raises NotHeldError."""
-        raise NotImplementedError
+        held = self.held(gang)
+        new = frozenset(ranks) - held.arrived
+        if not new:
+            return
+        if wrong := [rank for rank in new if not 0 <= rank < len(held.placement.nodes)]:
+            raise PlacementsError(f"gang {gang!r} has {len(held.placement.nodes)} ranks, and no {wrong[0]}")
+        self._refresh(self._room.unbook(*_places(held, new)))
+        self._set(replace(held, arrived=held.arrived | new))
 
     def move(self, gang: str, moves: Sequence[Move], placement: Placement) -> None:
-        """A repair that was decided: the ranks are on their way to other nodes. Raises NotHeldError."""
-        raise NotImplementedError
+        """A repair that was decided: the ranks are on their way to other nodes.
+
+        Raises NotHeldError; NoRoomError, and changes nothing, where it does not fit any more.
+        """
+        held = self.held(gang)
+        moved = {move.rank for move in moves}
+        differ = {
+            rank
+            for rank, (old, new) in enumerate(zip(held.placement.nodes, placement.nodes, strict=False))
+            if old != new
+        }
+        there = range(len(held.placement.nodes))
+        if len(placement.nodes) != len(there) or differ - moved or any(rank not in there for rank in moved):
+            raise NoRoomError(f"gang {gang!r} is not where these moves begin: decide anew")
+        after = replace(held, placement=placement, arrived=held.arrived - moved)
+        touched = self._room.unbook(*_places(held, moved - held.arrived))
+        nodes, needs = _places(after, moved)
+        if lacking := self._room.lacking(nodes, needs):
+            self._room.book(*_places(held, moved - held.arrived))
+            raise NoRoomError(f"gang {gang!r} cannot move as planned: {lacking}: decide anew")
+        touched |= self._room.book(nodes, needs)
+        self._refresh(touched)
+        self._set(after)
 
     def release(self, gang: str) -> None:
         """Raises NotHeldError."""
-        raise NotImplementedError
+        self.held(gang)
+        self._let_go(gang)
+        self._tell(gang, None)
 
     def expire(self) -> list[str]:
         """Release what is over; returns its gangs."""
-        raise NotImplementedError
+        now_ns = self._clock_ns()
+        over = [held.gang for held in self._held.values() if 0 < held.expires_ns <= now_ns]
+        for gang in over:
+            self.release(gang)
+        return over
+
+    # The book
+
+    def _check_new(self, gang: str, request: Request) -> None:
+        if not 1 <= len(gang) <= MAX_NAME_CHARS or not gang.isprintable() or " " in gang:
+            raise RequestError(
+                f"gang: {gang[:MAX_NAME_CHARS]!r}: expected a name of 1 to {MAX_NAME_CHARS} printable "
+                "characters"
+            )
+        if (held := self._held.get(gang)) is not None:
+            raise HeldError(
+                f"gang {gang!r} holds {held.placement.cost.nodes} nodes already: release it first, or "
+                "choose another name"
+            )
+        if len(self._held) >= MAX_GANGS:
+            raise TooManyError(f"{len(self._held)} gangs hold nodes already: release some")
+        if self.ranks + size(request.gang) > MAX_RANKS:
+            raise TooManyError(f"{self.ranks} workers hold nodes already, {MAX_RANKS} may: release some")
+
+    def _hold(self, held: Held) -> None:
+        self.ranks += len(held.placement.nodes)
+        self._refresh(self._room.book(*_places(held, _not_arrived(held))))
+        self._set(held)
+
+    def _let_go(self, gang: str) -> None:
+        held = self._held.pop(gang)
+        self.ranks -= len(held.placement.nodes)
+        self._refresh(self._room.unbook(*_places(held, _not_arrived(held))))
+
+    def _set(self, held: Held) -> None:
+        self._held[held.gang] = held
+        self._tell(held.gang, held)
+
+    def _tell(self, gang: str, held: Held | None) -> None:
+        self.changed(gang, held)
+        for follower in self._followers:
+            follower(gang, held)
+
+    # The topology
+
+    async def _read_in_thread(self) -> None:
+        topology, adopted = self._topology, self._adopted
+        if topology is None:
+            return
+        dirty = self._dirty = set()
+        try:
+            capacity = await asyncio.to_thread(_read, topology, self._room.copy())
+        except ForestError as error:
+            if self._adopted == adopted:
+                self._cannot_read(error)
+        else:
+            if self._adopted == adopted:  # else one that was small enough overtook it
+                self._adopt(capacity)
+                self._refresh(dirty)
+        finally:
+            self._dirty = None
+
+    def _reread(self) -> None:
+        if self._topology is not None:
+            self.set_topology(self._topology)
+
+    def _adopt(self, capacity: Capacity) -> None:
+        self._capacity = capacity
+        self._adopted += 1
+        self.problem = None
+
+    def _cannot_read(self, error: ForestError) -> None:
+        self._capacity = None
+        self._adopted += 1
+        self.problem = f"nothing can be placed on the published topology: {error}"
+
+    def _refresh(self, nodes: Collection[str]) -> None:
+        """Say anew what is free on these nodes."""
+        if self._dirty is not None:
+            self._dirty |= set(nodes)
+        if (capacity := self._capacity) is None:
+            return
+        if len(nodes) >= _AT_ONCE:
+            self._capacity = Capacity(capacity.forest, self._room.free(capacity.forest.nodes))
+            return
+        index = capacity.forest.index
+        for node in nodes:
+            if node in index:
+                capacity.set_free(node, self._room.free_on(node))
+
+
+def _read(topology: Topology, room: NodeRoom) -> Capacity:
+    """Some 0.2 s for 100,000 nodes. Raises ForestError."""
+    forest = Forest.of(topology)
+    return Capacity(forest, room.free(forest.nodes))
+
+
+def _not_arrived(held: Held) -> Collection[int]:
+    everybody = range(len(held.placement.nodes))
+    return [rank for rank in everybody if rank not in held.arrived] if held.arrived else everybody
+
+
+def _places(held: Held, which: Collection[int]) -> tuple[list[str], list[Workers]]:
+    """Nodes of these ranks, and what the ranks need."""
+    nodes, needs = held.placement.nodes, tuple(ranks(held.request.gang))
+    return [nodes[rank] for rank in which], [needs[rank] for rank in which]
