@@ -80,6 +80,10 @@ class Capacity:
         at = self.forest.index[node]
         return {name: int(column[at]) for name, column in self._free.items() if column[at]}
 
+    def free(self, resource: str) -> Longs:
+        """(nodes,) what is free of a resource. Not to be changed by the caller."""
+        return self._column(resource)
+
     def most_of(self, resource: str) -> int:
         """The most that any one node has free of a resource."""
         column = self._free.get(resource)

@@ -111,6 +111,13 @@ def without_preferences(part: Group) -> Group:
     return replace(part, parts=inner, spread=spread)
 
 
+def with_preferences(part: Group) -> Group:
+    """The same group where what is preferred is required."""
+    spread = replace(part.spread, required=True) if part.spread is not None else None
+    inner = tuple(with_preferences(x) if isinstance(x, Group) else x for x in part.parts)
+    return replace(part, parts=inner, spread=spread)
+
+
 def checked(request: Request, tiers: int) -> Request:
     """The request, if it can be meant on a hierarchy of that many tiers. Raises RequestError."""
     gang = request.gang
@@ -118,14 +125,14 @@ def checked(request: Request, tiers: int) -> Request:
         raise RequestError(f"gang.count: {gang.count}: a request is for one gang")
     if request.mode not in ("hard", "soft"):
         raise RequestError(f"mode: {request.mode!r}: expected hard or soft")
-    _check(gang, "gang", tiers, tiers + 1, 0)
+    _check(gang, "gang", tiers, tiers + 1, 0, 1)
     if size(gang) > MAX_WORKERS:
         raise RequestError(f"gang: {size(gang)} workers: at most {MAX_WORKERS}")
     return request
 
 
-def _check(part: Group | Workers, where: str, tiers: int, within: int, depth: int) -> None:
-    """`within`: the tier of the closest group around it."""
+def _check(part: Group | Workers, where: str, tiers: int, within: int, depth: int, repeated: int) -> None:
+    """`within`: the tier of the closest group around it; `repeated`: how often that comes."""
     if not 1 <= part.count <= MAX_WORKERS:
         raise RequestError(f"{where}.count: {part.count}: expected 1 to {MAX_WORKERS}")
     if isinstance(part, Workers):
@@ -151,8 +158,13 @@ def _check(part: Group | Workers, where: str, tiers: int, within: int, depth: in
         within = part.tier
     if part.spread is not None:
         _check_spread(part, part.spread, f"{where}.spread", within)
+        if repeated * part.count > 1 and len(list(ends(part))) > 1:
+            raise RequestError(
+                f"{where}.spread: of several kinds of workers in a group that comes more than once: "
+                "put each kind into a group of its own, and the spread there, or spread the whole gang"
+            )
     for i, inner in enumerate(part.parts):
-        _check(inner, f"{where}.parts[{i}]", tiers, within, depth + 1)
+        _check(inner, f"{where}.parts[{i}]", tiers, within, depth + 1, repeated * part.count)
 
 
 def _check_spread(group: Group, spread: Spread, where: str, within: int) -> None:

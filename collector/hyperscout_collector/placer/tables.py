@@ -1,0 +1,338 @@
+"""The exact placement in one domain: dynamic programming over its tree, subtrees that are alike solved once.
+
+The table of a domain says, for every number of units of its level that it might hold, the least cost of
+holding just those. A domain's table is made of its children's, one child after the other: the least over how
+much the child takes. Costs are vectors compared part by part; adding the same to both sides changes no
+order, so the best whole is made of best parts, and the table of the top has the optimum.
+
+A spread holds for each of n groups that are alike at most m workers to a domain. n groups together can then
+have n times m there, and whenever they have no more, dealing the workers out in turn gives none more than m.
+So a spread is a bound on what a domain may hold, and depends only on how many such groups there are.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+
+from hyperscout_collector.placer.costs import NEVER, Packing, keep_least
+from hyperscout_collector.placer.forest import Forest, Longs
+from hyperscout_collector.placer.units import GANG, Units
+
+MOST_WORK: Final = 2 * 10**8  # additions of table entries, a second or so
+_Caps = tuple[tuple[int, int], ...]  # of units whose groups are spread: unit -> copies of it that were opened
+_State = tuple[int, ...]
+
+
+def _at(state: Iterable[Any]) -> Any:
+    """Of a table: all words at a state."""
+    return (slice(None), *state)
+
+
+class TooBigError(Exception):
+    """The tables would be larger than the limit."""
+
+
+@dataclass(slots=True, eq=False)
+class Room:
+    """What the nodes have for the gang. `fits`: by kind (nodes,); `sums`: by kind, by tier from 1 up
+    (domains,); `free`, `needs`: of the resources that several kinds share: (resources, nodes), (kinds,
+    resources)."""
+
+    forest: Forest
+    fits: Sequence[Longs]
+    sums: Sequence[Sequence[Longs]]
+    free: Longs
+    needs: Longs
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """What a domain or node holds: units of its level by number, and its children in tree order."""
+
+    index: int
+    units: dict[int, int]
+    opened: dict[int, int]
+    children: "list[Held]" = field(default_factory=list)
+
+
+class Alike:
+    """Which domains, and which nodes, are alike: their tables are the same."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._numbers: list[dict[object, int]] = [{} for _ in range(room.forest.top + 1)]
+        self._known: list[dict[int, int]] = [{} for _ in range(room.forest.top + 1)]
+
+    def children(self, tier: int, index: int) -> list[int]:
+        """Those that have room, the ones that are alike together."""
+        forest = self._room.forest
+        if tier > forest.top:
+            found = range(len(forest.layers[-1]) if forest.layers else 0)
+        else:
+            layer = forest.layers[tier - 1]
+            found = range(int(layer.child[index]), int(layer.child_stop[index]))
+        return [
+            child
+            for _, child in sorted(
+                (self.number(tier - 1, x), x) for x in found if self._has_room(tier - 1, x)
+            )
+        ]
+
+    def number(self, tier: int, index: int) -> int:
+        """The same for all of a tier that are alike."""
+        found = self._known[tier].get(index)
+        if found is None:
+            numbers = self._numbers[tier]
+            found = self._known[tier][index] = numbers.setdefault(self._key(tier, index), len(numbers))
+        return found
+
+    def _key(self, tier: int, index: int) -> object:
+        room, forest = self._room, self._room.forest
+        if tier == 0:
+            fits = tuple(int(x[index]) for x in room.fits)
+            return (fits, tuple(room.free[:, index].tolist()), int(forest.degraded[index]))
+        inside = tuple(self.number(tier - 1, child) for child in self.children(tier, index))
+        return (int(forest.layers[tier - 1].degraded[index]), inside)
+
+    def _has_room(self, tier: int, index: int) -> bool:
+        if tier == 0:
+            return any(fits[index] for fits in self._room.fits)
+        return any(sums[tier - 1][index] for sums in self._room.sums)
+
+
+class Tables:
+    """Tables below one domain. `tier` = the forest's top + 1: all islands together."""
+
+    def __init__(self, room: Room, alike: Alike, units: Units, tier: int, domain: int) -> None:
+        self._room = room
+        self._alike = alike
+        self._units = units
+        self._tier = tier
+        self._domain = domain
+        self._levels = [units.level(t) for t in range(tier)]
+        self._spreads = {i: unit.spread for i, unit in enumerate(units.units) if unit.spread is not None}
+        self._kinds_in = [units.kinds_in(i) for i in range(len(units.units))]
+        self._packing = Packing(self._bounds())
+        self._tables: dict[tuple[int, int, _Caps], Longs] = {}
+        self._work = 0
+
+    def least(self) -> tuple[int, ...] | None:
+        """The least cost, as parts: domains used from the tier below down, nodes, degraded links in what is
+        below, workers that still fit from the tier below down to nodes; None = the gang does not fit.
+        Raises TooBigError."""
+        wanted, caps = self._wanted()
+        if wanted is None:
+            return None
+        found = self._joined(self._tier, self._domain, wanted, caps)[-1][_at(wanted)]
+        return None if found[0] >= NEVER else self._packing.unpack(found)
+
+    def held(self) -> Held:
+        """How the least cost comes about; only where there is one."""
+        wanted, caps = self._wanted()
+        if wanted is None:
+            raise AssertionError("the gang does not fit")
+        return self._traced(self._tier, self._domain, {GANG: 1}, wanted, caps)
+
+    # What a domain is
+
+    def _bounds(self) -> list[int]:
+        """Of the parts of a cost."""
+        room, forest = self._room, self._room.forest
+        start, stop = self._nodes(self._tier, self._domain)
+        gang = self._units.units[GANG].size
+        counts, degraded = [], int(forest.degraded[start:stop].sum())
+        for t in range(self._tier - 1, 0, -1):
+            layer = forest.layers[t - 1]
+            first, last = np.searchsorted(layer.start, (start, stop))
+            counts.append(min(gang, int(last - first)))
+            degraded += int(layer.degraded[first:last].sum())
+        fits = int(room.fits[self._units.reference][start:stop].sum())
+        return [*counts, min(gang, stop - start), degraded, *[fits] * self._tier]
+
+    def _own(self, tier: int, index: int) -> Longs:
+        """What it costs to use a domain, or a node, at all."""
+        forest, reference = self._room.forest, self._units.reference
+        used = [0] * self._tier
+        used[self._tier - 1 - tier] = 1
+        left = [0] * self._tier
+        if tier == 0:
+            left[-1] = int(self._room.fits[reference][index])
+            return self._packing.pack([*used, int(forest.degraded[index]), *left])
+        left[self._tier - 1 - tier] = int(self._room.sums[reference][tier - 1][index])
+        return self._packing.pack([*used, int(forest.layers[tier - 1].degraded[index]), *left])
+
+    def _nodes(self, tier: int, index: int) -> tuple[int, int]:
+        forest = self._room.forest
+        if tier > forest.top:
+            return 0, len(forest.nodes)
+        layer = forest.layers[tier - 1]
+        return int(layer.start[index]), int(layer.stop[index])
+
+    def _most(self, tier: int, index: int) -> _State:
+        """A bound on the units of its level that a domain holds."""
+        found = []
+        for unit in self._levels[tier]:
+            fits = [
+                int(self._room.fits[kind][index] if tier == 0 else self._room.sums[kind][tier - 1][index])
+                // count
+                for kind, count in self._kinds_in[unit].items()
+            ]
+            found.append(min(self._units.units[unit].total, *fits))
+        return tuple(found)
+
+    # Tables
+
+    def _table(self, tier: int, index: int, caps: _Caps) -> Longs:
+        """(words, units of each kind of its level ...): the least cost of holding just so many."""
+        key = (tier, self._alike.number(tier, index), caps)
+        found = self._tables.get(key)
+        if found is None:
+            found = self._tables[key] = self._made(tier, index, caps)
+        return found
+
+    def _made(self, tier: int, index: int, caps: _Caps) -> Longs:
+        most = self._most(tier, index)
+        dims = tuple(n + 1 for n in most)
+        self._count(int(np.prod(dims, dtype=object)))
+        table = np.full((self._packing.words, *dims), 0, np.int64)
+        table[0] = NEVER
+        states = list(product(*map(range, dims)))
+        own = self._own(tier, index)
+        joined: dict[_Caps, list[Longs]] = {}
+        full = self._asked(tier, most)[0] if tier else ()
+        for state in states:
+            if not self._allowed(tier, state, caps):
+                continue
+            at = _at(state)
+            if not any(state):
+                table[at] = 0
+            elif tier == 0:
+                if self._fit_together(index, state):
+                    table[at] = own
+            else:
+                wanted, opened = self._asked(tier, state)
+                inner = self._inner_caps(tier, caps, opened)
+                if inner not in joined:
+                    joined[inner] = self._joined(tier, index, full, inner)
+                last = joined[inner][-1]
+                if all(w < n for w, n in zip(wanted, last.shape[1:], strict=True)):
+                    table[at] = last[_at(wanted)] + own
+        np.minimum(table[0], NEVER, out=table[0])
+        return table
+
+    def _joined(self, tier: int, index: int, most: _State, caps: _Caps) -> list[Longs]:
+        """Of the children one after the other: after each, the least cost of holding just so many, up to
+        `most`, of the level below."""
+        dims = tuple(n + 1 for n in most)
+        first = np.zeros((self._packing.words, *dims), np.int64)
+        first[0] = NEVER
+        first[_at(0 for _ in dims)] = 0
+        found = [first]
+        for child in self._alike.children(tier, index):
+            found.append(self._with_child(found[-1], self._table(tier - 1, child, caps)))
+        return found
+
+    def _with_child(self, before: Longs, table: Longs) -> Longs:
+        after = before.copy()  # the child holds nothing
+        options = np.argwhere(table[0] < NEVER)[1:]
+        self._count(len(options) * before[0].size)
+        shape = before.shape[1:]
+        for option in options.tolist():
+            if any(o >= n for o, n in zip(option, shape, strict=True)):
+                continue
+            there = _at(slice(o, None) for o in option)
+            here = _at(slice(0, n - o) for o, n in zip(option, shape, strict=True))
+            cost = table[_at(option)].reshape(-1, *(1 for _ in shape))
+            keep_least(after[there], before[here] + cost)
+        np.minimum(after[0], NEVER, out=after[0])
+        return after
+
+    def _count(self, work: int) -> None:
+        self._work += work
+        if self._work > MOST_WORK:
+            raise TooBigError
+
+    # Units and spreads
+
+    def _asked(self, tier: int, state: _State) -> tuple[_State, Mapping[int, int]]:
+        """What units of a level ask of the level below, and what was opened for that."""
+        held = dict(zip(self._levels[tier], state, strict=True)) if tier < self._tier else {GANG: 1}
+        below, opened = self._units.opened(tier, held)
+        return tuple(below.get(unit, 0) for unit in self._levels[tier - 1]), opened
+
+    def _wanted(self) -> tuple[_State | None, _Caps]:
+        """Of the children of the top; None where a bound says that they have not that much."""
+        wanted, opened = self._asked(self._tier, ())
+        for unit in self._spreads.keys() & opened.keys():
+            spread = self._spreads[unit]
+            if spread.tier >= self._tier and self._units.units[unit].size > spread.most:
+                return None, ()
+        return wanted, self._inner_caps(self._tier, (), opened)
+
+    def _inner_caps(self, tier: int, caps: _Caps, opened: Mapping[int, int]) -> _Caps:
+        """Spreads that hold among the children: those around, and of the groups that are opened here."""
+        found = [*caps, *((unit, count) for unit, count in opened.items() if unit in self._spreads)]
+        return tuple(sorted((unit, count) for unit, count in found if self._spreads[unit].tier < tier))
+
+    def _allowed(self, tier: int, state: _State, caps: _Caps) -> bool:
+        """Whether every spread over domains of this tier lets one hold so much."""
+        for unit, copies in caps:
+            spread = self._spreads[unit]
+            if spread.tier != tier:
+                continue
+            members = self._units.members(unit, tier)
+            sizes = {i: self._units.units[i].size for i in members}
+            held = {i: n for i, n in zip(self._levels[tier], state, strict=True) if i in sizes}
+            if len(held) == 1:
+                ((member, count),) = held.items()
+                if count > copies * (spread.most // sizes[member]):
+                    return False
+            elif sum(n * sizes[i] for i, n in held.items()) > copies * spread.most:
+                return False
+        return True
+
+    def _fit_together(self, node: int, state: _State) -> bool:
+        if len(self._room.fits) == 1:
+            return True
+        kinds = [self._units.units[unit].kind for unit in self._levels[0]]
+        counts = np.zeros(len(self._room.fits), np.int64)
+        counts[kinds] = state
+        asked = counts @ self._room.needs
+        return bool((asked <= self._room.free[:, node]).all())
+
+    # The way back
+
+    def _traced(self, tier: int, index: int, units: dict[int, int], wanted: _State, caps: _Caps) -> Held:
+        """A domain that holds these units, which ask `wanted` of its children."""
+        steps = self._joined(tier, index, wanted, caps)
+        children = self._alike.children(tier, index)
+        opened = self._units.opened(tier, units)[1]
+        found = Held(index, units, opened)
+        at = wanted
+        for child, before, after in zip(children[::-1], steps[-2::-1], steps[:0:-1], strict=True):
+            option = self._taken(before, after, self._table(tier - 1, child, caps), at)
+            at = tuple(x - o for x, o in zip(at, option, strict=True))
+            if any(option):
+                found.children.append(self._traced_child(tier - 1, child, option, caps))
+        found.children.sort(key=lambda held: held.index)
+        return found
+
+    def _traced_child(self, tier: int, index: int, state: _State, caps: _Caps) -> Held:
+        units = {unit: n for unit, n in zip(self._levels[tier], state, strict=True) if n}
+        if tier == 0:
+            return Held(index, units, {})
+        wanted, opened = self._asked(tier, state)
+        return self._traced(tier, index, units, wanted, self._inner_caps(tier, caps, opened))
+
+    def _taken(self, before: Longs, after: Longs, table: Longs, at: _State) -> _State:
+        """How much the child holds: the least, so that those before it are filled first."""
+        for option in np.argwhere(table[0] < NEVER).tolist():
+            if all(o <= x for o, x in zip(option, at, strict=True)):
+                left = tuple(x - o for x, o in zip(at, option, strict=True))
+                cost = before[_at(left)] + table[_at(option)]
+                if np.array_equal(cost, after[_at(at)]):
+                    return tuple(option)
+        raise AssertionError("a table was made of its parts")
