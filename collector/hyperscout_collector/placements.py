@@ -4,20 +4,18 @@
     room on nodes -------+-> Capacity -> place -> held (until released, or until it expires)
 
 What is free is the room on a node (what its pods leave, or what evidence says where there is no cluster) less
-what is held and has not arrived there yet. Everything happens on the loop; nothing here blocks for long: a
-large topology is read in a thread, and until it has been, gangs are placed on the one before.
+what is held and has not arrived there yet. Everything happens on the loop; nothing here blocks for long.
 """
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hyperscout_collector.node_room import NodeRoom, summed
+from hyperscout_collector.free_capacity import FreeCapacity
+from hyperscout_collector.node_room import summed
 from hyperscout_collector.placer.answer import Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity, Mask, Resources
-from hyperscout_collector.placer.forest import Forest, ForestError
 from hyperscout_collector.placer.place import NO_MASKS
 from hyperscout_collector.placer.place import place as best_place
 from hyperscout_collector.placer.repair import Move
@@ -27,8 +25,6 @@ from hyperscout_collector.topology import Topology
 MAX_GANGS = 10_000
 MAX_RANKS = 1_000_000  # of all gangs
 MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
-_IN_A_THREAD = 2_000  # nodes of a topology, from which on it takes some ms
-_AT_ONCE = 5_000  # nodes that change, from which on all are reckoned anew
 
 Engine = Callable[[Capacity, Request, Mapping[str, Mask]], Placement | Refusal]
 
@@ -89,20 +85,12 @@ class Placements:
         self.decided: Callable[[float], None] = lambda seconds: None
         self.decisions: Counter[str] = Counter()
         self.ranks = 0  # of all gangs
-        self.problem: str | None = None  # why nothing can be placed on what is published
         self._clock_ns = clock_ns
         self._timer = timer
         self._engine = engine
         self._followers: list[Callable[[str, Held | None], None]] = []
         self._held: dict[str, Held] = {}
-        self._room = NodeRoom()
-        self._room_known = False
-        self._topology: Topology | None = None
-        self._capacity: Capacity | None = None
-        self._adopted = 0  # topologies that were taken in
-        self._dirty: set[str] | None = None  # nodes that changed while a topology is being read
-        self._runs = False
-        self._wake = asyncio.Event()
+        self._free = FreeCapacity()
 
     def follow(self, follower: Callable[[str, Held | None], None]) -> None:
         """Tell also these of what `changed` is told of."""
@@ -110,36 +98,29 @@ class Placements:
 
     async def run(self) -> None:
         """Read large topologies in a thread, until cancelled."""
-        self._runs = True
-        try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                await self._read_in_thread()
-        finally:
-            self._runs = False
+        await self._free.run()
 
     # What there is
 
     @property
     def capacity(self) -> Capacity:
         """What is free now. Raises NotReadyError."""
-        if self.problem is not None:
-            raise NotReadyError(self.problem)
-        if self._topology is None or not self._topology.hypernodes:
-            raise NotReadyError("nothing can be placed yet: no topology has been published")
-        if not self._room_known:
-            raise NotReadyError("nothing can be placed yet: what is free on the nodes is not known")
-        if self._capacity is None:
-            raise NotReadyError("nothing can be placed yet: the topology is being read")
-        return self._capacity
+        capacity = self._free.capacity
+        if capacity is None:
+            raise NotReadyError(self._free.why_none)
+        return capacity
 
     @property
     def topology(self) -> Topology:
         """The published one. Raises NotReadyError."""
-        if self._topology is None:
-            raise NotReadyError("nothing can be placed yet: no topology has been published")
-        return self._topology
+        if self._free.topology is None:
+            raise NotReadyError(self._free.why_none)
+        return self._free.topology
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be placed on what is published."""
+        return self._free.problem
 
     def __iter__(self) -> Iterator[Held]:
         return iter(list(self._held.values()))
@@ -159,14 +140,13 @@ class Placements:
     def without(self, gang: str) -> Capacity:
         """A copy of what would be free if that gang held nothing. Raises NotReadyError, NotHeldError."""
         held = self.held(gang)
-        capacity = self.capacity.copy()
-        nodes, needs = _places(held, range(len(held.placement.nodes)))
+        capacity, room = self.capacity.copy(), self._free.room
         waiting = summed(*_places(held, _not_arrived(held)))
         arrived = summed(*_places(held, held.arrived))
-        for node in summed(nodes, needs):
+        for node in {*waiting, *arrived}:
             if node in capacity.forest.index:
-                free = dict(self._room.free_on(node, waiting.get(node, {})))
-                if node not in self._room.unusable:
+                free = dict(room.free_on(node, waiting.get(node, {})))
+                if node not in room.unusable:
                     for name, amount in arrived.get(node, {}).items():
                         free[name] = free.get(name, 0) + amount
                 capacity.set_free(node, free)
@@ -176,39 +156,23 @@ class Placements:
 
     def set_topology(self, topology: Topology) -> None:
         """Another generation was published. What is held stays held."""
-        self._topology = topology
-        if self._runs and sum(len(h.nodes) for h in topology.hypernodes if h.tier == 1) >= _IN_A_THREAD:
-            self._wake.set()
-            return
-        self._wake.clear()
-        try:
-            self._adopt(_read(topology, self._room))
-        except ForestError as error:
-            self._cannot_read(error)
+        self._free.set_topology(topology)
 
     def set_default_room(self, room: Resources) -> None:
         """The room on each node that nothing else is said of."""
-        self._room.default = dict(room)
-        self._room_known = True
-        self._reread()
+        self._free.set_default_room(room)
 
     def set_room(self, room: Mapping[str, Resources]) -> None:
         """The room on all nodes. Raises CapacityError."""
-        changed = self._room.set_all(room)
-        self._room_known = True
-        self._refresh(changed)
+        self._free.set_room(room)
 
     def set_room_of(self, node: str, room: Resources | None) -> None:
         """The room on one node; None = it is gone. Raises CapacityError."""
-        self._room.set_one(node, room)
-        self._refresh((node,))
+        self._free.set_room_of(node, room)
 
     def set_unusable(self, nodes: Collection[str]) -> None:
         """Nodes without any room, whatever is said of it: they are down, or take no work."""
-        unusable = frozenset(nodes)
-        changed = unusable ^ self._room.unusable
-        self._room.unusable = unusable
-        self._refresh(changed)
+        self._free.set_unusable(nodes)
 
     # What is decided
 
@@ -261,7 +225,7 @@ class Placements:
             return
         if wrong := [rank for rank in new if not 0 <= rank < len(held.placement.nodes)]:
             raise PlacementsError(f"gang {gang!r} has {len(held.placement.nodes)} ranks, and no {wrong[0]}")
-        self._refresh(self._room.unbook(*_places(held, new)))
+        self._free.refresh(self._free.room.unbook(*_places(held, new)))
         self._set(replace(held, arrived=held.arrived | new))
 
     def move(self, gang: str, moves: Sequence[Move], placement: Placement) -> None:
@@ -269,24 +233,18 @@ class Placements:
 
         Raises NotHeldError; NoRoomError, and changes nothing, where it does not fit any more.
         """
-        held = self.held(gang)
-        moved = {move.rank for move in moves}
-        differ = {
-            rank
-            for rank, (old, new) in enumerate(zip(held.placement.nodes, placement.nodes, strict=False))
-            if old != new
-        }
-        there = range(len(held.placement.nodes))
-        if len(placement.nodes) != len(there) or differ - moved or any(rank not in there for rank in moved):
+        held, room = self.held(gang), self._free.room
+        moved = frozenset(move.rank for move in moves)
+        if not _is_where(held, moved, placement):
             raise NoRoomError(f"gang {gang!r} is not where these moves begin: decide anew")
         after = replace(held, placement=placement, arrived=held.arrived - moved)
-        touched = self._room.unbook(*_places(held, moved - held.arrived))
+        left = _places(held, moved - held.arrived)
         nodes, needs = _places(after, moved)
-        if lacking := self._room.lacking(nodes, needs):
-            self._room.book(*_places(held, moved - held.arrived))
+        touched = room.unbook(*left)
+        if lacking := room.lacking(nodes, needs):
+            room.book(*left)
             raise NoRoomError(f"gang {gang!r} cannot move as planned: {lacking}: decide anew")
-        touched |= self._room.book(nodes, needs)
-        self._refresh(touched)
+        self._free.refresh(touched | room.book(nodes, needs))
         self._set(after)
 
     def release(self, gang: str) -> None:
@@ -322,14 +280,14 @@ class Placements:
             raise TooManyError(f"{self.ranks} workers hold nodes already, {MAX_RANKS} may: release some")
 
     def _hold(self, held: Held) -> None:
+        self._free.refresh(self._free.room.book(*_places(held, _not_arrived(held))))
         self.ranks += len(held.placement.nodes)
-        self._refresh(self._room.book(*_places(held, _not_arrived(held))))
         self._set(held)
 
     def _let_go(self, gang: str) -> None:
         held = self._held.pop(gang)
         self.ranks -= len(held.placement.nodes)
-        self._refresh(self._room.unbook(*_places(held, _not_arrived(held))))
+        self._free.refresh(self._free.room.unbook(*_places(held, _not_arrived(held))))
 
     def _set(self, held: Held) -> None:
         self._held[held.gang] = held
@@ -339,59 +297,6 @@ class Placements:
         self.changed(gang, held)
         for follower in self._followers:
             follower(gang, held)
-
-    # The topology
-
-    async def _read_in_thread(self) -> None:
-        topology, adopted = self._topology, self._adopted
-        if topology is None:
-            return
-        dirty = self._dirty = set()
-        try:
-            capacity = await asyncio.to_thread(_read, topology, self._room.copy())
-        except ForestError as error:
-            if self._adopted == adopted:
-                self._cannot_read(error)
-        else:
-            if self._adopted == adopted:  # else one that was small enough overtook it
-                self._adopt(capacity)
-                self._refresh(dirty)
-        finally:
-            self._dirty = None
-
-    def _reread(self) -> None:
-        if self._topology is not None:
-            self.set_topology(self._topology)
-
-    def _adopt(self, capacity: Capacity) -> None:
-        self._capacity = capacity
-        self._adopted += 1
-        self.problem = None
-
-    def _cannot_read(self, error: ForestError) -> None:
-        self._capacity = None
-        self._adopted += 1
-        self.problem = f"nothing can be placed on the published topology: {error}"
-
-    def _refresh(self, nodes: Collection[str]) -> None:
-        """Say anew what is free on these nodes."""
-        if self._dirty is not None:
-            self._dirty |= set(nodes)
-        if (capacity := self._capacity) is None:
-            return
-        if len(nodes) >= _AT_ONCE:
-            self._capacity = Capacity(capacity.forest, self._room.free(capacity.forest.nodes))
-            return
-        index = capacity.forest.index
-        for node in nodes:
-            if node in index:
-                capacity.set_free(node, self._room.free_on(node))
-
-
-def _read(topology: Topology, room: NodeRoom) -> Capacity:
-    """Some 0.2 s for 100,000 nodes. Raises ForestError."""
-    forest = Forest.of(topology)
-    return Capacity(forest, room.free(forest.nodes))
 
 
 def _not_arrived(held: Held) -> Collection[int]:
@@ -403,3 +308,15 @@ def _places(held: Held, which: Collection[int]) -> tuple[list[str], list[Workers
     """Nodes of these ranks, and what the ranks need."""
     nodes, needs = held.placement.nodes, tuple(ranks(held.request.gang))
     return [nodes[rank] for rank in which], [needs[rank] for rank in which]
+
+
+def _is_where(held: Held, moved: Collection[int], placement: Placement) -> bool:
+    """Whether that placement is of the same gang, and only these ranks of it are elsewhere."""
+    before, after = held.placement.nodes, placement.nodes
+    return (
+        len(before) == len(after)
+        and all(0 <= rank < len(before) for rank in moved)
+        and all(
+            old == new or rank in moved for rank, (old, new) in enumerate(zip(before, after, strict=True))
+        )
+    )
