@@ -137,7 +137,7 @@ def brute_place(room: Room, request: Request, masks: Mapping[str, Mask] = NO_MAS
     """As `place`, for some dozen workers on up to a dozen usable nodes. Ties are not broken by name."""
     facts = Facts(room, checked(request, len(room.forest.layers)), masks)
     must = without_preferences(request.gang)
-    all_of_it = _all_required(request.gang)
+    all_of_it = all_required(request.gang)
     found = _cheapest(facts, must, facts.highest)
     if found is None:
         return Refusal(facts.highest, reason="brute force found no place")
@@ -154,9 +154,9 @@ def brute_place(room: Room, request: Request, masks: Mapping[str, Mask] = NO_MAS
     return Placement(names, cost.top, layer.names[facts.domain_of[cost.top][found[0]]], cost, relaxed=relaxed)
 
 
-def _all_required(group: Group) -> Group:
+def all_required(group: Group) -> Group:
     spread = None if group.spread is None else replace(group.spread, required=True)
-    parts = tuple(_all_required(part) if isinstance(part, Group) else part for part in group.parts)
+    parts = tuple(all_required(part) if isinstance(part, Group) else part for part in group.parts)
     return replace(group, parts=parts, spread=spread)
 
 

@@ -1,0 +1,216 @@
+"""The placer's problem as an integer program, for OR-tools' CP-SAT: a second oracle, of another kind.
+
+OR-tools wants an older protobuf than the stubs do, so it lives in an environment of its own, which .ci/setup
+makes from tests/oracle/requirements.txt, and is spoken to over a pipe: one process for all.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hyperscout_collector.placer.answer import Cost, Placement, Refusal
+from hyperscout_collector.placer.capacity import Mask
+from hyperscout_collector.placer.request import Group, Request, Workers, checked, without_preferences
+
+from support.placer_oracle import NO_MASKS, Facts, Room, all_required
+
+HERE = Path(__file__).resolve().parents[1] / "oracle"
+LEAST = -(2**60)  # no bound
+
+
+def environment() -> Path | None:
+    """The Python with OR-tools, if it is there; each lock has its own."""
+    pin = hashlib.sha256((HERE / "requirements.txt").read_bytes()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    python = cache / "hyperscout" / f"oracle-{pin}" / "bin" / "python"
+    return python if python.is_file() else None
+
+
+class SolverError(Exception):
+    """It gave no answer: it ended, or found none in its time."""
+
+
+class Solver:
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def solve(self, program: "Program") -> dict[str, Any] | None:
+        """None = it has no solution."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        asked = {"variables": program.variables, "rows": program.rows, "objectives": program.objectives}
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SolverError(f"the solver ended: {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        if answer["status"] not in ("OPTIMAL", "INFEASIBLE"):
+            raise SolverError(answer["status"])
+        return answer if answer["status"] == "OPTIMAL" else None
+
+
+@contextmanager
+def running_solver() -> Iterator[Solver]:
+    python = environment()
+    if python is None:
+        raise SolverError("OR-tools is not installed: run `make setup`")
+    command = [python, "-I", str(HERE / "solver.py")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield Solver(process)
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(timeout=70)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+Terms = list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Program:
+    variables: list[tuple[int, int]] = field(default_factory=list)
+    rows: list[tuple[Terms, int, int]] = field(default_factory=list)
+    objectives: list[Terms] = field(default_factory=list)
+
+    def variable(self, low: int, high: int) -> int:
+        self.variables.append((low, high))
+        return len(self.variables) - 1
+
+    def row(self, terms: Terms, low: int, high: int) -> None:
+        if terms:
+            self.rows.append((terms, low, high))
+
+
+def cpsat_place(
+    solver: Solver, room: Room, request: Request, masks: Mapping[str, Mask] = NO_MASKS
+) -> Placement | Refusal:
+    """As `place`; ties are not broken by name. `cost` is what the solver says it is."""
+    facts = Facts(room, checked(request, len(room.forest.layers)), masks)
+    must = without_preferences(request.gang)
+    all_of_it = all_required(request.gang)
+    answer = _lowest(solver, facts, must, facts.highest)
+    if answer is None:
+        return Refusal(facts.highest, reason="CP-SAT proved that there is no place")
+    if all_of_it == must:
+        return answer
+    better = _lowest(solver, facts, all_of_it, answer.cost.top)
+    return better or replace(answer, relaxed=("what was preferred",))
+
+
+def _lowest(solver: Solver, facts: Facts, gang: Group, highest: int) -> Placement | None:
+    for top in range(1, highest + 1):
+        model = _Model(facts, gang, top)
+        answer = solver.solve(model.program)
+        if answer is not None:
+            return model.placement(answer)
+    return None
+
+
+class _Model:
+    """A gang in one domain of tier `top`: `x`: workers of each part by node; `used`: nodes, domains."""
+
+    def __init__(self, facts: Facts, gang: Group, top: int) -> None:
+        self.facts, self.top = facts, top
+        self.program = Program()
+        self.parts: list[tuple[Workers, dict[int, int]]] = []  # in the order of ranks: node -> variable
+        self._add_group(replace(gang, tier=None))
+        self._add_capacity()
+        self.used = self._add_used()
+        self._add_objectives()
+
+    def _add_group(self, part: Group | Workers) -> list[tuple[Workers, dict[int, int]]]:
+        """Returns its parts' variables, of all its copies."""
+        program, facts = self.program, self.facts
+        if isinstance(part, Workers):
+            nodes = range(len(facts.forest.nodes))
+            x = {n: program.variable(0, min(part.count, fit)) for n in nodes if (fit := facts.fit(part, n))}
+            # One more is never there: a sum over nothing has to be a row too.
+            nothing = program.variable(0, 0)
+            program.row([(nothing, 1), *((v, 1) for v in x.values())], part.count, part.count)
+            self.parts.append((part, x))
+            return [(part, x)]
+        everything = []
+        before: Terms = []
+        for _ in range(part.count):
+            inside = [pair for inner in part.parts for pair in self._add_group(inner)]
+            everything += inside
+            if part.spread is not None:
+                self._add_spread(inside, part.spread.tier, part.spread.most)
+            if part.tier is not None:
+                column = facts.domain_of[part.tier]
+                here = {d: program.variable(0, 1) for d in sorted(set(column))}
+                program.row([(v, 1) for v in here.values()], 1, 1)
+                for kind, x in inside:
+                    for node, v in x.items():
+                        program.row([(v, 1), (here[column[node]], -kind.count)], LEAST, 0)
+                # Alike, so in order.
+                at = [(v, d) for d, v in here.items()]
+                program.row([*at, *((v, -d) for v, d in before)] if before else [], 0, -LEAST)
+                before = at
+        return everything
+
+    def _add_spread(self, inside: list[tuple[Workers, dict[int, int]]], tier: int, most: int) -> None:
+        column = self.facts.domain_of[tier]
+        for domain in set(column):
+            terms = [(v, 1) for _, x in inside for node, v in x.items() if column[node] == domain]
+            self.program.row(terms, 0, most)
+
+    def _add_capacity(self) -> None:
+        for node, free in enumerate(self.facts.free):
+            names = sorted({name for kind, _ in self.parts for name, _ in kind.resources})
+            for name in names:
+                needs = [(x[node], dict(kind.resources).get(name, 0)) for kind, x in self.parts if node in x]
+                self.program.row([pair for pair in needs if pair[1]], 0, free.get(name, 0))
+
+    def _add_used(self) -> list[dict[int, int]]:
+        """By tier, nodes first: domain -> whether it is used."""
+        program, facts = self.program, self.facts
+        used: list[dict[int, int]] = []
+        for tier in range(self.top + 1):
+            column = facts.domain_of[tier]
+            here = {domain: program.variable(0, 1) for domain in sorted(set(column))}
+            members: dict[int, Terms] = {domain: [] for domain in here}
+            for kind, x in self.parts:
+                for node, v in x.items():
+                    program.row([(v, 1), (here[column[node]], -kind.count)], LEAST, 0)
+                    members[column[node]].append((v, 1))
+            for domain, terms in members.items():
+                program.row([(here[domain], 1), *((v, -1) for v, _ in terms)], LEAST, 0)
+            used.append(here)
+        program.row([(v, 1) for v in used[self.top].values()], 1, 1)
+        return used
+
+    def _add_objectives(self) -> None:
+        facts, forest, add = self.facts, self.facts.forest, self.program.objectives.append
+        for tier in range(self.top - 1, -1, -1):
+            add([(v, 1) for v in self.used[tier].values()])
+        degraded = [(v, int(forest.degraded[node])) for node, v in self.used[0].items()]
+        for tier in range(1, min(self.top, facts.tiers) + 1):
+            worth = forest.layers[tier - 1].degraded
+            degraded += [(v, int(worth[domain])) for domain, v in self.used[tier].items()]
+        add(degraded)
+        for tier in range(self.top, -1, -1):
+            add([(v, facts.fit_in[tier][domain]) for domain, v in self.used[tier].items()])
+
+    def placement(self, answer: dict[str, Any]) -> Placement:
+        facts, values = self.facts, answer["values"]
+        nodes = [node for _, x in self.parts for node, v in x.items() for _ in range(values[v])]
+        said = answer["objectives"]
+        *domains, used = said[: self.top]
+        left = (worth - facts.placed for worth in said[self.top + 1 :])
+        cost = Cost(self.top, tuple(domains), used, said[self.top], tuple(left))
+        names = tuple(facts.forest.nodes[node] for node in nodes)
+        if self.top > facts.tiers:
+            return Placement(names, None, None, cost)
+        domain = facts.domain_of[self.top][nodes[0]]
+        return Placement(names, self.top, facts.forest.layers[self.top - 1].names[domain], cost)
