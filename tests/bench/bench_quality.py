@@ -1,0 +1,101 @@
+"""What exact placement is worth: a trace of jobs as LLM clusters get them, placed by five placers.
+
+    python tests/bench/bench_quality.py [--full] [--seed N] [-o FILE.svg]
+
+Prints rows for `make bench`. `--full` (ten minutes) takes the traces of docs/placement-quality.md, prints its
+tables and draws its picture. Same seed, same figures, but for the times of decisions.
+"""
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.quality.cluster import SHAPES
+from bench.quality.measures import figures, worse
+from bench.quality.placers import Exact, all_placers
+from bench.quality.report import Block, drawing, table
+from bench.quality.simulate import Simulation
+from bench.quality.workload import KALOS, SEREN, Mix, trace
+from hyperscout_collector.placer.request import Mode
+
+OUTPUT = Path(__file__).resolve().parents[2] / "docs/images/placement-quality.svg"
+LOAD = 0.9
+# 419 unexpected interruptions in 54 days of 2,048 servers, as published of the training of Llama 3.
+FAILURES_A_DAY = 419 / 54 / 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    nodes: int
+    mix: Mix
+    stretch: int
+    jobs: int
+    full: int
+
+
+CASES = (Case(512, SEREN, 1, 3000, 30_000), Case(5000, KALOS, 4, 1000, 10_000))
+
+
+def block(case: Case, mode: Mode, jobs: int, seed: int) -> Block:
+    shape = SHAPES[case.nodes]
+    jobs_of = trace(case.mix, jobs, shape.gpus, LOAD, seed, case.stretch)
+    rows, costs_more = [], {}
+    for placer in all_placers(shape, mode, seed):
+        compared = all_placers(shape, mode, seed)[1:] if isinstance(placer, Exact) else []
+        simulation = Simulation(
+            shape, jobs_of, placer, mode, failures=FAILURES_A_DAY, seed=seed, compared=compared
+        )
+        result = simulation.run()
+        if isinstance(placer, Exact):
+            forest = placer.capacity.forest
+            costs_more = {name: worse(result, name) for name in result.beside}
+        rows.append(figures(result, forest, jobs_of.ends_s))
+    hours = jobs_of.ends_s / 3600
+    title = f"{case.nodes:,} nodes, {mode}: {jobs:,} jobs of the {case.mix.name} mix in {hours:.0f} h"
+    return Block(title, rows, costs_more)
+
+
+def print_rows(case: Case, mode: Mode, one: Block) -> None:
+    exact, others = one.rows[0], one.rows[1:]
+    where = f"{case.nodes:,} nodes, {mode}, {exact.gangs} gangs"
+    for other in others[:1] + others[-2:-1]:
+        print(
+            f"{where}: mean top tier | {exact.top:.2f} | {other.top:.2f} {other.placer} "
+            f"| {other.top / exact.top:.2f} x |"
+        )
+        print(
+            f"{where}: predicted all-reduce | {exact.ring_ms:.0f} ms | {other.ring_ms:.0f} ms {other.placer} "
+            f"| {other.ring_ms / exact.ring_ms:.2f} x |"
+        )
+    print(f"{where}: mean wait | {exact.wait_s:.0f} s | {others[0].wait_s:.0f} s {others[0].placer} | |")
+    print(f"{where}: decision, mean | {exact.took_us:.0f} us | {others[0].took_us:.0f} us | |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="the traces of the docs, tables and picture")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int, help="the cluster of so many nodes alone")
+    parser.add_argument("-o", "--output", type=Path, default=OUTPUT)
+    chosen = parser.parse_args()
+    blocks = []
+    for case in CASES:
+        if chosen.only not in (None, case.nodes):
+            continue
+        modes: tuple[Mode, ...] = ("soft", "hard")
+        for mode in modes:
+            one = block(case, mode, case.full if chosen.full else case.jobs, chosen.seed)
+            blocks.append(one)
+            print_rows(case, mode, one)
+            if chosen.full:
+                print(f"\n### {one.title}\n\n{table(one)}\n", flush=True)
+    if chosen.full:
+        caption = f"load {LOAD}, seed {chosen.seed}, nodes fail; jobs as published for two LLM clusters"
+        chosen.output.write_text(drawing(blocks, caption))
+
+
+if __name__ == "__main__":
+    main()

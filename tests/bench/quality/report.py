@@ -1,0 +1,99 @@
+"""The table and the picture of docs/placement-quality.md."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bench.quality.measures import Figures
+
+FONT = 'font-family="sans-serif" font-size="13"'
+STYLE = (
+    "text{fill:#24292f} .grid{stroke:#8c959f;stroke-opacity:.35} .soft{fill:#57606a} "
+    "@media (prefers-color-scheme: dark){text{fill:#e6edf3} .soft{fill:#9da7b3}}"
+)
+COLOURS = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#8c959f")
+HEADS = (
+    *("placer", "top tier", "above lowest", "leaves", "pods", "all-reduce", "costs more", "wait mean, p95"),
+    *("of gangs", "never placed", "busy", "free in used leaves", "largest gang leaf, pod"),
+    "decision mean, p99",
+)
+WIDTH, NAMES, GAP, BAR, STEP, HEAD = 1000, 140, 22, 14, 20, 46
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One cluster and mode: the figures of each placer, the exact one first. `worse`: by placer, the share of
+    decisions where it would have paid more on the exact placer's own states."""
+
+    title: str
+    rows: Sequence[Figures]
+    worse: dict[str, float]
+
+
+COLUMNS: Sequence[tuple[str, Callable[[Figures], float], Callable[[float], str]]] = (
+    ("mean top tier of gangs", lambda f: f.top, lambda v: f"{v:.2f}"),
+    ("gangs higher than needed", lambda f: 100 * f.above, lambda v: f"{v:.0f} %"),
+    ("predicted all-reduce, 1 GiB", lambda f: f.ring_ms, lambda v: f"{v:.0f} ms"),
+    ("free GPUs in used leaves", lambda f: 100 * f.scattered, lambda v: f"{v:.1f} %"),
+    ("mean wait", lambda f: f.wait_s / 60, lambda v: f"{v:.1f} min"),
+)
+
+
+def table(block: Block) -> str:
+    """In Markdown."""
+    lines = [
+        "| " + " | ".join(HEADS) + " |",
+        "|---" * len(HEADS) + "|",
+    ]
+    for f in block.rows:
+        more = "-" if f.placer not in block.worse else f"{100 * block.worse[f.placer]:.0f} %"
+        cells = (
+            f.placer,
+            f"{f.top:.2f}",
+            f"{100 * f.above:.1f} %",
+            f"{f.leaves:.2f}",
+            f"{f.pods:.2f}",
+            f"{f.ring_ms:.0f} ms",
+            more,
+            f"{f.wait_s / 60:.1f}, {f.wait95_s / 60:.0f} min",
+            f"{f.gang_wait_s / 60:.0f} min",
+            f"{f.waiting}",
+            f"{100 * f.busy:.1f} %",
+            f"{100 * f.scattered:.1f} %",
+            f"{f.leaf_gang:.0f}, {f.pod_gang:.0f} GPUs",
+            f"{f.took_us / 1e3:.2f}, {f.took99_us / 1e3:.2f} ms",
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def drawing(blocks: Sequence[Block], caption: str) -> str:
+    """An SVG for light and dark ground: a row of bars for each placer, a column for each figure."""
+    panel = (WIDTH - NAMES - GAP * len(COLUMNS)) / len(COLUMNS)
+    height = 52 + sum(HEAD + STEP * len(block.rows) for block in blocks) + 12
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" {FONT} role="img">',
+        f"<title>The exact placer beside others. {caption}</title>",
+        f"<style>{STYLE}</style>",
+        '<text x="16" y="20" font-weight="bold">Same jobs, five placers: shorter bars are better</text>',
+        f'<text x="16" y="38" class="soft" font-size="11">{caption}</text>',
+    ]
+    top = 52
+    for block in blocks:
+        parts.append(f'<text x="16" y="{top + 18}" font-weight="bold">{block.title}</text>')
+        for column, (what, value, say) in enumerate(COLUMNS):
+            left = NAMES + column * (panel + GAP)
+            parts.append(f'<text x="{left:.0f}" y="{top + 38}" class="soft" font-size="11">{what}</text>')
+            most = max(value(row) for row in block.rows) or 1.0
+            for i, row in enumerate(block.rows):
+                y, length = top + HEAD + i * STEP, value(row) / most * (panel - 58)
+                parts.append(
+                    f'<rect x="{left:.1f}" y="{y}" width="{max(length, 1):.1f}" height="{BAR}" '
+                    f'fill="{COLOURS[i]}"/>'
+                )
+                parts.append(
+                    f'<text x="{left + length + 5:.1f}" y="{y + 11}" font-size="11">{say(value(row))}</text>'
+                )
+        for i, row in enumerate(block.rows):
+            parts.append(f'<text x="16" y="{top + HEAD + i * STEP + 11}">{row.placer}</text>')
+        top += HEAD + STEP * len(block.rows)
+    return "\n".join([*parts, "</svg>"]) + "\n"
