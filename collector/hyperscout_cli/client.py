@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
-from hyperscout.v1 import finding_pb2, measurement_pb2, measurement_pb2_grpc, topology_pb2, topology_pb2_grpc
+from hyperscout.v1 import finding_pb2, measurement_pb2, topology_pb2
+from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
+from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_agent.credentials import CredentialsError, Metadata, bearer, tls_hint
 from hyperscout_agent.targets import TargetError, check_target
 from hyperscout_collector.api.mapping import topology_from_proto
@@ -60,8 +62,12 @@ class Collector:
         else:
             self._channel = grpc.secure_channel(address, shown, options=options)
         self.address = address
-        self._service = topology_pb2_grpc.TopologyServiceStub(self._channel)
-        self._measurement = measurement_pb2_grpc.MeasurementServiceStub(self._channel)
+        self._service = TopologyServiceStub(self._channel)
+        self._others = self.stubs(self._channel)
+
+    def stubs(self, channel: grpc.Channel) -> Sequence[Any]:
+        """Of the services that are asked besides."""
+        return (MeasurementServiceStub(channel),)
 
     def __enter__(self) -> Self:
         return self
@@ -129,11 +135,13 @@ class Collector:
 
     def watch(self) -> Iterator[topology_pb2.WatchTopologyResponse]:
         """A snapshot, then a delta for each generation, without links; ends only with an error."""
-        request = topology_pb2.WatchTopologyRequest(omit_links=True)
+        yield from self._stream("WatchTopology", topology_pb2.WatchTopologyRequest(omit_links=True))
+
+    def _stream(self, method: str, request: Any) -> Iterator[Any]:
         for hints in range(_MAX_HINTS, -1, -1):
             with self._clear():
                 try:
-                    yield from self._service.WatchTopology(request, metadata=self._metadata())
+                    yield from self._method(method)(request, metadata=self._metadata())
                 except grpc.RpcError as error:
                     if not hints or not self._follow(error):
                         raise
@@ -144,12 +152,15 @@ class Collector:
         for hints in range(_MAX_HINTS, -1, -1):
             with self._clear():
                 try:
-                    call = getattr(self._service, method, None) or getattr(self._measurement, method)
+                    call = self._method(method)
                     return call(request, timeout=timeout_s or self._timeout_s, metadata=self._metadata())
                 except grpc.RpcError as error:
                     if not hints or not self._follow(error):
                         raise
         raise AssertionError("the last turn returns or raises")
+
+    def _method(self, name: str) -> Any:
+        return next(found for stub in (self._service, *self._others) if (found := getattr(stub, name, None)))
 
     def _follow(self, error: grpc.RpcError) -> bool:
         """Whether a standby said who leads; then that is whom we ask now."""

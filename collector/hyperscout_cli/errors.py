@@ -5,7 +5,7 @@ from typing import IO, Any
 import click
 from hyperscout_collector.publish.texts.names import visible
 
-FAILURE, NO = 1, 3
+FAILURE, WRONG_INPUT, NO = 1, 2, 3
 
 
 class CliError(click.ClickException):
@@ -15,6 +15,12 @@ class CliError(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"error: {_lines(self.format_message())}", file=file, err=file is None)
+
+
+class BadInputError(CliError):
+    """What was given cannot be meant: exit 2, as for wrong usage. Names the file and the field."""
+
+    exit_code = WRONG_INPUT
 
 
 class AnswerIsNoError(CliError):

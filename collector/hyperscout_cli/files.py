@@ -66,7 +66,7 @@ def read_json(path: str) -> Any:
         return json.loads(data)
     except json.JSONDecodeError as error:
         raise CliError(f"{shown(path)}:{error.lineno}: not JSON: {error.msg}") from error
-    except (UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no UTF-8, or a number of thousands of digits
         raise CliError(f"{shown(path)}: not JSON: {error}") from error
 
 

@@ -117,7 +117,17 @@ def _infer(files: _Files, nodes: str | None, previous: str | None) -> "Topology"
         raise CliError(str(error)) from error
     warn(problems, "lines were passed over")
     options = InferOptions(cluster_nodes=None if nodes is None else _cluster(nodes))
-    return infer_hierarchy(inputs, options, previous=None if previous is None else read_topology(previous))
+    found = infer_hierarchy(inputs, options, previous=None if previous is None else read_topology(previous))
+    return replace(found, gpus=_counted(inputs.gpus, options.cluster_nodes)) if inputs.gpus else found
+
+
+def _counted(gpus: "Mapping[str, Sequence[Gpu]]", nodes: frozenset[str] | None) -> dict[str, int]:
+    """GPUs that a worker can have whole, for `place`: one that is cut into MIG instances is none."""
+    return {
+        node: sum(gpu.mig_mode != "enabled" for gpu in mine)
+        for node, mine in sorted(gpus.items())
+        if nodes is None or node in nodes
+    }
 
 
 def _sweep(path: str, problems: "list[Problem]") -> "SweepSeen":

@@ -4,7 +4,7 @@
 columns; `Link` objects are views made when someone iterates. `topology_json` writes and reads it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -219,7 +219,10 @@ class LinkTable(Sequence[Link]):
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """One generation of the picture. HyperNodes come sorted by (tier, name), anomalies by (kind, ends)."""
+    """One generation of the picture. HyperNodes come sorted by (tier, name), anomalies by (kind, ends).
+
+    `gpus`: how many whole GPUs a node has, where files told; a collector keeps them as evidence.
+    """
 
     generation: int
     hypernodes: tuple[HyperNode, ...] = ()
@@ -230,6 +233,7 @@ class Topology:
     nodes_without_evidence: tuple[str, ...] = ()
     foreign_endpoints: tuple[str, ...] = ()
     tiers: tuple[Tier, ...] = ()
+    gpus: Mapping[str, int] = field(default_factory=dict)
 
 
 def rfc3339(ns: int) -> str:

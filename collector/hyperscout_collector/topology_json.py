@@ -1,6 +1,5 @@
 """`Topology` as JSON objects and back: for `infer -o json`, `--previous` and what is kept on disk."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +23,7 @@ from hyperscout_collector.topology import (
 def to_json(topology: Topology) -> dict[str, Any]:
     """The object of `infer -o json`: plain dicts and lists, keys in a fixed order.
 
-    Times, and what was measured, are left out where there are none.
+    Times, what was measured and GPUs are left out where there are none.
     """
 
     def end(endpoint: Endpoint | None) -> dict[str, Any] | None:
@@ -82,6 +81,7 @@ def to_json(topology: Topology) -> dict[str, Any]:
         "nodesWithoutEvidence": list(topology.nodes_without_evidence),
         "foreignEndpoints": list(topology.foreign_endpoints),
         "tiers": [{"tier": t.tier, "tierName": t.tier_name, **_numbers(t)} for t in topology.tiers],
+        **({"gpus": dict(topology.gpus)} if topology.gpus else {}),
     }
 
 
@@ -112,7 +112,7 @@ def from_json(data: Any) -> Topology:
             raise TopologyError(f"{where}.{key}: missing")
         if value is default:
             return value
-        if kind is int and isinstance(value, str) and value.isdecimal():
+        if kind is int and isinstance(value, str) and value.isdecimal() and len(value) < 20:
             value = int(value)  # protobuf's JSON writes 64-bit integers as texts
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise TopologyError(f"{where}.{key}: expected {kind.__name__}, found {type(value).__name__}")
@@ -151,8 +151,8 @@ def from_json(data: Any) -> Topology:
         value = get(row, where, key, object, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TopologyError(f"{where}.{key}: expected a number, found {type(value).__name__}")
-        if not math.isfinite(value):
-            raise TopologyError(f"{where}.{key}: expected a number, found {value}")
+        if not -1e300 < value < 1e300:  # an int may be more than a float holds
+            raise TopologyError(f"{where}.{key}: expected a number below 1e300")
         return float(value)
 
     def measured(row: Any, where: str, key: str) -> Measured | None:
@@ -220,6 +220,7 @@ def from_json(data: Any) -> Topology:
             texts(row, where, "sources", []),
         )
 
+    gpus = get(data, "topology", "gpus", Mapping, {})
     return Topology(
         get(data, "topology", "generation", int, 0),
         tuple(hypernode(*x) for x in rows("hypernodes", required=True)),
@@ -244,4 +245,5 @@ def from_json(data: Any) -> Topology:
             )
             for w, r in rows("tiers")
         ),
+        {node: get(gpus, "gpus", node, int) for node in gpus},
     )

@@ -1,0 +1,262 @@
+"""`hyperscout placements`: which gangs hold nodes at a collector, and what to do about them."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+from hyperscout_collector.publish.texts.names import visible
+
+from hyperscout_cli.errors import NO, CliError
+from hyperscout_cli.gang_flags import Gang, gang_options
+from hyperscout_cli.options import Command, Endpoint, collector_options
+from hyperscout_cli.output import emit, emit_json, note
+from hyperscout_cli.several import SeveralCommand
+
+if TYPE_CHECKING:
+    from hyperscout.v1 import placement_pb2 as pb
+    from hyperscout_collector.topology import Topology
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  hyperscout placements list
+  hyperscout placements release train-7
+  hyperscout placements repair train-7 --failed gpu-17
+  hyperscout placements improve train-7
+  hyperscout placements defragment --workers 64 --highest-tier-allowed leaf"""
+)
+def placements() -> None:
+    """Gangs that hold nodes: list, follow, release, repair or improve them; make room for another."""
+
+
+def _output(command: Command) -> Command:
+    return click.option(
+        "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
+    )(command)
+
+
+@placements.command(
+    "list",
+    epilog="""\b
+Examples:
+  hyperscout placements list
+  hyperscout placements list -o json""",
+)
+@_output
+@collector_options
+def list_placements(*, output: str, collector: Endpoint) -> None:
+    """List gangs that hold nodes."""
+    from hyperscout_cli.placement_client import PlacementCollector
+    from hyperscout_cli.placement_text import placements_table
+    from hyperscout_cli.tables import lines
+
+    with PlacementCollector(collector) as connection:
+        table = placements_table(connection.placements(), time.time_ns())
+    if output == "json":
+        emit_json([row.data for row in table.rows])
+    elif table.rows:
+        emit(lines(table))
+    else:
+        note("no gang holds nodes")
+
+
+@placements.command(
+    epilog="""\b
+Examples:
+  hyperscout placements watch
+  hyperscout placements watch -o json | jq .released"""
+)
+@_output
+@collector_options
+def watch(*, output: str, collector: Endpoint) -> None:
+    """Follow gangs as they come, change and go, until interrupted. `-o json` prints one object a line."""
+    from hyperscout_cli.placement_client import PlacementCollector
+
+    with PlacementCollector(collector) as connection:
+        for text in changes(connection.watch_placements(), as_json=output == "json"):
+            emit([text])
+    raise CliError(f"the collector at {collector.address} ended the stream")
+
+
+def changes(events: "Iterable[pb.WatchPlacementsResponse]", *, as_json: bool = False) -> Iterator[str]:
+    """Text for each event: lines of a table, or a line of JSON."""
+    import json
+
+    from hyperscout_cli.placement_text import placements_table
+    from hyperscout_cli.tables import Row, Table, lines
+
+    heading = True
+    for event in events:
+        table = placements_table(event.placements, time.time_ns())
+        if as_json:
+            placed = [row.data for row in table.rows]
+            data = {"snapshot": event.snapshot, "placements": placed, "released": list(event.released)}
+            yield json.dumps(data) + "\n"
+            continue
+        blank = ("",) * (len(table.headings) - 2)
+        gone = [Row(gang, (gang, *blank, "released")) for gang in event.released]
+        rows = (*table.rows, *gone)
+        if rows or heading:
+            yield "".join(lines(Table(table.kind, table.headings, (), rows), heading=heading))
+        heading = False
+
+
+@placements.command(epilog="\b\nExamples:\n  hyperscout placements release train-7")
+@click.argument("gangs", metavar="GANG...", nargs=-1, required=True)
+@collector_options
+def release(*, gangs: Sequence[str], collector: Endpoint) -> None:
+    """Give back what gangs hold."""
+    from hyperscout_cli.placement_client import PlacementCollector
+
+    with PlacementCollector(collector) as connection:
+        for gang in gangs:
+            connection.release(gang)
+            emit([f"released {visible(gang)}\n"])
+
+
+@placements.command(
+    cls=SeveralCommand,
+    epilog="""\b
+Examples:
+  hyperscout placements repair train-7 --failed gpu-17 gpu-18
+  hyperscout placements repair train-7 --failed gpu-17 --dry-run -o json
+
+Exit codes: 0 done, 1 failure, 2 wrong usage, 3 there is no replacement.""",
+)
+@click.argument("gang", metavar="GANG")
+@click.option(
+    "--failed", metavar="NODE...", multiple=True, required=True, help="Nodes that its ranks must leave."
+)
+@click.option("--dry-run", is_flag=True, help="Show the moves, and leave what is held as it is.")
+@_output
+@collector_options
+def repair(*, gang: str, failed: Sequence[str], dry_run: bool, output: str, collector: Endpoint) -> int:
+    """Find other nodes for the ranks of a GANG that are on failed ones. Only what must move moves."""
+    from hyperscout_cli.placement_client import PlacementCollector
+
+    with PlacementCollector(collector) as connection:
+        found = connection.repair(gang, failed, dry_run=dry_run)
+        placed = found.placement.placed
+        if output == "json":
+            emit_json(_with_moves(found.placement, found.moves, {"keptTier": found.kept_tier}))
+        elif not placed:
+            note(found.placement.reason)
+        elif not found.moves:
+            emit(["nothing has to move\n"])
+        else:
+            wider = "" if found.kept_tier else "It is spread wider than before.\n"
+            emit(_moved(found.moves, found.placement, connection.topology(links=False), wider))
+    return 0 if placed else NO
+
+
+@placements.command(
+    epilog="""\b
+Examples:
+  hyperscout placements improve train-7
+  hyperscout placements improve train-7 -o json
+
+Exit codes: 0 it would be better off, 1 failure, 2 wrong usage, 3 it is well where it is."""
+)
+@click.argument("gang", metavar="GANG")
+@_output
+@collector_options
+def improve(*, gang: str, output: str, collector: Endpoint) -> int:
+    """Say whether a GANG would be better off elsewhere now, and at what price. Nothing is changed."""
+    from hyperscout_cli.placement_client import PlacementCollector
+
+    with PlacementCollector(collector) as connection:
+        found = connection.improve(gang)
+        if output == "json":
+            more = {"better": found.better, "gain": found.gain, "price": found.price}
+            emit_json(_with_moves(found.placement, found.moves, more, placed=found.better))
+        elif not found.better:
+            note(f"{gang} is well where it is")
+        else:
+            words = f"Gain: {visible(found.gain)}\nPrice: {visible(found.price)}\n"
+            emit(_moved(found.moves, found.placement, connection.topology(links=False), words))
+    return 0 if found.better else NO
+
+
+@placements.command(
+    cls=SeveralCommand,
+    epilog="""\b
+Examples:
+  hyperscout placements defragment --workers 64 --highest-tier-allowed leaf
+  hyperscout placements defragment --request job.json --most-moves 16 -o json
+
+Exit codes: 0 here is how, 1 failure, 2 wrong usage or input, 3 no such plan was found.""",
+)
+@gang_options
+@click.option(
+    "--most-moves",
+    metavar="N",
+    type=click.IntRange(1, 100_000),
+    default=64,
+    show_default=True,
+    help="At most so many workers of other gangs may move.",
+)
+@_output
+@collector_options
+def defragment(*, gang: Gang, most_moves: int, output: str, collector: Endpoint) -> int:
+    """Say which workers of other gangs to move so that a gang fits that has no place now. Changes nothing."""
+    from hyperscout_cli.placement_client import PlacementCollector
+    from hyperscout_cli.placing import in_flags
+
+    message = gang.message()
+    with PlacementCollector(collector) as connection:
+        with in_flags(gang):
+            found = connection.defragment(message, most_moves)
+        placed = found.placement.placed
+        if output == "json":
+            emit_json(_plan_json(found))
+        elif not placed:
+            note(found.placement.reason)
+        else:
+            emit(_plan_text(found, connection.topology(links=False)))
+    return 0 if placed else NO
+
+
+def _with_moves(
+    placement: "pb.Placement", moves: "Iterable[pb.Move]", more: dict[str, Any], *, placed: bool = True
+) -> dict[str, Any]:
+    from hyperscout_collector.api.placement_mapping import placement_json
+
+    from hyperscout_cli.placement_text import moves_json
+
+    return {"moves": moves_json(moves), **more, "placement": placement_json(placement) if placed else None}
+
+
+def _moved(
+    moves: "Iterable[pb.Move]", placement: "pb.Placement", topology: "Topology", words: str
+) -> Iterator[str]:
+    from hyperscout_cli.placement_text import Names, moves_table, placement_text
+
+    yield from moves_table(moves)
+    yield "\n"
+    if words:
+        yield words + "\n"
+    yield from placement_text(placement, Names.of(topology, (x.node for x in placement.assignments)))
+
+
+def _plan_json(found: "pb.DefragmentResponse") -> dict[str, Any]:
+    from hyperscout_collector.api.placement_mapping import placement_json
+
+    from hyperscout_cli.placement_text import moves_json
+
+    return {
+        "placement": placement_json(found.placement),
+        "gangs": [{"gang": x.gang, "moves": moves_json(x.moves)} for x in found.gangs],
+        "moved": found.moved,
+    }
+
+
+def _plan_text(found: "pb.DefragmentResponse", topology: "Topology") -> Iterator[str]:
+    from hyperscout_cli.placement_text import Names, placement_text, plan_table
+
+    if found.gangs:
+        yield from plan_table(found.gangs)
+        yield "\nThen:\n\n"
+    placement = found.placement
+    yield from placement_text(placement, Names.of(topology, (x.node for x in placement.assignments)))
