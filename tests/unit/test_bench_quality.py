@@ -1,12 +1,12 @@
-"""The quality benchmark is replayable and fair, and on any state nobody places better than the exact placer."""
+"""The quality benchmark is replayable and fair; on any state nobody places better than the exact placer."""
 
 from dataclasses import asdict
 from itertools import count
 
 import numpy as np
 import pytest
-from bench.quality.cluster import GPUS_PER_NODE, SHAPES, Shape, State, cost
-from bench.quality.measures import Figures, figures
+from bench.quality.cluster import GPU, GPUS_PER_NODE, SHAPES, Shape, State, cost
+from bench.quality.measures import figures
 from bench.quality.placers import Exact, Placer, all_placers, asked
 from bench.quality.report import HEADS, Block, drawing, table
 from bench.quality.simulate import Result, Simulation
@@ -17,9 +17,8 @@ from hyperscout_collector.placer.request import Mode
 
 # Two pods, one of uneven leaves; gangs of up to 16 nodes in it.
 SMALL = Shape.of([[4, 3, 4], [3, 4, 4, 2]])
-MIX = Mix(
-    "small", ((1, 30, 900), (4, 20, 900), (8, 20, 900), (16, 12, 900), (32, 12, 900), (128, 6, 900)), 1.0
-)
+SIZES = ((1, 30), (4, 20), (8, 20), (16, 12), (32, 12), (128, 6))  # GPUs, jobs in %
+MIX = Mix("small", tuple((gpus, share, 900) for gpus, share in SIZES), 1.0)
 JOBS = trace(MIX, 120, SMALL.gpus, 0.9, seed=3)
 MODES: tuple[Mode, ...] = ("soft", "hard")
 
@@ -72,10 +71,8 @@ def test_the_others_do_pay_more_somewhere() -> None:
 @pytest.mark.parametrize("driver", range(5))
 def test_the_same_seed_gives_the_same_run(driver: int) -> None:
     first, second = run("hard", driver), run("hard", driver)
-    assert [start.nodes.tolist() for start in first.starts] == [
-        start.nodes.tolist() for start in second.starts
-    ]
-    assert [start.at_s for start in first.starts] == [start.at_s for start in second.starts]
+    told = [[(start.at_s, start.nodes.tolist()) for start in one.starts] for one in (first, second)]
+    assert told[0] == told[1]
     assert first.killed == second.killed > 0
 
 
@@ -112,7 +109,7 @@ def test_what_is_not_there_cannot_be_taken_or_given_back() -> None:
 
 
 def test_a_cost_as_it_is_defined() -> None:
-    """Five workers on two leaves of the first pod; what is left: 6 of 11 in it, 2 of 4 and 0 of 3, nodes full."""
+    """Five workers on two leaves of the first pod. Left there: 6 of 11, 2 of 4 and 0 of 3, none on nodes."""
     state = State(SMALL)
     assert cost(state, np.array([0, 1, 4, 5, 6]), 8) == Cost(2, (2,), 5, 0, (6, 2, 0))
     state.take(np.array([0]), 4)
@@ -128,9 +125,8 @@ def test_the_exact_placer_keeps_its_books() -> None:
         nodes = exact.choose(state, ask)
         state.take(nodes, ask.job.need)
         exact.take(nodes, ask.job.need)
-    assert [
-        exact.capacity.free_of(name).get("nvidia.com/gpu", 0) for name in SMALL.names
-    ] == state.free.tolist()
+    books = [exact.capacity.free_of(name).get(GPU, 0) for name in SMALL.names]
+    assert books == state.free.tolist()
 
 
 @pytest.mark.parametrize(("mix", "median_s"), [(SEREN, 122), (KALOS, 124)])
@@ -160,13 +156,11 @@ def test_clusters_have_the_nodes_they_are_named_for() -> None:
 
 def test_figures_table_and_picture() -> None:
     forest = Forest.of(SMALL.topology())
-    rows: list[Figures] = []
-    for driver in range(5):
-        rows.append(figures(run("soft", driver), forest, JOBS.ends_s))
+    rows = [figures(run("soft", driver), forest, JOBS.ends_s) for driver in range(5)]
     exact, scattered = rows[0], rows[4]
     assert exact.top < scattered.top
     assert exact.ring_ms < scattered.ring_ms
-    assert all(0 <= value for row in rows for value in asdict(row).values() if not isinstance(value, str))
+    assert all(value >= 0 for row in rows for value in asdict(row).values() if not isinstance(value, str))
     block = Block("small", rows, {"binpack": 0.5})
     assert len(table(block).splitlines()[2].split("|")) == len(HEADS) + 2
     assert drawing([block], "words").count("<rect") == 25
