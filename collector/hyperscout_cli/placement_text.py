@@ -56,18 +56,16 @@ def _facts(facts: Mapping[str, str]) -> Iterator[str]:
 
 
 def _summary(placement: "pb.Placement", names: Names) -> dict[str, str]:
-    cost = placement.cost
-    top, tiers = cost.top, range(cost.top - 1, 0, -1)
-    held = f"{names.tier(placement.tier)}, {placement.hypernode}" if placement.hypernode else "no HyperNode"
-    used = zip(cost.domains, (top - 1 - i for i in range(len(cost.domains))), strict=True)
-    left = zip(cost.fragmentation, [names.tier(t) for t in (top, *tiers)] + ["its nodes"], strict=False)
+    cost, below = placement.cost, range(placement.cost.top - 1, 0, -1)
+    held = f"{names.tier(placement.tier)}, {placement.hypernode}" if placement.hypernode else ""
+    whole = names.tier(cost.top) if held else "all islands"
+    used = zip(cost.domains, below, strict=False)
+    left = zip(cost.fragmentation, (whole, *map(names.tier, below), "its nodes"), strict=False)
     return {
         "Gang": placement.gang,
         "Workers": str(len(placement.assignments)),
-        "Within": held if placement.hypernode else f"{held}: it spans islands",
-        "Domains": ", ".join(
-            f"{n} of {names.tier(t)}" if t in names.tiers else count(n, "island") for n, t in used
-        ),
+        "Within": held or "no HyperNode: it spans islands",
+        "Domains": ", ".join(f"{n} of {names.tier(tier)}" for n, tier in used),
         "Nodes": str(placement.nodes),
         "Degraded": count(cost.degraded, "link"),
         "Left free": ", ".join(f"{n} in {where}" for n, where in left),

@@ -156,6 +156,8 @@ def _check(part: Group | Workers, where: str, tiers: int, within: int, depth: in
                 f"{where}.tier: {part.tier}: above the group around it, which is in tier {within}"
             )
         within = part.tier
+    for i, inner in enumerate(part.parts):
+        _check(inner, f"{where}.parts[{i}]", tiers, within, depth + 1, repeated * part.count)
     if part.spread is not None:
         _check_spread(part, part.spread, f"{where}.spread", within)
         if repeated * part.count > 1 and len(list(ends(part))) > 1:
@@ -163,8 +165,6 @@ def _check(part: Group | Workers, where: str, tiers: int, within: int, depth: in
                 f"{where}.spread: of several kinds of workers in a group that comes more than once: "
                 "put each kind into a group of its own, and the spread there, or spread the whole gang"
             )
-    for i, inner in enumerate(part.parts):
-        _check(inner, f"{where}.parts[{i}]", tiers, within, depth + 1, repeated * part.count)
 
 
 def _check_spread(group: Group, spread: Spread, where: str, within: int) -> None:
