@@ -37,6 +37,11 @@ class Packing:
             found[word] += part << shift
         return found
 
+    def place(self, part: int) -> tuple[int, int]:
+        """The word of a part, and by how much it is shifted there."""
+        word, shift, _ = self._places[part]
+        return word, shift
+
     def unpack(self, words: Longs) -> tuple[int, ...]:
         return tuple(
             int(words[word]) >> shift & ((1 << bits) - 1) if bits else 0 for word, shift, bits in self._places

@@ -4,14 +4,16 @@ The lowest tier first. Of its domains that might hold the gang, the one first wh
 the least that any other could cost is no less than what was found, that is the best.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from hyperscout_collector.placer.answer import Cost, Placement, Refusal
+from hyperscout_collector.placer.candidates import candidates
 from hyperscout_collector.placer.capacity import Capacity, Mask, summed
-from hyperscout_collector.placer.forest import Flags, Forest, Longs
+from hyperscout_collector.placer.chain import Chain, levels_of
+from hyperscout_collector.placer.forest import Flags, Forest
 from hyperscout_collector.placer.ranks import nodes_by_rank
 from hyperscout_collector.placer.request import (
     Group,
@@ -22,8 +24,9 @@ from hyperscout_collector.placer.request import (
     with_preferences,
     without_preferences,
 )
-from hyperscout_collector.placer.tables import Alike, Held, Room, Tables
-from hyperscout_collector.placer.units import Units, units_of
+from hyperscout_collector.placer.room import Room
+from hyperscout_collector.placer.tables import Alike, Held, Trees
+from hyperscout_collector.placer.units import GANG, Units, units_of
 
 NO_MASKS: Mapping[str, Mask] = {}
 
@@ -105,82 +108,30 @@ def _best(room: Room, gang: Group, tiers: Sequence[int]) -> Placement | None:
     alike = Alike(room)
     for tier in tiers:
         units = units_of(gang, tier)
-        best: tuple[tuple[int, ...], Tables, int] | None = None
-        seen: set[int] = set()
-        for bound, domain in _candidates(room, units):
+        levels = levels_of(units)
+        solver = Trees(room, alike, units) if levels is None else Chain(room, units, levels)
+        best: tuple[tuple[int, ...], Callable[[], Held]] | None = None
+        for bound, domain in candidates(room, units, solver.might()):
             if best is not None and bound >= best[0]:
                 break
-            if tier <= room.forest.top:
-                number = alike.number(tier, domain)
-                if number in seen:
-                    continue
-                seen.add(number)
-            tables = Tables(room, alike, units, tier, domain)
-            parts = tables.least()
-            if parts is None:
-                continue
-            cost = _cost_parts(room, units, domain, parts)
-            if best is None or cost < best[0]:
-                best = cost, tables, domain
+            found = solver.least(domain)
+            if found is not None:
+                cost = _cost_parts(room, units, domain, found[0])
+                if best is None or cost < best[0]:
+                    best = cost, found[1]
         if best is not None:
-            return _placement(room, units, best[0], best[1].held())
+            return _placement(room, units, best[0], best[1]())
     return None
 
 
 def _cost_parts(room: Room, units: Units, domain: int, parts: tuple[int, ...]) -> tuple[int, ...]:
-    """All of the cost, from what `Tables.least` says of what is below the domain."""
-    tier, forest = units.top, room.forest
+    """All of the cost, from the parts of what is below the domain."""
+    tier = units.top
     counts, degraded, left = parts[:tier], parts[tier], parts[tier + 1 :]
-    if tier <= forest.top:
-        degraded += int(forest.layers[tier - 1].degraded[domain])
-    placed = units.kinds_in(0)[units.reference]
-    return (*counts, degraded, _free(room, units, domain) - placed, *(x - placed for x in left))
-
-
-def _free(room: Room, units: Units, domain: int) -> int:
-    if units.top > room.forest.top:
-        return int(room.fits[units.reference].sum())
-    return int(room.sums[units.reference][units.top - 1][domain])
-
-
-def _candidates(room: Room, units: Units) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Domains of the top tier that might hold the gang, each with a cost that it cannot go below."""
-    forest, tier = room.forest, units.top
-    wanted = units.kinds_in(0)
-    if tier > forest.top:
-        might = np.array([all(room.fits[kind].sum() >= n for kind, n in wanted.items())])
-    else:
-        might = np.ones(len(forest.layers[tier - 1]), np.bool_)
-        for kind, n in wanted.items():
-            might &= room.sums[kind][tier - 1] >= n
-    found = [(_bound(room, units, domain, wanted), domain) for domain in np.flatnonzero(might).tolist()]
-    yield from sorted(found)
-
-
-def _bound(room: Room, units: Units, domain: int, wanted: Mapping[int, int]) -> tuple[int, ...]:
-    forest, tier = room.forest, units.top
-    if tier > forest.top:
-        start, stop, degraded = 0, len(forest.nodes), 0
-    else:
-        layer = forest.layers[tier - 1]
-        start, stop, degraded = int(layer.start[domain]), int(layer.stop[domain]), int(layer.degraded[domain])
-    counts = []
-    for t in range(tier - 1, -1, -1):
-        fewest = 0
-        for kind, n in wanted.items():
-            if t == 0:
-                sizes = room.fits[kind][start:stop]
-            else:
-                first, last = np.searchsorted(forest.layers[t - 1].start, (start, stop))
-                sizes = room.sums[kind][t - 1][first:last]
-            fewest = max(fewest, _fewest(sizes, n))
-        counts.append(fewest)
-    return (*counts, degraded, _free(room, units, domain) - wanted[units.reference])
-
-
-def _fewest(sizes: Longs, wanted: int) -> int:
-    """How many at least of these together reach it."""
-    return int(np.searchsorted(np.cumsum(np.sort(sizes)[::-1]), wanted)) + 1
+    degraded += int(room.degraded(tier)[domain])
+    placed = units.kinds_in(GANG)[units.reference]
+    free = int(room.fit(units.reference, tier)[domain])
+    return (*counts, degraded, free - placed, *(x - placed for x in left))
 
 
 def _placement(room: Room, units: Units, cost: tuple[int, ...], held: Held) -> Placement:

@@ -10,15 +10,16 @@ have n times m there, and whenever they have no more, dealing the workers out in
 So a spread is a bound on what a domain may hold, and depends only on how many such groups there are.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
 
 import numpy as np
 
-from hyperscout_collector.placer.costs import NEVER, Packing, keep_least
-from hyperscout_collector.placer.forest import Forest, Longs
+from hyperscout_collector.placer.costs import NEVER, keep_least
+from hyperscout_collector.placer.forest import Flags, Longs
+from hyperscout_collector.placer.room import Parts, Room
 from hyperscout_collector.placer.units import GANG, Units
 
 MOST_WORK: Final = 2 * 10**8  # additions of table entries, a second or so
@@ -33,19 +34,6 @@ def _at(state: Iterable[Any]) -> Any:
 
 class TooBigError(Exception):
     """The tables would be larger than the limit."""
-
-
-@dataclass(slots=True, eq=False)
-class Room:
-    """What the nodes have for the gang. `fits`: by kind (nodes,); `sums`: by kind, by tier from 1 up
-    (domains,); `free`, `needs`: of the resources that several kinds share: (resources, nodes), (kinds,
-    resources)."""
-
-    forest: Forest
-    fits: Sequence[Longs]
-    sums: Sequence[Sequence[Longs]]
-    free: Longs
-    needs: Longs
 
 
 @dataclass(slots=True, eq=False)
@@ -68,12 +56,7 @@ class Alike:
 
     def children(self, tier: int, index: int) -> list[int]:
         """Those that have room, the ones that are alike together."""
-        forest = self._room.forest
-        if tier > forest.top:
-            found = range(len(forest.layers[-1]) if forest.layers else 0)
-        else:
-            layer = forest.layers[tier - 1]
-            found = range(int(layer.child[index]), int(layer.child_stop[index]))
+        found = range(*self._room.children(tier, index))
         return [
             child
             for _, child in sorted(
@@ -98,9 +81,36 @@ class Alike:
         return (int(forest.layers[tier - 1].degraded[index]), inside)
 
     def _has_room(self, tier: int, index: int) -> bool:
-        if tier == 0:
-            return any(fits[index] for fits in self._room.fits)
-        return any(sums[tier - 1][index] for sums in self._room.sums)
+        return any(self._room.fit(kind, tier)[index] for kind in range(len(self._room.fits)))
+
+
+class Trees:
+    """Placements whose top is of one tier, of any gang."""
+
+    def __init__(self, room: Room, alike: Alike, units: Units) -> None:
+        self._room = room
+        self._alike = alike
+        self._units = units
+        self._seen: set[int] = set()
+
+    def might(self) -> Flags:
+        """(domains of the top tier,) which might hold the gang."""
+        found = np.ones(self._room.count(self._units.top), np.bool_)
+        for kind, count in self._units.kinds_in(GANG).items():
+            found &= self._room.fit(kind, self._units.top) >= count
+        return found
+
+    def least(self, domain: int) -> tuple[tuple[int, ...], Callable[[], Held]] | None:
+        """The least cost below a domain, as `Parts` has it, and how it comes about. None where the gang does
+        not fit, and for domains that are like one that was looked at. Raises TooBigError."""
+        if self._units.top <= self._room.forest.top:
+            number = self._alike.number(self._units.top, domain)
+            if number in self._seen:
+                return None
+            self._seen.add(number)
+        tables = Tables(self._room, self._alike, self._units, self._units.top, domain)
+        parts = tables.least()
+        return None if parts is None else (parts, tables.held)
 
 
 class Tables:
@@ -115,7 +125,8 @@ class Tables:
         self._levels = [units.level(t) for t in range(tier)]
         self._spreads = {i: unit.spread for i, unit in enumerate(units.units) if unit.spread is not None}
         self._kinds_in = [units.kinds_in(i) for i in range(len(units.units))]
-        self._packing = Packing(self._bounds())
+        self._parts = Parts(room, units, domain)
+        self._words = self._parts.packing.words
         self._tables: dict[tuple[int, int, _Caps], Longs] = {}
         self._work = 0
 
@@ -127,7 +138,7 @@ class Tables:
         if wanted is None:
             return None
         found = self._joined(self._tier, self._domain, wanted, caps)[-1][_at(wanted)]
-        return None if found[0] >= NEVER else self._packing.unpack(found)
+        return None if found[0] >= NEVER else self._parts.unpacked(found)
 
     def held(self) -> Held:
         """How the least cost comes about; only where there is one."""
@@ -136,54 +147,15 @@ class Tables:
             raise AssertionError("the gang does not fit")
         return self._traced(self._tier, self._domain, {GANG: 1}, wanted, caps)
 
-    # What a domain is
-
-    def _bounds(self) -> list[int]:
-        """Of the parts of a cost."""
-        room, forest = self._room, self._room.forest
-        start, stop = self._nodes(self._tier, self._domain)
-        gang = self._units.units[GANG].size
-        counts, degraded = [], int(forest.degraded[start:stop].sum())
-        for t in range(self._tier - 1, 0, -1):
-            layer = forest.layers[t - 1]
-            first, last = np.searchsorted(layer.start, (start, stop))
-            counts.append(min(gang, int(last - first)))
-            degraded += int(layer.degraded[first:last].sum())
-        fits = int(room.fits[self._units.reference][start:stop].sum())
-        return [*counts, min(gang, stop - start), degraded, *[fits] * self._tier]
-
-    def _own(self, tier: int, index: int) -> Longs:
-        """What it costs to use a domain, or a node, at all."""
-        forest, reference = self._room.forest, self._units.reference
-        used = [0] * self._tier
-        used[self._tier - 1 - tier] = 1
-        left = [0] * self._tier
-        if tier == 0:
-            left[-1] = int(self._room.fits[reference][index])
-            return self._packing.pack([*used, int(forest.degraded[index]), *left])
-        left[self._tier - 1 - tier] = int(self._room.sums[reference][tier - 1][index])
-        return self._packing.pack([*used, int(forest.layers[tier - 1].degraded[index]), *left])
-
-    def _nodes(self, tier: int, index: int) -> tuple[int, int]:
-        forest = self._room.forest
-        if tier > forest.top:
-            return 0, len(forest.nodes)
-        layer = forest.layers[tier - 1]
-        return int(layer.start[index]), int(layer.stop[index])
+    # Tables
 
     def _most(self, tier: int, index: int) -> _State:
         """A bound on the units of its level that a domain holds."""
         found = []
         for unit in self._levels[tier]:
-            fits = [
-                int(self._room.fits[kind][index] if tier == 0 else self._room.sums[kind][tier - 1][index])
-                // count
-                for kind, count in self._kinds_in[unit].items()
-            ]
+            fits = [int(self._room.fit(kind, tier)[index]) // n for kind, n in self._kinds_in[unit].items()]
             found.append(min(self._units.units[unit].total, *fits))
         return tuple(found)
-
-    # Tables
 
     def _table(self, tier: int, index: int, caps: _Caps) -> Longs:
         """(words, units of each kind of its level ...): the least cost of holding just so many."""
@@ -197,10 +169,10 @@ class Tables:
         most = self._most(tier, index)
         dims = tuple(n + 1 for n in most)
         self._count(int(np.prod(dims, dtype=object)))
-        table = np.full((self._packing.words, *dims), 0, np.int64)
+        table = np.full((self._words, *dims), 0, np.int64)
         table[0] = NEVER
         states = list(product(*map(range, dims)))
-        own = self._own(tier, index)
+        own = self._parts.own(tier, index)
         joined: dict[_Caps, list[Longs]] = {}
         full = self._asked(tier, most)[0] if tier else ()
         for state in states:
@@ -227,7 +199,7 @@ class Tables:
         """Of the children one after the other: after each, the least cost of holding just so many, up to
         `most`, of the level below."""
         dims = tuple(n + 1 for n in most)
-        first = np.zeros((self._packing.words, *dims), np.int64)
+        first = np.zeros((self._words, *dims), np.int64)
         first[0] = NEVER
         first[_at(0 for _ in dims)] = 0
         found = [first]

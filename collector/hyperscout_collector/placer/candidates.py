@@ -1,0 +1,72 @@
+"""Which domains of a tier might hold a gang, and what each costs at least: the most promising first."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hyperscout_collector.placer.forest import Flags, Longs
+from hyperscout_collector.placer.room import Room
+from hyperscout_collector.placer.units import GANG, Units
+
+_SMALL = 64  # workers on a node: so few that they are counted, not sorted
+
+
+def candidates(room: Room, units: Units, might: Flags) -> Iterator[tuple[tuple[int, ...], int]]:
+    """`might`: (domains of the top tier,). Each with the first parts of a cost that it cannot go below, up to
+    its own fragmentation; the least first."""
+    which = np.flatnonzero(might)
+    if len(which) <= 1:  # nothing to compare it with
+        yield from (((), domain) for domain in which.tolist())
+        return
+    wanted = units.kinds_in(GANG)
+    columns = []
+    for lower in range(units.top - 1, -1, -1):
+        fewest = np.zeros(len(which), np.int64)
+        for kind, count in wanted.items():
+            np.maximum(fewest, _fewest(room, kind, units.top, which, lower, count), out=fewest)
+        columns.append(fewest)
+    free = room.fit(units.reference, units.top)[which]
+    degraded = room.degraded(units.top)[which]
+    if len(wanted) == 1 and (bad := room.forest.degraded > 0).any():
+        # A gang that does not fit on what is sound takes one degraded link more at least.
+        worn = np.concatenate(([0], np.cumsum(np.where(bad, room.fits[0], 0))))
+        layer = room.forest.layers[units.top - 1]
+        degraded = degraded + (free - (worn[layer.stop] - worn[layer.start])[which] < wanted[0])
+    columns += [degraded, free - wanted[units.reference]]
+    for i in np.lexsort((which, *columns[::-1])).tolist():
+        yield tuple(int(column[i]) for column in columns), int(which[i])
+
+
+def _fewest(room: Room, kind: int, tier: int, which: Longs, lower: int, wanted: int) -> Longs:
+    """(which,) how many of its domains of a lower tier (nodes at 0) at least reach so many workers together,
+    wherever below it they are."""
+    sizes = room.fit(kind, lower)
+    most = int(sizes.max(initial=0))
+    if lower == 0 and most <= 1:
+        return np.full(len(which), wanted)
+    layer = room.forest.layers[tier - 1]
+    first, last = layer.start[which], layer.stop[which]
+    if lower:
+        starts = room.forest.layers[lower - 1].start
+        first, last = np.searchsorted(starts, first), np.searchsorted(starts, last)
+    ends = np.cumsum(last - first)
+    owner = np.repeat(np.arange(len(which)), last - first)
+    sizes = sizes[np.arange(len(owner)) - (ends - last)[owner]]
+    if most > _SMALL:
+        return _fewest_sorted(owner, sizes, ends, wanted)
+    values = np.arange(most, 0, -1)
+    counts = np.bincount(owner * (most + 1) + sizes, minlength=len(which) * (most + 1))
+    counts = counts.reshape(len(which), most + 1)[:, :0:-1]  # the largest first
+    sums = np.cumsum(counts * values, axis=1)
+    at = np.arange(len(which)), np.argmax(sums >= wanted, axis=1)
+    before = sums[at] - (counts * values)[at]
+    found: Longs = np.cumsum(counts, axis=1)[at] - counts[at] - (before - wanted) // values[at[1]]
+    return found
+
+
+def _fewest_sorted(owner: Longs, sizes: Longs, ends: Longs, wanted: int) -> Longs:
+    order = np.lexsort((-sizes, owner))
+    sums = np.cumsum(sizes[order])
+    before = np.concatenate(([0], sums))[np.concatenate(([0], ends[:-1]))]
+    short = sums - before[owner] < wanted
+    return np.bincount(owner[short], minlength=len(ends)) + 1

@@ -1,0 +1,255 @@
+"""The exact placement of gangs of one kind of worker, fast: thousands of workers on a hundred thousand nodes.
+
+Where each level has one kind of unit, the best placement is a choice: which domains, which of their children,
+which nodes. Nothing else counts but how many units what was chosen holds together, so a table says the least
+cost of holding *at least* so many, and a child matters only at the steps of its table. Where the children of
+the top have many steps, `sifted` first leaves out what cannot be part of a best placement.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hyperscout_collector.placer.costs import NEVER, keep_least, less
+from hyperscout_collector.placer.forest import Flags, Longs
+from hyperscout_collector.placer.room import Parts, Room
+from hyperscout_collector.placer.sifting import Window, sifted
+from hyperscout_collector.placer.tables import Held
+from hyperscout_collector.placer.units import GANG, Units
+
+_Option = tuple[int, Longs]  # units, and what they cost
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level below the top: its unit, how many of the level below are in one, and the most that a spread
+    leaves one domain."""
+
+    unit: int
+    ratio: int
+    most: int
+
+
+def levels_of(units: Units) -> list[Level] | None:
+    """The levels below the top, from the nodes up; None where the gang is no such chain."""
+    if len(units.kinds) > 1 or any(unit.spread is not None for unit in units.units[1:]):
+        return None
+    spread = units.units[GANG].spread
+    found: list[Level] = []
+    for tier in range(units.top):
+        (unit,) = units.level(tier)
+        size = units.units[unit].size
+        most = units.units[unit].total
+        if spread is not None and spread.tier == tier:
+            most = min(most, spread.most // size)
+        below = units.units[found[-1].unit].size if found else 1
+        found.append(Level(unit, size // below, most))
+    return found
+
+
+class Chain:
+    """Placements whose top is of one tier."""
+
+    def __init__(self, room: Room, units: Units, levels: Sequence[Level]) -> None:
+        self._room = room
+        self._units = units
+        self._levels = levels
+        self._top = units.top
+        self._wanted = units.units[levels[-1].unit].total
+        self._whole_nodes = bool(room.fits[0].max(initial=0) <= 1)
+        self._fits = [self._most(tier) for tier in range(units.top)]
+
+    def _most(self, tier: int) -> Longs:
+        """(domains,) how many units of its level each of a tier holds."""
+        if all(
+            level.ratio == 1 and level.most >= self._units.units[level.unit].total
+            for level in self._levels[: tier + 1]
+        ):
+            return self._room.fit(0, tier)
+        found = self._room.fit(0, tier)
+        if tier:
+            inside = np.concatenate(([0], np.cumsum(self._most(tier - 1))))
+            layer = self._room.forest.layers[tier - 1]
+            found = (inside[layer.child_stop] - inside[layer.child]) // self._levels[tier].ratio
+        return np.minimum(found, self._levels[tier].most)
+
+    def might(self) -> Flags:
+        """(domains of the top tier,) which hold the gang."""
+        gang = self._units.units[GANG]
+        if gang.spread is not None and gang.spread.tier >= self._top and gang.size > gang.spread.most:
+            return np.zeros(self._room.count(self._top), np.bool_)
+        inside = np.concatenate(([0], np.cumsum(self._fits[-1])))
+        if self._top > self._room.forest.top:
+            return inside[-1:] >= self._wanted
+        layer = self._room.forest.layers[self._top - 1]
+        found: Flags = inside[layer.child_stop] - inside[layer.child] >= self._wanted
+        return found
+
+    def least(self, domain: int) -> tuple[tuple[int, ...], Callable[[], Held]]:
+        """The least cost below a domain that holds the gang, as `Parts` has it, and how it comes about."""
+        below = Below(
+            self._room, self._units, self._levels, self._fits, domain, whole_nodes=self._whole_nodes
+        )
+        return below.least(), below.held
+
+
+class Below:
+    """Tables below one domain of the top tier."""
+
+    def __init__(
+        self,
+        room: Room,
+        units: Units,
+        levels: Sequence[Level],
+        fits: Sequence[Longs],
+        domain: int,
+        *,
+        whole_nodes: bool,
+    ) -> None:
+        self._room = room
+        self._units = units
+        self._levels = levels
+        self._fits = fits
+        self._domain = domain
+        self._whole_nodes = whole_nodes
+        self._parts = Parts(room, units, domain, whole_nodes=whole_nodes)
+        self._wanted = units.units[levels[-1].unit].total
+        self._options: dict[tuple[int, int], list[_Option]] = {}
+        self._windows = self._sifted()
+        self._steps: list[Longs] = []
+
+    def least(self) -> tuple[int, ...]:
+        """See `Chain.least`."""
+        tier = self._units.top - 1
+        children = [(self._options_of(tier, x.index, x.most), x.least) for x in self._windows]
+        first = self._empty(self._wanted)
+        self._steps = joined(first, [[o for o in options if o[0] >= least] for options, least in children])
+        return self._parts.unpacked(self._steps[-1][:, self._wanted])
+
+    def held(self) -> Held:
+        """How the least cost comes about."""
+        tier = self._units.top - 1
+        taken = self._taken(tier, [x.index for x in self._windows], self._steps, self._wanted)
+        return self._held(self._units.top, self._domain, {GANG: 1}, taken)
+
+    def _sifted(self) -> list[Window]:
+        """The children of the top that may be part of a best placement."""
+        tier = self._units.top - 1
+        start, stop = self._room.children(self._units.top, self._domain)
+        fits = self._fits[tier][start:stop]
+        inside = tier - 1 if tier > 1 or (tier == 1 and not self._whole_nodes) else None
+        if inside is None:
+            found = np.flatnonzero(fits)
+            return [Window(start + i, 1, int(fits[i])) for i in found.tolist()]
+        layer = self._room.forest.layers[tier - 1]
+        return sifted(
+            start,
+            fits,
+            layer.child[start:stop],
+            layer.child_stop[start:stop],
+            self._fits[inside],
+            self._levels[tier].ratio,
+            self._wanted,
+        )
+
+    # Tables of at least so many
+
+    def _empty(self, most: int) -> Longs:
+        """(words, most + 1): holding nothing costs nothing, and nothing holds more."""
+        found = np.zeros((self._parts.packing.words, most + 1), np.int64)
+        found[0, 1:] = NEVER
+        return found
+
+    def _options_of(self, tier: int, index: int, most: int) -> list[_Option]:
+        """The steps of a domain's table up to `most` units of its level."""
+        found = self._options.get((tier, index))
+        if found is None:
+            found = self._options[tier, index] = self._made(tier, index, most)
+        return found
+
+    def _made(self, tier: int, index: int, most: int) -> list[_Option]:
+        own = self._parts.own(tier, index)
+        if tier == 0:
+            return [(most, own)]
+        ratio = self._levels[tier].ratio
+        if tier == 1 and self._whole_nodes:
+            start, stop = self._room.nodes(1, index)
+            degraded = np.sort(self._room.forest.degraded[start:stop][self._fits[0][start:stop] > 0])
+            table = self._parts.of_degraded(np.concatenate(([0], np.cumsum(degraded))))
+        else:
+            table = joined(self._empty(most * ratio), [x for _, x in self._children(tier, index, most)])[-1]
+        return steps_of(table[:, : most * ratio + 1 : ratio] + own[:, None])
+
+    def _children(self, tier: int, index: int, most: int) -> list[tuple[int, list[_Option]]]:
+        """Of a domain that is to hold at most so many units: its children, and their steps."""
+        start, stop = self._room.children(tier, index)
+        fits = np.minimum(self._fits[tier - 1][start:stop], most * self._levels[tier].ratio)
+        inside = [(start + i, int(fits[i])) for i in np.flatnonzero(fits).tolist()]
+        return [(i, self._options_of(tier - 1, i, n)) for i, n in inside]
+
+    # The way back
+
+    def _taken(
+        self, tier: int, children: Sequence[int], steps: Sequence[Longs], wanted: int
+    ) -> list[tuple[int, int]]:
+        """How many units each child that is used holds, in tree order."""
+        found = []
+        for child, before, after in zip(children[::-1], steps[-2::-1], steps[:0:-1], strict=True):
+            if wanted and less(after[:, wanted], before[:, wanted]):
+                for units, cost in self._options[tier, child]:
+                    left = max(0, wanted - units)
+                    if np.array_equal(before[:, left] + cost, after[:, wanted]):
+                        found.append((child, wanted - left))
+                        wanted = left
+                        break
+        return found[::-1]
+
+    def _held(self, tier: int, index: int, units: dict[int, int], taken: Sequence[tuple[int, int]]) -> Held:
+        children = []
+        for child, count in taken:
+            held = {self._levels[tier - 1].unit: count}
+            if tier == 1:
+                children.append(Held(child, held, {}))
+            else:
+                children.append(self._held(tier - 1, child, held, self._inside(tier - 1, child, count)))
+        return Held(index, units, self._units.opened(tier, units)[1], children)
+
+    def _inside(self, tier: int, index: int, count: int) -> list[tuple[int, int]]:
+        """How many units each child of a domain holds that holds so many."""
+        wanted = count * self._levels[tier].ratio
+        if tier == 1 and self._whole_nodes:
+            start, stop = self._room.nodes(1, index)
+            nodes = np.flatnonzero(self._fits[0][start:stop])
+            best = nodes[np.argsort(self._room.forest.degraded[start:stop][nodes], kind="stable")[:wanted]]
+            return [(start + i, 1) for i in np.sort(best).tolist()]
+        children = self._children(tier, index, count)
+        steps = joined(self._empty(wanted), [options for _, options in children])
+        return self._taken(tier - 1, [child for child, _ in children], steps, wanted)
+
+
+def joined(first: Longs, children: Sequence[Sequence[_Option]]) -> list[Longs]:
+    """Tables (words, n + 1) of at least so many units, of the children one after the other. A child is not
+    used, or at one of its steps."""
+    found = [first]
+    n = first.shape[1]
+    shifted = np.empty_like(first)
+    for options in children:
+        before = found[-1]
+        after = before.copy()
+        for units, cost in options:
+            at = min(units, n)
+            np.add(before[:, : n - at], cost[:, None], out=shifted[:, at:])
+            shifted[:, :at] = cost[:, None]
+            keep_least(after[:, 1:], shifted[:, 1:])
+        found.append(after)
+    return found
+
+
+def steps_of(table: Longs) -> list[_Option]:
+    """(words, n + 1) -> the most units for each cost, beginning with one."""
+    last: Flags = np.ones(table.shape[1], np.bool_)
+    last[:-1] = less(table[:, :-1], table[:, 1:])
+    last[0] = False
+    last &= table[0] < NEVER
+    return [(units, table[:, units]) for units in np.flatnonzero(last).tolist()]

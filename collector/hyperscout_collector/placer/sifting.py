@@ -1,0 +1,103 @@
+"""Which children of a domain may be part of a best placement below it, and with how many units.
+
+The first two parts of a cost are how many children are used, and how many grandchildren. Both are cheap to
+know: with l of its grandchildren a child holds at most the sum of the l largest, so the fewest that reach the
+gang come out of a small table over (children, grandchildren). What cannot be part of a choice of just so
+many is left out; of the rest it is known how few units each may hold.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from hyperscout_collector.placer.forest import Longs
+
+_NONE = -(1 << 40)  # units of what cannot be
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A child, and how many units it may hold if it is used."""
+
+    index: int
+    least: int
+    most: int
+
+
+def sifted(
+    start: int, fits: Longs, child: Longs, child_stop: Longs, inside: Longs, ratio: int, wanted: int
+) -> list[Window]:
+    """`fits`: (children,) units that fit; the first child is number `start`. `child`, `child_stop`: the run
+    of its own children in `inside`, the units that fit there; `ratio` of these make one of a child's."""
+    order = np.argsort(-fits, kind="stable")
+    sums = np.cumsum(fits[order])
+    used = int(np.searchsorted(sums, wanted)) + 1
+    # With the largest others, what is left for one.
+    least = wanted - (int(sums[used - 2]) if used > 1 else 0)
+    may = np.flatnonzero(fits >= max(least, 1))
+    held = _held(fits, child, child_stop, inside, ratio, wanted, may)
+    most = _enough(held, np.searchsorted(may, order[:used]), wanted)
+    before, after = _reached(held, used, most), _reached(held[::-1], used, most)[::-1]
+    grandchildren = int(np.argmax(before[-1][used] >= wanted))
+    found = []
+    for i, row in enumerate(held[:, 1:]):
+        reached = row + _with_others(before[i], after[i + 1], used, grandchildren, len(row))
+        fine = reached >= wanted
+        if fine.any():
+            low = int((row - (reached - wanted))[fine].min())
+            found.append(Window(start + int(may[i]), max(1, low), int(row[fine].max())))
+    return found
+
+
+def _held(
+    fits: Longs, child: Longs, child_stop: Longs, inside: Longs, ratio: int, wanted: int, may: Longs
+) -> Longs:
+    """(children that may, l): the most units with l of one's own children; none with none."""
+    widest = int((child_stop - child)[may].max())
+    at = child[may][:, None] + np.arange(widest)
+    there = at < child_stop[may][:, None]
+    sizes = np.where(there, inside[np.minimum(at, len(inside) - 1)], 0)
+    sizes = -np.sort(-sizes, axis=1)
+    held = np.zeros((len(may), widest + 1), np.int64)
+    np.cumsum(sizes, axis=1, out=held[:, 1:])
+    held //= ratio
+    np.minimum(held, np.minimum(fits[may], wanted)[:, None], out=held)
+    # One more that adds nothing is no choice.
+    held[:, 1:][sizes == 0] = _NONE
+    return held
+
+
+def _enough(held: Longs, largest: Longs, wanted: int) -> int:
+    """Grandchildren that are enough: of the largest children, one after the other."""
+    found = 0
+    for row in held[largest]:
+        take = min(wanted, int(row.max()))
+        found += int(np.argmax(row >= take))
+        wanted -= take
+    return found
+
+
+def _reached(held: Longs, used: int, most: int) -> Longs:
+    """(children + 1, used + 1, most + 1): after so many of the children, the most units with just so many of
+    them and of grandchildren."""
+    wide = held.shape[1] - 1
+    found = np.full((len(held) + 1, used + 1, most + 1), _NONE, np.int64)
+    found[0, 0, 0] = 0
+    padded = np.full((used, wide + most), _NONE, np.int64)
+    windows = sliding_window_view(padded, wide, axis=1)[:, :, ::-1]  # (used, most, j) -> before it, j fewer
+    for i, row in enumerate(held):
+        padded[:, wide:] = found[i, :-1, :-1]
+        found[i + 1] = found[i]
+        best = (windows[:, 1:] + row[1:]).max(axis=2)
+        np.maximum(found[i + 1, 1:, 1:], best, out=found[i + 1, 1:, 1:])
+    return found
+
+
+def _with_others(before: Longs, after: Longs, used: int, total: int, wide: int) -> Longs:
+    """(wide,) for each number of grandchildren from one up, the most that others have with what is left."""
+    ahead = np.full((used, total + 1 + wide), _NONE, np.int64)
+    ahead[:, : total + 1] = after[used - 1 :: -1, total::-1]
+    windows = sliding_window_view(ahead, total + 1, axis=1)[:, 1 : wide + 1]
+    best: Longs = (windows + before[:used, None, : total + 1]).max(axis=(0, 2))
+    return best
