@@ -18,7 +18,8 @@ from hyperscout_collector.placer.answer import Cost, Placement, Refusal
 from hyperscout_collector.placer.capacity import Mask
 from hyperscout_collector.placer.request import Group, Request, Workers, checked, without_preferences
 
-from support.placer_oracle import NO_MASKS, Facts, Room, all_required
+from support.placer_facts import NO_MASKS, Facts, Room
+from support.placer_oracle import all_required
 
 HERE = Path(__file__).resolve().parents[1] / "oracle"
 LEAST = -(2**60)  # no bound

@@ -172,7 +172,9 @@ class Instance:
 
     def masks(self, forest: Forest) -> dict[str, Mask]:
         return {
-            role: Mask(",".join(sorted(names)), np.array([n in names for n in forest.nodes], np.bool_))
+            role: Mask(
+                "of " + " ".join(sorted(names)), np.array([n in names for n in forest.nodes], np.bool_)
+            )
             for role, names in self.allowed.items()
         }
 
@@ -258,13 +260,13 @@ def _resources(rng: random.Random, nodes: list[str]) -> tuple[list[Needs], dict[
     if style in ("one", "few", "some", "many"):
         most = {"one": 1, "few": 2, "some": 4, "many": 8}[style]
         free = {n: {WORKERS: 1 if most == 1 and rng.random() > taken else amount(most)} for n in nodes}
-        return [((WORKERS, 1),)], free
+        return [((WORKERS, 1),)] * 3 + [((WORKERS, 2),)] * (most > 2), free
     most = rng.choice((4, 8))
     free = {n: {GPU: amount(most), CPU: amount(2 * most)} for n in nodes}
     if style == "gpus":
         return [((GPU, rng.choice((1, 2, 4))),)], free
-    kinds: list[Needs] = [((CPU, rng.randint(1, 4)),), ((CPU, rng.randint(0, 3)), (GPU, rng.randint(1, 4)))]
-    return kinds, free
+    both = ((CPU, rng.randint(0, 3)), (GPU, rng.randint(1, 4)))
+    return [((CPU, rng.randint(1, 4)),), both, ((GPU, rng.randint(1, 2)),)], free
 
 
 def _fit(free: Mapping[str, int], kind: Needs) -> int:
@@ -291,33 +293,43 @@ def _parts(
     rng: random.Random, budget: int, depth: int, within: int, kinds: list[Needs]
 ) -> tuple[Group | Workers, ...]:
     """Workers for at most `budget`, in groups up to `depth` deep."""
-    shape = rng.random()
     if depth == 0:
-        if budget >= 2 and shape < 0.35:  # several roles, or a leader with the rest
-            first = 1 if rng.random() < 0.5 else rng.randint(1, budget - 1)
-            role = "leader" if rng.random() < 0.5 else "ps"
-            return (
-                Workers(first, rng.choice(kinds), role),
-                Workers(budget - first, kinds[-1]),
-            )
-        return (Workers(budget, rng.choice(kinds)),)
-    most = min(within, within - rng.randint(0, 1))
-    tier = rng.choice((None, *range(1, most + 1), *range(1, most + 1))) if most >= 1 else None
-    inside = within if tier is None else tier
-    count = rng.choice([n for n in range(1, budget + 1) if n <= 4 or n == budget])
-    group = Group(count, _parts(rng, budget // count, depth - 1, inside, kinds), tier)
-    left = budget - size(group)
-    if left and rng.random() < 0.5:
-        other = Workers(left, rng.choice(kinds), "leader" if rng.random() < 0.5 else "worker")
-        return (other, group) if rng.random() < 0.5 else (group, other)
-    return (group,)
+        return _workers(rng, budget, kinds)
+    parts: list[Group | Workers] = []
+    while budget and (not parts or rng.random() < 0.35):
+        if parts and rng.random() < 0.6:  # beside groups: a leader, others who belong to no group
+            parts += _workers(rng, rng.randint(1, budget), kinds)
+        else:
+            most = min(within, within - rng.randint(0, 1))
+            tier = rng.choice((None, *range(1, most + 1), *range(1, most + 1))) if most >= 1 else None
+            count = min(budget, rng.choice((1, 2, 2, 2, 3, 3, 4, 6)))
+            each = max(1, round(budget * rng.choice((0.5, 0.8, 1.0)) / count - 0.5))
+            inner = _parts(rng, each, depth - 1, within if tier is None else tier, kinds)
+            parts.append(Group(count, inner, tier))
+        budget = max(0, budget - size(parts[-1]))
+    rng.shuffle(parts)
+    return tuple(parts)
+
+
+def _workers(rng: random.Random, budget: int, kinds: list[Needs]) -> tuple[Workers, ...]:
+    """All of the budget, for one role, two or three."""
+    roles = rng.choice(
+        (("worker",), ("worker",), ("leader", "worker"), ("ps", "worker"), ("leader", "ps", "worker"))
+    )
+    found = []
+    for role in roles[:-1]:
+        if budget > 1:
+            count = 1 if role == "leader" else rng.randint(1, budget - 1)
+            found.append(Workers(count, rng.choice(kinds), role))
+            budget -= count
+    return (*found, Workers(budget, rng.choice(kinds), roles[-1]))
 
 
 def _spread_out(rng: random.Random, group: Group, within: int) -> Group:
     inside = within if group.tier is None else group.tier
     parts = tuple(_spread_out(rng, part, inside) if isinstance(part, Group) else part for part in group.parts)
     spread = None
-    if inside and rng.random() < 0.2:
+    if inside and rng.random() < 0.25:
         one = sum(size(part) for part in parts)
         spread = Spread(rng.randint(1, max(1, one)), rng.randrange(inside), rng.random() < 0.6)
     return replace(group, parts=parts, spread=spread)

@@ -70,6 +70,12 @@ def _kubernetes(*programs: str) -> Callable[[], str | None]:
     return check
 
 
+def _ortools() -> str | None:
+    from support.placer_cpsat import environment
+
+    return None if environment() else "OR-tools not found in its own environment: run `make setup`"
+
+
 # Each check returns None when the component is there, else what is missing and what to do about it.
 COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "ibsim": _debian("ibsim-utils", "ibsim", "ibsim-run"),
@@ -83,6 +89,7 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "kwok": _kubernetes("kwok"),
     "helm": _kubernetes("helm"),
     "gcc": _debian("build-essential", "gcc"),
+    "ortools": _ortools,
     "openssl": _debian("openssl", "openssl"),
     "root": _root,
     "netns": _netns,

@@ -1,0 +1,95 @@
+"""Nothing is better than what `place` finds: judged by going through all sets of nodes of small clusters."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hyperscout_collector.placer.answer import Placement, Refusal
+from hyperscout_collector.placer.forest import Forest
+from hyperscout_collector.placer.place import place
+from hyperscout_collector.placer.request import Group, Workers, size
+from support.placer_instances import Instance, random_instance
+from support.placer_oracle import Free, brute_place, verify
+
+SEEDS = 400
+AT_ONCE = 50  # in one test: a case is a millisecond
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+def test_as_good_as_brute_force(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        case = random_instance(seed)
+        forest = case.forest()
+        best = brute_place(Free(forest, case.free), case.request, case.masks(forest))
+        check(case, best)
+
+
+def check(case: Instance, best: Placement | Refusal) -> None:
+    """`best`: what an oracle found."""
+    capacity = case.capacity()
+    masks = case.masks(capacity.forest)
+    answer = place(capacity, case.request, masks)
+    assert isinstance(answer, Refusal) == isinstance(best, Refusal), (case, best, answer)
+    assert answer == place(capacity, case.request, masks), case
+    if isinstance(best, Refusal) or isinstance(answer, Refusal):
+        assert isinstance(answer, Refusal)
+        assert (answer.tier, answer.proven) == (best.tier, True), (case, best, answer)
+        return
+    assert answer.exact, (case, answer)
+    assert answer.cost == best.cost, (case, best, answer)
+    assert bool(answer.relaxed) == bool(best.relaxed), (case, best, answer)
+    assert not verify(capacity, case.request, answer, masks), (case, answer)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_forest_is_numbered_as_described(seed: int) -> None:
+    case = random_instance(seed)
+    ours, theirs = case.forest(), Forest.of(case.topology)
+    assert len(ours.layers) == len(theirs.layers)
+    for a, b in [(ours, theirs), *zip(ours.layers, theirs.layers, strict=True)]:
+        for field in dataclasses.fields(a):
+            if field.name != "layers":
+                assert np.array_equal(getattr(a, field.name), getattr(b, field.name)), (case, field.name)
+
+
+def test_cases_are_of_all_kinds() -> None:
+    """What is never asked proves nothing."""
+    cases = [random_instance(seed) for seed in range(SEEDS)]
+    groups = [list(_groups(case.request.gang, 1, 1)) for case in cases]
+    found = {
+        "several islands": sum(sum(p is None for _, p, _ in case.tree.values()) > 1 for case in cases),
+        "four tiers": sum(case.tiers == 4 for case in cases),
+        "degraded": sum(bool(case.degraded) for case in cases),
+        "down": sum(bool(case.down) for case in cases),
+        "down but used": sum(bool(case.down) and case.request.use_down for case in cases),
+        "masks": sum(bool(case.allowed) for case in cases),
+        "avoid": sum(bool(case.request.avoid) for case in cases),
+        "several resources": sum(len(next(iter(case.free.values()))) > 1 for case in cases),
+        "ten workers": sum(size(case.request.gang) >= 10 for case in cases),
+        "groups three deep": sum(any(depth > 3 for _, depth, _ in g) for g in groups),
+        "leader": sum("leader" in repr(case.request) for case in cases),
+        "several roles in repeated groups": sum(
+            any(n > 1 and sum(isinstance(p, Workers) for p in x.parts) > 1 for x, _, n in g) for g in groups
+        ),
+        "spread of the gang": sum(case.request.gang.spread is not None for case in cases),
+        "spread of repeated groups": sum(any(n > 1 and x.spread for x, _, n in g) for g in groups),
+        "preferred spread": sum(any(x.spread and not x.spread.required for x, _, _ in g) for g in groups),
+    }
+    assert min(found.values()) >= 8, found
+    answers = []
+    for case in cases:
+        forest = case.forest()
+        answers.append(brute_place(Free(forest, case.free), case.request, case.masks(forest)))
+    placed = [answer for answer in answers if isinstance(answer, Placement)]
+    assert SEEDS / 2 < len(placed) < SEEDS * 0.9
+    assert sum(answer.tier is None for answer in placed) >= 5
+    assert sum(answer.cost.nodes > 2 for answer in placed) >= 50
+    assert sum(bool(answer.relaxed) for answer in placed) >= 5
+
+
+def _groups(group: Group, depth: int, times: int):  # type: ignore[no-untyped-def]
+    """Each with how deep it is, and how often it comes."""
+    yield group, depth, times
+    for part in group.parts:
+        if isinstance(part, Group):
+            yield from _groups(part, depth + 1, times * part.count)
