@@ -12,8 +12,7 @@ _SMALL = 64  # workers on a node: so few that they are counted, not sorted
 
 
 def candidates(room: Room, units: Units, might: Flags) -> Iterator[tuple[tuple[int, ...], int]]:
-    """`might`: (domains of the top tier,). Each with the first parts of a cost that it cannot go below, up to
-    its own fragmentation; the least first."""
+    """`might`: (domains of the top tier,). Each with a cost that it cannot go below; the least first."""
     which = np.flatnonzero(might)
     if len(which) <= 1:  # nothing to compare it with
         yield from (((), domain) for domain in which.tolist())
@@ -33,8 +32,9 @@ def candidates(room: Room, units: Units, might: Flags) -> Iterator[tuple[tuple[i
         layer = room.forest.layers[units.top - 1]
         degraded = degraded + (free - (worn[layer.stop] - worn[layer.start])[which] < wanted[0])
     columns += [degraded, free - wanted[units.reference]]
+    rest = (0,) * units.top  # nothing is known of what is left below it
     for i in np.lexsort((which, *columns[::-1])).tolist():
-        yield tuple(int(column[i]) for column in columns), int(which[i])
+        yield (*(int(column[i]) for column in columns), *rest), int(which[i])
 
 
 def _fewest(room: Room, kind: int, tier: int, which: Longs, lower: int, wanted: int) -> Longs:

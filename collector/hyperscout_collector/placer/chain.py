@@ -116,42 +116,39 @@ class Below:
         self._parts = Parts(room, units, domain, whole_nodes=whole_nodes)
         self._wanted = units.units[levels[-1].unit].total
         self._options: dict[tuple[int, int], list[_Option]] = {}
-        self._windows = self._sifted()
+        self._windows: list[Window] = []
         self._steps: list[Longs] = []
 
     def least(self) -> tuple[int, ...]:
         """See `Chain.least`."""
         tier = self._units.top - 1
+        if tier == 0 and self._whole_nodes:
+            nodes = self._soundest(self._domain, self._wanted)
+            return self._parts.unpacked(self._parts.of_degraded(self._room.forest.degraded[nodes].sum()))
+        self._windows = self._sifted(tier)
         children = [(self._options_of(tier, x.index, x.most), x.least) for x in self._windows]
         first = self._empty(self._wanted)
         self._steps = joined(first, [[o for o in options if o[0] >= least] for options, least in children])
         return self._parts.unpacked(self._steps[-1][:, self._wanted])
 
     def held(self) -> Held:
-        """How the least cost comes about."""
-        tier = self._units.top - 1
-        taken = self._taken(tier, [x.index for x in self._windows], self._steps, self._wanted)
-        return self._held(self._units.top, self._domain, {GANG: 1}, taken)
+        """How that comes about."""
+        top, wanted = self._units.top, self._wanted
+        if top == 1 and self._whole_nodes:
+            taken = self._inside(1, self._domain, wanted)
+        else:
+            taken = self._taken(top - 1, [x.index for x in self._windows], self._steps, wanted)
+        return self._held(top, self._domain, {GANG: 1}, taken)
 
-    def _sifted(self) -> list[Window]:
+    def _sifted(self, tier: int) -> list[Window]:
         """The children of the top that may be part of a best placement."""
-        tier = self._units.top - 1
         start, stop = self._room.children(self._units.top, self._domain)
         fits = self._fits[tier][start:stop]
-        inside = tier - 1 if tier > 1 or (tier == 1 and not self._whole_nodes) else None
-        if inside is None:
-            found = np.flatnonzero(fits)
-            return [Window(start + i, 1, int(fits[i])) for i in found.tolist()]
+        if tier == 0 or (tier == 1 and self._whole_nodes):  # a child has one step or few
+            return [Window(start + i, 1, int(fits[i])) for i in np.flatnonzero(fits).tolist()]
         layer = self._room.forest.layers[tier - 1]
-        return sifted(
-            start,
-            fits,
-            layer.child[start:stop],
-            layer.child_stop[start:stop],
-            self._fits[inside],
-            self._levels[tier].ratio,
-            self._wanted,
-        )
+        runs = layer.child[start:stop], layer.child_stop[start:stop]
+        return sifted(start, fits, *runs, self._fits[tier - 1], self._levels[tier].ratio, self._wanted)
 
     # Tables of at least so many
 
@@ -178,13 +175,15 @@ class Below:
             degraded = np.sort(self._room.forest.degraded[start:stop][self._fits[0][start:stop] > 0])
             table = self._parts.of_degraded(np.concatenate(([0], np.cumsum(degraded))))
         else:
-            table = joined(self._empty(most * ratio), [x for _, x in self._children(tier, index, most)])[-1]
+            table = joined(
+                self._empty(most * ratio), [x for _, x in self._children(tier, index, most * ratio)]
+            )[-1]
         return steps_of(table[:, : most * ratio + 1 : ratio] + own[:, None])
 
     def _children(self, tier: int, index: int, most: int) -> list[tuple[int, list[_Option]]]:
-        """Of a domain that is to hold at most so many units: its children, and their steps."""
+        """Of a domain that is to hold at most so many units of theirs: its children, and their steps."""
         start, stop = self._room.children(tier, index)
-        fits = np.minimum(self._fits[tier - 1][start:stop], most * self._levels[tier].ratio)
+        fits = np.minimum(self._fits[tier - 1][start:stop], most)
         inside = [(start + i, int(fits[i])) for i in np.flatnonzero(fits).tolist()]
         return [(i, self._options_of(tier - 1, i, n)) for i, n in inside]
 
@@ -196,13 +195,15 @@ class Below:
         """How many units each child that is used holds, in tree order."""
         found = []
         for child, before, after in zip(children[::-1], steps[-2::-1], steps[:0:-1], strict=True):
-            if wanted and less(after[:, wanted], before[:, wanted]):
-                for units, cost in self._options[tier, child]:
-                    left = max(0, wanted - units)
-                    if np.array_equal(before[:, left] + cost, after[:, wanted]):
-                        found.append((child, wanted - left))
-                        wanted = left
-                        break
+            cost = after[:, wanted].tolist()
+            if before[:, wanted].tolist() == cost:
+                continue
+            for units, own in self._options[tier, child]:
+                left = max(0, wanted - units)
+                if (before[:, left] + own).tolist() == cost:
+                    found.append((child, wanted - left))
+                    wanted = left
+                    break
         return found[::-1]
 
     def _held(self, tier: int, index: int, units: dict[int, int], taken: Sequence[tuple[int, int]]) -> Held:
@@ -212,20 +213,30 @@ class Below:
             if tier == 1:
                 children.append(Held(child, held, {}))
             else:
-                children.append(self._held(tier - 1, child, held, self._inside(tier - 1, child, count)))
+                children.append(
+                    self._held(
+                        tier - 1,
+                        child,
+                        held,
+                        self._inside(tier - 1, child, count * self._levels[tier - 1].ratio),
+                    )
+                )
         return Held(index, units, self._units.opened(tier, units)[1], children)
 
-    def _inside(self, tier: int, index: int, count: int) -> list[tuple[int, int]]:
-        """How many units each child of a domain holds that holds so many."""
-        wanted = count * self._levels[tier].ratio
+    def _inside(self, tier: int, index: int, wanted: int) -> list[tuple[int, int]]:
+        """How many units each child holds of a domain that holds so many of theirs."""
         if tier == 1 and self._whole_nodes:
-            start, stop = self._room.nodes(1, index)
-            nodes = np.flatnonzero(self._fits[0][start:stop])
-            best = nodes[np.argsort(self._room.forest.degraded[start:stop][nodes], kind="stable")[:wanted]]
-            return [(start + i, 1) for i in np.sort(best).tolist()]
-        children = self._children(tier, index, count)
+            return [(node, 1) for node in self._soundest(index, wanted).tolist()]
+        children = self._children(tier, index, wanted)
         steps = joined(self._empty(wanted), [options for _, options in children])
         return self._taken(tier - 1, [child for child, _ in children], steps, wanted)
+
+    def _soundest(self, index: int, wanted: int) -> Longs:
+        """So many free nodes of a domain of tier 1 with the fewest degraded links, in tree order."""
+        start, stop = self._room.nodes(1, index)
+        nodes = start + np.flatnonzero(self._fits[0][start:stop])
+        worn = np.argsort(self._room.forest.degraded[nodes], kind="stable")
+        return np.sort(nodes[worn[:wanted]])
 
 
 def joined(first: Longs, children: Sequence[Sequence[_Option]]) -> list[Longs]:

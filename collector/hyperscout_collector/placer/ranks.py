@@ -1,6 +1,7 @@
 """From what each domain holds to a node for each rank: filled in tree order, so that neighbours are near."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from hyperscout_collector.placer.tables import Held
@@ -13,17 +14,21 @@ _Bundle = dict[int, list[Any]]
 def nodes_by_rank(units: Units, held: Held) -> list[int]:
     """The nodes of a gang by rank; `held`: by the domain at its top."""
     (gang,) = _bundle(units, held, units.top)[GANG]
-    return list(_emitted(units.shape, {GANG: iter([gang])}))
+    nodes: list[int] = []
+    _emit(units.shape, {GANG: iter([gang])}, nodes)
+    return nodes
 
 
 def _bundle(units: Units, held: Held, tier: int) -> _Bundle:
     """The units that a domain holds, with their nodes."""
-    if tier == 0:
-        return {unit: [held.index] * count for unit, count in held.units.items()}
     inside: _Bundle = {}
     for child in held.children:
-        for unit, found in _bundle(units, child, tier - 1).items():
-            inside.setdefault(unit, []).extend(found)
+        if tier == 1:
+            for unit, count in child.units.items():
+                inside.setdefault(unit, []).extend([child.index] * count)
+        else:
+            for unit, found in _bundle(units, child, tier - 1).items():
+                inside.setdefault(unit, []).extend(found)
     # Dealt out in turn, no group has more of a domain than its share: that is what a spread relies on.
     dealt = any(units.units[unit].spread for unit in held.opened)
 
@@ -42,13 +47,13 @@ def _bundle(units: Units, held: Held, tier: int) -> _Bundle:
     return {unit: made(unit) for unit in held.units}
 
 
-def _emitted(shape: Shape, bundle: Mapping[int, Iterator[Any]]) -> Iterator[int]:
+def _emit(shape: Shape, bundle: Mapping[int, Iterator[Any]], nodes: list[int]) -> None:
+    if not shape.inner:
+        nodes.extend(islice(bundle[shape.unit], shape.count))
+        return
     for _ in range(shape.count):
-        if not shape.inner:
-            yield next(bundle[shape.unit])
-            continue
         within = bundle
         if shape.unit != DISSOLVED:
             within = {unit: iter(found) for unit, found in next(bundle[shape.unit]).items()}
         for inner in shape.inner:
-            yield from _emitted(inner, within)
+            _emit(inner, within, nodes)

@@ -38,15 +38,17 @@ def sifted(
     may = np.flatnonzero(fits >= max(least, 1))
     held = _held(fits, child, child_stop, inside, ratio, wanted, may)
     most = _enough(held, np.searchsorted(may, order[:used]), wanted)
-    before, after = _reached(held, used, most), _reached(held[::-1], used, most)[::-1]
-    grandchildren = int(np.argmax(before[-1][used] >= wanted))
+    reached = _reached(held, used, most)
+    grandchildren = int(np.argmax(reached[used] >= wanted))
+    # What others may have beside it: at least what is possible, as they might count it themselves.
+    others = reached[used - 1, grandchildren - 1 :: -1] if grandchildren else reached[used - 1, :0]
+    rows = held[:, 1 : len(others) + 1]
+    spare = rows + others[: rows.shape[1]] - wanted
     found = []
-    for i, row in enumerate(held[:, 1:]):
-        reached = row + _with_others(before[i], after[i + 1], used, grandchildren, len(row))
-        fine = reached >= wanted
-        if fine.any():
-            low = int((row - (reached - wanted))[fine].min())
-            found.append(Window(start + int(may[i]), max(1, low), int(row[fine].max())))
+    for i in np.flatnonzero((spare >= 0).any(axis=1)).tolist():
+        fine = spare[i] >= 0
+        low = int((rows[i] - spare[i])[fine].min())
+        found.append(Window(start + int(may[i]), max(1, low), int(rows[i][fine].max())))
     return found
 
 
@@ -79,25 +81,15 @@ def _enough(held: Longs, largest: Longs, wanted: int) -> int:
 
 
 def _reached(held: Longs, used: int, most: int) -> Longs:
-    """(children + 1, used + 1, most + 1): after so many of the children, the most units with just so many of
-    them and of grandchildren."""
+    """(used + 1, most + 1): the most units with just so many of the children and of grandchildren."""
     wide = held.shape[1] - 1
-    found = np.full((len(held) + 1, used + 1, most + 1), _NONE, np.int64)
-    found[0, 0, 0] = 0
+    found = np.full((used + 1, most + 1), _NONE, np.int64)
+    found[0, 0] = 0
     padded = np.full((used, wide + most), _NONE, np.int64)
-    windows = sliding_window_view(padded, wide, axis=1)[:, :, ::-1]  # (used, most, j) -> before it, j fewer
-    for i, row in enumerate(held):
-        padded[:, wide:] = found[i, :-1, :-1]
-        found[i + 1] = found[i]
-        best = (windows[:, 1:] + row[1:]).max(axis=2)
-        np.maximum(found[i + 1, 1:, 1:], best, out=found[i + 1, 1:, 1:])
+    before = sliding_window_view(padded, wide, axis=1)[:, 1:, ::-1]  # (used, most, j) -> j + 1 fewer
+    sums = np.empty(before.shape, np.int64)
+    for row in held:
+        padded[:, wide:] = found[:-1, :-1]
+        np.add(before, row[1:], out=sums)
+        np.maximum(found[1:, 1:], sums.max(axis=2), out=found[1:, 1:])
     return found
-
-
-def _with_others(before: Longs, after: Longs, used: int, total: int, wide: int) -> Longs:
-    """(wide,) for each number of grandchildren from one up, the most that others have with what is left."""
-    ahead = np.full((used, total + 1 + wide), _NONE, np.int64)
-    ahead[:, : total + 1] = after[used - 1 :: -1, total::-1]
-    windows = sliding_window_view(ahead, total + 1, axis=1)[:, 1 : wide + 1]
-    best: Longs = (windows + before[:used, None, : total + 1]).max(axis=(0, 2))
-    return best
