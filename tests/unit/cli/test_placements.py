@@ -1,0 +1,366 @@
+"""Placing at a collector: `place`, `explain-placement` and `placements`, against a real gRPC server in this
+process."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from hyperscout.v1 import placement_pb2 as pb
+from hyperscout_cli.placements import changes
+from support.command_line import CommandLine
+from support.placement_service import FakePlacementService, placed, refused, serving_placements
+from support.topologies import two_leaves
+from support.topology_service import FakeTopologyService
+
+NS = 1_000_000_000
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch, run: CommandLine) -> Iterator[FakePlacementService]:
+    topology = FakeTopologyService(topology=two_leaves())
+    with serving_placements(FakePlacementService(), topology) as fake:
+        monkeypatch.setenv("HYPERSCOUT_COLLECTOR", fake.address)
+        yield fake
+
+
+def stamp(ns: int) -> Timestamp:
+    found = Timestamp()
+    found.FromNanoseconds(ns)
+    return found
+
+
+def columns(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_place_is_a_dry_run_unless_it_is_said_to_reserve(
+    run: CommandLine, service: FakePlacementService
+) -> None:
+    ran = run("place", "--workers", 2, "--gpus-per-worker", 8, "--avoid", "n03", "n04")
+    assert (ran.code, ran.err) == (0, "")
+    assert "Within:       tier 1 (leaf), leaf-a" in ran.out
+    assert columns(ran.out)[-1] == ["0-1", "leaf-a", "n[01-02]"]
+    assert "Reserved" not in ran.out
+    (asked,) = service.asked
+    assert asked == pb.PlaceRequest(
+        mode=pb.PLACEMENT_MODE_HARD,
+        parts=[pb.Part(workers=pb.Workers(count=2, resources={"nvidia.com/gpu": "8"}))],
+        avoid=["n03", "n04"],
+        dry_run=True,
+    )
+    assert service.held == {}
+
+
+def test_reserve(run: CommandLine, service: FakePlacementService) -> None:
+    before = time.time()
+    ran = run("place", "--workers", 2, "--gang", "t7", "--reserve", "--expires", "30m", "-o", "json")
+    assert ran.code == 0
+    (asked,) = service.asked
+    assert (asked.gang, asked.dry_run, asked.expires_in) == ("t7", False, Duration(seconds=1800))
+    answer = json.loads(ran.out)
+    assert answer["gang"] == "t7"
+    assert answer["expiresAt"] > answer["reservedAt"]
+    assert before <= service.held["t7"].reserved_at.ToSeconds() + 1
+    assert (
+        "Reserved:     until it is released" in run("place", "--workers", 2, "--gang", "u", "--reserve").out
+    )
+    text = run("place", "--workers", 2, "--gang", "v", "--reserve", "--expires", "1h").out
+    assert "Gang:         v\n" in text
+    assert "Reserved:     until 20" in text
+
+
+def test_a_request_may_name_its_gang_and_never_reserves_by_itself(
+    run: CommandLine, service: FakePlacementService, tmp_path: Path
+) -> None:
+    file = tmp_path / "r.json"
+    data = {"gang": "g", "parts": [{"workers": {"count": 1}}], "expiresIn": "60s", "dryRun": False}
+    file.write_text(json.dumps(data))
+    assert run("place", "--request", file).code == 0
+    assert run("place", "--request", file, "--reserve").code == 0
+    assert [(x.gang, x.dry_run, x.expires_in.seconds) for x in service.asked] == [
+        ("g", True, 60),
+        ("g", False, 60),
+    ]
+    ran = run("place", "--request", file, "--gang", "h")
+    assert (ran.code, len(service.asked)) == (2, 2)
+    assert "--gang h: the request's own name is 'g'" in ran.err
+
+
+def test_no_placement(run: CommandLine, service: FakePlacementService) -> None:
+    service.answer = refused("no leaf has room for 9 \x1b[2J")
+    ran = run("place", "--workers", 9, "--gang", "g", "--reserve")
+    assert (ran.code, ran.out, ran.err) == (3, "", "no leaf has room for 9 \\x1b[2J\n")
+    assert json.loads(run("place", "--workers", 9, "-o", "json").out)["placed"] is False
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (
+            (grpc.StatusCode.INVALID_ARGUMENT, "highest_tier_allowed: no tier 'x': there are 1 (leaf)"),
+            2,
+            "error: --highest-tier-allowed: no tier 'x': there are 1 (leaf)\n",
+        ),
+        ((grpc.StatusCode.ALREADY_EXISTS, "gang 'g' holds nodes already"), 1, "error: gang 'g' holds nodes"),
+        ((grpc.StatusCode.FAILED_PRECONDITION, "there is no topology yet"), 1, "error: there is no topology"),
+        ((grpc.StatusCode.PERMISSION_DENIED, "you may not reserve"), 1, "error: you may not reserve\n"),
+        ((grpc.StatusCode.UNIMPLEMENTED, "x"), 1, "is no collector, or one of another version"),
+    ],
+)
+def test_what_a_collector_refuses(
+    run: CommandLine, service: FakePlacementService, error: tuple[grpc.StatusCode, str], code: int, words: str
+) -> None:
+    service.error = error
+    for command in (["place"], ["explain-placement"], ["placements", "defragment"]):
+        ran = run(*command, "--workers", 2, "--highest-tier-allowed", "x")
+        assert (ran.code, ran.out) == (code, "")
+        assert words in ran.err
+
+
+def test_a_gap_where_the_collector_should_be(run: CommandLine) -> None:
+    ran = run("place", "--workers", 2, "--collector", "127.0.0.1:1")
+    assert ran.code == 1
+    assert "cannot reach the collector at 127.0.0.1:1" in ran.err
+
+
+def candidates() -> pb.ExplainPlacementResponse:
+    cost = pb.PlacementCost(top=2, domains=[3], nodes=5, degraded=1, fragmentation=[4, 1, 0])
+    return pb.ExplainPlacementResponse(
+        placement=placed("", "n01", "n02"),
+        candidates=[
+            pb.PlacementCandidate(
+                hypernode="core",
+                tier=2,
+                free=9,
+                cost=cost,
+                predicted=pb.AllReduce(ring_s=0.0421, tree_s=0.05, message_bytes=1 << 30),
+            ),
+            pb.PlacementCandidate(hypernode="leaf-b", tier=1, free=1, why="1 worker fits of 2"),
+        ],
+        considered=12,
+        text="core holds it.\nleaf-b is \x1b[1mfull.",
+    )
+
+
+def test_explain_placement(run: CommandLine, service: FakePlacementService) -> None:
+    service.explanation = candidates()
+    ran = run("explain-placement", "--workers", 2, "--limit", 2)
+    assert (ran.code, ran.err) == (0, "")
+    assert [row[:8] for row in columns(ran.out)] == [
+        ["HYPERNODE", "TIER", "FREE", "DOMAINS", "NODES", "DEGRADED", "ALLREDUCE", "WHY"],
+        ["core", "2", "9", "3", "5", "1", "42.1", "ms"],
+        ["leaf-b", "1", "1", "-", "-", "-", "-", "1"],
+        ["...", "and", "10", "more"],
+        [],
+        ["core", "holds", "it."],
+        ["leaf-b", "is", "\\x1b[1mfull."],
+    ]
+    (asked,) = service.asked
+    assert (asked.limit, asked.request.parts[0].workers.count, asked.gang) == (2, 2, "")
+
+
+def test_explain_placement_as_json(run: CommandLine, service: FakePlacementService) -> None:
+    service.explanation = candidates()
+    answer = json.loads(run("explain-placement", "--workers", 2, "-o", "json").out)
+    assert list(answer) == ["placement", "candidates", "considered", "text"]
+    assert answer["placement"]["placed"] is True
+    assert answer["considered"] == 12
+    assert answer["candidates"][0] == {
+        "hypernode": "core",
+        "tier": 2,
+        "free": 9,
+        "cost": {"top": 2, "domains": [3], "nodes": 5, "degraded": 1, "fragmentation": [4, 1, 0]},
+        "predicted": {"ringS": 0.0421, "treeS": 0.05, "messageBytes": 1 << 30, "measured": False},
+        "why": "",
+    }
+    assert answer["candidates"][1]["cost"] is answer["candidates"][1]["predicted"] is None
+
+
+def test_explain_a_gang_that_holds_nodes(run: CommandLine, service: FakePlacementService) -> None:
+    service.held["g"] = placed("g", "n01")
+    service.explanation = pb.ExplainPlacementResponse(placement=refused("full"), text="full")
+    ran = run("explain-placement", "--gang", "g")
+    assert (ran.code, ran.out, ran.err) == (3, "full\n", "full\n")
+    assert service.asked[0] == pb.ExplainPlacementRequest(gang="g", limit=10)
+    ran = run("explain-placement", "--gang", "h")
+    assert (ran.code, ran.err) == (1, "error: gang 'h' holds nothing\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain-placement"],
+        ["explain-placement", "--gang", "g", "--workers", 3],
+        ["explain-placement", "--gang", "g", "--topology", "t.json"],
+        ["explain-placement", "--workers", 3, "--capacity", "c.json"],
+        ["explain-placement", "--workers", 3, "--limit", 0],
+        ["placements"],
+        ["placements", "nonesuch"],
+        ["placements", "list", "g"],
+        ["placements", "release"],
+        ["placements", "repair", "g"],
+        ["placements", "repair", "--failed", "n01"],
+        ["placements", "improve"],
+        ["placements", "defragment"],
+        ["placements", "defragment", "--workers", 3, "--most-moves", 0],
+    ],
+)
+def test_wrong_usage_exits_2(run: CommandLine, arguments: list[object]) -> None:
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "") or "Usage: hyperscout placements" in ran.out + ran.err
+    assert ran.code == 2
+
+
+def test_place_with_candidates(run: CommandLine, service: FakePlacementService) -> None:
+    service.explanation = candidates()
+    text = run("place", "--workers", 2, "--explain").out
+    assert text.index("RANKS") < text.index("WHY") < text.index("core holds it.")
+    answer = json.loads(run("place", "--workers", 2, "--explain", "-o", "json").out)
+    assert answer["explanation"]["considered"] == 12
+    assert {type(x) for x in service.asked} == {pb.ExplainPlacementRequest}
+    run("place", "--workers", 2, "--explain", "--gang", "g", "--reserve")
+    assert "g" in service.held
+
+
+def test_list(run: CommandLine, service: FakePlacementService) -> None:
+    ran = run("placements", "list")
+    assert (ran.code, ran.out, ran.err) == (0, "", "no gang holds nodes\n")
+    assert json.loads(run("placements", "list", "-o", "json").out) == []
+    now = time.time_ns()
+    service.held = {
+        "z": placed("z", "n01", "n01", holder="Job", reserved_at=stamp(now - 90 * NS)),
+        "a": placed(
+            "a", "n02", holder="api", reserved_at=stamp(now - NS), expires_at=stamp(now + 3600 * NS - 1)
+        ),
+    }
+    heading, a, z = columns(run("placements", "list").out)
+    assert heading == ["GANG", "HOLDER", "WORKERS", "NODES", "TIER", "HYPERNODE", "AGE", "EXPIRES"]
+    assert a[:6] == ["a", "api", "1", "1", "1", "leaf-a"]
+    assert a[7:] == ["in", "59m"]
+    assert z[:6] == ["z", "Job", "2", "1", "1", "leaf-a"]
+    assert z[6].startswith("1m3")
+    assert z[7] == "-"
+    found = json.loads(run("placements", "list", "-o", "json").out)
+    assert [(x["gang"], x["holder"], "expiresAt" in x) for x in found] == [
+        ("a", "api", True),
+        ("z", "Job", False),
+    ]
+
+
+def test_release(run: CommandLine, service: FakePlacementService) -> None:
+    service.held = {"g": placed("g", "n01"), "h": placed("h", "n02")}
+    ran = run("placements", "release", "g", "h")
+    assert (ran.code, ran.out) == (0, "released g\nreleased h\n")
+    assert service.held == {}
+    ran = run("placements", "release", "g")
+    assert (ran.code, ran.out, ran.err) == (1, "", "error: gang 'g' holds nothing\n")
+
+
+MOVES = [pb.Move(rank=1, source="n03", target="n02")]
+
+
+def test_repair(run: CommandLine, service: FakePlacementService) -> None:
+    service.held["g"] = placed("g", "n01", "n03")
+    service.repaired = pb.RepairResponse(placement=placed("g", "n01", "n02"), moves=MOVES, kept_tier=True)
+    ran = run("placements", "repair", "g", "--failed", "n03", "n04", "--dry-run")
+    assert (ran.code, ran.err) == (0, "")
+    assert columns(ran.out)[:2] == [["RANK", "FROM", "TO"], ["1", "n03", "n02"]]
+    assert "wider" not in ran.out
+    assert "leaf-a" in ran.out
+    assert service.asked[0] == pb.RepairRequest(gang="g", failed_nodes=["n03", "n04"], dry_run=True)
+    service.repaired.kept_tier = False
+    assert "It is spread wider than before." in run("placements", "repair", "g", "--failed", "n03").out
+    answer = json.loads(run("placements", "repair", "g", "--failed", "n03", "-o", "json").out)
+    assert answer["moves"] == [{"rank": 1, "source": "n03", "target": "n02"}]
+    assert (answer["keptTier"], answer["placement"]["nodes"]) == (False, 2)
+    assert service.asked[-1].dry_run is False
+
+
+def test_a_repair_that_cannot_be_or_need_not_be(run: CommandLine, service: FakePlacementService) -> None:
+    service.held["g"] = placed("g", "n01")
+    service.repaired = pb.RepairResponse(placement=refused("nothing is free"))
+    ran = run("placements", "repair", "g", "--failed", "n01")
+    assert (ran.code, ran.out, ran.err) == (3, "", "nothing is free\n")
+    ran = run("placements", "repair", "g", "--failed", "n01", "-o", "json")
+    assert ran.code == 3
+    assert json.loads(ran.out)["placement"]["reason"] == "nothing is free"
+    service.repaired = pb.RepairResponse(placement=placed("g", "n01"), kept_tier=True)
+    assert run("placements", "repair", "g", "--failed", "n09").out == "nothing has to move\n"
+
+
+def test_improve(run: CommandLine, service: FakePlacementService) -> None:
+    service.held["g"] = placed("g", "n01")
+    ran = run("placements", "improve", "g")
+    assert (ran.code, ran.out, ran.err) == (3, "", "g is well where it is\n")
+    ran = run("placements", "improve", "g", "-o", "json")
+    assert ran.code == 3
+    assert json.loads(ran.out) == {"better": False, "gain": "", "price": "", "moves": [], "placement": None}
+    service.improved = pb.ImproveResponse(
+        better=True, moves=MOVES, placement=placed("g", "n02"), gain="1 link fewer", price="1 worker moves"
+    )
+    ran = run("placements", "improve", "g")
+    assert ran.code == 0
+    assert "Gain: 1 link fewer\nPrice: 1 worker moves\n" in ran.out
+    assert ["1", "n03", "n02"] in columns(ran.out)
+    answer = json.loads(run("placements", "improve", "g", "-o", "json").out)
+    assert (answer["better"], answer["placement"]["placed"]) == (True, True)
+
+
+def test_defragment(run: CommandLine, service: FakePlacementService) -> None:
+    service.plan = pb.DefragmentResponse(placement=refused("no such plan within 5 moves"))
+    ran = run("placements", "defragment", "--workers", 2, "--most-moves", 5)
+    assert (ran.code, ran.out, ran.err) == (3, "", "no such plan within 5 moves\n")
+    assert service.asked[0].most_moves == 5
+    assert service.asked[0].request.parts[0].workers.count == 2
+    service.plan = pb.DefragmentResponse(
+        placement=placed("", "n01", "n02"), gangs=[pb.GangMoves(gang="small", moves=MOVES)], moved=1
+    )
+    ran = run("placements", "defragment", "--workers", 2)
+    assert ran.code == 0
+    assert columns(ran.out)[:2] == [["GANG", "RANK", "FROM", "TO"], ["small", "1", "n03", "n02"]]
+    assert ran.out.index("Then:") < ran.out.index("RANKS")
+    answer = json.loads(run("placements", "defragment", "--workers", 2, "-o", "json").out)
+    assert answer["gangs"] == [{"gang": "small", "moves": [{"rank": 1, "source": "n03", "target": "n02"}]}]
+    assert (answer["moved"], answer["placement"]["placed"]) == (1, True)
+
+
+def test_watch(run: CommandLine, service: FakePlacementService) -> None:
+    service.events = [
+        pb.WatchPlacementsResponse(placements=[placed("g", "n01"), placed("f", "n02")], snapshot=True),
+        pb.WatchPlacementsResponse(placements=[placed("h", "n03")]),
+        pb.WatchPlacementsResponse(released=["g", "x\x1b"]),
+    ]
+    ran = run("placements", "watch")
+    assert ran.code == 1  # the stream ended
+    assert "ended the stream" in ran.err
+    assert [(row[0], row[-1]) for row in columns(ran.out)] == [
+        ("GANG", "EXPIRES"),
+        ("f", "-"),
+        ("g", "-"),
+        ("h", "-"),
+        ("g", "released"),
+        ("x\\x1b", "released"),
+    ]
+    lines = list(map(json.loads, run("placements", "watch", "-o", "json").out.splitlines()))
+    assert [(x["snapshot"], [p["gang"] for p in x["placements"]]) for x in lines] == [
+        (True, ["f", "g"]),
+        (False, ["h"]),
+        (False, []),
+    ]
+    assert lines[2]["released"] == ["g", "x\x1b"]
+
+
+def test_watch_of_nothing_shows_what_columns_will_come() -> None:
+    assert next(changes([pb.WatchPlacementsResponse(snapshot=True)])).startswith("GANG   HOLDER")
+
+
+@pytest.mark.parametrize("name", ["list", "watch", "release", "repair", "improve", "defragment"])
+def test_each_has_help_with_examples(run: CommandLine, name: str) -> None:
+    ran = run("placements", name, "--help")
+    assert ran.code == 0
+    assert "Examples:" in ran.out
