@@ -10,6 +10,7 @@ GATE = "hyperscout.io/topology"
 # On pods. A gang's name and size, where no owner says them.
 GANG_LABEL = "hyperscout.io/gang"
 SIZE_LABEL = "hyperscout.io/gang-size"
+ROLE_LABEL = "hyperscout.io/role"  # with them, where pods differ: those of one role are alike ("worker")
 # On the workload, or on its pods: "hard" or "soft"; a tier's number or name; runs of ranks, "8:1,64:leaf"
 # (size:tier, innermost first); "2:leaf" (most:tier) for the gang.
 MODE = "hyperscout.io/mode"

@@ -15,8 +15,8 @@ PATH = "/api/v1/nodes"
 
 def kept(node: Object) -> Object:
     """What is kept of a node."""
-    metadata, spec = node["metadata"], node.get("spec") or {}
-    conditions: list[Object] = (node.get("status") or {}).get("conditions") or []
+    metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
+    conditions: list[Object] = status.get("conditions") or []
     ready: Object = next((c for c in conditions if c.get("type") == "Ready"), {})
     return {
         "metadata": {
@@ -26,6 +26,8 @@ def kept(node: Object) -> Object:
         },
         "spec": {"unschedulable": bool(spec.get("unschedulable")), "taints": spec.get("taints") or []},
         "ready": {"status": ready.get("status", "Unknown"), "reason": ready.get("reason", "")},
+        # Quantities as text, by resource.
+        "allocatable": status.get("allocatable") or {},
     }
 
 
@@ -40,8 +42,8 @@ def why_down(node: Object) -> str | None:
 class Nodes:
     """Follows the nodes that a label selector (`kubectl -l`; "" = all) chooses.
 
-    `changed(before, after)` is told of each that came, went or has another label or taint, or another answer
-    to whether it takes work; None where it was not, or is not, there.
+    `changed(before, after)` is told of each that came, went or has another label, taint or allocatable, or
+    another answer to whether it takes work; None where it was not, or is not, there.
     """
 
     def __init__(self, kube: Kube, selector: str, *, rng: Random) -> None:

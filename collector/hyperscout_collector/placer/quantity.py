@@ -99,6 +99,11 @@ def needs(pod_spec: Fields) -> Needs:
     return tuple(sorted((name, value) for name, value in total.items() if value))
 
 
+def is_extended(resource: str) -> bool:
+    """Whether a vendor names it (a GPU), and not Kubernetes itself (CPU, huge pages)."""
+    return "/" in resource and "kubernetes.io/" not in resource
+
+
 def _asked(where: str, resources: object) -> dict[str, int]:
     """Requests; the limit where there is no request, as the API server fills in for pods (not templates)."""
     if resources is None:

@@ -5,7 +5,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hyperscout_collector.placer.quantity import QuantityError, amount, needs
+from hyperscout_collector.placer.quantity import QuantityError, amount, is_extended, needs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -264,3 +264,9 @@ def test_any_pod_has_needs_or_a_named_error(spec: dict[str, object]) -> None:
     assert ("pods", 1) in found
     assert all(0 < value < 2**62 for _, value in found)
     assert list(found) == sorted(found)
+
+
+def test_extended_resources_are_those_of_vendors() -> None:
+    names = ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "rdma/hca", "cpu", "hugepages-1Gi", "requests.cpu"]
+    assert [is_extended(name) for name in names] == [True, True, True, False, False, False]
+    assert not is_extended("attachable-volumes.kubernetes.io/x")
