@@ -1,0 +1,440 @@
+"""Places for some ranks of a gang while the others stay where they are.
+
+What the ranks that stay use costs nothing more, and the cost counts domains from the top down. So the search
+looks first where no domain comes into use that was not, then lets leaves come into use, then domains of the
+next tier, and so on: it sees the few domains of the gang, and others only where those have no room. In each
+step a first answer is filled in greedily; where it meets what nothing can be below, that is it. Else other
+choices are tried out, up to a limit, and the answer says whether they were all tried.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from hyperscout_collector.placer.forest import Forest, Longs
+from hyperscout_collector.placer.layout import GANG, Layout
+from hyperscout_collector.placer.view import View
+
+STEPS: Final = 4000  # places tried out for a rank, where the gang's domains are small
+SMALL: Final = 256  # nodes with room, up to which they are
+STEPS_LARGE: Final = 60
+_WIDTH: Final = 32  # nodes that are tried for one rank
+_DEEPEST: Final = 64  # ranks, above which nothing but the greedy answer is looked at
+
+_Costs = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """`nodes`: by rank, of the whole gang. `exact`: nothing costs less."""
+
+    nodes: tuple[int, ...]
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """`rank`: one for which there was nothing; `proven`: there is no place for all of them."""
+
+    rank: int
+    proven: bool
+
+
+class Filling:
+    """`at`: by rank the node on which it stays, -1 = to be placed. `before`: where they were (-1 = not
+    known), as groups should not become wider. `highest`: tier that is to hold the gang afterwards."""
+
+    def __init__(
+        self, view: View, layout: Layout, at: Sequence[int], before: Sequence[int], highest: int
+    ) -> None:
+        self._view = view
+        self._forest = view.forest
+        self._layout = layout
+        self._at = list(at)
+        self._highest = highest
+        self._open = [rank for rank, node in enumerate(at) if node < 0]
+        kinds = {layout.kind[rank] for rank in self._open} | {layout.reference_kind}
+        self._fits = {kind: view.fit(layout.kinds[kind]) for kind in sorted(kinds)}
+        self._one_kind = len({layout.kinds[kind].resources for kind in kinds}) == 1
+        sizes = [len(self._forest.nodes), *map(len, self._forest.layers)]
+        self._used = [np.zeros(n, np.int64) for n in sizes]  # ranks by tier (nodes first) and domain
+        self._in_copy: list[int] = [0] * len(layout.copies)  # ranks that have a node
+        self._somewhere = [-1] * len(layout.copies)  # a node of one of them
+        self._spread = [Counter[int]() for _ in layout.copies]
+        self._left = [Counter[int]() for _ in layout.copies]  # kinds of ranks to be placed
+        self._homes = self._widths(before)
+        self._best: tuple[_Costs, tuple[int, ...]] | None = None
+        self._steps = 0
+
+    def run(self) -> Filled | Stuck:
+        wrong = self._settle()
+        if wrong is not None:
+            return Stuck(wrong, True)
+        if not self._open:
+            return Filled(tuple(self._at), True)
+        staying = [node for node in self._at if node >= 0]
+        holder = self._forest.holder(staying)
+        lowest = self._forest.top + 1 if holder is None else holder[0]
+        if lowest > self._highest:
+            return Stuck(self._open[0], True)
+        order = self._order()
+        stuck, proven = Stuck(order[0], True), True
+        for stage in range(1, self._highest + 1):
+            region = self._region(stage)
+            if not self._could_fit(region):
+                continue
+            found = self._stage(order, region, stage, max(lowest, stage), proven)
+            if isinstance(found, Filled):
+                return found
+            stuck, proven = found, proven and found.proven
+        return Stuck(stuck.rank, proven)
+
+    # What is there
+
+    def _settle(self) -> int | None:
+        """Count the ranks that stay; returns one whose group is not as asked for even now."""
+        for rank, node in enumerate(self._at):
+            if node < 0:
+                for copy in self._layout.around(rank):
+                    self._left[copy][self._layout.kind[rank]] += 1
+        for rank, node in enumerate(self._at):
+            if node >= 0:
+                if not self._may(rank, node):
+                    return rank
+                self._count(rank, node, 1)
+        return None
+
+    def _may(self, rank: int, node: int) -> bool:
+        """Whether its groups' tiers and spreads bear it there."""
+        for number in self._layout.around(rank):
+            copy = self._layout.copies[number]
+            if copy.tier is not None and self._in_copy[number]:
+                of_node = self._forest.layers[copy.tier - 1].of_node
+                if of_node[node] != of_node[self._somewhere[number]]:
+                    return False
+            spread = copy.spread
+            if spread and self._spread[number][self._domain(spread.tier, node)] >= spread.most:
+                return False
+        return True
+
+    def _domain(self, tier: int, node: int) -> int:
+        return node if tier == 0 else int(self._forest.layers[tier - 1].of_node[node])
+
+    def _count(self, rank: int, node: int, sign: int) -> None:
+        self._used[0][node] += sign
+        for layer in self._forest.layers:
+            self._used[layer.tier][layer.of_node[node]] += sign
+        for number in self._layout.around(rank):
+            copy = self._layout.copies[number]
+            if sign > 0 and not self._in_copy[number]:
+                self._somewhere[number] = node
+            self._in_copy[number] += sign
+            if copy.spread is not None:
+                self._spread[number][self._domain(copy.spread.tier, node)] += sign
+
+    def _put(self, rank: int, node: int, sign: int) -> None:
+        """Place a rank, or (-1) take it back: the last one placed."""
+        self._count(rank, node, sign)
+        self._at[rank] = node if sign > 0 else -1
+        kind = self._layout.kind[rank]
+        for number in self._layout.around(rank):
+            self._left[number][kind] -= sign
+        self._view.take(node, self._layout.kinds[kind], -sign)
+
+    def _widths(self, before: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Tier and domain in which copies were of which some stays."""
+        found = {}
+        for number, copy in enumerate(self._layout.copies):
+            nodes = [node for node in before[copy.start : copy.stop] if node >= 0]
+            stays = next((node for node in self._at[copy.start : copy.stop] if node >= 0), -1)
+            if number != GANG and stays >= 0:
+                tier = width(self._forest, nodes)
+                if tier <= self._forest.top:
+                    found[number] = tier, self._domain(tier, stays)
+        return found
+
+    def _wider(self, rank: int, node: int) -> int:
+        """How many of its groups it would not be with where they were."""
+        homes = (self._homes[number] for number in self._layout.around(rank) if number in self._homes)
+        return sum(self._domain(tier, node) != domain for tier, domain in homes)
+
+    # Where to look
+
+    def _order(self) -> list[int]:
+        """First the ranks whose groups are bound to where they are, the tightest before others; then larger
+        groups before smaller ones."""
+
+        def key(rank: int) -> tuple[int, int, int]:
+            tight, whole = self._forest.top + 1, 0
+            for number in self._layout.around(rank):
+                copy = self._layout.copies[number]
+                if copy.tier is None:
+                    continue
+                if self._in_copy[number]:
+                    tight = copy.tier
+                    break
+                whole = copy.stop - copy.start
+            return tight, -whole, rank
+
+        return sorted(self._open, key=key)
+
+    def _region(self, stage: int) -> Longs:
+        """Tier-1 domains in which nothing above comes into use that was not, from tier `stage` up."""
+        layers = self._forest.layers
+        if stage > len(layers):
+            return np.arange(len(layers[0]))
+        domains = np.flatnonzero(self._used[stage])
+        for layer in reversed(layers[1:stage]):
+            domains = _runs(layer.child[domains], layer.child_stop[domains])
+        return domains
+
+    def _could_fit(self, region: Longs) -> bool:
+        wanted = Counter(self._layout.kind[rank] for rank in self._open)
+        return all(int(self._fits[kind].domains[0][region].sum()) >= n for kind, n in wanted.items())
+
+    def _candidates(self, rank: int, region: Longs) -> Longs:
+        """Nodes that would do."""
+        layers, kind = self._forest.layers, self._layout.kind[rank]
+        fit = self._fits[kind]
+        leaves = region[fit.domains[0][region] > 0]
+        for number in self._layout.around(rank):
+            copy = self._layout.copies[number]
+            if copy.tier is None:
+                continue
+            layer = layers[copy.tier - 1]
+            of_leaf = layer.of_node[layers[0].start[leaves]]
+            if self._in_copy[number]:
+                leaves = leaves[of_leaf == layer.of_node[self._somewhere[number]]]
+            else:
+                leaves = leaves[fit.domains[copy.tier - 1][of_leaf] >= self._left[number][kind]]
+        nodes = _runs(layers[0].start[leaves], layers[0].stop[leaves])
+        nodes = nodes[fit.nodes[nodes] > 0]
+        for number in self._layout.around(rank):
+            spread = self._layout.copies[number].spread
+            if spread is not None:
+                full = [d for d, n in self._spread[number].items() if n >= spread.most]
+                which = nodes if spread.tier == 0 else layers[spread.tier - 1].of_node[nodes]
+                nodes = nodes[~np.isin(which, np.array(full, np.int64))]
+        return nodes
+
+    def _sorted(self, rank: int, nodes: Longs, stage: int, *, first: bool) -> list[int]:
+        """The likeliest first: what is used already, then what holds the rest of its group, then what leaves
+        least over. `first`: only the first is wanted."""
+        kind = self._layout.kind[rank]
+        fit, reference = self._fits[kind], self._fits[self._layout.reference_kind]
+        rest = next(
+            (
+                self._left[number][kind]
+                for number in self._layout.around(rank)
+                if self._layout.copies[number].tier is not None
+            ),
+            self._left[GANG][kind],
+        )
+        columns: list[Longs] = []
+        late: list[Longs] = []
+        degraded = np.zeros(len(nodes), np.int64)
+        for tier in range(min(stage - 1, self._forest.top), 0, -1):
+            layer = self._forest.layers[tier - 1]
+            which = layer.of_node[nodes]
+            fresh = self._used[tier][which] == 0
+            columns += [fresh * 1, -np.minimum(fit.domains[tier - 1][which], rest) * fresh]
+            degraded += layer.degraded[which] * fresh
+            late.append(reference.domains[tier - 1][which] * fresh)
+        fresh = self._used[0][nodes] == 0
+        columns += [fresh * 1, -np.minimum(fit.nodes[nodes], rest) * fresh]
+        degraded += self._forest.degraded[nodes] * fresh
+        columns.append(degraded)
+        homes = np.zeros(len(nodes), np.int64)
+        for number in self._layout.around(rank):
+            if number in self._homes:
+                tier, domain = self._homes[number]
+                which = nodes if tier == 0 else self._forest.layers[tier - 1].of_node[nodes]
+                homes += which != domain
+        columns += [homes, *late, reference.nodes[nodes] * fresh]
+        if first:
+            keep = np.arange(len(nodes))
+            for column in columns:
+                values = column[keep]
+                keep = keep[values == values.min()]
+                if len(keep) == 1:
+                    break
+            return [int(nodes[keep[0]])]
+        order = np.lexsort((nodes, *reversed(columns)))
+        return [int(node) for node in nodes[order]]
+
+    # The search
+
+    def _stage(
+        self, order: Sequence[int], region: Longs, stage: int, top: int, proven: bool
+    ) -> Filled | Stuck:
+        self._best = None
+        least = self._least(region, stage, top, proven)
+        # What fits on them before anything is placed is what fragmentation counts.
+        reference = self._fits[self._layout.reference_kind]
+        self._before = reference.nodes.copy(), [sums.copy() for sums in reference.domains]
+        costs: list[_Costs] = []
+        stuck: int | None = None
+        done: list[int] = []
+        for rank in order:
+            nodes = self._candidates(rank, region)
+            if not len(nodes):
+                stuck = rank
+                break
+            node = self._sorted(rank, nodes, stage, first=True)[0]
+            costs.append(self._more(rank, node, top))
+            self._put(rank, node, 1)
+            done.append(rank)
+        if stuck is None:
+            self._best = (_sum(costs, top), tuple(self._at))
+        for rank in reversed(done):
+            self._put(rank, self._at[rank], -1)
+        if self._best is not None and self._best[0] <= least:
+            return Filled(self._best[1], proven)
+        whole = False
+        if len(order) <= _DEEPEST:
+            leaf = self._forest.layers[0]
+            there = _runs(leaf.start[region], leaf.stop[region])
+            roomy = sum(np.count_nonzero(fit.nodes[there]) for fit in self._fits.values())
+            self._small = roomy <= SMALL
+            self._steps = STEPS if self._small else STEPS_LARGE
+            self._seen: set[object] = set()
+            self._whole = True
+            self._descend(order, 0, _sum([], top), region, stage, top, least)
+            whole = self._whole
+        if self._best is None:
+            return Stuck(order[0] if stuck is None else stuck, whole)
+        return Filled(self._best[1], whole and proven)
+
+    def _descend(
+        self,
+        order: Sequence[int],
+        depth: int,
+        cost: _Costs,
+        region: Longs,
+        stage: int,
+        top: int,
+        least: _Costs,
+    ) -> None:
+        if depth == len(order):
+            if self._best is None or cost < self._best[0]:
+                self._best = (cost, tuple(self._at))
+            return
+        key = (cost[-1], self._key(order, depth))
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        rank = order[depth]
+        for node in self._different(rank, self._candidates(rank, region), stage):
+            if self._best is not None and self._best[0] <= least:
+                return
+            if self._steps <= 0:
+                self._whole = False
+                return
+            self._steps -= 1
+            more = tuple(a + b for a, b in zip(cost, self._more(rank, node, top), strict=True))
+            if self._best is not None and more >= self._best[0]:
+                continue
+            self._put(rank, node, 1)
+            self._descend(order, depth + 1, more, region, stage, top, least)
+            self._put(rank, node, -1)
+
+    def _key(self, order: Sequence[int], depth: int) -> object:
+        """What is ahead depends on no more than this."""
+        open_copies = sorted(
+            {number for rank in order[depth:] for number in self._layout.around(rank) if number != GANG}
+        )
+        mine: dict[int, list[tuple[int, int]]] = {number: [] for number in open_copies}
+        everything = []
+        for rank in order[:depth]:
+            pair = (self._layout.kind[rank], self._at[rank])
+            everything.append(pair)
+            for number in self._layout.around(rank):
+                if number in mine:
+                    mine[number].append(pair)
+        return depth, tuple(sorted(everything)), tuple(tuple(sorted(x)) for x in mine.values())
+
+    def _different(self, rank: int, nodes: Longs, stage: int) -> Iterator[int]:
+        """Nodes that would do, of those that are alike only the first."""
+        if not len(nodes):
+            return
+        seen: set[object] = set()
+        count = 0
+        leaf_of = self._forest.layers[0].of_node
+        for node in self._sorted(rank, nodes, stage, first=False):
+            if not self._used[0][node]:
+                fits = tuple(int(fit.nodes[node]) for fit in self._fits.values())
+                more = () if self._one_kind else tuple(sorted(self._view.free(node).items()))
+                key = (int(leaf_of[node]), int(self._forest.degraded[node]), fits, more)
+                if key in seen:
+                    continue
+                seen.add(key)
+            if count == _WIDTH and not self._small:
+                self._whole = False
+                return
+            count += 1
+            yield node
+
+    # What it costs
+
+    def _more(self, rank: int, node: int, top: int) -> _Costs:
+        """What comes on top of what is used: domains from below the top down, nodes, degraded links, what
+        fits there, groups that become wider."""
+        domains, left = [], []
+        degraded = 0
+        for tier in range(top - 1, 0, -1):
+            layer = self._forest.layers[tier - 1]
+            domain = int(layer.of_node[node])
+            fresh = not self._used[tier][domain]
+            domains.append(int(fresh))
+            degraded += fresh * int(layer.degraded[domain])
+            left.append(fresh * int(self._before[1][tier - 1][domain]))
+        fresh = not self._used[0][node]
+        degraded += fresh * int(self._forest.degraded[node])
+        left.append(fresh * int(self._before[0][node]))
+        return (*domains, int(fresh), degraded, *left, self._wider(rank, node))
+
+    def _least(self, region: Longs, stage: int, top: int, proven: bool) -> _Costs:
+        """What no answer of this stage is below, part by part."""
+        opens = 1 if proven else 0  # all the stages before were in vain
+        domains, left = [], []
+        for tier in range(top - 1, 0, -1):
+            domains.append(opens if tier < stage else 0)
+            left.append(0)
+        nodes = missing = 0
+        kinds = {self._layout.kind[rank] for rank in self._open}
+        if len(kinds) == 1:
+            (kind,) = kinds
+            fits, used = self._fits[kind].nodes, self._used[0] > 0
+            missing = max(0, len(self._open) - int(fits[used].sum()))
+            leaf = self._forest.layers[0]
+            there = _runs(leaf.start[region], leaf.stop[region])
+            most = np.cumsum(np.sort(fits[there[~used[there]]])[::-1])
+            nodes = int(np.searchsorted(most, missing)) + 1 if missing else 0
+            if kind != self._layout.reference_kind:
+                missing = 0
+        return (*domains, nodes, 0, *left, missing, 0)
+
+
+def width(forest: Forest, nodes: Sequence[int]) -> int:
+    """The tier in which they are together: 0 = one node, one above the highest = in no domain."""
+    if min(nodes) == max(nodes):
+        return 0
+    holder = forest.holder(nodes)
+    return forest.top + 1 if holder is None else holder[0]
+
+
+def _sum(costs: Sequence[_Costs], top: int) -> _Costs:
+    if not costs:
+        return (0,) * (2 * (top - 1) + 4)
+    return tuple(sum(column) for column in zip(*costs, strict=True))
+
+
+def _runs(start: Longs, stop: Longs) -> Longs:
+    """All numbers of these runs, one run after the other."""
+    lengths = stop - start
+    ends = np.cumsum(lengths)
+    shifts: Longs = np.repeat(start - (ends - lengths), lengths)
+    return np.arange(len(shifts), dtype=np.int64) + shifts
