@@ -1,0 +1,161 @@
+"""Gangs through one API server: hyperscout's gates with kube-scheduler, and kube-scheduler's own gangs.
+
+    python tests/bench/bench_gates.py [--nodes N] [--gangs N]
+
+Gangs of 4, a node a pod, all posted at once over 16 connections, each to lie in one leaf. API server, etcd,
+kube-scheduler, kwok, and whoever decides share the machine's cores: the figures are for all of them together.
+"""
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+from bench.gates.driver import decide, open_gates
+from bench.gates.pods import clear, gated, grouped, post, seen
+from bench.quality.cluster import Shape
+from hyperscout_collector.kube.client import Kube, connect
+from kube.control_plane import ControlPlane
+from support.gangs import GANG_OPTIONS
+from support.kubernetes import Cluster
+
+KEY = "hyperscout.io/leaf"
+SIZE = 4
+LEAF = 25  # nodes
+CASES = ((1000, 200), (5000, 100))  # nodes, gangs
+TIMEOUT_S = 150.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one side. `pods_s`: from the first POST to the last bind. `gang_s`: from when a gang was posted to
+    the bind of its last pod. `opened_s`, `bound_s`: the rates from the first to the last one. `writes`:
+    requests a pod. `tiers`: mean of the lowest tier that holds a gang."""
+
+    pods: int
+    pods_s: float
+    gang_s: Sequence[float]
+    opened_s: float
+    bound_s: float
+    writes: float
+    tiers: float
+
+
+def row(what: str, measured: str, peer: str = "", ratio: str = "", budget: str = "") -> None:
+    print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
+
+
+def shape_of(nodes: int) -> Shape:
+    leaves = nodes // LEAF
+    pods = max(p for p in range(1, 21) if leaves % p == 0)
+    return Shape.of([[LEAF] * (leaves // pods)] * pods)
+
+
+def post_nodes(cluster: Cluster, shape: Shape) -> None:
+    for leaf in range(len(shape.start[1]) - 1):
+        first, end = shape.start[1][leaf], shape.start[1][leaf + 1]
+        cluster.nodes(shape.names[first:end], {KEY: f"leaf-{leaf:04}"})
+
+
+RESOURCES = ("pods", "podgroups", "configmaps", "events")
+
+
+async def side(
+    cluster: Cluster,
+    kube: Kube,
+    shape: Shape,
+    posts: Sequence[Sequence[tuple[str, dict[str, object]]]],
+    release: Callable[[], Awaitable[None]] | None = None,
+) -> Outcome:
+    """Post all gangs, then (where nobody else does) open their gates; wait for the last pod."""
+    names = [f"{gang[-1][1]['metadata']['name'].rpartition('-')[0]}" for gang in posts]  # type: ignore[index]
+    pods = [f"{name}-{rank}" for name in names for rank in range(SIZE)]
+    before = await asyncio.to_thread(lambda: sum(cluster.writes(resource) for resource in RESOURCES))
+    async with seen(kube) as watched:
+        began = time.perf_counter()
+        posted = dict(zip(names, await post(kube, posts), strict=True))
+        if release is not None:
+            await release()
+        if not await watched.until_bound(pods, TIMEOUT_S):
+            raise AssertionError(f"{len(watched.bound_s)} of {len(pods)} pods were bound")
+    after = await asyncio.to_thread(lambda: sum(cluster.writes(resource) for resource in RESOURCES))
+    index = {name: i for i, name in enumerate(shape.names)}
+    gangs = watched.by_gang()
+    tops = [shape.top(np.array([index[watched.node[pod]] for pod in gang])) for gang in gangs.values()]
+    return Outcome(
+        len(pods),
+        len(pods) / (max(watched.bound_s.values()) - began),
+        [max(watched.bound_s[pod] for pod in gang) - posted[name] for name, gang in gangs.items()],
+        rate(watched.opened_s.values()),
+        rate(watched.bound_s.values()),
+        (after - before) / len(pods),
+        statistics.fmean(tops),
+    )
+
+
+def rate(times: Sequence[float]) -> float:
+    ordered = sorted(times)
+    return (len(ordered) - 1) / max(ordered[-1] - ordered[0], 1e-9)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+async def compare(cluster: Cluster, nodes: int, gangs: int) -> None:
+    shape = shape_of(nodes)
+    await asyncio.to_thread(post_nodes, cluster, shape)
+    async with await connect(cluster.kubeconfig, writes_per_s=1e6, burst=1000) as kube:
+        await asyncio.sleep(2)  # the scheduler takes the nodes in
+        decided = decide(shape, gangs, SIZE, 1)
+        names = [f"gated-{i:04}" for i in range(gangs)]
+        ours = await side(
+            cluster,
+            kube,
+            shape,
+            [gated(name, SIZE, "leaf") for name in names],
+            lambda: open_gates(kube, names, decided.nodes),
+        )
+        await clear(kube)
+        theirs = await side(cluster, kube, shape, [grouped(f"own-{i:04}", SIZE, KEY) for i in range(gangs)])
+        await clear(kube)
+    where = f"{nodes:,} nodes, {gangs} gangs of {SIZE}"
+    row(
+        f"{where}: pods bound, from the first POST",
+        f"{ours.pods_s:.0f} pods/s",
+        f"{theirs.pods_s:.0f} pods/s kube-scheduler's own gangs",
+        f"{ours.pods_s / theirs.pods_s:.1f} x faster",
+    )
+    for share in (0.5, 0.99):
+        mine, other = quantile(ours.gang_s, share), quantile(theirs.gang_s, share)
+        row(f"{where}: posted to its last pod bound, p{100 * share:.0f}", f"{mine:.2f} s", f"{other:.2f} s")
+    row(f"{where}: lowest tier that holds a gang, mean", f"{ours.tiers:.2f}", f"{theirs.tiers:.2f}")
+    row(f"{where}: API writes a pod", f"{ours.writes:.2f}", f"{theirs.writes:.2f}")
+    row(f"{where}: engine alone", f"{gangs * SIZE / decided.took_s:,.0f} pods/s decided")
+    row(f"{where}: gates opened", f"{ours.opened_s:.0f} pods/s", "")
+    row(f"{where}: binds, first to last", f"{ours.bound_s:.0f} pods/s", f"{theirs.bound_s:.0f} pods/s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int)
+    parser.add_argument("--gangs", type=int)
+    chosen = parser.parse_args()
+    for nodes, gangs in CASES:
+        if chosen.nodes not in (None, nodes):
+            continue
+        with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder), GANG_OPTIONS) as plane:
+            asyncio.run(compare(Cluster(plane), nodes, chosen.gangs or gangs))
+
+
+if __name__ == "__main__":
+    main()
