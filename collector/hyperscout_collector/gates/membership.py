@@ -100,8 +100,8 @@ def run_of(pod: Object) -> str:
 
 
 def slot_of(pod: Object) -> str:
-    """Where in the gang it says to belong: a slot of `Gang.ranks` ("worker/3"), or the front of one
-    ("worker"): any slot that begins so. See `seats`. Raises GangError."""
+    """Where in the gang it says to belong: a slot of `Gang.ranks` ("worker/3"), or a role ("worker") of which
+    it takes any. See `seats`. Raises GangError."""
     return membership(pod).slot
 
 
@@ -158,6 +158,8 @@ def _of_jobset(namespace: str, pod: str, labels: Object, controller: Object) -> 
     owner = Owner("jobset.x-k8s.io/v1alpha2", "JobSet", namespace, name)
     run = text(labels.get(f"{JOBSET}/jobset-uid"))
     slot = _slot(f"{role}/{job}", labels.get(COMPLETION_INDEX))
+    if slot.count("/") < 2:  # of a Job that is not Indexed
+        slot = role
     return Membership(owner, "JobSet", namespace, name, run, slot)
 
 

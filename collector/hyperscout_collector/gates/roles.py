@@ -20,12 +20,13 @@ from hyperscout_collector.placer.request import MAX_PARTS, MAX_WORKERS
 @dataclass(frozen=True, slots=True)
 class Role:
     """`slots`: in the order of ranks. `template`: of its pods (metadata and spec). `later`: its pods come
-    only when others run, or by way of another controller."""
+    only when others run, or by way of another controller. `seated`: each pod says which slot is its own."""
 
     name: str
     slots: tuple[str, ...]
     template: Object
     later: bool = False
+    seated: bool = True
 
 
 def roles_of(owner: Object, member: Membership, seen: Collection[str] = ()) -> list[Role]:
@@ -86,7 +87,8 @@ def _of_jobset(what: str, spec: Object) -> Iterator[Role]:
                 raise GangError(f"{what}: {field}: more than {MAX_WORKERS} pods")
             if not one.slots:
                 break
-        yield Role(name, tuple(slots), _job_template(replicated), later=waits[name])
+        seated = job.get("completionMode") == "Indexed"
+        yield Role(name, tuple(slots), _job_template(replicated), waits[name], seated)
 
 
 def gated_ones(templates: list[tuple[str, Object]]) -> set[str]:

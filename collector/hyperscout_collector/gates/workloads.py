@@ -6,7 +6,7 @@ any: admission may have added to them. All of it is pure: who calls reads the ow
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hyperscout_collector.gates.eligible import DEMANDS, demands_key
@@ -57,6 +57,7 @@ class _Filled:
     spec: Object
     needs: Needs
     later: bool
+    seated: bool
 
 
 def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
@@ -105,11 +106,11 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
 
 def seats(gang: Gang, pods: Iterable[Object], taken: Mapping[str, int]) -> dict[str, int]:
     """A rank for each pod, by its uid. `taken`: ranks that are given away already, by pod uid: kept. A pod
-    gets the rank of its slot; one without a slot of its own the first that is free of those that begin as it
-    says, or of its role. Who finds none is left out. The same for any order of the pods."""
+    gets the rank of its slot; one without a slot of its own, or with one that the gang has not, the first
+    that is free in its role. Who finds none is left out. The same for any order of the pods."""
     found = dict(taken)
     free = {slot: rank for slot, rank in gang.ranks.items() if rank not in set(taken.values())}
-    others: list[tuple[str, str]] = []
+    others: list[tuple[str, str]] = []  # uid and role
     for pod in sorted(pods, key=lambda pod: _natural(_name(pod))):
         uid, slot = text(mapping(pod.get("metadata")).get("uid")), slot_of(pod)
         if uid in found:
@@ -117,27 +118,12 @@ def seats(gang: Gang, pods: Iterable[Object], taken: Mapping[str, int]) -> dict[
         if slot in free:
             found[uid] = free.pop(slot)
         elif slot not in gang.ranks:
-            others.append((uid, slot))
-    pools: dict[str, list[str]] = {}  # by front: the slots under it, the last rank first
-    for slot in sorted(free, key=lambda slot: -free[slot]) if others else ():
-        for front in _fronts(slot):
-            pools.setdefault(front, []).append(slot)
-    for uid, slot in others:
-        for front in (slot, *_fronts(slot)):
-            pool = pools.get(front, [])
-            while pool and pool[-1] not in free:
-                pool.pop()
-            if pool:
-                found[uid] = free.pop(pool.pop())
-                break
+            others.append((uid, slot.partition("/")[0]))
+    pools: dict[str, list[int]] = {}  # the first rank last
+    for slot, rank in sorted(free.items(), key=lambda x: -x[1]) if others else ():
+        pools.setdefault(slot.partition("/")[0], []).append(rank)
+    found.update((uid, pools[role].pop()) for uid, role in others if pools.get(role))
     return found
-
-
-def _fronts(slot: str) -> Iterator[str]:
-    """Of "pipeline/2/5": "pipeline/2", "pipeline"."""
-    while "/" in slot:
-        slot = slot.rpartition("/")[0]
-        yield slot
 
 
 def _of_labels(first: Membership, members: Sequence[tuple[Membership, Object]]) -> list[Role]:
@@ -166,7 +152,8 @@ def _of_labels(first: Membership, members: Sequence[tuple[Membership, Object]]) 
     counts = Counter(member.slot for member, _ in members)
     # Those that have not come yet: like the last role, until they say otherwise.
     counts[max(counts)] += number - len(members)
-    return [Role(role, tuple(f"{role}/{i}" for i in range(counts[role])), {}) for role in sorted(counts)]
+    slots = {role: tuple(f"{role}/{i}" for i in range(counts[role])) for role in sorted(counts)}
+    return [Role(role, of, {}, seated=False) for role, of in slots.items()]
 
 
 def _filled(what: str, roles: Sequence[Role], members: Sequence[tuple[Membership, Object]]) -> list[_Filled]:
@@ -190,7 +177,7 @@ def _filled(what: str, roles: Sequence[Role], members: Sequence[tuple[Membership
                 need = needs(spec)
             except QuantityError as error:
                 raise GangError(f"{what}: template of {role.name}: spec.{error}") from error
-        found.append(_Filled(role.name, role.slots, spec, need, role.later))
+        found.append(_Filled(role.name, role.slots, spec, need, role.later, role.seated))
     return found
 
 
@@ -208,9 +195,10 @@ def _alike(what: str, role: str, pods: Sequence[Object], need: Needs) -> None:
 
 def _merged(roles: Sequence[_Filled]) -> tuple[list[Workers], dict[str, Object]]:
     """Roles that need the same and may run on the same nodes are one to the placer, which is fastest with
-    few: under the name of the largest. Returns workers in the order of ranks, and a pod spec by name."""
-    kinds = [(role.needs, demands_key(role.spec)) for role in roles]
-    largest: dict[tuple[Needs, str], _Filled] = {}
+    few: under the name of the largest. Roles in which a pod takes any rank keep their names, for it does so
+    by the name. Returns workers in the order of ranks, and a pod spec by name."""
+    kinds = [(role.needs, demands_key(role.spec), "" if role.seated else role.name) for role in roles]
+    largest: dict[tuple[Needs, str, str], _Filled] = {}
     for kind, role in zip(kinds, roles, strict=True):
         if kind not in largest or len(role.slots) > len(largest[kind].slots):
             largest[kind] = role

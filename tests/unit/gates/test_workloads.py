@@ -306,12 +306,32 @@ def test_plain_labels_go_before_the_owner() -> None:
     assert owner_of(pods[0]) is None
 
 
+def test_a_jobset_of_jobs_that_are_not_indexed_has_seats_for_any() -> None:
+    pods = [*jobset_pods("llm", "a", 1, 2), *jobset_pods("llm", "b", 2, 2)]
+    jobs = [replicated_job("a", 1, 2), replicated_job("b", 2, 2)]
+    for one in pods:
+        one["metadata"]["labels"].pop("batch.kubernetes.io/job-completion-index")
+    for one in jobs:
+        one["template"]["spec"]["completionMode"] = "NonIndexed"
+    gang = the_gang(pods, jobset("llm", *jobs))
+    assert {slot_of(one) for one in pods} == {"a", "b"}
+    # Alike, and still two: a pod takes any rank of its own role, by the role's name.
+    assert gang.request.gang.parts == (Workers(2, FULL, "a"), Workers(4, FULL, "b"))
+    ranks = seated(gang, pods)
+    assert {ranks[name] for name in ranks if "-a-" in name} == {0, 1}
+    assert sorted(ranks.values()) == list(range(6))
+
+
 def test_plain_gangs_may_have_roles() -> None:
     head = plain_pods("ray", 3, "ray-head", gpus=0, cpu="1", labels={"hyperscout.io/role": "head"})
     pods = [*head, *plain_pods("ray", 3, "ray-1", "ray-2")]
     gang = the_gang(pods)
     assert gang.request.gang.parts == (Workers(1, SMALL, "head"), Workers(2, FULL, "worker"))
     assert seated(gang, pods) == {"ray-head": 0, "ray-1": 1, "ray-2": 2}
+    alike = [*plain_pods("g", 2, "z", labels={"hyperscout.io/role": "head"}), *plain_pods("g", 2, "a")]
+    gang = the_gang(alike)
+    assert gang.request.gang.parts == (Workers(1, FULL, "head"), Workers(1, FULL, "worker"))
+    assert seated(gang, alike) == {"z": 0, "a": 1}
 
 
 @pytest.mark.parametrize(
