@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from bench.quality.simulate import Result, Start
 from hyperscout_collector.placer.allreduce import TierSpeed, predict
@@ -73,6 +73,18 @@ def figures(result: Result, forest: Forest, ends_s: float) -> Figures:
         took_us=_mean(took),
         took99_us=quantile(took, 0.99),
     )
+
+
+def together(rows: Sequence[Figures]) -> Figures:
+    """Means over several traces; gangs, and jobs that were never placed, are added up."""
+    values = [asdict(row) for row in rows]
+    added = {"gangs", "waiting"}
+    found = {
+        name: sum(value[name] for value in values) / (1 if name in added else len(rows))
+        for name in values[0]
+        if name != "placer"
+    }
+    return Figures(placer=rows[0].placer, **found | {name: int(found[name]) for name in added})
 
 
 def ring_s(forest: Forest, start: Start) -> float:

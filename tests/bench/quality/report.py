@@ -12,8 +12,8 @@ STYLE = (
 )
 COLOURS = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#8c959f")
 HEADS = (
-    *("placer", "top tier", "above lowest", "leaves", "pods", "all-reduce", "costs more", "wait mean, p95"),
-    *("of gangs", "never placed", "busy", "free in used leaves", "largest gang leaf, pod"),
+    *("placer", "top tier", "above lowest", "leaves", "pods", "all-reduce", "costs more", "slower in"),
+    *("wait mean, p95", "of gangs", "never placed", "busy", "free in used leaves", "largest gang leaf, pod"),
     "decision mean, p99",
 )
 WIDTH, NAMES, GAP, BAR, STEP, HEAD = 1000, 140, 22, 14, 20, 46
@@ -22,11 +22,14 @@ WIDTH, NAMES, GAP, BAR, STEP, HEAD = 1000, 140, 22, 14, 20, 46
 @dataclass(frozen=True, slots=True)
 class Block:
     """One cluster and mode: the figures of each placer, the exact one first. `worse`: by placer, the share of
-    decisions where it would have paid more on the exact placer's own states."""
+    decisions where it would have paid more on the exact placer's own states. `slower`: by placer, in how many
+    of the traces its gangs had the slower all-reduce, of `traces`."""
 
     title: str
     rows: Sequence[Figures]
     worse: dict[str, float]
+    slower: dict[str, int]
+    traces: int
 
 
 COLUMNS: Sequence[tuple[str, Callable[[Figures], float], Callable[[float], str]]] = (
@@ -46,6 +49,7 @@ def table(block: Block) -> str:
     ]
     for f in block.rows:
         more = "-" if f.placer not in block.worse else f"{100 * block.worse[f.placer]:.0f} %"
+        slower = "-" if f.placer not in block.slower else f"{block.slower[f.placer]} of {block.traces}"
         cells = (
             f.placer,
             f"{f.top:.2f}",
@@ -54,6 +58,7 @@ def table(block: Block) -> str:
             f"{f.pods:.2f}",
             f"{f.ring_ms:.0f} ms",
             more,
+            slower,
             f"{f.wait_s / 60:.1f}, {f.wait95_s / 60:.0f} min",
             f"{f.gang_wait_s / 60:.0f} min",
             f"{f.waiting}",
