@@ -1,0 +1,504 @@
+"""Gangs behind their gates: whole or not at all, on one plan, whatever fails and whenever it does."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hyperscout_collector.gates import events as e
+from hyperscout_collector.gates.machine import GateSettings
+from hypothesis import given
+from hypothesis import strategies as st
+from support.gates_world import SETTINGS, World, gang_of
+
+A = "ns/Job/a"
+B = "ns/Job/b"
+
+
+def world(*sizes: int, **options: GateSettings) -> World:
+    found = World({f"n{i}": size for i, size in enumerate(sizes)}, **options)
+    found.start()
+    return found
+
+
+def nodes_of(found: World, key: str) -> list[str]:
+    """Nodes of its pods that run."""
+    mine = [p for uid, p in found.pods.items() if found.gang_by_pod[uid] == key]
+    return sorted(p.node for p in mine if p.is_alive and p.node)
+
+
+def messages(found: World, reason: str) -> list[str]:
+    return [say.message for _, say in found.said if say.reason == reason]
+
+
+def test_a_gang_is_placed_whole_and_released_in_the_end() -> None:
+    found = world(2, 2)
+    found.submit(gang_of("a", 3))
+    found.settle()
+    assert nodes_of(found, A) == ["n0", "n0", "n1"]
+    assert found.held == {A: {}}, "all have arrived"
+    assert found.plans[A].nodes == ("n0", "n0", "n1")
+    assert messages(found, "Placed") == ["3 workers on 2 nodes of leaf"]
+    found.finish(A)
+    found.settle()
+    assert (found.machines, found.held, found.plans) == ({}, {}, {})
+
+
+def test_nothing_opens_before_the_plan_is_stored_and_all_pods_are_there() -> None:
+    found = world(4)
+    found.submit(gang_of("a", 3))
+    for key, slot in found.missing()[:2]:
+        found.make(key, slot)
+    found.jobs[A].makes = False
+    found.settle()
+    assert (found.plans, found.opened) == ({}, 0)
+    assert set(messages(found, "Waits")) == {"waits for pods: 2 of 3 are here"}
+    found.jobs[A].makes = True
+    found.settle(until=lambda: any(isinstance(x, e.StorePlan) for _, x in found.to_do))
+    assert found.opened == 0
+    found.settle()
+    assert found.opened == 3
+
+
+def test_one_that_does_not_fit_waits_whole_and_lets_others_pass() -> None:
+    found = world(2, 1)
+    found.submit(gang_of("a", 4))
+    found.settle()
+    found.now_s += 1
+    found.submit(gang_of("b", 2))
+    found.settle()
+    assert nodes_of(found, B) == ["n0", "n0"]
+    assert not [p for p in found.open_pods() if found.gang_by_pod[p.uid] == A]
+    assert messages(found, "Waits") == ["waits: no room"]
+    found.finish(B)
+    found.nodes["n2"] = 2
+    found.settle()
+    assert nodes_of(found, A) == ["n0", "n0", "n1", "n2"]
+
+
+def test_who_came_first_is_first_when_there_is_room() -> None:
+    found = world(0)
+    for name in "ba":
+        found.submit(gang_of(name, 2))
+        found.settle()
+        found.now_s += 1
+    found.nodes["n0"] = 2
+    found.settle()
+    assert nodes_of(found, B) == ["n0", "n0"]
+    assert nodes_of(found, A) == []
+
+
+@pytest.mark.parametrize("opened", [0, 1, 2, 3])
+def test_a_restart_finishes_a_plan_with_an_open_gate_and_drops_any_other(opened: int) -> None:
+    found = world(2, 2)
+    found.submit(gang_of("a", 3))
+    found.settle(until=lambda: sum(isinstance(x, e.Open) for _, x in found.to_do) == 3)
+    for _ in range(opened):
+        found.do(0)
+    found.crash()
+    # Were it placed anew, it would go elsewhere.
+    found.nodes = {"n2": 3, **found.nodes}
+    found.start()
+    found.settle()
+    assert nodes_of(found, A) == (["n0", "n0", "n1"] if opened else ["n2"] * 3)
+    assert found.plans[A].nodes == (("n0", "n0", "n1") if opened else ("n2",) * 3)
+
+
+def test_pods_without_a_seat_keep_their_ranks_over_a_restart() -> None:
+    found = world(1, 1, 1)
+    key = "ns/Gang/g"
+    found.submit(gang_of("g", 3, seats=False))
+    found.settle(until=lambda: sum(isinstance(x, e.Open) for _, x in found.to_do) == 3)
+    wanted = {x.pod.uid: x.rank for _, x in found.to_do if isinstance(x, e.Open)}
+    found.do(1)
+    found.crash()
+    found.start()
+    found.settle()
+    assert {p.uid: p.rank for p in found.open_pods()} == wanted
+    assert nodes_of(found, key) == ["n0", "n1", "n2"]
+
+
+def test_a_gang_that_cannot_be_scheduled_at_all_is_placed_anew_elsewhere() -> None:
+    found = world(2, 2)
+    found.sick = {"n0"}
+    found.submit(gang_of("a", 2))
+    began_s = found.now_s
+    found.settle(until=lambda: len(nodes_of(found, A)) == 2)
+    assert nodes_of(found, A) == ["n1", "n1"]
+    assert found.now_s == began_s + SETTINGS.replace_after_s
+    assert "placed anew" in messages(found, "Replaces")[0]
+    assert found.plans[A].nodes == ("n1", "n1")
+
+
+def test_of_a_gang_that_runs_in_part_only_the_others_move() -> None:
+    found = world(1, 1, 1)
+    found.sick = {"n1"}
+    found.submit(gang_of("a", 2))
+    found.settle()
+    assert nodes_of(found, A) == ["n0", "n2"]
+    assert messages(found, "Moved") == ["other nodes: rank 1: n1 -> n2"]
+    assert found.jobs[A].made == 3, "the first pod was left alone"
+
+
+def test_pods_that_nobody_would_make_again_are_never_deleted() -> None:
+    found = world(2, 2)
+    found.sick = {"n0"}
+    found.submit(gang_of("a", 2))
+    for key, slot in found.missing():
+        found.make(key, slot)
+    for pod in list(found.pods.values()):
+        found.put(replace(pod, owned=False))
+    found.now_s += 1
+    found.settle()
+    assert found.jobs[A].made == 2
+    assert len(found.pods) == 2
+    assert "nobody would make it again" in messages(found, "Stuck")[0]
+
+
+def test_a_failed_nodes_pods_go_next_to_their_gang_together() -> None:
+    found = world(2, 2, 2)
+    found.submit(gang_of("a", 4))
+    found.settle()
+    assert nodes_of(found, A) == ["n0", "n0", "n1", "n1"]
+    found.set_down("n0", True)
+    lost = [p for p in found.pods.values() if p.node == "n0"]
+    found.remove(lost[0].uid)
+    found.settle(until=lambda: not found.missing() and not found.to_tell)
+    assert A in found.machines
+    assert not found.machines[A].wants_nodes, "the other pod is about to go too"
+    found.remove(lost[1].uid)
+    found.settle()
+    assert nodes_of(found, A) == ["n1", "n1", "n2", "n2"]
+    assert found.plans[A].nodes == ("n2", "n2", "n1", "n1")
+    assert messages(found, "Moved") == ["other nodes: rank 0: n0 -> n2, rank 1: n0 -> n2"]
+
+
+def test_without_hot_swap_pods_wait_for_their_node() -> None:
+    found = world(1, 1, 1, settings=GateSettings(hot_swap=False, replace_after_s=1e6))
+    found.submit(gang_of("a", 2))
+    found.settle()
+    found.set_down("n0", True)
+    found.remove(next(p.uid for p in found.pods.values() if p.node == "n0"))
+    found.settle()
+    assert nodes_of(found, A) == ["n1"]
+    found.set_down("n0", False)
+    found.settle()
+    assert nodes_of(found, A) == ["n0", "n1"]
+
+
+def test_a_node_that_fails_before_any_gate_is_open_costs_the_whole_plan() -> None:
+    found = world(2, 2)
+    found.submit(gang_of("a", 2))
+    found.settle(until=lambda: any(isinstance(x, e.StorePlan) for _, x in found.to_do))
+    found.set_down("n0", True)
+    found.settle()
+    assert nodes_of(found, A) == ["n1", "n1"]
+    assert messages(found, "Moved") == []
+
+
+def test_the_place_of_a_pod_that_failed_is_kept_for_the_next() -> None:
+    found = world(1, 1)
+    found.submit(gang_of("a", 2))
+    found.settle()
+    pod = next(p for p in found.pods.values() if p.node == "n1")
+    found.put(replace(pod, failed=True))
+    while found.to_tell:
+        found.tell()
+    assert found.held == {A: {1: "n1"}}
+    found.settle()
+    assert nodes_of(found, A) == ["n0", "n1"]
+
+
+def test_a_gang_whose_owner_is_there_keeps_its_place_for_a_while_without_pods() -> None:
+    found = world(1, 1)
+    found.submit(gang_of("a", 2))
+    found.settle()
+    found.jobs[A].makes = False
+    for uid in list(found.pods):
+        found.remove(uid)
+    began_s = found.now_s
+    found.settle(until=lambda: found.now_s > began_s)
+    assert found.held[A] == {0: "n0", 1: "n1"}
+    found.settle()
+    assert found.now_s == began_s + SETTINGS.linger_s
+    assert (found.machines, found.held, found.plans) == ({}, {}, {})
+
+
+def test_a_staged_gang_holds_for_all_and_opens_as_pods_come() -> None:
+    found = world(1, 1, 1)
+    found.submit(gang_of("a", 3, ready=1))
+    found.jobs[A].makes = False
+    found.make(A, "worker/1")
+    found.settle()
+    assert nodes_of(found, A) == ["n1"]
+    assert found.held == {A: {0: "n0", 2: "n2"}}
+    found.finish(A)
+    found.jobs[A].is_over = False
+    found.jobs[A].makes = True
+    found.settle()
+    assert nodes_of(found, A) == ["n0", "n2"]
+
+
+def test_a_lost_plan_is_made_anew_from_the_open_pods() -> None:
+    found = world(1, 1, 1)
+    found.submit(gang_of("a", 3))
+    found.settle(until=lambda: sum(isinstance(x, e.Open) for _, x in found.to_do) == 3)
+    found.do(1)
+    found.crash()
+    opened = found.open_pods()[0]
+    found.plans.clear()
+    found.start()
+    found.settle()
+    assert nodes_of(found, A) == ["n0", "n1", "n2"]
+    assert found.pods[opened.uid].node == opened.pin
+    assert found.plans[A].nodes[opened.rank or 0] == opened.pin
+
+
+def test_a_pod_that_lives_on_a_failed_node_keeps_its_rank() -> None:
+    found = world(2, 2, 2)
+    found.submit(gang_of("a", 4))
+    found.settle()
+    found.set_down("n0", True)
+    found.remove(next(p.uid for p in found.pods.values() if p.node == "n0"))
+    began_s = found.now_s
+    found.settle()
+    assert found.now_s == began_s + SETTINGS.gather_s
+    assert found.plans[A].nodes == ("n2", "n0", "n1", "n1")
+    assert nodes_of(found, A) == ["n0", "n1", "n1", "n2"]
+
+
+def opening(found: World) -> list[int]:
+    return [index for index, (_, x) in enumerate(found.to_do) if isinstance(x, e.Open)]
+
+
+@pytest.mark.parametrize("answer", ["ok", "lost", "none yet"])
+def test_a_gate_that_may_be_open_binds_the_gang_to_its_plan(answer: str) -> None:
+    """The patch went through, and the watch is late."""
+    found = world(1, 1, 2)
+    found.submit(gang_of("a", 2))
+    found.settle(until=lambda: len(opening(found)) == 2)
+    found.now_s += 1
+    if answer != "none yet":
+        found.do(0, answer)
+        found.do(0, "refused")
+    found.set_down("n1", True)
+    assert A in found.held, "the plan is not dropped"
+    assert not any(isinstance(x, e.DeletePlan) for _, x in found.to_do)
+    found.settle()
+    assert nodes_of(found, A) == ["n0", "n2"]
+
+
+@pytest.mark.parametrize("answer", ["ok", "lost", "none yet"])
+def test_a_gang_is_cleared_of_gates_that_may_be_open_too(answer: str) -> None:
+    found = world(1, 1, 2)
+    found.sick = {"n0", "n1"}
+    found.submit(gang_of("a", 2))
+    found.settle(until=lambda: len(opening(found)) == 2)
+    found.do(0)
+    if answer != "none yet":
+        found.do(0, answer)
+    while found.to_tell and answer != "none yet":
+        found.tell()
+        found.to_tell.clear()  # of the first pod alone
+    found.to_tell = [x for x in found.to_tell if isinstance(x[1], e.PodSeen) and x[1].pod.rank == 0]
+    while found.to_tell:
+        found.tell()
+    first = next(p for p in found.open_pods() if p.rank == 0)
+    found.schedule(first.uid)
+    found.tell()
+    found.now_s += SETTINGS.replace_after_s
+    found.handle(A, e.Tick())
+    assert A in found.held
+    for pod in list(found.pods.values()):  # the watch catches up
+        found.put(pod)
+    found.settle(until=lambda: len(nodes_of(found, A)) == 2)
+    assert nodes_of(found, A) == ["n2", "n2"]
+
+
+def late_one(found: World, slot: str, answer: str) -> None:
+    """A pod of a staged gang comes, and its gate is opened without anybody noticing."""
+    found.make(A, slot)
+    while found.to_tell:
+        found.tell()
+    if answer == "ok":
+        found.do(opening(found)[0])
+        found.to_tell.clear()
+    elif answer == "lost":
+        found.do(opening(found)[0], "lost")
+        found.to_tell.clear()
+
+
+def staged(*sizes: int) -> World:
+    found = world(*sizes)
+    found.submit(gang_of("a", 3, ready=1))
+    found.jobs[A].makes = False
+    return found
+
+
+@pytest.mark.parametrize("answer", ["ok", "lost", "none yet"])
+def test_a_plan_stands_as_long_as_its_only_open_gate_is_not_seen(answer: str) -> None:
+    found = staged(1, 1, 1, 1)
+    found.make(A, "worker/1")
+    found.settle(until=lambda: bool(opening(found)))
+    found.do(opening(found)[0], "ok" if answer == "none yet" else answer)
+    found.to_tell.clear()
+    found.set_down("n0", True)
+    found.make(A, "worker/0")
+    found.tell()
+    assert A in found.held
+    assert not any(isinstance(x, e.DeletePlan) for _, x in found.to_do)
+
+
+@pytest.mark.parametrize("answer", ["ok", "lost", "none yet"])
+def test_a_rank_whose_gate_may_be_open_does_not_move(answer: str) -> None:
+    found = staged(1, 2, 2)
+    found.make(A, "worker/0")
+    found.settle()
+    late_one(found, "worker/1", answer)
+    found.set_down("n1", True)
+    found.make(A, "worker/2")
+    found.tell()
+    found.turn()
+    for _, instruction in found.to_do:
+        if isinstance(instruction, e.StorePlan):
+            assert instruction.plan.nodes == ("n0", "n1", "n2")
+            return
+    raise AssertionError("nothing is moved")
+
+
+@pytest.mark.parametrize("answer", ["ok", "lost", "none yet"])
+def test_a_plan_is_not_dropped_while_a_gate_may_be_open(answer: str) -> None:
+    found = staged(1, 1, 1, 3)
+    found.sick = {"n0"}
+    found.make(A, "worker/0")
+    found.settle(until=lambda: any(p.stuck_since_s is not None for p in found.pods.values()))
+    while found.to_tell:
+        found.tell()
+    late_one(found, "worker/1", answer)
+    found.now_s += SETTINGS.replace_after_s
+    found.handle(A, e.Tick())
+    deleting = [i for i, (_, x) in enumerate(found.to_do) if isinstance(x, e.DeletePod)]
+    for index in reversed(deleting):
+        found.do(index)
+    while found.to_tell:
+        found.tell()
+    found.handle(A, e.Tick())
+    assert not any(isinstance(x, e.DeletePlan) for _, x in found.to_do)
+    assert A in found.held
+
+
+def test_a_pod_that_a_late_patch_sent_elsewhere_is_made_again() -> None:
+    found = world(1, 1, 1)
+    found.submit(gang_of("a", 2))
+    found.settle(until=lambda: len(opening(found)) == 2)
+    found.do(0)
+    while found.to_tell:
+        found.tell()
+    late = next(p for p in found.pods.values() if p.gated)
+    found.to_do.clear()
+    found.put(replace(late, gated=False, rank=1, pin="n2"))
+    found.settle()
+    assert nodes_of(found, A) == ["n0", "n1"]
+    assert late.uid not in found.pods
+
+
+# --- any order of events, any failure, a crash at any instruction -------------------------------------------
+
+
+class Choices:
+    """Numbers that hypothesis drew; 0 when there are no more."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self._numbers = list(reversed(numbers))
+
+    def of(self, count: int) -> int:
+        return self._numbers.pop() % count if self._numbers else 0
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
+
+
+def trouble(found: World, choices: Choices) -> None:
+    """One thing happens, good or bad."""
+    what = choices.of(20)
+    if what == 0 and (missing := found.missing()):
+        found.make(*missing[choices.of(len(missing))])
+    elif what in (1, 2, 3) and found.to_tell:
+        indices = found.tellable()
+        found.tell(indices[choices.of(len(indices))])
+    elif what in (4, 5, 6, 7) and found.to_do:
+        outcome = ("ok", "ok", "ok", "lost", "refused")[choices.of(5)]
+        found.do(choices.of(len(found.to_do)), outcome)
+    elif what in (8, 9):
+        waiting = [p for p in found.open_pods() if not p.node]
+        if waiting:
+            found.schedule(waiting[choices.of(len(waiting))].uid)
+    elif what == 10:
+        found.turn()
+    elif what == 11:
+        found.now_s += (0.5, 3.0, 30.0, 90.0)[choices.of(4)]
+        for key in list(found.machines):
+            found.handle(key, e.Tick())
+    elif what in (12, 16):
+        node = sorted(found.nodes)[choices.of(len(found.nodes))]
+        found.set_down(node, node not in found.down)
+    elif what == 13:
+        node = sorted(found.nodes)[choices.of(len(found.nodes))]
+        found.sick ^= {node}
+    elif what == 14:
+        if choices.of(4) == 0:
+            found.crash()
+            found.start()
+    elif what in (17, 18, 19):
+        for _ in range(8):
+            if found.to_tell:
+                found.tell()
+            if found.to_do:
+                found.do(0)
+        for pod in found.open_pods():
+            if not pod.node:
+                found.schedule(pod.uid)
+        found.turn()
+    elif found.pods:
+        pod = found.pods[sorted(found.pods)[choices.of(len(found.pods))]]
+        if pod.node and pod.is_alive and choices.of(2):
+            found.put(replace(pod, failed=True))
+        elif pod.node in found.down or pod.failed or choices.of(4) == 0:
+            found.remove(pod.uid)
+
+
+@given(st.lists(st.integers(0, 2**20), max_size=300), st.booleans())
+def test_whatever_happens_each_gang_is_on_one_plan_and_runs_in_the_end(
+    numbers: list[int], seats: bool
+) -> None:
+    suffer(numbers, seats)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_long_troubles(seed: int) -> None:
+    """Those that hypothesis finds are short."""
+    rng = Random(seed)
+    suffer([rng.randrange(2**20) for _ in range(rng.randrange(100, 800))], seats=bool(seed % 2))
+
+
+def suffer(numbers: Sequence[int], seats: bool) -> None:
+    found = world(2, 2, 1, 1)
+    choices = Choices(numbers)
+    gangs = [gang_of("a", 3, seats=seats), gang_of("b", 2)]
+    for gang in gangs:
+        found.submit(gang)
+    while choices:
+        trouble(found, choices)
+    for node in list(found.down):
+        found.set_down(node, False)
+    found.sick.clear()
+    found.settle()
+    for gang in gangs:
+        assert len(nodes_of(found, gang.key)) == gang.ready, found.said[-5:]
+        assert found.held[gang.key] == {}
+    for node, room in found.nodes.items():
+        assert found.used(node) <= room
+    for gang in gangs:
+        found.finish(gang.key)
+    found.settle()
+    assert (found.machines, found.held, found.plans) == ({}, {}, {})
