@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hyperscout_cli.files import shown
 from hyperscout_cli.options import Command
 
 if TYPE_CHECKING:
@@ -81,8 +80,12 @@ class Gang:
 
     def in_flags(self, error: str) -> str:
         """What is wrong with a field of the request ("parts[0].group.tier: ..."), said of its flag."""
-        if self.request is not None or self.workers is None:
-            return error if self.request is None else f"{shown(self.request)}: {error}"
+        if self.request is not None:
+            from hyperscout_cli.files import shown
+
+            return f"{shown(self.request)}: {error}"
+        if self.workers is None:
+            return error
         where, colon, words = error.partition(": ")
         groups = _groups(self, self.workers)
         depth = where.count(".group")

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hyperscout.v1 import placement_pb2 as pb
+from hyperscout_cli.placement_text import Names, placement_text
 from hyperscout_collector.topology import HyperNode, Topology
 from hyperscout_collector.topology_json import to_json
 from hypothesis import HealthCheck, given, settings
@@ -59,16 +61,16 @@ def nodes_of(answer: Mapping[str, Any]) -> list[str]:
 
 
 def test_json_has_every_field_of_the_contract(files: Files) -> None:
-    answer = files.placed(pods(2, 3), "--workers", 6)
+    answer = files.placed(pods(2, 3), "--workers", 8)
     predicted = answer.pop("predicted")
     assert answer == {
         "placed": True,
         "tier": 2,
         "hypernode": "pod0",
-        "assignments": [{"rank": i, "node": f"n{i:04}", "role": "worker"} for i in (0, 1, 2, 3, 4, 5)],
+        "assignments": [{"rank": i, "node": f"n{i:04}", "role": "worker"} for i in range(8)],
         "domains": {"1": 2, "2": 1, "3": 1},
-        "nodes": 6,
-        "cost": {"top": 2, "domains": [2], "nodes": 6, "degraded": 0, "fragmentation": [2, 2, 0]},
+        "nodes": 8,
+        "cost": {"top": 2, "domains": [2], "nodes": 8, "degraded": 0, "fragmentation": [0, 0, 0]},
         "exact": True,
         "reason": "",
     }
@@ -78,24 +80,51 @@ def test_json_has_every_field_of_the_contract(files: Files) -> None:
 
 
 def test_a_table_for_people(files: Files) -> None:
-    ran = files.place(pods(2, 3), "--workers", 6)
+    ran = files.place(pods(2, 3), "--workers", 8)
     assert (ran.code, ran.err) == (0, "")
     summary, _, table = ran.out.partition("\n\n")
     facts = dict(line.split(":", 1) for line in summary.splitlines())
     assert {key: value.strip() for key, value in facts.items() if key != "All-reduce"} == {
-        "Workers": "6",
+        "Workers": "8",
         "Within": "tier 2 (pod), pod0",
         "Domains": "2 of tier 1 (leaf)",
-        "Nodes": "6",
+        "Nodes": "8",
         "Degraded": "0 links",
-        "Left free": "2 in tier 2 (pod), 2 in tier 1 (leaf), 0 in its nodes",
+        "Left free": "0 in tier 2 (pod), 0 in tier 1 (leaf), 0 in its nodes",
         "Proof": "nothing is better",
     }
     assert [line.split() for line in table.splitlines()] == [
         ["RANKS", "HYPERNODE", "NODES"],
         ["0-3", "pod0-l00", "n[0000-0003]"],
-        ["4-5", "pod0-l01", "n[0004-0005]"],
+        ["4-7", "pod0-l01", "n[0004-0007]"],
     ]
+
+
+def test_a_table_says_how_sure_it_is_and_what_was_relaxed() -> None:
+    cost = pb.PlacementCost(top=3, domains=[2, 5], nodes=9, degraded=1, fragmentation=[7, 6, 5, 4])
+    bound = pb.PlacementCost(top=3, domains=[2, 4], nodes=8)
+    predicted = pb.AllReduce(ring_s=2.5e-6, tree_s=1.25, message_bytes=1 << 20, measured=True)
+    placement = pb.Placement(
+        placed=True,
+        tier=3,
+        hypernode="core",
+        assignments=[pb.Assignment(rank=0, node="a", role="worker")],
+        nodes=9,
+        cost=cost,
+        bound=bound,
+        predicted=predicted,
+        reason="no spread",
+    )
+    text = "".join(placement_text(placement, Names({"a": "l1"}, {1: "leaf", 2: "", 3: "core"})))
+    for line in (
+        "Domains:      2 of tier 2, 5 of tier 1 (leaf)\n",
+        "Left free:    7 in tier 3 (core), 6 in tier 2, 5 in tier 1 (leaf), 4 in its nodes\n",
+        "Degraded:     1 link\n",
+        "All-reduce:   1 MiB in 2.5 us (ring), 1.25 s (tree), as measured\n",
+        "Proof:        not proven: nothing is below tier 3, 2/4 domains, 8 nodes\n",
+        "Relaxed:      no spread\n",
+    ):
+        assert line in text
 
 
 def test_a_thousand_workers_are_a_line_a_domain(files: Files) -> None:
