@@ -6,15 +6,17 @@ cost of holding *at least* so many, and a child matters only at the steps of its
 the top have many steps, `sifted` first leaves out what cannot be part of a best placement.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from hyperscout_collector.placer.alike import Alike
 from hyperscout_collector.placer.costs import NEVER, keep_least, less
 from hyperscout_collector.placer.forest import Flags, Longs
 from hyperscout_collector.placer.room import Parts, Room
-from hyperscout_collector.placer.sifting import Window, sifted
+from hyperscout_collector.placer.sifting import Window, choosable, sifted
 from hyperscout_collector.placer.tables import Held
 from hyperscout_collector.placer.units import GANG, Units
 
@@ -51,72 +53,63 @@ def levels_of(units: Units) -> list[Level] | None:
 class Chain:
     """Placements whose top is of one tier."""
 
-    def __init__(self, room: Room, units: Units, levels: Sequence[Level]) -> None:
-        self._room = room
-        self._units = units
-        self._levels = levels
+    def __init__(self, room: Room, alike: Alike, units: Units, levels: Sequence[Level]) -> None:
+        self.room = room
+        self.alike = alike
+        self.units = units
+        self.levels = levels
         self._top = units.top
-        self._wanted = units.units[levels[-1].unit].total
-        self._whole_nodes = bool(room.fits[0].max(initial=0) <= 1)
-        self._fits = [self._most(tier) for tier in range(units.top)]
+        self.wanted = units.units[levels[-1].unit].total
+        self.whole_nodes = bool(room.fits[0].max(initial=0) <= 1)
+        self.fits = [self._most(tier) for tier in range(units.top)]
 
     def _most(self, tier: int) -> Longs:
         """(domains,) how many units of its level each of a tier holds."""
         if all(
-            level.ratio == 1 and level.most >= self._units.units[level.unit].total
-            for level in self._levels[: tier + 1]
+            level.ratio == 1 and level.most >= self.units.units[level.unit].total
+            for level in self.levels[: tier + 1]
         ):
-            return self._room.fit(0, tier)
-        found = self._room.fit(0, tier)
+            return self.room.fit(0, tier)
+        found = self.room.fit(0, tier)
         if tier:
             inside = np.concatenate(([0], np.cumsum(self._most(tier - 1))))
-            layer = self._room.forest.layers[tier - 1]
-            found = (inside[layer.child_stop] - inside[layer.child]) // self._levels[tier].ratio
-        return np.minimum(found, self._levels[tier].most)
+            layer = self.room.forest.layers[tier - 1]
+            found = (inside[layer.child_stop] - inside[layer.child]) // self.levels[tier].ratio
+        return np.minimum(found, self.levels[tier].most)
 
     def might(self) -> Flags:
         """(domains of the top tier,) which hold the gang."""
-        gang = self._units.units[GANG]
+        gang = self.units.units[GANG]
         if gang.spread is not None and gang.spread.tier >= self._top and gang.size > gang.spread.most:
-            return np.zeros(self._room.count(self._top), np.bool_)
-        inside = np.concatenate(([0], np.cumsum(self._fits[-1])))
-        if self._top > self._room.forest.top:
-            return inside[-1:] >= self._wanted
-        layer = self._room.forest.layers[self._top - 1]
-        found: Flags = inside[layer.child_stop] - inside[layer.child] >= self._wanted
+            return np.zeros(self.room.count(self._top), np.bool_)
+        inside = np.concatenate(([0], np.cumsum(self.fits[-1])))
+        if self._top > self.room.forest.top:
+            return inside[-1:] >= self.wanted
+        layer = self.room.forest.layers[self._top - 1]
+        found: Flags = inside[layer.child_stop] - inside[layer.child] >= self.wanted
         return found
 
     def least(self, domain: int) -> tuple[tuple[int, ...], Callable[[], Held]]:
         """The least cost below a domain that holds the gang, as `Parts` has it, and how it comes about."""
-        below = Below(
-            self._room, self._units, self._levels, self._fits, domain, whole_nodes=self._whole_nodes
-        )
+        below = Below(self, domain)
         return below.least(), below.held
 
 
 class Below:
     """Tables below one domain of the top tier."""
 
-    def __init__(
-        self,
-        room: Room,
-        units: Units,
-        levels: Sequence[Level],
-        fits: Sequence[Longs],
-        domain: int,
-        *,
-        whole_nodes: bool,
-    ) -> None:
-        self._room = room
-        self._units = units
-        self._levels = levels
-        self._fits = fits
+    def __init__(self, chain: Chain, domain: int) -> None:
+        self._room = chain.room
+        self._alike = chain.alike
+        self._units = chain.units
+        self._levels = chain.levels
+        self._fits = chain.fits
+        self._whole_nodes = chain.whole_nodes
+        self._wanted = chain.wanted
         self._domain = domain
-        self._whole_nodes = whole_nodes
-        self._parts = Parts(room, units, domain, whole_nodes=whole_nodes)
-        self._wanted = units.units[levels[-1].unit].total
-        self._options: dict[tuple[int, int], list[_Option]] = {}
-        self._windows: list[Window] = []
+        self._parts = Parts(chain.room, chain.units, domain, whole_nodes=chain.whole_nodes)
+        self._options: dict[tuple[int, int, int], list[_Option]] = {}
+        self._used: list[tuple[int, list[_Option]]] = []  # children of the top that may be used
         self._steps: list[Longs] = []
 
     def least(self) -> tuple[int, ...]:
@@ -125,10 +118,10 @@ class Below:
         if tier == 0 and self._whole_nodes:
             nodes = self._soundest(self._domain, self._wanted)
             return self._parts.unpacked(self._parts.of_degraded(self._room.forest.degraded[nodes].sum()))
-        self._windows = self._sifted(tier)
-        children = [(self._options_of(tier, x.index, x.most), x.least) for x in self._windows]
-        first = self._empty(self._wanted)
-        self._steps = joined(first, [[o for o in options if o[0] >= least] for options, least in children])
+        for window in self._windows(tier):
+            options = self._options_of(tier, window.index, window.most)
+            self._used.append((window.index, [x for x in options if x[0] >= window.least]))
+        self._steps = joined(self._empty(self._wanted), [options for _, options in self._used])
         return self._parts.unpacked(self._steps[-1][:, self._wanted])
 
     def held(self) -> Held:
@@ -137,18 +130,33 @@ class Below:
         if top == 1 and self._whole_nodes:
             taken = self._inside(1, self._domain, wanted)
         else:
-            taken = self._taken(top - 1, [x.index for x in self._windows], self._steps, wanted)
+            taken = taken_of(self._used, self._steps, wanted)
         return self._held(top, self._domain, {GANG: 1}, taken)
 
-    def _sifted(self, tier: int) -> list[Window]:
-        """The children of the top that may be part of a best placement."""
+    def _windows(self, tier: int) -> list[Window]:
+        """The children of the top that may be part of a best placement; of those that are alike no more than
+        can be used."""
         start, stop = self._room.children(self._units.top, self._domain)
         fits = self._fits[tier][start:stop]
-        if tier == 0 or (tier == 1 and self._whole_nodes):  # a child has one step or few
-            return [Window(start + i, 1, int(fits[i])) for i in np.flatnonzero(fits).tolist()]
-        layer = self._room.forest.layers[tier - 1]
-        runs = layer.child[start:stop], layer.child_stop[start:stop]
-        return sifted(start, fits, *runs, self._fits[tier - 1], self._levels[tier].ratio, self._wanted)
+        if tier == 0 or (tier == 1 and self._whole_nodes):  # there is nothing below to choose from
+            may, used, _ = choosable(fits, self._wanted)
+            found = [Window(start + i, 1, int(fits[i]), fits[i].tobytes()) for i in may.tolist()]
+        else:
+            layer = self._room.forest.layers[tier - 1]
+            runs = layer.child[start:stop], layer.child_stop[start:stop]
+            ratio = self._levels[tier].ratio
+            found, used = sifted(start, fits, *runs, self._fits[tier - 1], ratio, self._wanted)
+        looks = Counter(window.look for window in found)
+        kept: Counter[int] = Counter()
+        few = []
+        for window in found:
+            if looks[window.look] > used:
+                number = self._alike.number(tier, window.index)
+                kept[number] += 1
+                if kept[number] > used:
+                    continue
+            few.append(window)
+        return few
 
     # Tables of at least so many
 
@@ -160,9 +168,10 @@ class Below:
 
     def _options_of(self, tier: int, index: int, most: int) -> list[_Option]:
         """The steps of a domain's table up to `most` units of its level."""
-        found = self._options.get((tier, index))
+        key = (tier, index, most)
+        found = self._options.get(key)
         if found is None:
-            found = self._options[tier, index] = self._made(tier, index, most)
+            found = self._options[key] = self._made(tier, index, most)
         return found
 
     def _made(self, tier: int, index: int, most: int) -> list[_Option]:
@@ -189,23 +198,6 @@ class Below:
 
     # The way back
 
-    def _taken(
-        self, tier: int, children: Sequence[int], steps: Sequence[Longs], wanted: int
-    ) -> list[tuple[int, int]]:
-        """How many units each child that is used holds, in tree order."""
-        found = []
-        for child, before, after in zip(children[::-1], steps[-2::-1], steps[:0:-1], strict=True):
-            cost = after[:, wanted].tolist()
-            if before[:, wanted].tolist() == cost:
-                continue
-            for units, own in self._options[tier, child]:
-                left = max(0, wanted - units)
-                if (before[:, left] + own).tolist() == cost:
-                    found.append((child, wanted - left))
-                    wanted = left
-                    break
-        return found[::-1]
-
     def _held(self, tier: int, index: int, units: dict[int, int], taken: Sequence[tuple[int, int]]) -> Held:
         children = []
         for child, count in taken:
@@ -229,7 +221,7 @@ class Below:
             return [(node, 1) for node in self._soundest(index, wanted).tolist()]
         children = self._children(tier, index, wanted)
         steps = joined(self._empty(wanted), [options for _, options in children])
-        return self._taken(tier - 1, [child for child, _ in children], steps, wanted)
+        return taken_of(children, steps, wanted)
 
     def _soundest(self, index: int, wanted: int) -> Longs:
         """So many free nodes of a domain of tier 1 with the fewest degraded links, in tree order."""
@@ -255,6 +247,24 @@ def joined(first: Longs, children: Sequence[Sequence[_Option]]) -> list[Longs]:
             keep_least(after[:, 1:], shifted[:, 1:])
         found.append(after)
     return found
+
+
+def taken_of(
+    children: Sequence[tuple[int, list[_Option]]], steps: Sequence[Longs], wanted: int
+) -> list[tuple[int, int]]:
+    """The children that are used when `joined` holds so many units, in order, and how many each holds."""
+    found = []
+    for (child, options), before, after in zip(children[::-1], steps[-2::-1], steps[:0:-1], strict=True):
+        cost = after[:, wanted].tolist()
+        if before[:, wanted].tolist() == cost:
+            continue
+        for units, own in options:
+            left = max(0, wanted - units)
+            if (before[:, left] + own).tolist() == cost:
+                found.append((child, wanted - left))
+                wanted = left
+                break
+    return found[::-1]
 
 
 def steps_of(table: Longs) -> list[_Option]:

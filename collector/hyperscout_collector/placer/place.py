@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from hyperscout_collector.placer.alike import Alike
 from hyperscout_collector.placer.answer import Cost, Placement, Refusal
 from hyperscout_collector.placer.candidates import candidates
 from hyperscout_collector.placer.capacity import Capacity, Mask, summed
@@ -25,7 +26,7 @@ from hyperscout_collector.placer.request import (
     without_preferences,
 )
 from hyperscout_collector.placer.room import Room
-from hyperscout_collector.placer.tables import Alike, Held, Trees
+from hyperscout_collector.placer.tables import Held, Trees
 from hyperscout_collector.placer.units import GANG, Units, units_of
 
 NO_MASKS: Mapping[str, Mask] = {}
@@ -109,11 +110,18 @@ def _best(room: Room, gang: Group, tiers: Sequence[int]) -> Placement | None:
     for tier in tiers:
         units = units_of(gang, tier)
         levels = levels_of(units)
-        solver = Trees(room, alike, units) if levels is None else Chain(room, units, levels)
+        solver = Trees(room, alike, units) if levels is None else Chain(room, alike, units, levels)
         best: tuple[tuple[int, ...], Callable[[], Held]] | None = None
-        for bound, domain in candidates(room, units, solver.might()):
+        might = solver.might()
+        several = np.count_nonzero(might) > 1
+        seen: set[int] = set()
+        for bound, domain in candidates(room, units, might):
             if best is not None and bound >= best[0]:
                 break
+            if several:
+                if (number := alike.number(tier, domain)) in seen:
+                    continue
+                seen.add(number)
             found = solver.least(domain)
             if found is not None:
                 cost = _cost_parts(room, units, domain, found[0])

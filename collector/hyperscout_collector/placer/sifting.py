@@ -18,26 +18,36 @@ _NONE = -(1 << 40)  # units of what cannot be
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A child, and how many units it may hold if it is used."""
+    """A child, and how many units it may hold if it is used. `look`: what has another look is unlike it."""
 
     index: int
     least: int
     most: int
+    look: bytes
+
+
+def choosable(fits: Longs, wanted: int) -> tuple[Longs, int, Longs]:
+    """Which children may be one of the fewest that hold so many units; how many that are; and where among
+    the first the largest are."""
+    order = np.argsort(-fits, kind="stable")
+    sums = np.cumsum(fits[order])
+    used = int(np.searchsorted(sums, wanted)) + 1
+    # What is left for one beside the largest others.
+    least = wanted - (int(sums[used - 2]) if used > 1 else 0)
+    may = np.flatnonzero(fits >= max(least, 1))
+    return may, used, np.searchsorted(may, order[:used])
 
 
 def sifted(
     start: int, fits: Longs, child: Longs, child_stop: Longs, inside: Longs, ratio: int, wanted: int
-) -> list[Window]:
-    """`fits`: (children,) units that fit; the first child is number `start`. `child`, `child_stop`: the run
+) -> tuple[list[Window], int]:
+    """The children, and how many of them are used.
+
+    `fits`: (children,) units that fit; the first child is number `start`. `child`, `child_stop`: the run
     of its own children in `inside`, the units that fit there; `ratio` of these make one of a child's."""
-    order = np.argsort(-fits, kind="stable")
-    sums = np.cumsum(fits[order])
-    used = int(np.searchsorted(sums, wanted)) + 1
-    # With the largest others, what is left for one.
-    least = wanted - (int(sums[used - 2]) if used > 1 else 0)
-    may = np.flatnonzero(fits >= max(least, 1))
+    may, used, largest = choosable(fits, wanted)
     held = _held(fits, child, child_stop, inside, ratio, wanted, may)
-    most = _enough(held, np.searchsorted(may, order[:used]), wanted)
+    most = _enough(held, largest, wanted)
     reached = _reached(held, used, most)
     grandchildren = int(np.argmax(reached[used] >= wanted))
     # What others may have beside it: at least what is possible, as they might count it themselves.
@@ -48,8 +58,8 @@ def sifted(
     for i in np.flatnonzero((spare >= 0).any(axis=1)).tolist():
         fine = spare[i] >= 0
         low = int((rows[i] - spare[i])[fine].min())
-        found.append(Window(start + int(may[i]), max(1, low), int(rows[i][fine].max())))
-    return found
+        found.append(Window(start + int(may[i]), max(1, low), int(rows[i][fine].max()), held[i].tobytes()))
+    return found, used
 
 
 def _held(

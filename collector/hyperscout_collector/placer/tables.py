@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hyperscout_collector.placer.alike import Alike
 from hyperscout_collector.placer.costs import NEVER, keep_least
 from hyperscout_collector.placer.forest import Flags, Longs
 from hyperscout_collector.placer.room import Parts, Room
@@ -46,44 +47,6 @@ class Held:
     children: "list[Held]" = field(default_factory=list)
 
 
-class Alike:
-    """Which domains, and which nodes, are alike: their tables are the same."""
-
-    def __init__(self, room: Room) -> None:
-        self._room = room
-        self._numbers: list[dict[object, int]] = [{} for _ in range(room.forest.top + 1)]
-        self._known: list[dict[int, int]] = [{} for _ in range(room.forest.top + 1)]
-
-    def children(self, tier: int, index: int) -> list[int]:
-        """Those that have room, the ones that are alike together."""
-        found = range(*self._room.children(tier, index))
-        return [
-            child
-            for _, child in sorted(
-                (self.number(tier - 1, x), x) for x in found if self._has_room(tier - 1, x)
-            )
-        ]
-
-    def number(self, tier: int, index: int) -> int:
-        """The same for all of a tier that are alike."""
-        found = self._known[tier].get(index)
-        if found is None:
-            numbers = self._numbers[tier]
-            found = self._known[tier][index] = numbers.setdefault(self._key(tier, index), len(numbers))
-        return found
-
-    def _key(self, tier: int, index: int) -> object:
-        room, forest = self._room, self._room.forest
-        if tier == 0:
-            fits = tuple(int(x[index]) for x in room.fits)
-            return (fits, tuple(room.free[:, index].tolist()), int(forest.degraded[index]))
-        inside = tuple(self.number(tier - 1, child) for child in self.children(tier, index))
-        return (int(forest.layers[tier - 1].degraded[index]), inside)
-
-    def _has_room(self, tier: int, index: int) -> bool:
-        return any(self._room.fit(kind, tier)[index] for kind in range(len(self._room.fits)))
-
-
 class Trees:
     """Placements whose top is of one tier, of any gang."""
 
@@ -91,7 +54,6 @@ class Trees:
         self._room = room
         self._alike = alike
         self._units = units
-        self._seen: set[int] = set()
 
     def might(self) -> Flags:
         """(domains of the top tier,) which might hold the gang."""
@@ -102,12 +64,7 @@ class Trees:
 
     def least(self, domain: int) -> tuple[tuple[int, ...], Callable[[], Held]] | None:
         """The least cost below a domain, as `Parts` has it, and how it comes about. None where the gang does
-        not fit, and for domains that are like one that was looked at. Raises TooBigError."""
-        if self._units.top <= self._room.forest.top:
-            number = self._alike.number(self._units.top, domain)
-            if number in self._seen:
-                return None
-            self._seen.add(number)
+        not fit. Raises TooBigError."""
         tables = Tables(self._room, self._alike, self._units, self._units.top, domain)
         parts = tables.least()
         return None if parts is None else (parts, tables.held)
