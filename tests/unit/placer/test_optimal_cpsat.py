@@ -64,13 +64,13 @@ def test_larger_ones(solver: Solver, seed: int) -> None:
 def test_the_solver_keeps_the_order_of_objectives(solver: Solver) -> None:
     """Also where one weighted sum of them all would not fit into 64 bits."""
     program = Program()
-    many = [program.variable(0, 10**9) for _ in range(6)]
+    many = [program.variable(0, 10**9) for _ in range(5)]
     for a, b in itertools.pairwise(many):
         program.row([(a, 1), (b, 1)], 7, 7)
     program.objectives = [[(v, 1)] for v in many[1:]]
     answer = solver.solve(program)
     assert answer is not None
-    assert answer["values"] == [7, 0, 7, 0, 7, 0]
+    assert answer["values"] == [7, 0, 7, 0, 7]
     program.row([(many[0], 1)], 0, 6)
     program.row([(many[1], 1)], 0, 0)
     assert solver.solve(program) is None
