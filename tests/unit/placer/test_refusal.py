@@ -1,0 +1,310 @@
+"""Refusals: what they say of each kind of shortage, and that they never say what is not so."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hyperscout_collector.placer.answer import Placement, Refusal, Shortage
+from hyperscout_collector.placer.capacity import Capacity, Mask
+from hyperscout_collector.placer.forest import Forest
+from hyperscout_collector.placer.place import highest, place
+from hyperscout_collector.placer.refusal import TRIES, refusal, say_amount
+from hyperscout_collector.placer.request import Group, Request, Spread, Workers, size
+from hyperscout_collector.topology import Anomaly, Endpoint, Topology
+from support.placer_instances import random_instance
+from support.topologies import leaves, pods
+
+Masks = Mapping[str, Mask]
+GPU = "nvidia.com/gpu"
+
+
+def find(capacity: Capacity) -> Callable[[Request, Masks], Placement | None]:
+    def found(request: Request, masks: Masks) -> Placement | None:
+        answer = place(capacity, request, masks)
+        return answer if isinstance(answer, Placement) else None
+
+    return found
+
+
+def refused(capacity: Capacity, request: Request, masks: Masks | None = None) -> Refusal:
+    masks = masks or {}
+    assert isinstance(place(capacity, request, masks), Refusal)
+    return refusal(capacity, request, masks, highest(capacity.forest, request), find(capacity))
+
+
+def gang(
+    *parts: Group | Workers, tier: int | None = None, spread: Spread | None = None, **more: Any
+) -> Request:
+    return Request(Group(1, parts, tier, spread), **more)
+
+
+def down(topology: Topology, *nodes: str) -> Topology:
+    ends_of = [Endpoint(node, node, "eth0") for node in nodes]
+    lost = tuple(Anomaly("MissingLink", end, None, 1, ("lldp",), 0.9, "") for end in ends_of)
+    return replace(topology, anomalies=lost)
+
+
+# Two pods of two leaves of four nodes, n0000 to n0015; n0000 and n0001 are taken.
+FREE = {f"n{i:04}": 1 for i in range(2, 16)}
+PODS = Capacity.of_workers(Forest.of(pods(2, 2)), FREE)
+
+
+def gpus(*free: int, cpu: int = 10**6, memory: int = 2**40) -> Capacity:
+    """One leaf of nodes a, b, c ... with so many GPUs free."""
+    names = tuple(chr(ord("a") + i) for i in range(len(free)))
+    room = {name: {GPU: n, "cpu": cpu, "memory": memory} for name, n in zip(names, free, strict=True)}
+    return Capacity(Forest.of(leaves(names)), room)
+
+
+def of(count: int, role: str = "worker", **resources: int) -> Workers:
+    return Workers(count, tuple(sorted((k.replace("gpu", GPU), v) for k, v in resources.items())), role)
+
+
+def text(lines: str) -> str:
+    return " ".join(lines.split())
+
+
+CASES: dict[str, tuple[Capacity, Request, str]] = {
+    "a leaf is too small, a pod is not": (
+        PODS,
+        gang(Workers(6), tier=1),
+        """no HyperNode of tier 1 (leaf) holds the 6 workers: HyperNode pod0-l01 comes closest with room for
+        4, 2 more would have to be freed there; allowed at tier 2 (pod) it would fit, in pod0""",
+    ),
+    "all there is, and one more": (
+        PODS,
+        gang(Workers(15)),
+        """15 workers are asked for and all nodes together have room for 14 now: room for 1 more would have to
+        be freed""",
+    ),
+    "whole groups": (
+        PODS,
+        gang(Group(3, (Workers(3),), tier=1), tier=2),
+        """no HyperNode of tier 2 (pod) holds the 9 workers: HyperNode pod1 comes closest with room for 6, 3
+        more would have to be freed there (8 would fit one by one); allowed at tier 3 (core) it would fit,
+        in core""",
+    ),
+    "whole groups, at the root": (
+        PODS,
+        gang(Group(4, (Workers(3),), tier=1)),
+        """the 12 workers do not fit: HyperNode core has room for 9, 3 more would have to be freed (12 would
+        fit one by one)""",
+    ),
+    "one group is too large for its tier": (
+        PODS,
+        gang(Group(2, (Workers(5),), tier=1)),
+        """no HyperNode of tier 1 (leaf) has room for a whole group of 5 workers, the most is 4 in pod0-l01;
+        tier 2 (pod) is the lowest that has""",
+    ),
+    "a group within a group": (
+        PODS,
+        gang(Group(1, (Group(2, (Workers(5),), tier=1), Workers(1)), tier=2)),
+        """no HyperNode of tier 1 (leaf) has room for a whole group of 5 workers, the most is 4 in pod0-l01;
+        tier 2 (pod) is the lowest that has""",
+    ),
+    "a spread": (
+        PODS,
+        gang(Workers(4), tier=2, spread=Spread(1, 1)),
+        """no HyperNode of tier 2 (pod) holds the 4 workers: HyperNode pod0 comes closest with room for 2, 2
+        more would have to be freed there (4 would fit one by one); allowed at tier 3 (core) it would fit,
+        in core; without the spread of at most 1 to a HyperNode of tier 1 (leaf) it would fit""",
+    ),
+    "a spread over nodes": (
+        Capacity.of_workers(Forest.of(leaves(("a", "b"))), {"a": 4, "b": 4}),
+        gang(Workers(6), spread=Spread(2, 0)),
+        """the 6 workers do not fit: HyperNode core has room for 4, 2 more would have to be freed (6 would fit
+        one by one); without the spread of at most 2 to a node it would fit""",
+    ),
+    "soft": (
+        PODS,
+        gang(Group(4, (Workers(3),), tier=1), mode="soft"),
+        """the 12 workers do not fit: all islands together have room for 9, 3 more would have to be freed (12
+        would fit one by one)""",
+    ),
+    "no node is large enough": (
+        gpus(8, 4),
+        gang(of(2, gpu=16)),
+        "not one worker fits on any node: none has 16 nvidia.com/gpu free, the most is 8",
+    ),
+    "two of its resources": (
+        gpus(8, cpu=500, memory=2**30),
+        gang(of(2, gpu=16, cpu=1500, memory=2**37)),
+        """not one worker fits on any node: none has 1.5 cpu free, the most is 0.5 and none has 128Gi memory
+        free, the most is 1Gi and none has 16 nvidia.com/gpu free, the most is 8""",
+    ),
+    "a resource that nobody has": (
+        gpus(8),
+        gang(of(1, role="leader", rdma=1), of(1, gpu=1)),
+        "not one worker of role leader fits on any node: none has 1 rdma free, all is taken",
+    ),
+    "never at once": (
+        Capacity(Forest.of(leaves(("a", "b"))), {"a": {GPU: 8}, "b": {"cpu": 4000}}),
+        gang(of(1, gpu=1, cpu=1000)),
+        "not one worker fits on any node: none has 1 cpu and 1 nvidia.com/gpu free at the same time",
+    ),
+    "no place is free": (
+        Capacity.of_workers(Forest.of(leaves(("a",))), {}),
+        gang(Workers(1)),
+        "not one worker fits on any node: none has room for 1 worker, all is taken",
+    ),
+    "a role": (
+        gpus(8, 1),
+        gang(of(3, role="leader", gpu=4), of(1, gpu=1)),
+        """3 workers of role leader are asked for and all nodes together have room for 2 now: room for 1 more
+        would have to be freed""",
+    ),
+    "roles that share": (
+        gpus(8),
+        gang(of(1, role="leader", gpu=4), of(5, gpu=1)),
+        "the 6 workers do not fit: HyperNode core has room for 5, 1 more would have to be freed",
+    ),
+    "roles that have room one by one": (
+        gpus(4, 4),
+        gang(of(2, role="leader", gpu=3), of(1, gpu=2)),
+        """no HyperNode of tier 2 (core) holds the 3 workers: for each part of them there is room in HyperNode
+        core, but not for all at once""",
+    ),
+    "groups that lose nothing": (
+        PODS,
+        gang(Group(5, (Workers(2),), tier=1), tier=2),
+        """no HyperNode of tier 2 (pod) holds the 10 workers: HyperNode pod1 comes closest with room for 8, 2
+        more would have to be freed there; allowed at tier 3 (core) it would fit, in core""",
+    ),
+    "avoided": (
+        PODS,
+        gang(Workers(4), tier=1, avoid=frozenset({"pod0-l01", "pod1", "n0003"})),
+        """no HyperNode of tier 1 (leaf) holds the 4 workers: HyperNode pod0-l00 comes closest with room for
+        1, 3 more would have to be freed there; with n0004, n0005, n0006 and 1 more not avoided it would
+        fit""", ),
+    "all that would do are avoided": (
+        Capacity.of_workers(Forest.of(leaves(("a", "b"), ("c",))), {"a": 1, "b": 1}),
+        gang(Workers(1), avoid=frozenset({"l1"})),
+        """not one worker fits on a node that may be used: a, b would have room, but 2 are to be avoided; with
+        a not avoided it would fit""",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_it_says(name: str) -> None:
+    capacity, request, reason = CASES[name]
+    assert refused(capacity, request).reason == text(reason)
+
+
+def test_nodes_with_a_link_down_are_told_apart_from_taken_ones() -> None:
+    topology = down(pods(2, 2), "n0004", "n0005", "n0008", "n0012")
+    capacity = Capacity.of_workers(Forest.of(topology), FREE)
+    assert refused(capacity, gang(Workers(4), tier=1)).reason == text(
+        """no HyperNode of tier 1 (leaf) holds the 4 workers: HyperNode pod1-l00 comes closest with room for
+        3, 1 more would have to be freed there; allowed at tier 2 (pod) it would fit, in pod0; 1 node with a
+        link of its own down would have been enough (n0008)"""
+    )
+    both = gang(Workers(4), tier=1, avoid=frozenset({"pod0", "pod1-l00"}))
+    assert refused(capacity, both).reason.endswith(
+        "; 1 node with a link of its own down would have been enough (n0012)"
+    )
+    only = Capacity.of_workers(Forest.of(topology), {"n0004": 1})
+    assert refused(only, gang(Workers(1))).reason == text(
+        """not one worker fits on a node that may be used: n0004 would have room, but 1 has a link of its own
+        down; 1 node with a link of its own down would have been enough (n0004)"""
+    )
+
+
+def test_nodes_that_pods_may_not_use() -> None:
+    allowed = np.zeros(16, np.bool_)
+    allowed[:4] = True
+    masks = {"worker": Mask("first", allowed)}
+    assert refused(PODS, gang(Workers(3)), masks).reason == text(
+        """the 3 workers do not fit: HyperNode core has room for 2, 1 more would have to be freed; on nodes
+        that its pods may not use it would fit"""
+    )
+    masks = {"worker": Mask("none", np.zeros(16, np.bool_))}
+    assert refused(PODS, gang(Workers(3)), masks).reason == text(
+        """not one worker fits on a node that may be used: n0002, n0003, n0004 and 11 more would have room,
+        but 14 may not be used by a worker; on nodes that its pods may not use it would fit"""
+    )
+
+
+def test_islands() -> None:
+    two = leaves(("a", "b"), ("c",))
+    islands = Forest.of(replace(two, hypernodes=tuple(replace(h, parent=None) for h in two.hypernodes[:2])))
+    assert refused(Capacity.of_workers(islands), gang(Workers(3))).reason == text(
+        """no HyperNode of tier 1 (leaf) holds the 3 workers: HyperNode l1 comes closest with room for 2, 1
+        more would have to be freed there; in soft mode it would fit, across islands"""
+    )
+    bare = Capacity.of_workers(Forest.of(Topology(1)), {})
+    assert isinstance(place(bare, gang(Workers(1))), Refusal)
+    assert refusal(bare, gang(Workers(1)), {}, 0).closest == ()
+
+
+def test_the_closest_come_first_and_are_few() -> None:
+    found = refused(PODS, gang(Group(2, (Workers(2),), tier=1), Workers(1), tier=1))
+    assert found.tier == 1
+    assert found.closest == (
+        Shortage("pod0-l01", 1, 4, 5),
+        Shortage("pod1-l00", 1, 4, 5),
+        Shortage("pod1-l01", 1, 4, 5),
+    )
+    assert found.proven
+
+
+def test_a_search_that_ended_at_its_limit_says_so() -> None:
+    found = refusal(PODS, gang(Workers(6), tier=1), {}, 1, proven=False)
+    assert not found.proven
+    assert found.reason.startswith(
+        "no place was found before the search reached its limit, there may be one: no "
+    )
+
+
+def test_tries_are_bounded_and_only_made_where_they_may_help() -> None:
+    tried: list[tuple[Request, Masks]] = []
+
+    def never(request: Request, masks: Masks) -> None:
+        tried.append((request, masks))
+
+    capacity = Capacity.of_workers(Forest.of(down(pods(2, 2), "n0004")), FREE)
+    masks = {"worker": Mask("some", np.arange(16) % 3 > 0)}
+    request = gang(Workers(1), tier=2, spread=Spread(1, 0), avoid=frozenset({"n0013"}))
+    refusal(capacity, request, masks, 2, never)
+    assert tried == [
+        (replace(request, mode="soft"), masks),
+        (replace(request, use_down=True), masks),
+        (replace(request, avoid=frozenset()), masks),
+        (request, {}),
+    ]
+    assert len(tried) == TRIES
+    tried.clear()
+    refusal(PODS, gang(Group(4, (Workers(3),), tier=1)), {}, 3, never)
+    assert not tried
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "text"),
+    [
+        (GPU, 16, "16 nvidia.com/gpu"),
+        ("cpu", 1500, "1.5 cpu"),
+        ("memory", 64 << 30, "64Gi memory"),
+        ("memory", 3 << 19, "1.5Mi memory"),
+        ("memory", 100, "100 memory"),
+        ("hugepages-1Gi", 1 << 30, "1Gi hugepages-1Gi"),
+        ("workers", 1, "room for 1 worker"),
+        ("workers", 2, "room for 2 workers"),
+    ],
+)
+def test_amounts(resource: str, amount: int, text: str) -> None:
+    assert say_amount(resource, amount) == text
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_refusals_have_words_and_bounded_ones(seed: int) -> None:
+    instance = random_instance(seed)
+    capacity = instance.capacity()
+    masks = instance.masks(capacity.forest)
+    if isinstance(place(capacity, instance.request, masks), Refusal):
+        found = refused(capacity, instance.request, masks)
+        assert found.reason
+        assert len(found.reason) < 1000
+        workers = size(instance.request.gang)
+        assert all(0 <= x.fits < x.workers == workers for x in found.closest)
