@@ -299,11 +299,13 @@ def test_gpus_that_nobody_saw_are_said_to_be_assumed(files: Files) -> None:
     assert files.place(leaves(("a", "b")), "--workers", 3, "--gpus-per-worker", 8).code == 3
 
 
-def test_a_resource_that_no_file_tells_of_is_said(files: Files) -> None:
-    request = {"parts": [{"workers": {"count": 1, "resources": {"rdma/hca": "1"}}}]}
+@pytest.mark.parametrize("resource", ["rdma/hca", "nvidia.com/gpu"])
+def test_a_resource_that_no_file_tells_of_is_said(files: Files, resource: str) -> None:
+    request = {"parts": [{"workers": {"count": 1, "resources": {resource: "1"}}}]}
     ran = files.place(leaves(("a", "b")), request=request)
     assert ran.code == 3
-    assert "how much 'rdma/hca' nodes have is not known: give --capacity" in ran.err
+    warning, *_ = ran.err.splitlines()
+    assert warning == f"warning: how much {resource!r} nodes have is not known: give --capacity"
 
 
 def stdin_is(path: Path) -> bytes:
