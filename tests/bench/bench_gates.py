@@ -1,6 +1,6 @@
 """Gangs through one API server: hyperscout's gates with kube-scheduler, and kube-scheduler's own gangs.
 
-    python tests/bench/bench_gates.py [--nodes N] [--gangs N]
+    python tests/bench/bench_gates.py [--nodes N] [--gangs N] [--driven]
 
 Gangs of 4, a node a pod, all posted at once over 16 connections, each to lie in one leaf. API server, etcd,
 kube-scheduler, kwok, and whoever decides share the machine's cores: the figures are for all of them together.
@@ -8,12 +8,14 @@ kube-scheduler, kwok, and whoever decides share the machine's cores: the figures
 
 import argparse
 import asyncio
+import itertools
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -23,8 +25,12 @@ from bench.gates.driver import decide, open_gates
 from bench.gates.pods import clear, gated, grouped, post, seen
 from bench.quality.cluster import Shape
 from hyperscout_collector.kube.client import Kube, connect
+from hyperscout_sim.fabric import SimFabric
+from hyperscout_sim.player import Player
+from hyperscout_sim.shapes import rail_optimised
 from kube.control_plane import ControlPlane
-from support.gangs import GANG_OPTIONS
+from support.collector_process import collector_process
+from support.gangs import GANG_OPTIONS, label_values
 from support.kubernetes import Cluster
 
 KEY = "hyperscout.io/leaf"
@@ -53,16 +59,49 @@ def row(what: str, measured: str, peer: str = "", ratio: str = "", budget: str =
     print(" | ".join((what, measured, peer, ratio, budget)), flush=True)
 
 
-def shape_of(nodes: int) -> Shape:
-    leaves = nodes // LEAF
-    pods = max(p for p in range(1, 21) if leaves % p == 0)
-    return Shape.of([[LEAF] * (leaves // pods)] * pods)
+def fabric_of(nodes: int) -> SimFabric:
+    """Leaves of LEAF nodes, pods of eight leaves."""
+    return rail_optimised(8, LEAF, 1, 2, pods=nodes // (8 * LEAF))
 
 
-def post_nodes(cluster: Cluster, shape: Shape) -> None:
-    for leaf in range(len(shape.start[1]) - 1):
-        first, end = shape.start[1][leaf], shape.start[1][leaf + 1]
+def shape_of(fabric: SimFabric) -> Shape:
+    """The same for the engine: hosts come in the order of the tree."""
+    leaf, pod = (fabric.truth.domain_of(tier) for tier in (1, 2))
+    sizes: dict[int, dict[int, int]] = {}
+    for host in fabric.hosts:
+        of_pod = sizes.setdefault(pod[host], {})
+        of_pod[leaf[host]] = of_pod.get(leaf[host], 0) + 1
+    shape = Shape.of([list(leaves.values()) for leaves in sizes.values()])
+    return replace(shape, names=fabric.hosts)
+
+
+def post_labelled(cluster: Cluster, shape: Shape) -> None:
+    """Nodes with the label that the collector would write."""
+    for leaf, (first, end) in enumerate(itertools.pairwise(shape.start[1].tolist())):
         cluster.nodes(shape.names[first:end], {KEY: f"leaf-{leaf:04}"})
+
+
+@asynccontextmanager
+async def controller(cluster: Cluster, fabric: SimFabric, folder: Path) -> AsyncIterator[None]:
+    """A collector whose gate controller is on, of a simulated fabric; ready when all nodes are labelled."""
+    await asyncio.to_thread(cluster.nodes, fabric.hosts)
+    flags = ("--kubernetes", "publish", "--node-labels", "on", "--gates", "on", "--restart-grace-s", "0")
+    flags += ("--kubeconfig", str(cluster.kubeconfig), "--first-settle-s", "1")
+    async with collector_process(folder, *flags) as collector:
+        player = Player(fabric, [collector.address], connections=16, refresh_interval_s=3600)
+        playing = asyncio.create_task(player.run())
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                while not all((await asyncio.to_thread(label_values, cluster, KEY)).values()):
+                    await asyncio.sleep(1)
+            yield
+        except AssertionError as error:
+            error.add_note(collector.said.decode()[-3000:])
+            raise
+        finally:
+            playing.cancel()
+            await asyncio.gather(playing, return_exceptions=True)
+        await collector.stop()
 
 
 RESOURCES = ("pods", "podgroups", "configmaps", "events")
@@ -111,24 +150,25 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-async def compare(cluster: Cluster, nodes: int, gangs: int) -> None:
-    shape = shape_of(nodes)
-    await asyncio.to_thread(post_nodes, cluster, shape)
+async def compare(cluster: Cluster, folder: Path, nodes: int, gangs: int, *, driven: bool) -> None:
+    """`driven`: gates are opened by the least that can, not by the collector."""
+    fabric = fabric_of(nodes)
+    shape = shape_of(fabric)
+    decided = decide(shape, gangs, SIZE, 1)
+    names = [f"gated-{i:04}" for i in range(gangs)]
+    posts = [gated(name, SIZE, "leaf" if driven else "1") for name in names]
     async with await connect(cluster.kubeconfig, writes_per_s=1e6, burst=1000) as kube:
-        await asyncio.sleep(2)  # the scheduler takes the nodes in
-        decided = decide(shape, gangs, SIZE, 1)
-        names = [f"gated-{i:04}" for i in range(gangs)]
-        ours = await side(
-            cluster,
-            kube,
-            shape,
-            [gated(name, SIZE, "leaf") for name in names],
-            lambda: open_gates(kube, names, decided.nodes),
-        )
+        if driven:
+            await asyncio.to_thread(post_labelled, cluster, shape)
+            ours = await side(cluster, kube, shape, posts, lambda: open_gates(kube, names, decided.nodes))
+        else:
+            async with controller(cluster, fabric, folder):
+                ours = await side(cluster, kube, shape, posts)
         await clear(kube)
         theirs = await side(cluster, kube, shape, [grouped(f"own-{i:04}", SIZE, KEY) for i in range(gangs)])
         await clear(kube)
-    where = f"{nodes:,} nodes, {gangs} gangs of {SIZE}"
+    who = "the least driver" if driven else "the gate controller"
+    where = f"{nodes:,} nodes, {gangs} gangs of {SIZE}, {who}"
     row(
         f"{where}: pods bound, from the first POST",
         f"{ours.pods_s:.0f} pods/s",
@@ -149,12 +189,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--gangs", type=int)
+    parser.add_argument("--driven", action="store_true", help="by the least driver, not by the collector")
     chosen = parser.parse_args()
     for nodes, gangs in CASES:
         if chosen.nodes not in (None, nodes):
             continue
-        with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder), GANG_OPTIONS) as plane:
-            asyncio.run(compare(Cluster(plane), nodes, chosen.gangs or gangs))
+        with tempfile.TemporaryDirectory() as name, ControlPlane(Path(name) / "kube", GANG_OPTIONS) as plane:
+            folder, count = Path(name) / "collector", chosen.gangs or gangs
+            asyncio.run(compare(Cluster(plane), folder, nodes, count, driven=chosen.driven))
 
 
 if __name__ == "__main__":
