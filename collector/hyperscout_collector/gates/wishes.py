@@ -19,6 +19,13 @@ from hyperscout_collector.placer.request import (
 )
 
 ANNOTATIONS = (MODE, HIGHEST_TIER, GROUPS, SPREAD, PREFER_SPREAD)
+# The fields of a request that come of them.
+_FIELDS = (
+    (SPREAD, "gang.spread"),
+    (PREFER_SPREAD, "gang.spread"),
+    (HIGHEST_TIER, "gang.tier"),
+    (GROUPS, "gang.parts"),
+)
 
 
 class Tiers(Protocol):
@@ -73,8 +80,10 @@ def request_of(what: str, parts: Sequence[tuple[Workers, bool]], wishes: Wishes,
     try:
         return checked(Request(gang, _mode(wishes, tier)), tiers.top)
     except RequestError as error:
-        on = next((wish.on for wish in wishes.values()), what)
-        raise GangError(f"{on}: {error}; annotations hyperscout.io/... say so") from error
+        for annotation, field in _FIELDS:
+            if annotation in wishes and str(error).startswith(field):
+                raise wishes[annotation].wrong(annotation, str(error)) from error
+        raise GangError(f"{what}: {error}") from error
 
 
 def _mode(wishes: Wishes, tier: int | None) -> Mode:

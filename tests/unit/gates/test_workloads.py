@@ -471,7 +471,17 @@ def test_groups_run_across_roles_of_gpus_and_leave_others_alone() -> None:
         (
             job_pods("t", 1),
             job("t", 4, groups="4:2", highest_tier_allowed="1"),
-            "Job ml/t: gang.parts[0].tier: 2: above the group around it",
+            "Job ml/t: annotation hyperscout.io/groups: '4:2': gang.parts[0].tier: 2: above the gro",
+        ),
+        (
+            job_pods("t", 1),
+            job("t", 4, prefer_spread="0:leaf"),
+            "Job ml/t: annotation hyperscout.io/prefer-spread: '0:leaf': 0: expected 1 to",
+        ),
+        (
+            job_pods("t", 1),
+            job("t", 4, spread="2:pod", highest_tier_allowed="leaf"),
+            "Job ml/t: annotation hyperscout.io/spread: '2:pod': gang.spread.tier: 2: expected 0 to 0",
         ),
         (
             job_pods("t", 1),

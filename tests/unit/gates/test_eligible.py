@@ -1,0 +1,301 @@
+"""Which nodes a pod may run on: the rules of kube-scheduler."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hyperscout_collector.gates.eligible import demands_key, mask_for, may_run
+from hyperscout_collector.kube.nodes import kept
+from hyperscout_collector.placer.forest import Forest
+from hyperscout_collector.topology import HyperNode, Topology
+from hypothesis import given
+from hypothesis import strategies as st
+
+Object = dict[str, Any]
+
+
+def node(name: str = "n1", ready: str = "True", **more: Any) -> Object:
+    """As kept."""
+    found = {
+        "metadata": {"name": name, "uid": "u", "labels": more.pop("labels", {})},
+        "spec": more,
+        "status": {"conditions": [{"type": "Ready", "status": ready, "reason": "x"}]},
+    }
+    return kept(found)
+
+
+def terms(*listed: Object) -> Object:
+    required = {"nodeSelectorTerms": list(listed)}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+def says(key: str, operator: str, *values: str) -> Object:
+    return terms({"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]})
+
+
+def named(operator: str, *values: str) -> Object:
+    return terms({"matchFields": [{"key": "metadata.name", "operator": operator, "values": list(values)}]})
+
+
+LABELS = {"zone": "a", "gen": "7", "minus": "-3", "huge": "9" * 19, "empty": "", "word": "x7"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "may"),
+    [
+        ({}, True),
+        ({"nodeSelector": {"zone": "a"}}, True),
+        ({"nodeSelector": {"zone": "a", "gen": "8"}}, False),
+        ({"nodeSelector": {"none": ""}}, False),
+        ({"nodeSelector": {"empty": ""}}, True),
+        ({"nodeSelector": None, "affinity": None, "tolerations": None}, True),
+        ({"affinity": {"podAntiAffinity": {}}}, True),
+        ({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}, True),
+        (says("zone", "In", "b", "a"), True),
+        (says("zone", "In", "b"), False),
+        (says("none", "In", ""), False),
+        (says("empty", "In", ""), True),
+        (says("zone", "In"), False),  # no value: the term is in error, and an error holds nowhere
+        (says("zone", "NotIn", "b"), True),
+        (says("zone", "NotIn", "b", "a"), False),
+        (says("none", "NotIn", "b"), True),
+        (says("zone", "NotIn"), False),
+        (says("zone", "Exists"), True),
+        (says("none", "Exists"), False),
+        (says("zone", "Exists", "a"), False),
+        (says("zone", "DoesNotExist"), False),
+        (says("none", "DoesNotExist"), True),
+        (says("none", "DoesNotExist", "a"), False),
+        (says("gen", "Gt", "6"), True),
+        (says("gen", "Gt", "7"), False),
+        (says("gen", "Gt", "06"), True),
+        (says("gen", "Lt", "8"), True),
+        (says("gen", "Lt", "7"), False),
+        (says("gen", "Lt", "8", "9"), False),
+        (says("gen", "Gt", "six"), False),
+        (says("gen", "Gt", "-8"), False),  # no label value
+        (says("minus", "Lt", "0"), True),
+        (says("word", "Gt", "1"), False),
+        (says("none", "Gt", "1"), False),
+        (says("huge", "Gt", "1"), False),  # above 64 bits
+        (says("gen", "Lt", "9" * 19), False),
+        (says("zone", "in", "a"), False),
+        (says("zone", "NotIn", "no value!"), False),
+        (terms(), False),
+        (terms({}), False),
+        (terms({"matchExpressions": []}), False),
+        (terms({}, {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}), True),
+        (
+            terms(
+                {"matchExpressions": [{"key": "zone", "operator": "Huh"}]},
+                {"matchExpressions": [{"key": "gen", "operator": "In", "values": ["7"]}]},
+            ),
+            True,
+        ),
+        (
+            terms(
+                {
+                    "matchExpressions": [
+                        {"key": "zone", "operator": "Exists"},
+                        {"key": "none", "operator": "Exists"},
+                    ]
+                }
+            ),
+            False,
+        ),
+        (named("In", "n1"), True),
+        (named("In", "n2"), False),
+        (named("In", "n1", "n2"), False),
+        (named("NotIn", "n1"), False),
+        (named("NotIn", "n2"), True),
+        (named("Exists"), False),
+        (terms({"matchFields": [{"key": "spec.x", "operator": "In", "values": ["n1"]}]}), False),
+        (
+            terms(
+                {
+                    "matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}],
+                    "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}],
+                }
+            ),
+            False,
+        ),
+        ({"nodeSelector": {"zone": "b"}, **named("In", "n1")}, False),
+    ],
+)
+def test_selectors_and_affinity(spec: Object, may: bool) -> None:
+    assert may_run(spec, node(labels=LABELS)) == may
+
+
+GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("taint", "tolerations", "may"),
+    [
+        (GPU_TAINT, [], False),
+        ({**GPU_TAINT, "effect": "NoExecute"}, [], False),
+        ({**GPU_TAINT, "effect": "PreferNoSchedule"}, [], True),
+        ({"key": "hyperscout.io/degraded", "effect": "NoSchedule"}, [], False),
+        ({"key": "hyperscout.io/degraded", "effect": "PreferNoSchedule"}, [], True),
+        (GPU_TAINT, [{"operator": "Exists"}], True),
+        (GPU_TAINT, [{"operator": "Exists", "effect": "NoExecute"}], False),
+        (GPU_TAINT, [{"key": "nvidia.com/gpu", "operator": "Exists"}], True),
+        (GPU_TAINT, [{"key": "other", "operator": "Exists"}], False),
+        (GPU_TAINT, [{"key": "nvidia.com/gpu", "value": "present"}], True),
+        (GPU_TAINT, [{"key": "nvidia.com/gpu", "value": "absent"}], False),
+        (
+            GPU_TAINT,
+            [{"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}],
+            True,
+        ),
+        (GPU_TAINT, [{"key": "nvidia.com/gpu", "operator": "Like", "value": "present"}], False),
+        ({"key": "a", "effect": "NoSchedule"}, [{"key": "a"}], True),
+        (
+            {"key": "a", "value": "5", "effect": "NoSchedule"},
+            [{"key": "a", "operator": "Lt", "value": "6"}],
+            True,
+        ),
+        (
+            {"key": "a", "value": "5", "effect": "NoSchedule"},
+            [{"key": "a", "operator": "Lt", "value": "5"}],
+            False,
+        ),
+        (
+            {"key": "a", "value": "5", "effect": "NoSchedule"},
+            [{"key": "a", "operator": "Gt", "value": "4"}],
+            True,
+        ),
+        (
+            {"key": "a", "value": "5", "effect": "NoSchedule"},
+            [{"key": "a", "operator": "Gt", "value": "-4"}],
+            True,
+        ),
+        (
+            {"key": "a", "value": "5", "effect": "NoSchedule"},
+            [{"key": "a", "operator": "Gt", "value": "04"}],
+            False,
+        ),
+        (
+            {"key": "a", "value": "x", "effect": "NoSchedule"},
+            [{"key": "a", "operator": "Lt", "value": "6"}],
+            False,
+        ),
+    ],
+)
+def test_taints_and_tolerations(taint: Object, tolerations: list[Object], may: bool) -> None:
+    assert may_run({"tolerations": tolerations}, node(taints=[taint])) == may
+
+
+def test_every_taint_must_be_tolerated() -> None:
+    both = [GPU_TAINT, {"key": "b", "effect": "NoSchedule"}]
+    one = {"key": "b", "operator": "Exists"}
+    assert not may_run({"tolerations": [one]}, node(taints=both))
+    assert may_run({"tolerations": [one, {"key": "nvidia.com/gpu", "operator": "Exists"}]}, node(taints=both))
+
+
+def test_cordoned_and_not_ready() -> None:
+    assert not may_run({}, node(unschedulable=True))
+    key = "node.kubernetes.io/unschedulable"
+    assert may_run({"tolerations": [{"key": key, "operator": "Exists"}]}, node(unschedulable=True))
+    assert may_run({"tolerations": [{"operator": "Exists"}]}, node(unschedulable=True))
+    for status in ("False", "Unknown"):
+        assert not may_run({"tolerations": [{"operator": "Exists"}]}, node(ready=status))
+
+
+def forest(count: int) -> Forest:
+    names = tuple(f"n{i}" for i in range(count))
+    return Forest.of(Topology(1, (HyperNode("leaf", 1, "leaf", None, (), names, ()),)))
+
+
+def test_a_mask_names_the_nodes_and_leaves_out_those_that_are_gone() -> None:
+    nodes = {f"n{i}": node(f"n{i}", labels={"gpu": str(i % 2)}) for i in range(5)}
+    del nodes["n3"]
+    mask = mask_for({"nodeSelector": {"gpu": "1"}}, nodes.get, forest(6))
+    assert mask.allowed.tolist() == [False, True, False, False, False, False]
+    assert mask.allowed.dtype == np.bool_
+
+
+def test_the_same_demands_have_the_same_key_and_others_another() -> None:
+    one = {"nodeSelector": {"a": "1", "b": "2"}, "containers": [{"image": "x"}]}
+    assert demands_key(one) == demands_key({"nodeSelector": {"b": "2", "a": "1"}, "affinity": {}})
+    others: list[Object] = [{}, says("a", "Exists"), says("a", "DoesNotExist"), named("In", "n1")]
+    others += [{"tolerations": [{"operator": "Exists"}]}, one]
+    assert len({demands_key(spec) for spec in others}) == len(others)
+    # What admission adds to every pod changes nothing.
+    added = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
+    assert demands_key({"tolerations": [{**added, "tolerationSeconds": 300}]}) == demands_key({})
+
+
+_KEYS = st.sampled_from(["a", "b", "c"])
+_VALUES = st.sampled_from(["", "1", "2", "x"])
+_NAMES = st.sampled_from(["n0", "n1", "n2"])
+_EXPRESSIONS = st.fixed_dictionaries(
+    {
+        "key": _KEYS,
+        "operator": st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]),
+        "values": st.lists(_VALUES, max_size=2),
+    }
+)
+_FIELDS = st.fixed_dictionaries(
+    {
+        "key": st.just("metadata.name"),
+        "operator": st.sampled_from(["In", "NotIn"]),
+        "values": st.lists(_NAMES, max_size=2),
+    }
+)
+_TAINTS = st.fixed_dictionaries(
+    {
+        "key": _KEYS,
+        "value": _VALUES,
+        "effect": st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"]),
+    }
+)
+_TOLERATIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "key": _KEYS,
+        "value": _VALUES,
+        "operator": st.sampled_from(["Equal", "Exists"]),
+        "effect": st.sampled_from(["NoSchedule", "NoExecute"]),
+    },
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "nodeSelector": st.dictionaries(_KEYS, _VALUES, max_size=1),
+            "tolerations": st.lists(_TOLERATIONS, max_size=2),
+            "affinity": st.lists(
+                st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "matchExpressions": st.lists(_EXPRESSIONS, max_size=2),
+                        "matchFields": st.lists(_FIELDS, max_size=2),
+                    },
+                ),
+                max_size=2,
+            ).map(lambda listed: terms(*listed)["affinity"]),
+        },
+    ),
+    st.lists(
+        st.tuples(
+            st.dictionaries(_KEYS, _VALUES, max_size=3),
+            st.lists(_TAINTS, max_size=2),
+            st.booleans(),
+            st.sampled_from(["True", "True", "True", "False"]),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+)
+def test_a_mask_is_what_each_node_says_for_itself(spec: Object, drawn: list[Any]) -> None:
+    """Nodes that are judged together are alike."""
+    nodes = {
+        f"n{i}": node(f"n{i}", ready, labels=labels, taints=taints, unschedulable=cordoned)
+        for i, (labels, taints, cordoned, ready) in enumerate(drawn)
+    }
+    mask = mask_for(spec, nodes.get, forest(len(nodes)))
+    assert mask.allowed.tolist() == [may_run(spec, found) for found in nodes.values()]
+    assert mask.key == demands_key(spec)
