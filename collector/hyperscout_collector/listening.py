@@ -16,6 +16,8 @@ from hyperscout.v1.discovery_pb2_grpc import add_DiscoveryServiceServicer_to_ser
 
 from hyperscout_collector.api.measurement_service import SERVICE as MEASUREMENT_SERVICE
 from hyperscout_collector.api.measurement_service import MeasurementService
+from hyperscout_collector.api.placement_service import SERVICE as PLACEMENT_SERVICE
+from hyperscout_collector.api.placement_service import PlacementService
 from hyperscout_collector.api.topology_service import SERVICE as TOPOLOGY_SERVICE
 from hyperscout_collector.api.topology_service import Backend, TopologyService
 from hyperscout_collector.configured import StartError
@@ -98,9 +100,13 @@ class Listening:
         add_DiscoveryServiceServicer_to_server(discovery, server)
         TopologyService(self._backend).add_to(server)
         MeasurementService(self._parts.measuring, self._parts.nccl).add_to(server)
+        self._placing().add_to(server)
         healthy = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-        names = (_DISCOVERY_SERVICE, TOPOLOGY_SERVICE, MEASUREMENT_SERVICE, health.SERVICE_NAME)
+        names = (
+            *(_DISCOVERY_SERVICE, TOPOLOGY_SERVICE, MEASUREMENT_SERVICE, PLACEMENT_SERVICE),
+            health.SERVICE_NAME,
+        )
         if self._settings.reflection:
             from grpc_reflection.v1alpha import reflection
 
@@ -132,9 +138,18 @@ class Listening:
             take_id=parts.nccl.take_id,
         )
 
+    def _placing(self) -> PlacementService:
+        placing = self._parts.placing
+        service = PlacementService(
+            placing.placements, placing.watchers, placing.reservations, clock_ns=self._parts.clock_ns
+        )
+        self._exit.callback(service.close)
+        return service
+
     def _leave(self, discovery: DiscoveryService) -> None:
         discovery.close(*self._leaving())
         self._parts.watchers.close(*self._leaving())
+        self._parts.placing.watchers.close(*self._leaving())
 
     def _access(self) -> Access:
         settings = self._settings

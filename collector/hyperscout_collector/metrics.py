@@ -14,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from hyperscout_collector.placements import OUTCOMES
 from hyperscout_collector.topology import ANOMALY_KINDS, Topology
 
 _PREFIX = "hyperscout_collector_"
@@ -53,6 +54,10 @@ class Figures:
     pair_tasks_failed_total: int
     pairs: int
     pairs_disagreeing: int
+    placements: dict[str, int]  # gangs by holder
+    placed_workers: int
+    placement_decisions_total: dict[str, int]  # by outcome
+    placement_watchers: int
 
 
 class Metrics:
@@ -64,6 +69,12 @@ class Metrics:
             f"{_PREFIX}inference_seconds",
             "Time of one inference: sweeps, hierarchy, generations",
             buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30),
+            registry=self._registry,
+        )
+        self.placement_seconds = Histogram(
+            f"{_PREFIX}placement_seconds",
+            "Time to decide where a gang goes, or that it has no place",
+            buckets=(0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
             registry=self._registry,
         )
         self._registry.register(_Scrape(figures))
@@ -125,6 +136,7 @@ class _Scrape(Collector):
         yield _gauge("watchers", "Readers that follow the topology", f.watchers)
         yield _counter("resnapshots", "Times that a watcher was too slow and began anew", f.resnapshots_total)
         yield from _measuring(f)
+        yield from _placing(f)
 
 
 def _topology(topology: Topology) -> Iterator[Metric]:
@@ -158,6 +170,21 @@ def _measuring(f: Figures) -> Iterator[Metric]:
     yield _counter("pair_tasks_failed", "Those that came to nothing", f.pair_tasks_failed_total)
     yield _gauge("pairs", "Pairs of nodes and rails whose ends agree", f.pairs)
     yield _gauge("pairs_disagreeing", "Those that were dropped because they do not", f.pairs_disagreeing)
+
+
+def _placing(f: Figures) -> Iterator[Metric]:
+    held = GaugeMetricFamily(f"{_PREFIX}placements", "Gangs that hold nodes, by holder", labels=("holder",))
+    for holder, count in sorted(f.placements.items()):
+        held.add_metric((holder,), count)
+    yield held
+    yield _gauge("placed_workers", "Workers of those gangs", f.placed_workers)
+    decisions = CounterMetricFamily(
+        f"{_PREFIX}placement_decisions", "Answers to where a gang goes, by outcome", labels=("outcome",)
+    )
+    for outcome in OUTCOMES:
+        decisions.add_metric((outcome,), f.placement_decisions_total.get(outcome, 0))
+    yield decisions
+    yield _gauge("placement_watchers", "Readers that follow placements", f.placement_watchers)
 
 
 def bounded(evidence: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from hyperscout_collector.placer.capacity import CapacityError, Resources
+from hyperscout_collector.placer.quantity import is_extended
 from hyperscout_collector.placer.request import WORKERS, Workers
 
 _MOST = 2**62
@@ -16,7 +17,7 @@ _NOTHING: Resources = {}
 
 class NodeRoom:
     """`default`: the room on a node that nothing is said of. A worker that is only counted ("workers")
-    takes the whole node: beside it no device is free, and none beside a device (a resource with a "/")."""
+    takes the whole node: beside it no device (extended resource) is free, and it is not beside a device."""
 
     def __init__(self) -> None:
         self.default: Resources = _NOTHING
@@ -81,10 +82,10 @@ class NodeRoom:
         if without:
             booked = {name: left for name, has in booked.items() if (left := has - without.get(name, 0)) > 0}
         whole = WORKERS in booked
-        devices = any("/" in name for name in booked)
+        devices = any(map(is_extended, booked))
         return {
             name: 0
-            if (whole and "/" in name) or (devices and name == WORKERS)
+            if (whole and is_extended(name)) or (devices and name == WORKERS)
             else max(0, has - booked.get(name, 0))
             for name, has in room.items()
         }

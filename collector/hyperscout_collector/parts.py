@@ -13,6 +13,7 @@ from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.measuring import Measuring
 from hyperscout_collector.nccl import NcclRuns
 from hyperscout_collector.pipeline import Pipeline
+from hyperscout_collector.placing import Placing
 from hyperscout_collector.publish.runner import PublisherRunner
 from hyperscout_collector.saver import Saver
 from hyperscout_collector.sweeps import Sweeps
@@ -39,6 +40,7 @@ class Parts:
     watchers: Watchers
     runner: PublisherRunner
     saver: Saver
+    placing: Placing
     published_ns: int = 0
     reviews: Reviews | None = None  # where an API server is asked who calls
 
@@ -56,4 +58,10 @@ class Parts:
             found.append(self.measuring.problem)
         if (takeover := self.pipeline.takeover) is not None and takeover.active:
             found.append(f"took over, and infers nothing yet: waits for {takeover.waits_for()}")
-        return [*found, *self.pipeline.problems, *self.runner.problems, *self.sweeps.problems]
+        return [
+            *found,
+            *self.pipeline.problems,
+            *self.placing.problems,
+            *self.runner.problems,
+            *self.sweeps.problems,
+        ]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from hyperscout_collector.free_capacity import FreeCapacity
 from hyperscout_collector.node_room import summed
+from hyperscout_collector.placer.allreduce import TierSpeed
 from hyperscout_collector.placer.answer import Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity, Mask, Resources
 from hyperscout_collector.placer.place import NO_MASKS
@@ -24,6 +25,7 @@ from hyperscout_collector.topology import Topology
 
 MAX_GANGS = 10_000
 MAX_RANKS = 1_000_000  # of all gangs
+OUTCOMES = ("reserved", "fits", "refused")  # "fits": of a dry run
 MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
 
 Engine = Callable[[Capacity, Request, Mapping[str, Mask]], Placement | Refusal]
@@ -67,11 +69,18 @@ class Held:
     arrived: frozenset[int] = field(default_factory=frozenset)
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """An answer that holds nothing, and how long it took."""
+
+    answer: Placement | Refusal
+    seconds: float
+
+
 class Placements:
     """`changed(gang, held)` is told of each that came, changed or went (None).
 
-    `decided(seconds)` of each answer, which `decisions` count by outcome: "reserved", "fits" (it was a dry
-    run), "refused". `timer`: monotonic seconds.
+    `decided(seconds)` of each answer, which `decisions` count by `OUTCOMES`. `timer`: monotonic seconds.
     """
 
     def __init__(
@@ -111,11 +120,9 @@ class Placements:
         return capacity
 
     @property
-    def topology(self) -> Topology:
-        """The published one. Raises NotReadyError."""
-        if self._free.topology is None:
-            raise NotReadyError(self._free.why_none)
-        return self._free.topology
+    def speeds(self) -> Sequence[TierSpeed]:
+        """Of the tiers of `capacity`, as `allreduce.predict` wants them."""
+        return self._free.speeds
 
     @property
     def problem(self) -> str | None:
@@ -194,15 +201,34 @@ class Placements:
             self._check_new(gang, request)
         began_s = self._timer()
         answer = self._engine(self.capacity, request, masks)
-        if isinstance(answer, Refusal):
-            self.decisions["refused"] += 1
-        elif dry_run:
-            self.decisions["fits"] += 1
-        else:
+        reserves = not dry_run
+        if reserves and isinstance(answer, Placement):
             self._hold(Held(gang, holder, request, answer, self._clock_ns(), expires_ns))
-            self.decisions["reserved"] += 1
-        self.decided(self._timer() - began_s)
+        self._count(answer, self._timer() - began_s, reserves)
         return answer
+
+    def trial(
+        self, request: Request, masks: Mapping[str, Mask] = NO_MASKS
+    ) -> tuple[Capacity, Callable[[], Trial]]:
+        """A copy of what is free now, and for a thread: where the gang would go in it. Tell `tried` of it.
+
+        Raises NotReadyError.
+        """
+        capacity = self.capacity.copy()
+
+        def answered() -> Trial:
+            began_s = self._timer()
+            return Trial(self._engine(capacity, request, masks), self._timer() - began_s)
+
+        return capacity, answered
+
+    def tried(self, trial: Trial) -> None:
+        self._count(trial.answer, trial.seconds, reserves=False)
+
+    def _count(self, answer: Placement | Refusal, seconds: float, reserves: bool) -> None:
+        outcome = "refused" if isinstance(answer, Refusal) else "reserved" if reserves else "fits"
+        self.decisions[outcome] += 1
+        self.decided(seconds)
 
     def restore(self, held: Held) -> None:
         """Hold what was decided before (a stored plan), whether it fits now or not.

@@ -42,11 +42,13 @@ from hyperscout_collector.nccl import NcclRuns
 from hyperscout_collector.nccl_window import NcclWindow
 from hyperscout_collector.parts import Parts
 from hyperscout_collector.pipeline import Pipeline, PipelineSettings
+from hyperscout_collector.placing import Placing
 from hyperscout_collector.publish.base import Publisher
 from hyperscout_collector.publish.chosen import Service, chosen, needs_kubernetes
 from hyperscout_collector.publish.memory import MemoryPublisher
 from hyperscout_collector.publish.runner import PublisherRunner
 from hyperscout_collector.recall import published_before
+from hyperscout_collector.reservations import Reservations, ReservationsError
 from hyperscout_collector.saver import Saver, read_saved
 from hyperscout_collector.settings import CollectorSettings
 from hyperscout_collector.status import figures, status
@@ -142,12 +144,13 @@ class Collector:
             if self._kube is None and needs_kubernetes(self.settings):
                 self._kube = await self._exit.enter_async_context(await connected(self.settings))
             store, loaded = await self._load()
+            reservations = await self._reservations()
             saved, problem = await asyncio.to_thread(read_saved, loaded.topology_json)
             if problem:
                 loaded = replace(loaded, problems=[*loaded.problems, problem])
             before = await published_before(self.settings, self._kube, self._previous, saved)
             self._took_over = before is not saved
-            self._assemble(store, loaded, before, options, adapters)
+            self._assemble(store, loaded, before, options, adapters, reservations)
             self._begin_all()
             await self._listen()
         except BaseException:
@@ -172,6 +175,16 @@ class Collector:
         except StoreError as error:
             raise StartError(str(error)) from error
 
+    async def _reservations(self) -> Reservations:
+        """After the store, whose lock says that the folder is ours."""
+        path = self.settings.data_dir / "placements.db"
+        try:
+            found = await asyncio.to_thread(Reservations, path, now_ns=self._clock_ns)
+        except ReservationsError as error:
+            raise StartError(str(error)) from error
+        self._exit.callback(found.close)
+        return found
+
     def _assemble(
         self,
         store: Store,
@@ -179,6 +192,7 @@ class Collector:
         saved: Topology | None,
         options: InferOptions,
         adapters: dict[int, str],
+        reservations: Reservations,
     ) -> None:
         settings, started_ns = self.settings, self._clock_ns()
         state = EvidenceState()
@@ -220,11 +234,22 @@ class Collector:
             takeover=self._takeover(saved, started_ns),
             measured_enough=lambda: self.parts.measuring.measured_enough,
         )
+        placing = Placing(
+            reservations,
+            state,
+            outputs.cluster,
+            decided=self.metrics.placement_seconds.observe,
+            clock_ns=self._clock_ns,
+            timer=self._timer,
+        )
         self.parts = Parts(
             version=importlib.metadata.version("hyperscout"),
             started_ns=started_ns,
             stale_after_ns=int(settings.stale_after_s * NS),
-            load_problems=loaded.problems,
+            load_problems=[
+                *loaded.problems,
+                *placing.load(over=self._took_over and settings.leader_election),
+            ],
             clock_ns=self._clock_ns,
             store=store,
             state=state,
@@ -238,10 +263,12 @@ class Collector:
             watchers=watchers,
             runner=PublisherRunner(publishers, rng=Random()),  # noqa: S311 - jitter, not secrets
             saver=Saver(committer, self._timer),
+            placing=placing,
         )
         if saved is not None:
             self.parts.runner.offer(saved)  # a file that was lost meanwhile is there again
             self.parts.saver.offer(saved)
+            placing.published(saved)
 
     def _measuring(
         self, streams: Streams, state: EvidenceState, view: InputsView, watchers: Watchers
@@ -313,6 +340,8 @@ class Collector:
         self._begin("measuring", parts.measuring.run())
         self._begin("nccl-window", self._nccl_window().run())
         self._begin("saver", parts.saver.run())
+        self._begin("placements", parts.placing.placements.run())
+        self._begin("reservations", parts.placing.reservations.run())
         for name, service in self._services.items():
             self._begin(name, service())
         for state in parts.runner.states:
@@ -336,6 +365,7 @@ class Collector:
         """What was acknowledged is on disk already; the picture that was made of it should be too."""
         await self.parts.committer.drain()
         await self.parts.saver.flush()
+        await self.parts.placing.reservations.flush()
 
     async def _listen(self) -> None:
         listening = Listening(
@@ -359,6 +389,7 @@ class Collector:
         self.parts.sweeps.follow(changes)
         self.parts.measuring.follow(changes)
         self.parts.nccl.follow(changes)
+        self.parts.placing.follow(changes)
 
     def _full_state(self, node: str) -> None:
         self.parts.pipeline.full_state(node)
@@ -368,9 +399,11 @@ class Collector:
         _log.info("generation %d", topology.generation)
         self.parts.runner.offer(topology)
         self.parts.saver.offer(topology)
+        self.parts.placing.published(topology)
 
     def _look_around(self) -> None:
         self.parts.pipeline.look_around()
+        self.parts.placing.look_around()
 
     def _look_again(self) -> None:
         self.parts.pipeline.look_again()
@@ -382,6 +415,7 @@ class Collector:
             await asyncio.sleep(_TICK_S)
             now_ns = self._clock_ns()
             parts.sweeps.tick()
+            parts.placing.tick()
             gone = parts.committer.due(now_ns, lambda node: parts.streams.get(node) is not None)
             for node in parts.view.unseen_since(now_ns - int(_FORGET_AFTER_S * NS)):
                 gone += sorted(parts.state.keys_of(node))

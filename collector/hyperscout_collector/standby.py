@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from hyperscout_collector.api.measurement_service import SERVICE as MEASUREMENT_SERVICE
+from hyperscout_collector.api.placement_service import SERVICE as PLACEMENT_SERVICE
 from hyperscout_collector.api.topology_service import SERVICE as TOPOLOGY_SERVICE
 from hyperscout_collector.configured import StartError
 from hyperscout_collector.http import TEXT, HttpServer
@@ -31,7 +32,7 @@ from hyperscout_collector.settings import CollectorSettings, host_port
 _log = logging.getLogger(__name__)
 
 DISCOVERY_SERVICE = discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService"].full_name
-_SERVICES = (DISCOVERY_SERVICE, TOPOLOGY_SERVICE, MEASUREMENT_SERVICE)
+_SERVICES = (DISCOVERY_SERVICE, TOPOLOGY_SERVICE, MEASUREMENT_SERVICE, PLACEMENT_SERVICE)
 _HOLD_S = 15.0  # less than an agent waits to be greeted
 _LOOK_S = 0.25
 _STOP_GRACE_S = 0.5

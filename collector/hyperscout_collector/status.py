@@ -70,7 +70,7 @@ def _agents(parts: Parts) -> list[pb.AgentStatus]:
 def figures(parts: Parts) -> Figures:
     """Everything that a scrape shows but the histogram."""
     counters, held, leases = parts.streams.counters, parts.pipeline.held, parts.sweeps.leases()
-    measuring = parts.measuring.report()
+    measuring, placements = parts.measuring.report(), parts.placing.placements
     return Figures(
         streams=len(parts.streams),
         streams_total=counters.streams,
@@ -100,4 +100,8 @@ def figures(parts: Parts) -> Figures:
         pair_tasks_failed_total=measuring.failed,
         pairs=measuring.pairs,
         pairs_disagreeing=measuring.disagreeing,
+        placements=dict(Counter(held.holder for held in placements)),
+        placed_workers=placements.ranks,
+        placement_decisions_total=dict(placements.decisions),
+        placement_watchers=len(parts.placing.watchers),
     )

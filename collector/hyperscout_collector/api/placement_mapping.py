@@ -6,6 +6,7 @@ from typing import Any
 
 from hyperscout.v1 import placement_pb2 as pb
 
+from hyperscout_collector.placements import Held
 from hyperscout_collector.placer.allreduce import Predicted
 from hyperscout_collector.placer.answer import Cost, Placement, Refusal
 from hyperscout_collector.placer.defrag import Plan
@@ -227,6 +228,22 @@ def placement_message(
 ) -> pb.Placement:
     if isinstance(answer, Refusal):
         return pb.Placement(gang=gang, placed=False, reason=answer.reason, exact=answer.proven)
+    return _placed_message(gang, request, answer, forest.top, predicted)
+
+
+def held_message(held: Held, tiers: int, predicted: Predicted | None = None) -> pb.Placement:
+    """What a gang holds, on a hierarchy of that many tiers."""
+    message = _placed_message(held.gang, held.request, held.placement, tiers, predicted)
+    message.holder = held.holder
+    message.reserved_at.FromNanoseconds(held.reserved_ns)
+    if held.expires_ns:
+        message.expires_at.FromNanoseconds(held.expires_ns)
+    return message
+
+
+def _placed_message(
+    gang: str, request: Request, answer: Placement, tiers: int, predicted: Predicted | None
+) -> pb.Placement:
     assignment = pb.Assignment
     return pb.Placement(
         gang=gang,
@@ -237,7 +254,7 @@ def placement_message(
             assignment(rank=rank, node=node, role=worker.role)
             for rank, (node, worker) in enumerate(zip(answer.nodes, ranks(request.gang), strict=True))
         ],
-        domains=domains_used(answer.cost, forest.top),
+        domains=domains_used(answer.cost, tiers),
         nodes=answer.cost.nodes,
         reason="; ".join(answer.relaxed),
         cost=cost_message(answer.cost),

@@ -151,13 +151,16 @@ class Gate(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         handler = await continuation(handler_call_details)
-        verb = verb_for(handler_call_details.method)
+        method = handler_call_details.method
+        verb = verb_for(method)
         if handler is None or verb is None:
             return handler
         codecs = handler.request_deserializer, handler.response_serializer
         match handler.request_streaming, handler.response_streaming:
             case False, False:
-                return grpc.unary_unary_rpc_method_handler(self._once(handler.unary_unary, verb), *codecs)
+                return grpc.unary_unary_rpc_method_handler(
+                    self._once(handler.unary_unary, verb, method), *codecs
+                )
             case True, False:
                 return grpc.stream_unary_rpc_method_handler(self._once(handler.stream_unary, verb), *codecs)
             case False, True:
@@ -165,10 +168,13 @@ class Gate(grpc.aio.ServerInterceptor):
             case _:
                 return grpc.stream_stream_rpc_method_handler(self._many(handler.stream_stream, verb), *codecs)
 
-    def _once(self, method: Callable[[Any, Any], Awaitable[Any]], verb: Verb) -> Any:
+    def _once(self, call: Callable[[Any, Any], Awaitable[Any]], verb: Verb, method: str = "") -> Any:
+        """`method`: where the one message that is there may say more than the method does."""
+
         async def guarded(request: Any, context: Any) -> Any:
-            CALLER.set(await self._admit(context, verb))
-            return await method(request, context)
+            wanted = (verb_for(method, request) if method else None) or verb
+            CALLER.set(await self._admit(context, wanted))
+            return await call(request, context)
 
         return guarded
 

@@ -30,6 +30,11 @@ _SPREAD_S = 60  # agents that started together do not all come back in the same 
 _READS = frozenset({"GetTopology", "WatchTopology", "Explain", "ListFindings", "GetStatus"})
 _TOPOLOGY = "/hyperscout.v1.TopologyService/"
 _GET_MEASURING = "/hyperscout.v1.MeasurementService/GetMeasuring"
+_PLACEMENT = "/hyperscout.v1.PlacementService/"
+_PLACEMENT_READS = frozenset(
+    {"ExplainPlacement", "ListPlacements", "WatchPlacements", "Improve", "Defragment"}
+)
+_DRY_RUNS = frozenset({_PLACEMENT + "Place", _PLACEMENT + "Repair"})  # change nothing if asked not to
 
 
 class AccessError(Exception):
@@ -175,15 +180,20 @@ def certificate_may(caller: Caller, verb: Verb) -> None:
     raise NotAllowedError(f"{caller} may not do this: a certificate of {wanted} may")
 
 
-def verb_for(method: str) -> Verb | None:
+def verb_for(method: str, request: object = None) -> Verb | None:
     """What a caller must be allowed to; None where this is not the place to ask.
 
-    What is not known to be harmless is taken for a change.
+    What is not known to be harmless is taken for a change. `request`: its message, once that is there: it
+    may say that it changes nothing.
     """
     if method.startswith(("/grpc.health.v1.Health/", "/hyperscout.v1.DiscoveryService/")):
         return None  # health is for everybody; a stream of findings is checked together with its Hello
     if method.startswith("/grpc.reflection.") or method == _GET_MEASURING:
         return "get"
+    if method in _DRY_RUNS and getattr(request, "dry_run", False) is True:
+        return "get"
+    if method.startswith(_PLACEMENT):
+        return "get" if method.removeprefix(_PLACEMENT) in _PLACEMENT_READS else "update"
     name = method.removeprefix(_TOPOLOGY)
     return "get" if name != method and name in _READS else "update"
 

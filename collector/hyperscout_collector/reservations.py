@@ -1,0 +1,228 @@
+"""What the API reserved, on disk: it outlives a restart of the collector.
+
+Scheduling gates keep their plans in the cluster; these have no other home. Each change of such a gang is
+written soon after it; who answers a caller waits for that. What could not be written is tried again.
+One small SQLite file beside the evidence, whose lock guards both; each commit is synced (FULL): nobody
+sends a reservation twice. A file that SQLite cannot read is moved aside, never deleted.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from hyperscout.v1 import placement_pb2 as pb
+
+from hyperscout_collector.api.placement_mapping import (
+    held_message,
+    placement_of,
+    request_message,
+    stored_request,
+)
+from hyperscout_collector.placements import Held
+from hyperscout_collector.placer.request import RequestError
+
+_log = logging.getLogger(__name__)
+
+API = "api"  # who holds what is kept here
+
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE gangs (
+  gang TEXT PRIMARY KEY,
+  request BLOB NOT NULL,   -- hyperscout.v1.PlaceRequest
+  placement BLOB NOT NULL  -- hyperscout.v1.Placement
+) WITHOUT ROWID;
+PRAGMA user_version = 1;
+"""
+_MAX_BYTES = 512 * 1024 * 1024  # a million ranks are some 50 MB
+_RETRY_S = 5.0
+_BUSY_TIMEOUT_S = 5.0
+
+
+class NotKeptError(Exception):
+    """It could not be written, and is tried again; says why."""
+
+
+class ReservationsError(Exception):
+    """The file cannot be used; says what to do."""
+
+
+class Reservations:
+    """`path`: the file. Blocks when it is made, and raises ReservationsError. `load` once, then `run`."""
+
+    def __init__(self, path: Path, *, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self.problem: str | None = None  # why what changed last is not on disk
+        self._path = path
+        self._now_ns = now_ns
+        self._unwritten: dict[str, Held | None] = {}
+        self._waiting: list[asyncio.Future[None]] = []
+        self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "reservations")
+        self._problems: list[str] = []
+        try:
+            self._db = self._opened()
+        except (sqlite3.Error, OSError) as error:
+            raise ReservationsError(f"{path}: {error}: the collector must be able to write it") from error
+
+    def load(self, *, over: bool = False) -> tuple[list[Held], list[str]]:
+        """What is reserved and not over, and what could not be read. Blocks.
+
+        `over`: all of it is, for another collector led since.
+        """
+        found, problems, bad = [], list(self._problems), 0
+        try:
+            if over:
+                self._write(None)
+            rows = self._db.execute("SELECT gang, request, placement FROM gangs ORDER BY gang").fetchall()
+        except sqlite3.Error as error:
+            return [], [*problems, f"{self._path}: {error}: what was reserved is not known any more"]
+        for gang, request, placement in rows:
+            held = read_row(gang, request, placement)
+            if held is None:
+                bad += 1
+            elif not 0 < held.expires_ns <= self._now_ns():
+                found.append(held)
+        if bad:
+            problems.append(f"{self._path}: {bad} reservations cannot be read and were passed over")
+        return found, problems
+
+    def follow(self, gang: str, held: Held | None) -> None:
+        """A gang came, changed or went. What others hold is kept elsewhere."""
+        if held is not None and held.holder != API:
+            held = None
+        self._unwritten[gang] = held
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write what changed, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not await self.flush():
+                await asyncio.sleep(_RETRY_S)
+                self._wake.set()
+
+    async def kept(self) -> None:
+        """Wait until all that changed up to now is on disk. Raises NotKeptError."""
+        if not self._unwritten and not self._turn.locked():
+            return
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        self._wake.set()
+        await waiting
+
+    async def flush(self) -> bool:
+        """Write what is not written yet. False when it could not be."""
+        async with self._turn:
+            changes, self._unwritten = self._unwritten, {}
+            waiting, self._waiting = self._waiting, []
+            error: Exception | None = None
+            try:
+                if changes:
+                    loop = asyncio.get_running_loop()
+                    await loop.run_in_executor(self._thread, self._write, changes)
+            except sqlite3.Error as found:
+                error = found
+                self._unwritten = {**changes, **self._unwritten}
+                if self.problem is None:
+                    _log.error("reservations are not saved: %s: %s", self._path, found)
+                self.problem = f"reservations are not saved: {self._path}: {found}"
+            else:
+                self.problem = None
+            for one in waiting:
+                if not one.done() and error is None:
+                    one.set_result(None)
+                elif not one.done():
+                    one.set_exception(NotKeptError(self.problem or ""))
+            return error is None
+
+    def close(self) -> None:
+        """Let go of the file. Never raises."""
+        self._thread.shutdown(wait=True)
+        self._db.close()
+
+    def _write(self, changes: Mapping[str, Held | None] | None) -> None:
+        """In the thread. None: all of it goes."""
+        put, gone = [], []
+        for gang, held in (changes or {}).items():
+            if held is None:
+                gone.append((gang,))
+            else:
+                request = request_message(held.request, gang).SerializeToString()
+                put.append((gang, request, held_message(held, held.placement.cost.top).SerializeToString()))
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            if changes is None:
+                db.execute("DELETE FROM gangs")
+            db.executemany("INSERT OR REPLACE INTO gangs VALUES (?, ?, ?)", put)
+            db.executemany("DELETE FROM gangs WHERE gang = ?", gone)
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+
+    def _opened(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return self._open()
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise  # no rights, no room: the file itself may be well
+            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._now_ns() // 1_000_000_000))
+            aside = self._path.with_name(f"{self._path.name}.damaged-{stamp}")
+            for suffix in ("", "-wal", "-shm"):
+                part = self._path.with_name(self._path.name + suffix)
+                if part.exists():
+                    part.rename(aside.with_name(aside.name + suffix))
+            problem = f"{self._path} is damaged ({error}); it was moved to {aside.name}: nothing is reserved"
+            self._problems.append(problem)
+            _log.error("%s", problem)
+        return self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        db = sqlite3.connect(
+            self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            found = [row[0] for row in db.execute("PRAGMA quick_check(1)")]
+            if found != ["ok"]:
+                raise sqlite3.DatabaseError(str(found[0]))
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
+            db.execute(f"PRAGMA max_page_count = {_MAX_BYTES // page_bytes}")
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                db.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+            elif version != _VERSION:
+                raise sqlite3.OperationalError(
+                    f"format {version}, this collector reads {_VERSION}: start the version that wrote it"
+                )
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+def read_row(gang: str, request: bytes, placement: bytes) -> Held | None:
+    """What was written of a gang; None where it cannot be read."""
+    try:
+        asked, message = pb.PlaceRequest.FromString(request), pb.Placement.FromString(placement)
+        return Held(
+            gang,
+            API,
+            stored_request(asked),
+            placement_of(message),
+            message.reserved_at.ToNanoseconds(),
+            message.expires_at.ToNanoseconds() if message.HasField("expires_at") else 0,
+        )
+    except (DecodeError, RequestError, ValueError):
+        return None
