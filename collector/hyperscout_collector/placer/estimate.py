@@ -46,16 +46,16 @@ class Estimate:
             one = size(part) // part.count
             at, copies = self._copies(part, tier)
             if spread is not None and capped is not None and at <= spread.tier:
-                here = np.minimum(self._lifted(copies, at, spread.tier), min(need, spread.most // one))
+                here = np.minimum(self.summed(copies, at, spread.tier), min(need, spread.most // one))
                 capped += one * here
                 copies, at = here, spread.tier
-            total += one * np.minimum(self._lifted(copies, at, tier), need)
+            total += one * np.minimum(self.summed(copies, at, tier), need)
         if group.spread is not None and spread is None:
             total = np.minimum(total, group.spread.most)  # one domain of it is all that there is
         if spread is not None and capped is not None and capped.any():
             if len(alike := self._alike(group, spread.tier)) == 1:
                 capped = np.minimum(capped, alike[0][1])
-            total = np.minimum(total, self._lifted(np.minimum(capped, spread.most), spread.tier, tier))
+            total = np.minimum(total, self.summed(np.minimum(capped, spread.most), spread.tier, tier))
         workers = size(group) // group.count
         if alike := self._alike(group, tier):
             total = np.minimum(total, workers - sum(np.maximum(n - there, 0) for n, there in alike))
@@ -70,7 +70,7 @@ class Estimate:
     def copies(self, group: Group, tier: int) -> Longs:
         """(domains of `tier`,) how many copies of a group each could hold at once."""
         parts = [(size(p) // p.count, need, *self._copies(p, tier)) for p, need in _flat(group, tier)]
-        found = [self._lifted(copies, at, tier) // need for _, need, at, copies in parts]
+        found = [self.summed(copies, at, tier) // need for _, need, at, copies in parts]
         most: Longs = np.min(found, axis=0)
         for count, there in self._alike(group, tier):
             most = np.minimum(most, there // count)
@@ -79,7 +79,7 @@ class Estimate:
         spread = group.spread
         if spread is not None and spread.tier < tier:
             below = [
-                (one, need, self._lifted(copies, at, spread.tier))
+                (one, need, self.summed(copies, at, spread.tier))
                 for one, need, at, copies in parts
                 if at <= spread.tier
             ]
@@ -88,7 +88,7 @@ class Estimate:
             elif below:
                 held = np.minimum(sum(one * np.minimum(n, need) for one, need, n in below), spread.most)
                 wanted = sum(one * need for one, need, _ in below)
-                most = np.minimum(most, self._lifted(held, spread.tier, tier) // wanted)
+                most = np.minimum(most, self.summed(held, spread.tier, tier) // wanted)
         elif spread is not None and spread.most < size(group) // group.count:
             most = np.zeros_like(most)
         return most
@@ -111,7 +111,7 @@ class Estimate:
         least, most = np.zeros_like(most), most.copy()
         for _ in range(_STEPS):
             middle = (least + most + 1) // 2
-            held = self._lifted(np.minimum(there, middle[owner] * each), low, tier)
+            held = self.summed(np.minimum(there, middle[owner] * each), low, tier)
             fits = held >= middle * need
             least, most = np.where(fits, middle, least), np.where(fits, most, np.maximum(middle - 1, 0))
         return least
@@ -125,7 +125,7 @@ class Estimate:
             fit = self.fit(kind)
             before, most = found.get(kind.resources, (0, fit))
             found[kind.resources] = before + count // group.count, np.maximum(most, fit)
-        return [(count, self._lifted(fit, 0, tier)) for count, fit in found.values()]
+        return [(count, self.summed(fit, 0, tier)) for count, fit in found.values()]
 
     def _shares(self, group: Group, tier: int) -> Iterator[Longs]:
         """Of each resource that different kinds of workers share: how much of what one copy of the group
@@ -142,14 +142,14 @@ class Estimate:
             if amount:
                 # The bytes of a whole cluster would not fit into a sum.
                 parts = np.ceil(np.where(usable, self._capacity.free(name), 0) / amount * _PARTS)
-                yield self._lifted(np.minimum(parts, float(_MOST_PARTS)).astype(np.int64), 0, tier)
+                yield self.summed(np.minimum(parts, float(_MOST_PARTS)).astype(np.int64), 0, tier)
 
     def _width(self, tier: int) -> int:
         if tier == 0:
             return len(self._forest.nodes)
         return len(self._forest.layers[tier - 1]) if tier <= self._forest.top else 1
 
-    def _lifted(self, counts: Longs, low: int, tier: int) -> Longs:
+    def summed(self, counts: Longs, low: int, tier: int) -> Longs:
         """Counts of domains of one tier, summed for those of a higher one."""
         for t in range(low + 1, tier + 1):
             if t > self._forest.top:

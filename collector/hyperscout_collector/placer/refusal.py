@@ -13,7 +13,16 @@ from hyperscout_collector.placer.answer import Placement, Refusal, Shortage
 from hyperscout_collector.placer.capacity import Capacity, Mask
 from hyperscout_collector.placer.estimate import Estimate, counted
 from hyperscout_collector.placer.forest import Flags, Forest
-from hyperscout_collector.placer.request import WORKERS, Group, Request, Spread, Workers, ends, size
+from hyperscout_collector.placer.request import (
+    WORKERS,
+    Group,
+    Request,
+    Spread,
+    Workers,
+    ends,
+    size,
+    without_preferences,
+)
 
 CLOSEST = 3  # domains that a refusal lists
 TRIES = 4  # placements that it tries
@@ -34,6 +43,7 @@ def refusal(
 ) -> Refusal:
     """Of a request that has no place up to tier `tops`. `find`: as `place` looks for one; without it what
     would help is only told as far as counting goes. `proven`: False where the search ended at its limit."""
+    request = replace(request, gang=without_preferences(request.gang))
     return _Reasons(capacity, request, masks, tops, find, proven).refusal()
 
 
@@ -290,7 +300,7 @@ def _groups(group: Group, tops: int) -> Iterator[Group]:
 
 
 def _spreads(group: Group) -> Iterator[Spread]:
-    if group.spread is not None and group.spread.required:
+    if group.spread is not None:
         yield group.spread
     for part in group.parts:
         if isinstance(part, Group):

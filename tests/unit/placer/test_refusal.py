@@ -250,6 +250,16 @@ def test_the_closest_come_first_and_are_few() -> None:
     assert found.proven
 
 
+def test_where_all_seems_to_fit_one_piece_does_not() -> None:
+    request = gang(of(2, role="leader", gpu=3), of(1, gpu=2))
+    assert refused(gpus(4, 4), request).closest == (Shortage("core", 2, 2, 3),)
+
+
+def test_what_is_only_preferred_is_short_of_nothing() -> None:
+    capacity = Capacity.of_workers(Forest.of(leaves(("a", "b"))), {"a": 4, "b": 4})
+    assert refused(capacity, gang(Workers(9), spread=Spread(1, 0, required=False))).closest[0].fits == 8
+
+
 def test_a_search_that_ended_at_its_limit_says_so() -> None:
     found = refusal(PODS, gang(Workers(6), tier=1), {}, 1, proven=False)
     assert not found.proven
