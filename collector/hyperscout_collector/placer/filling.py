@@ -20,7 +20,7 @@ from hyperscout_collector.placer.view import View
 
 STEPS: Final = 4000  # places tried out for a rank, where the gang's domains are small
 SMALL: Final = 256  # nodes with room, up to which they are
-STEPS_LARGE: Final = 60
+STEPS_LARGE: Final = 24
 _WIDTH: Final = 32  # nodes that are tried for one rank
 _DEEPEST: Final = 64  # ranks, above which nothing but the greedy answer is looked at
 
@@ -399,23 +399,33 @@ class Filling:
     def _least(self, region: Longs, stage: int, top: int, proven: bool) -> _Costs:
         """What no answer of this stage is below, part by part."""
         opens = 1 if proven else 0  # all the stages before were in vain
-        domains, left = [], []
-        for tier in range(top - 1, 0, -1):
-            domains.append(opens if tier < stage else 0)
-            left.append(0)
-        nodes = missing = 0
+        domains = [opens if tier < stage else 0 for tier in range(top - 1, 0, -1)]
         kinds = {self._layout.kind[rank] for rank in self._open}
-        if len(kinds) == 1:
-            (kind,) = kinds
-            fits, used = self._fits[kind].nodes, self._used[0] > 0
-            missing = max(0, len(self._open) - int(fits[used].sum()))
-            leaf = self._forest.layers[0]
-            there = _runs(leaf.start[region], leaf.stop[region])
-            most = np.cumsum(np.sort(fits[there[~used[there]]])[::-1])
-            nodes = int(np.searchsorted(most, missing)) + 1 if missing else 0
-            if kind != self._layout.reference_kind:
-                missing = 0
+        if len(kinds) > 1:
+            return (*domains, 0, 0, *[0] * (top - 1), 0, 0)
+        (kind,) = kinds
+        leaf, fit = self._forest.layers[0], self._fits[kind]
+        there = _runs(leaf.start[region], leaf.stop[region])
+        used = self._used[0][there] > 0
+        missing = max(0, len(self._open) - int(fit.nodes[there[used]].sum()))
+        most = np.cumsum(np.sort(fit.nodes[there[~used]])[::-1])
+        nodes = int(np.searchsorted(most, missing)) + 1 if missing else 0
+        if kind != self._layout.reference_kind:
+            return (*domains, nodes, 0, *[0] * (top - 1), 0, 0)
+        left = [
+            self._least_left(kind, region, tier) if opens and tier < stage else 0
+            for tier in range(top - 1, 0, -1)
+        ]
         return (*domains, nodes, 0, *left, missing, 0)
+
+    def _least_left(self, kind: int, region: Longs, tier: int) -> int:
+        """What fits, at least, in a domain that takes all that those in use cannot."""
+        layer, fits = self._forest.layers[tier - 1], self._fits[kind].domains[tier - 1]
+        domains = np.unique(layer.of_node[self._forest.layers[0].start[region]])
+        used = self._used[tier][domains] > 0
+        enough = fits[domains[~used]]
+        enough = enough[enough >= len(self._open) - int(fits[domains[used]].sum())]
+        return int(enough.min()) if len(enough) else 0
 
 
 def width(forest: Forest, nodes: Sequence[int]) -> int:
