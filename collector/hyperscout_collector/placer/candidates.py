@@ -1,6 +1,6 @@
 """Which domains of a tier might hold a gang, and what each costs at least: the most promising first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -17,6 +17,23 @@ def candidates(room: Room, units: Units, might: Flags) -> Iterator[tuple[tuple[i
     if len(which) <= 1:  # nothing to compare it with
         yield from (((), domain) for domain in which.tolist())
         return
+    columns = _bounds(room, units, which)
+    for i in np.lexsort((which, *columns[::-1])).tolist():
+        yield _at(columns, i, units), int(which[i])
+
+
+def bound_of(room: Room, units: Units, domain: int) -> tuple[int, ...]:
+    """A cost that a domain of the top tier cannot go below."""
+    return _at(_bounds(room, units, np.array([domain])), 0, units)
+
+
+def _at(columns: Sequence[Longs], i: int, units: Units) -> tuple[int, ...]:
+    # Nothing is known of what is left over below it.
+    return (*(int(column[i]) for column in columns), *(0,) * units.top)
+
+
+def _bounds(room: Room, units: Units, which: Longs) -> list[Longs]:
+    """(which,) each: domains from the tier below down, nodes, degraded links, what is left over in it."""
     wanted = units.kinds_in(GANG)
     columns = []
     for lower in range(units.top - 1, -1, -1):
@@ -26,15 +43,12 @@ def candidates(room: Room, units: Units, might: Flags) -> Iterator[tuple[tuple[i
         columns.append(fewest)
     free = room.fit(units.reference, units.top)[which]
     degraded = room.degraded(units.top)[which]
-    if len(wanted) == 1 and (bad := room.forest.degraded > 0).any():
+    if len(wanted) == 1 and units.top <= room.forest.top and (bad := room.forest.degraded > 0).any():
         # A gang that does not fit on what is sound takes one degraded link more at least.
         worn = np.concatenate(([0], np.cumsum(np.where(bad, room.fits[0], 0))))
         layer = room.forest.layers[units.top - 1]
         degraded = degraded + (free - (worn[layer.stop] - worn[layer.start])[which] < wanted[0])
-    columns += [degraded, free - wanted[units.reference]]
-    rest = (0,) * units.top  # nothing is known of what is left below it
-    for i in np.lexsort((which, *columns[::-1])).tolist():
-        yield (*(int(column[i]) for column in columns), *rest), int(which[i])
+    return [*columns, degraded, free - wanted[units.reference]]
 
 
 def _fewest(room: Room, kind: int, tier: int, which: Longs, lower: int, wanted: int) -> Longs:
@@ -44,8 +58,11 @@ def _fewest(room: Room, kind: int, tier: int, which: Longs, lower: int, wanted: 
     most = int(sizes.max(initial=0))
     if lower == 0 and most <= 1:
         return np.full(len(which), wanted)
-    layer = room.forest.layers[tier - 1]
-    first, last = layer.start[which], layer.stop[which]
+    if tier > room.forest.top:
+        first, last = np.array([0]), np.array([len(room.forest.nodes)])
+    else:
+        layer = room.forest.layers[tier - 1]
+        first, last = layer.start[which], layer.stop[which]
     if lower:
         starts = room.forest.layers[lower - 1].start
         first, last = np.searchsorted(starts, first), np.searchsorted(starts, last)

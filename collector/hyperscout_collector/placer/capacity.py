@@ -55,7 +55,7 @@ class Capacity:
     def __init__(self, forest: Forest, free: Mapping[str, Resources]) -> None:
         self.forest = forest
         self._free: dict[str, Longs] = {}  # by resource (nodes,)
-        self._kept: OrderedDict[tuple[_Needs, str, bool], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[_Needs, str | None, bool], _Kept] = OrderedDict()
         for node, resources in free.items():
             _check(node, resources)
             if (at := forest.index.get(node)) is not None:
@@ -124,7 +124,7 @@ class Capacity:
     def fit(self, workers: Workers, mask: Mask | None = None, *, use_down: bool = False) -> Fit:
         """How many workers of this kind fit where, as of now. Not to be changed by the caller."""
         needs = tuple((name, amount) for name, amount in workers.resources if amount)
-        key = (needs, mask.key if mask else "", use_down)
+        key = (needs, None if mask is None else mask.key, use_down)
         kept = self._kept.get(key)
         if kept is None:
             kept = self._kept[key] = self._reckoned(needs, mask, use_down)

@@ -1,23 +1,17 @@
 """`place`: the best placement there is, or a refusal that says what was short.
 
-The lowest tier first. Of its domains that might hold the gang, the one first whose cost may be least; when
-the least that any other could cost is no less than what was found, that is the best.
+What is required first: it says which tier must be the top. Then, at that tier, with what is preferred too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from hyperscout_collector.placer.alike import Alike
-from hyperscout_collector.placer.answer import Cost, Placement, Refusal
-from hyperscout_collector.placer.candidates import candidates
+from hyperscout_collector.placer.answer import Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity, Mask, summed
-from hyperscout_collector.placer.chain import Chain, levels_of
 from hyperscout_collector.placer.forest import Flags, Forest
-from hyperscout_collector.placer.ranks import nodes_by_rank
 from hyperscout_collector.placer.request import (
-    Group,
     Request,
     RequestError,
     checked,
@@ -26,8 +20,7 @@ from hyperscout_collector.placer.request import (
     without_preferences,
 )
 from hyperscout_collector.placer.room import Room
-from hyperscout_collector.placer.tables import Held, Trees
-from hyperscout_collector.placer.units import GANG, Units, units_of
+from hyperscout_collector.placer.search import Search
 
 NO_MASKS: Mapping[str, Mask] = {}
 
@@ -42,14 +35,17 @@ def place(capacity: Capacity, request: Request, masks: Mapping[str, Mask] = NO_M
     room = _room(capacity, request, masks)
     tops = highest(forest, request)
     required = without_preferences(request.gang)
-    found = _best(room, required, range(1, tops + 1))
+    search = Search(room)
+    found = search.best(required, range(1, tops + 1))
     if found is None:
-        return Refusal(tops)
+        return Refusal(tops, proven=search.complete)
     if required != request.gang:
         wish = with_preferences(request.gang)
-        better = _best(room, wish, range(found.cost.top, found.cost.top + 1))
+        better = search.best(wish, range(found.cost.top, found.cost.top + 1))
         if better is None:
             return replace(found, relaxed=("the preferred spread cannot be had at this tier",))
+        if found.bound is not None and found.bound.top < found.cost.top:
+            better = replace(better, exact=False, bound=found.bound)  # a lower top may be possible
         found = better
     return found
 
@@ -102,53 +98,3 @@ def _barred(forest: Forest, avoid: frozenset[str]) -> Flags | None:
         else:
             raise RequestError(f"avoid: {name!r}: no node and no HyperNode of that name")
     return barred
-
-
-def _best(room: Room, gang: Group, tiers: Sequence[int]) -> Placement | None:
-    """The best at the lowest of these tiers where there is one."""
-    alike = Alike(room)
-    for tier in tiers:
-        units = units_of(gang, tier)
-        levels = levels_of(units)
-        solver = Trees(room, alike, units) if levels is None else Chain(room, alike, units, levels)
-        best: tuple[tuple[int, ...], Callable[[], Held]] | None = None
-        might = solver.might()
-        several = np.count_nonzero(might) > 1
-        seen: set[int] = set()
-        for bound, domain in candidates(room, units, might):
-            if best is not None and bound >= best[0]:
-                break
-            if several:
-                if (number := alike.number(tier, domain)) in seen:
-                    continue
-                seen.add(number)
-            found = solver.least(domain)
-            if found is not None:
-                cost = _cost_parts(room, units, domain, found[0])
-                if best is None or cost < best[0]:
-                    best = cost, found[1]
-        if best is not None:
-            return _placement(room, units, best[0], best[1]())
-    return None
-
-
-def _cost_parts(room: Room, units: Units, domain: int, parts: tuple[int, ...]) -> tuple[int, ...]:
-    """All of the cost, from the parts of what is below the domain."""
-    tier = units.top
-    counts, degraded, left = parts[:tier], parts[tier], parts[tier + 1 :]
-    degraded += int(room.degraded(tier)[domain])
-    placed = units.kinds_in(GANG)[units.reference]
-    free = int(room.fit(units.reference, tier)[domain])
-    return (*counts, degraded, free - placed, *(x - placed for x in left))
-
-
-def _placement(room: Room, units: Units, cost: tuple[int, ...], held: Held) -> Placement:
-    forest, tier = room.forest, units.top
-    nodes = nodes_by_rank(units, held)
-    holder = forest.holder(nodes)
-    return Placement(
-        tuple(forest.nodes[node] for node in nodes),
-        holder[0] if holder else None,
-        holder[1] if holder else None,
-        Cost(tier, cost[: tier - 1], cost[tier - 1], cost[tier], cost[tier + 1 :]),
-    )

@@ -23,7 +23,8 @@ from hyperscout_collector.placer.forest import Flags, Longs
 from hyperscout_collector.placer.room import Parts, Room
 from hyperscout_collector.placer.units import GANG, Units
 
-MOST_WORK: Final = 2 * 10**8  # additions of table entries, a second or so
+MOST_WORK: Final = 3 * 10**8  # additions of table entries, a second or so
+_STEP: Final = 5_000  # what a step costs besides
 _Caps = tuple[tuple[int, int], ...]  # of units whose groups are spread: unit -> copies of it that were opened
 _State = tuple[int, ...]
 
@@ -47,10 +48,24 @@ class Held:
     children: "list[Held]" = field(default_factory=list)
 
 
+class Work:
+    """What may be spent on the tables of one request."""
+
+    def __init__(self, most: int = MOST_WORK) -> None:
+        self._left = most
+
+    def spend(self, amount: int) -> None:
+        """Raises TooBigError when it is used up; it stays so."""
+        self._left -= amount
+        if self._left < 0:
+            raise TooBigError
+
+
 class Trees:
     """Placements whose top is of one tier, of any gang."""
 
-    def __init__(self, room: Room, alike: Alike, units: Units) -> None:
+    def __init__(self, room: Room, alike: Alike, units: Units, work: Work) -> None:
+        self._work = work
         self._room = room
         self._alike = alike
         self._units = units
@@ -65,19 +80,19 @@ class Trees:
     def least(self, domain: int) -> tuple[tuple[int, ...], Callable[[], Held]] | None:
         """The least cost below a domain, as `Parts` has it, and how it comes about. None where the gang does
         not fit. Raises TooBigError."""
-        tables = Tables(self._room, self._alike, self._units, self._units.top, domain)
+        tables = Tables(self._room, self._alike, self._units, self._work, domain)
         parts = tables.least()
         return None if parts is None else (parts, tables.held)
 
 
 class Tables:
-    """Tables below one domain. `tier` = the forest's top + 1: all islands together."""
+    """Tables below one domain of the top tier."""
 
-    def __init__(self, room: Room, alike: Alike, units: Units, tier: int, domain: int) -> None:
+    def __init__(self, room: Room, alike: Alike, units: Units, work: Work, domain: int) -> None:
         self._room = room
         self._alike = alike
         self._units = units
-        self._tier = tier
+        self._tier = tier = units.top
         self._domain = domain
         self._levels = [units.level(t) for t in range(tier)]
         self._spreads = {i: unit.spread for i, unit in enumerate(units.units) if unit.spread is not None}
@@ -85,7 +100,7 @@ class Tables:
         self._parts = Parts(room, units, domain)
         self._words = self._parts.packing.words
         self._tables: dict[tuple[int, int, _Caps], Longs] = {}
-        self._work = 0
+        self._work = work
 
     def least(self) -> tuple[int, ...] | None:
         """The least cost, as parts: domains used from the tier below down, nodes, degraded links in what is
@@ -99,6 +114,7 @@ class Tables:
 
     def held(self) -> Held:
         """How the least cost comes about; only where there is one."""
+        self._work = Work(2**62)  # what could be reckoned can be reckoned once more
         wanted, caps = self._wanted()
         if wanted is None:
             raise AssertionError("the gang does not fit")
@@ -125,7 +141,7 @@ class Tables:
     def _made(self, tier: int, index: int, caps: _Caps) -> Longs:
         most = self._most(tier, index)
         dims = tuple(n + 1 for n in most)
-        self._count(int(np.prod(dims, dtype=object)))
+        self._work.spend(int(np.prod(dims, dtype=object)) * _STEP)
         table = np.full((self._words, *dims), 0, np.int64)
         table[0] = NEVER
         states = list(product(*map(range, dims)))
@@ -167,7 +183,7 @@ class Tables:
     def _with_child(self, before: Longs, table: Longs) -> Longs:
         after = before.copy()  # the child holds nothing
         options = np.argwhere(table[0] < NEVER)[1:]
-        self._count(len(options) * before[0].size)
+        self._work.spend(len(options) * (before.size + _STEP))
         shape = before.shape[1:]
         for option in options.tolist():
             if any(o >= n for o, n in zip(option, shape, strict=True)):
@@ -178,11 +194,6 @@ class Tables:
             keep_least(after[there], before[here] + cost)
         np.minimum(after[0], NEVER, out=after[0])
         return after
-
-    def _count(self, work: int) -> None:
-        self._work += work
-        if self._work > MOST_WORK:
-            raise TooBigError
 
     # Units and spreads
 

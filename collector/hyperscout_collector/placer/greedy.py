@@ -1,0 +1,134 @@
+"""A placement where the exact one would take too long: filled in, never taken back.
+
+It keeps every rule, and says nothing about being the best. Children are filled one after the other, the
+roomiest first; of groups that stay whole in a domain as many copies are opened as can be filled.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hyperscout_collector.placer.room import Room
+from hyperscout_collector.placer.tables import Held
+from hyperscout_collector.placer.units import GANG, Units
+
+_Counts = dict[int, int]  # of units
+
+
+@dataclass(frozen=True, slots=True)
+class _Cap:
+    """At most `most` workers of the `members` (unit -> its size) in one domain of `tier`."""
+
+    tier: int
+    members: dict[int, int]
+    most: int
+
+
+class Greedy:
+    """Fills domains of the top tier."""
+
+    def __init__(self, room: Room, units: Units) -> None:
+        self._room = room
+        self._units = units
+
+    def held(self, domain: int) -> Held | None:
+        """The gang below a domain, None where this finds no place for it."""
+        return self._open(self._units.top, domain, {GANG: 1}, [])
+
+    def _open(self, tier: int, index: int, units: _Counts, caps: list[_Cap]) -> Held | None:
+        """All of these units, in the children of a domain."""
+        below, opened = self._units.opened(tier, units)
+        caps = [cap for cap in caps if cap.tier < tier]
+        for unit, copies in opened.items():
+            spread = self._units.units[unit].spread
+            if spread is None:
+                continue
+            if spread.tier >= tier:
+                if self._units.units[unit].size > spread.most:
+                    return None
+                continue
+            members = {i: self._units.units[i].size for i in self._units.members(unit, spread.tier)}
+            most = copies * spread.most
+            if len(members) == 1:
+                (size,) = members.values()
+                most = copies * (spread.most // size) * size
+            caps.append(_Cap(spread.tier, members, most))
+        wanted = dict(below)
+        children = []
+        for child in self._by_room(tier, index):
+            if not any(wanted.values()):
+                break
+            held = self._fill(tier - 1, child, wanted, caps)
+            if held is not None:
+                children.append(held)
+                for unit, count in held.units.items():
+                    wanted[unit] -= count
+        if any(wanted.values()):
+            return None
+        return Held(index, units, opened, sorted(children, key=lambda x: x.index))
+
+    def _by_room(self, tier: int, index: int) -> list[int]:
+        start, stop = self._room.children(tier, index)
+        fits = self._room.fit(self._units.reference, tier - 1)[start:stop]
+        order: list[int] = (start + np.argsort(-fits, kind="stable")).tolist()
+        return order
+
+    def _fill(self, tier: int, index: int, wanted: _Counts, caps: list[_Cap]) -> Held | None:
+        """As many of the units as go into a domain; None = none do."""
+        most = {unit: min(n, self._bound(tier, index, unit)) for unit, n in wanted.items()}
+        for cap in caps:
+            if cap.tier == tier:
+                left = cap.most
+                for unit, size in cap.members.items():
+                    most[unit] = min(most.get(unit, 0), left // size)
+                    left -= most[unit] * size
+        most = {unit: n for unit, n in most.items() if n}
+        if not most:
+            return None
+        if tier == 0:
+            return self._on_node(index, most)
+        found: Held | None = None
+        taken: _Counts = {}
+        # Kinds one by one, the largest units first; each as many as can be had beside those before.
+        for unit in sorted(most, key=lambda i: (-self._units.units[i].size, i)):
+            low, high, middle = 0, most[unit], most[unit]  # all of them, where they fit
+            while low < high:
+                held = self._open(tier, index, taken | {unit: middle}, caps)
+                if held is None:
+                    high = middle - 1
+                else:
+                    found, low = held, middle
+                middle = (low + high + 1) // 2
+            if low:
+                taken[unit] = low
+        return found
+
+    def _on_node(self, node: int, most: _Counts) -> Held | None:
+        room, held = self._room, {}
+        free = room.free[:, node].copy()
+        for unit, wanted in most.items():
+            needs = room.needs[self._units.units[unit].kind]
+            asked = needs > 0
+            fits = min(wanted, int((free[asked] // needs[asked]).min(initial=wanted)))
+            if fits:
+                held[unit] = fits
+                free -= fits * needs
+        return Held(node, held, {}) if held else None
+
+    def _bound(self, tier: int, index: int, unit: int) -> int:
+        kinds = self._units.kinds_in(unit)
+        return min(int(self._room.fit(kind, tier)[index]) // count for kind, count in kinds.items())
+
+
+def cost_parts(room: Room, units: Units, held: Held) -> tuple[int, ...]:
+    """What it costs, as `Parts.unpacked` has it."""
+    top = units.top
+    counts, left, degraded = [0] * top, [0] * top, 0
+    todo = [(top - 1, child) for child in held.children]
+    while todo:
+        tier, at = todo.pop()
+        counts[top - 1 - tier] += 1
+        left[top - 1 - tier] += int(room.fit(units.reference, tier)[at.index])
+        degraded += int(room.degraded(tier)[at.index])
+        todo += [(tier - 1, child) for child in at.children]
+    return (*counts, degraded, *left)
