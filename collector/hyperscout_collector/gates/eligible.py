@@ -5,8 +5,10 @@ Nodes of a cluster differ in few of the labels that anyone asks for, and in few 
 combination is judged once.
 """
 
+import hashlib
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,10 +17,11 @@ import numpy as np
 from hyperscout_collector.kube.client import Object
 from hyperscout_collector.kube.nodes import why_down
 from hyperscout_collector.placer.capacity import Mask
-from hyperscout_collector.placer.forest import Forest
+from hyperscout_collector.placer.forest import Flags, Forest
 
 # The fields of a pod's spec that decide it.
 DEMANDS = ("nodeSelector", "affinity", "tolerations")
+_MAX_MASKS = 256
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _NAME = "metadata.name"
 _CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -33,8 +36,7 @@ _Test = Callable[[Labels, str], bool]
 
 
 def demands_key(pod_spec: Object) -> str:
-    """The same text for pods that may run on the same nodes: the mask's `key`, to cache masks by. A mask
-    holds for one forest and for nodes that have not changed."""
+    """The same text for pods that may run on the same nodes, whatever nodes there are."""
     return json.dumps(
         [_mapping(pod_spec.get("nodeSelector")), _terms(pod_spec), _tolerations(pod_spec)],
         sort_keys=True,
@@ -44,24 +46,54 @@ def demands_key(pod_spec: Object) -> str:
 
 def mask_for(pod_spec: Object, node: Callable[[str], Object | None], forest: Forest) -> Mask:
     """`node`: what is kept of a node (kube/nodes.py), by name; None = it is not there."""
-    demands = _Demands(pod_spec)
-    judged: dict[tuple[object, ...], bool] = {}
-    allowed = np.zeros(len(forest.nodes), np.bool_)
-    for i, name in enumerate(forest.nodes):
-        found = node(name)
-        if found is None:
-            continue
-        kind = demands.kind(found)
-        answer = judged.get(kind)
-        if answer is None:
-            answer = judged[kind] = demands.met_by(found)
-        allowed[i] = answer
-    return Mask(demands_key(pod_spec), allowed)
+    return _mask(_Demands(pod_spec).met_by_all(forest.nodes, node))
 
 
 def may_run(pod_spec: Object, node: Object) -> bool:
     """On this one node (as kept)."""
     return _Demands(pod_spec).met_by(node)
+
+
+class Masks:
+    """The masks that were asked for lately, kept true: a node that changes is judged anew, no other."""
+
+    def __init__(self, node: Callable[[str], Object | None]) -> None:
+        """`node`: as for `mask_for`."""
+        self._node = node
+        self._forest: Forest | None = None
+        self._known: OrderedDict[str, tuple[_Demands, Mask]] = OrderedDict()
+
+    def of(self, pod_spec: Object, forest: Forest) -> Mask:
+        if forest is not self._forest:
+            self._forest = forest
+            self._known.clear()
+        key = demands_key(pod_spec)
+        if key not in self._known:
+            demands = _Demands(pod_spec)
+            self._known[key] = demands, _mask(demands.met_by_all(forest.nodes, self._node))
+            if len(self._known) > _MAX_MASKS:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return self._known[key][1]
+
+    def changed(self, name: str) -> None:
+        """A node came, went, or is another one than it was."""
+        at = None if self._forest is None else self._forest.index.get(name)
+        if at is None:
+            return
+        found = self._node(name)
+        for key, (demands, mask) in self._known.items():
+            answer = found is not None and demands.met_by(found)
+            if mask.allowed[at] != answer:
+                # Whoever has the old one reads it as it was.
+                allowed = mask.allowed.copy()
+                allowed[at] = answer
+                self._known[key] = demands, _mask(allowed)
+
+
+def _mask(allowed: Flags) -> Mask:
+    """The key is of the nodes, not of the demands: it changes when they do."""
+    return Mask(hashlib.blake2b(np.packbits(allowed).tobytes(), digest_size=16).hexdigest(), allowed)
 
 
 class _Demands:
@@ -74,17 +106,29 @@ class _Demands:
         self._keys = sorted(str(key) for key in {*selector, *_keys_of(terms or ())})
         self._names = _names_of(terms or ())
 
-    def kind(self, node: Object) -> tuple[object, ...]:
-        """The same for nodes that are alike in all that is asked for."""
-        metadata, spec = node["metadata"], node["spec"]
-        labels, taints, name = metadata["labels"], spec["taints"], metadata["name"]
-        return (
-            tuple([labels.get(key) for key in self._keys]) if self._keys else (),
-            tuple([(t.get("key"), t.get("value"), t.get("effect")) for t in taints]) if taints else (),
-            spec["unschedulable"],
-            node["ready"]["status"],
-            name if name in self._names else "",
-        )
+    def met_by_all(self, names: Sequence[str], node: Callable[[str], Object | None]) -> Flags:
+        """Nodes that are alike in all that is asked for are judged once."""
+        judged: dict[tuple[object, ...], bool] = {}
+        allowed = np.zeros(len(names), np.bool_)
+        keys, apart = self._keys, self._names
+        for i, name in enumerate(names):
+            found = node(name)
+            if found is None:
+                continue
+            labels, spec = found["metadata"]["labels"], found["spec"]
+            taints = spec["taints"]
+            kind = (
+                tuple(map(labels.get, keys)),
+                tuple([(t.get("key"), t.get("value"), t.get("effect")) for t in taints]) if taints else (),
+                spec["unschedulable"],
+                found["ready"]["status"],
+                name if name in apart else "",
+            )
+            answer = judged.get(kind)
+            if answer is None:
+                answer = judged[kind] = self.met_by(found)
+            allowed[i] = answer
+        return allowed
 
     def met_by(self, node: Object) -> bool:
         if node["ready"]["status"] != "True":

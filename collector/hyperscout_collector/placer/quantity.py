@@ -6,6 +6,7 @@ millicore too few hangs for ever.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 BITS = 62  # so that sums of two still fit a signed 64-bit column
@@ -30,11 +31,17 @@ class QuantityError(ValueError):
 
 def amount(resource: str, text: str) -> int:
     """In base units: milli for "cpu", else bytes or pieces; rounded up. Raises QuantityError."""
-    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_TEXT else None
+    if len(text) > _MAX_TEXT:
+        raise _no_quantity(resource, text)
+    return _amount(resource, text)
+
+
+# All pods of a cluster ask for the same few amounts.
+@lru_cache(maxsize=4096)
+def _amount(resource: str, text: str) -> int:
+    match = _QUANTITY.fullmatch(text)
     if match is None or not (match["whole"] or match["part"]):
-        raise QuantityError(
-            f"{resource}: {text[:_MAX_TEXT]!r}: expected a quantity like 4, 500m, 1.5 or 16Gi"
-        )
+        raise _no_quantity(resource, text)
     part = match["part"] or ""
     digits = int(match["whole"] + part)
     if match["sign"] == "-" and digits:
@@ -50,6 +57,10 @@ def amount(resource: str, text: str) -> int:
     if value >= 2**BITS:
         raise QuantityError(f"{resource}: {text!r}: expected less than 2^{BITS}")
     return value
+
+
+def _no_quantity(resource: str, text: str) -> QuantityError:
+    return QuantityError(f"{resource}: {text[:_MAX_TEXT]!r}: expected a quantity like 4, 500m, 1.5 or 16Gi")
 
 
 def amounts(where: str, listed: object) -> dict[str, int]:

@@ -1,10 +1,11 @@
 """Which nodes a pod may run on: the rules of kube-scheduler."""
 
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from hyperscout_collector.gates.eligible import demands_key, mask_for, may_run
+from hyperscout_collector.gates.eligible import Masks, demands_key, mask_for, may_run
 from hyperscout_collector.kube.nodes import kept
 from hyperscout_collector.placer.forest import Forest
 from hyperscout_collector.topology import HyperNode, Topology
@@ -298,4 +299,39 @@ def test_a_mask_is_what_each_node_says_for_itself(spec: Object, drawn: list[Any]
     }
     mask = mask_for(spec, nodes.get, forest(len(nodes)))
     assert mask.allowed.tolist() == [may_run(spec, found) for found in nodes.values()]
-    assert mask.key == demands_key(spec)
+    # The same key is the same nodes.
+    for other in ({}, {"tolerations": [{"operator": "Exists"}]}):
+        its = mask_for(other, nodes.get, forest(len(nodes)))
+        assert (its.key == mask.key) == (its.allowed.tolist() == mask.allowed.tolist())
+
+
+def test_masks_are_kept_true_as_nodes_change() -> None:
+    rng = Random(3)
+    nodes = {f"n{i}": node(f"n{i}", labels={"gpu": str(i % 2)}) for i in range(8)}
+    masks, of_eight, looked = Masks(lambda name: looked.append(name) or nodes.get(name)), forest(8), []
+    specs = [{}, {"nodeSelector": {"gpu": "1"}}, {"tolerations": [{"operator": "Exists"}]}]
+    first = [masks.of(spec, of_eight) for spec in specs]
+    shown = [mask.allowed.tolist() for mask in first]
+    looked.clear()
+    for _ in range(60):
+        name = f"n{rng.randrange(9)}"  # n8 is in no HyperNode
+        if rng.random() < 0.3:
+            nodes.pop(name, None)
+        else:
+            taints = rng.choice([[], [GPU_TAINT]])
+            nodes[name] = node(name, labels={"gpu": str(rng.randrange(2))}, taints=taints)
+        masks.changed(name)
+        for spec in specs:
+            fresh, kept_true = mask_for(spec, nodes.get, of_eight), masks.of(spec, of_eight)
+            assert kept_true.allowed.tolist() == fresh.allowed.tolist()
+            assert kept_true.key == fresh.key
+    assert len(looked) <= 60
+    assert [mask.allowed.tolist() for mask in first] == shown  # what was handed out stays as it was
+    assert masks.of({}, forest(2)).allowed.shape == (2,)
+
+
+def test_masks_are_bounded() -> None:
+    masks, one = Masks({"n0": node("n0")}.get), forest(1)
+    for i in range(300):
+        masks.of({"nodeSelector": {"a": str(i)}}, one)
+    assert len(masks._known) <= 256
