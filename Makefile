@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup venv demo test lint bench plot-rtt proto proto-check constraints manifests kube-assets e2e-scheduler e2e-volcano
+.PHONY: help setup venv demo test lint bench plot-rtt plot-placer proto proto-check constraints manifests kube-assets e2e-scheduler e2e-volcano
 
 BIN := .venv/bin
 # `$(call step,name,command)`: say what runs and how long it took.
@@ -51,6 +51,9 @@ bench: venv  ## measure against the budgets (minutes; never part of the tests)
 
 plot-rtt: venv  ## draw round trips by tier, measured between network namespaces (root; a minute)
 	@$(BIN)/python tests/bench/plot_rtt.py
+
+plot-placer: venv  ## draw how the time of a placement grows with the cluster (some minutes)
+	@$(BIN)/python tests/bench/plot_placer.py
 
 proto: venv  ## write the stubs anew from proto/hyperscout/v1/*.proto
 	@$(BIN)/python proto/generate.py

@@ -1,7 +1,8 @@
 """Solves integer programs with OR-tools' CP-SAT, in an environment of its own: a line of JSON in, one out.
 
 in   {"variables": [[low, high], ...], "rows": [[[[variable, factor], ...], low, high], ...],
-      "objectives": [[[variable, factor], ...], ...]}       to be made small, the first one first
+      "objectives": [[[variable, factor], ...], ...],       to be made small, the first one first
+          "limit_s": seconds of its own counting}
 out  {"status": "OPTIMAL", "values": [...], "objectives": [...]}  or  {"status": "INFEASIBLE"}
 """
 
@@ -12,7 +13,6 @@ from typing import Any
 from ortools.sat.python import cp_model
 
 MOST = 2**50  # of a weighted sum: far from where 64 bits end
-LIMIT_S = 60.0
 
 Terms = list[tuple[int, int]]
 
@@ -52,7 +52,7 @@ def solve(asked: dict[str, Any]) -> dict[str, Any]:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1
-    solver.parameters.max_time_in_seconds = LIMIT_S
+    solver.parameters.max_deterministic_time = asked["limit_s"]
     objectives = asked["objectives"]
     while True:
         terms, count = weighted(objectives, variables)

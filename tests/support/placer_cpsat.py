@@ -22,6 +22,7 @@ from support.placer_facts import NO_MASKS, Facts, Room
 from support.placer_oracle import all_required
 
 HERE = Path(__file__).resolve().parents[1] / "oracle"
+LIMIT_S = 60.0
 LEAST = -(2**60)  # no bound
 
 
@@ -41,11 +42,16 @@ class Solver:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def solve(self, program: "Program") -> dict[str, Any] | None:
-        """None = it has no solution."""
+    def solve(self, program: "Program", limit_s: float = LIMIT_S) -> dict[str, Any] | None:
+        """None = it has no solution. `limit_s`: of its own time, the same on any machine."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        asked = {"variables": program.variables, "rows": program.rows, "objectives": program.objectives}
+        asked = {
+            "variables": program.variables,
+            "rows": program.rows,
+            "objectives": program.objectives,
+            "limit_s": limit_s,
+        }
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -93,25 +99,31 @@ class Program:
 
 
 def cpsat_place(
-    solver: Solver, room: Room, request: Request, masks: Mapping[str, Mask] = NO_MASKS
+    solver: Solver,
+    room: Room,
+    request: Request,
+    masks: Mapping[str, Mask] = NO_MASKS,
+    *,
+    limit_s: float = LIMIT_S,
 ) -> Placement | Refusal:
-    """As `place`; ties are not broken by name. `cost` is what the solver says it is."""
+    """As `place`; ties are not broken by name. `cost` is what the solver says it is. Raises
+    SolverError where it has no answer within `limit_s` (for each tier)."""
     facts = Facts(room, checked(request, len(room.forest.layers)), masks)
     must = without_preferences(request.gang)
     all_of_it = all_required(request.gang)
-    answer = _lowest(solver, facts, must, facts.highest)
+    answer = _lowest(solver, facts, must, facts.highest, limit_s)
     if answer is None:
         return Refusal(facts.highest, reason="CP-SAT proved that there is no place")
     if all_of_it == must:
         return answer
-    better = _lowest(solver, facts, all_of_it, answer.cost.top)
+    better = _lowest(solver, facts, all_of_it, answer.cost.top, limit_s)
     return better or replace(answer, relaxed=("what was preferred",))
 
 
-def _lowest(solver: Solver, facts: Facts, gang: Group, highest: int) -> Placement | None:
+def _lowest(solver: Solver, facts: Facts, gang: Group, highest: int, limit_s: float) -> Placement | None:
     for top in range(1, highest + 1):
         model = _Model(facts, gang, top)
-        answer = solver.solve(model.program)
+        answer = solver.solve(model.program, limit_s)
         if answer is not None:
             return model.placement(answer)
     return None
