@@ -11,6 +11,7 @@ import numpy as np
 from hyperscout_collector.placer.answer import Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity, Mask, summed
 from hyperscout_collector.placer.forest import Flags, Forest
+from hyperscout_collector.placer.refusal import refusal
 from hyperscout_collector.placer.request import (
     Request,
     RequestError,
@@ -30,24 +31,30 @@ def place(capacity: Capacity, request: Request, masks: Mapping[str, Mask] = NO_M
 
     Raises RequestError for what cannot be meant.
     """
-    forest = capacity.forest
-    checked(request, forest.top)
-    room = _room(capacity, request, masks)
-    tops = highest(forest, request)
+    checked(request, capacity.forest.top)
+    found, complete = _found(capacity, request, masks)
+    if found is not None:
+        return found
+
+    def find(other: Request, others: Mapping[str, Mask]) -> Placement | None:
+        return _found(capacity, other, others)[0]
+
+    return refusal(capacity, request, masks, highest(capacity.forest, request), find, proven=complete)
+
+
+def _found(capacity: Capacity, request: Request, masks: Mapping[str, Mask]) -> tuple[Placement | None, bool]:
+    """And whether nothing was left unsolved."""
     required = without_preferences(request.gang)
-    search = Search(room)
-    found = search.best(required, range(1, tops + 1))
-    if found is None:
-        return Refusal(tops, proven=search.complete)
-    if required != request.gang:
-        wish = with_preferences(request.gang)
-        better = search.best(wish, range(found.cost.top, found.cost.top + 1))
-        if better is None:
-            return replace(found, relaxed=("the preferred spread cannot be had at this tier",))
-        if found.bound is not None and found.bound.top < found.cost.top:
-            better = replace(better, exact=False, bound=found.bound)  # a lower top may be possible
-        found = better
-    return found
+    search = Search(_room(capacity, request, masks))
+    found = search.best(required, range(1, highest(capacity.forest, request) + 1))
+    if found is None or required == request.gang:
+        return found, search.complete
+    better = search.best(with_preferences(request.gang), range(found.cost.top, found.cost.top + 1))
+    if better is None:
+        return replace(found, relaxed=("the preferred spread cannot be had at this tier",)), search.complete
+    if found.bound is not None and found.bound.top < found.cost.top:
+        better = replace(better, exact=False, bound=found.bound)  # a lower top may be possible
+    return better, search.complete
 
 
 def highest(forest: Forest, request: Request) -> int:

@@ -23,7 +23,7 @@ from hyperscout_collector.placer.forest import Flags, Longs
 from hyperscout_collector.placer.room import Parts, Room
 from hyperscout_collector.placer.units import GANG, Units
 
-MOST_WORK: Final = 3 * 10**8  # additions of table entries, a second or so
+MOST_WORK: Final = 10**9  # additions of table entries, half a second or so
 _STEP: Final = 5_000  # what a step costs besides
 _Caps = tuple[tuple[int, int], ...]  # of units whose groups are spread: unit -> copies of it that were opened
 _State = tuple[int, ...]
