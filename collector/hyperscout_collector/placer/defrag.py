@@ -21,7 +21,7 @@ from hyperscout_collector.placer.layout import Layout
 from hyperscout_collector.placer.moving import Gang, Moved, move
 from hyperscout_collector.placer.place import highest, place
 from hyperscout_collector.placer.repair import Move, moves_of
-from hyperscout_collector.placer.request import Request, Workers, checked
+from hyperscout_collector.placer.request import Request, RequestError, Workers, checked
 from hyperscout_collector.placer.view import Changes, View, avoided
 
 WORK: Final = 300  # placements that are tried, and gangs that are tried to be moved
@@ -100,7 +100,7 @@ class _Search:
         self._layouts = [Layout.of(gang.request) for gang in self._gangs]
         self._at = [[index.get(node, -1) for node in gang.nodes] for gang in self._gangs]
         self._movable = [
-            gang.movable and len(gang.nodes) == len(layout) and -1 not in at
+            gang.movable and len(gang.nodes) == len(layout) and -1 not in at and self._is_of_today(gang)
             for gang, layout, at in zip(self._gangs, self._layouts, self._at, strict=True)
         ]
         self._work = WORK
@@ -123,6 +123,14 @@ class _Search:
             if self._work <= 0 or (best is not None and best[1].moved == 1):
                 break
         return best[1] if best is not None else self._refused(refused, targets, proven=False)
+
+    def _is_of_today(self, gang: Running) -> bool:
+        """Whether what it asked for goes with the present tiers: else nobody can say where it may go."""
+        try:
+            checked(gang.request, self._forest.top)
+        except RequestError:
+            return False
+        return True
 
     # Where
 
@@ -337,7 +345,9 @@ class _Search:
 
     def _refused(self, refused: Refusal, targets: list[_Target], *, proven: bool) -> Refusal:
         workers = self._layout.kind.count(self._layout.reference_kind)
-        closest = sorted(targets, key=lambda target: (-target.emptied, -target.tier))[:_CLOSEST]
+        if proven:  # then even those lack room in which all is moved away
+            targets = sorted(targets, key=lambda target: (-target.emptied, -target.tier))
+        closest = targets[:_CLOSEST]
         text = "no plan was found"
         if proven:
             text = "there is no place even if all gangs that can be moved were gone"

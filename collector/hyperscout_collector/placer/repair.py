@@ -89,7 +89,9 @@ def improvement(
         return None  # that is for `repair`
     before = gang.cost(layout, gang.before)
     best: tuple[tuple[object, ...], Moved] | None = None
-    for found in _better_places(gang, layout, before):
+    for place in _better_places(gang, layout, before):
+        # What was barred for the sake of the search is none of its cost.
+        found = replace(place, cost=gang.cost(layout, place.nodes))
         rank = (*_worth(found.cost), gang.moved(found.nodes), found.cost, found.nodes)
         if _worth(found.cost) < _worth(before) and (best is None or rank < best[0]):
             best = rank, found

@@ -3,17 +3,19 @@
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hyperscout_collector.placer.answer import Cost, Placement, Refusal
-from hyperscout_collector.placer.capacity import Capacity
+from hyperscout_collector.placer.capacity import Capacity, Mask
 from hyperscout_collector.placer.place import highest, place
-from hyperscout_collector.placer.repair import Repair, repair
+from hyperscout_collector.placer.repair import Repair, improvement, repair
 from hyperscout_collector.placer.request import (
     Group,
     Request,
+    RequestError,
     Spread,
     Workers,
     ranks,
@@ -224,3 +226,236 @@ def test_no_fewer_others_have_to_give_way(block: int) -> None:
         moves, must = as_counted(*tight_gang(seed))
         outcomes["refused" if not moves else "others" if moves > must else "only those"] += 1
     assert all(outcomes[x] for x in ("refused", "others", "only those")), outcomes
+
+
+# --- cases that a person can check --------------------------------------------------------------------------
+
+# Two pods of two leaves of four nodes.
+LEAVES: Tree = {x: (1, f"pod-{1 + i // 2}", tuple(f"{x}{j}" for j in range(4))) for i, x in enumerate("abcd")}
+PODS: Tree = {**LEAVES, "pod-1": (2, None, ()), "pod-2": (2, None, ())}
+PAIRS = Group(1, (Group(2, (Workers(2),), tier=1),), tier=2)
+
+
+def cluster(
+    free: Mapping[str, int],
+    running: Sequence[str],
+    request: Request,
+    *,
+    degraded: Mapping[str, int] | None = None,
+    down: frozenset[str] = frozenset(),
+) -> Capacity:
+    """`free`: workers beside the gang."""
+    amounts = Counter(running) + Counter(free)
+    case = Instance(0, PODS, {n: {"workers": m} for n, m in amounts.items()}, request, degraded or {}, down)
+    capacity = case.capacity()
+    capacity.take(running, needs(request))
+    return capacity
+
+
+REPAIRS = {
+    # what: (request, running, lost, free, moves, kept tier)
+    "next to its group": (Request(PAIRS), "a0 a1 b0 b1", "b1", "a2 b3 c0", {3: "b3"}, True),
+    "its group goes with it": (Request(PAIRS), "a0 a1 b0 b1", "b1", "a2 a3 c0", {2: "a2", 3: "a3"}, True),
+    "to another pod as a whole": (
+        Request(PAIRS),
+        "a0 a1 b0 b1",
+        "b1",
+        "a2 c0 c1 d0 d1 d2",
+        {0: "c0", 1: "c1", 2: "d0", 3: "d1"},
+        True,
+    ),
+    "soft goes higher": (
+        Request(PAIRS, "soft"),
+        "a0 a1 b0 b1",
+        "b1",
+        "a2 c0 c1 d0",
+        {2: "c0", 3: "c1"},
+        False,
+    ),
+    "a neighbour that may leaves": (
+        Request(Group(1, (Group(1, (Workers(2),), tier=1), Workers(1)))),
+        "a0 a1 a2",
+        "a1",
+        "b0",
+        {1: "a2", 2: "b0"},
+        False,
+    ),
+    "no rank is lost": (Request(PAIRS), "a0 a1 b0 b1", "c0", "a2", {}, True),
+    "two on one node": (Request(PAIRS), "a0 a0 b0 b1", "a0", "a1 a1 a2 a3", {0: "a1", 1: "a1"}, True),
+    "a whole group was lost": (
+        Request(PAIRS),
+        "a0 a1 b0 b1",
+        "b0 b1",
+        "b2 c0 c1 a2 a3",
+        {2: "a2", 3: "a3"},
+        True,
+    ),
+    "a node that is no more": (Request(PAIRS), "a0 a1 b0 gone", "", "b2", {3: "b2"}, True),
+    "where more of its kind fits": (
+        Request(Group(1, (Workers(4),), tier=2)),
+        "a0 a0 a1 a1",
+        "a1",
+        "a2 a3 b0 b0",
+        {2: "a2", 3: "a3"},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REPAIRS)
+def test_a_replacement_is_near(case: str) -> None:
+    request, running, lost, free, moves, kept_tier = REPAIRS[case]
+    names = tuple(running.split())
+    there = [name for name in names if name != "gone"]
+    amounts = Counter(there) + Counter(free.split())
+    room = Instance(0, PODS, {n: {"workers": m} for n, m in amounts.items()}, request)
+    capacity = room.capacity()
+    capacity.take(there, needs(request)[: len(there)])
+    found = repair(capacity, request, names, frozenset(lost.split()), {})
+    assert isinstance(found, Repair), found
+    assert {move.rank: move.target for move in found.moves} == moves
+    assert all(names[move.rank] == move.source for move in found.moves)
+    assert found.kept_tier is kept_tier
+    assert found.placement.exact
+    assert found.placement.nodes == tuple(moves.get(rank, name) for rank, name in enumerate(names))
+
+
+def test_masks_avoid_and_nodes_down_hold_for_those_who_move_only() -> None:
+    request = Request(Group(1, (Workers(2), Workers(1, role="leader")), tier=2), avoid=frozenset(("a1", "c")))
+    names = ("a0", "a1", "b0")
+    capacity = cluster(Counter(["a2", "a3", "b1", "b2", "c0"]), names, request, down=frozenset(("a2", "b0")))
+    allowed = np.array([name != "b1" for name in capacity.forest.nodes], np.bool_)
+    masks = {"worker": Mask("not b1", allowed)}
+    found = repair(capacity, request, names, frozenset(("a0",)), masks)
+    assert isinstance(found, Repair)
+    assert [(move.rank, move.target) for move in found.moves] == [(0, "a3")]
+    assert min(found.placement.cost.fragmentation) >= 0
+    capacity.set_free("a3", {})
+    other = repair(capacity, replace(request, use_down=True), names, frozenset(("a0",)), masks)
+    assert isinstance(other, Repair)
+    assert other.moves[0].target == "a2"
+
+
+def test_a_refusal_says_which_rank_and_where() -> None:
+    names = ("a0", "a1", "b0", "b1")
+    found = repair(
+        cluster({"a2": 1, "c0": 1}, names, Request(PAIRS)), Request(PAIRS), names, frozenset(("b1",)), {}
+    )
+    assert isinstance(found, Refusal)
+    assert found.reason.startswith(
+        "no replacement for rank 3 (worker) of b1: its group (ranks 2 to 3) has to stay in b, where there is "
+        "no room"
+    )
+
+
+def test_a_preferred_spread_is_kept_where_that_moves_no_more() -> None:
+    spread = Group(1, (Workers(3),), tier=1, spread=Spread(1, 0, required=False))
+    names = ("a0", "a1", "a2")
+    for free, target, relaxed in (({"a0": 1, "a3": 1}, "a3", False), ({"a0": 1}, "a0", True)):
+        found = repair(cluster(free, names, Request(spread)), Request(spread), names, frozenset(("a2",)), {})
+        assert isinstance(found, Repair)
+        assert [move.target for move in found.moves] == [target]
+        assert bool(found.placement.relaxed) is relaxed
+
+
+def test_a_gang_and_its_nodes_have_to_go_together() -> None:
+    with pytest.raises(RequestError, match="running: 3 nodes for 4 workers"):
+        repair(cluster({}, ("a0",) * 4, Request(PAIRS)), Request(PAIRS), ("a0",) * 3, frozenset(), {})
+
+
+FIVE = Request(Group(1, (Workers(4),), tier=2))
+IMPROVEMENTS = {
+    # what: (running, free, degraded, moves, gain, price)
+    "off a degraded link": (
+        "a0 a1 b0 b1",
+        "b2 d0",
+        {"b1": 2},
+        {3: "b2"},
+        "no degraded link instead of 2",
+        "1 of 4 workers move",
+    ),
+    "off a degraded leaf": (
+        "a0 a1 b0 b1",
+        "a2 b2 c0 c1 c2 c3 d0 d1 d2 d3",
+        {"b": 1, "c": 1},
+        {0: "d0", 1: "d1", 2: "d2", 3: "d3"},
+        "tier nvlink instead of leaf; no degraded link instead of 1",
+        "4 of 4 workers move",
+    ),
+    "to the others in a lower tier": (
+        "a0 a1 a2 b1",
+        "a3 c0 c1 c2 c3",
+        {},
+        {3: "a3"},
+        "tier nvlink instead of leaf",
+        "1 of 4 workers move",
+    ),
+    "degraded before fewer domains": (
+        "a0 a1 a2 b0",
+        "b1 b2",
+        {"a1": 1, "a2": 1},
+        {1: "b1", 2: "b2"},
+        "no degraded link instead of 2",
+        "2 of 4 workers move",
+    ),
+    "a lower tier, though its link is degraded": (
+        "a0 a1 b0 b1",
+        "b2 b3",
+        {"b2": 1},
+        {0: "b2", 1: "b3"},
+        "tier nvlink instead of leaf",
+        "2 of 4 workers move; 1 degraded link instead of 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IMPROVEMENTS)
+def test_moving_helps(case: str) -> None:
+    running, free, degraded, moves, gain, price = IMPROVEMENTS[case]
+    names = tuple(running.split())
+    capacity = cluster(Counter(free.split()), names, FIVE, degraded=degraded)
+    before = {name: capacity.free_of(name) for name in capacity.forest.nodes}
+    found = improvement(capacity, FIVE, names, {})
+    assert found is not None
+    assert {move.rank: move.target for move in found.moves} == moves
+    assert (found.gain, found.price) == (gain, price)
+    given = capacity.copy()
+    given.give(names, needs(FIVE))
+    assert found.before == Facts(given, FIVE, {}).cost([capacity.forest.index[name] for name in names])
+    assert {name: capacity.free_of(name) for name in capacity.forest.nodes} == before
+
+
+def test_fewer_nodes_or_less_left_over_are_not_worth_a_move() -> None:
+    names = ("a0", "a1", "a2", "a3")
+    assert improvement(cluster({"b0": 4}, names, FIVE), FIVE, names, {}) is None
+    assert improvement(cluster({}, names, FIVE, degraded={"a": 1}), FIVE, names, {}) is None
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_what_is_better_is_no_worse_than_placed_anew(block: int) -> None:
+    better = 0
+    for seed in range(block * 100, block * 100 + 100):
+        trouble = gang_in_trouble(seed)
+        if trouble is None:
+            continue
+        case, capacity, running, _ = trouble
+        request, masks = case.request, case.masks(capacity.forest)
+        found = improvement(capacity, request, running, masks)
+        anew = capacity.copy()
+        anew.give(running, needs(request))
+        least = place(anew, request, masks)
+        before = Facts(anew, request, masks).cost([capacity.forest.index[name] for name in running])
+        assert isinstance(least, Placement)
+        if found is None:
+            assert worth(least.cost) >= worth(before), seed
+            continue
+        assert found.before == before
+        assert worth(found.placement.cost) < worth(before)
+        assert worth(found.placement.cost) <= worth(least.cost)
+        assert not wrong(case, capacity, request, running, found.placement), seed
+        better += 1
+    assert better >= 2
+
+
+def worth(cost: Cost) -> tuple[int, int, tuple[int, ...]]:
+    return cost.top, cost.degraded, cost.domains
