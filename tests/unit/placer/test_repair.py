@@ -330,7 +330,8 @@ def test_masks_avoid_and_nodes_down_hold_for_those_who_move_only() -> None:
     assert isinstance(found, Repair)
     assert [(move.rank, move.target) for move in found.moves] == [(0, "a3")]
     assert min(found.placement.cost.fragmentation) >= 0
-    capacity.set_free("a3", {})
+    for name in ("a3", "b2"):
+        capacity.set_free(name, {})
     other = repair(capacity, replace(request, use_down=True), names, frozenset(("a0",)), masks)
     assert isinstance(other, Repair)
     assert other.moves[0].target == "a2"
