@@ -15,6 +15,7 @@ class Alike:
         self._features = [*room.fits, *room.free]  # what makes a node what it is
         if room.forest.degraded.any():
             self._features.append(room.forest.degraded)
+        self._whole_nodes = len(self._features) == 1 and bool(room.fits[0].max(initial=0) <= 1)
 
     def children(self, tier: int, index: int) -> list[int]:
         """Those that have room, the ones that are alike together."""
@@ -33,6 +34,8 @@ class Alike:
         if tier == 0:
             return tuple(int(x[index]) for x in self._features)
         degraded = int(self._room.degraded(tier)[index])
+        if tier == 1 and self._whole_nodes:
+            return degraded, int(self._room.fit(0, 1)[index])
         if tier == 1:
             nodes = self._with_room(tier, index)
             columns = np.array([x[nodes] for x in self._features])

@@ -109,6 +109,7 @@ class Below:
         self._domain = domain
         self._parts = Parts(chain.room, chain.units, domain, whole_nodes=chain.whole_nodes)
         self._options: dict[tuple[int, int, int], list[_Option]] = {}
+        self._first: dict[int, int] = {}  # of children of the top that are alike
         self._used: list[tuple[int, list[_Option]]] = []  # children of the top that may be used
         self._steps: list[Longs] = []
 
@@ -119,7 +120,8 @@ class Below:
             nodes = self._soundest(self._domain, self._wanted)
             return self._parts.unpacked(self._parts.of_degraded(self._room.forest.degraded[nodes].sum()))
         for window in self._windows(tier):
-            options = self._options_of(tier, window.index, window.most)
+            first = self._first.get(window.index, window.index)
+            options = self._options_of(tier, first, window.most)
             self._used.append((window.index, [x for x in options if x[0] >= window.least]))
         self._steps = joined(self._empty(self._wanted), [options for _, options in self._used])
         return self._parts.unpacked(self._steps[-1][:, self._wanted])
@@ -147,14 +149,15 @@ class Below:
             ratio = self._levels[tier].ratio
             found, used = sifted(start, fits, *runs, self._fits[tier - 1], ratio, self._wanted)
         looks = Counter(window.look for window in found)
-        kept: Counter[int] = Counter()
+        kept: dict[int, list[int]] = {}
         few = []
         for window in found:
-            if looks[window.look] > used:
-                number = self._alike.number(tier, window.index)
-                kept[number] += 1
-                if kept[number] > used:
+            if looks[window.look] > 1:
+                alike = kept.setdefault(self._alike.number(tier, window.index), [])
+                if len(alike) == used:
                     continue
+                alike.append(window.index)
+                self._first[window.index] = alike[0]
             few.append(window)
         return few
 
