@@ -93,7 +93,6 @@ def needs(pod_spec: Fields) -> Needs:
         asked = _asked(f"initContainers[{i}].resources", container.get("resources"))
         if container.get("restartPolicy") == "Always":
             _add(beside, asked)
-            _raise(most, beside)
         else:
             _add(asked, beside)
             _raise(most, asked)
