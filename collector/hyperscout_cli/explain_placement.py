@@ -30,7 +30,7 @@ Exit codes: 0 it has a place, 1 failure, 2 wrong usage or input, 3 there is no p
 @click.option(
     "--limit",
     metavar="N",
-    type=click.IntRange(1, 10_000),
+    type=click.IntRange(1, 1000),
     default=EXPLAINED,
     show_default=True,
     help="At most so many candidates.",

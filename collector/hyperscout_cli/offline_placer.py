@@ -36,7 +36,8 @@ class OfflinePlacer:
 
     def explain(self, message: pb.PlaceRequest, limit: int) -> pb.ExplainPlacementResponse:
         request, capacity = self._meant(message)
-        found = explain(capacity, request, place(capacity, request), NO_MASKS, limit=limit)
+        answer, speeds = place(capacity, request), speeds_of(self._topology)
+        found = explain(capacity, request, answer, NO_MASKS, limit=limit, speeds=speeds)
         return explanation_message("", request, found, self._forest)
 
     def _meant(self, message: pb.PlaceRequest) -> tuple[Request, Capacity]:

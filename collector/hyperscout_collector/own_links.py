@@ -5,6 +5,8 @@ from collections.abc import Container, Mapping
 from hyperscout_collector.topology import Anomaly, is_measured
 
 LINK_KINDS = frozenset({"MissingLink", "ErroringLink", "SlowLink"})
+# As the condition Degraded has it (`hierarchy.conditions`, which brings all of inference along).
+DEGRADING = LINK_KINDS | {"MissingSwitch"}
 SURE = 0.5  # confidence above which an anomaly is no tie and no guess
 
 

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hyperscout.v1 import placement_pb2 as pb
 
-from hyperscout_collector.placements import Held
 from hyperscout_collector.placer.allreduce import Predicted
 from hyperscout_collector.placer.answer import Cost, Placement, Refusal
 from hyperscout_collector.placer.defrag import Plan
@@ -27,6 +26,9 @@ from hyperscout_collector.placer.request import (
     ranks,
 )
 from hyperscout_collector.topology import rfc3339
+
+if TYPE_CHECKING:  # `hyperscout place` on files wants no event loop
+    from hyperscout_collector.placements import Held
 
 MAX_NAME_CHARS = 317  # of a resource (253 of its prefix, a slash, 63), and of a gang
 MAX_ROLE_CHARS = 63
@@ -231,7 +233,7 @@ def placement_message(
     return _placed_message(gang, request, answer, forest.top, predicted)
 
 
-def held_message(held: Held, tiers: int, predicted: Predicted | None = None) -> pb.Placement:
+def held_message(held: "Held", tiers: int, predicted: Predicted | None = None) -> pb.Placement:
     """What a gang holds, on a hierarchy of that many tiers."""
     message = _placed_message(held.gang, held.request, held.placement, tiers, predicted)
     message.holder = held.holder

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hyperscout_collector.hierarchy.conditions import DEGRADING
 from hyperscout_collector.link_changes import table_of
-from hyperscout_collector.own_links import SURE, is_of_a_link, nodes_of
+from hyperscout_collector.own_links import DEGRADING, SURE, is_of_a_link, nodes_of
 from hyperscout_collector.topology import Anomaly, Topology
 
 _Ends = frozenset[tuple[str, str | None]]

@@ -427,6 +427,17 @@ def test_topologies_that_are_none_exit_2_and_name_file_and_field(
     assert ran.err.count("\n") == 1
 
 
+def test_amounts_that_no_column_holds(files: Files) -> None:
+    topology = leaves(("a", "b"))
+    ran = files.place({**to_json(topology), "gpus": {"a": -1}}, "--workers", 1)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"error: {files.folder}/t.json: node a: nvidia.com/gpu: -1")
+    request = {"parts": [{"workers": {"count": 1, "resources": {"memory": "4000000000000000000"}}}]}
+    ran = files.place(topology, capacity={"a": 1_000_000}, request=request)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"error: {files.folder}/free.json: node a: memory: 4")
+
+
 def test_no_file_exits_2(files: Files, run: CommandLine) -> None:
     ran = run("place", "--topology", files.folder / "none.json", "--workers", 1)
     assert (ran.code, ran.out) == (2, "")

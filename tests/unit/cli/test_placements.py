@@ -151,6 +151,7 @@ def test_explain_placement(run: CommandLine, service: FakePlacementService) -> N
     service.explanation = candidates()
     ran = run("explain-placement", "--workers", 2, "--limit", 2)
     assert (ran.code, ran.err) == (0, "")
+    assert columns(ran.out)[1][-1] == "chosen"
     assert [row[:8] for row in columns(ran.out)] == [
         ["HYPERNODE", "TIER", "FREE", "DOMAINS", "NODES", "DEGRADED", "ALLREDUCE", "WHY"],
         ["core", "2", "9", "3", "5", "1", "42.1", "ms"],

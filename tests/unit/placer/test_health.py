@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hyperscout_collector import own_links
 from hyperscout_collector.fabric.inputs import FabricInputs
-from hyperscout_collector.hierarchy import infer
+from hyperscout_collector.hierarchy import conditions, infer
 from hyperscout_collector.placer.health import Health, health_of
 from hyperscout_collector.publish.taint_policy import TaintSettings, troubles
 from hyperscout_collector.topology import Anomaly, Endpoint, Link, LinkTable, Switch, Topology
@@ -91,6 +92,10 @@ def test_whose_it_is(
     name: str, anomalies: Sequence[Anomaly], down: str, nodes: dict[str, int], hypernodes: dict[str, int]
 ) -> None:
     assert of(*anomalies) == Health(frozenset(down.split()), nodes, hypernodes)
+
+
+def test_what_degrades_here_is_what_the_condition_says() -> None:
+    assert own_links.DEGRADING == conditions.DEGRADING
 
 
 def test_a_switch_that_is_missing_counts_with_the_links_that_its_siblings_have() -> None:
