@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hyperscout_collector.placer import moving
 from hyperscout_collector.placer.answer import Cost, Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity, Mask
 from hyperscout_collector.placer.place import highest, place
@@ -460,3 +461,115 @@ def test_what_is_better_is_no_worse_than_placed_anew(block: int) -> None:
 
 def worth(cost: Cost) -> tuple[int, int, tuple[int, ...]]:
     return cost.top, cost.degraded, cost.domains
+
+
+# --- larger gangs -------------------------------------------------------------------------------------------
+
+
+def grown(seed: int) -> tuple[Instance, Capacity, tuple[str, ...], frozenset[str]] | None:
+    """Some dozen to some hundred workers on a few hundred nodes, and one to four nodes that fail."""
+    rng = random.Random(seed)
+    tree: Tree = {f"core-{i}": (3, None, ()) for i in range(2)}
+    for i in range(rng.choice((3, 5))):
+        tree[f"pod-{i}"] = (2, f"core-{i % 2}", ())
+        for j in range(rng.choice((3, 4))):
+            tree[f"leaf-{i}-{j}"] = (1, f"pod-{i}", tuple(f"n{i}-{j}-{k}" for k in range(rng.choice((6, 9)))))
+    most = rng.choice((1, 2, 4, 8))
+    nodes = [node for _, _, inside in tree.values() for node in inside]
+    free = {node: {"workers": rng.randint(0, most)} for node in nodes}
+    count, times = rng.choice((4, 8)), rng.choice((2, 4))
+    inner = Group(times, (Workers(count),), tier=rng.choice((None, 1)))
+    spread = Spread(rng.choice((8, 16)), 1, rng.random() < 0.5) if rng.random() < 0.3 else None
+    parts = (Workers(1, role="leader"), Group(rng.choice((2, 3)), (inner,), rng.choice((None, 2)), spread))
+    links = {name: rng.randint(1, 2) for name in (*nodes, *tree) if rng.random() < 0.1}
+    case = Instance(seed, tree, free, Request(Group(1, parts), rng.choice(("hard", "soft"))), links)
+    capacity = case.capacity()
+    then = replace(case.request, avoid=frozenset(rng.sample(nodes, len(nodes) // 5)))
+    answer = place(capacity, then)
+    if isinstance(answer, Refusal):
+        return None
+    capacity.take(answer.nodes, needs(case.request))
+    left = rng.choice((0.05, 0.2, 0.5))
+    for node in nodes:
+        capacity.set_free(node, {"workers": rng.randint(0, most) if rng.random() < left else 0})
+    used = sorted(set(answer.nodes))
+    return case, capacity, answer.nodes, frozenset(rng.sample(used, min(len(used), rng.choice((1, 2, 4)))))
+
+
+def test_large_gangs_are_repaired_as_asked() -> None:
+    outcomes: Counter[str] = Counter()
+    for seed in range(60):
+        trouble = grown(seed)
+        if trouble is None:
+            continue
+        case, capacity, running, lost = trouble
+        request = case.request
+        found = repair(capacity, request, running, lost, {})
+        assert found == repair(case_again(capacity), request, running, lost, {}), "the same again"
+        must = {rank for rank, node in enumerate(running) if node in lost}
+        if isinstance(found, Refusal):
+            anew = capacity.copy()
+            anew.give(running, needs(request))
+            again = place(anew, replace(request, avoid=request.avoid | lost))
+            assert isinstance(again, Refusal), "the last resort is the whole gang elsewhere"
+            outcomes["refused"] += 1
+            continue
+        assert must <= {move.rank for move in found.moves}
+        assert not lost & set(found.placement.nodes)
+        without = replace(request, avoid=request.avoid | lost)
+        assert not wrong(case, capacity, without, running, found.placement), seed
+        outcomes["only those" if len(found.moves) == len(must) else "others"] += 1
+    assert all(outcomes[x] for x in ("refused", "only those", "others")), outcomes
+
+
+def case_again(capacity: Capacity) -> Capacity:
+    """What is free, with nothing remembered."""
+    return Capacity(capacity.forest, {name: capacity.free_of(name) for name in capacity.forest.nodes})
+
+
+def test_the_way_of_large_gangs_moves_hardly_more_than_need_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small gangs, taken for large ones."""
+    same = more = 0
+    for seed in range(200):
+        case, capacity, running, lost = tight_gang(seed)
+        monkeypatch.setattr(moving, "SMALL_GANG", 24)
+        least = repair(capacity, case.request, running, lost, {})
+        monkeypatch.setattr(moving, "SMALL_GANG", 0)
+        found = repair(capacity, case.request, running, lost, {})
+        assert isinstance(found, Repair) == isinstance(least, Repair)
+        if isinstance(found, Repair) and isinstance(least, Repair):
+            without = replace(case.request, avoid=case.request.avoid | lost)
+            assert not wrong(case, capacity, without, running, found.placement)
+            assert len(found.moves) >= len(least.moves)
+            same += len(found.moves) == len(least.moves)
+            more += len(found.moves) > len(least.moves)
+    assert same >= 19 * more
+    assert same >= 50
+
+
+def test_the_same_under_other_names() -> None:
+    """Names decide only between what is equal, so fewest moves and costs stay."""
+    for seed in range(40):
+        trouble = gang_in_trouble(seed)
+        if trouble is None:
+            continue
+        case, capacity, running, lost = trouble
+        rng = random.Random(seed)
+        old = [*capacity.forest.nodes, *case.tree]
+        new = dict(zip(old, rng.sample([f"x{i}" for i in range(len(old))], len(old)), strict=True))
+        other = case.renamed(new)
+        room = other.capacity()
+        for name in capacity.forest.nodes:
+            room.set_free(new[name], capacity.free_of(name))
+        found = repair(capacity, case.request, running, lost, case.masks(capacity.forest))
+        same = repair(
+            room,
+            other.request,
+            [new[name] for name in running],
+            frozenset(new[name] for name in lost),
+            other.masks(room.forest),
+        )
+        assert isinstance(found, Repair) == isinstance(same, Repair)
+        if isinstance(found, Repair) and isinstance(same, Repair):
+            assert len(found.moves) == len(same.moves)
+            assert found.placement.cost == same.placement.cost
