@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hyperscout_collector.gates.eligible import Masks, demands_key, mask_for, may_run
+from hyperscout_collector.gates.eligible import Masks, _Demands, demands_key, mask_for, may_run
 from hyperscout_collector.kube.nodes import kept
 from hyperscout_collector.placer.forest import Forest
 from hyperscout_collector.topology import HyperNode, Topology
@@ -335,3 +335,31 @@ def test_masks_are_bounded() -> None:
     for i in range(300):
         masks.of({"nodeSelector": {"a": str(i)}}, one)
     assert len(masks._known) <= 256
+
+
+def tainted(**more: str) -> Object:
+    return {"taints": [{"key": "a", "value": "1", "effect": "NoSchedule", **more}]}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("spec", "one", "other"),
+    [
+        ({"nodeSelector": {"a": "1"}}, {"labels": {"a": "1"}}, {"labels": {"a": "2"}}),
+        (says("a", "Exists"), {"labels": {"a": ""}}, {}),
+        (named("In", "n0"), {}, {}),
+        (named("NotIn", "n1"), {}, {}),
+        ({}, {}, {"unschedulable": True}),
+        ({}, {}, {"ready": "False"}),
+        ({}, tainted(effect="PreferNoSchedule"), tainted()),
+        ({"tolerations": [{"key": "a", "value": "1"}]}, tainted(), tainted(value="2")),
+        ({"tolerations": [{"key": "a", "operator": "Exists"}]}, tainted(), tainted(key="b")),
+    ],
+)
+def test_nodes_that_differ_in_one_thing_are_judged_apart(
+    spec: Object, one: Object, other: Object, turned: bool
+) -> None:
+    nodes = {"n0": node("n0", **one), "n1": node("n1", **other)}
+    names = ("n1", "n0") if turned else ("n0", "n1")
+    judged = _Demands(spec).met_by_all(names, nodes.get)
+    assert dict(zip(names, judged.tolist(), strict=True)) == {"n0": True, "n1": False}
