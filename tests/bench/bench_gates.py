@@ -8,12 +8,12 @@ kube-scheduler, kwok, and whoever decides share the machine's cores: the figures
 
 import argparse
 import asyncio
-import itertools
+import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from bench.gates.driver import decide, open_gates
-from bench.gates.pods import clear, gated, grouped, post, seen
+from bench.gates.pods import clear, gated, grouped, node, post, seen
 from bench.quality.cluster import Shape
 from hyperscout_collector.kube.client import Kube, connect
 from hyperscout_sim.fabric import SimFabric
@@ -44,7 +44,7 @@ TIMEOUT_S = 150.0
 class Outcome:
     """Of one side. `pods_s`: from the first POST to the last bind. `gang_s`: from when a gang was posted to
     the bind of its last pod. `opened_s`, `bound_s`: the rates from the first to the last one. `writes`:
-    requests a pod. `tiers`: mean of the lowest tier that holds a gang."""
+    requests a pod. `tiers`: mean of the lowest tier that holds a gang. `cpu_ms`: a pod, by program."""
 
     pods: int
     pods_s: float
@@ -53,6 +53,7 @@ class Outcome:
     bound_s: float
     writes: float
     tiers: float
+    cpu_ms: Mapping[str, float]
 
 
 def row(what: str, measured: str, peer: str = "", ratio: str = "", budget: str = "") -> None:
@@ -75,16 +76,16 @@ def shape_of(fabric: SimFabric) -> Shape:
     return replace(shape, names=fabric.hosts)
 
 
-def post_labelled(cluster: Cluster, shape: Shape) -> None:
-    """Nodes with the label that the collector would write."""
-    for leaf, (first, end) in enumerate(itertools.pairwise(shape.start[1].tolist())):
-        cluster.nodes(shape.names[first:end], {KEY: f"leaf-{leaf:04}"})
+async def post_nodes(kube: Kube, shape: Shape, *, labelled: bool) -> None:
+    """`labelled`: with the label that the collector would write."""
+    rows = zip(shape.names, shape.leaf.tolist(), strict=True)
+    labels = [(name, {KEY: f"leaf-{leaf:04}"} if labelled else {}) for name, leaf in rows]
+    await post(kube, [[node(name, of_it, len(labels))] for name, of_it in labels])
 
 
 @asynccontextmanager
-async def controller(cluster: Cluster, fabric: SimFabric, folder: Path) -> AsyncIterator[None]:
+async def controller(cluster: Cluster, fabric: SimFabric, folder: Path) -> AsyncIterator[int]:
     """A collector whose gate controller is on, of a simulated fabric; ready when all nodes are labelled."""
-    await asyncio.to_thread(cluster.nodes, fabric.hosts)
     flags = ("--kubernetes", "publish", "--node-labels", "on", "--gates", "on", "--restart-grace-s", "0")
     flags += ("--kubeconfig", str(cluster.kubeconfig), "--first-settle-s", "1")
     async with collector_process(folder, *flags) as collector:
@@ -94,7 +95,7 @@ async def controller(cluster: Cluster, fabric: SimFabric, folder: Path) -> Async
             async with asyncio.timeout(TIMEOUT_S):
                 while not all((await asyncio.to_thread(label_values, cluster, KEY)).values()):
                     await asyncio.sleep(1)
-            yield
+            yield collector.pid
         except AssertionError as error:
             error.add_note(collector.said.decode()[-3000:])
             raise
@@ -104,7 +105,27 @@ async def controller(cluster: Cluster, fabric: SimFabric, folder: Path) -> Async
         await collector.stop()
 
 
+async def until_calm(cluster: Cluster) -> None:
+    """Until nobody writes to nodes any more; the scheduler has long taken them in by then."""
+    before = -1
+    while (now := await asyncio.to_thread(cluster.writes, "nodes")) != before:
+        before = now
+        await asyncio.sleep(2)
+
+
 RESOURCES = ("pods", "podgroups", "configmaps", "events")
+
+
+def cpu_s(cluster: Cluster, collector: int | None) -> dict[str, float]:
+    """Processor time so far of each program, and of this process: who posts, watches and (driven) places."""
+    pids = {program.name: program.pid for program in cluster.plane.programs} | {"client": os.getpid()}
+    if collector is not None:
+        pids["collector"] = collector
+    found = {}
+    for name, pid in pids.items():
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        found[name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found
 
 
 async def side(
@@ -112,12 +133,15 @@ async def side(
     kube: Kube,
     shape: Shape,
     posts: Sequence[Sequence[tuple[str, dict[str, object]]]],
+    *,
     release: Callable[[], Awaitable[None]] | None = None,
+    collector: int | None = None,
 ) -> Outcome:
     """Post all gangs, then (where nobody else does) open their gates; wait for the last pod."""
     names = [f"{gang[-1][1]['metadata']['name'].rpartition('-')[0]}" for gang in posts]  # type: ignore[index]
     pods = [f"{name}-{rank}" for name in names for rank in range(SIZE)]
     before = await asyncio.to_thread(lambda: sum(cluster.writes(resource) for resource in RESOURCES))
+    cpu = cpu_s(cluster, collector)
     async with seen(kube) as watched:
         began = time.perf_counter()
         posted = dict(zip(names, await post(kube, posts), strict=True))
@@ -125,6 +149,7 @@ async def side(
             await release()
         if not await watched.until_bound(pods, TIMEOUT_S):
             raise AssertionError(f"{len(watched.bound_s)} of {len(pods)} pods were bound")
+    cpu = {name: (now - cpu[name]) * 1000 / len(pods) for name, now in cpu_s(cluster, collector).items()}
     after = await asyncio.to_thread(lambda: sum(cluster.writes(resource) for resource in RESOURCES))
     index = {name: i for i, name in enumerate(shape.names)}
     gangs = watched.by_gang()
@@ -137,6 +162,7 @@ async def side(
         rate(watched.bound_s.values()),
         (after - before) / len(pods),
         statistics.fmean(tops),
+        cpu,
     )
 
 
@@ -158,12 +184,15 @@ async def compare(cluster: Cluster, folder: Path, nodes: int, gangs: int, *, dri
     names = [f"gated-{i:04}" for i in range(gangs)]
     posts = [gated(name, SIZE, "leaf" if driven else "1") for name in names]
     async with await connect(cluster.kubeconfig, writes_per_s=1e6, burst=1000) as kube:
+        await post_nodes(kube, shape, labelled=driven)
+        await until_calm(cluster)
         if driven:
-            await asyncio.to_thread(post_labelled, cluster, shape)
-            ours = await side(cluster, kube, shape, posts, lambda: open_gates(kube, names, decided.nodes))
+            ours = await side(
+                cluster, kube, shape, posts, release=lambda: open_gates(kube, names, decided.nodes)
+            )
         else:
-            async with controller(cluster, fabric, folder):
-                ours = await side(cluster, kube, shape, posts)
+            async with controller(cluster, fabric, folder) as pid:
+                ours = await side(cluster, kube, shape, posts, collector=pid)
         await clear(kube)
         theirs = await side(cluster, kube, shape, [grouped(f"own-{i:04}", SIZE, KEY) for i in range(gangs)])
         await clear(kube)
@@ -183,6 +212,12 @@ async def compare(cluster: Cluster, folder: Path, nodes: int, gangs: int, *, dri
     row(f"{where}: engine alone", f"{gangs * SIZE / decided.took_s:,.0f} pods/s decided")
     row(f"{where}: gates opened", f"{ours.opened_s:.0f} pods/s", "")
     row(f"{where}: binds, first to last", f"{ours.bound_s:.0f} pods/s", f"{theirs.bound_s:.0f} pods/s")
+    for name in ours.cpu_ms:
+        cpu = f"{theirs.cpu_ms[name]:.1f} ms" if name in theirs.cpu_ms else ""
+        row(f"{where}: processor time a pod, {name}", f"{ours.cpu_ms[name]:.1f} ms", cpu)
+    both = [sum(one.cpu_ms.values()) - one.cpu_ms["client"] for one in (ours, theirs)]
+    ratio = f"{both[1] / both[0]:.1f} x less"
+    row(f"{where}: processor time a pod, all but the client", f"{both[0]:.1f} ms", f"{both[1]:.1f} ms", ratio)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ PODS = "/api/v1/namespaces/default/pods"
 GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
 CONNECTIONS = 16
 Object = dict[str, Any]
+_TTLS = ((100, 0), (500, 15), (1000, 30), (2000, 60), (10_000, 300))  # by nodes of the cluster
 
 
 def gated(gang: str, size: int, tier: str) -> list[tuple[str, Object]]:
@@ -55,6 +56,25 @@ def _one_node() -> Object:
         "resources": {"limits": {"nvidia.com/gpu": "8"}},
     }
     return {"containers": [container]}
+
+
+def node(name: str, labels: Mapping[str, str], cluster: int) -> tuple[str, Object]:
+    """A node that is ready. What the controller manager would note on each in a `cluster` of so many nodes,
+    twenty a second and under the feet of those who are measured, is there already."""
+    room = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
+    ttl_s = next(ttl_s for most, ttl_s in _TTLS if cluster <= most)
+    status = {
+        "capacity": room,
+        "allocatable": room,
+        "conditions": [{"type": "Ready", "status": "True", "reason": "Test"}],
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+    }
+    metadata = {
+        "name": name,
+        "labels": {"kubernetes.io/hostname": name, **labels},
+        "annotations": {"node.alpha.kubernetes.io/ttl": str(ttl_s)},
+    }
+    return "/api/v1/nodes", {"metadata": metadata, "status": status}
 
 
 async def at_once(work: Iterable[Callable[[], Awaitable[Any]]], connections: int = CONNECTIONS) -> None:
