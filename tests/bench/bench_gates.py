@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -187,9 +188,8 @@ async def compare(cluster: Cluster, folder: Path, nodes: int, gangs: int, *, dri
         await post_nodes(kube, shape, labelled=driven)
         await until_calm(cluster)
         if driven:
-            ours = await side(
-                cluster, kube, shape, posts, release=lambda: open_gates(kube, names, decided.nodes)
-            )
+            by_hand = partial(open_gates, kube, names, decided.nodes)
+            ours = await side(cluster, kube, shape, posts, release=by_hand)
         else:
             async with controller(cluster, fabric, folder) as pid:
                 ours = await side(cluster, kube, shape, posts, collector=pid)

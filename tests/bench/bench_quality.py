@@ -29,6 +29,9 @@ LOAD = 0.9
 FAILURES_A_DAY = 419 / 54 / 2048
 
 
+Worse = dict[str, tuple[float, float]]
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     nodes: int
@@ -46,7 +49,7 @@ def block(case: Case, mode: Mode, jobs: int, seeds: Sequence[int]) -> Block:
     placers = range(len(traces[0][0]))
     rows = [together([found[i] for found, _, _ in traces]) for i in placers]
     names = traces[0][1]
-    costs_more = {name: statistics.fmean(worse[name] for _, worse, _ in traces) for name in names}
+    costs_more = {name: _means([worse[name] for _, worse, _ in traces]) for name in names}
     slower = {rows[i].placer: sum(f[i].ring_ms > f[0].ring_ms for f, _, _ in traces) for i in placers[1:]}
     hours = statistics.fmean(hours for _, _, hours in traces)
     each = f"{len(seeds)} traces of {jobs:,} jobs" if len(seeds) > 1 else f"{jobs:,} jobs"
@@ -54,7 +57,11 @@ def block(case: Case, mode: Mode, jobs: int, seeds: Sequence[int]) -> Block:
     return Block(title, rows, costs_more, slower, len(seeds))
 
 
-def rows_of(case: Case, mode: Mode, jobs: int, seed: int) -> tuple[list[Figures], dict[str, float], float]:
+def _means(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return statistics.fmean(a for a, _ in pairs), statistics.fmean(b for _, b in pairs)
+
+
+def rows_of(case: Case, mode: Mode, jobs: int, seed: int) -> tuple[list[Figures], Worse, float]:
     """One trace: figures of each placer, how often others pay more on the exact one's states, its hours."""
     shape = SHAPES[case.nodes]
     jobs_of = trace(case.mix, jobs, shape.gpus, LOAD, seed, case.stretch)

@@ -93,10 +93,12 @@ def ring_s(forest: Forest, start: Start) -> float:
     return predict(forest, SPEEDS, nodes, MESSAGE_BYTES).ring_s
 
 
-def worse(result: Result, other: str) -> float:
-    """Share of this run's decisions about gangs where the other would have paid more on the same state."""
-    pairs = [(mine, theirs) for mine, theirs in result.beside[other] if mine.nodes > 1]
-    return _mean([theirs > mine for mine, theirs in pairs])
+def worse(result: Result, other: str) -> tuple[float, float]:
+    """Share of this run's decisions where the other would have paid more on the same state: about gangs, and
+    about jobs of one node or less."""
+    pairs = result.beside[other]
+    gangs = [theirs > mine for mine, theirs in pairs if mine.nodes > 1]
+    return _mean(gangs), _mean([theirs > mine for mine, theirs in pairs if mine.nodes == 1])
 
 
 def _used(start: Start, tier: int) -> int:

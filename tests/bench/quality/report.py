@@ -22,12 +22,12 @@ WIDTH, NAMES, GAP, BAR, STEP, HEAD = 1000, 140, 22, 14, 20, 46
 @dataclass(frozen=True, slots=True)
 class Block:
     """One cluster and mode: the figures of each placer, the exact one first. `worse`: by placer, the share of
-    decisions where it would have paid more on the exact placer's own states. `slower`: by placer, in how many
+    decisions where it would have paid more on the exact placer's own states (gangs, jobs of one node). `slower`: by placer, in how many
     of the traces its gangs had the slower all-reduce, of `traces`."""
 
     title: str
     rows: Sequence[Figures]
-    worse: dict[str, float]
+    worse: dict[str, tuple[float, float]]
     slower: dict[str, int]
     traces: int
 
@@ -48,7 +48,8 @@ def table(block: Block) -> str:
         "|---" * len(HEADS) + "|",
     ]
     for f in block.rows:
-        more = "-" if f.placer not in block.worse else f"{100 * block.worse[f.placer]:.0f} %"
+        gangs, others = block.worse.get(f.placer, (0.0, 0.0))
+        more = f"{100 * gangs:.1f} %, {100 * others:.0f} %" if f.placer in block.worse else "-"
         slower = "-" if f.placer not in block.slower else f"{block.slower[f.placer]} of {block.traces}"
         cells = (
             f.placer,
