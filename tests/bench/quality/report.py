@@ -22,8 +22,8 @@ WIDTH, NAMES, GAP, BAR, STEP, HEAD = 1000, 140, 22, 14, 20, 46
 @dataclass(frozen=True, slots=True)
 class Block:
     """One cluster and mode: the figures of each placer, the exact one first. `worse`: by placer, the share of
-    decisions where it would have paid more on the exact placer's own states (gangs, jobs of one node). `slower`: by placer, in how many
-    of the traces its gangs had the slower all-reduce, of `traces`."""
+    decisions where it would have paid more on the exact placer's own states (about gangs, about jobs of one
+    node). `slower`: in how many of the `traces` its gangs had the slower all-reduce."""
 
     title: str
     rows: Sequence[Figures]
