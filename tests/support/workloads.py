@@ -160,7 +160,6 @@ def mpijob(name: str, workers: int, *, launcher: Object | None = None, **more: A
     body = {
         "slotsPerWorker": 8,
         "runPolicy": {"cleanPodPolicy": "Running"},
-        "sshAuthMountPath": "/root/.ssh",
         "mpiImplementation": "OpenMPI",
         "mpiReplicaSpecs": {
             "Launcher": {"replicas": 1, "template": launcher or template(gpus=0, cpu="1")},

@@ -227,6 +227,12 @@ def test_only_roles_with_the_gate_are_in_the_gang() -> None:
     assert gang.request.gang.parts == (Workers(4, FULL),)
 
 
+def test_a_role_whose_pods_are_gated_is_in_the_gang_whatever_its_template_says() -> None:
+    launcher = template(gpus=0, cpu="1", gate=False)
+    pods = [*mpi_pods("bert", 4), mpi_launcher("bert")]
+    assert len(the_gang(pods, mpijob("bert", 4, launcher=launcher)).ranks) == 5
+
+
 def test_a_pytorchjob_has_its_master_first() -> None:
     replicas = {"Worker": (3, template()), "Master": (1, template())}
     owner = training_job("PyTorchJob", "gpt", "pytorchReplicaSpecs", replicas)
