@@ -23,8 +23,9 @@ from hyperscout_collector.placer.capacity import Capacity, Mask
 from hyperscout_collector.placer.estimate import Estimate, counted
 from hyperscout_collector.placer.forest import Forest, Longs
 from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.refusal import barred_by, say_amount, say_tier
+from hyperscout_collector.placer.refusal import barred_by
 from hyperscout_collector.placer.request import Request, ends, size, without_preferences
+from hyperscout_collector.placer.words import say_amount, say_tier
 
 MOST_BOUNDS = 1000  # domains that a bound is reckoned for
 LOWER = 3  # domains of lower tiers that are told

@@ -1,7 +1,7 @@
 """A refusal in words: what was short, where, at which tier, and what would have made the difference.
 
-What would is tried out: the same gang is placed with one thing less asked of it. There are at most a handful
-of such tries, each only where a count says that it may succeed.
+What would is tried out, where counting does not tell: the same gang is placed with one thing less asked of
+it. There are at most a handful of such tries, each only where a count says that it may succeed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +23,7 @@ from hyperscout_collector.placer.request import (
     size,
     without_preferences,
 )
+from hyperscout_collector.placer.words import are, figure, many, one, say_amount, say_tier
 
 CLOSEST = 3  # domains that a refusal lists
 TRIES = 4  # placements that it tries
@@ -45,29 +46,6 @@ def refusal(
     would help is only told as far as counting goes. `proven`: False where the search ended at its limit."""
     request = replace(request, gang=without_preferences(request.gang))
     return _Reasons(capacity, request, masks, tops, find, proven).refusal()
-
-
-def say_amount(resource: str, amount: int) -> str:
-    """An amount in base units as people write it: 16 nvidia.com/gpu, 1.5 cpu, 64Gi memory."""
-    if resource == WORKERS:
-        return f"room for {amount} worker{'' if amount == 1 else 's'}"
-    return f"{_figure(resource, amount)} {resource}"
-
-
-def _figure(resource: str, amount: int) -> str:
-    if resource == "cpu":
-        return f"{amount / 1000:g}"
-    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
-        for unit, shift in (("Gi", 30), ("Mi", 20), ("Ki", 10)):
-            if amount >= 1 << shift:
-                return f"{amount / (1 << shift):.4g}{unit}"
-    return str(amount)
-
-
-def say_tier(forest: Forest, tier: int) -> str:
-    """tier 2 (pod)"""
-    name = forest.layers[tier - 1].tier_name if tier <= forest.top else "all islands"
-    return f"tier {tier} ({name})" if name else f"tier {tier}"
 
 
 def barred_by(forest: Forest, avoid: frozenset[str]) -> Flags:
@@ -135,12 +113,12 @@ class _Reasons:
         kinds = list(ends(self._gang))
         for kind in kinds:
             if not self._anywhere(kind).any():
-                return f"not one {_one(kind.role)} fits on any node: {self._of_one_node(kind)}"
+                return f"not one {one(kind.role)} fits on any node: {self._of_one_node(kind)}"
         for kind, count in counted(self._gang):
             there = int(self._anywhere(kind).sum())
             if there < count:
                 return (
-                    f"{_many(count, kind.role)} {_are(count)} asked for and all nodes together have room for "
+                    f"{many(count, kind.role)} {are(count)} asked for and all nodes together have room for "
                     f"{there} now: room for {count - there} more would have to be freed"
                 )
         return ""
@@ -160,7 +138,7 @@ class _Reasons:
             return f"none has {wanted} free at the same time"
         return " and ".join(
             f"none has {say_amount(name, need)}{'' if name == WORKERS else ' free'}, "
-            + ("all is taken" if not most else f"the most is {_figure(name, most)}")
+            + ("all is taken" if not most else f"the most is {figure(name, most)}")
             for name, need, most in short
         )
 
@@ -169,14 +147,14 @@ class _Reasons:
             if not self._estimate.fit(kind).any():
                 nodes = np.flatnonzero(self._anywhere(kind)).tolist()
                 return (
-                    f"not one {_one(kind.role)} fits on a node that may be used: "
+                    f"not one {one(kind.role)} fits on a node that may be used: "
                     f"{self._named(nodes)} would have room, but {self._why_not(nodes, kind)}"
                 )
         for part in _groups(self._gang, self._tops):
             if part.tier is not None and not self._estimate.whole(part, part.tier):
                 return self._of_group(part, part.tier)
         best = closest[0]
-        asked = f"the {_many(self._workers, 'worker')}" if self._workers > 1 else "the worker"
+        asked = f"the {many(self._workers, 'worker')}" if self._workers > 1 else "the worker"
         where = f"HyperNode {best.hypernode}" if best.hypernode else "all islands together"
         lack = self._workers - best.fits
         if int(self._estimate.workers(self._gang, self._tops).max()) >= self._workers:
@@ -230,7 +208,7 @@ class _Reasons:
             for count, what in (
                 (down, "has a link of its own down" if down == 1 else "have a link of their own down"),
                 (avoided, "is to be avoided" if avoided == 1 else "are to be avoided"),
-                (masked, f"may not be used by a {_one(kind.role)}"),
+                (masked, f"may not be used by a {one(kind.role)}"),
             )
             if count
         ]
@@ -245,11 +223,12 @@ class _Reasons:
     def _remedies(self) -> Iterator[str]:
         """In words, what is less to ask and would do; the first of those about nodes is enough."""
         request = self._request
-        if self._tops <= self._forest.top and (found := self._would(replace(request, mode="soft"))):
-            if found.tier is None:
+        if (higher := self._higher()) is not None:
+            tier, name = higher
+            if tier > self._forest.top:
                 yield "in soft mode it would fit, across islands"
             else:
-                yield f"allowed at {say_tier(self._forest, found.tier)} it would fit, in {found.hypernode}"
+                yield f"allowed at {say_tier(self._forest, tier)} it would fit, in {name}"
         yield from self._with_more_nodes()
         spread = next(_spreads(self._gang), None)
         if spread is not None:
@@ -259,6 +238,21 @@ class _Reasons:
                     "a node" if spread.tier == 0 else f"a HyperNode of {say_tier(self._forest, spread.tier)}"
                 )
                 yield f"without the spread of at most {spread.most} to {what} it would fit"
+
+    def _higher(self) -> tuple[int, str | None] | None:
+        """The lowest tier above the allowed ones that has room, and a domain of it that has."""
+        if self._tops > self._forest.top:
+            return None
+        if not _is_counted_exactly(self._gang):
+            found = self._would(replace(self._request, mode="soft"))
+            return None if found is None else (found.cost.top, found.hypernode)
+        for tier in range(self._tops + 1, self._forest.top + 2):
+            enough = np.flatnonzero(self._estimate.workers(self._gang, tier) >= self._workers)
+            if len(enough):
+                return tier, self._forest.layers[tier - 1].names[
+                    enough[0]
+                ] if tier <= self._forest.top else None
+        return None
 
     def _with_more_nodes(self) -> Iterator[str]:
         request, forest = self._request, self._forest
@@ -290,6 +284,18 @@ class _Reasons:
         return self._find(request, masks)
 
 
+def _is_counted_exactly(group: Group) -> bool:
+    """Whether counting is as good as placing: runs within runs of one kind of worker, spread at most once."""
+    spread = 0
+    part: Group | Workers = group
+    while isinstance(part, Group):
+        if len(part.parts) > 1:
+            return False
+        spread += part.spread is not None
+        part = part.parts[0]
+    return spread < 2
+
+
 def _groups(group: Group, tops: int) -> Iterator[Group]:
     """The groups inside that are bound to a tier, innermost first."""
     for part in group.parts:
@@ -318,16 +324,3 @@ def _loose(parts: tuple[Group | Workers, ...]) -> tuple[Group | Workers, ...]:
         replace(x, tier=None, spread=None, parts=_loose(x.parts)) if isinstance(x, Group) else x
         for x in parts
     )
-
-
-def _many(count: int, role: str) -> str:
-    workers = f"{count} worker{'' if count == 1 else 's'}"
-    return workers if role == "worker" else f"{workers} of role {role}"
-
-
-def _one(role: str) -> str:
-    return "worker" if role == "worker" else f"worker of role {role}"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"

@@ -10,14 +10,16 @@ from hyperscout_collector.placer.answer import Placement, Refusal, Shortage
 from hyperscout_collector.placer.capacity import Capacity, Mask
 from hyperscout_collector.placer.forest import Forest
 from hyperscout_collector.placer.place import highest, place
-from hyperscout_collector.placer.refusal import TRIES, refusal, say_amount
+from hyperscout_collector.placer.refusal import TRIES, refusal
 from hyperscout_collector.placer.request import Group, Request, Spread, Workers, size
+from hyperscout_collector.placer.words import say_amount
 from hyperscout_collector.topology import Anomaly, Endpoint, Topology
 from support.placer_instances import random_instance
 from support.topologies import leaves, pods
 
 Masks = Mapping[str, Mask]
 GPU = "nvidia.com/gpu"
+LEADER = Workers(1, role="leader")
 
 
 def find(capacity: Capacity) -> Callable[[Request, Masks], Placement | None]:
@@ -250,6 +252,28 @@ def test_the_closest_come_first_and_are_few() -> None:
     assert found.proven
 
 
+@pytest.mark.parametrize("seed", range(100))
+def test_the_tier_at_which_it_would_fit_is_the_one_at_which_it_does(seed: int) -> None:
+    """By counting alone, for gangs of one kind of worker."""
+    instance = random_instance(seed)
+    capacity = instance.capacity()
+    request, masks = instance.request, instance.masks(capacity.forest)
+    if not isinstance(place(capacity, request, masks), Refusal):
+        return
+    tops = highest(capacity.forest, request)
+    soft = place(capacity, replace(request, mode="soft"), masks)
+    reason = refusal(capacity, request, masks, tops).reason  # tries nothing out
+    for part, there in (
+        (", across islands", "it would fit, across"),
+        ("allowed at tier ", "it would fit, in "),
+    ):
+        if part in reason:
+            assert isinstance(soft, Placement)
+            assert there in reason
+            assert (soft.tier is None) == (part == ", across islands")
+            assert soft.tier is None or f"allowed at tier {soft.tier} (" in reason
+
+
 def test_where_all_seems_to_fit_one_piece_does_not() -> None:
     request = gang(of(2, role="leader", gpu=3), of(1, gpu=2))
     assert refused(gpus(4, 4), request).closest == (Shortage("core", 2, 2, 3),)
@@ -276,7 +300,8 @@ def test_tries_are_bounded_and_only_made_where_they_may_help() -> None:
 
     capacity = Capacity.of_workers(Forest.of(down(pods(2, 2), "n0004")), FREE)
     masks = {"worker": Mask("some", np.arange(16) % 3 > 0)}
-    request = gang(Workers(1), tier=2, spread=Spread(1, 0), avoid=frozenset({"n0013"}))
+    parts = (Workers(1), LEADER)  # several kinds: counting does not tell
+    request = gang(*parts, tier=2, spread=Spread(1, 0), avoid=frozenset({"n0013"}))
     refusal(capacity, request, masks, 2, never)
     assert tried == [
         (replace(request, mode="soft"), masks),
