@@ -5,7 +5,7 @@ the same description as `topology`, so that `Forest.of` is judged by it and not 
 """
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -196,6 +196,26 @@ class Instance:
             down=frozenset(map(new, self.down)),
             allowed={role: frozenset(map(new, nodes)) for role, nodes in self.allowed.items()},
         )
+
+
+def side_by_side(cases: Sequence[Instance]) -> Instance:
+    """All their islands in one cluster; the request, and whom it avoids, are the first one's."""
+
+    def named(case: Instance, at: int) -> Instance:
+        return case.renamed({name: f"{at:03}-{name}" for name in (*case.tree, *case.free)})
+
+    many = [named(case, at) for at, case in enumerate(cases)]
+    return replace(
+        many[0],
+        tree={name: what for case in many for name, what in case.tree.items()},
+        free={name: what for case in many for name, what in case.free.items()},
+        degraded={name: what for case in many for name, what in case.degraded.items()},
+        down=frozenset().union(*(case.down for case in many)),
+        allowed={
+            role: frozenset().union(*(case.allowed.get(role, frozenset(case.free)) for case in many))
+            for role in many[0].allowed
+        },
+    )
 
 
 def random_instance(seed: int, *, most_nodes: int = 11, most_workers: int = 14) -> Instance:

@@ -12,7 +12,7 @@ from hyperscout_collector.placer.request import Request, ranks
 from hyperscout_collector.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
-from support.placer_instances import Instance, random_instance
+from support.placer_instances import Instance, random_instance, side_by_side
 from support.placer_oracle import verify
 
 cases = st.integers(0, 10**9).map(random_instance)
@@ -140,6 +140,31 @@ def test_soft_is_hard_where_hard_has_a_place(case: Instance) -> None:
         assert soft.cost.top > hard.tier
 
 
+@given(case=large_cases, rng=chance)
+def test_many_islands_are_as_good_as_the_best_of_them(case: Instance, rng: random.Random) -> None:
+    """Some hundred nodes, where what a domain could cost at best decides which ones are looked at."""
+    hard = replace(case, request=replace(case.request, mode="hard", avoid=frozenset()))
+    nodes, names = list(case.free), [*case.free, *case.tree]
+    alone = []
+    for _ in range(rng.choice((3, 10, 30))):
+        # What is free moves about, so that islands are alike in sum and differ in shape.
+        some = rng.sample(nodes, rng.randint(0, len(nodes)))
+        moved = dict(zip(some, (case.free[node] for node in rng.sample(some, len(some))), strict=True))
+        degraded = {rng.choice(names): 1} if rng.random() < 0.5 else {}
+        alone.append(replace(hard, free={**case.free, **moved}, degraded={**case.degraded, **degraded}))
+    answers = [placed(one) for one in alone]
+    costs = [answer.cost for answer in answers if isinstance(answer, Placement) and not answer.relaxed]
+    together = placed(side_by_side(alone))
+    if all(isinstance(answer, Refusal) for answer in answers):
+        assert isinstance(together, Refusal)
+    elif costs and isinstance(together, Placement) and together.exact:
+        top = min(answer.cost.top for answer in answers if isinstance(answer, Placement))
+        best = min(costs)
+        assert together.cost == best if best.top == top else together.cost.top == top
+    else:
+        assert isinstance(together, Placement)
+
+
 @given(case=large_cases)
 def test_what_is_avoided_can_be_avoided_as_well_by_having_nothing_there(case: Instance) -> None:
     below: set[str] = set()
@@ -151,7 +176,9 @@ def test_what_is_avoided_can_be_avoided_as_well_by_having_nothing_there(case: In
     gone = case.request.avoid | below
     empty = {node: {} if node in gone else free for node, free in case.free.items()}
     request = replace(case.request, avoid=frozenset())
-    assert placed(case) == placed(replace(case, free=empty, request=request))
+    answer, other = placed(case), placed(replace(case, free=empty, request=request))
+    # A refusal says which of the two it was.
+    assert answer == other or (isinstance(answer, Refusal) and isinstance(other, Refusal))
 
 
 @given(case=cases, rng=chance)
