@@ -18,9 +18,9 @@ from hyperscout_collector.placer.forest import Forest, Longs
 from hyperscout_collector.placer.layout import GANG, Layout
 from hyperscout_collector.placer.view import View
 
-STEPS: Final = 4000  # places tried out for a rank, where the gang's domains are small
-SMALL: Final = 256  # nodes with room, up to which they are
-STEPS_LARGE: Final = 24
+SMALL: Final = 32  # nodes with room, of all kinds of workers: so few are searched thoroughly
+STEPS: Final = 4000  # nodes that are tried for a rank there
+STEPS_LARGE: Final = 24  # and elsewhere
 _WIDTH: Final = 32  # nodes that are tried for one rank
 _DEEPEST: Final = 64  # ranks, above which nothing but the greedy answer is looked at
 

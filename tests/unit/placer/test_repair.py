@@ -292,6 +292,22 @@ REPAIRS = {
         True,
     ),
     "a node that is no more": (Request(PAIRS), "a0 a1 b0 gone", "", "b2", {3: "b2"}, True),
+    "a group that is apart though none was lost": (
+        Request(PAIRS),
+        "a0 b0 b1 b2",
+        "",
+        "a1 b3",
+        {0: "b3"},
+        True,
+    ),
+    "more than its spread bears": (
+        Request(Group(1, (Workers(3),), tier=1, spread=Spread(1, 0))),
+        "a0 a0 a1",
+        "",
+        "a2 b0",
+        {1: "a2"},
+        True,
+    ),
     "where more of its kind fits": (
         Request(Group(1, (Workers(4),), tier=2)),
         "a0 a0 a1 a1",
@@ -498,7 +514,7 @@ def grown(seed: int) -> tuple[Instance, Capacity, tuple[str, ...], frozenset[str
 
 def test_large_gangs_are_repaired_as_asked() -> None:
     outcomes: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in range(40):
         trouble = grown(seed)
         if trouble is None:
             continue
@@ -530,7 +546,7 @@ def case_again(capacity: Capacity) -> Capacity:
 def test_the_way_of_large_gangs_moves_hardly_more_than_need_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small gangs, taken for large ones."""
     same = more = 0
-    for seed in range(200):
+    for seed in range(120):
         case, capacity, running, lost = tight_gang(seed)
         monkeypatch.setattr(moving, "SMALL_GANG", 24)
         least = repair(capacity, case.request, running, lost, {})
@@ -544,7 +560,7 @@ def test_the_way_of_large_gangs_moves_hardly_more_than_need_be(monkeypatch: pyte
             same += len(found.moves) == len(least.moves)
             more += len(found.moves) > len(least.moves)
     assert same >= 19 * more
-    assert same >= 50
+    assert same >= 40
 
 
 def test_the_same_under_other_names() -> None:
