@@ -103,17 +103,9 @@ def test_a_job_that_is_not_indexed_takes_ranks_by_name_and_keeps_them() -> None:
     assert {slot_of(one) for one in pods} == {"worker"}
     assert seated(gang, pods) == {"train-z0q": 0, "train-z1q": 1, "train-z2q": 2}
     # One was made again under another name: it gets the rank that is free.
-    again = [
-        pods[0],
-        pods[2],
-        pod(
-            "train-a",
-            labels=pods[0]["metadata"]["labels"],
-            ownerReferences=owned_by("batch/v1", "Job", "train"),
-        ),
-    ]
+    again = [pods[0], pods[2], pod("train-zz", ownerReferences=owned_by("batch/v1", "Job", "train"))]
     taken = {"uid-train-z0q": 0, "uid-train-z2q": 2}
-    assert seated(gang, again, taken) == {"train-z0q": 0, "train-z2q": 2, "train-a": 1}
+    assert seated(gang, again, taken) == {"train-z0q": 0, "train-z2q": 2, "train-zz": 1}
 
 
 @pytest.mark.parametrize(
@@ -192,6 +184,16 @@ def test_a_jobset_with_dependencies_is_staged_and_only_what_is_gated_counts() ->
     assert (len(gang.ranks), gang.ready) == (10, 1)
 
 
+def test_a_chain_of_dependencies_may_run_through_jobs_that_are_not_held() -> None:
+    jobs = [
+        replicated_job("a", 1, 2),
+        replicated_job("check", 1, 1, after="a", gate=False),
+        replicated_job("b", 1, 3, after="check"),
+    ]
+    gang = the_gang(jobset_pods("llm", "a", 1, 2), jobset("llm", *jobs))
+    assert (len(gang.ranks), gang.ready) == (5, 2)
+
+
 def test_an_mpijob_does_not_wait_for_its_launcher() -> None:
     pods = list(mpi_pods("bert", 4))
     gang = the_gang(pods, mpijob("bert", 4))
@@ -259,6 +261,13 @@ def test_a_tfjob_has_roles_of_their_own() -> None:
         Workers(4, FULL, "worker"),
     )
     assert gang.ready == 7
+
+
+def test_roles_without_pods_are_left_out_and_the_master_is_first() -> None:
+    replicas = {"Evaluator": (2, template()), "Master": (1, template()), "Launcher": (0, template())}
+    owner = training_job("TFJob", "tf", "tfReplicaSpecs", replicas)
+    gang = the_gang(training_pods("TFJob", "tf", "evaluator", 2), owner)
+    assert dict(gang.ranks) == {"master/0": 0, "evaluator/0": 1, "evaluator/1": 2}
 
 
 def test_each_group_of_a_leaderworkerset_is_a_gang() -> None:
@@ -431,6 +440,13 @@ def test_groups_run_across_roles_of_gpus_and_leave_others_alone() -> None:
         ),
         Group(1, (Group(2, (Workers(4, two.resources, "rest"),), 1),), 2),
     )
+
+
+def test_groups_that_are_alike_are_told_once() -> None:
+    jobs = [replicated_job(name, 1, 2, cpu=cpu) for name, cpu in zip("abcd", "4848", strict=True)]
+    big = (("cpu", 8000), *FULL[1:])
+    gang = the_gang(jobset_pods("llm", "a", 1, 2), jobset("llm", *jobs, groups="4:1"))
+    assert gang.request.gang.parts == (Group(2, (Workers(2, FULL, "a"), Workers(2, big, "b")), 1),)
 
 
 @pytest.mark.parametrize(
