@@ -95,6 +95,8 @@ def cli(*, collector: str | None) -> None:
     \b
     A saved ibnetdiscover dump gives the hierarchy in a second:
       hyperscout infer --ibnetdiscover fabric.txt --node-map hosts.txt
+    A saved hierarchy (`-o json`) is enough to place a gang of workers:
+      hyperscout place --topology fabric.json --workers 64
     A running collector answers for a live cluster:
       hyperscout get hypernodes
       hyperscout explain gpu-01 gpu-77
@@ -126,6 +128,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         click.echo(f"error: {error}", err=True)
         return 1
+    except UnicodeEncodeError as error:  # bytes of the command line that are no text reach a message
+        click.echo(f"error: {error.object[:100]!a}: a name is UTF-8", err=True)
+        return 2
     return result if isinstance(result, int) else 0
 
 

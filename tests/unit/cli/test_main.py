@@ -61,6 +61,21 @@ def test_wrong_usage_exits_2_and_says_so_on_stderr(run: CommandLine, arguments: 
     assert "Error: " in ran.err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", "n01", "\udcff"],
+        ["place", "--workers", 1, "--avoid", "\udcff"],
+        ["place", "--workers", 1, "--highest-tier-allowed", "\udcff"],
+        ["placements", "release", "\udcff"],
+    ],
+)
+def test_bytes_that_are_no_name_exit_2(run: CommandLine, arguments: list[object]) -> None:
+    ran = run(*arguments, "--collector", "127.0.0.1:1")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "error: '\\udcff': a name is UTF-8\n"
+
+
 def test_a_misspelt_kind_is_helped(run: CommandLine) -> None:
     assert "did you mean 'hypernode'?" in run("get", "hypernod").err
 

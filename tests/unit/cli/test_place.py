@@ -607,16 +607,16 @@ def other_values(draw: st.DrawFn) -> dict[str, str]:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.one_of(accidents(), other_values()))
+@given(data=st.one_of(accidents(), other_values()), more=st.sampled_from([(), ("--explain",)]))
 def test_whatever_is_in_the_files_it_answers_or_says_what_is_wrong(
-    files: Files, run: CommandLine, data: dict[str, str]
+    files: Files, run: CommandLine, data: dict[str, str], more: tuple[str, ...]
 ) -> None:
     flags = [
         x
         for name, text in data.items()
         for x in (f"--{name}", files.write(f"{name}.json", text.encode("utf-8", "surrogatepass")))
     ]
-    ran = run("place", *flags, "-o", "json")
+    ran = run("place", *flags, *more, "-o", "json")
     assert ran.code in (0, 2, 3), ran.err
     if ran.code == 2:
         assert ran.out == ""

@@ -12,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_cli.placements import changes
+from hyperscout_collector.topology_json import to_json
 from support.command_line import CommandLine
 from support.placement_service import FakePlacementService, placed, refused, serving_placements
 from support.topologies import two_leaves
@@ -54,6 +55,14 @@ def test_place_is_a_dry_run_unless_it_is_said_to_reserve(
         dry_run=True,
     )
     assert service.held == {}
+
+
+def test_files_ask_no_collector(run: CommandLine, service: FakePlacementService, tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps(to_json(two_leaves())))
+    assert run("place", "--topology", file, "--workers", 2).code == 0
+    assert run("explain-placement", "--topology", file, "--workers", 2).code == 0
+    assert service.asked == []
 
 
 def test_reserve(run: CommandLine, service: FakePlacementService) -> None:
