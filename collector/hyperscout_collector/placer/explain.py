@@ -25,7 +25,7 @@ from hyperscout_collector.placer.forest import Forest, Longs
 from hyperscout_collector.placer.place import place
 from hyperscout_collector.placer.refusal import barred_by
 from hyperscout_collector.placer.request import Request, ends, size, without_preferences
-from hyperscout_collector.placer.words import say_amount, say_tier
+from hyperscout_collector.placer.words import say_tier
 
 MOST_BOUNDS = 1000  # domains that a bound is reckoned for
 LOWER = 3  # domains of lower tiers that are told
@@ -297,7 +297,7 @@ class _Explainer:
 
 
 def _say_predicted(predicted: Predicted) -> str:
-    source = "as measured" if predicted.measured else "where nothing was measured, by default speeds"
-    size_text = say_amount("memory", predicted.message_bytes).removesuffix(" memory")
+    source = "as measured" if predicted.measured else "not all of it measured"
+    size_text = f"{predicted.message_bytes / (1 << 30):.3g} GiB"
     ring, tree = (f"{digits(x * 1000, 3)} ms" for x in (predicted.ring_s, predicted.tree_s))
-    return f"An all-reduce of {size_text}B takes {ring} in a ring, {tree} in a tree ({source})"
+    return f"An all-reduce of {size_text} takes {ring} in a ring, {tree} in a tree ({source})"

@@ -130,7 +130,7 @@ def test_other_domains_of_its_tier_and_lower_ones_that_come_close() -> None:
         "No lower tier holds it: of tier 1 (leaf) pod1-l00 has room for 4 of the 5 workers. "
         "1 of the 2 others of tier 2 (pod) might hold it; the next best, pod1: leaves room for 3 more "
         "workers in it instead of none. Nothing is better. "
-        "An all-reduce of 1GiB takes 68.7 ms in a ring, 85.9 ms in a tree (as measured)."
+        "An all-reduce of 1 GiB takes 68.7 ms in a ring, 85.9 ms in a tree (as measured)."
     )
 
 
@@ -181,7 +181,7 @@ def test_across_islands() -> None:
     assert found.text.startswith(
         "3 workers on 3 nodes across islands: 2 leaf domains. No lower tier holds it: of "
     )
-    assert found.text.endswith("(where nothing was measured, by default speeds).")
+    assert found.text.endswith("(not all of it measured).")
 
 
 def test_the_only_domain_and_the_only_worker() -> None:
