@@ -53,7 +53,7 @@ def reserved(held: Held, free: Free) -> pb.Placement:
 def explained(gang: str, request: Request, free: Free, limit: int) -> pb.ExplainPlacementResponse:
     capacity = free.capacity
     answer = _today(lambda: place(capacity, request))
-    found = explain(capacity, request, answer, NO_MASKS, limit=limit)
+    found = explain(capacity, request, answer, NO_MASKS, limit=limit, speeds=free.speeds)
     return explanation_message(gang, request, found, capacity.forest)
 
 
