@@ -177,9 +177,9 @@ def _of_training(namespace: str, pod: str, labels: Object, controller: Object) -
     if not role:
         raise GangError(f"pod {namespace}/{pod}: label {TRAINING}/replica-type: missing")
     owner = Owner(version, kind, namespace, name)
-    slot = _slot(role.lower(), labels.get(f"{TRAINING}/replica-index", "0"))
-    # A launcher that works too has index 0, as if it were a worker; it is the only one of its role.
-    return Membership(owner, kind, namespace, name, run, "launcher/0" if role == "launcher" else slot)
+    # A launcher has no index, or 0 as if it were a worker: it is the only one of its role.
+    slot = _slot(role, labels.get(f"{TRAINING}/replica-index", "0"))
+    return Membership(owner, kind, namespace, name, run, slot)
 
 
 def _slot(front: str, index: Any) -> str:

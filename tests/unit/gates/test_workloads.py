@@ -360,6 +360,14 @@ def test_a_pod_that_serves_for_itself_is_a_gang_of_one(owner: list[Object] | Non
     assert seated(gang, [one]) == {"web-5f-x": 0}
 
 
+def test_who_only_keeps_a_pod_from_being_collected_is_not_its_controller() -> None:
+    other = owned_by("ray.io/v1", "RayCluster", "r")[0] | {"controller": False}
+    one = pod("a", ownerReferences=[other, {**other, "controller": None}])
+    assert gang_key(one) == "ml/Pod/a"
+    one = pod("a", ownerReferences=[other, *owned_by("batch/v1", "Job", "train")])
+    assert gang_key(one) == "ml/Job/train"
+
+
 def test_pods_of_an_earlier_run_are_passed_over() -> None:
     old = pod(
         "train-0-old",
