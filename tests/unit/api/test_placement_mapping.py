@@ -29,7 +29,7 @@ from hyperscout_collector.placer.repair import Improvement, Move, Repair
 from hyperscout_collector.placer.request import Group, Request, RequestError, Spread, Workers
 from hypothesis import given
 from hypothesis import strategies as st
-from support.placing import group, part, request
+from support.placing import REQUESTS, group, part, request
 from support.topologies import two_leaves
 
 FOREST = Forest.of(two_leaves())
@@ -169,37 +169,6 @@ def test_groups_may_not_be_nested_without_end() -> None:
 
 
 # Any bytes, and any message that protobuf can carry: a request, or one named error.
-
-_TEXT = st.sampled_from(["", "1", "2", "0", "-1", "leaf", "core", "node", "n01", "leaf-a", "8", "500m", "x"])
-_COUNT = st.sampled_from([0, 1, 2, 3, 64, 1_000_000, 1_000_001, 2**32 - 1])
-_SPREAD = st.none() | st.builds(pb.Spread, most=_COUNT, tier=_TEXT, preferred=st.booleans())
-_WORKERS = st.builds(
-    lambda **fields: pb.Part(workers=pb.Workers(**fields)),
-    count=_COUNT,
-    resources=st.dictionaries(st.sampled_from(["", "cpu", "nvidia.com/gpu", "workers"]), _TEXT, max_size=3),
-    role=_TEXT,
-)
-_PARTS = st.recursive(
-    st.just(pb.Part()) | _WORKERS,
-    lambda parts: st.builds(
-        lambda **fields: pb.Part(group=pb.Group(**fields)),
-        count=_COUNT,
-        tier=_TEXT,
-        parts=st.lists(parts, max_size=3),
-        spread=_SPREAD,
-    ),
-    max_leaves=6,
-)
-REQUESTS = st.builds(
-    pb.PlaceRequest,
-    gang=_TEXT,
-    mode=st.sampled_from([0, 1, 2, 3, -1]),
-    highest_tier_allowed=_TEXT,
-    parts=st.lists(_PARTS, max_size=3),
-    spread=_SPREAD,
-    avoid=st.lists(_TEXT, max_size=3),
-    use_down=st.booleans(),
-)
 
 
 @given(message=REQUESTS)

@@ -367,17 +367,33 @@ def test_as_if_a_gang_held_nothing() -> None:
 
 async def test_until_a_large_topology_is_read_the_one_before_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(free_capacity, "IN_A_THREAD", 4)
+    read, go = asyncio.Event(), asyncio.Event()
+
+    async def to_thread(function: Callable[..., Any], *args: Any) -> Any:
+        found = function(*args)
+        read.set()
+        await go.wait()
+        go.clear()
+        return found
+
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
     placements = book()
     reading = asyncio.create_task(placements.run())
     await asyncio.sleep(0)
     placements.set_topology(topology(("n1", "n2"), ("n3", "n5"), generation=2))
+    await read.wait()
     assert placements.capacity.forest.generation == 1
-    placements.place("a", gang(1), holder="api")
+    placements.place("a", gang(1), holder="api")  # while it is being read
+    placements.set_room_of("n3", {"workers": 5})
     placements.set_topology(topology(("n1", "n2"), ("n3", "n6"), generation=3))
+    go.set()
     async with asyncio.timeout(10):
+        while placements.capacity.forest.generation != 2:
+            await asyncio.sleep(0)
+        assert free_of(placements) == {"n1": {}, "n2": {"workers": 1}, "n3": {"workers": 5}, "n5": {}}
+        go.set()
         while placements.capacity.forest.generation != 3:
             await asyncio.sleep(0)
-            placements.set_room_of("n3", {"workers": 5})  # while it is being read, too
     assert free_of(placements) == {"n1": {}, "n2": {"workers": 1}, "n3": {"workers": 5}, "n6": {}}
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)

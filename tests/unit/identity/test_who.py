@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
+from hyperscout.v1.placement_pb2 import PlaceRequest, RepairRequest
 from hyperscout_collector.identity.who import (
     NODE_NAME,
     Caller,
@@ -195,6 +196,14 @@ def test_an_agent_reports_for_its_own_node() -> None:
         ("/hyperscout.v1.TopologyService/Approve", "update"),
         ("/hyperscout.v1.TopologyService/Whatever", "update"),
         ("/hyperscout.v1.PlacementService/Place", "update"),
+        ("/hyperscout.v1.PlacementService/Repair", "update"),
+        ("/hyperscout.v1.PlacementService/Release", "update"),
+        ("/hyperscout.v1.PlacementService/Whatever", "update"),
+        ("/hyperscout.v1.PlacementService/ExplainPlacement", "get"),
+        ("/hyperscout.v1.PlacementService/ListPlacements", "get"),
+        ("/hyperscout.v1.PlacementService/WatchPlacements", "get"),
+        ("/hyperscout.v1.PlacementService/Improve", "get"),
+        ("/hyperscout.v1.PlacementService/Defragment", "get"),
         ("/hyperscout.v1.MeasurementService/GetMeasuring", "get"),
         ("/hyperscout.v1.MeasurementService/SetMeasuring", "update"),
         ("/hyperscout.v1.MeasurementService/RunNccl", "update"),
@@ -204,6 +213,16 @@ def test_an_agent_reports_for_its_own_node() -> None:
 )
 def test_what_nobody_thought_of_needs_the_most(method: str, verb: str | None) -> None:
     assert verb_for(method) == verb
+
+
+@pytest.mark.parametrize("method", ["Place", "Repair"])
+def test_a_dry_run_changes_nothing(method: str) -> None:
+    name = f"/hyperscout.v1.PlacementService/{method}"
+    asked = {"Place": PlaceRequest, "Repair": RepairRequest}[method]
+    assert verb_for(name, asked(dry_run=True)) == "get"
+    assert verb_for(name, asked()) == "update"
+    for other in ("/hyperscout.v1.PlacementService/Release", "/other/Place"):
+        assert verb_for(other, asked(dry_run=True)) == "update"
 
 
 # --- what a token says of itself

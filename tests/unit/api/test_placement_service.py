@@ -1,0 +1,282 @@
+"""PlacementService over a real server: who may what, what is refused, and no message leaks a node."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from hyperscout.v1 import placement_pb2 as pb
+from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
+from hyperscout_collector.api import placement_service
+from hyperscout_collector.api.placement_service import PlacementService
+from hyperscout_collector.api.placement_watchers import PlacementWatchers
+from hyperscout_collector.identity.access import Access, Gate
+from hyperscout_collector.identity.who import Caller, NotAllowedError, Verb
+from hyperscout_collector.placements import Placements
+from hyperscout_collector.placer.answer import Placement
+from hyperscout_collector.placer.request import Group, Request, Workers
+from hyperscout_collector.reservations import NotKeptError
+from hyperscout_collector.topology import Topology
+from hypothesis import given
+from hypothesis import strategies as st
+from support.placing import REQUESTS, free_of, part, request
+from support.topologies import two_leaves
+
+Code = grpc.StatusCode
+NODES = ["n01", "n02", "n03", "n04"]
+
+
+def healthy() -> Topology:
+    return replace(two_leaves(), anomalies=())
+
+
+class Disk:
+    """Keeps what it is told, or says that it does not."""
+
+    def __init__(self) -> None:
+        self.problem = ""
+        self.asked = 0
+
+    async def kept(self) -> None:
+        self.asked += 1
+        if self.problem:
+            raise NotKeptError(self.problem)
+
+
+class Reader(Access):
+    """Lets everybody read, and nobody else."""
+
+    async def admit(self, context: Any, verb: Verb) -> Caller:
+        if verb != "get":
+            raise NotAllowedError("reader x may not do this")
+        return Caller("reader", "x")
+
+
+class World:
+    def __init__(self) -> None:
+        self.now_ns = 10**18
+        self.placements = Placements(clock_ns=lambda: self.now_ns)
+        self.watchers = PlacementWatchers(lambda: list(self.placements))
+        self.placements.follow(self.watchers.changed)
+        self.disk = Disk()
+        self.service = PlacementService(
+            self.placements, self.watchers, self.disk, clock_ns=lambda: self.now_ns
+        )
+        self.placements.set_topology(healthy())
+        self.placements.set_room({node: {"workers": 1, "nvidia.com/gpu": 8} for node in NODES})
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with closing_world() as found:
+        yield found
+
+
+@contextmanager
+def closing_world() -> Iterator[World]:
+    found = World()
+    yield found
+    found.service.close()
+
+
+@asynccontextmanager
+async def serving(world: World, access: Access | None = None) -> AsyncIterator[PlacementServiceStub]:
+    server = grpc.aio.server(interceptors=(Gate(access or Access()),))
+    world.service.add_to(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield PlacementServiceStub(channel)
+    finally:
+        await server.stop(None)
+
+
+async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code(), caught.value.details() or ""
+
+
+async def test_a_reader_looks_and_holds_nothing(world: World) -> None:
+    world.placements.place("a", Request(Group(1, (Workers(2),))), holder="api")
+    async with serving(world, Reader()) as service:
+        assert (await service.Place(request(1, gang="b", dry_run=True))).placement.placed
+        assert (await service.ListPlacements(pb.ListPlacementsRequest())).placements[0].gang == "a"
+        assert (await service.ExplainPlacement(pb.ExplainPlacementRequest(gang="a"))).placement.placed
+        await service.Repair(pb.RepairRequest(gang="a", failed_nodes=["n01"], dry_run=True))
+        await service.Improve(pb.ImproveRequest(gang="a"))
+        await service.Defragment(pb.DefragmentRequest(request=request(2)))
+        assert (await service.WatchPlacements(pb.WatchPlacementsRequest()).read()).snapshot
+        for call in (
+            service.Place(request(1, gang="b")),
+            service.Repair(pb.RepairRequest(gang="a", failed_nodes=["n01"])),
+            service.Release(pb.ReleaseRequest(gang="a")),
+        ):
+            assert await refusal(call) == (Code.PERMISSION_DENIED, "reader x may not do this")
+    assert [held.gang for held in world.placements] == ["a"]
+
+
+async def test_what_is_not_on_disk_is_not_held(world: World) -> None:
+    async with serving(world) as service:
+        world.disk.problem = "the disk is full"
+        assert await refusal(service.Place(request(1, gang="a"))) == (Code.UNAVAILABLE, "the disk is full")
+        assert list(world.placements) == []
+        assert len(free_of(world.placements)) == 4
+        world.disk.problem = ""
+        await service.Place(request(1, gang="a"))
+        assert world.disk.asked == 2
+        await service.Place(request(1, gang="b", dry_run=True))
+        await service.Place(request(9, gang="c"))
+        assert world.disk.asked == 2  # nothing new to write
+
+
+async def test_what_pods_hold_is_theirs(world: World) -> None:
+    world.placements.place("ns/Job/x", Request(Group(1, (Workers(2),))), holder="Job")
+    free = free_of(world.placements)
+    async with serving(world) as service:
+        name = "ns/Job/x"
+        for call in (
+            service.Release(pb.ReleaseRequest(gang=name)),
+            service.Repair(pb.RepairRequest(gang=name, failed_nodes=["n01"])),
+        ):
+            code, text = await refusal(call)
+            assert (code, "held for its Job" in text) == (Code.FAILED_PRECONDITION, True)
+        asked = pb.RepairRequest(gang=name, failed_nodes=["n01"], dry_run=True)
+        assert (await service.Repair(asked)).placement.placed
+        assert (await service.ListPlacements(pb.ListPlacementsRequest())).placements[0].holder == "Job"
+    assert free_of(world.placements) == free
+
+
+async def test_a_repair_that_is_overtaken_is_decided_anew(world: World) -> None:
+    async with serving(world) as service:
+        held = (await service.Place(request(1, gang="a"))).placement.assignments[0].node
+        spare = next(n for n in ("n01", "n02") if n != held)
+        look, overtaken = world.service._look, []
+
+        async def slow(work: Any, *args: Any) -> Any:
+            found = await look(work, *args)
+            if not overtaken:  # somebody takes the spare node in between
+                overtaken.append(found.moves[0].target)
+                world.placements.set_unusable({spare})
+            return found
+
+        world.service._look = slow  # type: ignore[method-assign]
+        done = await service.Repair(pb.RepairRequest(gang="a", failed_nodes=[held]))
+        assert overtaken == [spare]
+        assert done.moves[0].target in ("n03", "n04")
+        assert world.placements.held("a").placement.nodes == (done.moves[0].target,)
+
+        async def always(work: Any, *args: Any) -> Any:
+            found = await look(work, *args)
+            world.placements.restore(replace(world.placements.held("a"), reserved_ns=world.now_ns))
+            return found
+
+        world.service._look = always  # type: ignore[method-assign]
+        before = world.placements.held("a").placement.nodes
+        code, _ = await refusal(service.Repair(pb.RepairRequest(gang="a", failed_nodes=list(before))))
+        assert code == Code.ABORTED
+        assert world.placements.held("a").placement.nodes == before
+
+
+async def test_a_gang_that_means_nothing_today_says_so(world: World) -> None:
+    world.placements.place("a", Request(Group(1, (Workers(2),), tier=2)), holder="api")
+    leaves = tuple(replace(h, parent=None) for h in healthy().hypernodes if h.tier == 1)
+    world.placements.set_topology(Topology(8, leaves))
+    async with serving(world) as service:
+        code, text = await refusal(service.ExplainPlacement(pb.ExplainPlacementRequest(gang="a")))
+        assert (code, "present tiers" in text) == (Code.FAILED_PRECONDITION, True)
+        code, text = await refusal(service.Improve(pb.ImproveRequest(gang="a")))
+        assert (code, "present tiers" in text) == (Code.FAILED_PRECONDITION, True)
+        await service.Release(pb.ReleaseRequest(gang="a"))
+
+
+async def test_held_nodes_that_vanished_trouble_nobody(world: World) -> None:
+    world.placements.place("a", Request(Group(1, (Workers(4),))), holder="api")
+    one = replace(healthy().hypernodes[0], parent=None)
+    world.placements.set_topology(Topology(8, (one,)))
+    async with serving(world) as service:
+        assert len((await service.ListPlacements(pb.ListPlacementsRequest())).placements[0].assignments) == 4
+        assert not (await service.Place(request(1, gang="b"))).placement.placed
+        await service.ExplainPlacement(pb.ExplainPlacementRequest(gang="a"))
+        await service.Improve(pb.ImproveRequest(gang="a"))
+        await service.Repair(pb.RepairRequest(gang="a", failed_nodes=["n03"], dry_run=True))
+        await service.Defragment(pb.DefragmentRequest(request=request(1)))
+        await service.Release(pb.ReleaseRequest(gang="a"))
+        assert (await service.Place(request(2, gang="b"))).placement.placed
+
+
+async def test_too_many_at_once_are_turned_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement_service, "_MAX_WAITING", 0)
+    async with serving(world) as service:
+        code, _ = await refusal(service.Place(request(1, dry_run=True)))
+        assert code == Code.RESOURCE_EXHAUSTED
+        assert (await service.Place(request(1, gang="a"))).placement.placed  # that is done on the loop
+
+
+async def test_no_more_watch_than_may_and_all_are_told_of_the_end(world: World) -> None:
+    world.watchers._limit = 1
+    async with serving(world) as service:
+        watch = service.WatchPlacements(pb.WatchPlacementsRequest())
+        assert (await watch.read()).snapshot
+        second = service.WatchPlacements(pb.WatchPlacementsRequest())
+        assert (await refusal(second.read()))[0] == Code.RESOURCE_EXHAUSTED
+        world.watchers.close("another leads", "leader:1")
+        code, text = await refusal(watch.read())
+        assert (code, text) == (Code.UNAVAILABLE, "another leads")
+        assert ("hyperscout-leader", "leader:1") in tuple(await watch.trailing_metadata())
+        async with asyncio.timeout(10):
+            while len(world.watchers):
+                await asyncio.sleep(0)
+
+
+# Whatever is asked: an answer or one named refusal, and not a piece more held than the book says.
+
+NAMED = {Code.INVALID_ARGUMENT, Code.ALREADY_EXISTS}
+
+
+@given(
+    asked=st.lists(
+        st.tuples(REQUESTS, st.booleans(), st.none() | st.integers(-1, 2**40), st.integers(-1, 2**31 - 1)),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_no_request_crashes_or_leaks(asked: list[tuple[pb.PlaceRequest, bool, int | None, int]]) -> None:
+    async def ask() -> None:
+        with closing_world() as world:
+            free = free_of(world.placements)
+            for message, dry_run, seconds, nanos in asked:
+                message.dry_run = dry_run
+                if seconds is not None:
+                    message.expires_in.CopyFrom(Duration(seconds=seconds, nanos=nanos))
+                for call in (
+                    world.service.place(message, None),
+                    world.service.explain_placement(pb.ExplainPlacementRequest(request=message), None),
+                    world.service.defragment(pb.DefragmentRequest(request=message), None),
+                ):
+                    try:
+                        answer = await call
+                    except tuple(kind for kind, code in placement_service._CODES if code in NAMED):
+                        continue
+                    answer.SerializeToString()
+            for held in world.placements:
+                assert isinstance(held.placement, Placement)
+                world.placements.release(held.gang)
+            assert free_of(world.placements) == free
+
+    asyncio.run(ask())
+
+
+def test_the_parts_of_a_request_are_what_they_were() -> None:
+    """Nothing above writes into a message that it was given."""
+    message = pb.PlaceRequest(parts=[part(1)], gang="a")
+    before = message.SerializeToString()
+    with closing_world() as world:
+        asyncio.run(world.service.place(message, None))
+    assert message.SerializeToString() == before

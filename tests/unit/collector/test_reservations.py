@@ -1,0 +1,161 @@
+"""What the API reserved, on disk: back after a restart, never half, and never in the way."""
+
+import asyncio
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hyperscout_collector.placements import Held
+from hyperscout_collector.placer.answer import Cost, Placement
+from hyperscout_collector.placer.request import Group, Request, Spread, Workers
+from hyperscout_collector.reservations import (
+    NotKeptError,
+    Reservations,
+    ReservationsError,
+    read_row,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW_NS = 1_767_225_600_000_000_000
+ASKED = Request(
+    Group(
+        1,
+        (Workers(1, (("cpu", 500), ("nvidia.com/gpu", 8)), role="leader"), Group(1, (Workers(2),), tier=1)),
+        tier=2,
+        spread=Spread(2, 0, required=False),
+    ),
+    "soft",
+    frozenset({"n9", "leaf-b"}),
+    use_down=True,
+)
+PLACED = Placement(("n1", "n2", "n2"), 2, "core", Cost(2, (1,), 2, 0, (3, 1, 0)), exact=False)
+
+
+def held(gang: str = "a", holder: str = "api", expires_ns: int = 0) -> Held:
+    return Held(gang, holder, ASKED, PLACED, NOW_NS, expires_ns)
+
+
+def opened(path: Path, now_ns: int = NOW_NS) -> Reservations:
+    return Reservations(path / "placements.db", now_ns=lambda: now_ns)
+
+
+async def test_what_is_written_comes_back(tmp_path: Path) -> None:
+    kept = opened(tmp_path)
+    assert kept.load() == ([], [])
+    bounded = replace(PLACED, tier=None, hypernode=None, bound=Cost(1, (), 1, 0, ()), relaxed=("no spread",))
+    other = Held("b", "api", ASKED, bounded, NOW_NS, NOW_NS + 10)
+    for one in (held("a"), other, held("gone"), held("job", "Job")):
+        kept.follow(one.gang, one)
+    kept.follow("gone", None)
+    assert await kept.flush()
+    kept.close()
+    kept = opened(tmp_path)
+    assert kept.load() == ([held("a"), other], [])
+    kept.follow("a", None)
+    kept.follow("b", held("b", "Job"))  # its pods hold it now
+    assert await kept.flush()
+    kept.close()
+    kept = opened(tmp_path)
+    assert kept.load() == ([], [])
+    kept.close()
+
+
+async def test_what_is_over_does_not_come_back(tmp_path: Path) -> None:
+    kept = opened(tmp_path)
+    kept.follow("a", held("a", expires_ns=NOW_NS + 10))
+    kept.follow("b", held("b"))
+    await kept.flush()
+    kept.close()
+    kept = opened(tmp_path, NOW_NS + 10)
+    assert [one.gang for one in kept.load()[0]] == ["b"]
+    kept.close()
+    kept = opened(tmp_path)
+    assert kept.load(over=True) == ([], [])  # another led since
+    assert kept.load() == ([], [])
+    kept.close()
+
+
+async def test_who_asks_waits_for_the_disk(tmp_path: Path) -> None:
+    kept = opened(tmp_path)
+    await kept.kept()  # nothing to wait for
+    kept.follow("a", held("a"))
+    waiting = asyncio.create_task(kept.kept())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    writing = asyncio.create_task(kept.run())
+    async with asyncio.timeout(10):
+        await waiting
+    with sqlite3.connect(tmp_path / "placements.db") as other:
+        assert other.execute("SELECT gang FROM gangs").fetchall() == [("a",)]
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    kept.close()
+
+
+async def test_what_is_not_written_is_said_and_tried_again(tmp_path: Path) -> None:
+    kept = opened(tmp_path)
+    with sqlite3.connect(tmp_path / "placements.db") as other:
+        other.execute("CREATE TRIGGER full BEFORE INSERT ON gangs BEGIN SELECT RAISE(ABORT, 'no room'); END")
+    kept.follow("a", held("a"))
+    waiting = asyncio.create_task(kept.kept())
+    await asyncio.sleep(0)
+    assert not await kept.flush()
+    with pytest.raises(NotKeptError, match="no room"):
+        await waiting
+    assert kept.problem is not None
+    kept.follow("b", held("b"))
+    with sqlite3.connect(tmp_path / "placements.db") as other:
+        other.execute("DROP TRIGGER full")
+    assert await kept.flush()
+    assert kept.problem is None
+    assert [one.gang for one in kept.load()[0]] == ["a", "b"]
+    kept.close()
+
+
+async def test_one_who_does_not_wait_any_more_is_no_trouble(tmp_path: Path) -> None:
+    kept = opened(tmp_path)
+    kept.follow("a", held("a"))
+    waiting = asyncio.create_task(kept.kept())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert await kept.flush()
+    kept.close()
+
+
+def test_a_damaged_file_is_moved_aside(tmp_path: Path) -> None:
+    (tmp_path / "placements.db").write_bytes(b"what is this" * 1000)
+    kept = opened(tmp_path)
+    found, problems = kept.load()
+    assert found == []
+    assert problems[0].endswith("moved to placements.db.damaged-20260101T000000Z: nothing is reserved")
+    assert (tmp_path / "placements.db.damaged-20260101T000000Z").read_bytes().startswith(b"what is this")
+    kept.close()
+
+
+def test_a_newer_file_or_none_at_all_ends_the_start(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "placements.db") as db:
+        db.execute("PRAGMA user_version = 9")
+    with pytest.raises(ReservationsError, match="format 9, this collector reads 1"):
+        opened(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReservationsError, match="must be able to write"):
+        opened(tmp_path / "file")
+
+
+def test_rows_that_cannot_be_read_are_passed_over_and_counted(tmp_path: Path) -> None:
+    kept = opened(tmp_path)
+    with sqlite3.connect(tmp_path / "placements.db") as other:
+        other.execute("INSERT INTO gangs VALUES ('a', x'ffff', x'00')")
+    found, problems = kept.load()
+    assert (found, len(problems)) == ([], 1)
+    assert "1 reservations cannot be read" in problems[0]
+    kept.close()
+
+
+@given(request=st.binary(max_size=120), placement=st.binary(max_size=120))
+def test_any_bytes_are_a_reservation_or_none(request: bytes, placement: bytes) -> None:
+    found = read_row("a", request, placement)
+    assert found is None or found.gang == "a"
