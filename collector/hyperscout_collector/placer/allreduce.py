@@ -154,7 +154,7 @@ def predict_at(
 def _tiers(forest: Forest, a: Longs, b: Longs) -> Longs:
     """The tier of each hop: 0 within a node, 1 and up for the lowest common domain, the last if there is
     none."""
-    found = (a != b).astype(np.int64)
+    found: Longs = (a != b).astype(np.int64)
     for layer in forest.layers:
         found += layer.of_node[a] != layer.of_node[b]
     return found
@@ -166,7 +166,8 @@ def _parents(count: int) -> Longs:
     low = numbers & -numbers
     inner = numbers ^ low
     parent = inner | (low << 1)
-    return np.where(parent < count, parent, inner)
+    found: Longs = np.where(parent < count, parent, inner)
+    return found
 
 
 def _to_root(cost: _Floats, parent: Longs) -> _Floats:
