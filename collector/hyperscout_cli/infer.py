@@ -118,16 +118,14 @@ def _infer(files: _Files, nodes: str | None, previous: str | None) -> "Topology"
     warn(problems, "lines were passed over")
     options = InferOptions(cluster_nodes=None if nodes is None else _cluster(nodes))
     found = infer_hierarchy(inputs, options, previous=None if previous is None else read_topology(previous))
-    return replace(found, gpus=_counted(inputs.gpus, options.cluster_nodes)) if inputs.gpus else found
+    return replace(found, devices=_devices(inputs.gpus, options.cluster_nodes)) if inputs.gpus else found
 
 
-def _counted(gpus: "Mapping[str, Sequence[Gpu]]", nodes: frozenset[str] | None) -> dict[str, int]:
-    """GPUs that a worker can have whole, for `place`: one that is cut into MIG instances is none."""
-    return {
-        node: sum(gpu.mig_mode != "enabled" for gpu in mine)
-        for node, mine in sorted(gpus.items())
-        if nodes is None or node in nodes
-    }
+def _devices(gpus: "Mapping[str, Sequence[Gpu]]", nodes: frozenset[str] | None) -> dict[str, dict[str, int]]:
+    """What `place` can share out, by node."""
+    from hyperscout_collector.devices import devices_of
+
+    return {node: devices_of(mine) for node, mine in sorted(gpus.items()) if nodes is None or node in nodes}
 
 
 def _sweep(path: str, problems: "list[Problem]") -> "SweepSeen":

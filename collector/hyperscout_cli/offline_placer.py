@@ -47,8 +47,8 @@ class OfflinePlacer:
             raise BadInputError(self._gang.in_flags(str(error))) from error
         topology, capacity = self._files
         if self._free is None or capacity is None:
-            gpus = self._topology.gpus
-            room = default_room(self._forest, gpus, request, self._gang.gpus_per_worker)
+            devices = self._topology.devices
+            room = default_room(self._forest, devices, request, self._gang.gpus_per_worker)
         else:
             room = room_of(self._free, request, self._forest, capacity)
         try:

@@ -132,24 +132,22 @@ def room_of(free: Free, request: "Request", forest: "Forest", path: str) -> Room
     return room
 
 
-def default_room(
-    forest: "Forest", gpus: Mapping[str, int], request: "Request", gpus_per_worker: int | None
-) -> Room:
-    """Where nothing says what is free: one worker on every node, and the GPUs that are known of."""
-    nodes, asked = forest.nodes, _asked(request)
-    if gpus_per_worker is not None and not gpus:
+def default_room(forest: "Forest", devices: Room, request: "Request", gpus_per_worker: int | None) -> Room:
+    """Where nothing says what is free: one worker on every node, and the devices that are known of."""
+    nodes, known = forest.nodes, {name for mine in devices.values() for name in mine}
+    if gpus_per_worker is not None and not devices:
         note(
             "warning: the topology does not say how many GPUs its nodes have: one worker on each is assumed "
             "(give --capacity, or let `infer` read --nvlink)"
         )
-        gpus = dict.fromkeys(nodes, gpus_per_worker)
-    elif GPUS in asked and gpus:
-        missing = [node for node in nodes if node not in gpus]
-        warn([f"no GPU is known of {node!r}: it is not used" for node in missing], "such nodes")
-    known = (_WORKERS, GPUS) if gpus else (_WORKERS,)
-    unknown = [name for name in asked if name not in known]
-    warn([f"how much {name!r} nodes have is not known: give --capacity" for name in unknown], "resources")
-    return {node: {_WORKERS: 1, GPUS: gpus.get(node, 0)} for node in nodes}
+        return {node: {_WORKERS: 1, GPUS: gpus_per_worker} for node in nodes}
+    asked = [name for name in _asked(request) if name != _WORKERS]
+    if known.intersection(asked):
+        untold = [node for node in nodes if node not in devices]
+        warn([f"no GPU is known of {node!r}: it is not used" for node in untold], "such nodes")
+    untold = [name for name in asked if name not in known]
+    warn([f"how much {name!r} nodes have is not known: give --capacity" for name in untold], "resources")
+    return {node: {_WORKERS: 1, **devices.get(node, {})} for node in nodes}
 
 
 def _asked(request: "Request") -> Sequence[str]:

@@ -3,17 +3,14 @@
 Who uses those GPUs nobody says here: what is free is what there is, less what is reserved.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hyperscout_formats.facts import Gpu
 
+from hyperscout_collector.devices import devices_of
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.placements import Placements
 from hyperscout_collector.placer.request import WORKERS
-
-GPU = "nvidia.com/gpu"
-_MIG = "nvidia.com/mig-"
 
 
 class EvidenceRoom:
@@ -40,7 +37,7 @@ class EvidenceRoom:
 
     def _touch(self, nodes: Iterable[str]) -> None:
         for node in list(nodes):
-            gpus = room_of(row.fact for row in self._state.rows_of(node) if isinstance(row.fact, Gpu))
+            gpus = devices_of(row.fact for row in self._state.rows_of(node) if isinstance(row.fact, Gpu))
             if gpus == self._told.get(node, {}):
                 continue
             if gpus:
@@ -49,15 +46,3 @@ class EvidenceRoom:
             else:
                 del self._told[node]
                 self._placements.set_room_of(node, None)
-
-
-def room_of(gpus: Iterable[Gpu]) -> dict[str, int]:
-    """Devices by resource name, called as NVIDIA's device plugin calls them (MIG strategy "mixed"): a GPU
-    that is cut up is there in parts only."""
-    found: Counter[str] = Counter()
-    for gpu in gpus:
-        if gpu.mig_mode == "enabled":
-            found.update(_MIG + part.profile.replace("+", ".") for part in gpu.mig_instances)
-        else:
-            found[GPU] += 1
-    return dict(found)

@@ -221,7 +221,8 @@ class LinkTable(Sequence[Link]):
 class Topology:
     """One generation of the picture. HyperNodes come sorted by (tier, name), anomalies by (kind, ends).
 
-    `gpus`: how many whole GPUs a node has, where files told; a collector keeps them as evidence.
+    `devices`: how many of what each node has ("nvidia.com/gpu"), where files told; a collector keeps that as
+    evidence.
     """
 
     generation: int
@@ -233,7 +234,7 @@ class Topology:
     nodes_without_evidence: tuple[str, ...] = ()
     foreign_endpoints: tuple[str, ...] = ()
     tiers: tuple[Tier, ...] = ()
-    gpus: Mapping[str, int] = field(default_factory=dict)
+    devices: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def rfc3339(ns: int) -> str:

@@ -23,7 +23,7 @@ from hyperscout_collector.topology import (
 def to_json(topology: Topology) -> dict[str, Any]:
     """The object of `infer -o json`: plain dicts and lists, keys in a fixed order.
 
-    Times, what was measured and GPUs are left out where there are none.
+    Times, what was measured and devices are left out where there are none.
     """
 
     def end(endpoint: Endpoint | None) -> dict[str, Any] | None:
@@ -81,7 +81,7 @@ def to_json(topology: Topology) -> dict[str, Any]:
         "nodesWithoutEvidence": list(topology.nodes_without_evidence),
         "foreignEndpoints": list(topology.foreign_endpoints),
         "tiers": [{"tier": t.tier, "tierName": t.tier_name, **_numbers(t)} for t in topology.tiers],
-        **({"gpus": dict(topology.gpus)} if topology.gpus else {}),
+        **({"devices": {n: dict(d) for n, d in topology.devices.items()}} if topology.devices else {}),
     }
 
 
@@ -220,7 +220,7 @@ def from_json(data: Any) -> Topology:
             texts(row, where, "sources", []),
         )
 
-    gpus = get(data, "topology", "gpus", Mapping, {})
+    devices = get(data, "topology", "devices", Mapping, {})
     return Topology(
         get(data, "topology", "generation", int, 0),
         tuple(hypernode(*x) for x in rows("hypernodes", required=True)),
@@ -245,5 +245,9 @@ def from_json(data: Any) -> Topology:
             )
             for w, r in rows("tiers")
         ),
-        {node: get(gpus, "gpus", node, int) for node in gpus},
+        {
+            node: {name: get(mine, f"devices.{node}", name, int) for name in mine}
+            for node in devices
+            for mine in [get(devices, "devices", node, Mapping)]
+        },
     )

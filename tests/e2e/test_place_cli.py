@@ -177,7 +177,7 @@ def test_gpus_that_nvidia_smi_showed_are_counted(tmp_path: Path) -> None:
         sweeps[-1].write_bytes(text)
     topology = inferred("--ibnetdiscover", *sweeps, "--nvlink", *files)
     seen = {host: len(gpus) for host, gpus in cluster.gpus.items()}
-    assert json.loads(topology)["gpus"] == seen
+    assert json.loads(topology)["devices"] == {host: {"nvidia.com/gpu": n} for host, n in seen.items()}
     free = {host: n // 4 for host, n in seen.items()}
     answer = placed(topology, "--workers", 4, "--gpus-per-worker", 4)
     judged(topology, answer, free)

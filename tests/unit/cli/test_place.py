@@ -1,7 +1,7 @@
 """`hyperscout place` on files: what it answers, field by field, and every way in which input can be wrong."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.command_line import CommandLine, Ran
 from support.topologies import hypernode, leaves, pods, two_leaves
 
-Place = Callable[..., Ran]
+GPU = "nvidia.com/gpu"
 
 
 class Files:
@@ -283,7 +283,7 @@ def test_nodes_outside_the_topology_are_said_and_not_used(files: Files) -> None:
 
 
 def test_gpus_that_inference_saw_are_shared_out(files: Files) -> None:
-    topology = replace(leaves(("a", "b"), ("c", "d")), gpus={"a": 8, "b": 3, "c": 4})
+    topology = replace(leaves(("a", "b"), ("c", "d")), devices={"a": {GPU: 8}, "b": {GPU: 3}, "c": {GPU: 4}})
     answer = files.placed(topology, "--workers", 3, "--gpus-per-worker", 4)
     assert nodes_of(answer) == ["a", "a", "c"]
     ran = files.place(topology, "--workers", 3, "--gpus-per-worker", 4)
@@ -297,6 +297,15 @@ def test_gpus_that_nobody_saw_are_said_to_be_assumed(files: Files) -> None:
     assert ran.code == 0
     assert "warning: the topology does not say how many GPUs its nodes have: one worker on each" in ran.err
     assert files.place(leaves(("a", "b")), "--workers", 3, "--gpus-per-worker", 8).code == 3
+
+
+def test_parts_of_gpus_that_inference_saw_are_shared_out(files: Files) -> None:
+    part = "nvidia.com/mig-1g.10gb"
+    topology = replace(leaves(("a", "b")), devices={"a": {GPU: 7, part: 2}, "b": {GPU: 8}})
+    request = {"parts": [{"workers": {"count": 2, "resources": {part: "1"}}}]}
+    assert nodes_of(files.placed(topology, request=request)) == ["a", "a"]
+    request["parts"][0]["workers"]["count"] = 3  # type: ignore[index]
+    assert files.place(topology, request=request).code == 3
 
 
 @pytest.mark.parametrize("resource", ["rdma/hca", "nvidia.com/gpu"])
@@ -401,8 +410,9 @@ def _more(*more: HyperNode) -> Topology:
         (b"{}", "hypernodes: missing"),
         ({"hypernodes": [{"name": 3}]}, "hypernodes[0].name: expected str"),
         ({"hypernodes": [{"name": "x", "tier": "1e9"}]}, "hypernodes[0].tier: expected int"),
-        ({"hypernodes": [], "gpus": {"a": "many"}}, "gpus.a: expected int"),
-        ({"hypernodes": [], "gpus": [3]}, "gpus: expected Mapping"),
+        ({"hypernodes": [], "devices": {"a": {"g": "many"}}}, "devices.a.g: expected int"),
+        ({"hypernodes": [], "devices": {"a": 3}}, "devices.a: expected Mapping"),
+        ({"hypernodes": [], "devices": [3]}, "devices: expected Mapping"),
         (_changed(1, name="l1"), "l1"),
         (_changed(1, nodes=("c", "d", "b")), "HyperNode l2: node b is in l1 too"),
         (_changed(0, children=("core",)), "HyperNode l1"),
@@ -429,7 +439,7 @@ def test_topologies_that_are_none_exit_2_and_name_file_and_field(
 
 def test_amounts_that_no_column_holds(files: Files) -> None:
     topology = leaves(("a", "b"))
-    ran = files.place({**to_json(topology), "gpus": {"a": -1}}, "--workers", 1)
+    ran = files.place({**to_json(topology), "devices": {"a": {GPU: -1}}}, "--workers", 1)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(f"error: {files.folder}/t.json: node a: nvidia.com/gpu: -1")
     request = {"parts": [{"workers": {"count": 1, "resources": {"memory": "4000000000000000000"}}}]}
