@@ -97,6 +97,17 @@ def test_trees_are_logarithmic_and_rings_are_not() -> None:
         assert found.tree_s == pytest.approx(2 * np.log2(n) * 2 * US, rel=1e-2)
 
 
+def test_no_rank_has_more_to_do_in_the_trees_than_the_bytes_once_each_way() -> None:
+    """Who is in the middle of one tree is at the end of the other; both are as low as can be."""
+    forest = Forest.of(leaves(tuple(f"n{i:03}" for i in range(130))))
+    wide = [TierSpeed(0.0, 8.0, True)] * 4
+    near = [TierSpeed(1.0, 1e12, True)] * 4
+    for n in range(3, 130):
+        assert predict_at(forest, wide, np.arange(n), 1000).tree_s == pytest.approx(2 * 1000e-9)
+        hops = predict_at(forest, near, np.arange(n), 8).tree_s / (2 * US)
+        assert hops <= np.ceil(np.log2(n)) + 1e-6
+
+
 @given(st.lists(st.integers(0, 15), min_size=2, max_size=40), st.integers(1, 1 << 30))
 def test_both_trees_reach_everybody_and_the_ring_beats_what_no_wire_can(nodes: list[int], size: int) -> None:
     found = of(*nodes, message_bytes=size)
