@@ -462,7 +462,7 @@ def test_groups_that_are_alike_are_told_once() -> None:
     [
         (job_pods("t", 1), None, "Job ml/t: it is not there, or may not be read"),
         (job_pods("t", 1), job("t", 0), "Job ml/t: it has no pods to place: its counts are 0"),
-        (job_pods("t", 1), job("t", "4"), "Job ml/t: spec.parallelism: '4': expected a number"),  # type: ignore[arg-type]
+        (job_pods("t", 1), job("t", "4"), "Job ml/t: spec.parallelism: '4': expected a number"),
         (
             job_pods("t", 1),
             job("t", 4, mode="strict"),

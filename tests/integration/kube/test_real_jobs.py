@@ -1,0 +1,98 @@
+"""Jobs of the real Job controller, behind the gate: what is on them is what gangs are read from."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from hyperscout_collector.gates.gang import GATE
+from hyperscout_collector.gates.room import kept_pod
+from hyperscout_collector.gates.workloads import (
+    gang_key,
+    gang_of,
+    is_gated,
+    owner_of,
+    path_of,
+    run_of,
+    seats,
+    slot_of,
+)
+from hyperscout_collector.placer.request import Workers
+from kube.control_plane import Options
+from support.kubernetes import Cluster
+from support.real import require_real
+
+Object = dict[str, Any]
+
+TIMEOUT_S = 60.0
+_PODS = "/api/v1/namespaces/default/pods"
+
+
+class Tiers:
+    top = 1
+
+    def tier(self, text: str) -> int:
+        return int(text)
+
+
+def _made(kube: Cluster, count: int) -> list[Object]:
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(pods := kube.api.items(_PODS)) < count:
+        assert time.monotonic() < deadline, f"{len(pods)} of {count} pods"
+        time.sleep(0.1)
+    return pods
+
+
+def _spec(parallelism: int, mode: str) -> Object:
+    container = {
+        "name": "c",
+        "image": "none.invalid/none",
+        "resources": {"limits": {"nvidia.com/gpu": "4"}, "requests": {"cpu": "500m"}},
+    }
+    return {
+        "parallelism": parallelism,
+        "completions": parallelism,
+        "completionMode": mode,
+        "template": {
+            "spec": {
+                "restartPolicy": "Never",
+                "schedulingGates": [{"name": GATE}],
+                "containers": [container],
+            }
+        },
+    }
+
+
+def test_jobs_of_the_real_controller_are_gangs(own_kube: Callable[..., Cluster]) -> None:
+    require_real("kubernetes", "kube-controller-manager")
+    kube = own_kube(Options(controller_manager=True, crd=None))
+    for name, mode in (("ranked", "Indexed"), ("any", "NonIndexed")):
+        kube.apply(
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {"name": name, "annotations": {"hyperscout.io/groups": "3:1"}},
+                "spec": _spec(3, mode),
+            }
+        )
+    gangs: dict[str, list[Object]] = {}
+    for pod in map(kept_pod, _made(kube, 6)):
+        assert is_gated(pod)
+        gangs.setdefault(gang_key(pod), []).append(pod)
+    assert sorted(gangs) == ["default/Job/any", "default/Job/ranked"]
+    for key, pods in gangs.items():
+        owner = owner_of(pods[0])
+        assert owner is not None
+        job = kube.api.ask("GET", path_of(owner))
+        gang = gang_of(pods, job, Tiers())
+        assert (gang.key, gang.uid, gang.ready) == (key, job["metadata"]["uid"], 3)
+        assert {run_of(pod) for pod in pods} == {gang.uid}
+        (group,) = gang.request.gang.parts
+        assert group.parts == (Workers(3, (("cpu", 500), ("nvidia.com/gpu", 4), ("pods", 1))),)
+        assert sorted(seats(gang, pods, {}).values()) == [0, 1, 2]
+    for pod in gangs["default/Job/any"]:
+        assert slot_of(pod) == "worker"
+    ranked = gangs["default/Job/ranked"]
+    assert {slot_of(pod) for pod in ranked} == {"worker/0", "worker/1", "worker/2"}
+    for pod in ranked:
+        # The controller names the pods of an Indexed Job <job>-<index>-<random>.
+        assert pod["metadata"]["name"].split("-")[1] == slot_of(pod).partition("/")[2]
