@@ -11,19 +11,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from hyperscout_collector.placer.capacity import Capacity, Mask
 from hyperscout_collector.placer.forest import Forest, Layer, Longs
-from hyperscout_collector.placer.request import (
-    WORKERS,
-    Group,
-    Mode,
-    Request,
-    RequestError,
-    Spread,
-    Workers,
-    checked,
-    ends,
-    size,
-)
+from hyperscout_collector.placer.request import WORKERS, Mode, Request, Spread, ends
 from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Switch, Topology
+
+from support.placer_gangs import Needs, random_gang
 
 TIER_NAMES = ("nvlink", "leaf", "pod", "core", "site")
 SPINE = ("spine", (9, None, ()))
@@ -218,12 +209,15 @@ def side_by_side(cases: Sequence[Instance]) -> Instance:
     )
 
 
-def random_instance(seed: int, *, most_nodes: int = 11, most_workers: int = 14) -> Instance:
-    """The same for the same seed. `most_*` bound what a brute force has to count out."""
+def random_instance(
+    seed: int, *, most_nodes: int = 11, most_workers: int = 14, huge: bool = False
+) -> Instance:
+    """The same for the same seed. `most_*` bound what a brute force has to count out. `huge`: amounts whose
+    costs take several machine words."""
     rng = random.Random(seed)
     tree, nodes = _tree(rng, round(rng.triangular(2, most_nodes, 0.8 * most_nodes)))
     tiers = max(tier for tier, _, _ in tree.values())
-    kinds, free = _resources(rng, nodes)
+    kinds, free = _resources(rng, nodes, huge)
     sick = rng.random() < 0.4
     links = rng.choice((1, 1, 2, 3))
     degraded = {name: rng.randint(1, links) for name in (*nodes, *tree) if sick and rng.random() < 0.3}
@@ -234,7 +228,9 @@ def random_instance(seed: int, *, most_nodes: int = 11, most_workers: int = 14) 
     # Mostly what fits: a refusal proves less than an optimum.
     room = sum(max(_fit(amounts, kind) for kind in kinds) for amounts in free.values())
     budget = max(1, min(most_workers, round(room * rng.choice((0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)))))
-    gang = _gang(rng, round(rng.triangular(1, budget, budget)), tiers, kinds)
+    gang = random_gang(rng, round(rng.triangular(1, budget, budget)), tiers, kinds)
+    if huge:  # or one node would do
+        gang = replace(gang, spread=Spread(rng.randint(1, 3), 0))
     mode: Mode = rng.choice(("hard", "soft"))
     request = Request(gang, mode, avoid, rng.random() < 0.2)
     roles = sorted({end.role for end in ends(gang)})
@@ -266,11 +262,13 @@ def _tree(
     return tree, nodes
 
 
-Needs = tuple[tuple[str, int], ...]
-
-
-def _resources(rng: random.Random, nodes: list[str]) -> tuple[list[Needs], dict[str, dict[str, int]]]:
+def _resources(
+    rng: random.Random, nodes: list[str], huge: bool
+) -> tuple[list[Needs], dict[str, dict[str, int]]]:
     """Kinds of workers, and what is free."""
+    if huge:
+        free = {n: {WORKERS: rng.randint(0, 2) * 400_000 + rng.randint(0, 2)} for n in nodes}
+        return [((WORKERS, 1),)], free
     style = rng.choice(("one", "one", "few", "few", "some", "many", "gpus", "mixed", "mixed"))
     taken = rng.random() * 0.5
 
@@ -281,7 +279,7 @@ def _resources(rng: random.Random, nodes: list[str]) -> tuple[list[Needs], dict[
         most = {"one": 1, "few": 2, "some": 4, "many": 8}[style]
         free = {n: {WORKERS: 1 if most == 1 and rng.random() > taken else amount(most)} for n in nodes}
         return [((WORKERS, 1),)] * 3 + [((WORKERS, 2),)] * (most > 2), free
-    most = rng.choice((4, 8))
+    most = rng.choice((1, 4, 8))
     free = {n: {GPU: amount(most), CPU: amount(2 * most)} for n in nodes}
     if style == "gpus":
         return [((GPU, rng.choice((1, 2, 4))),)], free
@@ -291,73 +289,3 @@ def _resources(rng: random.Random, nodes: list[str]) -> tuple[list[Needs], dict[
 
 def _fit(free: Mapping[str, int], kind: Needs) -> int:
     return min(free.get(name, 0) // need for name, need in kind if need)
-
-
-def _gang(rng: random.Random, budget: int, tiers: int, kinds: list[Needs]) -> Group:
-    for _ in range(200):
-        tier = rng.choice((None, *range(1, tiers + 1), tiers))
-        depth = rng.choice((0, 0, 1, 1, 2, 3))
-        within = tiers + 1 if tier is None else tier
-        gang = Group(1, _parts(rng, budget, depth, within, kinds), tier)
-        gang = _spread_out(rng, gang, within)
-        try:
-            checked(Request(gang), tiers)
-        except RequestError:
-            continue
-        if _spread_is_plain(gang, repeated=False):
-            return gang
-    return Group(1, (Workers(budget, kinds[0]),))
-
-
-def _parts(
-    rng: random.Random, budget: int, depth: int, within: int, kinds: list[Needs]
-) -> tuple[Group | Workers, ...]:
-    """Workers for at most `budget`, in groups up to `depth` deep."""
-    if depth == 0:
-        return _workers(rng, budget, kinds)
-    parts: list[Group | Workers] = []
-    while budget and (not parts or rng.random() < 0.35):
-        if parts and rng.random() < 0.6:  # beside groups: a leader, others who belong to no group
-            parts += _workers(rng, rng.randint(1, budget), kinds)
-        else:
-            most = min(within, within - rng.randint(0, 1))
-            tier = rng.choice((None, *range(1, most + 1), *range(1, most + 1))) if most >= 1 else None
-            count = min(budget, rng.choice((1, 2, 2, 2, 3, 3, 4, 6)))
-            each = max(1, round(budget * rng.choice((0.5, 0.8, 1.0)) / count - 0.5))
-            inner = _parts(rng, each, depth - 1, within if tier is None else tier, kinds)
-            parts.append(Group(count, inner, tier))
-        budget = max(0, budget - size(parts[-1]))
-    rng.shuffle(parts)
-    return tuple(parts)
-
-
-def _workers(rng: random.Random, budget: int, kinds: list[Needs]) -> tuple[Workers, ...]:
-    """All of the budget, for one role, two or three."""
-    roles = rng.choice(
-        (("worker",), ("worker",), ("leader", "worker"), ("ps", "worker"), ("leader", "ps", "worker"))
-    )
-    found = []
-    for role in roles[:-1]:
-        if budget > 1:
-            count = 1 if role == "leader" else rng.randint(1, budget - 1)
-            found.append(Workers(count, rng.choice(kinds), role))
-            budget -= count
-    return (*found, Workers(budget, rng.choice(kinds), roles[-1]))
-
-
-def _spread_out(rng: random.Random, group: Group, within: int) -> Group:
-    inside = within if group.tier is None else group.tier
-    parts = tuple(_spread_out(rng, part, inside) if isinstance(part, Group) else part for part in group.parts)
-    spread = None
-    if inside and rng.random() < 0.25:
-        one = sum(size(part) for part in parts)
-        spread = Spread(rng.randint(1, max(1, one)), rng.randrange(inside), rng.random() < 0.6)
-    return replace(group, parts=parts, spread=spread)
-
-
-def _spread_is_plain(group: Group, *, repeated: bool) -> bool:
-    """Not a spread on a repeated group of several kinds of workers: that is refused."""
-    repeated = repeated or group.count > 1
-    if group.spread is not None and repeated and len(list(ends(group))) > 1:
-        return False
-    return all(_spread_is_plain(part, repeated=repeated) for part in group.parts if isinstance(part, Group))

@@ -7,7 +7,7 @@ import pytest
 from hyperscout_collector.placer.answer import Placement, Refusal
 from hyperscout_collector.placer.forest import Forest
 from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.request import Group, Workers, size
+from hyperscout_collector.placer.request import Group, RequestError, Workers, checked, size
 from support.placer_instances import Instance, random_instance
 from support.placer_oracle import Free, brute_place, verify
 
@@ -22,6 +22,18 @@ def test_as_good_as_brute_force(first: int) -> None:
         forest = case.forest()
         best = brute_place(Free(forest, case.free), case.request, case.masks(forest))
         check(case, best)
+
+
+@pytest.mark.parametrize("first", range(0, 150, AT_ONCE))
+def test_costs_of_several_machine_words(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        case = random_instance(seed, huge=True)
+        try:
+            checked(case.request, case.tiers)
+        except RequestError:
+            continue  # the gang has groups that are larger than its spread
+        forest = case.forest()
+        check(case, brute_place(Free(forest, case.free), case.request, case.masks(forest)))
 
 
 def check(case: Instance, best: Placement | Refusal) -> None:
