@@ -82,7 +82,7 @@ class Capacity:
 
     def free(self, resource: str) -> Longs:
         """(nodes,) what is free of a resource. Not to be changed by the caller."""
-        return self._column(resource)
+        return self._there(resource)
 
     def most_of(self, resource: str) -> int:
         """The most that any one node has free of a resource."""
@@ -137,7 +137,7 @@ class Capacity:
         forest = self.forest
         nodes = np.full(len(forest.nodes), MAX_WORKERS, np.int64)  # no gang has more
         for name, amount in needs:
-            np.minimum(nodes, self._column(name) // amount, out=nodes)
+            np.minimum(nodes, self._there(name) // amount, out=nodes)
         usable = None if use_down or not forest.down.any() else ~forest.down
         if mask is not None:
             usable = mask.allowed if usable is None else usable & mask.allowed
@@ -152,13 +152,20 @@ class Capacity:
             for at in changed:
                 if kept.usable is not None and not kept.usable[at]:
                     continue
-                count = min(
-                    MAX_WORKERS, *(int(self._free[name][at]) // amount for name, amount in kept.needs)
-                )
+                count = min(MAX_WORKERS, *(self._at(name, at) // amount for name, amount in kept.needs))
                 if more := count - int(fit.nodes[at]):
                     fit.nodes[at] = count
                     for layer, domains in zip(self.forest.layers, fit.domains, strict=True):
                         domains[layer.of_node[at]] += more
+
+    def _there(self, name: str) -> Longs:
+        """Of a resource that no node has nothing is kept: who asks may ask for anything."""
+        column = self._free.get(name)
+        return np.zeros(len(self.forest.nodes), np.int64) if column is None else column
+
+    def _at(self, name: str, node: int) -> int:
+        column = self._free.get(name)
+        return 0 if column is None else int(column[node])
 
     def _column(self, name: str) -> Longs:
         if name not in self._free:

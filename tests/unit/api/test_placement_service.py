@@ -12,13 +12,14 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
-from hyperscout_collector.api import placement_service
+from hyperscout_collector.api import placement_looks, placement_service
 from hyperscout_collector.api.placement_service import PlacementService
 from hyperscout_collector.api.placement_watchers import PlacementWatchers
 from hyperscout_collector.identity.access import Access, Gate
 from hyperscout_collector.identity.who import Caller, NotAllowedError, Verb
 from hyperscout_collector.placements import Placements
-from hyperscout_collector.placer.answer import Placement
+from hyperscout_collector.placer.answer import Placement, Refusal
+from hyperscout_collector.placer.capacity import Capacity
 from hyperscout_collector.placer.request import Group, Request, Workers
 from hyperscout_collector.reservations import NotKeptError
 from hyperscout_collector.topology import Topology
@@ -209,6 +210,33 @@ async def test_held_nodes_that_vanished_trouble_nobody(world: World) -> None:
         await service.Defragment(pb.DefragmentRequest(request=request(1)))
         await service.Release(pb.ReleaseRequest(gang="a"))
         assert (await service.Place(request(2, gang="b"))).placement.placed
+
+
+async def test_what_only_looks_has_a_copy(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.placements.place("a", Request(Group(1, (Workers(2),))), holder="api")
+    seen = []
+
+    def spoils(capacity: Capacity, *_: Any, **__: Any) -> Any:
+        for node in NODES:
+            capacity.set_free(node, {})
+        seen.append(capacity)
+        return Refusal(1)
+
+    monkeypatch.setattr(placement_looks, "defragment", spoils)
+    monkeypatch.setattr(placement_looks, "improvement", lambda *args: spoils(*args) and None)
+    monkeypatch.setattr(placement_looks, "repair", spoils)
+    monkeypatch.setattr(placement_looks, "place", spoils)
+    monkeypatch.setattr(world.placements, "_engine", spoils)
+    free = free_of(world.placements)
+    async with serving(world) as service:
+        await service.Defragment(pb.DefragmentRequest(request=request(1)))
+        await service.Improve(pb.ImproveRequest(gang="a"))
+        await service.Repair(pb.RepairRequest(gang="a", failed_nodes=["n01"]))
+        await service.Place(request(1, dry_run=True))
+        await service.ExplainPlacement(pb.ExplainPlacementRequest(request=request(1)))
+        await service.ExplainPlacement(pb.ExplainPlacementRequest(gang="a"))
+    assert len(seen) == 6
+    assert free_of(world.placements) == free
 
 
 async def test_too_many_at_once_are_turned_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

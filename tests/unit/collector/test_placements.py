@@ -440,6 +440,16 @@ async def test_a_large_topology_that_is_no_tree_is_refused(monkeypatch: pytest.M
     await asyncio.gather(reading, return_exceptions=True)
 
 
+def test_what_nobody_has_takes_no_room_in_memory() -> None:
+    placements = book()
+    for i in range(100):
+        asked = gang(1, {f"vendor.example/{i}": 1})
+        assert isinstance(placements.place("a", asked, holder="api"), Refusal)
+    assert list(placements.capacity._free) == ["workers"]
+    placements.set_room_of("n2", {"vendor.example/99": 1})
+    assert placed(placements.place("a", asked, holder="api")).nodes == ("n2",)
+
+
 def test_many_changes_at_once_are_the_same_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(free_capacity, "_AT_ONCE", 2)
     placements = book()
