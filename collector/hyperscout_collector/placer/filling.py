@@ -405,11 +405,16 @@ class Filling:
             return (*domains, 0, 0, *[0] * (top - 1), 0, 0)
         (kind,) = kinds
         leaf, fit = self._forest.layers[0], self._fits[kind]
-        there = _runs(leaf.start[region], leaf.stop[region])
-        used = self._used[0][there] > 0
-        missing = max(0, len(self._open) - int(fit.nodes[there[used]].sum()))
-        most = np.cumsum(np.sort(fit.nodes[there[~used]])[::-1])
-        nodes = int(np.searchsorted(most, missing)) + 1 if missing else 0
+        bound = self._bound_to_leaves()
+        if bound is None:
+            there = _runs(leaf.start[region], leaf.stop[region])
+            nodes, missing = self._fresh(fit.nodes, there, len(self._open))
+        else:  # each leaf has to do for itself
+            nodes = missing = 0
+            for domain, ranks in bound.items():
+                there = np.arange(leaf.start[domain], leaf.stop[domain])
+                some, room = self._fresh(fit.nodes, there, ranks)
+                nodes, missing = nodes + some, missing + room
         if kind != self._layout.reference_kind:
             return (*domains, nodes, 0, *[0] * (top - 1), 0, 0)
         left = [
@@ -417,6 +422,30 @@ class Filling:
             for tier in range(top - 1, 0, -1)
         ]
         return (*domains, nodes, 0, *left, missing, 0)
+
+    def _bound_to_leaves(self) -> dict[int, int] | None:
+        """Ranks to be placed, by the leaf to which their groups are bound; None = not all are."""
+        found: Counter[int] = Counter()
+        for rank in self._open:
+            for number in self._layout.around(rank):
+                if self._layout.copies[number].tier == 1 and self._in_copy[number]:
+                    found[self._domain(1, self._somewhere[number])] += 1
+                    break
+            else:
+                return None
+        return found
+
+    def _fresh(self, fits: Longs, there: Longs, ranks: int) -> tuple[int, int]:
+        """How many nodes at least come into use, and what fits on those."""
+        used = self._used[0][there] > 0
+        missing = ranks - int(fits[there[used]].sum())
+        if missing <= 0:
+            return 0, 0
+        fresh = fits[there[~used]]
+        nodes = int(np.searchsorted(np.cumsum(np.sort(fresh)[::-1]), missing)) + 1
+        if nodes == 1 and len(enough := fresh[fresh >= missing]):
+            return 1, int(enough.min())
+        return nodes, missing
 
     def _least_left(self, kind: int, region: Longs, tier: int) -> int:
         """What fits, at least, in a domain that takes all that those in use cannot."""

@@ -126,7 +126,7 @@ def _filled(gang: Gang, layout: Layout, leaving: frozenset[int]) -> Filled | Stu
     at = [-1 if rank in leaving else node for rank, node in enumerate(gang.before)]
     for rank in leaving:
         node = gang.before[rank]
-        if node >= 0 and not gang.barred[node]:  # others may have its room
+        if node >= 0:  # others may have its room, unless it is barred
             view.give(node, layout.kinds[layout.kind[rank]])
     found = Filling(view, layout, at, gang.before, gang.highest).run()
     return (

@@ -589,3 +589,48 @@ def test_the_same_under_other_names() -> None:
         if isinstance(found, Repair) and isinstance(same, Repair):
             assert len(found.moves) == len(same.moves)
             assert found.placement.cost == same.placement.cost
+
+
+# --- where the first guess is not the best ------------------------------------------------------------------
+
+FLAT: Tree = {x: (1, "pod", (f"{x}0", f"{x}1", f"{x}2", f"{x}3")) for x in "abcd"} | {"pod": (2, None, ())}
+A = (("cpu", 2000),)
+B = (("cpu", 1000), ("nvidia.com/gpu", 1))
+
+
+def test_nodes_that_are_filled_rather_than_the_largest_first() -> None:
+    names = ("a0",) * 4 + ("b0",)
+    gang = Request(Group(1, (Workers(5),)))
+    found = repair(cluster({"b1": 3, "b2": 2, "b3": 2}, names, gang), gang, names, frozenset(("a0",)), {})
+    assert isinstance(found, Repair)
+    assert [move.target for move in found.moves] == ["b2", "b2", "b3", "b3"]
+    assert found.placement.exact
+
+
+def test_leaves_that_are_filled_rather_than_the_largest_first() -> None:
+    names = ("a0",) * 4 + ("a1",)
+    free = {"a0": 4, "a1": 1, "b0": 2, "b1": 1, "c0": 2, "d0": 2}
+    gang = Request(Group(1, (Workers(5),)))
+    capacity = Instance(0, FLAT, {node: {"workers": n} for node, n in free.items()}, gang).capacity()
+    capacity.take(names, needs(gang))
+    found = repair(capacity, gang, names, frozenset(("a0",)), {})
+    assert isinstance(found, Repair)
+    assert [move.target for move in found.moves] == ["c0", "c0", "d0", "d0"]
+    assert found.placement.exact
+
+
+def test_nodes_are_alike_only_where_all_that_is_free_is() -> None:
+    """One A or one B fits on each of them, but both only on b2."""
+    names = ("a0", "a0", "b0")
+    gang = Request(Group(1, (Workers(1, A, "a"), Workers(1, B, "b"), Workers(1, A, "a"))))
+    free = {
+        "a0": {"cpu": 3000, "nvidia.com/gpu": 1},
+        "b0": {"cpu": 2000},
+        "b1": {"cpu": 2000, "nvidia.com/gpu": 1},
+        "b2": {"cpu": 3000, "nvidia.com/gpu": 1},
+    }
+    capacity = Instance(0, FLAT, free, gang).capacity()
+    capacity.take(names, needs(gang))
+    found = repair(capacity, gang, names, frozenset(("a0",)), {})
+    assert isinstance(found, Repair)
+    assert [move.target for move in found.moves] == ["b2", "b2"]
