@@ -178,6 +178,9 @@ def test_gpus_that_nvidia_smi_showed_are_counted(tmp_path: Path) -> None:
     topology = inferred("--ibnetdiscover", *sweeps, "--nvlink", *files)
     seen = {host: len(gpus) for host, gpus in cluster.gpus.items()}
     assert json.loads(topology)["devices"] == {host: {"nvidia.com/gpu": n} for host, n in seen.items()}
+    (tmp_path / "nodes").write_text("\n".join(sorted(seen)[1:]))
+    some = inferred("--ibnetdiscover", *sweeps, "--nvlink", *files, "--nodes", tmp_path / "nodes")
+    assert list(json.loads(some)["devices"]) == sorted(seen)[1:]
     free = {host: n // 4 for host, n in seen.items()}
     answer = placed(topology, "--workers", 4, "--gpus-per-worker", 4)
     judged(topology, answer, free)

@@ -14,7 +14,7 @@ from hyperscout_collector.topology_json import to_json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.command_line import CommandLine, Ran
-from support.topologies import hypernode, leaves, pods, two_leaves
+from support.topologies import hypernode, leaves, measured, pods, two_leaves
 
 GPU = "nvidia.com/gpu"
 
@@ -125,6 +125,15 @@ def test_a_table_says_how_sure_it_is_and_what_was_relaxed() -> None:
         "Relaxed:      no spread\n",
     ):
         assert line in text
+
+
+def test_what_was_measured_is_what_is_predicted_with(files: Files) -> None:
+    flags = ("--workers", 3, "--use-down")
+    measured_one, plain = (files.placed(t, *flags)["predicted"] for t in (measured(), two_leaves()))
+    assert measured_one != plain
+    explained = files.placed(measured(), *flags, "--explain")
+    assert explained["predicted"] == measured_one
+    assert explained["explanation"]["candidates"][0]["predicted"] == measured_one
 
 
 def test_a_thousand_workers_are_a_line_a_domain(files: Files) -> None:
