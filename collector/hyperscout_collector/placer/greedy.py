@@ -53,19 +53,22 @@ class Greedy:
                 (size,) = members.values()
                 most = copies * (spread.most // size) * size
             caps.append(_Cap(spread.tier, members, most))
-        wanted = dict(below)
+        children, left = self._pour(tier, index, below, caps)
+        return None if any(left.values()) else Held(index, units, opened, children)
+
+    def _pour(self, tier: int, index: int, units: _Counts, caps: list[_Cap]) -> tuple[list[Held], _Counts]:
+        """As many of the units of the level below as go into the children, and what is left."""
+        left = dict(units)
         children = []
         for child in self._by_room(tier, index):
-            if not any(wanted.values()):
+            if not any(left.values()):
                 break
-            held = self._fill(tier - 1, child, wanted, caps)
+            held = self._fill(tier - 1, child, left, caps)
             if held is not None:
                 children.append(held)
                 for unit, count in held.units.items():
-                    wanted[unit] -= count
-        if any(wanted.values()):
-            return None
-        return Held(index, units, opened, sorted(children, key=lambda x: x.index))
+                    left[unit] -= count
+        return sorted(children, key=lambda x: x.index), left
 
     def _by_room(self, tier: int, index: int) -> list[int]:
         start, stop = self._room.children(tier, index)
@@ -87,17 +90,21 @@ class Greedy:
             return None
         if tier == 0:
             return self._on_node(index, most)
+        if all(self._units.units[unit].tier < tier for unit in most):  # nothing has to stay whole here
+            children, rest = self._pour(tier, index, most, [cap for cap in caps if cap.tier < tier])
+            poured = {unit: n - rest[unit] for unit, n in most.items() if n > rest[unit]}
+            return Held(index, poured, {}, children) if poured else None
         found: Held | None = None
         taken: _Counts = {}
         # Kinds one by one, the largest units first; each as many as can be had beside those before.
         for unit in sorted(most, key=lambda i: (-self._units.units[i].size, i)):
             low, high, middle = 0, most[unit], most[unit]  # all of them, where they fit
             while low < high:
-                held = self._open(tier, index, taken | {unit: middle}, caps)
-                if held is None:
+                opened = self._open(tier, index, taken | {unit: middle}, caps)
+                if opened is None:
                     high = middle - 1
                 else:
-                    found, low = held, middle
+                    found, low = opened, middle
                 middle = (low + high + 1) // 2
             if low:
                 taken[unit] = low

@@ -106,12 +106,17 @@ def _placement(
     forest = room.forest
     nodes = nodes_by_rank(units, held())
     holder = forest.holder(nodes)
-    exact = unsure is None or unsure >= (units.top, parts)
+    top = units.top
+    while holder is not None and top > holder[0]:  # greedily filled, it came out closer than was looked for
+        worn = 0 if top > forest.top else int(room.degraded(top)[forest.layers[top - 1].of_node[nodes[0]]])
+        parts = (*parts[1:top], parts[top] - worn, *parts[top + 2 :])
+        top -= 1
+    exact = unsure is None or unsure >= (top, parts)
     return Placement(
         tuple(forest.nodes[node] for node in nodes),
         holder[0] if holder else None,
         holder[1] if holder else None,
-        _cost(units.top, parts),
+        _cost(top, parts),
         exact,
         None if exact or unsure is None else _cost(*unsure),
     )

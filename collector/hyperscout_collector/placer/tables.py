@@ -10,6 +10,7 @@ have n times m there, and whenever they have no more, dealing the workers out in
 So a spread is a bound on what a domain may hold, and depends only on how many such groups there are.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
@@ -23,8 +24,9 @@ from hyperscout_collector.placer.forest import Flags, Longs
 from hyperscout_collector.placer.room import Parts, Room
 from hyperscout_collector.placer.units import GANG, Units
 
-MOST_WORK: Final = 10**9  # additions of table entries, half a second or so
-_STEP: Final = 5_000  # what a step costs besides
+MOST_WORK: Final = 15 * 10**8  # additions of table entries, a second or so
+MOST_ENTRIES: Final = 2 * 10**7  # of the tables below one domain that are held at once
+_STEP: Final = 15_000  # what a step costs besides
 _Caps = tuple[tuple[int, int], ...]  # of units whose groups are spread: unit -> copies of it that were opened
 _State = tuple[int, ...]
 
@@ -141,12 +143,12 @@ class Tables:
     def _made(self, tier: int, index: int, caps: _Caps) -> Longs:
         most = self._most(tier, index)
         dims = tuple(n + 1 for n in most)
-        self._work.spend(int(np.prod(dims, dtype=object)) * _STEP)
+        self._work.spend(math.prod(dims) * _STEP)
         table = np.full((self._words, *dims), 0, np.int64)
         table[0] = NEVER
         states = list(product(*map(range, dims)))
         own = self._parts.own(tier, index)
-        joined: dict[_Caps, list[Longs]] = {}
+        joined: dict[_Caps, Longs] = {}
         full = self._asked(tier, most)[0] if tier else ()
         for state in states:
             if not self._allowed(tier, state, caps):
@@ -161,8 +163,8 @@ class Tables:
                 wanted, opened = self._asked(tier, state)
                 inner = self._inner_caps(tier, caps, opened)
                 if inner not in joined:
-                    joined[inner] = self._joined(tier, index, full, inner)
-                last = joined[inner][-1]
+                    joined[inner] = self._joined(tier, index, full, inner)[-1]
+                last = joined[inner]
                 if all(w < n for w, n in zip(wanted, last.shape[1:], strict=True)):
                     table[at] = last[_at(wanted)] + own
         np.minimum(table[0], NEVER, out=table[0])
@@ -172,11 +174,14 @@ class Tables:
         """Of the children one after the other: after each, the least cost of holding just so many, up to
         `most`, of the level below."""
         dims = tuple(n + 1 for n in most)
+        children = self._alike.children(tier, index)
+        if math.prod(dims) * self._words * (len(children) + 1) > MOST_ENTRIES:
+            raise TooBigError
         first = np.zeros((self._words, *dims), np.int64)
         first[0] = NEVER
         first[_at(0 for _ in dims)] = 0
         found = [first]
-        for child in self._alike.children(tier, index):
+        for child in children:
             found.append(self._with_child(found[-1], self._table(tier - 1, child, caps)))
         return found
 
