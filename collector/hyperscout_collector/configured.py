@@ -1,6 +1,7 @@
 """What the settings mean to the parts: files read, values handed on in the parts' own words."""
 
 import logging
+from pathlib import Path
 
 from hyperscout_formats import node_list, node_map
 from hyperscout_formats.errors import FormatError
@@ -13,6 +14,8 @@ from hyperscout_collector.kube.errors import KubeError
 from hyperscout_collector.settings import CollectorSettings
 
 _log = logging.getLogger(__name__)
+
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class StartError(RuntimeError):
@@ -45,6 +48,16 @@ async def connected(settings: CollectorSettings) -> Kube:
         return await connect(settings.kubeconfig)
     except KubeError as error:
         raise StartError(str(error)) from error
+
+
+def own_namespace(settings: CollectorSettings, why: str) -> str:
+    """Where the collector keeps objects of its own: as set, or that of its pod. Raises StartError."""
+    if settings.lease_namespace:
+        return settings.lease_namespace
+    try:
+        return _POD_NAMESPACE.read_text("utf-8").strip()
+    except OSError as error:
+        raise StartError(f"{why} outside of a pod: set lease_namespace") from error
 
 
 def generation_settings(settings: CollectorSettings) -> GenerationSettings:

@@ -15,11 +15,10 @@ import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
-from pathlib import Path
 from random import Random
 from typing import Any
 
-from hyperscout_collector.configured import StartError, connected
+from hyperscout_collector.configured import StartError, connected, own_namespace
 from hyperscout_collector.follower import Follower
 from hyperscout_collector.kube.election import LeaseTimes
 from hyperscout_collector.kube.lease import Elector
@@ -29,7 +28,6 @@ from hyperscout_collector.standby import Standby
 
 _log = logging.getLogger(__name__)
 
-_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 Started = Callable[[Collector], None]
 
 
@@ -78,7 +76,7 @@ class Replica:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`, or until the collector crashes. Raises StartError, and what a part died of."""
-        namespace = lease_namespace(self._settings)
+        namespace = own_namespace(self._settings, "leader_election")
         settings = await _with_ports(self._settings)
         # Connections of its own: a renewal must not queue behind a thousand writes.
         async with await connected(settings) as kube:
@@ -170,16 +168,6 @@ async def _with_ports(settings: CollectorSettings) -> CollectorSettings:
                 "http_listen": chosen.http_address,
             }
         )
-
-
-def lease_namespace(settings: CollectorSettings) -> str:
-    """Raises StartError."""
-    if settings.lease_namespace:
-        return settings.lease_namespace
-    try:
-        return _POD_NAMESPACE.read_text("utf-8").strip()
-    except OSError as error:
-        raise StartError("leader_election outside of a pod: set lease_namespace") from error
 
 
 def advertised(settings: CollectorSettings) -> str:

@@ -114,6 +114,17 @@ class CollectorSettings(BaseSettings):
         description="share of a tier-1 domain's uplinks or switches that taints all its nodes when "
         "it is degraded; 0 = never",
     )
+    gates: Literal["off", "dry-run", "on"] = Field(
+        "off",
+        description="place gangs whose pods wait behind the scheduling gate hyperscout.io/topology; dry-run "
+        "prints where they would go",
+    )
+    gates_replace_after_s: float = Field(
+        60.0, gt=0, description="pods that the scheduler cannot bind where they were placed are placed anew"
+    )
+    gates_hot_swap: bool = Field(
+        True, description="pods of a failed node go next to their gang; off = they wait for their node"
+    )
     slurm_tree_file: Path | None = Field(
         None, description="keep Slurm's topology.conf for topology/tree in this file"
     )
@@ -371,6 +382,7 @@ def _about_outputs(settings: CollectorSettings) -> str | None:
         "node_labels": settings.node_labels != "off",
         "taints": settings.taints != "off",
         "kueue_topology": bool(settings.kueue_topology),
+        "gates": settings.gates != "off",
     }
     if settings.kubernetes == "off" and any(asked.values()):
         names = ", ".join(name for name, is_on in asked.items() if is_on)

@@ -21,7 +21,13 @@ from hyperscout_collector.api.measured import MeasuredBy
 from hyperscout_collector.api.topology_service import NothingHeldError
 from hyperscout_collector.api.watchers import Watchers
 from hyperscout_collector.cluster import Cluster
-from hyperscout_collector.configured import StartError, connected, generation_settings, inference_inputs
+from hyperscout_collector.configured import (
+    StartError,
+    connected,
+    generation_settings,
+    inference_inputs,
+    own_namespace,
+)
 from hyperscout_collector.core.generations import Generations, NotHeldError
 from hyperscout_collector.core.nccl_window import parse_windows
 from hyperscout_collector.core.pair_limits import PairSettings
@@ -209,6 +215,7 @@ class Collector:
             clock_ns=self._clock_ns,
             timer=self._timer,
             rng=Random(),  # noqa: S311 - jitter, not secrets
+            namespace=own_namespace(settings, "gates") if settings.gates != "off" else "",
         )
         self._services = outputs.services
         publishers = [MemoryPublisher(watchers.publish), *self._publishers, *outputs.publishers]
@@ -241,7 +248,10 @@ class Collector:
             decided=self.metrics.placement_seconds.observe,
             clock_ns=self._clock_ns,
             timer=self._timer,
+            pods_are_watched=outputs.gates is not None,
         )
+        if outputs.gates is not None:
+            outputs.gates.book(placing.placements)
         self.parts = Parts(
             version=importlib.metadata.version("hyperscout"),
             started_ns=started_ns,

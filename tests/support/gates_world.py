@@ -21,7 +21,7 @@ SETTINGS = GateSettings(replace_after_s=60.0)
 def gang_of(name: str, size: int, *, ready: int | None = None, seats: bool = True) -> Gang:
     """A Job, or (without seats) plain pods of a label."""
     request = Request(Group(1, (Workers(size),)))
-    ranks = {f"worker/{i}": i for i in range(size)} if seats else {}
+    ranks = {f"worker/{i}": i for i in range(size)}
     uid = f"uid-{name}" if seats else ""
     kind = "Job" if seats else "Gang"
     return Gang(f"ns/{kind}/{name}", kind, "ns", name, uid, request, ranks, {}, ready or size)
@@ -72,7 +72,7 @@ class World:
                 continue
             mine = [self.pods[uid] for uid, gang in self.gang_by_pod.items() if gang == key]
             here = [p for p in mine if uid_counts(p)]
-            if job.gang.ranks:
+            if job.gang.kind == "Job":
                 slots = {p.slot for p in here}
                 found += [(key, slot) for slot in job.gang.ranks if slot not in slots]
             else:

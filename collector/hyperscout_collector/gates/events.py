@@ -42,6 +42,10 @@ class Pod:
         """Whether no other rank than that of its slot will do."""
         return "/" in self.slot
 
+    @property
+    def role(self) -> str:
+        return self.slot.partition("/")[0]
+
 
 # Events
 

@@ -177,10 +177,14 @@ class GangMachine:
         self._over = event.over
         if event.gang is not None:
             self.gang = event.gang
+            if self.plan is None:
+                self.uid = self.uid or event.gang.uid  # it is not on all pods
             self._tries.forgive("read")
             return
         if self.plan is None:
             self.gang = None
+        if not (event.over or event.problem):
+            return  # it is there, and no pod of it waits
         self._tries.failed("read", at_least_s=0.0 if event.retry else 10.0)
         if event.problem and not event.retry:
             self._say("Warning", "NoGang", event.problem)
@@ -210,11 +214,10 @@ class GangMachine:
         elif isinstance(event, e.PlanNotStored):
             self._storing = False
             self._tries.failed("store")
-            if event.rejected:
-                self._say("Warning", "NotPlaced", event.problem)
-                if not self._engaged:
-                    self._drop()
-                    self._tries.failed("place", at_least_s=300.0)
+            self._say("Warning", "NotStored", f"its plan is not stored: {event.problem}", every_s=60.0)
+            if event.rejected and not self._engaged:
+                self._drop()
+                self._tries.failed("place", at_least_s=300.0)
         elif isinstance(event, e.PlanDeleted):
             self._deleting_plan = self._is_there = False
             self._tries.forgive("drop")
@@ -257,7 +260,7 @@ class GangMachine:
             self._nobody()
             return
         self._empty_since_s = None
-        if self.gang is None:
+        if self.gang is None and any(pod.gated and pod.is_alive for pod in self.members):
             self._read_owner()
         plan = self.plan
         if plan is None:
@@ -361,7 +364,7 @@ class GangMachine:
     def _seat(self, plan: Plan, gang: Gang) -> None:
         """Ranks of lost pods that wait for theirs come last: others can start."""
         last = {rank for rank in range(len(plan.nodes)) if self._is_bad(plan, rank)}
-        for pod in self.members.seat(gang, plan.request.gang, plan.pods, last):
+        for pod in self.members.seat(gang, len(plan.nodes), plan.pods, last):
             self._say(
                 "Warning",
                 "NoRank",

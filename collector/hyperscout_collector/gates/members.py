@@ -1,11 +1,9 @@
 """The pods of one gang: which live, which ranks they have, and which seats are free for those that wait."""
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 
 from hyperscout_collector.gates.events import Pod
 from hyperscout_collector.gates.gang import Gang
-from hyperscout_collector.placer.request import Group, ranks
 
 
 class Members:
@@ -72,29 +70,27 @@ class Members:
             if not pod.node and not (rank < len(nodes) and nodes[rank] == pod.pin):
                 yield pod
 
-    def seat(self, gang: Gang, group: Group, before: Mapping[str, int], last: set[int]) -> list[Pod]:
-        """Give ranks to gated pods: that of their slot, else the one they had `before`, else the first free
-        one of their role, those in `last` after the others. Returns pods for which there is none."""
+    def seat(self, gang: Gang, size: int, before: Mapping[str, int], last: set[int]) -> list[Pod]:
+        """Give ranks below `size` to gated pods: that of their slot, else the one they had `before`, else the
+        first free one of their role, those in `last` after the others. Returns pods for which there is none.
+        """
         waiting = [p for p in self if p.gated and p.is_alive and p.uid not in self.seats]
         if not waiting:
             return []
-        roles = _roles(group)
         taken = self.taken()
         free: dict[str, list[int]] = {}
         left_out: list[Pod] = []
         for pod in sorted(waiting, key=lambda p: (not p.has_seat, p.created_s, p.name, p.uid)):
-            if pod.has_seat:
-                rank = gang.ranks.get(pod.slot)
-                if rank is not None and rank < len(roles) and rank in taken:
+            rank = gang.ranks.get(pod.slot) if pod.has_seat else before.get(pod.uid)
+            if rank is not None and rank in taken:
+                if pod.has_seat:
                     continue  # until the pod before it has gone
-            else:
-                rank = before.get(pod.uid)
-                if rank is None or rank in taken:
-                    if pod.slot not in free:
-                        found = [r for r, role in enumerate(roles) if role == pod.slot or not pod.slot]
-                        free[pod.slot] = sorted(found, key=lambda r: (r in last, r), reverse=True)
-                    rank = _next_free(free[pod.slot], taken)
-            if rank is None or rank >= len(roles):
+                rank = None
+            if rank is None:
+                if not free:
+                    free = _free(gang.ranks, last)
+                rank = _next_free(free.get(pod.role, []), taken)
+            if rank is None or rank >= size:
                 left_out.append(pod)
             else:
                 self.seats[pod.uid] = rank
@@ -102,14 +98,16 @@ class Members:
         return left_out
 
 
+def _free(ranks: Mapping[str, int], last: set[int]) -> dict[str, list[int]]:
+    """Ranks by role, the first one last."""
+    found: dict[str, list[int]] = {}
+    for slot, rank in sorted(ranks.items(), key=lambda x: (x[1] in last, x[1]), reverse=True):
+        found.setdefault(slot.partition("/")[0], []).append(rank)
+    return found
+
+
 def _next_free(free: list[int], taken: set[int]) -> int | None:
     while free:
         if (rank := free.pop()) not in taken:
             return rank
     return None
-
-
-@lru_cache(maxsize=64)
-def _roles(group: Group) -> tuple[str, ...]:
-    """By rank."""
-    return tuple(kind.role for kind in ranks(group))

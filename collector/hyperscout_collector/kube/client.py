@@ -122,6 +122,12 @@ class Kube:
         other.__dict__.update(self.__dict__ | {"_fence": fence})
         return other
 
+    def paced(self, limit: RateLimit) -> "Kube":
+        """The same connections and fence, with writes at a pace of their own."""
+        other = object.__new__(Kube)
+        other.__dict__.update(self.__dict__ | {"_limit": limit})
+        return other
+
     async def get(
         self, path: str, query: Mapping[str, Any] | None = None, *, timeout_s: float = 10.0
     ) -> Object:

@@ -18,13 +18,23 @@ _RETRY_BASE_S = 0.25
 _RETRY_CAP_S = 5.0
 
 
+def by_name(metadata: Object) -> str:
+    name: str = metadata["name"]
+    return name
+
+
+def by_namespace(metadata: Object) -> str:
+    """ "namespace/name": of all namespaces together."""
+    return f"{metadata['namespace']}/{metadata['name']}"
+
+
 class Reflector:
     """Objects of one collection by name. `changed` is told of each one that came, changed or went.
 
     `path`: the collection's, as in "/api/v1/nodes". `keep`: what is kept of an object (all, by default).
     `changed(name, before, after)`: None where it was not, or is not, there; called on the loop, must not
     block. A list after an interruption tells of the differences alone. `followed` is told when the server
-    is back after trouble.
+    is back after trouble. `key`: what stands for the name, of an object's metadata.
     """
 
     def __init__(
@@ -36,6 +46,7 @@ class Reflector:
         keep: Callable[[Object], Object] = lambda found: found,
         changed: Callable[[str, Object | None, Object | None], None] = lambda name, before, after: None,
         followed: Callable[[], None] = lambda: None,
+        key: Callable[[Object], str] = by_name,
         rng: Random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -47,6 +58,7 @@ class Reflector:
         self._keep = keep
         self._changed = changed
         self._followed_again = followed
+        self._key = key
         self._rng = rng
         self._sleep = sleep
         self._objects: dict[str, Object] = {}
@@ -67,7 +79,7 @@ class Reflector:
         An answer that is older than what is here is passed over.
         """
         if not self._is_older(found):
-            self._set(found["metadata"]["name"], found)
+            self._set(self._key(found["metadata"]), found)
 
     def forget(self, name: str) -> None:
         """It is known to be gone."""
@@ -108,7 +120,7 @@ class Reflector:
 
     async def _list(self) -> str:
         objects, version = await self._kube.list(self._path, self._query)
-        fresh = {found["metadata"]["name"]: found for found in objects}
+        fresh = {self._key(found["metadata"]): found for found in objects}
         for name in self._objects.keys() - fresh.keys():
             self._set(name, None)
         for name, found in fresh.items():
@@ -129,9 +141,9 @@ class Reflector:
         metadata = found["metadata"]
         if event["type"] == "DELETED":
             if not self._is_of_a_predecessor(metadata):
-                self._set(metadata["name"], None)
+                self._set(self._key(metadata), None)
         elif event["type"] in ("ADDED", "MODIFIED") and not self._is_older(found):
-            self._set(metadata["name"], found)
+            self._set(self._key(metadata), found)
         version: str | None = metadata.get("resourceVersion")
         return version
 
@@ -152,14 +164,14 @@ class Reflector:
     def _is_older(self, found: Object) -> bool:
         """Whether `found` is an earlier version of the very object that is here (numbers: KEP-5504)."""
         metadata = found["metadata"]
-        known = self._versions.get(metadata["name"])
+        known = self._versions.get(self._key(metadata))
         if known is None or metadata.get("uid") != known["uid"]:
             return False
         return _is_before(metadata, known)
 
     def _is_of_a_predecessor(self, metadata: Object) -> bool:
         """Whether it is of an object that had gone before the one of its name that is here came."""
-        known = self._versions.get(metadata["name"])
+        known = self._versions.get(self._key(metadata))
         return known is not None and metadata.get("uid") != known["uid"] and _is_before(metadata, known)
 
 

@@ -12,6 +12,8 @@ from random import Random
 from typing import Any
 
 from hyperscout_collector.cluster import Cluster, KubernetesCluster, NoCluster
+from hyperscout_collector.gates.controller import Gates
+from hyperscout_collector.gates.machine import GateSettings
 from hyperscout_collector.kube.client import Kube, Object
 from hyperscout_collector.kube.nodes import Nodes, why_down
 from hyperscout_collector.publish.base import Publisher
@@ -30,11 +32,12 @@ Service = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass(slots=True)
 class Chosen:
-    """`services` run beside the publishers, by name, until cancelled."""
+    """`services` run beside the publishers, by name, until cancelled. `gates` want a book before they run."""
 
     publishers: list[Publisher] = field(default_factory=list)
     cluster: Cluster = field(default_factory=NoCluster)
     services: dict[str, Service] = field(default_factory=dict)
+    gates: Gates | None = None
 
 
 def needs_kubernetes(settings: CollectorSettings) -> bool:
@@ -50,8 +53,11 @@ def chosen(
     clock_ns: Callable[[], int],
     timer: Callable[[], float],
     rng: Random,
+    namespace: str = "",
 ) -> Chosen:
-    """`kube` may write as long as this collector leads. `look_around`: something in the cluster changed."""
+    """`kube` may write as long as this collector leads. `look_around`: something in the cluster changed.
+
+    `namespace`: the collector's own, for the plans of gangs."""
     found = Chosen()
     if settings.publish_file:
         found.publishers.append(FilePublisher(settings.publish_file))
@@ -77,11 +83,14 @@ def chosen(
             publisher.wake()
 
     soon = Soon(wake_all)
+    gates = found.gates = _gates(settings, kube, nodes, namespace, clock_ns, rng)
 
     def changed(before: Object | None, after: Object | None) -> None:
         # What we write to nodes ourselves is no reason to look at the whole cluster.
         if before is None or after is None or why_down(before) != why_down(after) or hypernodes.others:
             look_around()
+        if gates is not None:
+            gates.node_changed(before, after)
         soon.call()
 
     nodes.changed = changed
@@ -94,8 +103,24 @@ def chosen(
         "node-watch": nodes.reflector.run,
         "hypernodes": hypernodes.run,
         "node-events": events.run,
+        **(gates.services if gates is not None else {}),
     }
     return found
+
+
+def _gates(
+    settings: CollectorSettings,
+    kube: Kube,
+    nodes: Nodes,
+    namespace: str,
+    clock_ns: Callable[[], int],
+    rng: Random,
+) -> Gates | None:
+    if settings.gates == "off":
+        return None
+    mode = "dry-run" if settings.kubernetes == "dry-run" else settings.gates
+    times = GateSettings(settings.gates_replace_after_s, settings.gates_hot_swap)
+    return Gates(kube, nodes, namespace, mode, times, _print, clock_ns=clock_ns, rng=rng)
 
 
 class Soon:

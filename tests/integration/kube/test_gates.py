@@ -1,0 +1,224 @@
+"""Gangs behind their gates in a real cluster: API server, kube-scheduler, Job controller, kwok's kubelets."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hyperscout_collector.gates.machine import GateSettings
+from hyperscout_collector.kube.client import Fence
+from hyperscout_collector.kube.errors import NotLeaderError
+from kube.control_plane import ControlPlane, Options
+from support.gates import (
+    OWN,
+    Dying,
+    Seen,
+    clear,
+    controller,
+    make_namespace,
+    pins,
+    pod,
+    post_gang,
+    post_job,
+    post_replicas,
+)
+from support.kubernetes import Cluster
+from support.real import require_real
+from support.topologies import leaves
+
+require_real("kubernetes")
+
+LEAVES = (("a1", "a2", "a3", "a4"), ("b1", "b2", "b3", "b4"))
+TOPOLOGY = leaves(*LEAVES)
+A, B = map(sorted, LEAVES)
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    options = Options(scheduler="", kwok=True, controller_manager=True)
+    with ControlPlane(tmp_path_factory.mktemp("gates"), options) as found:
+        yield found
+
+
+@pytest.fixture
+def kube(plane: ControlPlane) -> Cluster:
+    """Eight nodes of 8 GPUs in two leaves, without a pod, a Job or a plan."""
+    found = Cluster(plane)
+    make_namespace(found)
+    clear(found)
+    found.nodes([name for leaf in LEAVES for name in leaf])
+    return found
+
+
+async def test_a_gang_is_bound_on_one_leaf_and_the_next_waits_whole(kube: Cluster) -> None:
+    seen = Seen(kube)
+    async with controller(kube.kubeconfig, TOPOLOGY) as ours:
+        post_gang(kube, "first", 3, "1")
+        nodes = await seen.until("it is bound", lambda: seen.nodes("first", 3))
+        assert set(nodes) <= set(A) or set(nodes) <= set(B)
+        assert sorted(pins(seen.live("first")).values()) == nodes
+        ranks = [p["metadata"]["annotations"]["hyperscout.io/rank"] for p in seen.live("first")]
+        assert sorted(ranks) == ["0", "1", "2"]
+
+        # In order of ranks the nodes follow each other.
+        by_rank = sorted(zip(ranks, (p["spec"]["nodeName"] for p in seen.live("first")), strict=True))
+        assert [node for _, node in by_rank] == nodes
+
+        post_gang(kube, "large", 5, "1")
+        await seen.until(
+            "an Event says why it waits", lambda: [x for x in seen.events("large") if "waits" in x]
+        )
+        post_gang(kube, "small", 2, "1")
+        await seen.until("one that fits passes", lambda: seen.nodes("small", 2))
+        assert seen.gated("large") == 5
+        assert len(seen.plans()) == 2
+
+        for found in seen.live("large"):
+            seen.delete(found)
+        seen.finish("first")
+        await seen.until("it is released", lambda: len(seen.plans()) == 1)
+        post_gang(kube, "next", 4, "1")
+        await seen.until("the next takes its place", lambda: seen.nodes("next", 4))
+        assert {held.gang for held in ours.placements} == {"default/Gang/small", "default/Gang/next"}
+
+
+async def test_a_jobs_pods_are_held_together_with_what_they_demand(kube: Cluster) -> None:
+    seen = Seen(kube)
+    for name in ("a1", "a2", "b1", "b2", "b3"):
+        kube.label(name, disk="fast")
+    terms = [
+        {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["fast"]}]},
+        {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["faster"]}]},
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    async with controller(kube.kubeconfig, TOPOLOGY):
+        post_job(kube, "train", 3, "leaf", affinity={"nodeAffinity": required})
+        assert await seen.until("it is bound", lambda: seen.nodes("train", 3)) == ["b1", "b2", "b3"]
+        for found in seen.live("train"):
+            index = found["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
+            assert found["metadata"]["annotations"]["hyperscout.io/rank"] == index
+            affinity = found["spec"]["affinity"]["nodeAffinity"]
+            kept = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+            assert [t["matchExpressions"] for t in kept] == [t["matchExpressions"] for t in terms]
+        pins(seen.live("train"))
+        seen.finish("train")
+        await seen.until("the Job ends, and its plan goes", lambda: not seen.plans())
+
+
+async def test_other_gates_stay_shut(kube: Cluster) -> None:
+    seen = Seen(kube)
+    both = [{"name": "hyperscout.io/topology"}, {"name": "example.com/quota"}]
+    async with controller(kube.kubeconfig, TOPOLOGY):
+        post_gang(kube, "two", 2, schedulingGates=both)
+        await seen.until("ours is gone", lambda: len(pins(seen.live("two"))) == 2)
+        for found in seen.live("two"):
+            assert found["spec"]["schedulingGates"] == [{"name": "example.com/quota"}]
+            path = f"/api/v1/namespaces/default/pods/{found['metadata']['name']}"
+            away = [{"$patch": "delete", "name": "example.com/quota"}]
+            content = "application/strategic-merge-patch+json"
+            kube.api.ask("PATCH", path, {"spec": {"schedulingGates": away}}, content=content)
+        await seen.until("they run", lambda: seen.nodes("two", 2))
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3])
+async def test_killed_while_gates_open_the_next_one_finishes_the_same_plan(
+    kube: Cluster, writes: int
+) -> None:
+    """The first write stores the plan, each of the others opens a gate."""
+    seen = Seen(kube)
+    post_gang(kube, "gang", 3, "1")
+    dying = Dying(writes)
+    async with controller(kube.kubeconfig, TOPOLOGY, dying=dying):
+        await asyncio.wait_for(dying.spent.wait(), 30.0)
+    before = seen.plans()
+    assert len(before) == 1
+    opened = pins(seen.live("gang"))
+    assert len(opened) == writes - 1
+    # Were it placed anew now, it would be on the other leaf.
+    other = B if set(opened.values()) & set(A) or "a1" in str(before) else A
+    for name in set(A + B) - set(other) - set(opened.values()):
+        post_gang(kube, f"in-the-way-{name}", 1, nodeSelector={"kubernetes.io/hostname": name})
+    seen_before = {x["metadata"]["uid"] for x in before}
+    async with controller(kube.kubeconfig, TOPOLOGY):
+        nodes = await seen.until("it is bound", lambda: seen.nodes("gang", 3))
+    assert not (set(nodes) & set(A) and set(nodes) & set(B)), "half a gang on two plans"
+    if opened:
+        assert opened.items() <= pins(seen.live("gang")).items()
+        assert seen_before & {x["metadata"]["uid"] for x in seen.plans()}, "the plan was made anew"
+
+
+async def test_a_failed_nodes_pod_goes_next_to_its_gang(kube: Cluster) -> None:
+    seen = Seen(kube)
+    async with controller(kube.kubeconfig, TOPOLOGY, settings=GateSettings(gather_s=0.5)):
+        post_job(kube, "train", 3, "1")
+        nodes = await seen.until("it is bound", lambda: seen.nodes("train", 3))
+        leaf = A if nodes[0] in A else B
+        spare = next(iter(set(leaf) - set(nodes)))
+        uids = {p["metadata"]["uid"] for p in seen.live("train")}
+        victim = next(p for p in seen.live("train") if p["spec"]["nodeName"] == nodes[1])
+        kube.set_ready(nodes[1], False)
+        seen.delete(victim)
+        wanted = sorted({*nodes, spare} - {nodes[1]})
+        await seen.until("it is whole again", lambda: seen.nodes("train", 3) == wanted)
+        assert len(uids & {p["metadata"]["uid"] for p in seen.live("train")}) == 2
+        await seen.until("it is said", lambda: [x for x in seen.events("train") if f"-> {spare}" in x])
+
+
+async def test_pods_that_cannot_be_scheduled_are_made_again_elsewhere(kube: Cluster) -> None:
+    """Something that the placer does not see keeps the scheduler from a node: a port that is taken."""
+    seen = Seen(kube)
+    port = [{"containerPort": 1, "hostPort": 7777}]
+    for name in A:
+        taken = pod(f"taken-{name}", gpus=0, nodeName=name)
+        taken["spec"]["containers"][0]["ports"] = port
+        del taken["spec"]["schedulingGates"]
+        kube.api.ask("POST", "/api/v1/namespaces/default/pods", taken)
+    settings = GateSettings(replace_after_s=1.0)
+    container = pod("x")["spec"]["containers"][0] | {"ports": port}
+    async with controller(kube.kubeconfig, TOPOLOGY, settings=settings):
+        post_replicas(kube, "train", 4, "1", containers=[container])
+        assert await seen.until("it is bound", lambda: seen.nodes("train", 4)) == B
+        assert [x for x in seen.events("train") if x.startswith("Replaces")]
+        assert len(seen.plans()) == 1
+
+
+async def test_of_two_replicas_one_opens(kube: Cluster) -> None:
+    """The other is not the leader: its fence lets nothing out."""
+    seen = Seen(kube)
+    async with (
+        controller(kube.kubeconfig, TOPOLOGY, fence=Shut()),
+        controller(kube.kubeconfig, TOPOLOGY),
+    ):
+        post_gang(kube, "gang", 4, "1")
+        assert await seen.until("it is bound", lambda: seen.nodes("gang", 4)) in (A, B)
+        assert len(seen.plans()) == 1
+
+
+async def test_a_dry_run_says_where_and_writes_nothing(kube: Cluster) -> None:
+    seen = Seen(kube)
+    writes = kube.writes("pods") + kube.writes("configmaps")
+    async with controller(kube.kubeconfig, TOPOLOGY, "dry-run") as ours:
+        post_gang(kube, "gang", 2, "1")
+        await seen.until("it is said", lambda: ours.said)
+        assert ours.said == ["would place default/Gang/gang: 0 on a1, 1 on a2\n"]
+        assert list(ours.placements) == []
+    assert seen.gated("gang") == 2
+    assert seen.plans() == []
+    assert kube.writes("pods") + kube.writes("configmaps") == writes + 2
+
+
+async def test_junk_among_the_plans_is_passed_over(kube: Cluster) -> None:
+    seen = Seen(kube)
+    labels = {"app.kubernetes.io/managed-by": "hyperscout", "app.kubernetes.io/component": "gang-plan"}
+    junk: Any = {"metadata": {"name": "hyperscout-gang-x", "labels": labels}, "data": {"plan.json": "{"}}
+    kube.api.ask("POST", f"/api/v1/namespaces/{OWN}/configmaps", junk)
+    async with controller(kube.kubeconfig, TOPOLOGY):
+        post_gang(kube, "gang", 2, "1")
+        await seen.until("it is bound", lambda: seen.nodes("gang", 2))
+
+
+class Shut(Fence):
+    """Of one that does not lead."""
+
+    def remaining_s(self) -> float:
+        raise NotLeaderError("another replica leads")

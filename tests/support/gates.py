@@ -1,0 +1,248 @@
+"""The gate controller against a real API server, in the test's own process, and gangs of pods for it."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from hyperscout_collector.gates.controller import Gates, Mode
+from hyperscout_collector.gates.gang import GANG_LABEL, GATE, HIGHEST_TIER, SIZE_LABEL
+from hyperscout_collector.gates.machine import GateSettings
+from hyperscout_collector.gates.plan import SELECTOR
+from hyperscout_collector.gates.pods import PLACED
+from hyperscout_collector.kube.client import Fence, Kube, connect
+from hyperscout_collector.kube.nodes import Nodes
+from hyperscout_collector.placements import Placements
+from hyperscout_collector.topology import Topology
+from kube.api import MERGE, ApiError, all_at_once
+
+from support.kubernetes import Cluster
+
+OWN = "hyperscout"  # the collector's namespace
+PODS = "/api/v1/namespaces/default/pods"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+SETS = "/apis/apps/v1/namespaces/default/replicasets"
+PLANS = f"/api/v1/namespaces/{OWN}/configmaps?labelSelector={SELECTOR}"
+TIMEOUT_S = 40.0
+_NOW = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+Object = dict[str, Any]
+
+
+class Controller:
+    """`said`: what a dry run printed."""
+
+    def __init__(
+        self, kube: Kube, topology: Topology, mode: Mode, settings: GateSettings, selector: str
+    ) -> None:
+        self.said: list[str] = []
+        self.nodes = Nodes(kube, selector, rng=Random(1))
+        self.placements = Placements(clock_ns=time.time_ns)
+        self.gates = Gates(kube, self.nodes, OWN, mode, settings, self.said.append, rng=Random(1))
+        self.gates.book(self.placements)
+        self.nodes.changed = self.gates.node_changed
+        self.placements.set_topology(topology)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        services = {"nodes": self.nodes.reflector.run, **self.gates.services}
+        self._tasks = [asyncio.create_task(run(), name=name) for name, run in services.items()]
+
+    async def kill(self) -> None:
+        """Where it stands; what it has sent may arrive."""
+        for task in self._tasks:
+            task.cancel()
+        for ended in await asyncio.gather(*self._tasks, return_exceptions=True):
+            if isinstance(ended, Exception):
+                raise ended
+
+
+class Dying:
+    """Lets so many writes of plans and pods through, and `spent` is set when they are done: the next ones are
+    never sent."""
+
+    def __init__(self, writes: int) -> None:
+        self._left = writes
+        self._to_come = writes
+        self.spent = asyncio.Event()
+
+    def hook(self, kube: Kube) -> None:
+        write = kube.write
+
+        async def hooked(method: str, path: str, *rest: Any, **options: Any) -> Object:
+            if not path.endswith("/events"):
+                self._left -= 1
+                if self._left < 0:
+                    await asyncio.Event().wait()
+            found = await write(method, path, *rest, **options)
+            if not path.endswith("/events"):
+                self._to_come -= 1
+                if not self._to_come:
+                    self.spent.set()
+            return found
+
+        kube.__dict__["write"] = hooked
+
+
+@asynccontextmanager
+async def controller(
+    kubeconfig: Path,
+    topology: Topology,
+    mode: Mode = "on",
+    *,
+    settings: GateSettings | None = None,
+    fence: Fence | None = None,
+    dying: Dying | None = None,
+    selector: str = "",
+) -> AsyncIterator[Controller]:
+    """One that runs until the end of the block, if it is not killed before."""
+    async with await connect(kubeconfig) as kube:
+        fenced = kube.fenced(fence) if fence is not None else kube
+        if dying is not None:
+            dying.hook(fenced)
+        found = Controller(fenced, topology, mode, settings or GateSettings(), selector)
+        found.start()
+        try:
+            yield found
+        finally:
+            await found.kill()
+
+
+def pod(name: str, labels: Object | None = None, *, gpus: int = 8, **spec: Any) -> Object:
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    container = {"name": "worker", "image": "none.invalid/worker", "resources": resources}
+    return {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"schedulingGates": [{"name": GATE}], "containers": [container], **spec},
+    }
+
+
+def post_gang(kube: Cluster, gang: str, size: int, tier: str = "", **spec: Any) -> None:
+    """Plain pods with labels, nobody's."""
+    labels = {GANG_LABEL: gang, SIZE_LABEL: str(size)}
+    bodies = [pod(f"{gang}-{rank}", labels, **spec) for rank in range(size)]
+    for body in bodies:
+        body["metadata"]["annotations"] = {HIGHEST_TIER: tier} if tier else {}
+    all_at_once([lambda b=body: kube.api.ask("POST", PODS, b) for body in bodies])
+
+
+def post_job(kube: Cluster, name: str, size: int, tier: str = "", *, gpus: int = 8, **spec: Any) -> None:
+    """An Indexed Job, whose pods the controller manager makes."""
+    template = pod("", {"job": name}, gpus=gpus, restartPolicy="Never", **spec)
+    del template["metadata"]["name"]
+    annotations = {HIGHEST_TIER: tier} if tier else {}
+    of = {"completions": size, "parallelism": size, "completionMode": "Indexed", "backoffLimit": 20}
+    body = {"metadata": {"name": name, "annotations": annotations}, "spec": {**of, "template": template}}
+    kube.api.ask("POST", JOBS, body)
+
+
+def post_replicas(kube: Cluster, name: str, size: int, tier: str, **spec: Any) -> None:
+    """A ReplicaSet whose pods say by labels that they are a gang; it makes them again at once."""
+    labels = {GANG_LABEL: name, SIZE_LABEL: str(size)}
+    template = pod("", labels, **spec)
+    template["metadata"] = {"labels": labels, "annotations": {HIGHEST_TIER: tier}}
+    of = {"replicas": size, "selector": {"matchLabels": labels}, "template": template}
+    kube.api.ask("POST", SETS, {"metadata": {"name": name}, "spec": of})
+
+
+class Seen:
+    """What is there of gangs."""
+
+    def __init__(self, kube: Cluster) -> None:
+        self._kube = kube
+
+    def pods(self, gang: str) -> list[Object]:
+        found = self._kube.api.items(PODS)
+        return [p for p in found if p["metadata"]["name"].startswith(f"{gang}-")]
+
+    def live(self, gang: str) -> list[Object]:
+        return [
+            p
+            for p in self.pods(gang)
+            if "deletionTimestamp" not in p["metadata"]
+            and p["status"].get("phase") not in ("Succeeded", "Failed")
+        ]
+
+    def gated(self, gang: str) -> int:
+        return sum(1 for p in self.live(gang) if p["spec"].get("schedulingGates"))
+
+    def nodes(self, gang: str, size: int) -> list[str]:
+        """Where all so many pods are bound; else nothing."""
+        found = sorted(p["spec"].get("nodeName", "") for p in self.live(gang))
+        return found if len(found) == size and all(found) else []
+
+    def plans(self) -> list[Object]:
+        try:
+            return self._kube.api.items(PLANS)
+        except ApiError:
+            return []
+
+    def events(self, about: str = "") -> list[str]:
+        found = self._kube.api.items("/api/v1/namespaces/default/events")
+        return [
+            f"{x['reason']}: {x['message']}"
+            for x in found
+            if x["source"].get("component") == "hyperscout" and x["involvedObject"]["name"].startswith(about)
+        ]
+
+    def finish(self, gang: str) -> None:
+        """Let its pods come to a good end."""
+        for found in self.live(gang):
+            self.end(found, "Succeeded")
+
+    def end(self, found: Object, phase: str) -> None:
+        path = f"{PODS}/{found['metadata']['name']}/status"
+        self._kube.api.ask("PATCH", path, {"status": {"phase": phase}}, content=MERGE)
+
+    def delete(self, found: Object) -> None:
+        path = f"{PODS}/{found['metadata']['name']}"
+        self._kube.api.ask(
+            "DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+        )
+
+    async def until(self, what: str, happens: Callable[[], Any]) -> Any:
+        """What it gives once that is something."""
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                while not (found := await asyncio.to_thread(happens)):
+                    await asyncio.sleep(0.05)
+                return found
+        except TimeoutError:
+            pods = await self._kube.kubectl_async("get", "pods", "-o", "wide")
+            raise AssertionError(f"never seen: {what}\n{pods}\n{self.events()}") from None
+
+
+def pins(found: Sequence[Object]) -> dict[str, str]:
+    """Node by pod, as the pins say, and judged: each names one node, the one of the annotation."""
+    result = {}
+    for one in found:
+        affinity = one["spec"].get("affinity", {}).get("nodeAffinity", {})
+        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+        if required is None or PLACED not in one["metadata"].get("annotations", {}):
+            continue
+        fields = {f["values"][0] for term in required["nodeSelectorTerms"] for f in term["matchFields"]}
+        assert len(fields) == 1, required
+        result[one["metadata"]["name"]] = fields.pop()
+    return result
+
+
+def make_namespace(kube: Cluster) -> None:
+    with contextlib.suppress(ApiError):
+        kube.api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": OWN}})
+
+
+def clear(kube: Cluster) -> None:
+    """Away with all that a test left."""
+    away = _NOW | {"propagationPolicy": "Background"}
+    events = "/api/v1/namespaces/default/events"
+    for path in (JOBS, SETS, PODS, "/api/v1/nodes", PLANS, events):
+        kube.api.ask("DELETE", path, away)
+    give_up_s = time.monotonic() + TIMEOUT_S
+    while kube.api.names(PODS) or kube.api.names(JOBS) or kube.api.names(SETS):
+        if time.monotonic() > give_up_s:
+            raise RuntimeError("pods of the test before are still there")
+        time.sleep(0.02)
+        kube.api.ask("DELETE", PODS, _NOW)
