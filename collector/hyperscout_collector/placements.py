@@ -7,12 +7,23 @@ What is free is the room on a node (what its pods leave, or what evidence says w
 what is held and has not arrived there yet. Everything happens on the loop; nothing here blocks for long.
 """
 
+import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from hyperscout_collector.free_capacity import FreeCapacity
+from hyperscout_collector.held import (
+    Held,
+    HeldError,
+    NoRoomError,
+    NotHeldError,
+    NotReadyError,
+    PlacementsError,
+    TooManyError,
+    Trial,
+)
 from hyperscout_collector.node_room import summed
 from hyperscout_collector.placer.allreduce import TierSpeed
 from hyperscout_collector.placer.answer import Placement, Refusal
@@ -20,61 +31,29 @@ from hyperscout_collector.placer.capacity import Capacity, Mask, Resources
 from hyperscout_collector.placer.place import NO_MASKS
 from hyperscout_collector.placer.place import place as best_place
 from hyperscout_collector.placer.repair import Move
-from hyperscout_collector.placer.request import Request, RequestError, Workers, ranks, size
+from hyperscout_collector.placer.request import Request, RequestError, Workers, ends, ranks, size
 from hyperscout_collector.topology import Topology
 
 MAX_GANGS = 10_000
 MAX_RANKS = 1_000_000  # of all gangs
 OUTCOMES = ("reserved", "fits", "refused")  # "fits": of a dry run
+_QUICK = 2_000  # workers
+_ATTEMPTS = 3
 MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
 
+__all__ = [
+    "Held",
+    "HeldError",
+    "NoRoomError",
+    "NotHeldError",
+    "NotReadyError",
+    "Placements",
+    "PlacementsError",
+    "TooManyError",
+    "Trial",
+]
+
 Engine = Callable[[Capacity, Request, Mapping[str, Mask]], Placement | Refusal]
-
-
-class PlacementsError(Exception):
-    """It is not done; says why, and what to do about it."""
-
-
-class NotReadyError(PlacementsError):
-    """There is no topology, or no room is known yet."""
-
-
-class HeldError(PlacementsError):
-    """A gang of that name holds nodes already."""
-
-
-class NotHeldError(PlacementsError):
-    """No gang of that name holds anything."""
-
-
-class TooManyError(PlacementsError):
-    """The book is full: something has to be released first."""
-
-
-class NoRoomError(PlacementsError):
-    """What was decided does not fit any more: decide anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A gang that holds nodes. `holder`: "api", or the kind of its workload ("Job"). `arrived`: ranks whose
-    pods run on their nodes, so that the room there counts them. Times are Unix ns; `expires_ns` 0 = never."""
-
-    gang: str
-    holder: str
-    request: Request
-    placement: Placement
-    reserved_ns: int
-    expires_ns: int = 0
-    arrived: frozenset[int] = field(default_factory=frozenset)
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """An answer that holds nothing, and how long it took."""
-
-    answer: Placement | Refusal
-    seconds: float
 
 
 class Placements:
@@ -207,6 +186,41 @@ class Placements:
         self._count(answer, self._timer() - began_s, reserves)
         return answer
 
+    async def decide(
+        self,
+        gang: str,
+        request: Request,
+        *,
+        holder: str,
+        masks: Mapping[str, Mask] = NO_MASKS,
+        expires_ns: int = 0,
+        in_thread: Callable[[Callable[[], Trial]], Awaitable[Trial]] = asyncio.to_thread,
+    ) -> Placement | Refusal:
+        """As `place`, but what may take long is decided in a thread, and checked again when it is held.
+
+        Raises NoRoomError, too, where what is free changes faster than that.
+        """
+        if _is_quick(request):
+            return self.place(gang, request, holder=holder, masks=masks, expires_ns=expires_ns)
+        for _ in range(_ATTEMPTS):
+            self._check_new(gang, request)
+            capacity, trial = self.trial(request, masks)
+            found = await in_thread(trial)
+            if isinstance(found.answer, Refusal):
+                self.tried(found)
+                return found.answer
+            self._check_new(gang, request)
+            held = Held(gang, holder, request, found.answer, self._clock_ns(), expires_ns)
+            nodes, needs = _places(held, range(len(found.answer.nodes)))
+            same = self.capacity.forest is capacity.forest
+            if same and self._free.room.lacking(nodes, needs) is None:
+                self._hold(held)
+                self._count(found.answer, found.seconds, reserves=True)
+                return found.answer
+            if masks and not same:
+                break  # they are of that forest
+        raise NoRoomError(f"gang {gang!r}: what is free changes faster than a place is found: try again")
+
     def trial(
         self, request: Request, masks: Mapping[str, Mask] = NO_MASKS
     ) -> tuple[Capacity, Callable[[], Trial]]:
@@ -323,6 +337,12 @@ class Placements:
         self.changed(gang, held)
         for follower in self._followers:
             follower(gang, held)
+
+
+def _is_quick(request: Request) -> bool:
+    """Whether deciding it takes milliseconds at the most: workers that are all alike, and not too many."""
+    kinds = {worker.resources for worker in ends(request.gang)}
+    return len(kinds) == 1 and size(request.gang) <= _QUICK
 
 
 def _not_arrived(held: Held) -> Collection[int]:

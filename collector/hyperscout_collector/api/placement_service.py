@@ -148,7 +148,9 @@ class PlacementService:
             found, message = await self._look(looks.tried, request.gang, asked, free, trial)
             placements.tried(found)
             return pb.PlaceResponse(placement=message)
-        answer = placements.place(request.gang, asked, holder=API, expires_ns=expires_ns)
+        answer = await placements.decide(
+            request.gang, asked, holder=API, expires_ns=expires_ns, in_thread=self._look
+        )
         if isinstance(answer, Refusal):
             return pb.PlaceResponse(placement=placement_message(request.gang, asked, answer, forest))
         held, free = placements.held(request.gang), Free(placements.capacity, placements.speeds)

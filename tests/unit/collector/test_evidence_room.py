@@ -71,3 +71,6 @@ def test_the_room_follows_what_agents_find() -> None:
     state.gpus = {"n01": [], "n02": [gpu(0)]}
     room.follow([change("n01", [gpu(0)], []), change("n02", [], [gpu(0)])])
     assert free_of(placements) == {"n01": one, "n02": one | {"nvidia.com/gpu": 1}, "n03": one, "n04": one}
+    state.gpus = {"n01": [gpu(0), gpu(1)], "n02": [gpu(0)]}
+    room.follow([change("n01", [], [gpu(0), gpu(1)])])
+    assert free_of(placements)["n01"] == one | {"nvidia.com/gpu": 2}

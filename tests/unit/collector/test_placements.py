@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from hyperscout_collector import free_capacity
 from hyperscout_collector.placements import (
@@ -16,6 +17,7 @@ from hyperscout_collector.placements import (
     Placements,
     PlacementsError,
     TooManyError,
+    Trial,
 )
 from hyperscout_collector.placer.answer import Cost, Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity, CapacityError, Mask
@@ -109,6 +111,85 @@ def test_a_trial_is_on_what_was_free_then() -> None:
     placements.tried(found)
     assert placements.decisions == {"reserved": 1, "fits": 1}
     assert free_nodes(placements) == {"n2", "n3", "n4"}
+
+
+# What may take long is decided in a thread
+
+
+def leader_and(count: int) -> Request:
+    """Two kinds of workers: nobody knows how long that takes."""
+    return Request(Group(1, (Workers(1, (("workers", 1),), role="leader"), Workers(count, ((GPU, 1),)))))
+
+
+def mixed_book() -> Placements:
+    placements = book()
+    placements.set_room({node: {"workers": 1, GPU: 1} for node in NODES})
+    return placements
+
+
+async def test_what_is_quick_is_decided_at_once() -> None:
+    async def never(trial: Callable[[], Trial]) -> Trial:
+        raise AssertionError
+
+    placements = book()
+    found = await placements.decide("a", gang(2), holder="api", expires_ns=5, in_thread=never)
+    assert placed(found).nodes == ("n1", "n2")
+    assert placements.held("a").expires_ns == 5
+    with pytest.raises(AssertionError):
+        await placements.decide("b", leader_and(1), holder="api", in_thread=never)
+
+
+async def test_what_was_decided_in_a_thread_is_held() -> None:
+    placements = mixed_book()
+    found = await placements.decide("a", leader_and(1), holder="api", expires_ns=7)
+    assert placements.held("a") == Held("a", "api", leader_and(1), placed(found), 1000, 7)
+    assert all(free_of(placements)[node] == {} for node in placed(found).nodes)
+    assert isinstance(await placements.decide("b", leader_and(9), holder="api"), Refusal)
+    assert placements.decisions == {"reserved": 1, "refused": 1}
+
+
+async def test_what_does_not_fit_any_more_is_decided_anew() -> None:
+    placements, seen = mixed_book(), []
+
+    async def slowly(trial: Callable[[], Trial]) -> Trial:
+        found = trial()
+        seen.append(placed(found.answer).nodes)
+        if len(seen) == 1:  # somebody takes its nodes meanwhile
+            placements.set_unusable(seen[0])
+        return found
+
+    found = await placements.decide("a", leader_and(1), holder="api", in_thread=slowly)
+    assert len(seen) == 2
+    assert not {*seen[0]} & {*placed(found).nodes}
+
+
+async def test_another_topology_meanwhile_is_another_decision() -> None:
+    placements, seen = mixed_book(), []
+    masks = {"leader": Mask("m", np.ones(4, np.bool_))}
+
+    async def slowly(trial: Callable[[], Trial]) -> Trial:
+        found = trial()
+        seen.append(found)
+        placements.set_topology(topology(NODES, generation=1 + len(seen)))
+        return found
+
+    with pytest.raises(NoRoomError, match="faster than a place is found"):
+        await placements.decide("a", leader_and(1), holder="api", in_thread=slowly)
+    assert len(seen) == 3
+    seen.clear()
+    with pytest.raises(NoRoomError):
+        await placements.decide("a", leader_and(1), holder="api", masks=masks, in_thread=slowly)
+    assert len(seen) == 1  # masks are of a topology
+    assert list(placements) == []
+    assert free_of(placements) == {node: {"workers": 1, GPU: 1} for node in NODES}
+
+
+async def test_of_two_of_one_name_one_is_held() -> None:
+    placements = mixed_book()
+    calls = [placements.decide("a", leader_and(1), holder="api") for _ in range(2)]
+    first, second = await asyncio.gather(*calls, return_exceptions=True)
+    assert sorted((type(first).__name__, type(second).__name__)) == ["HeldError", "Placement"]
+    assert placements.ranks == 2
 
 
 NAMES = {"none": "", "spaces": "a b", "control characters": "a\n", "too long": "x" * 401}
