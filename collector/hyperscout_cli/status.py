@@ -121,6 +121,9 @@ def report(current: "GetStatusResponse", wrong: list[str], now_ns: int) -> Itera
         "Agents": f"{connected} of {len(current.agents)} connected",
         "Findings": f"{current.findings}, {current.stale_findings} stale",
     }
+    if current.placements:
+        workers = count(current.placed_workers, "worker")
+        facts["Placed"] = f"{count(current.placements, 'gang')}, {workers}"
     for key, value in facts.items():
         yield f"{key + ':':<12}{value}\n"
     if current.leases:

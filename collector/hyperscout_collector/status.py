@@ -41,6 +41,8 @@ def status(parts: Parts) -> pb.GetStatusResponse:
             for row in parts.state.rows()
         ),
         problems=parts.problems,
+        placements=len(parts.placing.placements),
+        placed_workers=parts.placing.placements.ranks,
     )
 
 

@@ -931,10 +931,15 @@ class GetStatusResponse(_message.Message):
     FINDINGS_FIELD_NUMBER: _builtins.int
     STALE_FINDINGS_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
+    PLACEMENTS_FIELD_NUMBER: _builtins.int
+    PLACED_WORKERS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     generation: _builtins.int
     findings: _builtins.int
     stale_findings: _builtins.int
+    placements: _builtins.int
+    """Gangs that hold nodes, and their workers."""
+    placed_workers: _builtins.int
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -962,10 +967,12 @@ class GetStatusResponse(_message.Message):
         findings: _builtins.int = ...,
         stale_findings: _builtins.int = ...,
         problems: _abc.Iterable[_builtins.str] | None = ...,
+        placements: _builtins.int = ...,
+        placed_workers: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_held", b"_held", "held", b"held", "published_at", b"published_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held", b"_held", "agents", b"agents", "findings", b"findings", "generation", b"generation", "held", b"held", "leases", b"leases", "problems", b"problems", "published_at", b"published_at", "stale_findings", b"stale_findings", "started_at", b"started_at", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held", b"_held", "agents", b"agents", "findings", b"findings", "generation", b"generation", "held", b"held", "leases", b"leases", "placed_workers", b"placed_workers", "placements", b"placements", "problems", b"problems", "published_at", b"published_at", "stale_findings", b"stale_findings", "started_at", b"started_at", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__held: _TypeAlias = _typing.Literal["held"]  # noqa: Y015
     _WhichOneofArgType__held: _TypeAlias = _typing.Literal["_held", b"_held"]  # noqa: Y015

@@ -2,6 +2,8 @@
 
 import asyncio
 import sqlite3
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +21,7 @@ from hyperscout_collector.settings import CollectorSettings, load_settings
 from hyperscout_collector.shell import Collector
 from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import clos2
-from support.collector_process import CHANNEL_OPTIONS
+from support.collector_process import CHANNEL_OPTIONS, collector_process
 from support.live import Watcher, domains
 from support.placing import free_of, request
 
@@ -223,6 +225,51 @@ async def test_reservations_live_through_a_restart(tmp_path: Path) -> None:
         assert free_of(placements) == ALL_FREE
     async with Collector(settings(tmp_path)) as collector:
         assert list(collector.parts.placing.placements) == []
+
+
+async def test_what_a_caller_was_told_survives_kill_9(tmp_path: Path) -> None:
+    data, held = tmp_path / "data", {}
+    quick = ("--first-settle-s", "0.05", "--settle-s", "0.05", "--debounce-s", "0.01")
+    async with collector_process(data, *quick) as process:
+        player = Player(
+            clos2(leaves=2, hosts_per_leaf=4, spines=2), [process.address], refresh_interval_s=3600
+        )
+        task = asyncio.create_task(player.run())
+        try:
+            await Watcher(process.address).until(lambda t: len(domains(t)) == 2, "two leaves")
+            await asyncio.to_thread(_saved, data / "evidence.db")
+            async with grpc.aio.insecure_channel(process.address, options=CHANNEL_OPTIONS) as channel:
+                service = PlacementServiceStub(channel)
+                for gang in "abc":
+                    held[gang] = nodes((await service.Place(request(2, gang=gang))).placement)
+                await service.Release(pb.ReleaseRequest(gang="b"))
+            process.kill()
+            await process.ended()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    async with (
+        collector_process(data) as process,
+        grpc.aio.insecure_channel(process.address, options=CHANNEL_OPTIONS) as channel,
+    ):
+        service = PlacementServiceStub(channel)
+        listed = (await service.ListPlacements(pb.ListPlacementsRequest())).placements
+        assert {p.gang: nodes(p) for p in listed} == {"a": held["a"], "c": held["c"]}
+        assert (await service.Place(request(4, gang="d"))).placement.placed
+        assert not (await service.Place(request(1, gang="e"))).placement.placed
+        status = await TopologyServiceStub(channel).GetStatus(topology_pb2.GetStatusRequest())
+        assert (status.placements, status.placed_workers) == (3, 8)
+
+
+def _saved(path: Path) -> None:
+    """Until the published topology is on disk; blocks."""
+    end_s = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < end_s:
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+            if db.execute("SELECT 1 FROM topology").fetchone():
+                return
+        threading.Event().wait(0.05)
+    raise AssertionError("the topology was never saved")
 
 
 async def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from hyperscout.v1.measurement_pb2 import SetMeasuringRequest
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
+from hyperscout.v1.placement_pb2 import ListPlacementsRequest
+from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.follower import Follower, PeerError, channel
 from hyperscout_collector.kube.client import Kube
@@ -103,6 +105,8 @@ async def test_a_standby_says_who_leads_and_is_healthy(tmp_path: Path) -> None:
             assert await refused(watch.read()) == expected
             pause = MeasurementServiceStub(connection).SetMeasuring(SetMeasuringRequest(paused=True))
             assert await refused(pause) == expected
+            placements = PlacementServiceStub(connection).ListPlacements(ListPlacementsRequest())
+            assert await refused(placements) == expected
             healthy = health_pb2_grpc.HealthStub(connection)  # type: ignore[no-untyped-call]
             serving = health_pb2.HealthCheckResponse
             for service, status in (("", serving.SERVING), (DISCOVERY_SERVICE, serving.NOT_SERVING)):
