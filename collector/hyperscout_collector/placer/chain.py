@@ -9,6 +9,7 @@ the top have many steps, `sifted` first leaves out what cannot be part of a best
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -19,6 +20,10 @@ from hyperscout_collector.placer.room import Parts, Room
 from hyperscout_collector.placer.sifting import Window, choosable, sifted
 from hyperscout_collector.placer.tables import Held
 from hyperscout_collector.placer.units import GANG, Units
+from hyperscout_collector.placer.work import TooBigError, Work
+
+MOST_ENTRIES: Final = 2 * 10**7  # of the tables that are held at once
+_STEP: Final = 3_000  # what a step costs besides
 
 _Option = tuple[int, Longs]  # units, and what they cost
 
@@ -53,7 +58,8 @@ def levels_of(units: Units) -> list[Level] | None:
 class Chain:
     """Placements whose top is of one tier."""
 
-    def __init__(self, room: Room, alike: Alike, units: Units, levels: Sequence[Level]) -> None:
+    def __init__(self, room: Room, alike: Alike, units: Units, levels: Sequence[Level], work: Work) -> None:
+        self.work = work
         self.room = room
         self.alike = alike
         self.units = units
@@ -90,7 +96,8 @@ class Chain:
         return found
 
     def least(self, domain: int) -> tuple[tuple[int, ...], Callable[[], Held]]:
-        """The least cost below a domain that holds the gang, as `Parts` has it, and how it comes about."""
+        """The least cost below a domain that holds the gang, as `Parts` has it, and how it comes about.
+        Raises TooBigError."""
         below = Below(self, domain)
         return below.least(), below.held
 
@@ -105,6 +112,7 @@ class Below:
         self._levels = chain.levels
         self._fits = chain.fits
         self._whole_nodes = chain.whole_nodes
+        self._work = chain.work
         self._wanted = chain.wanted
         self._domain = domain
         self._parts = Parts(chain.room, chain.units, domain, whole_nodes=chain.whole_nodes)
@@ -123,11 +131,12 @@ class Below:
             first = self._first.get(window.index, window.index)
             options = self._options_of(tier, first, window.most)
             self._used.append((window.index, [x for x in options if x[0] >= window.least]))
-        self._steps = joined(self._empty(self._wanted), [options for _, options in self._used])
+        self._steps = self._joined(self._wanted, [options for _, options in self._used])
         return self._parts.unpacked(self._steps[-1][:, self._wanted])
 
     def held(self) -> Held:
         """How that comes about."""
+        self._work = Work(2**62)  # what could be reckoned can be reckoned once more
         top, wanted = self._units.top, self._wanted
         if top == 1 and self._whole_nodes:
             taken = self._inside(1, self._domain, wanted)
@@ -147,7 +156,8 @@ class Below:
             layer = self._room.forest.layers[tier - 1]
             runs = layer.child[start:stop], layer.child_stop[start:stop]
             ratio = self._levels[tier].ratio
-            found, used = sifted(start, fits, *runs, self._fits[tier - 1], ratio, self._wanted)
+            inside = self._fits[tier - 1]
+            found, used = sifted(start, fits, *runs, inside, ratio, self._wanted, self._work)
         looks = Counter(window.look for window in found)
         kept: dict[int, list[int]] = {}
         few = []
@@ -163,11 +173,15 @@ class Below:
 
     # Tables of at least so many
 
-    def _empty(self, most: int) -> Longs:
-        """(words, most + 1): holding nothing costs nothing, and nothing holds more."""
-        found = np.zeros((self._parts.packing.words, most + 1), np.int64)
-        found[0, 1:] = NEVER
-        return found
+    def _joined(self, most: int, children: Sequence[Sequence[_Option]]) -> list[Longs]:
+        """(words, most + 1) each: tables of the children one after the other, of none first."""
+        words = self._parts.packing.words
+        self._work.spend(words * (most + _STEP) * sum(map(len, children)))
+        if words * most * len(children) > MOST_ENTRIES:
+            raise TooBigError
+        none = np.zeros((words, most + 1), np.int64)  # holding nothing costs nothing, and nothing holds more
+        none[0, 1:] = NEVER
+        return joined(none, children)
 
     def _options_of(self, tier: int, index: int, most: int) -> list[_Option]:
         """The steps of a domain's table up to `most` units of its level."""
@@ -187,9 +201,7 @@ class Below:
             degraded = np.sort(self._room.forest.degraded[start:stop][self._fits[0][start:stop] > 0])
             table = self._parts.of_degraded(np.concatenate(([0], np.cumsum(degraded))))
         else:
-            table = joined(
-                self._empty(most * ratio), [x for _, x in self._children(tier, index, most * ratio)]
-            )[-1]
+            table = self._joined(most * ratio, [x for _, x in self._children(tier, index, most * ratio)])[-1]
         return steps_of(table[:, : most * ratio + 1 : ratio] + own[:, None])
 
     def _children(self, tier: int, index: int, most: int) -> list[tuple[int, list[_Option]]]:
@@ -223,7 +235,7 @@ class Below:
         if tier == 1 and self._whole_nodes:
             return [(node, 1) for node in self._soundest(index, wanted).tolist()]
         children = self._children(tier, index, wanted)
-        steps = joined(self._empty(wanted), [options for _, options in children])
+        steps = self._joined(wanted, [options for _, options in children])
         return taken_of(children, steps, wanted)
 
     def _soundest(self, index: int, wanted: int) -> Longs:
@@ -255,19 +267,25 @@ def joined(first: Longs, children: Sequence[Sequence[_Option]]) -> list[Longs]:
 def taken_of(
     children: Sequence[tuple[int, list[_Option]]], steps: Sequence[Longs], wanted: int
 ) -> list[tuple[int, int]]:
-    """The children that are used when `joined` holds so many units, in order, and how many each holds."""
+    """The children that are used when `joined` holds so many units, in order, and how many each holds: the
+    first are full, the last has the rest."""
     found = []
+    left = wanted
     for (child, options), before, after in zip(children[::-1], steps[-2::-1], steps[:0:-1], strict=True):
-        cost = after[:, wanted].tolist()
-        if before[:, wanted].tolist() == cost:
+        cost = after[:, left].tolist()
+        if before[:, left].tolist() == cost:
             continue
         for units, own in options:
-            left = max(0, wanted - units)
-            if (before[:, left] + own).tolist() == cost:
-                found.append((child, wanted - left))
-                wanted = left
+            rest = max(0, left - units)
+            if (before[:, rest] + own).tolist() == cost:
+                found.append((child, units))
+                left = rest
                 break
-    return found[::-1]
+    taken = []
+    for child, units in reversed(found):  # without any one of them there would be too little room
+        taken.append((child, min(units, wanted)))
+        wanted -= taken[-1][1]
+    return taken
 
 
 def steps_of(table: Longs) -> list[_Option]:

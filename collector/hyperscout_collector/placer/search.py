@@ -19,8 +19,9 @@ from hyperscout_collector.placer.greedy import Greedy, cost_parts
 from hyperscout_collector.placer.ranks import nodes_by_rank
 from hyperscout_collector.placer.request import Group
 from hyperscout_collector.placer.room import Room
-from hyperscout_collector.placer.tables import Held, TooBigError, Trees, Work
+from hyperscout_collector.placer.tables import Held, Trees
 from hyperscout_collector.placer.units import GANG, Units, units_of
+from hyperscout_collector.placer.work import TooBigError, Work
 
 GUESSES: Final = 16  # domains of a tier that are filled greedily
 
@@ -54,7 +55,7 @@ class Search:
         solver = (
             Trees(room, self._alike, units, self._work)
             if levels is None
-            else Chain(room, self._alike, units, levels)
+            else Chain(room, self._alike, units, levels, self._work)
         )
         might = solver.might()
         several = np.count_nonzero(might) > 1

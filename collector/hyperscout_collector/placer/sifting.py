@@ -12,6 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from hyperscout_collector.placer.forest import Longs
+from hyperscout_collector.placer.work import Work
 
 _NONE = -(1 << 40)  # units of what cannot be
 
@@ -39,7 +40,14 @@ def choosable(fits: Longs, wanted: int) -> tuple[Longs, int, Longs]:
 
 
 def sifted(
-    start: int, fits: Longs, child: Longs, child_stop: Longs, inside: Longs, ratio: int, wanted: int
+    start: int,
+    fits: Longs,
+    child: Longs,
+    child_stop: Longs,
+    inside: Longs,
+    ratio: int,
+    wanted: int,
+    work: Work,
 ) -> tuple[list[Window], int]:
     """The children, and how many of them are used.
 
@@ -48,6 +56,7 @@ def sifted(
     may, used, largest = choosable(fits, wanted)
     held = _held(fits, child, child_stop, inside, ratio, wanted, may)
     most = _enough(held, largest, wanted)
+    work.spend(held.size * used * most)
     reached = _reached(held, used, most)
     grandchildren = int(np.argmax(reached[used] >= wanted))
     # What others may have beside it: at least what is possible, as they might count it themselves.

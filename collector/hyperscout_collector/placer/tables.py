@@ -23,8 +23,8 @@ from hyperscout_collector.placer.costs import NEVER, keep_least
 from hyperscout_collector.placer.forest import Flags, Longs
 from hyperscout_collector.placer.room import Parts, Room
 from hyperscout_collector.placer.units import GANG, Units
+from hyperscout_collector.placer.work import TooBigError, Work
 
-MOST_WORK: Final = 15 * 10**8  # additions of table entries, a second or so
 MOST_ENTRIES: Final = 2 * 10**7  # of the tables below one domain that are held at once
 _STEP: Final = 15_000  # what a step costs besides
 _Caps = tuple[tuple[int, int], ...]  # of units whose groups are spread: unit -> copies of it that were opened
@@ -36,10 +36,6 @@ def _at(state: Iterable[Any]) -> Any:
     return (slice(None), *state)
 
 
-class TooBigError(Exception):
-    """The tables would be larger than the limit."""
-
-
 @dataclass(slots=True, eq=False)
 class Held:
     """What a domain or node holds: units of its level by number, and its children in tree order."""
@@ -48,19 +44,6 @@ class Held:
     units: dict[int, int]
     opened: dict[int, int]
     children: "list[Held]" = field(default_factory=list)
-
-
-class Work:
-    """What may be spent on the tables of one request."""
-
-    def __init__(self, most: int = MOST_WORK) -> None:
-        self._left = most
-
-    def spend(self, amount: int) -> None:
-        """Raises TooBigError when it is used up; it stays so."""
-        self._left -= amount
-        if self._left < 0:
-            raise TooBigError
 
 
 class Trees:
