@@ -85,10 +85,10 @@ def repairs(forest: Forest) -> None:
 
 
 def room_for_more() -> None:
-    """5,120 nodes of 8, filled with gangs, of which one in eight ended."""
+    """5,120 nodes of 8, filled with gangs, of which a quarter of the small ones ended."""
     forest = Forest.of(cluster(5_120))
-    spent: dict[int, list[float]] = {64: [], 256: []}
-    moved: dict[int, list[int]] = {64: [], 256: []}
+    spent: dict[int, list[float]] = {128: [], 256: []}
+    moved: dict[int, list[int]] = {128: [], 256: []}
     count = 0
     for seed in range(3):
         rng = random.Random(seed)
@@ -101,18 +101,19 @@ def room_for_more() -> None:
                 break
             capacity.take(answer.nodes, list(ranks(request.gang)))
             gangs.append(Running(f"gang-{len(gangs)}", request, answer.nodes))
-        for gang in rng.sample(gangs, len(gangs) // 8):
+        small = [gang for gang in gangs if len(gang.nodes) <= 32]
+        for gang in rng.sample(small, len(small) // 4):
             capacity.give(gang.nodes, list(ranks(gang.request.gang)))
             gangs.remove(gang)
         count = len(gangs)
-        for size in (64, 256):
+        for size in (128, 256):
             asked = Request(Group(1, (Workers(size),), tier=1))
             spent_s, plan = timed(
                 lambda c=capacity, a=asked, g=gangs: defragment(c, a, g, {}, most_moves=128)
             )
             spent[size].append(spent_s)
             moved[size].append(plan.moved if isinstance(plan, Plan) else -1)
-    for size in (64, 256):
+    for size in (128, 256):
         told = ", ".join("none" if n < 0 else str(n) for n in moved[size])
         row(
             f"room for {size} workers in a leaf, 5,120 nodes, some {count} gangs",

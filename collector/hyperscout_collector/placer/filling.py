@@ -22,6 +22,7 @@ SMALL: Final = 32  # nodes with room, of all kinds of workers: so few are search
 STEPS: Final = 4000  # nodes that are tried for a rank there
 STEPS_LARGE: Final = 24  # and elsewhere
 _WIDTH: Final = 32  # nodes that are tried for one rank
+_SUMS: Final = 10_000
 _DEEPEST: Final = 64  # ranks, above which nothing but the greedy answer is looked at
 
 _Costs = tuple[int, ...]
@@ -75,11 +76,15 @@ class Filling:
             return Stuck(wrong, True)
         if not self._open:
             return Filled(tuple(self._at), True)
+        self._bound = self._bindings()
         staying = [node for node in self._at if node >= 0]
         holder = self._forest.holder(staying)
         lowest = self._forest.top + 1 if holder is None else holder[0]
         if lowest > self._highest:
             return Stuck(self._open[0], True)
+        short = self._short()
+        if short is not None:
+            return Stuck(short, True)
         order = self._order()
         stuck, proven = Stuck(order[0], True), True
         for stage in range(1, self._highest + 1):
@@ -181,6 +186,24 @@ class Filling:
 
         return sorted(self._open, key=key)
 
+    def _short(self) -> int | None:
+        """A rank of a group that is bound to a domain where less fits than has to."""
+        for (tier, domain, kind), ranks in self._bound.items():
+            if tier and self._fits[kind].domains[tier - 1][domain] < len(ranks):
+                return min(ranks)
+        return None
+
+    def _bindings(self) -> dict[tuple[int, int, int], set[int]]:
+        """Ranks to be placed by the domains to which their groups are bound, and kind."""
+        found: dict[tuple[int, int, int], set[int]] = {}
+        for rank in self._open:
+            for number in self._layout.around(rank):
+                tier = self._layout.copies[number].tier
+                if tier is not None and self._in_copy[number]:
+                    domain = self._domain(tier, self._somewhere[number])
+                    found.setdefault((tier, domain, self._layout.kind[rank]), set()).add(rank)
+        return found
+
     def _region(self, stage: int) -> Longs:
         """Tier-1 domains in which nothing above comes into use that was not, from tier `stage` up."""
         layers = self._forest.layers
@@ -225,14 +248,7 @@ class Filling:
         least over. `first`: only the first is wanted."""
         kind = self._layout.kind[rank]
         fit, reference = self._fits[kind], self._fits[self._layout.reference_kind]
-        rest = next(
-            (
-                self._left[number][kind]
-                for number in self._layout.around(rank)
-                if self._layout.copies[number].tier is not None
-            ),
-            self._left[GANG][kind],
-        )
+        rest = self._rest(rank)
         columns: list[Longs] = []
         late: list[Longs] = []
         degraded = np.zeros(len(nodes), np.int64)
@@ -264,6 +280,20 @@ class Filling:
             return [int(nodes[keep[0]])]
         order = np.lexsort((nodes, *reversed(columns)))
         return [int(node) for node in nodes[order]]
+
+    def _rest(self, rank: int) -> int:
+        """How many of its kind are still to be placed there: of its own group where that is placed anew, else
+        of all that are bound to the same domain."""
+        kind = self._layout.kind[rank]
+        for number in self._layout.around(rank):
+            tier = self._layout.copies[number].tier
+            if tier is not None:
+                domain = self._domain(tier, self._somewhere[number])
+                ranks = self._bound.get((tier, domain, kind), set())
+                if rank in ranks:
+                    return sum(self._at[other] < 0 for other in ranks)
+                return self._left[number][kind]
+        return self._left[GANG][kind]
 
     # The search
 
@@ -425,15 +455,8 @@ class Filling:
 
     def _bound_to_leaves(self) -> dict[int, int] | None:
         """Ranks to be placed, by the leaf to which their groups are bound; None = not all are."""
-        found: Counter[int] = Counter()
-        for rank in self._open:
-            for number in self._layout.around(rank):
-                if self._layout.copies[number].tier == 1 and self._in_copy[number]:
-                    found[self._domain(1, self._somewhere[number])] += 1
-                    break
-            else:
-                return None
-        return found
+        found = {domain: len(ranks) for (tier, domain, _), ranks in self._bound.items() if tier == 1}
+        return found if sum(found.values()) == len(self._open) else None
 
     def _fresh(self, fits: Longs, there: Longs, ranks: int) -> tuple[int, int]:
         """How many nodes at least come into use, and what fits on those."""
@@ -443,9 +466,7 @@ class Filling:
             return 0, 0
         fresh = fits[there[~used]]
         nodes = int(np.searchsorted(np.cumsum(np.sort(fresh)[::-1]), missing)) + 1
-        if nodes == 1 and len(enough := fresh[fresh >= missing]):
-            return 1, int(enough.min())
-        return nodes, missing
+        return nodes, _least_sum(fresh.tolist(), nodes, missing)
 
     def _least_left(self, kind: int, region: Longs, tier: int) -> int:
         """What fits, at least, in a domain that takes all that those in use cannot."""
@@ -455,6 +476,19 @@ class Filling:
         enough = fits[domains[~used]]
         enough = enough[enough >= len(self._open) - int(fits[domains[used]].sum())]
         return int(enough.min()) if len(enough) else 0
+
+
+def _least_sum(numbers: list[int], count: int, least: int) -> int:
+    """The least sum of so many of the numbers that is `least` or more; or less than that, where it would take
+    long to tell."""
+    if len(numbers) * count > _SUMS or max(numbers, default=0) * count > _SUMS:
+        return least
+    sums = [1, *[0] * count]  # by how many numbers are in it: a bit for each sum there is
+    for number in numbers:
+        for taken in range(count, 0, -1):
+            sums[taken] |= sums[taken - 1] << number
+    above = sums[count] >> least
+    return least + (above & -above).bit_length() - 1 if above else least
 
 
 def width(forest: Forest, nodes: Sequence[int]) -> int:
