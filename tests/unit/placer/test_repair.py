@@ -11,6 +11,7 @@ import pytest
 from hyperscout_collector.placer import moving
 from hyperscout_collector.placer.answer import Cost, Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity, Mask
+from hyperscout_collector.placer.keeping import kept
 from hyperscout_collector.placer.place import highest, place
 from hyperscout_collector.placer.repair import Repair, improvement, repair
 from hyperscout_collector.placer.request import (
@@ -634,3 +635,46 @@ def test_nodes_are_alike_only_where_all_that_is_free_is() -> None:
     found = repair(capacity, gang, names, frozenset(("a0",)), {})
     assert isinstance(found, Repair)
     assert [move.target for move in found.moves] == ["b2", "b2"]
+
+
+@pytest.mark.parametrize("how", ["avoided", "down", "masked"])
+def test_the_room_of_a_neighbour_that_leaves_is_no_room_where_none_may_be(how: str) -> None:
+    names = ("a0", "a1", "a2")
+    gang = Request(
+        Group(1, (Group(1, (Workers(2),), tier=1), Workers(1))),
+        avoid=frozenset(("a2",)) if how == "avoided" else frozenset(),
+    )
+    down = frozenset(("a2",)) if how == "down" else frozenset[str]()
+    capacity = cluster({"b0": 1}, names, gang, down=down)
+    allowed = np.array([name != "a2" for name in capacity.forest.nodes], np.bool_)
+    masks = {"worker": Mask("not a2", allowed)} if how == "masked" else {}
+    assert isinstance(repair(capacity, gang, names, frozenset(("a1",)), {}), Repair) is (how == "masked")
+    assert isinstance(repair(capacity, gang, names, frozenset(("a1",)), masks), Refusal)
+
+
+def test_few_moves_before_fewer_nodes() -> None:
+    names = ("a0", "a1", "b0", "b1")
+    capacity = cluster({"b2": 1, "c0": 2, "d0": 2}, names, FIVE, degraded={"b1": 1})
+    found = improvement(capacity, FIVE, names, {})
+    assert found is not None
+    assert [(move.rank, move.target) for move in found.moves] == [(3, "b2")]
+
+
+def test_a_degraded_link_is_worse_than_another_domain() -> None:
+    names = ("a0", "a1", "b0", "b1")
+    free = {name: {"workers": 1} for name in (*names, "c0")}
+    capacity = Instance(0, FLAT, free, FIVE, {"b1": 1}).capacity()
+    capacity.take(names, needs(FIVE))
+    found = improvement(capacity, FIVE, names, {})
+    assert found is not None
+    assert found.gain == "no degraded link instead of 1"
+    assert found.price == "1 of 4 workers move; 3 nvlink domains instead of 2"
+
+
+def test_copies_change_places_so_that_many_stay() -> None:
+    pairs = Group(1, (Workers(1, role="leader"), Group(3, (Group(1, (Workers(2),)),), tier=1)))
+    before, now = (9, 1, 2, 3, 4, 5, 6), (9, 3, 7, 6, 5, 8, 1)
+    assert kept(pairs, before, now) == (9, 1, 8, 3, 7, 5, 6)
+    assert kept(pairs, before, before) == before
+    nowhere = (-1,) * 7
+    assert kept(pairs, nowhere, now) == (9, 3, 7, 5, 6, 1, 8)
