@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from hyperscout_collector.placer.alike import Alike
 from hyperscout_collector.placer.costs import NEVER, keep_least, less
@@ -24,6 +25,8 @@ from hyperscout_collector.placer.work import TooBigError, Work
 
 MOST_ENTRIES: Final = 2 * 10**7  # of the tables that are held at once
 _STEP: Final = 3_000  # what a step costs besides
+_AT_ONCE: Final = 10**6  # sums in memory
+_MANY: Final = 8  # steps of a child, from which they are looked at all at once
 
 _Option = tuple[int, Longs]  # units, and what they cost
 
@@ -185,7 +188,8 @@ class Below:
 
     def _options_of(self, tier: int, index: int, most: int) -> list[_Option]:
         """The steps of a domain's table up to `most` units of its level."""
-        key = (tier, index, most)
+        alike = self._alike.number(1, index) if tier == 1 else index
+        key = (tier, alike, most)
         found = self._options.get(key)
         if found is None:
             found = self._options[key] = self._made(tier, index, most)
@@ -255,6 +259,10 @@ def joined(first: Longs, children: Sequence[Sequence[_Option]]) -> list[Longs]:
     for options in children:
         before = found[-1]
         after = before.copy()
+        if len(first) == 1 and len(options) > _MANY and options[-1][0] - options[0][0] < 2 * len(options):
+            np.minimum(after[0, 1:], _least_at_any(before[0], options)[1:], out=after[0, 1:])
+            found.append(after)
+            continue
         for units, cost in options:
             at = min(units, n)
             np.add(before[:, : n - at], cost[:, None], out=shifted[:, at:])
@@ -262,6 +270,19 @@ def joined(first: Longs, children: Sequence[Sequence[_Option]]) -> list[Longs]:
             keep_least(after[:, 1:], shifted[:, 1:])
         found.append(after)
     return found
+
+
+def _least_at_any(before: Longs, options: Sequence[_Option]) -> Longs:
+    """(n + 1,) the least with a child at one of its many steps, all of them at once."""
+    low, high = options[0][0], options[-1][0]
+    costs = np.array([int(cost[0]) for _, cost in options])
+    steps = np.array([units for units, _ in options])
+    each = costs[np.searchsorted(steps, np.arange(low, high + 1))]  # a step is good for fewer units too
+    ahead = np.concatenate((np.zeros(high, np.int64), before))
+    windows = sliding_window_view(ahead, len(each))[: len(before), ::-1]  # `low` fewer, ..., `high` fewer
+    rows = _AT_ONCE // len(each) + 1
+    parts = [(windows[i : i + rows] + each).min(axis=1) for i in range(0, len(before), rows)]
+    return np.concatenate(parts)
 
 
 def taken_of(

@@ -30,13 +30,6 @@ class Packing:
         self._places = [(word, left[word] - before - bits, bits) for word, before, bits in self._places]
         self.words = len(left)
 
-    def pack(self, parts: Sequence[int]) -> Longs:
-        """(words,)"""
-        found = np.zeros(self.words, np.int64)
-        for (word, shift, _), part in zip(self._places, parts, strict=True):
-            found[word] += part << shift
-        return found
-
     def place(self, part: int) -> tuple[int, int]:
         """The word of a part, and by how much it is shifted there."""
         word, shift, _ = self._places[part]

@@ -92,13 +92,16 @@ class Parts:
 
     def own(self, tier: int, index: int) -> Longs:
         """(words,) what it costs to use a domain or node at all."""
-        parts = [0] * (2 * self._tiers + 1)
-        at = self._tiers - 1 - tier
+        found = [0] * self.packing.words
+        word, shift = self.packing.place(self._tiers)
+        found[word] = int(self._room.degraded(tier)[index]) << shift
         if tier or not self._whole_nodes:
-            parts[at] = 1
-            parts[self._tiers + 1 + at] = int(self._room.fit(self._reference, tier)[index])
-        parts[self._tiers] = int(self._room.degraded(tier)[index])
-        return self.packing.pack(parts)
+            at = self._tiers - 1 - tier
+            word, shift = self.packing.place(at)
+            found[word] += 1 << shift
+            word, shift = self.packing.place(self._tiers + 1 + at)
+            found[word] += int(self._room.fit(self._reference, tier)[index]) << shift
+        return np.array(found)
 
     def of_degraded(self, links: Longs) -> Longs:
         """(words, ...) what so many degraded links cost."""
