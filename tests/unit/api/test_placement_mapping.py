@@ -164,7 +164,7 @@ def test_groups_may_not_be_nested_without_end() -> None:
     one = part(1)
     for _ in range(40):
         one = group(1, one)
-    with pytest.raises(RequestError, match="deep"):
+    with pytest.raises(RequestError, match="more than 32 deep"):
         request_of(pb.PlaceRequest(parts=[one]), FOREST)
 
 

@@ -186,7 +186,9 @@ async def test_another_topology_meanwhile_is_another_decision() -> None:
 
 async def test_of_two_of_one_name_one_is_held() -> None:
     placements = mixed_book()
-    calls = [placements.decide("a", leader_and(1), holder="api") for _ in range(2)]
+    placements.set_room({node: {"cpu": 9, GPU: 9} for node in NODES})  # for both
+    asked = Request(Group(1, (Workers(1, (("cpu", 1),), role="leader"), Workers(1, ((GPU, 1),)))))
+    calls = [placements.decide("a", asked, holder="api") for _ in range(2)]
     first, second = await asyncio.gather(*calls, return_exceptions=True)
     assert sorted((type(first).__name__, type(second).__name__)) == ["HeldError", "Placement"]
     assert placements.ranks == 2
