@@ -59,6 +59,7 @@ class Reservations:
         self.problem: str | None = None  # why what changed last is not on disk
         self._path = path
         self._now_ns = now_ns
+        self._ours: set[str] = set()  # gangs that are written here, or about to be
         self._unwritten: dict[str, Held | None] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self._wake = asyncio.Event()
@@ -88,14 +89,23 @@ class Reservations:
                 bad += 1
             elif not 0 < held.expires_ns <= self._now_ns():
                 found.append(held)
+                self._ours.add(gang)
+            else:
+                self._unwritten[gang] = None
+                self._wake.set()
         if bad:
             problems.append(f"{self._path}: {bad} reservations cannot be read and were passed over")
         return found, problems
 
     def follow(self, gang: str, held: Held | None) -> None:
         """A gang came, changed or went. What others hold is kept elsewhere."""
-        if held is not None and held.holder != API:
+        if held is not None and held.holder == API:
+            self._ours.add(gang)
+        elif gang in self._ours:
+            self._ours.discard(gang)
             held = None
+        else:
+            return
         self._unwritten[gang] = held
         self._wake.set()
 

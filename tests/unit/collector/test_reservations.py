@@ -49,7 +49,10 @@ async def test_what_is_written_comes_back(tmp_path: Path) -> None:
     for one in (held("a"), other, held("gone"), held("job", "Job")):
         kept.follow(one.gang, one)
     kept.follow("gone", None)
+    assert "job" not in kept._unwritten  # nothing to write
     assert await kept.flush()
+    kept.follow("job", None)
+    await kept.kept()
     kept.close()
     kept = opened(tmp_path)
     assert kept.load() == ([held("a"), other], [])
@@ -70,6 +73,9 @@ async def test_what_is_over_does_not_come_back(tmp_path: Path) -> None:
     kept.close()
     kept = opened(tmp_path, NOW_NS + 10)
     assert [one.gang for one in kept.load()[0]] == ["b"]
+    assert await kept.flush()
+    with sqlite3.connect(tmp_path / "placements.db") as other:
+        assert other.execute("SELECT gang FROM gangs").fetchall() == [("b",)]
     kept.close()
     kept = opened(tmp_path)
     assert kept.load(over=True) == ([], [])  # another led since
