@@ -15,11 +15,11 @@ import numpy as np
 
 from hyperscout_collector.placer.answer import Placement, Refusal, Shortage
 from hyperscout_collector.placer.capacity import Capacity, CapacityError, Mask
-from hyperscout_collector.placer.filling import width
 from hyperscout_collector.placer.forest import Flags
 from hyperscout_collector.placer.layout import Layout
 from hyperscout_collector.placer.moving import Gang, Moved, move
 from hyperscout_collector.placer.place import highest, place
+from hyperscout_collector.placer.reckoning import width
 from hyperscout_collector.placer.repair import Move, moves_of
 from hyperscout_collector.placer.request import Request, RequestError, Workers, checked
 from hyperscout_collector.placer.view import Changes, View, avoided

@@ -14,15 +14,16 @@ from typing import Final
 
 import numpy as np
 
-from hyperscout_collector.placer.forest import Forest, Longs
+from hyperscout_collector.placer.forest import Longs
 from hyperscout_collector.placer.layout import GANG, Layout
+from hyperscout_collector.placer.reckoning import least_sum, runs
+from hyperscout_collector.placer.standing import Standing
 from hyperscout_collector.placer.view import View
 
 SMALL: Final = 32  # nodes with room, of all kinds of workers: so few are searched thoroughly
 STEPS: Final = 4000  # nodes that are tried for a rank there
 STEPS_LARGE: Final = 24  # and elsewhere
 _WIDTH: Final = 32  # nodes that are tried for one rank
-_SUMS: Final = 10_000
 _DEEPEST: Final = 64  # ranks, above which nothing but the greedy answer is looked at
 
 _Costs = tuple[int, ...]
@@ -44,29 +45,14 @@ class Stuck:
     proven: bool
 
 
-class Filling:
-    """`at`: by rank the node on which it stays, -1 = to be placed. `before`: where they were (-1 = not
-    known), as groups should not become wider. `highest`: tier that is to hold the gang afterwards."""
+class Filling(Standing):
+    """`highest`: tier that is to hold the gang afterwards."""
 
     def __init__(
         self, view: View, layout: Layout, at: Sequence[int], before: Sequence[int], highest: int
     ) -> None:
-        self._view = view
-        self._forest = view.forest
-        self._layout = layout
-        self._at = list(at)
+        super().__init__(view, layout, at, before)
         self._highest = highest
-        self._open = [rank for rank, node in enumerate(at) if node < 0]
-        kinds = {layout.kind[rank] for rank in self._open} | {layout.reference_kind}
-        self._fits = {kind: view.fit(layout.kinds[kind]) for kind in sorted(kinds)}
-        self._one_kind = len({layout.kinds[kind].resources for kind in kinds}) == 1
-        sizes = [len(self._forest.nodes), *map(len, self._forest.layers)]
-        self._used = [np.zeros(n, np.int64) for n in sizes]  # ranks by tier (nodes first) and domain
-        self._in_copy: list[int] = [0] * len(layout.copies)  # ranks that have a node
-        self._somewhere = [-1] * len(layout.copies)  # a node of one of them
-        self._spread = [Counter[int]() for _ in layout.copies]
-        self._left = [Counter[int]() for _ in layout.copies]  # kinds of ranks to be placed
-        self._homes = self._widths(before)
         self._best: tuple[_Costs, tuple[int, ...]] | None = None
         self._steps = 0
 
@@ -97,75 +83,6 @@ class Filling:
             stuck, proven = found, proven and found.proven
         return Stuck(stuck.rank, proven)
 
-    # What is there
-
-    def _settle(self) -> int | None:
-        """Count the ranks that stay; returns one whose group is not as asked for even now."""
-        for rank, node in enumerate(self._at):
-            if node < 0:
-                for copy in self._layout.around(rank):
-                    self._left[copy][self._layout.kind[rank]] += 1
-        for rank, node in enumerate(self._at):
-            if node >= 0:
-                if not self._may(rank, node):
-                    return rank
-                self._count(rank, node, 1)
-        return None
-
-    def _may(self, rank: int, node: int) -> bool:
-        """Whether its groups' tiers and spreads bear it there."""
-        for number in self._layout.around(rank):
-            copy = self._layout.copies[number]
-            if copy.tier is not None and self._in_copy[number]:
-                of_node = self._forest.layers[copy.tier - 1].of_node
-                if of_node[node] != of_node[self._somewhere[number]]:
-                    return False
-            spread = copy.spread
-            if spread and self._spread[number][self._domain(spread.tier, node)] >= spread.most:
-                return False
-        return True
-
-    def _domain(self, tier: int, node: int) -> int:
-        return node if tier == 0 else int(self._forest.layers[tier - 1].of_node[node])
-
-    def _count(self, rank: int, node: int, sign: int) -> None:
-        self._used[0][node] += sign
-        for layer in self._forest.layers:
-            self._used[layer.tier][layer.of_node[node]] += sign
-        for number in self._layout.around(rank):
-            copy = self._layout.copies[number]
-            if sign > 0 and not self._in_copy[number]:
-                self._somewhere[number] = node
-            self._in_copy[number] += sign
-            if copy.spread is not None:
-                self._spread[number][self._domain(copy.spread.tier, node)] += sign
-
-    def _put(self, rank: int, node: int, sign: int) -> None:
-        """Place a rank, or (-1) take it back: the last one placed."""
-        self._count(rank, node, sign)
-        self._at[rank] = node if sign > 0 else -1
-        kind = self._layout.kind[rank]
-        for number in self._layout.around(rank):
-            self._left[number][kind] -= sign
-        self._view.take(node, self._layout.kinds[kind], -sign)
-
-    def _widths(self, before: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """Tier and domain in which copies were of which some stays."""
-        found = {}
-        for number, copy in enumerate(self._layout.copies):
-            nodes = [node for node in before[copy.start : copy.stop] if node >= 0]
-            stays = next((node for node in self._at[copy.start : copy.stop] if node >= 0), -1)
-            if number != GANG and stays >= 0:
-                tier = width(self._forest, nodes)
-                if tier <= self._forest.top:
-                    found[number] = tier, self._domain(tier, stays)
-        return found
-
-    def _wider(self, rank: int, node: int) -> int:
-        """How many of its groups it would not be with where they were."""
-        homes = (self._homes[number] for number in self._layout.around(rank) if number in self._homes)
-        return sum(self._domain(tier, node) != domain for tier, domain in homes)
-
     # Where to look
 
     def _order(self) -> list[int]:
@@ -186,24 +103,6 @@ class Filling:
 
         return sorted(self._open, key=key)
 
-    def _short(self) -> int | None:
-        """A rank of a group that is bound to a domain where less fits than has to."""
-        for (tier, domain, kind), ranks in self._bound.items():
-            if tier and self._fits[kind].domains[tier - 1][domain] < len(ranks):
-                return min(ranks)
-        return None
-
-    def _bindings(self) -> dict[tuple[int, int, int], set[int]]:
-        """Ranks to be placed by the domains to which their groups are bound, and kind."""
-        found: dict[tuple[int, int, int], set[int]] = {}
-        for rank in self._open:
-            for number in self._layout.around(rank):
-                tier = self._layout.copies[number].tier
-                if tier is not None and self._in_copy[number]:
-                    domain = self._domain(tier, self._somewhere[number])
-                    found.setdefault((tier, domain, self._layout.kind[rank]), set()).add(rank)
-        return found
-
     def _region(self, stage: int) -> Longs:
         """Tier-1 domains in which nothing above comes into use that was not, from tier `stage` up."""
         layers = self._forest.layers
@@ -211,7 +110,7 @@ class Filling:
             return np.arange(len(layers[0]))
         domains = np.flatnonzero(self._used[stage])
         for layer in reversed(layers[1:stage]):
-            domains = _runs(layer.child[domains], layer.child_stop[domains])
+            domains = runs(layer.child[domains], layer.child_stop[domains])
         return domains
 
     def _could_fit(self, region: Longs) -> bool:
@@ -233,7 +132,7 @@ class Filling:
                 leaves = leaves[of_leaf == layer.of_node[self._somewhere[number]]]
             else:
                 leaves = leaves[fit.domains[copy.tier - 1][of_leaf] >= self._left[number][kind]]
-        nodes = _runs(layers[0].start[leaves], layers[0].stop[leaves])
+        nodes = runs(layers[0].start[leaves], layers[0].stop[leaves])
         nodes = nodes[fit.nodes[nodes] > 0]
         for number in self._layout.around(rank):
             spread = self._layout.copies[number].spread
@@ -326,7 +225,7 @@ class Filling:
         whole = False
         if len(order) <= _DEEPEST:
             leaf = self._forest.layers[0]
-            there = _runs(leaf.start[region], leaf.stop[region])
+            there = runs(leaf.start[region], leaf.stop[region])
             roomy = sum(np.count_nonzero(fit.nodes[there]) for fit in self._fits.values())
             self._small = roomy <= SMALL
             self._steps = STEPS if self._small else STEPS_LARGE
@@ -437,7 +336,7 @@ class Filling:
         leaf, fit = self._forest.layers[0], self._fits[kind]
         bound = self._bound_to_leaves()
         if bound is None:
-            there = _runs(leaf.start[region], leaf.stop[region])
+            there = runs(leaf.start[region], leaf.stop[region])
             nodes, missing = self._fresh(fit.nodes, there, len(self._open))
         else:  # each leaf has to do for itself
             nodes = missing = 0
@@ -466,7 +365,7 @@ class Filling:
             return 0, 0
         fresh = fits[there[~used]]
         nodes = int(np.searchsorted(np.cumsum(np.sort(fresh)[::-1]), missing)) + 1
-        return nodes, _least_sum(fresh.tolist(), nodes, missing)
+        return nodes, least_sum(fresh.tolist(), nodes, missing)
 
     def _least_left(self, kind: int, region: Longs, tier: int) -> int:
         """What fits, at least, in a domain that takes all that those in use cannot."""
@@ -478,36 +377,7 @@ class Filling:
         return int(enough.min()) if len(enough) else 0
 
 
-def _least_sum(numbers: list[int], count: int, least: int) -> int:
-    """The least sum of so many of the numbers that is `least` or more; or less than that, where it would take
-    long to tell."""
-    if len(numbers) * count > _SUMS or max(numbers, default=0) * count > _SUMS:
-        return least
-    sums = [1, *[0] * count]  # by how many numbers are in it: a bit for each sum there is
-    for number in numbers:
-        for taken in range(count, 0, -1):
-            sums[taken] |= sums[taken - 1] << number
-    above = sums[count] >> least
-    return least + (above & -above).bit_length() - 1 if above else least
-
-
-def width(forest: Forest, nodes: Sequence[int]) -> int:
-    """The tier in which they are together: 0 = one node, one above the highest = in no domain."""
-    if min(nodes) == max(nodes):
-        return 0
-    holder = forest.holder(nodes)
-    return forest.top + 1 if holder is None else holder[0]
-
-
 def _sum(costs: Sequence[_Costs], top: int) -> _Costs:
     if not costs:
         return (0,) * (2 * (top - 1) + 4)
     return tuple(sum(column) for column in zip(*costs, strict=True))
-
-
-def _runs(start: Longs, stop: Longs) -> Longs:
-    """All numbers of these runs, one run after the other."""
-    lengths = stop - start
-    ends = np.cumsum(lengths)
-    shifts: Longs = np.repeat(start - (ends - lengths), lengths)
-    return np.arange(len(shifts), dtype=np.int64) + shifts

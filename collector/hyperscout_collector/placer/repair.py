@@ -12,11 +12,11 @@ import numpy as np
 
 from hyperscout_collector.placer.answer import Cost, Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity, Mask
-from hyperscout_collector.placer.filling import width
 from hyperscout_collector.placer.forest import Forest
 from hyperscout_collector.placer.keeping import kept
 from hyperscout_collector.placer.layout import GANG, Layout
 from hyperscout_collector.placer.moving import Gang, Moved, Nowhere, anew, move
+from hyperscout_collector.placer.reckoning import width
 from hyperscout_collector.placer.request import Request, RequestError, checked
 from hyperscout_collector.placer.view import avoided
 
