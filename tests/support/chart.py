@@ -21,6 +21,7 @@ EVERYTHING: Final[Object] = {
     "commonLabels": {"team": "net"},
     "image": {"registry": "registry.example/infra/", "pullSecrets": [{"name": "pull"}]},
     "publish": {"nodeLabels": "on", "taints": "on", "kueueTopology": "hyperscout"},
+    "gates": {"mode": "on", "admissionPolicy": True},
     "tls": {"extraNames": ["hyperscout.example"], "extraAddresses": ["192.0.2.7"]},
     "collector": {
         "replicas": 3,
@@ -68,6 +69,7 @@ PROFILES: Final[dict[str, Object]] = {
         "publish": {"hyperNodes": "dry-run", "nodeLabels": "on", "taints": "on", "kueueTopology": "x"}
     },
     "labels": {"publish": {"nodeLabels": "on"}},
+    "dry run of gates": {"gates": {"mode": "dry-run"}},
     "one replica with a claim": {"collector": _CLAIM},
     "IPv6": {"ipFamily": "IPv6"},
     "no LLDP": {"agent": {"lldp": {"enabled": False}}},

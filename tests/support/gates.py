@@ -39,6 +39,8 @@ class Controller:
         self, kube: Kube, topology: Topology, mode: Mode, settings: GateSettings, selector: str
     ) -> None:
         self.said: list[str] = []
+        self._in_flight = 0
+        self._count_requests(kube)
         self.nodes = Nodes(kube, selector, rng=Random(1))
         self.placements = Placements(clock_ns=time.time_ns)
         self.gates = Gates(kube, self.nodes, OWN, mode, settings, self.said.append, rng=Random(1))
@@ -51,8 +53,23 @@ class Controller:
         services = {"nodes": self.nodes.reflector.run, **self.gates.services}
         self._tasks = [asyncio.create_task(run(), name=name) for name, run in services.items()]
 
+    def _count_requests(self, kube: Kube) -> None:
+        ask = kube._ask
+
+        async def counted(*words: Any) -> Object:
+            self._in_flight += 1
+            try:
+                return await ask(*words)
+            finally:
+                self._in_flight -= 1
+
+        kube.__dict__["_ask"] = counted
+
     async def kill(self) -> None:
-        """Where it stands; what it has sent may arrive."""
+        """Between two requests: a connection that is cut while it is made leaves a socket behind."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while self._in_flight:
+                await asyncio.sleep(0.002)
         for task in self._tasks:
             task.cancel()
         for ended in await asyncio.gather(*self._tasks, return_exceptions=True):
@@ -73,15 +90,13 @@ class Dying:
         write = kube.write
 
         async def hooked(method: str, path: str, *rest: Any, **options: Any) -> Object:
-            if not path.endswith("/events"):
-                self._left -= 1
-                if self._left < 0:
-                    await asyncio.Event().wait()
+            self._left -= not path.endswith("/events")
+            if self._left < 0 or path.endswith("/events"):
+                await asyncio.Event().wait()
             found = await write(method, path, *rest, **options)
-            if not path.endswith("/events"):
-                self._to_come -= 1
-                if not self._to_come:
-                    self.spent.set()
+            self._to_come -= 1
+            if not self._to_come:
+                self.spent.set()
             return found
 
         kube.__dict__["write"] = hooked
@@ -129,10 +144,12 @@ def post_gang(kube: Cluster, gang: str, size: int, tier: str = "", **spec: Any) 
     all_at_once([lambda b=body: kube.api.ask("POST", PODS, b) for body in bodies])
 
 
-def post_job(kube: Cluster, name: str, size: int, tier: str = "", *, gpus: int = 8, **spec: Any) -> None:
-    """An Indexed Job, whose pods the controller manager makes."""
-    template = pod("", {"job": name}, gpus=gpus, restartPolicy="Never", **spec)
-    del template["metadata"]["name"]
+def post_job(
+    kube: Cluster, name: str, size: int, tier: str = "", annotations: Object | None = None, **spec: Any
+) -> None:
+    """An Indexed Job, whose pods the controller manager makes. `annotations`: of its pods."""
+    template = pod("", restartPolicy="Never", **spec)
+    template["metadata"] = {"labels": {"job": name}, "annotations": annotations or {}}
     annotations = {HIGHEST_TIER: tier} if tier else {}
     of = {"completions": size, "parallelism": size, "completionMode": "Indexed", "backoffLimit": 20}
     body = {"metadata": {"name": name, "annotations": annotations}, "spec": {**of, "template": template}}

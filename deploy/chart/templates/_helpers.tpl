@@ -83,6 +83,9 @@ app.kubernetes.io/part-of: hyperscout
 {{- if and (eq .Values.tls.mode "certManager") (not .Values.tls.certManager.issuerRef) -}}
 {{- fail "tls.mode certManager: set tls.certManager.issuerRef, as in {name: internal-ca, kind: ClusterIssuer}" -}}
 {{- end -}}
+{{- if and .Values.gates.admissionPolicy (ne .Values.gates.mode "on") -}}
+{{- fail "gates.admissionPolicy: nobody would open the gates that it adds; set gates.mode: \"on\" too" -}}
+{{- end -}}
 {{- if and .Values.collector.mtls.enabled (eq .Values.tls.mode "insecure") -}}
 {{- fail "collector.mtls.enabled needs a certificate: set another tls.mode than insecure" -}}
 {{- end -}}

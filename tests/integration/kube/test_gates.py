@@ -1,14 +1,18 @@
 """Gangs behind their gates in a real cluster: API server, kube-scheduler, Job controller, kwok's kubelets."""
 
 import asyncio
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hyperscout_collector.gates.machine import GateSettings
 from hyperscout_collector.kube.client import Fence
 from hyperscout_collector.kube.errors import NotLeaderError
+from kube.api import MERGE
 from kube.control_plane import ControlPlane, Options
+from support.chart import NAMESPACE, RELEASE, render
 from support.gates import (
     OWN,
     Dying,
@@ -37,22 +41,43 @@ A, B = map(sorted, LEAVES)
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     options = Options(scheduler="", kwok=True, controller_manager=True)
     with ControlPlane(tmp_path_factory.mktemp("gates"), options) as found:
+        make_namespace(Cluster(found))
         yield found
 
 
+@pytest.fixture(scope="module")
+def me(plane: ControlPlane) -> Path:
+    """The collector's account, with what the chart gives it and nothing else."""
+    kube = Cluster(plane)
+    for kind in ("ServiceAccount", "Role", "ClusterRole", "MutatingAdmissionPolicy", ""):
+        for found in render({"gates": {"mode": "on", "admissionPolicy": True}}):
+            if found["kind"] == kind or (not kind and found["kind"].endswith("Binding")):
+                kube.apply(found)
+    return kube.kubeconfig_of(f"{RELEASE}-collector", NAMESPACE)
+
+
+_DENIED = re.compile(r'^authorization_attempts_total\{result="(?!allowed).+"\} (\S+)', re.MULTILINE)
+
+
+def denied(kube: Cluster) -> float:
+    """How many requests the server has refused for lack of rights, of anybody."""
+    return sum(map(float, _DENIED.findall(kube.api.text("GET", "/metrics"))))
+
+
 @pytest.fixture
-def kube(plane: ControlPlane) -> Cluster:
+def kube(plane: ControlPlane, me: Path) -> Iterator[Cluster]:
     """Eight nodes of 8 GPUs in two leaves, without a pod, a Job or a plan."""
     found = Cluster(plane)
-    make_namespace(found)
     clear(found)
     found.nodes([name for leaf in LEAVES for name in leaf])
-    return found
+    before = denied(found)
+    yield found
+    assert denied(found) == before, "the chart's rights are not enough"
 
 
-async def test_a_gang_is_bound_on_one_leaf_and_the_next_waits_whole(kube: Cluster) -> None:
+async def test_a_gang_is_bound_on_one_leaf_and_the_next_waits_whole(kube: Cluster, me: Path) -> None:
     seen = Seen(kube)
-    async with controller(kube.kubeconfig, TOPOLOGY) as ours:
+    async with controller(me, TOPOLOGY) as ours:
         post_gang(kube, "first", 3, "1")
         nodes = await seen.until("it is bound", lambda: seen.nodes("first", 3))
         assert set(nodes) <= set(A) or set(nodes) <= set(B)
@@ -82,7 +107,7 @@ async def test_a_gang_is_bound_on_one_leaf_and_the_next_waits_whole(kube: Cluste
         assert {held.gang for held in ours.placements} == {"default/Gang/small", "default/Gang/next"}
 
 
-async def test_a_jobs_pods_are_held_together_with_what_they_demand(kube: Cluster) -> None:
+async def test_a_jobs_pods_are_held_together_with_what_they_demand(kube: Cluster, me: Path) -> None:
     seen = Seen(kube)
     for name in ("a1", "a2", "b1", "b2", "b3"):
         kube.label(name, disk="fast")
@@ -91,7 +116,7 @@ async def test_a_jobs_pods_are_held_together_with_what_they_demand(kube: Cluster
         {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["faster"]}]},
     ]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    async with controller(kube.kubeconfig, TOPOLOGY):
+    async with controller(me, TOPOLOGY):
         post_job(kube, "train", 3, "leaf", affinity={"nodeAffinity": required})
         assert await seen.until("it is bound", lambda: seen.nodes("train", 3)) == ["b1", "b2", "b3"]
         for found in seen.live("train"):
@@ -105,10 +130,10 @@ async def test_a_jobs_pods_are_held_together_with_what_they_demand(kube: Cluster
         await seen.until("the Job ends, and its plan goes", lambda: not seen.plans())
 
 
-async def test_other_gates_stay_shut(kube: Cluster) -> None:
+async def test_other_gates_stay_shut(kube: Cluster, me: Path) -> None:
     seen = Seen(kube)
     both = [{"name": "hyperscout.io/topology"}, {"name": "example.com/quota"}]
-    async with controller(kube.kubeconfig, TOPOLOGY):
+    async with controller(me, TOPOLOGY):
         post_gang(kube, "two", 2, schedulingGates=both)
         await seen.until("ours is gone", lambda: len(pins(seen.live("two"))) == 2)
         for found in seen.live("two"):
@@ -122,13 +147,13 @@ async def test_other_gates_stay_shut(kube: Cluster) -> None:
 
 @pytest.mark.parametrize("writes", [1, 2, 3])
 async def test_killed_while_gates_open_the_next_one_finishes_the_same_plan(
-    kube: Cluster, writes: int
+    kube: Cluster, me: Path, writes: int
 ) -> None:
     """The first write stores the plan, each of the others opens a gate."""
     seen = Seen(kube)
     post_gang(kube, "gang", 3, "1")
     dying = Dying(writes)
-    async with controller(kube.kubeconfig, TOPOLOGY, dying=dying):
+    async with controller(me, TOPOLOGY, dying=dying):
         await asyncio.wait_for(dying.spent.wait(), 30.0)
     before = seen.plans()
     assert len(before) == 1
@@ -139,7 +164,7 @@ async def test_killed_while_gates_open_the_next_one_finishes_the_same_plan(
     for name in set(A + B) - set(other) - set(opened.values()):
         post_gang(kube, f"in-the-way-{name}", 1, nodeSelector={"kubernetes.io/hostname": name})
     seen_before = {x["metadata"]["uid"] for x in before}
-    async with controller(kube.kubeconfig, TOPOLOGY):
+    async with controller(me, TOPOLOGY):
         nodes = await seen.until("it is bound", lambda: seen.nodes("gang", 3))
     assert not (set(nodes) & set(A) and set(nodes) & set(B)), "half a gang on two plans"
     if opened:
@@ -147,9 +172,9 @@ async def test_killed_while_gates_open_the_next_one_finishes_the_same_plan(
         assert seen_before & {x["metadata"]["uid"] for x in seen.plans()}, "the plan was made anew"
 
 
-async def test_a_failed_nodes_pod_goes_next_to_its_gang(kube: Cluster) -> None:
+async def test_a_failed_nodes_pod_goes_next_to_its_gang(kube: Cluster, me: Path) -> None:
     seen = Seen(kube)
-    async with controller(kube.kubeconfig, TOPOLOGY, settings=GateSettings(gather_s=0.5)):
+    async with controller(me, TOPOLOGY, settings=GateSettings(gather_s=0.5)):
         post_job(kube, "train", 3, "1")
         nodes = await seen.until("it is bound", lambda: seen.nodes("train", 3))
         leaf = A if nodes[0] in A else B
@@ -164,7 +189,7 @@ async def test_a_failed_nodes_pod_goes_next_to_its_gang(kube: Cluster) -> None:
         await seen.until("it is said", lambda: [x for x in seen.events("train") if f"-> {spare}" in x])
 
 
-async def test_pods_that_cannot_be_scheduled_are_made_again_elsewhere(kube: Cluster) -> None:
+async def test_pods_that_cannot_be_scheduled_are_made_again_elsewhere(kube: Cluster, me: Path) -> None:
     """Something that the placer does not see keeps the scheduler from a node: a port that is taken."""
     seen = Seen(kube)
     port = [{"containerPort": 1, "hostPort": 7777}]
@@ -175,29 +200,29 @@ async def test_pods_that_cannot_be_scheduled_are_made_again_elsewhere(kube: Clus
         kube.api.ask("POST", "/api/v1/namespaces/default/pods", taken)
     settings = GateSettings(replace_after_s=1.0)
     container = pod("x")["spec"]["containers"][0] | {"ports": port}
-    async with controller(kube.kubeconfig, TOPOLOGY, settings=settings):
+    async with controller(me, TOPOLOGY, settings=settings):
         post_replicas(kube, "train", 4, "1", containers=[container])
         assert await seen.until("it is bound", lambda: seen.nodes("train", 4)) == B
         assert [x for x in seen.events("train") if x.startswith("Replaces")]
         assert len(seen.plans()) == 1
 
 
-async def test_of_two_replicas_one_opens(kube: Cluster) -> None:
+async def test_of_two_replicas_one_opens(kube: Cluster, me: Path) -> None:
     """The other is not the leader: its fence lets nothing out."""
     seen = Seen(kube)
     async with (
-        controller(kube.kubeconfig, TOPOLOGY, fence=Shut()),
-        controller(kube.kubeconfig, TOPOLOGY),
+        controller(me, TOPOLOGY, fence=Shut()),
+        controller(me, TOPOLOGY),
     ):
         post_gang(kube, "gang", 4, "1")
         assert await seen.until("it is bound", lambda: seen.nodes("gang", 4)) in (A, B)
         assert len(seen.plans()) == 1
 
 
-async def test_a_dry_run_says_where_and_writes_nothing(kube: Cluster) -> None:
+async def test_a_dry_run_says_where_and_writes_nothing(kube: Cluster, me: Path) -> None:
     seen = Seen(kube)
     writes = kube.writes("pods") + kube.writes("configmaps")
-    async with controller(kube.kubeconfig, TOPOLOGY, "dry-run") as ours:
+    async with controller(me, TOPOLOGY, "dry-run") as ours:
         post_gang(kube, "gang", 2, "1")
         await seen.until("it is said", lambda: ours.said)
         assert ours.said == ["would place default/Gang/gang: 0 on a1, 1 on a2\n"]
@@ -207,14 +232,74 @@ async def test_a_dry_run_says_where_and_writes_nothing(kube: Cluster) -> None:
     assert kube.writes("pods") + kube.writes("configmaps") == writes + 2
 
 
-async def test_junk_among_the_plans_is_passed_over(kube: Cluster) -> None:
+async def test_junk_among_the_plans_is_passed_over(kube: Cluster, me: Path) -> None:
     seen = Seen(kube)
     labels = {"app.kubernetes.io/managed-by": "hyperscout", "app.kubernetes.io/component": "gang-plan"}
     junk: Any = {"metadata": {"name": "hyperscout-gang-x", "labels": labels}, "data": {"plan.json": "{"}}
     kube.api.ask("POST", f"/api/v1/namespaces/{OWN}/configmaps", junk)
-    async with controller(kube.kubeconfig, TOPOLOGY):
+    async with controller(me, TOPOLOGY):
         post_gang(kube, "gang", 2, "1")
         await seen.until("it is bound", lambda: seen.nodes("gang", 2))
+
+
+# --- the admission policy -----------------------------------------------------------------------------------
+
+GANG = {"hyperscout.io/gang": "g", "hyperscout.io/gang-size": "1"}
+MODE = {"hyperscout.io/mode": "soft"}
+OURS = [{"name": "hyperscout.io/topology"}]
+OTHER = [{"name": "example.com/quota"}]
+POLICY: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any] | None]] = {
+    "a label": ({"labels": GANG}, {}, OURS),
+    "an annotation": ({"annotations": MODE}, {}, OURS),
+    "the gate is there": ({"labels": GANG}, {"schedulingGates": OURS}, OURS),
+    "another gate is there": ({"labels": GANG}, {"schedulingGates": OTHER}, [*OTHER, *OURS]),
+    "its node is chosen": ({"labels": GANG}, {"nodeName": "a1"}, None),
+    "neither": ({"labels": {"app": "web"}}, {}, None),
+}
+
+
+def _plain(name: str, metadata: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+    body = pod(name)
+    del body["spec"]["schedulingGates"]
+    return {"metadata": {**metadata, "name": name}, "spec": {**body["spec"], **spec}}
+
+
+async def test_the_policy_adds_the_gate_where_it_is_asked_for(kube: Cluster, me: Path) -> None:
+    labels = {"hyperscout.io/gates": "enabled"}
+    spaces = "/api/v1/namespaces"
+    kube.api.ask("POST", spaces, {"metadata": {"name": "gangs", "labels": labels}})
+    seen = Seen(kube)
+
+    def is_in_force() -> bool:
+        probe = _plain("probe", {"labels": GANG}, {})
+        made = kube.api.ask("POST", f"{spaces}/gangs/pods?dryRun=All", probe)
+        return made["spec"].get("schedulingGates") == OURS
+
+    await seen.until("the policy is in force", is_in_force)
+    for number, (metadata, spec, expected) in enumerate(POLICY.values()):
+        body = _plain(f"p{number}", metadata, spec)
+        made = kube.api.ask("POST", f"{spaces}/gangs/pods?dryRun=All", body)
+        found = made["spec"].get("schedulingGates")
+        key = lambda gate: gate["name"]  # noqa: E731
+        assert found == expected or sorted(found, key=key) == sorted(expected or (), key=key), metadata
+        made = kube.api.ask("POST", f"{spaces}/default/pods?dryRun=All", body)
+        assert made["spec"].get("schedulingGates") == spec.get("schedulingGates"), "nobody asked for it there"
+
+
+async def test_pods_that_the_policy_gated_are_placed(kube: Cluster, me: Path) -> None:
+    """The template says nothing of a gate."""
+    label = {"metadata": {"labels": {"hyperscout.io/gates": "enabled"}}}
+    kube.api.ask("PATCH", "/api/v1/namespaces/default", label, content=MERGE)
+    seen = Seen(kube)
+    try:
+        async with controller(me, TOPOLOGY):
+            post_job(kube, "train", 3, "1", annotations=MODE, schedulingGates=None)
+            nodes = await seen.until("it is bound", lambda: seen.nodes("train", 3))
+            assert set(nodes) <= set(A) or set(nodes) <= set(B)
+            assert len(pins(seen.live("train"))) == 3
+    finally:
+        label["metadata"]["labels"]["hyperscout.io/gates"] = "off"
+        kube.api.ask("PATCH", "/api/v1/namespaces/default", label, content=MERGE)
 
 
 class Shut(Fence):

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hyperscout_collector.gates.gang import GATE
+from hyperscout_collector.gates.plan import SELECTOR
+from hyperscout_collector.gates.pods import PATH as ALL_PODS
+from hyperscout_collector.gates.workloads import READ
 from hyperscout_collector.identity.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
-from hyperscout_collector.kube.client import APPLY, MERGE, Kube, connect
-from hyperscout_collector.kube.errors import ForbiddenError, GoneError
+from hyperscout_collector.kube.client import APPLY, MERGE, STRATEGIC, Kube, connect
+from hyperscout_collector.kube.errors import ForbiddenError, GoneError, NotFoundError
 from hyperscout_collector.publish.kubernetes_events import COLLECTION as EVENTS
 from kube.api import ApiError
 from support.chart import EVERYTHING, NAMESPACE, PROFILES, RELEASE, define_others, install, render
@@ -23,6 +27,8 @@ require_real("kubernetes", "helm")
 HYPERNODES = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
 NODES = "/api/v1/nodes"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+PODS = "/api/v1/namespaces/default/pods"
+PLANS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
@@ -114,6 +120,48 @@ async def _make_topology(kube: Cluster, client: Kube) -> None:
         make(kube, f"{KUEUE}/topologies", dict(_TOPOLOGY))
 
 
+async def _absent(client: Kube, path: str) -> None:
+    """What is allowed is looked for, and not found."""
+    with pytest.raises(NotFoundError):
+        await client.get(path)
+
+
+def _pod(name: str) -> dict[str, Any]:
+    container = {"name": "c", "image": "none.invalid/none"}
+    spec = {"schedulingGates": [{"name": GATE}], "containers": [container]}
+    return {"metadata": {"name": name}, "spec": spec | {"automountServiceAccountToken": False}}
+
+
+async def _patch_pod(kube: Cluster, client: Kube) -> None:
+    make(kube, PODS, _pod("waits"))
+    body = {"metadata": {"annotations": {"hyperscout.io/rank": "0"}}}
+    await client.write("PATCH", f"{PODS}/waits", body, content=STRATEGIC)
+
+
+def _plan(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "data": {"plan.json": "{}"}}
+
+
+async def _make_plan(client: Kube) -> None:
+    await client.write("POST", PLANS, _plan(f"hyperscout-gang-{next(_numbers)}"))
+
+
+async def _update_plan(kube: Cluster, client: Kube) -> None:
+    make(kube, PLANS, _plan("hyperscout-gang-x"))
+    await client.write("PUT", f"{PLANS}/hyperscout-gang-x", _plan("hyperscout-gang-x"))
+
+
+def _reads(group: str, version: str, plural: str) -> "Do":
+    return lambda _, c: _absent(c, f"/apis/{group}/{version}/namespaces/default/{plural}/none")
+
+
+_VERSIONS = {
+    "batch": "v1",
+    "jobset.x-k8s.io": "v1alpha2",
+    "leaderworkerset.x-k8s.io": "v1",
+    "kubeflow.org": "v1",
+}
+
 Do = Callable[[Cluster, Kube], Awaitable[Any]]
 # (API group, resource, verb) -> the collector's request that needs it.
 REQUESTS: dict[tuple[str, str, str], Do] = {
@@ -150,6 +198,19 @@ REQUESTS: dict[tuple[str, str, str], Do] = {
         k, c, f"{KUEUE}/topologies", dict(_TOPOLOGY)
     ),
     ("kueue.x-k8s.io", "resourceflavors", "list"): lambda _, c: c.list(_FLAVORS),
+    ("", "pods", "list"): lambda _, c: c.list(ALL_PODS),
+    ("", "pods", "watch"): lambda _, c: _watch(c, ALL_PODS),
+    ("", "pods", "patch"): _patch_pod,
+    ("", "pods", "delete"): lambda k, c: _delete(k, c, PODS, _pod("stuck")),
+    ("", "configmaps", "list"): lambda _, c: c.list(PLANS, {"labelSelector": SELECTOR}),
+    ("", "configmaps", "create"): lambda _, c: _make_plan(c),
+    ("", "configmaps", "update"): _update_plan,
+    ("", "configmaps", "delete"): lambda k, c: _delete(k, c, PLANS, _plan("hyperscout-gang-y")),
+    **{
+        (group, plural, "get"): _reads(group, _VERSIONS[group], plural)
+        for group, kinds in READ.items()
+        for plural in kinds.values()
+    },
 }
 
 
@@ -241,8 +302,10 @@ async def test_with_a_verb_taken_away_something_is_refused(installed: Cluster) -
 
 REFUSED = (
     ("list", "/api/v1/secrets"),
-    ("list", "/api/v1/pods"),
-    ("list", f"/api/v1/namespaces/{NAMESPACE}/configmaps"),
+    ("get", "/api/v1/namespaces/default/pods/waits"),
+    ("list", "/api/v1/configmaps"),
+    ("get", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{COLLECTOR}"),
+    ("list", "/apis/batch/v1/jobs"),
     ("get", f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-tls"),
     ("list", LEASES),
     ("get", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/other"),
@@ -293,7 +356,7 @@ def rule_of(rule: dict[str, Any]) -> Rule:
     return names("apiGroups"), names("resources"), names("resourceNames"), names("verbs")
 
 
-@pytest.mark.parametrize("profile", ["default", "everything", "dry run of all", "labels"])
+@pytest.mark.parametrize("profile", ["default", "everything", "dry run of all", "labels", "dry run of gates"])
 async def test_the_server_knows_of_no_other_right(kube: Cluster, profile: str) -> None:
     """Compared with an account that nobody gave anything, in three namespaces."""
     define_others(kube)
