@@ -20,12 +20,13 @@ from hyperscout_collector.placer.capacity import Capacity
 from hyperscout_collector.placer.forest import Forest
 from hyperscout_collector.placer.place import place
 from hyperscout_collector.placer.request import WORKERS, Group, Request, Spread, Workers, ranks
+from support.placer_chain import chain_cost, random_chain
 from support.placer_clusters import TAKEN, cluster
 from support.placer_cpsat import SolverError, cpsat_place, environment, running_solver
 from support.placer_instances import random_instance
 from support.placer_oracle import Free, brute_place, verify
 
-SMALL, LARGER = 2000, 40
+SMALL, LARGER, CHAINS = 2000, 40, 200
 GROWTH = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)
 GANG_SHARE = 100  # of the nodes, in the growth plot
 LIMIT_S = 1.0  # of CP-SAT's own time
@@ -97,6 +98,13 @@ def oracles() -> None:
             larger += 1
             if differs(best, found):
                 wrong.append(seed)
+    for seed in range(CHAINS):
+        case = random_chain(seed, most_nodes=250)
+        capacity = case.capacity()
+        found = place(capacity, case.request)
+        best_cost = chain_cost(capacity, case.request)
+        if (None if isinstance(found, Refusal) else found.cost) != best_cost:
+            wrong.append(seed)
     if wrong:
         raise SystemExit(f"not the best, or wrong: seeds {wrong}")
     each = {who: f"{s / SMALL * 1000:.2f} ms" for who, s in spent_s.items()}
@@ -105,6 +113,7 @@ def oracles() -> None:
         f"all equal, {each['engine']} each",
         f"{each['brute']}, {each['program']}",
     )
+    row(f"{CHAINS} of one kind of workers on up to 250 nodes, against all counts of each domain", "all equal")
     row(
         f"{LARGER} of up to 120 nodes and 150 workers, against CP-SAT",
         f"{larger} equal, {inexact} within a bound",

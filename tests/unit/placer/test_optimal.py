@@ -8,6 +8,7 @@ from hyperscout_collector.placer.answer import Placement, Refusal
 from hyperscout_collector.placer.forest import Forest
 from hyperscout_collector.placer.place import place
 from hyperscout_collector.placer.request import Group, RequestError, Workers, checked, size
+from support.placer_chain import chain_cost, random_chain
 from support.placer_instances import Instance, random_instance
 from support.placer_oracle import Free, brute_place, verify
 
@@ -34,6 +35,30 @@ def test_costs_of_several_machine_words(first: int) -> None:
             continue  # the gang has groups that are larger than its spread
         forest = case.forest()
         check(case, brute_place(Free(forest, case.free), case.request, case.masks(forest)))
+
+
+@pytest.mark.parametrize("first", range(0, 200, AT_ONCE))
+def test_as_good_as_all_counts_of_each_domain(first: int) -> None:
+    """One kind of workers on more nodes, where domains have nearly as much room as each other: what is left
+    out because it cannot be best must not have been."""
+    for seed in range(first, first + AT_ONCE):
+        case = random_chain(seed)
+        capacity = case.capacity()
+        answer, best = place(capacity, case.request), chain_cost(capacity, case.request)
+        if isinstance(answer, Refusal):
+            assert best is None, (case, best)
+            continue
+        assert answer.exact, (case, answer)
+        assert answer.cost == best, (case, best, answer)
+        assert not verify(capacity, case.request, answer), (case, answer)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_all_counts_are_as_good_as_brute_force(seed: int) -> None:
+    case = random_chain(seed, most_nodes=12)
+    room = Free(case.forest(), case.free)
+    best = brute_place(room, case.request)
+    assert chain_cost(room, case.request) == (None if isinstance(best, Refusal) else best.cost), case
 
 
 def check(case: Instance, best: Placement | Refusal) -> None:
