@@ -28,6 +28,9 @@ WORK: Final = 300  # placements that are tried, and gangs that are tried to be m
 TARGETS: Final = 6  # domains of each tier that are looked at
 _CLOSEST: Final = 3
 
+_Gone = Mapping[int, Sequence[int]]  # gang -> ranks
+NOBODY: Final[_Gone] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
@@ -107,7 +110,9 @@ class _Search:
         self._why = ""
 
     def run(self, refused: Refusal) -> Plan | Refusal:
-        emptied = self._without(i for i, movable in enumerate(self._movable) if movable)
+        emptied = self._without(
+            {i: range(len(self._at[i])) for i, movable in enumerate(self._movable) if movable}
+        )
         if isinstance(place(emptied, self._request, self._masks), Refusal):
             return self._refused(refused, self._targets(emptied, all_of_them=True), proven=True)
         best: tuple[tuple[object, ...], Plan] | None = None
@@ -171,8 +176,8 @@ class _Search:
 
     # Who
 
-    def _victims(self, target: _Target) -> Iterator[list[int]]:
-        """Sets of gangs without which the new one fits, none of whom could stay."""
+    def _victims(self, target: _Target) -> Iterator[_Gone]:
+        """Sets of ranks, by gang, without which the new one fits."""
         there = {
             i: sum(node >= 0 and bool(target.inside[node]) for node in self._at[i])
             for i, movable in enumerate(self._movable)
@@ -185,20 +190,21 @@ class _Search:
             sorted(some, key=lambda i: (there[i], i)),
             sorted(some, key=lambda i: (len(self._at[i]), i)),
         ]
-        tried: list[list[int]] = []
+        tried: list[_Gone] = []
         for order in orders:
-            chosen = self._enough(target, order)
-            if chosen is not None and sorted(chosen) not in tried:
-                tried.append(sorted(chosen))
-                yield chosen
+            gone = self._enough(target, order)
+            if gone is not None and gone not in tried:
+                tried.append(gone)
+                yield gone
 
-    def _enough(self, target: _Target, order: list[int]) -> list[int] | None:
-        """The shortest run of these that makes room, less those that need not go."""
+    def _enough(self, target: _Target, order: list[int]) -> _Gone | None:
+        """The shortest run of these that makes room, less gangs and ranks that need not go."""
         masks = self._inside(target)
 
-        def fits(gone: list[int]) -> bool:
+        def fits(gone: list[int], more: _Gone = NOBODY) -> bool:
             self._work -= 1
-            return isinstance(place(self._without(gone), self._request, masks), Placement)
+            room = self._without({**{i: range(len(self._at[i])) for i in gone}, **more})
+            return isinstance(place(room, self._request, masks), Placement)
 
         low, high = 0, len(order)
         if self._work <= 0 or not fits(order):
@@ -216,17 +222,30 @@ class _Search:
             rest = [other for other in chosen if other != i]
             if rest and fits(rest):
                 chosen = rest
-        return chosen
+        found: dict[int, Sequence[int]] = {}
+        for i in sorted(chosen, key=lambda i: -len(self._at[i])):
+            others = [other for other in chosen if other not in found and other != i]
+            there = [rank for rank, node in enumerate(self._at[i]) if target.inside[node]]
+            low, high = 0, len(there)
+            while high - low > 1 and self._work > 0:
+                middle = (low + high) // 2
+                if fits(others, found | {i: there[:middle]}):
+                    high = middle
+                else:
+                    low = middle
+            found[i] = there[:high]
+        return found
 
-    def _without(self, gone: "Iterator[int] | list[int]") -> Capacity:
+    def _without(self, gone: _Gone) -> Capacity:
         room = self._capacity.copy()
-        for i in gone:
-            room.give(self._gangs[i].nodes, self._layouts[i].needs)
+        for i, some in gone.items():
+            nodes, needs = self._gangs[i].nodes, self._layouts[i].needs
+            room.give([nodes[rank] for rank in some], [needs[rank] for rank in some])
         return room
 
     # Where to
 
-    def _plan(self, target: _Target, victims: list[int]) -> Plan | None:
+    def _plan(self, target: _Target, victims: _Gone) -> Plan | None:
         room = self._without(victims)
         self._work -= 1
         answer = place(room, self._request, self._inside(target))
@@ -260,18 +279,16 @@ class _Search:
             todo = stuck
         return self._carried_out(done)
 
-    def _colliding(self, room: Capacity, answer: Placement, victims: list[int]) -> dict[int, frozenset[int]]:
+    def _colliding(self, room: Capacity, answer: Placement, victims: _Gone) -> dict[int, frozenset[int]]:
         """By gang the ranks that cannot stay beside the new gang. `room`: without the victims."""
         room.take(answer.nodes, self._layout.needs)
         found: dict[int, frozenset[int]] = {}
         for i in sorted(victims, key=lambda i: (-len(self._at[i]), i)):
             ranks = []
-            for rank, (node, need) in enumerate(
-                zip(self._gangs[i].nodes, self._layouts[i].needs, strict=True)
-            ):
+            for rank in victims[i]:
                 try:
-                    room.take((node,), (need,))
-                except (CapacityError, KeyError):
+                    room.take((self._gangs[i].nodes[rank],), (self._layouts[i].needs[rank],))
+                except CapacityError:
                     ranks.append(rank)
             if ranks:
                 found[i] = frozenset(ranks)

@@ -116,6 +116,90 @@ def test_a_gang_moves_as_a_whole_where_a_part_would_end_higher() -> None:
     ]
 
 
+def full(*leaves: str) -> list[Running]:
+    return [running(f"fixed-{x}", *(f"{x}{i}" for i in range(4)), movable=False) for x in leaves]
+
+
+def test_nobody_moves_onto_what_the_new_gang_needs() -> None:
+    gangs = [
+        running("pair", "a0", "a1", tier=1),
+        running("fixed-b", "b0", "b1", movable=False),
+        *full("c", "d"),
+    ]
+    capacity = with_gangs(gangs)
+    plan = defragment(capacity, one(4, 1), gangs, {})
+    assert isinstance(plan, Plan)
+    carried_out(capacity, one(4, 1), gangs, plan)
+    assert [(m.source, m.target) for _, moves in plan.moves for m in moves] == [("a0", "b2"), ("a1", "b3")]
+
+
+def test_two_do_not_move_onto_the_same() -> None:
+    gangs = [
+        running("lone-1", "a0"),
+        running("lone-2", "a1"),
+        running("fixed-b", "b0", "b1", "b2", movable=False),
+        running("fixed-c", "c0", "c1", "c2", movable=False),
+        *full("d"),
+    ]
+    capacity = with_gangs(gangs)
+    plan = defragment(capacity, one(4, 1), gangs, {})
+    assert isinstance(plan, Plan)
+    carried_out(capacity, one(4, 1), gangs, plan)
+    assert plan.moved == 2
+
+
+def test_the_plan_with_the_fewest_moves_of_all_domains() -> None:
+    """As much is missing in both leaves, but the pair of the first only moves as a whole."""
+    gangs = [
+        running("pair", "a0", "a1", tier=1),
+        running("lone-1", "b0"),
+        running("lone-2", "b1"),
+        running("fixed-c", "c0", "c1", movable=False),
+        *full("d"),
+    ]
+    capacity = with_gangs(gangs)
+    plan = defragment(capacity, one(3, 1), gangs, {})
+    assert isinstance(plan, Plan)
+    carried_out(capacity, one(3, 1), gangs, plan)
+    assert (plan.moved, plan.placement.hypernode) == (1, "leaf-b")
+
+
+def test_of_a_gang_only_those_in_the_way_move() -> None:
+    gangs = [
+        running("trio", "a0", "a1", "b0", tier=2),
+        running("fixed-b", "b1", "b2", movable=False),
+        *full("c", "d"),
+    ]
+    capacity = with_gangs(gangs)
+    plan = defragment(capacity, one(3, 1), gangs, {})
+    assert isinstance(plan, Plan)
+    carried_out(capacity, one(3, 1), gangs, plan)
+    assert [(m.rank, m.source, m.target) for _, moves in plan.moves for m in moves] == [(0, "a0", "b3")]
+
+
+def test_workers_that_go_along_count() -> None:
+    """One of the pair is in the way, two would have to move."""
+    gangs = [
+        running("pair", "a0", "a1", tier=1),
+        running("fixed-b", "b0", "b1", movable=False),
+        *full("c", "d"),
+    ]
+    capacity = with_gangs(gangs)
+    found = defragment(capacity, one(3, 1), gangs, {}, most_moves=1)
+    assert isinstance(found, Refusal)
+    assert found.reason.endswith("; 2 workers would have to move, 1 may")
+    assert isinstance(defragment(capacity, one(3, 1), gangs, {}, most_moves=2), Plan)
+
+
+def test_a_gang_of_other_tiers_stays_where_it_is() -> None:
+    """Asked for when there was a tier more: nobody can say where it may go."""
+    old = Running("old", Request(Group(1, (Workers(1),), tier=5)), ("a0",))
+    gangs = [old, running("fixed-b", "b0", movable=False), *full("c", "d")]
+    found = defragment(with_gangs(gangs), one(4, 1), gangs, {})
+    assert isinstance(found, Refusal)
+    assert found.proven
+
+
 REFUSALS = {
     "what cannot be moved": (
         [running(x, f"{x}0", movable=False) for x in "abcd"],
