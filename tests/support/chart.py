@@ -69,7 +69,7 @@ PROFILES: Final[dict[str, Object]] = {
         "publish": {"hyperNodes": "dry-run", "nodeLabels": "on", "taints": "on", "kueueTopology": "x"}
     },
     "labels": {"publish": {"nodeLabels": "on"}},
-    "dry run of gates": {"gates": {"mode": "dry-run"}},
+    "gates tried": {"gates": {"mode": "dry-run"}},
     "one replica with a claim": {"collector": _CLAIM},
     "IPv6": {"ipFamily": "IPv6"},
     "no LLDP": {"agent": {"lldp": {"enabled": False}}},

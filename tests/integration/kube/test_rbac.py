@@ -356,7 +356,7 @@ def rule_of(rule: dict[str, Any]) -> Rule:
     return names("apiGroups"), names("resources"), names("resourceNames"), names("verbs")
 
 
-@pytest.mark.parametrize("profile", ["default", "everything", "dry run of all", "labels", "dry run of gates"])
+@pytest.mark.parametrize("profile", ["default", "everything", "dry run of all", "labels", "gates tried"])
 async def test_the_server_knows_of_no_other_right(kube: Cluster, profile: str) -> None:
     """Compared with an account that nobody gave anything, in three namespaces."""
     define_others(kube)
