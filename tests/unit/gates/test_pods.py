@@ -1,0 +1,190 @@
+"""Pods as they are kept and seen, and the patch that opens a gate: what it keeps, and what it guards."""
+
+import json
+from typing import Any
+
+import pytest
+from hyperscout_collector.gates.events import Pod
+from hyperscout_collector.gates.gang import GATE, GangError
+from hyperscout_collector.gates.pods import (
+    PLACED,
+    RANK,
+    Mark,
+    deletion,
+    is_ours,
+    keep,
+    mark_of,
+    opening,
+    seen,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j1", "controller": True}
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def pod(*, gated: bool = True, annotations: Any = None, status: Any = None, **spec: Any) -> dict[str, Any]:
+    metadata = {
+        "name": "train-3-x",
+        "namespace": "ns",
+        "uid": "u1",
+        "resourceVersion": "7",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {INDEX: "3"},
+        "ownerReferences": [JOB],
+        "annotations": annotations or {},
+    }
+    gates = [{"name": "example.com/other"}, {"name": GATE}] if gated else []
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
+    return {
+        "metadata": metadata,
+        "spec": {"schedulingGates": gates, "containers": containers, **spec},
+        "status": status or {},
+    }
+
+
+def placed(pod_uid: str = "u1", **more: Any) -> dict[str, str]:
+    return {
+        PLACED: json.dumps({"pod": pod_uid, "rank": 3, "node": "n1", "time": "2026-01-01T00:01:00Z"} | more)
+    }
+
+
+def test_a_gated_pod() -> None:
+    assert seen(keep(pod())) == Pod(
+        "u1", "ns", "train-3-x", "worker/3", gated=True, created_s=NOW_S, version="7"
+    )
+
+
+def test_one_that_was_opened() -> None:
+    found = seen(keep(pod(gated=False, annotations=placed())))
+    assert (found.gated, found.rank, found.pin, found.node, found.is_open) == (False, 3, "n1", "", True)
+
+
+def test_of_one_that_runs_the_gang_is_known_and_its_version_is_not() -> None:
+    """Its status changes often, and none of that matters."""
+    running = pod(gated=False, annotations=placed(), nodeName="n1", status={"phase": "Running"})
+    before = keep(running)
+    running["metadata"]["resourceVersion"] = "8"
+    running["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    assert keep(running) == before
+    assert (seen(before).node, seen(before).slot, seen(before).version) == ("n1", "worker/3", "")
+
+
+@pytest.mark.parametrize(
+    ("phase", "succeeded", "failed"),
+    [("Pending", False, False), ("Succeeded", True, False), ("Failed", False, True)],
+)
+def test_phases(phase: str, succeeded: bool, failed: bool) -> None:
+    found = seen(keep(pod(gated=False, annotations=placed(), nodeName="n1", status={"phase": phase})))
+    assert (found.succeeded, found.failed) == (succeeded, failed)
+
+
+def test_others_are_none_of_ours() -> None:
+    assert not is_ours(keep(pod(gated=False)))
+    assert not is_ours(None)
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        placed("another"),  # a copy of a pod
+        placed(rank=-1),
+        placed(rank="3"),
+        placed(rank=True),
+        placed(node=None),
+        {PLACED: "3"},
+        {PLACED: "{"},
+        {PLACED: "[" * 900},
+        {PLACED: " " * 2000},
+        {RANK: "3"},
+    ],
+    ids=str,
+)
+def test_what_somebody_else_wrote_is_no_mark(annotations: dict[str, str]) -> None:
+    assert mark_of(pod(annotations=annotations)) is None
+
+
+@given(st.text(max_size=200))
+def test_any_annotation_is_a_mark_or_none(text: str) -> None:
+    assert mark_of(pod(annotations={PLACED: text})) is None
+
+
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "lastTransitionTime": "2026-01-01T00:00:30Z",
+}
+
+
+@pytest.mark.parametrize(
+    ("condition", "since_s"),
+    [
+        # The condition dates from the gate: it counts from when that was opened.
+        (UNSCHEDULABLE, NOW_S + 60),
+        (UNSCHEDULABLE | {"lastTransitionTime": "2026-01-01T00:02:00Z"}, NOW_S + 120),
+        (UNSCHEDULABLE | {"lastTransitionTime": "yesterday"}, NOW_S + 60),
+        (UNSCHEDULABLE | {"reason": "SchedulingGated"}, None),
+        (UNSCHEDULABLE | {"status": "True"}, None),
+        (UNSCHEDULABLE | {"type": "Ready"}, None),
+    ],
+)
+def test_since_when_the_scheduler_finds_no_place(condition: dict[str, str], since_s: float | None) -> None:
+    stuck = pod(gated=False, annotations=placed(), status={"conditions": [condition]})
+    assert seen(keep(stuck)).stuck_since_s == since_s
+
+
+def terms_of(patch: Any) -> Any:
+    affinity = patch["spec"]["affinity"]["nodeAffinity"]
+    return affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+
+
+def pin(node: str) -> dict[str, Any]:
+    return {"key": "metadata.name", "operator": "In", "values": [node]}
+
+
+def test_the_patch_drops_our_gate_pins_the_node_and_writes_it_down() -> None:
+    before = pod()
+    patch = opening(keep(before), 3, "n1", NOW_S + 60)
+    assert patch["spec"]["schedulingGates"] == [{"$patch": "delete", "name": GATE}]
+    assert terms_of(patch) == [{"matchFields": [pin("n1")]}]
+    assert patch["metadata"]["uid"] == "u1"
+    assert "resourceVersion" not in patch["metadata"], "a status that changes meanwhile is no conflict"
+    annotations = patch["metadata"]["annotations"]
+    assert annotations[RANK] == "3"
+    assert mark_of(pod(gated=False, annotations=annotations)) == Mark(3, "n1", NOW_S + 60)
+
+
+def test_the_pin_is_added_to_every_term_that_is_there() -> None:
+    terms = [
+        {"matchExpressions": [{"key": "a", "operator": "Exists"}]},
+        {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}]},
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    patch = opening(keep(pod(affinity={"nodeAffinity": required})), 3, "n1", NOW_S)
+    assert terms_of(patch) == [
+        terms[0] | {"matchFields": [pin("n1")]},
+        {"matchFields": [*terms[1]["matchFields"], pin("n1")]},
+    ]
+    assert patch["metadata"]["resourceVersion"] == "7", "a term that somebody adds meanwhile would be lost"
+
+
+def test_only_what_was_seen_is_deleted() -> None:
+    found = seen(keep(pod(gated=False, annotations=placed())))
+    assert deletion(found)["preconditions"] == {"uid": "u1", "resourceVersion": "7"}
+
+
+def test_a_pod_of_an_unknown_controller_is_no_member() -> None:
+    odd = pod()
+    odd["metadata"]["ownerReferences"] = [JOB | {"kind": "Unheard", "apiVersion": "example.com/v1"}]
+    with pytest.raises(GangError):
+        seen(keep(odd))
+
+
+def test_who_owns_it() -> None:
+    alone = pod()
+    del alone["metadata"]["ownerReferences"]
+    assert not seen(keep(alone)).owned
+    assert seen(keep(pod())).owned
