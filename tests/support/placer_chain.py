@@ -114,7 +114,7 @@ def random_chain(seed: int, *, most_nodes: int = 60) -> Instance:
             for member in below[a:b] if tier > 1 else ():
                 tree[member] = (tree[member][0], name, tree[member][2])
         below = above
-    most, style = rng.choice((1, 1, 2, 3, 8)), rng.choice(("any", "any", "near", "same"))
+    most, style = rng.choice((1, 1, 1, 2, 3, 8)), rng.choice(("any", "any", "near", "same"))
     room = {"any": range(most + 1), "near": (most, most, most - 1), "same": (most,)}[style]
     free = {node: {WORKERS: rng.choice(room)} for node in nodes}
     wanted = max(1, round(sum(x[WORKERS] for x in free.values()) * rng.uniform(0.05, 0.8)))
@@ -127,7 +127,7 @@ def random_chain(seed: int, *, most_nodes: int = 60) -> Instance:
         least = tier or least
         part = Group(wanted, (replace(part, count=each),), tier)
     gang = Group(1, (part,), rng.choice((None, tiers)))
-    sick = rng.choice((0.0, 0.0, 0.1, 0.3))
-    degraded = {name: 1 for name in (*nodes, *tree) if rng.random() < sick}
+    sick = rng.choice((0.0, 0.0, 0.1, 0.3, 0.7))
+    degraded = {name: rng.choice((1, 1, 2)) for name in (*nodes, *tree) if rng.random() < sick}
     mode: Mode = rng.choice(("hard", "soft"))
     return Instance(seed, tree, free, Request(gang, mode), degraded)
