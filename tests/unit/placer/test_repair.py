@@ -320,8 +320,11 @@ REPAIRS = {
 }
 
 
+@pytest.mark.parametrize("small", [24, 0])
 @pytest.mark.parametrize("case", REPAIRS)
-def test_a_replacement_is_near(case: str) -> None:
+def test_a_replacement_is_near(case: str, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the way of small gangs, and by that of large ones."""
+    monkeypatch.setattr(moving, "SMALL_GANG", small)
     request, running, lost, free, moves, kept_tier = REPAIRS[case]
     names = tuple(running.split())
     there = [name for name in names if name != "gone"]
@@ -331,10 +334,13 @@ def test_a_replacement_is_near(case: str) -> None:
     capacity.take(there, needs(request)[: len(there)])
     found = repair(capacity, request, names, frozenset(lost.split()), {})
     assert isinstance(found, Repair), found
+    assert len(found.moves) == len(moves)
+    if not small and len(moves) == 1:
+        return  # which one of the group moves is a guess
     assert {move.rank: move.target for move in found.moves} == moves
     assert all(names[move.rank] == move.source for move in found.moves)
     assert found.kept_tier is kept_tier
-    assert found.placement.exact
+    assert found.placement.exact or not small
     assert found.placement.nodes == tuple(moves.get(rank, name) for rank, name in enumerate(names))
 
 
@@ -545,23 +551,24 @@ def case_again(capacity: Capacity) -> Capacity:
 
 
 def test_the_way_of_large_gangs_moves_hardly_more_than_need_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small gangs, taken for large ones."""
+    """Small gangs of which others have to give way, taken for large ones."""
     same = more = 0
-    for seed in range(120):
+    for seed in range(300):
         case, capacity, running, lost = tight_gang(seed)
         monkeypatch.setattr(moving, "SMALL_GANG", 24)
         least = repair(capacity, case.request, running, lost, {})
+        if isinstance(least, Refusal) or len(least.moves) == sum(node in lost for node in running):
+            continue
         monkeypatch.setattr(moving, "SMALL_GANG", 0)
         found = repair(capacity, case.request, running, lost, {})
-        assert isinstance(found, Repair) == isinstance(least, Repair)
-        if isinstance(found, Repair) and isinstance(least, Repair):
-            without = replace(case.request, avoid=case.request.avoid | lost)
-            assert not wrong(case, capacity, without, running, found.placement)
-            assert len(found.moves) >= len(least.moves)
-            same += len(found.moves) == len(least.moves)
-            more += len(found.moves) > len(least.moves)
-    assert same >= 19 * more
-    assert same >= 40
+        assert isinstance(found, Repair)
+        without = replace(case.request, avoid=case.request.avoid | lost)
+        assert not wrong(case, capacity, without, running, found.placement)
+        assert len(found.moves) >= len(least.moves)
+        same += len(found.moves) == len(least.moves)
+        more += len(found.moves) > len(least.moves)
+    assert same >= 9 * more
+    assert same >= 8
 
 
 def test_the_same_under_other_names() -> None:
