@@ -8,6 +8,7 @@ from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.store import Store
 from hyperscout_collector.evidence.view import InputsView
+from hyperscout_collector.gates.controller import Gates
 from hyperscout_collector.identity.reviews import Reviews
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.measuring import Measuring
@@ -41,6 +42,7 @@ class Parts:
     runner: PublisherRunner
     saver: Saver
     placing: Placing
+    gates: Gates | None = None  # where gangs wait behind scheduling gates
     published_ns: int = 0
     reviews: Reviews | None = None  # where an API server is asked who calls
 
@@ -62,6 +64,7 @@ class Parts:
             *found,
             *self.pipeline.problems,
             *self.placing.problems,
+            *(self.gates.problems if self.gates is not None else ()),
             *self.runner.problems,
             *self.sweeps.problems,
         ]

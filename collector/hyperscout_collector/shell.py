@@ -274,6 +274,7 @@ class Collector:
             runner=PublisherRunner(publishers, rng=Random()),  # noqa: S311 - jitter, not secrets
             saver=Saver(committer, self._timer),
             placing=placing,
+            gates=outputs.gates,
         )
         if saved is not None:
             self.parts.runner.offer(saved)  # a file that was lost meanwhile is there again

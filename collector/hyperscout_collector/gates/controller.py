@@ -77,7 +77,7 @@ class Gates:
         timer: Callable[[], float] = time.monotonic,
         rng: Random,
     ) -> None:
-        self.problem: str | None = None
+        self._no_plans: str | None = None
         self._nodes = nodes
         self._settings = settings
         self._dry_run = mode == "dry-run"
@@ -123,6 +123,12 @@ class Gates:
             "gate-events": self._announcer.run,
         }
 
+    @property
+    def problems(self) -> list[str]:
+        """Why gangs may wait in vain."""
+        not_followed = self.pods.problem and f"pods are not followed: {self.pods.problem}"
+        return [problem for problem in (not_followed, self._no_plans) if problem]
+
     # Beginning
 
     async def run(self) -> None:
@@ -144,12 +150,12 @@ class Gates:
             try:
                 plans = await self._writer.plans()
             except KubeError as error:
-                if self.problem is None:
+                if self._no_plans is None:
                     _log.warning("stored plans of gangs cannot be read, and no gate opens: %s", error)
-                self.problem = f"stored plans of gangs cannot be read: {error}"
+                self._no_plans = f"stored plans of gangs cannot be read, and no gate opens: {error}"
                 await asyncio.sleep(max(_RETRY_S, error.retry_after_s))
             else:
-                self.problem = None
+                self._no_plans = None
                 return plans
 
     def _begin(self, plans: Iterable[Plan]) -> None:

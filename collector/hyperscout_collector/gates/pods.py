@@ -139,7 +139,7 @@ def _unschedulable_since_s(pod: Object, mark: Mark | None) -> float | None:
 def seconds(time: Any) -> float:
     """Unix seconds of an API time; 0 where it is none."""
     try:
-        return datetime.strptime(time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+        return datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp()
     except (TypeError, ValueError):
         return 0.0
 

@@ -108,7 +108,8 @@ class Writer:
             found = await self._kube.write(
                 "PATCH", path_of(write.pod), body, content=STRATEGIC, query=query, timeout_s=_TIMEOUT_S
             )
-            self._learn(found)
+            if uid in entry.pods:  # else the watch has told that it went: it must not come back
+                self._learn(found)
             return e.Opened(uid)
         await self._kube.write("DELETE", path_of(write.pod), deletion(write.pod), timeout_s=_TIMEOUT_S)
         return e.PodDeleted(uid)

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 from hyperscout_collector.kube.nodes import Nodes
-from hyperscout_collector.kube.reflector import Reflector
+from hyperscout_collector.kube.reflector import Reflector, by_namespace
 from support.fake_kube import FakeKube, Object
 
 
@@ -57,3 +57,24 @@ def test_that_a_predecessor_went_takes_nothing_from_its_successor() -> None:
     assert nodes.labels_of("n1") == {"hyperscout.io/leaf": "b"}
     nodes.reflector._take({"type": "DELETED", "object": node(10, "b", uid="u2")})
     assert nodes.labels_of("n1") == {}
+
+
+def test_of_all_namespaces_together_the_same_name_is_another_object() -> None:
+    def pod(namespace: str, version: int) -> Object:
+        named = {"name": "p", "namespace": namespace, "uid": namespace, "resourceVersion": str(version)}
+        return {"metadata": named}
+
+    told: list[str] = []
+    reflector = Reflector(
+        FakeKube().kube(),
+        "/x",
+        key=by_namespace,
+        changed=lambda name, before, after: told.append(name),
+        rng=Random(1),
+    )
+    reflector.learn(pod("a", 1))
+    reflector._take({"type": "ADDED", "object": pod("b", 2)})
+    reflector._take({"type": "DELETED", "object": pod("a", 3)})
+    assert told == ["a/p", "b/p", "a/p"]
+    assert reflector.get("b/p") is not None
+    assert len(reflector) == 1
