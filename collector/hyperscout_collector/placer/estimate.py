@@ -107,7 +107,8 @@ class Estimate:
         first = np.arange(len(there)) if layer is None else layer.start
         owner = np.zeros(len(there), np.int64)
         if tier <= self._forest.top:
-            owner = self._forest.layers[tier - 1].of_node[first]
+            starts = self._forest.layers[tier - 1].start  # of_node knows no domain without nodes
+            owner = np.maximum(np.searchsorted(starts, first, side="right") - 1, 0)
         least, most = np.zeros_like(most), most.copy()
         for _ in range(_STEPS):
             middle = (least + most + 1) // 2

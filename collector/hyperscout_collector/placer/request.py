@@ -140,6 +140,9 @@ def _check(part: Group | Workers, where: str, tiers: int, within: int, depth: in
             raise RequestError(f"{where}.resources: {len(part.resources)} of them: at most {MAX_RESOURCES}")
         if not any(amount for _, amount in part.resources):
             raise RequestError(f"{where}.resources: a worker that needs nothing fits anywhere: name one")
+        names = [name for name, _ in part.resources]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise RequestError(f"{where}.resources[{twice!r}]: named twice")
         for name, amount in part.resources:
             if not 0 <= amount < 2**62:
                 raise RequestError(f"{where}.resources[{name!r}]: {amount}: expected 0 or more")

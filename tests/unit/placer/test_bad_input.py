@@ -97,7 +97,6 @@ def test_requests_that_cannot_be_meant(request_: Request, words: str) -> None:
     assert words in str(caught.value)
 
 
-@pytest.mark.xfail(reason="what is named twice is looked at twice, and taken as the sum", strict=False)
 def test_a_resource_that_is_named_twice() -> None:
     twice = Request(Group(1, (Workers(1, (("workers", 1), ("workers", 2))),)))
     with pytest.raises(RequestError, match=r"parts\[0\].resources"):
@@ -222,7 +221,6 @@ def test_any_request_has_an_answer(gang: Group, mode: str, avoid: frozenset[str]
         capacity.take(answer.nodes, list(ranks(request.gang)))
 
 
-@pytest.mark.xfail(reason="the estimate of a refusal looks behind the last node", strict=False)
 def test_a_last_leaf_without_nodes() -> None:
     leaves_without_nodes_change_nothing(7507)
 
