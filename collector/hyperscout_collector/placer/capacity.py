@@ -114,11 +114,12 @@ class Capacity:
         self._follow({at for at, _ in wanted})
 
     def give(self, nodes: Sequence[str], needs: Sequence[Workers]) -> None:
-        """The other way round; nodes that are gone are passed over."""
+        """The other way round; nodes that are gone are passed over. No node gets more than can be said."""
         here = [(node, need) for node, need in zip(nodes, needs, strict=True) if node in self.forest.index]
         given = self._sums([node for node, _ in here], [need for _, need in here])
         for (at, name), amount in given.items():
-            self._column(name)[at] += amount
+            column = self._column(name)
+            column[at] = min(int(column[at]) + amount, _MOST - 1)
         self._follow({at for at, _ in given})
 
     def fit(self, workers: Workers, mask: Mask | None = None, *, use_down: bool = False) -> Fit:
@@ -152,7 +153,7 @@ class Capacity:
             for at in changed:
                 if kept.usable is not None and not kept.usable[at]:
                     continue
-                count = min(MAX_WORKERS, *(self._at(name, at) // amount for name, amount in kept.needs))
+                count = min([MAX_WORKERS, *(self._at(name, at) // amount for name, amount in kept.needs)])
                 if more := count - int(fit.nodes[at]):
                     fit.nodes[at] = count
                     for layer, domains in zip(self.forest.layers, fit.domains, strict=True):

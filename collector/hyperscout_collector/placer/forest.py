@@ -162,6 +162,9 @@ def _in_tree_order(tiers: list[dict[str, HyperNode]]) -> tuple[list[list[HyperNo
     """Domains of each tier, tier 1 first, and the parent of each: children by name within their parent."""
     ordered = [sorted(tiers[-1].values(), key=lambda h: h.name)] if tiers else []
     parents = [[0] * len(ordered[0])] if ordered else []
+    for h in ordered[0] if ordered else ():
+        if h.parent is not None:
+            raise ForestError(f"HyperNode {h.name}: parent {h.parent}, but it is in the highest tier")
     for below in reversed(tiers[:-1]):
         children = [(name, i) for i, h in enumerate(ordered[-1]) for name in sorted(h.children)]
         ordered.append([below[name] for name, _ in children])

@@ -225,11 +225,12 @@ class Tables:
     def _fit_together(self, node: int, state: _State) -> bool:
         if len(self._room.fits) == 1:
             return True
-        kinds = [self._units.units[unit].kind for unit in self._levels[0]]
-        counts = np.zeros(len(self._room.fits), np.int64)
-        counts[kinds] = state
-        asked = counts @ self._room.needs
-        return bool((asked <= self._room.free[:, node]).all())
+        left = self._room.free[:, node].copy()
+        for unit, count in zip(self._levels[0], state, strict=True):
+            left -= count * self._room.needs[self._units.units[unit].kind]  # alone it fits: no overflow
+            if (left < 0).any():
+                return False
+        return True
 
     # The way back
 

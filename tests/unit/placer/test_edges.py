@@ -1,0 +1,64 @@
+"""Numbers as large as they may be, trees as odd: what the engine must neither believe nor choke on."""
+
+import pytest
+from hyperscout_collector.placer.answer import Placement, Refusal
+from hyperscout_collector.placer.capacity import Capacity
+from hyperscout_collector.placer.forest import Forest, ForestError
+from hyperscout_collector.placer.place import place
+from hyperscout_collector.placer.request import Group, Request, Workers
+from hyperscout_collector.topology import HyperNode, Topology
+
+MOST = 2**62 - 1
+ONE = Workers(1)
+
+
+def leaf(name: str = "leaf", nodes: tuple[str, ...] = ("a", "b"), parent: str | None = None) -> HyperNode:
+    return HyperNode(name, 1, "leaf", parent, (), nodes, ())
+
+
+def forest(*leaves: HyperNode) -> Forest:
+    return Forest.of(Topology(1, leaves or (leaf(),)))
+
+
+@pytest.mark.parametrize("kinds", [3, 4, 5])
+def test_together_they_ask_for_more_than_a_number_holds(kinds: int) -> None:
+    """Each alone fills the node; the sum of what all need does not fit into 64 bits."""
+    gang = Group(1, tuple(Workers(1, (("memory", MOST),), role=f"role-{i}") for i in range(kinds)))
+    assert isinstance(place(Capacity(forest(), {"a": {"memory": MOST}}), Request(gang)), Refusal)
+
+
+def test_largest_amounts_on_nodes_of_their_own() -> None:
+    gang = Group(1, (Workers(1, (("memory", MOST),), "x"), Workers(1, (("memory", MOST),), "y")))
+    answer = place(Capacity(forest(), {"a": {"memory": MOST}, "b": {"memory": MOST}}), Request(gang))
+    assert isinstance(answer, Placement)
+    assert answer.nodes == ("a", "b")
+
+
+def test_what_is_given_back_is_never_more_than_can_be_said() -> None:
+    capacity = Capacity(forest(), {"a": {"memory": MOST}})
+    kind = Workers(1, (("memory", 2**61),))
+    assert capacity.fit(kind).nodes.tolist() == [1, 0]
+    for _ in range(4):
+        capacity.give(["a", "a"], [kind, kind])
+    assert capacity.free_of("a") == {"memory": MOST}
+    assert capacity.fit(kind).nodes.tolist() == [1, 0]
+
+
+def test_workers_that_need_nothing_follow_too() -> None:
+    capacity = Capacity.of_workers(forest())
+    nothing = Workers(1, (("cpu", 0),))
+    fits = capacity.fit(nothing).nodes.tolist()
+    capacity.set_free("a", {"workers": 0})
+    assert capacity.fit(nothing).nodes.tolist() == fits
+
+
+@pytest.mark.parametrize("parent", ["leaf", "nobody"])
+def test_the_highest_tier_has_no_parent(parent: str) -> None:
+    with pytest.raises(ForestError, match=f"HyperNode leaf: parent {parent}, but it is in the highest tier"):
+        forest(leaf(parent=parent))
+
+
+def test_a_cycle_of_parents() -> None:
+    pod = HyperNode("pod", 2, "pod", "leaf", ("leaf",), ("a", "b"), ())
+    with pytest.raises(ForestError, match="HyperNode pod: parent leaf"):
+        forest(leaf(parent="pod"), pod)
