@@ -15,6 +15,7 @@ from kube.control_plane import ControlPlane, Options
 from support.chart import NAMESPACE, RELEASE, render
 from support.gates import (
     OWN,
+    PODS,
     Dying,
     Seen,
     clear,
@@ -128,6 +129,20 @@ async def test_a_jobs_pods_are_held_together_with_what_they_demand(kube: Cluster
         pins(seen.live("train"))
         seen.finish("train")
         await seen.until("the Job ends, and its plan goes", lambda: not seen.plans())
+
+
+async def test_room_that_others_leave_is_taken(kube: Cluster, me: Path) -> None:
+    """Pods that hyperscout has nothing to do with."""
+    seen = Seen(kube)
+    for name in ("a1", "b1"):
+        other = pod(f"other-{name}", nodeName=name)
+        del other["spec"]["schedulingGates"]
+        kube.api.ask("POST", PODS, other)
+    async with controller(me, TOPOLOGY):
+        post_gang(kube, "gang", 4, "1")
+        await seen.until("it waits", lambda: any("waits" in x for x in seen.events("gang")))
+        seen.delete(next(x for x in seen.pods("other") if x["spec"]["nodeName"] == "a1"))
+        assert await seen.until("it is bound", lambda: seen.nodes("gang", 4)) == A
 
 
 async def test_other_gates_stay_shut(kube: Cluster, me: Path) -> None:
