@@ -31,7 +31,7 @@ from hyperscout_collector.placer.capacity import Capacity, Mask, Resources
 from hyperscout_collector.placer.place import NO_MASKS
 from hyperscout_collector.placer.place import place as best_place
 from hyperscout_collector.placer.repair import Move
-from hyperscout_collector.placer.request import Request, RequestError, Workers, ends, ranks, size
+from hyperscout_collector.placer.request import Group, Request, RequestError, Workers, ranks, size
 from hyperscout_collector.topology import Topology
 
 MAX_GANGS = 10_000
@@ -340,9 +340,14 @@ class Placements:
 
 
 def _is_quick(request: Request) -> bool:
-    """Whether deciding it takes milliseconds at the most: workers that are all alike, and not too many."""
-    kinds = {worker.resources for worker in ends(request.gang)}
-    return len(kinds) == 1 and size(request.gang) <= _QUICK
+    """Whether deciding it takes milliseconds at the most: runs within runs of one kind of worker (groups of
+    several sizes take as long as several kinds do), and not too many."""
+    part: Group | Workers = request.gang
+    while isinstance(part, Group):
+        if len(part.parts) != 1:
+            return False
+        part = part.parts[0]
+    return size(request.gang) <= _QUICK
 
 
 def _not_arrived(held: Held) -> Collection[int]:

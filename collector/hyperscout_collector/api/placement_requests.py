@@ -4,7 +4,7 @@ Every error names its field as the message calls it. Tiers are numbers or names,
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from hyperscout.v1 import placement_pb2 as pb
 
@@ -12,6 +12,7 @@ from hyperscout_collector.placer.forest import Forest, ForestError
 from hyperscout_collector.placer.quantity import QuantityError, amount
 from hyperscout_collector.placer.request import (
     MAX_PARTS,
+    MAX_RESOURCES,
     ONE_WORKER,
     Group,
     Mode,
@@ -25,6 +26,7 @@ from hyperscout_collector.placer.request import (
 MAX_NAME_CHARS = 317  # of a resource (253 of its prefix, a slash, 63), and of a gang
 MAX_ROLE_CHARS = 63
 MAX_AVOID = 100_000
+MAX_PARTS_IN_ALL = 256  # each takes an array of all nodes, and some ms of a thread
 _MAX_DEPTH = 32  # twice what `checked` lets pass, so that it is the one to say so
 _MILLI = "cpu"
 
@@ -45,6 +47,7 @@ def request_of(message: pb.PlaceRequest, forest: Forest) -> Request:
         except ForestError as error:
             raise RequestError(f"{where}: {error}") from error
 
+    _check_parts(message.parts)
     _check_names(message.avoid, forest)
     try:
         return checked(_request(message, tier), forest.top)
@@ -121,6 +124,8 @@ def _parts(
 def _workers(message: pb.Workers, where: str) -> Workers:
     if len(message.role) > MAX_ROLE_CHARS:
         raise RequestError(f"{where}.role: {len(message.role)} characters: at most {MAX_ROLE_CHARS}")
+    if len(message.resources) > MAX_RESOURCES:  # before they are read: there may be a million
+        raise RequestError(f"{where}.resources: {len(message.resources)} of them: at most {MAX_RESOURCES}")
     resources = []
     for name, text in sorted(message.resources.items()):
         at = f"{where}.resources[{name[:MAX_NAME_CHARS]!r}]"
@@ -146,6 +151,18 @@ def _spread(
         raise RequestError(f'{where}.tier: missing: the number or name of a tier, or "node"')
     at = 0 if spread.tier in ("0", "node") else tier(f"{where}.tier", spread.tier)
     return Spread(spread.most, at, not spread.preferred)
+
+
+def _check_parts(parts: Sequence[pb.Part]) -> None:
+    """Whether it is worth reading."""
+    left, waiting = MAX_PARTS_IN_ALL, [parts]
+    while waiting:
+        for part in waiting.pop():
+            left -= 1
+            if left < 0:
+                raise RequestError(f"parts: more than {MAX_PARTS_IN_ALL} in all, of groups within groups too")
+            if part.WhichOneof("part") == "group":
+                waiting.append(part.group.parts)
 
 
 def _check_names(avoid: Iterable[str], forest: Forest) -> None:

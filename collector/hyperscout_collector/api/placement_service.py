@@ -7,8 +7,7 @@ is free. Who calls is known by then (`identity.access`): a dry run takes what re
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -16,6 +15,7 @@ from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_formats.leader import refusal
 
 from hyperscout_collector.api import placement_looks as looks
+from hyperscout_collector.api.lookers import BusyError, Lookers
 from hyperscout_collector.api.placement_looks import Free, PresentError
 from hyperscout_collector.api.placement_mapping import (
     held_message,
@@ -47,15 +47,10 @@ _MAX_CANDIDATES = 1000
 _MAX_MOVES = 100_000
 _CANDIDATES = 10
 _MOVES = 64
-_THREADS = 4
-_MAX_WAITING = 64  # calls that work in a thread, or wait for one
+_THREADS = 2  # they share one interpreter with the loop: more would only take its turns
+_MAX_WAITING = 64  # calls that only look, and as many that reserve: at work, or waiting for a thread
 _ATTEMPTS = 3  # at a repair, while its gang changes
 NS = 1_000_000_000
-_T = TypeVar("_T")
-
-
-class BusyError(Exception):
-    """Too many such calls already: later."""
 
 
 class OthersError(Exception):
@@ -99,8 +94,10 @@ class PlacementService:
         self._watchers = watchers
         self._book = book
         self._clock_ns = clock_ns
-        self._threads = ThreadPoolExecutor(_THREADS, "placing")
-        self._looking = 0
+        self._look = Lookers("looking", threads=_THREADS, most=_MAX_WAITING)
+        # Whoever may only look holds up nobody who reserves, nor those who want to know what is reserved.
+        self._decide = Lookers("deciding", threads=1, most=_MAX_WAITING)
+        self._tell = Lookers("telling", threads=1, most=_MAX_WAITING)
 
     def add_to(self, server: grpc.aio.Server) -> None:
         def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any, response: Any) -> Any:
@@ -131,7 +128,8 @@ class PlacementService:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for lookers in (self._look, self._decide, self._tell):
+            lookers.close()
 
     # Reserving
 
@@ -149,7 +147,7 @@ class PlacementService:
             placements.tried(found)
             return pb.PlaceResponse(placement=message)
         answer = await placements.decide(
-            request.gang, asked, holder=API, expires_ns=expires_ns, in_thread=self._look
+            request.gang, asked, holder=API, expires_ns=expires_ns, in_thread=self._decide
         )
         if isinstance(answer, Refusal):
             return pb.PlaceResponse(placement=placement_message(request.gang, asked, answer, forest))
@@ -183,9 +181,11 @@ class PlacementService:
             free = self._free()
             if strangers := lost.difference(held.placement.nodes, free.capacity.forest.nodes):
                 raise RequestError(f"failed_nodes: {min(strangers)[:253]!r}: no such node")
-            found = await self._look(looks.repaired, held, lost, free)
+            work = self._look if request.dry_run else self._decide
+            found = await work(looks.repaired, held, lost, free)
             if request.dry_run or await self._moved(held, found):
-                return repair_message(held.gang, held.request, found, free.capacity.forest)
+                forest = free.capacity.forest
+                return await asyncio.to_thread(repair_message, held.gang, held.request, found, forest)
         raise NoRoomError(f"gang {request.gang!r}, or what is free for it, keeps changing: try again")
 
     async def _moved(self, held: Held, found: Repair | Refusal) -> bool:
@@ -224,7 +224,7 @@ class PlacementService:
         self, request: pb.ListPlacementsRequest, context: Any
     ) -> pb.ListPlacementsResponse:
         book, tiers = self._by_name(), self._tiers()
-        messages = await asyncio.to_thread(lambda: [held_message(held, tiers) for held in book])
+        messages = await self._tell(lambda: [held_message(held, tiers) for held in book])
         return pb.ListPlacementsResponse(placements=messages)
 
     async def watch_placements(
@@ -277,15 +277,6 @@ class PlacementService:
         if not 0 < seconds <= _MAX_EXPIRES_S:
             raise RequestError(f"expires_in: {seconds:g} s: expected more than 0, at most {_MAX_EXPIRES_S}")
         return self._clock_ns() + int(seconds * NS)
-
-    async def _look(self, work: Callable[..., _T], *args: object) -> _T:
-        if self._looking >= _MAX_WAITING:
-            raise BusyError(f"{self._looking} such calls are waiting already: try again later")
-        self._looking += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
-        finally:
-            self._looking -= 1
 
 
 def _check_name(gang: str) -> None:

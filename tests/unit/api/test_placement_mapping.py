@@ -99,6 +99,14 @@ REFUSED = {
         pb.PlaceRequest(parts=[group(1, *[part(1)] * 65)]),
         "parts[0].group.parts: at most 64",
     ),
+    "too many parts in all": (
+        pb.PlaceRequest(parts=[group(1, *[part(1)] * 63)] * 4 + [part(1)]),
+        "parts: more than 256 in all",
+    ),
+    "too many resources to be read": (
+        request(1, resources={f"r{i}": "no quantity" for i in range(33)}),
+        "parts[0].workers.resources: 33 of them: at most 32",
+    ),
     "neither": (pb.PlaceRequest(parts=[part(1), pb.Part()]), "parts[1]: neither workers nor a group"),
     "no worker": (pb.PlaceRequest(parts=[part(1), part(0)]), "parts[1].workers.count: 0: expected 1 to"),
     "no worker within": (

@@ -158,7 +158,7 @@ async def test_a_repair_that_is_overtaken_is_decided_anew(world: World) -> None:
     async with serving(world) as service:
         held = (await service.Place(request(1, gang="a"))).placement.assignments[0].node
         spare = next(n for n in ("n01", "n02") if n != held)
-        look, overtaken = world.service._look, []
+        look, overtaken = world.service._decide, []
 
         async def slow(work: Any, *args: Any) -> Any:
             found = await look(work, *args)
@@ -167,7 +167,7 @@ async def test_a_repair_that_is_overtaken_is_decided_anew(world: World) -> None:
                 world.placements.set_unusable({spare})
             return found
 
-        world.service._look = slow  # type: ignore[method-assign]
+        world.service._decide = slow  # type: ignore[method-assign]
         done = await service.Repair(pb.RepairRequest(gang="a", failed_nodes=[held]))
         assert overtaken == [spare]
         assert done.moves[0].target in ("n03", "n04")
@@ -178,11 +178,12 @@ async def test_a_repair_that_is_overtaken_is_decided_anew(world: World) -> None:
             world.placements.restore(replace(world.placements.held("a"), reserved_ns=world.now_ns))
             return found
 
-        world.service._look = always  # type: ignore[method-assign]
+        world.service._decide = always  # type: ignore[method-assign]
         before = world.placements.held("a").placement.nodes
         code, _ = await refusal(service.Repair(pb.RepairRequest(gang="a", failed_nodes=list(before))))
         assert code == Code.ABORTED
         assert world.placements.held("a").placement.nodes == before
+        world.service._decide = look
 
 
 async def test_a_gang_that_means_nothing_today_says_so(world: World) -> None:
@@ -240,10 +241,14 @@ async def test_what_only_looks_has_a_copy(world: World, monkeypatch: pytest.Monk
 
 
 async def test_too_many_at_once_are_turned_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement_service, "_MAX_WAITING", 0)
+    monkeypatch.setattr(world.service._look, "_most", 0)
     async with serving(world) as service:
         code, _ = await refusal(service.Place(request(1, dry_run=True)))
         assert code == Code.RESOURCE_EXHAUSTED
+        two_kinds = pb.PlaceRequest(gang="b", parts=[part(1, role="leader"), part(1)])
+        assert (await service.Place(two_kinds)).placement.placed  # holds up nobody
+        await service.Repair(pb.RepairRequest(gang="b", failed_nodes=["n01"]))
+        assert (await service.ListPlacements(pb.ListPlacementsRequest())).placements
         assert (await service.Place(request(1, gang="a"))).placement.placed  # that is done on the loop
 
 

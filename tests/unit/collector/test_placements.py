@@ -137,6 +137,9 @@ async def test_what_is_quick_is_decided_at_once() -> None:
     assert placements.held("a").expires_ns == 5
     with pytest.raises(AssertionError):
         await placements.decide("b", leader_and(1), holder="api", in_thread=never)
+    sizes = Request(Group(1, (Group(1, (Workers(2),), 1), Group(1, (Workers(1),), 1))))
+    with pytest.raises(AssertionError):  # of one kind, but in groups of several sizes
+        await placements.decide("b", sizes, holder="api", in_thread=never)
 
 
 async def test_what_was_decided_in_a_thread_is_held() -> None:
