@@ -138,7 +138,9 @@ async def test_room_that_others_leave_is_taken(kube: Cluster, me: Path) -> None:
         other = pod(f"other-{name}", nodeName=name)
         del other["spec"]["schedulingGates"]
         kube.api.ask("POST", PODS, other)
-    async with controller(me, TOPOLOGY):
+    async with controller(me, TOPOLOGY) as ours:
+        # The first look at the topology is a reason to ask again, too.
+        await seen.until("it has begun", lambda: ours.gates._forest)
         post_gang(kube, "gang", 4, "1")
         await seen.until("it waits", lambda: any("waits" in x for x in seen.events("gang")))
         seen.delete(next(x for x in seen.pods("other") if x["spec"]["nodeName"] == "a1"))
