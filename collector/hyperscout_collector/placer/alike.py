@@ -13,9 +13,9 @@ class Alike:
         self._numbers: list[dict[object, int]] = [{} for _ in range(room.forest.top + 1)]
         self._known: list[dict[int, int]] = [{} for _ in range(room.forest.top + 1)]
         self._features = [*room.fits, *room.free]  # what makes a node what it is
+        self._whole_nodes = len(self._features) == 1 and bool(room.fits[0].max(initial=0) <= 1)
         if room.forest.degraded.any():
             self._features.append(room.forest.degraded)
-        self._whole_nodes = len(self._features) == 1 and bool(room.fits[0].max(initial=0) <= 1)
 
     def children(self, tier: int, index: int) -> list[int]:
         """Those that have room, the ones that are alike together."""
@@ -34,10 +34,10 @@ class Alike:
         if tier == 0:
             return tuple(int(x[index]) for x in self._features)
         degraded = int(self._room.degraded(tier)[index])
-        if tier == 1 and self._whole_nodes:
-            return degraded, int(self._room.fit(0, 1)[index])
         if tier == 1:
             nodes = self._with_room(tier, index)
+            if self._whole_nodes and not self._room.forest.degraded[nodes].any():
+                return degraded, len(nodes)
             columns = np.array([x[nodes] for x in self._features])
             return degraded, columns[:, np.lexsort(columns)].tobytes()
         return degraded, tuple(sorted(self.number(tier - 1, x) for x in self._with_room(tier, index)))

@@ -1,6 +1,6 @@
 """Which domains of a tier might hold a gang, and what each costs at least: the most promising first."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -10,21 +10,24 @@ from hyperscout_collector.placer.units import GANG, Units
 
 _SMALL = 64  # workers on a node: so few that they are counted, not sorted
 
+# Of a tier below the top, for each kind of unit: (domains,) how many fit, and how many the gang has.
+Sizes = Callable[[int], Sequence[tuple[Longs, int]]]
 
-def candidates(room: Room, units: Units, might: Flags) -> Iterator[tuple[tuple[int, ...], int]]:
+
+def candidates(room: Room, units: Units, sizes: Sizes, might: Flags) -> Iterator[tuple[tuple[int, ...], int]]:
     """`might`: (domains of the top tier,). Each with a cost that it cannot go below; the least first."""
     which = np.flatnonzero(might)
     if len(which) <= 1:  # nothing to compare it with
         yield from (((), domain) for domain in which.tolist())
         return
-    columns = _bounds(room, units, which)
+    columns = _bounds(room, units, sizes, which)
     for i in np.lexsort((which, *columns[::-1])).tolist():
         yield _at(columns, i, units), int(which[i])
 
 
-def bound_of(room: Room, units: Units, domain: int) -> tuple[int, ...]:
+def bound_of(room: Room, units: Units, sizes: Sizes, domain: int) -> tuple[int, ...]:
     """A cost that a domain of the top tier cannot go below."""
-    return _at(_bounds(room, units, np.array([domain])), 0, units)
+    return _at(_bounds(room, units, sizes, np.array([domain])), 0, units)
 
 
 def _at(columns: Sequence[Longs], i: int, units: Units) -> tuple[int, ...]:
@@ -32,14 +35,14 @@ def _at(columns: Sequence[Longs], i: int, units: Units) -> tuple[int, ...]:
     return (*(int(column[i]) for column in columns), *(0,) * units.top)
 
 
-def _bounds(room: Room, units: Units, which: Longs) -> list[Longs]:
+def _bounds(room: Room, units: Units, sizes: Sizes, which: Longs) -> list[Longs]:
     """(which,) each: domains from the tier below down, nodes, degraded links, what is left over in it."""
     wanted = units.kinds_in(GANG)
     columns = []
     for lower in range(units.top - 1, -1, -1):
         fewest = np.zeros(len(which), np.int64)
-        for kind, count in wanted.items():
-            np.maximum(fewest, _fewest(room, kind, units.top, which, lower, count), out=fewest)
+        for fits, count in sizes(lower):
+            np.maximum(fewest, _fewest(room, units.top, which, lower, fits, count), out=fewest)
         columns.append(fewest)
     free = room.fit(units.reference, units.top)[which]
     degraded = room.degraded(units.top)[which]
@@ -51,10 +54,9 @@ def _bounds(room: Room, units: Units, which: Longs) -> list[Longs]:
     return [*columns, degraded, free - wanted[units.reference]]
 
 
-def _fewest(room: Room, kind: int, tier: int, which: Longs, lower: int, wanted: int) -> Longs:
-    """(which,) how many of its domains of a lower tier (nodes at 0) at least reach so many workers together,
-    wherever below it they are."""
-    sizes = room.fit(kind, lower)
+def _fewest(room: Room, tier: int, which: Longs, lower: int, sizes: Longs, wanted: int) -> Longs:
+    """(which,) how many of its domains of a lower tier (nodes at 0) at least reach so many units together,
+    wherever below it they are. `sizes`: (domains of that tier,) how many fit."""
     most = int(sizes.max(initial=0))
     if lower == 0 and most <= 1:
         return np.full(len(which), wanted)

@@ -18,7 +18,7 @@ from hyperscout_collector.placer.alike import Alike
 from hyperscout_collector.placer.costs import NEVER, keep_least, less
 from hyperscout_collector.placer.forest import Flags, Longs
 from hyperscout_collector.placer.room import Parts, Room
-from hyperscout_collector.placer.sifting import Window, choosable, sifted
+from hyperscout_collector.placer.sifting import Window, choosable, sifted, whole
 from hyperscout_collector.placer.tables import Held
 from hyperscout_collector.placer.units import GANG, Units
 from hyperscout_collector.placer.work import TooBigError, Work
@@ -98,11 +98,18 @@ class Chain:
         found: Flags = inside[layer.child_stop] - inside[layer.child] >= self.wanted
         return found
 
-    def least(self, domain: int) -> tuple[tuple[int, ...], Callable[[], Held]]:
-        """The least cost below a domain that holds the gang, as `Parts` has it, and how it comes about.
-        Raises TooBigError."""
+    def sizes(self, tier: int) -> list[tuple[Longs, int]]:
+        """(domains of a lower tier,) how many of its units fit, and how many the gang has."""
+        return [(self.fits[tier], self.units.units[self.levels[tier].unit].total)]
+
+    def least(
+        self, domain: int, best: tuple[int, ...] | None
+    ) -> tuple[tuple[int, ...], Callable[[], Held]] | None:
+        """The least cost below a domain that holds the gang, as `Parts` has it, and how it comes about. None
+        where it cannot be below `best`, a cost that was found elsewhere. Raises TooBigError."""
         below = Below(self, domain)
-        return below.least(), below.held
+        parts = below.least(best)
+        return None if parts is None else (parts, below.held)
 
 
 class Below:
@@ -124,13 +131,16 @@ class Below:
         self._used: list[tuple[int, list[_Option]]] = []  # children of the top that may be used
         self._steps: list[Longs] = []
 
-    def least(self) -> tuple[int, ...]:
+    def least(self, best: tuple[int, ...] | None) -> tuple[int, ...] | None:
         """See `Chain.least`."""
         tier = self._units.top - 1
         if tier == 0 and self._whole_nodes:
             nodes = self._soundest(self._domain, self._wanted)
             return self._parts.unpacked(self._parts.of_degraded(self._room.forest.degraded[nodes].sum()))
-        for window in self._windows(tier):
+        windows, counts = self._windows(tier)
+        if best is not None and counts > best[: len(counts)]:
+            return None
+        for window in self._few(tier, windows, counts[0]):
             first = self._first.get(window.index, window.index)
             options = self._options_of(tier, first, window.most)
             self._used.append((window.index, [x for x in options if x[0] >= window.least]))
@@ -147,24 +157,26 @@ class Below:
             taken = taken_of(self._used, self._steps, wanted)
         return self._held(top, self._domain, {GANG: 1}, taken)
 
-    def _windows(self, tier: int) -> list[Window]:
-        """The children of the top that may be part of a best placement; of those that are alike no more than
-        can be used."""
+    def _windows(self, tier: int) -> tuple[list[Window], tuple[int, ...]]:
+        """The children of the top that may be part of a best placement, and the first parts of its cost as
+        far as they are known."""
         start, stop = self._room.children(self._units.top, self._domain)
         fits = self._fits[tier][start:stop]
         if tier == 0 or (tier == 1 and self._whole_nodes):  # there is nothing below to choose from
             may, used, _ = choosable(fits, self._wanted)
-            found = [Window(start + i, 1, int(fits[i]), fits[i].tobytes()) for i in may.tolist()]
-        else:
-            layer = self._room.forest.layers[tier - 1]
-            runs = layer.child[start:stop], layer.child_stop[start:stop]
-            ratio = self._levels[tier].ratio
-            inside = self._fits[tier - 1]
-            found, used = sifted(start, fits, *runs, inside, ratio, self._wanted, self._work)
-        looks = Counter(window.look for window in found)
+            return whole(start, fits, may), (used,)
+        layer = self._room.forest.layers[tier - 1]
+        runs = layer.child[start:stop], layer.child_stop[start:stop]
+        inside, ratio = self._fits[tier - 1], self._levels[tier].ratio
+        found, *counts = sifted(start, fits, *runs, inside, ratio, self._wanted, self._work)
+        return found, tuple(counts)
+
+    def _few(self, tier: int, windows: Sequence[Window], used: int) -> list[Window]:
+        """Of those that are alike no more than can be used."""
+        looks = Counter(window.look for window in windows)
         kept: dict[int, list[int]] = {}
         few = []
-        for window in found:
+        for window in windows:
             if looks[window.look] > 1:
                 alike = kept.setdefault(self._alike.number(tier, window.index), [])
                 if len(alike) == used:

@@ -62,7 +62,7 @@ class Search:
         seen: set[int] = set()
         guesses = GUESSES
         best: tuple[_Parts, Callable[[], Held]] | None = None
-        for bound, domain in candidates(room, units, might):
+        for bound, domain in candidates(room, units, solver.sizes, might):
             if best is not None and bound >= best[0]:
                 break
             if several:
@@ -70,10 +70,10 @@ class Search:
                     continue
                 seen.add(number)
             try:
-                found = solver.least(domain)
+                found = solver.least(domain, None if best is None else best[0])
             except TooBigError:
                 self.complete = False
-                unsure.append((units.top, bound or bound_of(room, units, domain)))
+                unsure.append((units.top, bound or bound_of(room, units, solver.sizes, domain)))
                 if not guesses:
                     break
                 guesses -= 1

@@ -7,6 +7,7 @@ many is left out; of the rest it is known how few units each may hold.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -14,7 +15,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from hyperscout_collector.placer.forest import Longs
 from hyperscout_collector.placer.work import Work
 
-_NONE = -(1 << 40)  # units of what cannot be
+MOST_HELD: Final = 3 * 10**6  # entries of a table that are worth sifting: children times grandchildren
+_AT_ONCE: Final = 10**6  # sums in memory
+_NONE: Final = -(1 << 40)  # units of what cannot be
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,11 @@ def choosable(fits: Longs, wanted: int) -> tuple[Longs, int, Longs]:
     return may, used, np.searchsorted(may, order[:used])
 
 
+def whole(start: int, fits: Longs, may: Longs) -> list[Window]:
+    """Children of which nothing more is known than what fits."""
+    return [Window(start + i, 1, int(fits[i]), fits[i].tobytes()) for i in may.tolist()]
+
+
 def sifted(
     start: int,
     fits: Longs,
@@ -48,13 +56,16 @@ def sifted(
     ratio: int,
     wanted: int,
     work: Work,
-) -> tuple[list[Window], int]:
-    """The children, and how many of them are used.
+) -> tuple[list[Window], int, int]:
+    """The children, how many of them are used, and how many of theirs.
 
     `fits`: (children,) units that fit; the first child is number `start`. `child`, `child_stop`: the run
     of its own children in `inside`, the units that fit there; `ratio` of these make one of a child's."""
     may, used, largest = choosable(fits, wanted)
-    held = _held(fits, child, child_stop, inside, ratio, wanted, may)
+    widest = int((child_stop - child)[may].max())
+    if len(may) * widest > MOST_HELD:
+        return whole(start, fits, may), used, 0  # too many to look at: at least none of theirs
+    held = _held(fits, child, child_stop, inside, ratio, wanted, may, widest)
     most = _enough(held, largest, wanted)
     work.spend(held.size * used * most)
     reached = _reached(held, used, most)
@@ -68,14 +79,21 @@ def sifted(
         fine = spare[i] >= 0
         low = int((rows[i] - spare[i])[fine].min())
         found.append(Window(start + int(may[i]), max(1, low), int(rows[i][fine].max()), held[i].tobytes()))
-    return found, used
+    return found, used, grandchildren
 
 
 def _held(
-    fits: Longs, child: Longs, child_stop: Longs, inside: Longs, ratio: int, wanted: int, may: Longs
+    fits: Longs,
+    child: Longs,
+    child_stop: Longs,
+    inside: Longs,
+    ratio: int,
+    wanted: int,
+    may: Longs,
+    widest: int,
 ) -> Longs:
-    """(children that may, l): the most units with l of one's own children; none with none."""
-    widest = int((child_stop - child)[may].max())
+    """(children that may, l): the most units with l of one's own children, of which none has more than
+    `widest`; none with none."""
     at = child[may][:, None] + np.arange(widest)
     there = at < child_stop[may][:, None]
     sizes = np.where(there, inside[np.minimum(at, len(inside) - 1)], 0)
@@ -106,9 +124,12 @@ def _reached(held: Longs, used: int, most: int) -> Longs:
     found[0, 0] = 0
     padded = np.full((used, wide + most), _NONE, np.int64)
     before = sliding_window_view(padded, wide, axis=1)[:, 1:, ::-1]  # (used, most, j) -> j + 1 fewer
-    sums = np.empty(before.shape, np.int64)
+    block = min(most, _AT_ONCE // (used * wide) + 1)
+    sums = np.empty((used, block, wide), np.int64)
     for row in held:
         padded[:, wide:] = found[:-1, :-1]
-        np.add(before, row[1:], out=sums)
-        np.maximum(found[1:, 1:], sums.max(axis=2), out=found[1:, 1:])
+        for i in range(0, most, block):
+            part = found[1:, i + 1 : i + 1 + block]
+            np.add(before[:, i : i + block], row[1:], out=sums[:, : part.shape[1]])
+            np.maximum(part, sums[:, : part.shape[1]].max(axis=2), out=part)
     return found

@@ -62,9 +62,16 @@ class Trees:
             found &= self._room.fit(kind, self._units.top) >= count
         return found
 
-    def least(self, domain: int) -> tuple[tuple[int, ...], Callable[[], Held]] | None:
+    def sizes(self, tier: int) -> list[tuple[Longs, int]]:
+        """By kind: (domains of a lower tier,) how many fit, and how many the gang has."""
+        wanted = self._units.kinds_in(GANG)
+        return [(self._room.fit(kind, tier), count) for kind, count in wanted.items()]
+
+    def least(
+        self, domain: int, best: tuple[int, ...] | None
+    ) -> tuple[tuple[int, ...], Callable[[], Held]] | None:
         """The least cost below a domain, as `Parts` has it, and how it comes about. None where the gang does
-        not fit. Raises TooBigError."""
+        not fit. `best`: a cost that was found elsewhere. Raises TooBigError."""
         tables = Tables(self._room, self._alike, self._units, self._work, domain)
         parts = tables.least()
         return None if parts is None else (parts, tables.held)
