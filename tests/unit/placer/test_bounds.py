@@ -1,0 +1,69 @@
+"""What is asked may be absurd: memory stays bounded, and the ways around it find the same."""
+
+import tracemalloc
+from types import ModuleType
+
+import pytest
+from hyperscout_collector.placer import chain, sifting
+from hyperscout_collector.placer.answer import Placement, Refusal
+from hyperscout_collector.placer.capacity import Capacity
+from hyperscout_collector.placer.forest import Forest
+from hyperscout_collector.placer.place import place
+from hyperscout_collector.placer.request import Group, Request, Workers
+from hyperscout_collector.topology import HyperNode, Topology
+from support.placer_chain import random_chain
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        pytest.param(sifting, "MOST_HELD", 0, id="nothing is sifted"),
+        pytest.param(sifting, "_AT_ONCE", 0, id="sifted in small blocks"),
+        pytest.param(chain, "_MANY", 0, id="all steps at once"),
+        pytest.param(chain, "_AT_ONCE", 0, id="all steps at once in small blocks"),
+    ],
+)
+def test_other_ways_find_the_same(
+    module: ModuleType, name: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [random_chain(seed) for seed in range(150)]
+    before = [place(case.capacity(), case.request) for case in cases]
+    if name == "_AT_ONCE":
+        monkeypatch.setattr(chain, "_MANY", 0)
+    monkeypatch.setattr(module, name, value)
+    for case, answer in zip(cases, before, strict=True):
+        other = place(case.capacity(), case.request)
+        assert isinstance(other, Refusal) == isinstance(answer, Refusal), case
+        if isinstance(other, Placement) and isinstance(answer, Placement):
+            assert (other.cost, other.exact) == (answer.cost, answer.exact), case
+
+
+def two_tiers(leaves: list[int]) -> Forest:
+    """So many nodes in each leaf of a pod."""
+    names = [tuple(f"node-{i:02}-{j:05}" for j in range(n)) for i, n in enumerate(leaves)]
+    below = [HyperNode(f"leaf-{i:04}", 1, "leaf", "pod", (), nodes, ()) for i, nodes in enumerate(names)]
+    every = tuple(sorted(node for nodes in names for node in nodes))
+    pod = HyperNode("pod", 2, "pod", None, tuple(h.name for h in below), every, ())
+    return Forest.of(Topology(1, (*below, pod)))
+
+
+@pytest.mark.parametrize(
+    ("leaves", "workers"),
+    [
+        pytest.param([4000, 4000], 11000, id="two leaves of thousands"),
+        pytest.param([25000] + [10] * 600, 30000, id="one leaf much larger than others"),
+    ],
+)
+def test_leaves_of_thousands_of_nodes_do_not_cost_the_memory(leaves: list[int], workers: int) -> None:
+    forest = two_tiers(leaves)
+    capacity = Capacity.of_workers(forest, {node: 1 + i % 2 for i, node in enumerate(forest.nodes)})
+    tracemalloc.start()
+    try:
+        answer = place(capacity, Request(Group(1, (Workers(workers),))))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert isinstance(answer, Placement)
+    assert peak < 150 * MIB
