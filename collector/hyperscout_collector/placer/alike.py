@@ -1,7 +1,11 @@
 """Which domains, and which nodes, are alike: what is best in one of them is best in the others too."""
 
+from functools import cached_property
+
 import numpy as np
 
+from hyperscout_collector.placer.capacity import summed
+from hyperscout_collector.placer.forest import Longs
 from hyperscout_collector.placer.room import Room
 
 
@@ -34,13 +38,18 @@ class Alike:
         if tier == 0:
             return tuple(int(x[index]) for x in self._features)
         degraded = int(self._room.degraded(tier)[index])
+        if tier == 1 and self._whole_nodes and not self._worn[index]:
+            return degraded, int(self._room.fit(0, 1)[index])
         if tier == 1:
             nodes = self._with_room(tier, index)
-            if self._whole_nodes and not self._room.forest.degraded[nodes].any():
-                return degraded, len(nodes)
             columns = np.array([x[nodes] for x in self._features])
             return degraded, columns[:, np.lexsort(columns)].tobytes()
         return degraded, tuple(sorted(self.number(tier - 1, x) for x in self._with_room(tier, index)))
+
+    @cached_property
+    def _worn(self) -> Longs:
+        """(domains of tier 1,) degraded links of the nodes that have room."""
+        return summed(self._room.forest, np.where(self._room.fits[0] > 0, self._room.forest.degraded, 0))[0]
 
     def _with_room(self, tier: int, index: int) -> list[int]:
         start, stop = self._room.children(tier, index)
