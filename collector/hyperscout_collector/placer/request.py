@@ -15,7 +15,8 @@ from typing import Literal
 MAX_WORKERS = 1_000_000
 MAX_DEPTH = 16  # groups within groups
 MAX_PARTS = 64  # in one group
-MAX_RESOURCES = 32  # of one worker
+MAX_KINDS = 64  # of workers in a gang: for each of them what fits is known of every node
+MAX_RESOURCES = 32  # of one worker, and of all together
 
 WORKERS = "workers"  # the resource where nothing else is known: how many workers a node takes
 ONE_WORKER = ((WORKERS, 1),)
@@ -125,14 +126,20 @@ def checked(request: Request, tiers: int) -> Request:
         raise RequestError(f"gang.count: {gang.count}: a request is for one gang")
     if request.mode not in ("hard", "soft"):
         raise RequestError(f"mode: {request.mode!r}: expected hard or soft")
-    _check(gang, "gang", tiers, tiers + 1, 0, 1)
+    _check(gang, "gang", tiers, tiers + 1, 0, 1, 0)
     if size(gang) > MAX_WORKERS:
         raise RequestError(f"gang: {size(gang)} workers: at most {MAX_WORKERS}")
+    names = {name for kind in ends(gang) for name, _ in kind.resources}
+    if len(names) > MAX_RESOURCES:
+        raise RequestError(f"gang: {len(names)} different resources: at most {MAX_RESOURCES}")
     return request
 
 
-def _check(part: Group | Workers, where: str, tiers: int, within: int, depth: int, repeated: int) -> None:
-    """`within`: the tier of the closest group around it; `repeated`: how often that comes."""
+def _check(
+    part: Group | Workers, where: str, tiers: int, within: int, depth: int, repeated: int, kinds: int
+) -> int:
+    """`within`: the tier of the closest group around it; `repeated`: how often that comes; `kinds`: of
+    workers that came before. Returns how many there are now."""
     if not 1 <= part.count <= MAX_WORKERS:
         raise RequestError(f"{where}.count: {part.count}: expected 1 to {MAX_WORKERS}")
     if isinstance(part, Workers):
@@ -146,7 +153,9 @@ def _check(part: Group | Workers, where: str, tiers: int, within: int, depth: in
         for name, amount in part.resources:
             if not 0 <= amount < 2**62:
                 raise RequestError(f"{where}.resources[{name!r}]: {amount}: expected 0 or more")
-        return
+        if kinds == MAX_KINDS:
+            raise RequestError(f"{where}: more than {MAX_KINDS} kinds of workers in the gang")
+        return kinds + 1
     if depth > MAX_DEPTH:
         raise RequestError(f"{where}: groups within groups, {depth} deep: at most {MAX_DEPTH}")
     if not 1 <= len(part.parts) <= MAX_PARTS:
@@ -160,7 +169,7 @@ def _check(part: Group | Workers, where: str, tiers: int, within: int, depth: in
             )
         within = part.tier
     for i, inner in enumerate(part.parts):
-        _check(inner, f"{where}.parts[{i}]", tiers, within, depth + 1, repeated * part.count)
+        kinds = _check(inner, f"{where}.parts[{i}]", tiers, within, depth + 1, repeated * part.count, kinds)
     if part.spread is not None:
         _check_spread(part, part.spread, f"{where}.spread", within)
         if repeated * part.count > 1 and len(list(ends(part))) > 1:
@@ -168,6 +177,7 @@ def _check(part: Group | Workers, where: str, tiers: int, within: int, depth: in
                 f"{where}.spread: of several kinds of workers in a group that comes more than once: "
                 "put each kind into a group of its own, and the spread there, or spread the whole gang"
             )
+    return kinds
 
 
 def _check_spread(group: Group, spread: Spread, where: str, within: int) -> None:

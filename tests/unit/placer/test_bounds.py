@@ -9,7 +9,14 @@ from hyperscout_collector.placer.answer import Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity
 from hyperscout_collector.placer.forest import Forest
 from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.request import Group, Request, Workers
+from hyperscout_collector.placer.request import (
+    MAX_KINDS,
+    MAX_RESOURCES,
+    Group,
+    Request,
+    RequestError,
+    Workers,
+)
 from hyperscout_collector.topology import HyperNode, Topology
 from support.placer_chain import random_chain
 
@@ -67,3 +74,28 @@ def test_leaves_of_thousands_of_nodes_do_not_cost_the_memory(leaves: list[int], 
         tracemalloc.stop()
     assert isinstance(answer, Placement)
     assert peak < 150 * MIB
+
+
+def test_a_gang_of_any_number_of_kinds_is_refused_before_it_is_looked_at() -> None:
+    many: Group | Workers = Workers(1)
+    for _ in range(16):
+        many = Group(1, (many,) * MAX_KINDS)
+    with pytest.raises(RequestError, match=f"more than {MAX_KINDS} kinds of workers in the gang"):
+        place(Capacity.of_workers(two_tiers([1, 1])), Request(Group(1, (many,))))
+
+
+def test_as_many_kinds_as_may_be() -> None:
+    capacity = Capacity.of_workers(two_tiers([40, 40]))
+    answer = place(capacity, Request(Group(1, (Workers(1),) * MAX_KINDS)))
+    assert isinstance(answer, Placement)
+    assert answer.cost.nodes == MAX_KINDS
+
+
+def test_kinds_together_name_no_more_resources_than_one_may() -> None:
+    def kind(i: int) -> Workers:
+        return Workers(1, tuple((f"example.com/{i}-{j}", 1) for j in range(MAX_RESOURCES // 2)))
+
+    capacity = Capacity.of_workers(two_tiers([1, 1]))
+    assert isinstance(place(capacity, Request(Group(1, (kind(1), kind(2))))), Refusal)
+    with pytest.raises(RequestError, match="gang: 48 different resources: at most 32"):
+        place(capacity, Request(Group(1, (kind(1), Group(1, (kind(2), kind(3)))))))
