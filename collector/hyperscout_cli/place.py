@@ -27,7 +27,7 @@ Examples:
   hyperscout infer --ibnetdiscover fabric.txt -o json | hyperscout place --topology - --workers 64
   hyperscout place --workers 128 --gpus-per-worker 8 --highest-tier-allowed pod
   hyperscout place --workers 128 --group-size 64 --group-tier pod --group-size 8 --group-tier leaf
-  hyperscout place --workers 16 --spread 4:leaf --prefer-spread 1:node
+  hyperscout place --workers 16 --spread 8:leaf --group-size 8 --group-tier leaf --prefer-spread 1:node:8
   hyperscout place --topology fabric.json --capacity free.json --request job.json -o json
   hyperscout place --workers 64 --gang train-7 --reserve --expires 30m
 

@@ -10,6 +10,12 @@ from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout_cli.client import Collector
 from hyperscout_cli.errors import BadInputError, CliError
 
+_OF_THIS_GANG = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
+
+
+class NotReleasedError(CliError):
+    """That gang cannot be released, and others can: nobody holds anything by its name, or its pods do."""
+
 
 class PlacementCollector(Collector):
     """A connection to a collector's placer. Every method raises CliError, nothing else: BadInputError for a
@@ -28,7 +34,14 @@ class PlacementCollector(Collector):
         return answer
 
     def release(self, gang: str) -> None:
-        self._ask("Release", pb.ReleaseRequest(gang=gang))
+        """Raises NotReleasedError."""
+        try:
+            self._ask("Release", pb.ReleaseRequest(gang=gang))
+        except CliError as error:
+            cause = error.__cause__
+            if isinstance(cause, grpc.Call) and cause.code() in _OF_THIS_GANG:
+                raise NotReleasedError(error.message) from error
+            raise
 
     def placements(self) -> Sequence[pb.Placement]:
         """By gang."""

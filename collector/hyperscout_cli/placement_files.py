@@ -63,6 +63,8 @@ def read_request(path: str) -> "placement_pb2.PlaceRequest":
         return Parse(text, pb.PlaceRequest())
     except ParseError as error:
         words = " ".join(str(error).split()).removeprefix("Failed to load JSON: ")
+        if "resources field" in words:
+            words = f'{words.rstrip(".")}: quantities are texts, such as "8"'
         raise BadInputError(f"{shown(path)}: not a request: {_short(words)}") from error
 
 

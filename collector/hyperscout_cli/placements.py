@@ -107,13 +107,20 @@ def changes(events: "Iterable[pb.WatchPlacementsResponse]", *, as_json: bool = F
 @click.argument("gangs", metavar="GANG...", nargs=-1, required=True)
 @collector_options
 def release(*, gangs: Sequence[str], collector: Endpoint) -> None:
-    """Give back what gangs hold."""
-    from hyperscout_cli.placement_client import PlacementCollector
+    """Give back what gangs hold. One that holds nothing does not keep the others."""
+    from hyperscout_cli.placement_client import NotReleasedError, PlacementCollector
 
+    kept = []
     with PlacementCollector(collector) as connection:
         for gang in gangs:
-            connection.release(gang)
-            emit([f"released {visible(gang)}\n"])
+            try:
+                connection.release(gang)
+            except NotReleasedError as error:
+                kept.append(error.message)
+            else:
+                emit([f"released {visible(gang)}\n"])
+    if kept:
+        raise CliError("\n".join(kept))
 
 
 @placements.command(
@@ -125,17 +132,28 @@ Examples:
 
 Exit codes: 0 done, 1 failure, 2 wrong usage, 3 there is no replacement.""",
 )
-@click.argument("gang", metavar="GANG")
+@click.argument("gang", metavar="GANG", required=False)
 @click.option(
-    "--failed", metavar="NODE...", multiple=True, required=True, help="Nodes that its ranks must leave."
+    "--failed",
+    metavar="NODE...",
+    multiple=True,
+    required=True,
+    help="Nodes that its ranks must leave, and may not move to.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the moves, and leave what is held as it is.")
 @_output
 @collector_options
-def repair(*, gang: str, failed: Sequence[str], dry_run: bool, output: str, collector: Endpoint) -> int:
-    """Find other nodes for the ranks of a GANG that are on failed ones. Only what must move moves."""
+def repair(
+    *, gang: str | None, failed: Sequence[str], dry_run: bool, output: str, collector: Endpoint
+) -> int:
+    """Find other nodes for the ranks of a GANG that are on failed ones. Only what must move moves.
+
+    Failed nodes are not remembered: name all of them each time, or cordon them.
+    """
     from hyperscout_cli.placement_client import PlacementCollector
 
+    if gang is None:
+        raise click.UsageError("Missing argument 'GANG': it goes before --failed, which takes all after it")
     with PlacementCollector(collector) as connection:
         found = connection.repair(gang, failed, dry_run=dry_run)
         placed = found.placement.placed

@@ -9,7 +9,7 @@ F = TypeVar("F", bound=Callable[..., Any] | click.Command)
 
 
 class SeveralCommand(click.Command):
-    """A command without positional arguments: bare words after a repeatable option belong to it."""
+    """Bare words after a repeatable option belong to it; positional arguments go before."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         several: set[str] = set()

@@ -12,9 +12,10 @@ from hyperscout_collector.api.placement_mapping import (
     held_message,
     improve_message,
     placement_message,
+    repair_message,
 )
 from hyperscout_collector.placements import Held, Trial
-from hyperscout_collector.placer.allreduce import TierSpeed, predict
+from hyperscout_collector.placer.allreduce import Predicted, TierSpeed, predict
 from hyperscout_collector.placer.answer import Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity
 from hyperscout_collector.placer.defrag import Running, defragment
@@ -40,14 +41,12 @@ class Free:
 
 def tried(gang: str, request: Request, free: Free, trial: Callable[[], Trial]) -> tuple[Trial, pb.Placement]:
     found = trial()
-    answer, forest = found.answer, free.capacity.forest
-    predicted = predict(forest, free.speeds, answer.nodes) if isinstance(answer, Placement) else None
-    return found, placement_message(gang, request, answer, forest, predicted)
+    answer = found.answer
+    return found, placement_message(gang, request, answer, free.capacity.forest, _predicted(answer, free))
 
 
 def reserved(held: Held, free: Free) -> pb.Placement:
-    forest = free.capacity.forest
-    return held_message(held, forest.top, predict(forest, free.speeds, held.placement.nodes))
+    return held_message(held, free.capacity.forest.top, _predicted(held.placement, free))
 
 
 def explained(gang: str, request: Request, free: Free, limit: int) -> pb.ExplainPlacementResponse:
@@ -61,10 +60,16 @@ def repaired(held: Held, lost: frozenset[str], free: Free) -> Repair | Refusal:
     return _today(lambda: repair(free.capacity, held.request, held.placement.nodes, lost, NO_MASKS))
 
 
+def repaired_message(held: Held, found: Repair | Refusal, free: Free) -> pb.RepairResponse:
+    predicted = None if isinstance(found, Refusal) else _predicted(found.placement, free)
+    return repair_message(held.gang, held.request, found, free.capacity.forest, predicted)
+
+
 def improved(held: Held, free: Free) -> pb.ImproveResponse:
     capacity = free.capacity
     found = _today(lambda: improvement(capacity, held.request, held.placement.nodes, NO_MASKS))
-    return improve_message(held.gang, held.request, found, capacity.forest)
+    predicted = None if found is None else _predicted(found.placement, free)
+    return improve_message(held.gang, held.request, found, capacity.forest, predicted)
 
 
 def defragmented(
@@ -72,7 +77,16 @@ def defragmented(
 ) -> pb.DefragmentResponse:
     gangs = [Running(held.gang, held.request, held.placement.nodes) for held in book]
     found = defragment(free.capacity, request, gangs, NO_MASKS, most_moves=most_moves)
-    return defragment_message(gang, request, found, free.capacity.forest)
+    predicted = None if isinstance(found, Refusal) else _predicted(found.placement, free)
+    return defragment_message(gang, request, found, free.capacity.forest, predicted)
+
+
+def _predicted(answer: Placement | Refusal, free: Free) -> Predicted | None:
+    if isinstance(answer, Refusal):
+        return None
+    if not all(node in free.capacity.forest.index for node in answer.nodes):
+        return None  # some ranks stay on nodes that no fabric shows any more
+    return predict(free.capacity.forest, free.speeds, answer.nodes)
 
 
 def _today(call: Callable[[], _T]) -> _T:

@@ -134,37 +134,51 @@ def explanation_message(
     )
 
 
-def repair_message(gang: str, request: Request, found: Repair | Refusal, forest: Forest) -> pb.RepairResponse:
+def repair_message(
+    gang: str,
+    request: Request,
+    found: Repair | Refusal,
+    forest: Forest,
+    predicted: Predicted | None = None,
+) -> pb.RepairResponse:
     if isinstance(found, Refusal):
         return pb.RepairResponse(placement=placement_message(gang, request, found, forest))
     return pb.RepairResponse(
-        placement=placement_message(gang, request, found.placement, forest),
+        placement=placement_message(gang, request, found.placement, forest, predicted),
         moves=moves_message(found.moves),
         kept_tier=found.kept_tier,
     )
 
 
 def improve_message(
-    gang: str, request: Request, found: Improvement | None, forest: Forest
+    gang: str,
+    request: Request,
+    found: Improvement | None,
+    forest: Forest,
+    predicted: Predicted | None = None,
 ) -> pb.ImproveResponse:
     if found is None:
         return pb.ImproveResponse(better=False)
     return pb.ImproveResponse(
         better=True,
         moves=moves_message(found.moves),
-        placement=placement_message(gang, request, found.placement, forest),
+        placement=placement_message(gang, request, found.placement, forest, predicted),
         gain=found.gain,
         price=found.price,
     )
 
 
 def defragment_message(
-    gang: str, request: Request, found: Plan | Refusal, forest: Forest
+    gang: str,
+    request: Request,
+    found: Plan | Refusal,
+    forest: Forest,
+    predicted: Predicted | None = None,
 ) -> pb.DefragmentResponse:
     if isinstance(found, Refusal):
         return pb.DefragmentResponse(placement=placement_message(gang, request, found, forest))
     return pb.DefragmentResponse(
-        placement=placement_message(gang, request, found.placement, forest),
+        placement=placement_message(gang, request, found.placement, forest, predicted),
         gangs=[pb.GangMoves(gang=name, moves=moves_message(moves)) for name, moves in found.moves],
         moved=found.moved,
     )

@@ -20,7 +20,6 @@ from hyperscout_collector.api.placement_looks import Free, PresentError
 from hyperscout_collector.api.placement_mapping import (
     held_message,
     placement_message,
-    repair_message,
     request_of,
 )
 from hyperscout_collector.api.placement_watchers import News, PlacementWatchers, WatchEndedError
@@ -137,7 +136,7 @@ class PlacementService:
         placements = self._placements
         forest = placements.capacity.forest
         expires_ns = self._expires_ns(request)
-        if not request.dry_run:
+        if request.gang or not request.dry_run:
             _check_name(request.gang)
         asked = request_of(request, forest)
         if request.dry_run:
@@ -184,8 +183,7 @@ class PlacementService:
             work = self._look if request.dry_run else self._decide
             found = await work(looks.repaired, held, lost, free)
             if request.dry_run or await self._moved(held, found):
-                forest = free.capacity.forest
-                return await asyncio.to_thread(repair_message, held.gang, held.request, found, forest)
+                return await asyncio.to_thread(looks.repaired_message, held, found, free)
         raise NoRoomError(f"gang {request.gang!r}, or what is free for it, keeps changing: try again")
 
     async def _moved(self, held: Held, found: Repair | Refusal) -> bool:

@@ -123,6 +123,27 @@ async def test_a_reader_looks_and_holds_nothing(world: World) -> None:
     assert [held.gang for held in world.placements] == ["a"]
 
 
+async def test_what_moves_is_predicted_as_what_is_placed(world: World) -> None:
+    world.placements.place("a", Request(Group(1, (Workers(2),))), holder="api")
+    async with serving(world) as service:
+        repaired = await service.Repair(pb.RepairRequest(gang="a", failed_nodes=["n01"]))
+        assert repaired.placement.predicted.ring_s > 0
+        improved = await service.Improve(pb.ImproveRequest(gang="a"))
+        assert 0 < improved.placement.predicted.ring_s < repaired.placement.predicted.ring_s
+        fits = await service.Defragment(pb.DefragmentRequest(request=request(2)))
+        assert fits.placement.predicted.ring_s > 0
+        world.placements.set_topology(Topology(8, (replace(healthy().hypernodes[0], parent=None),)))
+        gone = await service.Repair(pb.RepairRequest(gang="a", failed_nodes=["n01"], dry_run=True))
+        assert not gone.placement.HasField("predicted")  # a rank stays where no fabric shows a node
+
+
+async def test_a_dry_run_takes_no_name_that_could_not_be_reserved(world: World) -> None:
+    async with serving(world) as service:
+        code, text = await refusal(service.Place(request(1, gang="a b", dry_run=True)))
+        assert (code, text[:13]) == (Code.INVALID_ARGUMENT, "gang: 'a b': ")
+        assert (await service.Place(request(1, dry_run=True))).placement.placed
+
+
 async def test_what_is_not_on_disk_is_not_held(world: World) -> None:
     async with serving(world) as service:
         world.disk.problem = "the disk is full"

@@ -534,6 +534,7 @@ GROUP_OF_NONE = {
         ({"parts": [{"workers": {"count": 1}}] * 65}, "parts: at most 64"),
         ({"parts": [{"workers": {"count": 1, "resources": {"cpu": "x"}}}]}, "resources['cpu']"),
         ({"parts": [{"workers": {"count": 1, "resources": {"cpu": "0"}}}]}, "resources"),
+        ({"parts": [{"workers": {"count": 1, "resources": {"cpu": 8}}}]}, "quantities are texts"),
         ({"parts": [{"workers": {"count": 1}}], "mode": "hard"}, "Invalid enum value hard"),
         ({"parts": [{"workers": {"count": 1}}], "mode": 7}, "mode: 7: expected hard or soft"),
         ({"parts": [{"workers": {"count": 1}}], "highestTierAllowed": "x"}, "highest_tier_allowed: no tier"),

@@ -271,6 +271,25 @@ def test_release(run: CommandLine, service: FakePlacementService) -> None:
     assert (ran.code, ran.out, ran.err) == (1, "", "error: gang 'g' holds nothing\n")
 
 
+def test_one_that_holds_nothing_does_not_keep_the_others(
+    run: CommandLine, service: FakePlacementService
+) -> None:
+    service.held = {"g": placed("g", "n01"), "h": placed("h", "n02")}
+    ran = run("placements", "release", "x", "g", "y", "h")
+    assert (ran.code, ran.out) == (1, "released g\nreleased h\n")
+    assert ran.err == "error: gang 'x' holds nothing\ngang 'y' holds nothing\n"
+    service.error = (grpc.StatusCode.UNAVAILABLE, "the disk is full")
+    ran = run("placements", "release", "x", "g")
+    assert (ran.code, ran.err) == (1, "error: the disk is full\n")
+    assert [asked.gang for asked in service.asked] == ["x", "g", "y", "h", "x"]  # that is the end of it
+
+
+def test_a_gang_that_was_taken_for_a_node(run: CommandLine, service: FakePlacementService) -> None:
+    ran = run("placements", "repair", "--failed", "n01", "g")
+    assert (ran.code, service.asked) == (2, [])
+    assert "it goes before --failed" in ran.err
+
+
 MOVES = [pb.Move(rank=1, source="n03", target="n02")]
 
 
