@@ -27,8 +27,8 @@ from support.placer_instances import random_instance
 from support.placer_oracle import Free, brute_place, verify
 
 SMALL, LARGER, CHAINS = 2000, 40, 200
-GROWTH = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)
-GANG_SHARE = 100  # of the nodes, in the growth plot
+GROWTH = (5_000, 10_000, 20_000, 50_000, 100_000, 200_000)
+GANG = 1000  # workers, however large the cluster is
 LIMIT_S = 1.0  # of CP-SAT's own time
 PATIENCE_S = 10.0  # for one figure
 
@@ -281,13 +281,13 @@ def memory_of(nodes: int) -> None:
 
 
 def growth(sizes: Sequence[int] = GROWTH, seeds: int = 7) -> dict[tuple[str, int], dict[int, float]]:
-    """Seconds by how nodes are taken and how many a node takes, and by nodes; a gang of one in a hundred."""
+    """Seconds by how nodes are taken and how many a node takes, and by nodes; the gang is always as large."""
     found: dict[tuple[str, int], dict[int, float]] = {(name, most): {} for name in TAKEN for most in (1, 8)}
     for nodes in sizes:
         forest = Forest.of(cluster(nodes, degraded_share=0.01))
         for (name, most), line in found.items():
             line[nodes] = statistics.median(
-                times(forest, name, most, of(nodes // GANG_SHARE), seeds=seeds, questions=3).warm
+                times(forest, name, most, of(GANG), seeds=seeds, questions=3).warm
             )
     return found
 

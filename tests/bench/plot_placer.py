@@ -2,8 +2,8 @@
 
     python tests/bench/plot_placer.py [--seeds 5] [-o FILE]      # also `make plot-placer`; some minutes
 
-A gang of one worker for each hundred nodes is placed on three tiers of 1,000 to 200,000 nodes, however they
-are taken (tests/support/placer_clusters.py), beside n log n. Prints the figures that docs/placer.md shows.
+A gang of 1,000 workers is placed on three tiers of 5,000 to 200,000 nodes, however they are taken
+(tests/support/placer_clusters.py), beside n log n. Prints the figures that docs/placer.md shows.
 """
 
 import argparse
@@ -25,10 +25,7 @@ STYLE = (
     ".floor{stroke:#57606a;stroke-dasharray:5 4;fill:none} "
     "@media (prefers-color-scheme: dark){text{fill:#e6edf3} .soft{fill:#9da7b3} .floor{stroke:#9da7b3}}"
 )
-CAPTION = (
-    "one worker for each hundred nodes, three tiers; "
-    "solid: one worker a node, dashed: 0 to 8; the grey line is n log n"
-)
+CAPTION = "1,000 workers, three tiers; solid: one worker a node, dashed: 0 to 8; the grey line is n log n"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 460, 64, 150, 52, 48
 
 Lines = Mapping[tuple[str, int], Mapping[int, float]]  # seconds by nodes
