@@ -123,20 +123,25 @@ class Placements:
             raise NotHeldError(f"no gang {gang[:MAX_NAME_CHARS]!r} holds nodes")
         return held
 
-    def without(self, gang: str) -> Capacity:
-        """A copy of what would be free if that gang held nothing. Raises NotReadyError, NotHeldError."""
+    def without(self, gang: str) -> Callable[[], Capacity]:
+        """For a thread, as a large gang takes long: a copy of what would be free if that gang held nothing.
+        Raises NotReadyError, NotHeldError."""
         held = self.held(gang)
-        capacity, room = self.capacity.copy(), self._free.room
-        waiting = summed(*_places(held, _not_arrived(held)))
-        arrived = summed(*_places(held, held.arrived))
-        for node in {*waiting, *arrived}:
-            if node in capacity.forest.index:
-                free = dict(room.free_on(node, waiting.get(node, {})))
-                if node not in room.unusable:
-                    for name, amount in arrived.get(node, {}).items():
-                        free[name] = free.get(name, 0) + amount
-                capacity.set_free(node, free)
-        return capacity
+        capacity, room = self.capacity.copy(), self._free.room.copy()
+
+        def freed() -> Capacity:
+            waiting = summed(*_places(held, _not_arrived(held)))
+            arrived = summed(*_places(held, held.arrived))
+            for node in {*waiting, *arrived}:
+                if node in capacity.forest.index:
+                    free = dict(room.free_on(node, waiting.get(node, {})))
+                    if node not in room.unusable:
+                        for name, amount in arrived.get(node, {}).items():
+                            free[name] = free.get(name, 0) + amount
+                    capacity.set_free(node, free)
+            return capacity
+
+        return freed
 
     # What becomes known
 

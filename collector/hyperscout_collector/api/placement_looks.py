@@ -56,6 +56,12 @@ def explained(gang: str, request: Request, free: Free, limit: int) -> pb.Explain
     return explanation_message(gang, request, found, capacity.forest)
 
 
+def explained_held(
+    held: Held, without: Callable[[], Capacity], speeds: Sequence[TierSpeed], limit: int
+) -> pb.ExplainPlacementResponse:
+    return explained(held.gang, held.request, Free(without(), speeds), limit)
+
+
 def repaired(held: Held, lost: frozenset[str], free: Free) -> Repair | Refusal:
     return _today(lambda: repair(free.capacity, held.request, held.placement.nodes, lost, NO_MASKS))
 

@@ -16,13 +16,13 @@ from hyperscout_formats.leader import refusal
 
 from hyperscout_collector.api import placement_looks as looks
 from hyperscout_collector.api.lookers import BusyError, Lookers
+from hyperscout_collector.api.placement_bytes import PlacementBytes
 from hyperscout_collector.api.placement_looks import Free, PresentError
 from hyperscout_collector.api.placement_mapping import (
-    held_message,
     placement_message,
     request_of,
 )
-from hyperscout_collector.api.placement_watchers import News, PlacementWatchers, WatchEndedError
+from hyperscout_collector.api.placement_watchers import PlacementWatchers, WatchEndedError
 from hyperscout_collector.placements import (
     Held,
     HeldError,
@@ -94,40 +94,38 @@ class PlacementService:
         self._book = book
         self._clock_ns = clock_ns
         self._look = Lookers("looking", threads=_THREADS, most=_MAX_WAITING)
-        # Whoever may only look holds up nobody who reserves, nor those who want to know what is reserved.
+        # Whoever may only look holds up nobody who reserves, nor who wants to know what is reserved.
         self._decide = Lookers("deciding", threads=1, most=_MAX_WAITING)
-        self._tell = Lookers("telling", threads=1, most=_MAX_WAITING)
+        self._list = Lookers("listing", threads=1, most=_MAX_WAITING)
+        self._tell = Lookers("telling", threads=1, most=watchers.limit + 1)
+        self._bytes = PlacementBytes()
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any, response: Any) -> Any:
+        def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any) -> Any:
             return grpc.unary_unary_rpc_method_handler(
                 _clear(call),
                 request_deserializer=request.FromString,
-                response_serializer=response.SerializeToString,
+                response_serializer=_encode,
             )
 
         handlers = {
-            "Place": unary(self.place, pb.PlaceRequest, pb.PlaceResponse),
-            "ExplainPlacement": unary(
-                self.explain_placement, pb.ExplainPlacementRequest, pb.ExplainPlacementResponse
-            ),
-            "Release": unary(self.release, pb.ReleaseRequest, pb.ReleaseResponse),
-            "ListPlacements": unary(
-                self.list_placements, pb.ListPlacementsRequest, pb.ListPlacementsResponse
-            ),
-            "Repair": unary(self.repair, pb.RepairRequest, pb.RepairResponse),
-            "Improve": unary(self.improve, pb.ImproveRequest, pb.ImproveResponse),
-            "Defragment": unary(self.defragment, pb.DefragmentRequest, pb.DefragmentResponse),
+            "Place": unary(self.place, pb.PlaceRequest),
+            "ExplainPlacement": unary(self.explain_placement, pb.ExplainPlacementRequest),
+            "Release": unary(self.release, pb.ReleaseRequest),
+            "ListPlacements": unary(self.list_placements, pb.ListPlacementsRequest),
+            "Repair": unary(self.repair, pb.RepairRequest),
+            "Improve": unary(self.improve, pb.ImproveRequest),
+            "Defragment": unary(self.defragment, pb.DefragmentRequest),
             "WatchPlacements": grpc.unary_stream_rpc_method_handler(
                 self.watch_placements,
                 request_deserializer=pb.WatchPlacementsRequest.FromString,
-                response_serializer=pb.WatchPlacementsResponse.SerializeToString,
+                response_serializer=_encode,
             ),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     def close(self) -> None:
-        for lookers in (self._look, self._decide, self._tell):
+        for lookers in (self._look, self._decide, self._list, self._tell):
             lookers.close()
 
     # Reserving
@@ -209,25 +207,21 @@ class PlacementService:
             raise RequestError("request, gang: say either what would be placed, or which gang")
         if request.limit > _MAX_CANDIDATES:
             raise RequestError(f"limit: {request.limit}: at most {_MAX_CANDIDATES}")
+        limit = request.limit or _CANDIDATES
         if request.gang:
-            held = placements.held(request.gang)
-            gang, asked = held.gang, held.request
-            free = Free(placements.without(gang), placements.speeds)
-        else:
-            free, gang = self._free(), request.request.gang
-            asked = request_of(request.request, free.capacity.forest)
-        return await self._look(looks.explained, gang, asked, free, request.limit or _CANDIDATES)
+            held, speeds = placements.held(request.gang), placements.speeds
+            without = placements.without(held.gang)
+            return await self._look(looks.explained_held, held, without, speeds, limit)
+        free, gang = self._free(), request.request.gang
+        asked = request_of(request.request, free.capacity.forest)
+        return await self._look(looks.explained, gang, asked, free, limit)
 
-    async def list_placements(
-        self, request: pb.ListPlacementsRequest, context: Any
-    ) -> pb.ListPlacementsResponse:
-        book, tiers = self._by_name(), self._tiers()
-        messages = await self._tell(lambda: [held_message(held, tiers) for held in book])
-        return pb.ListPlacementsResponse(placements=messages)
+    async def list_placements(self, request: pb.ListPlacementsRequest, context: Any) -> bytes:
+        return await self._list(self._bytes.listed, self._by_name(), self._tiers())
 
     async def watch_placements(
         self, request: pb.WatchPlacementsRequest, context: Any
-    ) -> AsyncIterator[pb.WatchPlacementsResponse]:
+    ) -> AsyncIterator[bytes]:
         watchers = self._watchers
         if watchers.full:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{len(watchers)} watch already")
@@ -235,7 +229,7 @@ class PlacementService:
         try:
             while True:
                 news = await watchers.next(watcher)
-                yield await asyncio.to_thread(_news_message, news, self._tiers())
+                yield await self._tell(self._bytes.told, news, self._tiers())
         except WatchEndedError as error:
             hint = () if error.leader is None else refusal(error.leader)[1]
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error), hint)
@@ -294,12 +288,8 @@ def _check_ours(held: Held) -> None:
         )
 
 
-def _news_message(news: News, tiers: int) -> pb.WatchPlacementsResponse:
-    return pb.WatchPlacementsResponse(
-        placements=[held_message(held, tiers) for held in news.held],
-        released=news.released,
-        snapshot=news.snapshot,
-    )
+def _encode(message: Any) -> bytes:
+    return message if isinstance(message, bytes) else bytes(message.SerializeToString())
 
 
 def _clear(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:

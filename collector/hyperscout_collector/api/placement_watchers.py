@@ -44,7 +44,7 @@ class PlacementWatchers:
     def __init__(self, book: Callable[[], list[Held]], *, limit: int = 1000, most: int = 1000) -> None:
         self.resnapshots = 0  # watchers that were too slow, since the start
         self._book = book
-        self._limit = limit
+        self.limit = limit
         self._most = most
         self._watchers: set[Watcher] = set()
         self._ended: WatchEndedError | None = None
@@ -54,7 +54,7 @@ class PlacementWatchers:
 
     @property
     def full(self) -> bool:
-        return len(self._watchers) >= self._limit
+        return len(self._watchers) >= self.limit
 
     def add(self) -> Watcher:
         watcher = Watcher()

@@ -274,7 +274,7 @@ async def test_too_many_at_once_are_turned_away(world: World, monkeypatch: pytes
 
 
 async def test_no_more_watch_than_may_and_all_are_told_of_the_end(world: World) -> None:
-    world.watchers._limit = 1
+    world.watchers.limit = 1
     async with serving(world) as service:
         watch = service.WatchPlacements(pb.WatchPlacementsRequest())
         assert (await watch.read()).snapshot

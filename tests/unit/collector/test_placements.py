@@ -441,7 +441,7 @@ def test_as_if_a_gang_held_nothing() -> None:
     placements.set_room_of("n2", {GPU: 4})
     placements.arrive("a", [2])
     before = free_of(placements)
-    without = placements.without("a")
+    without = placements.without("a")()
     assert [without.free_of(node).get(GPU, 0) for node in NODES] == [8, 4, 8, 8]
     assert free_of(placements) == before
     with pytest.raises(NotHeldError):
