@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hyperscout_collector.placer.forest import Longs
 from hyperscout_collector.placer.room import Room
 from hyperscout_collector.placer.tables import Held
 from hyperscout_collector.placer.units import GANG, Units
@@ -25,11 +26,13 @@ class _Cap:
 
 
 class Greedy:
-    """Fills domains of the top tier."""
+    """Fills domains of the top tier. `looks`: how often it was looked how many of a unit a domain takes."""
 
     def __init__(self, room: Room, units: Units) -> None:
+        self.looks = 0
         self._room = room
         self._units = units
+        self._bounds: dict[tuple[int, int], Longs] = {}  # by tier and unit
 
     def held(self, domain: int) -> Held | None:
         """The gang below a domain, None where this finds no place for it."""
@@ -78,7 +81,8 @@ class Greedy:
 
     def _fill(self, tier: int, index: int, wanted: _Counts, caps: list[_Cap]) -> Held | None:
         """As many of the units as go into a domain; None = none do."""
-        most = {unit: min(n, self._bound(tier, index, unit)) for unit, n in wanted.items()}
+        self.looks += len(wanted)
+        most = {unit: min(n, int(self._bound(tier, unit)[index])) for unit, n in wanted.items() if n}
         for cap in caps:
             if cap.tier == tier:
                 left = cap.most
@@ -111,20 +115,29 @@ class Greedy:
         return found
 
     def _on_node(self, node: int, most: _Counts) -> Held | None:
-        room, held = self._room, {}
-        free = room.free[:, node].copy()
-        for unit, wanted in most.items():
-            needs = room.needs[self._units.units[unit].kind]
-            asked = needs > 0
-            fits = min(wanted, int((free[asked] // needs[asked]).min(initial=wanted)))
-            if fits:
-                held[unit] = fits
-                free -= fits * needs
+        held: _Counts = {}
+        free = self._room.free[:, node].copy()
+        units = list(most)
+        needs = self._room.needs[[self._units.units[unit].kind for unit in units]]
+        at = 0
+        while len(fine := np.flatnonzero((needs[at:] <= free).all(axis=1))):
+            at += int(fine[0])
+            asked = needs[at] > 0
+            fits = int((free[asked] // needs[at][asked]).min(initial=most[units[at]]))
+            held[units[at]] = fits
+            free -= fits * needs[at]
+            at += 1
         return Held(node, held, {}) if held else None
 
-    def _bound(self, tier: int, index: int, unit: int) -> int:
-        kinds = self._units.kinds_in(unit)
-        return min(int(self._room.fit(kind, tier)[index]) // count for kind, count in kinds.items())
+    def _bound(self, tier: int, unit: int) -> Longs:
+        """(domains of a tier,) how many of a unit they hold at the most."""
+        found = self._bounds.get((tier, unit))
+        if found is None:
+            kinds = self._units.kinds_in(unit)
+            fits = [(self._room.fit(kind, tier), count) for kind, count in kinds.items()]
+            each = [fit if count == 1 else fit // count for fit, count in fits]
+            found = self._bounds[tier, unit] = each[0] if len(each) == 1 else np.minimum.reduce(each)
+        return found
 
 
 def cost_parts(room: Room, units: Units, held: Held) -> tuple[int, ...]:

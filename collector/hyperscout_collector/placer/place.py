@@ -22,6 +22,7 @@ from hyperscout_collector.placer.request import (
 )
 from hyperscout_collector.placer.room import Room
 from hyperscout_collector.placer.search import Search
+from hyperscout_collector.placer.work import Work
 
 NO_MASKS: Mapping[str, Mask] = {}
 
@@ -32,26 +33,30 @@ def place(capacity: Capacity, request: Request, masks: Mapping[str, Mask] = NO_M
     Raises RequestError for what cannot be meant.
     """
     checked(request, capacity.forest.top)
-    found, complete = _found(capacity, request, masks)
+    work = Work()  # for all that is tried: what comes after the limit is filled in
+    found, complete = _found(capacity, request, masks, work)
     if found is not None:
         return found
 
     def find(other: Request, others: Mapping[str, Mask]) -> Placement | None:
-        return _found(capacity, other, others)[0]
+        return _found(capacity, other, others, work)[0]
 
     return refusal(capacity, request, masks, highest(capacity.forest, request), find, proven=complete)
 
 
-def _found(capacity: Capacity, request: Request, masks: Mapping[str, Mask]) -> tuple[Placement | None, bool]:
+def _found(
+    capacity: Capacity, request: Request, masks: Mapping[str, Mask], work: Work
+) -> tuple[Placement | None, bool]:
     """And whether nothing was left unsolved."""
     required = without_preferences(request.gang)
-    search = Search(_room(capacity, request, masks))
+    search = Search(_room(capacity, request, masks), work)
     found = search.best(required, range(1, highest(capacity.forest, request) + 1))
     if found is None or required == request.gang:
         return found, search.complete
     better = search.best(with_preferences(request.gang), range(found.cost.top, found.cost.top + 1))
     if better is None:
-        return replace(found, relaxed=("the preferred spread cannot be had at this tier",)), search.complete
+        why = "cannot be had" if search.complete else "was looked for up to the limit, and not found,"
+        return replace(found, relaxed=(f"the preferred spread {why} at this tier",)), search.complete
     if found.bound is not None and found.bound.top < found.cost.top:
         better = replace(better, exact=False, bound=found.bound)  # a lower top may be possible
     return better, search.complete

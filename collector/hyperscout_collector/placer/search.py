@@ -24,6 +24,7 @@ from hyperscout_collector.placer.units import GANG, Units, units_of
 from hyperscout_collector.placer.work import TooBigError, Work
 
 GUESSES: Final = 16  # domains of a tier that are filled greedily
+MOST_LOOKS: Final = 300_000  # beyond which no more are than one of a tier: a second
 
 _Parts = tuple[int, ...]
 
@@ -31,11 +32,12 @@ _Parts = tuple[int, ...]
 class Search:
     """In one gang's room. `complete`: no domain was left without an exact answer."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, work: Work) -> None:
         self.complete = True
         self._room = room
         self._alike = Alike(room)
-        self._work = Work()
+        self._work = work
+        self._looks = 0
 
     def best(self, gang: Group, tiers: Sequence[int]) -> Placement | None:
         """The best at the lowest of these tiers where there is one."""
@@ -60,7 +62,7 @@ class Search:
         might = solver.might()
         several = np.count_nonzero(might) > 1
         seen: set[int] = set()
-        guesses = GUESSES
+        guesses = 0
         best: tuple[_Parts, Callable[[], Held]] | None = None
         for bound, domain in candidates(room, units, solver.sizes, might):
             if best is not None and bound >= best[0]:
@@ -74,20 +76,21 @@ class Search:
             except TooBigError:
                 self.complete = False
                 unsure.append((units.top, bound or bound_of(room, units, solver.sizes, domain)))
-                if not guesses:
+                if guesses == GUESSES or (guesses and self._looks > MOST_LOOKS):
                     break
-                guesses -= 1
-                found = _guessed(room, units, domain)
+                guesses += 1
+                found = self._guessed(units, domain)
             if found is not None:
                 cost = _whole_cost(room, units, domain, found[0])
                 if best is None or cost < best[0]:
                     best = cost, found[1]
         return best
 
-
-def _guessed(room: Room, units: Units, domain: int) -> tuple[_Parts, Callable[[], Held]] | None:
-    held = Greedy(room, units).held(domain)
-    return None if held is None else (cost_parts(room, units, held), lambda: held)
+    def _guessed(self, units: Units, domain: int) -> tuple[_Parts, Callable[[], Held]] | None:
+        greedy = Greedy(self._room, units)
+        held = greedy.held(domain)
+        self._looks += greedy.looks
+        return None if held is None else (cost_parts(self._room, units, held), lambda: held)
 
 
 def _whole_cost(room: Room, units: Units, domain: int, parts: _Parts) -> _Parts:

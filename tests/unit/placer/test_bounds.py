@@ -4,10 +4,12 @@ import tracemalloc
 from types import ModuleType
 
 import pytest
-from hyperscout_collector.placer import chain, sifting
+from hyperscout_collector.placer import chain, search, sifting
+from hyperscout_collector.placer import place as place_module
 from hyperscout_collector.placer.answer import Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity
 from hyperscout_collector.placer.forest import Forest
+from hyperscout_collector.placer.greedy import Greedy
 from hyperscout_collector.placer.place import place
 from hyperscout_collector.placer.request import (
     MAX_KINDS,
@@ -15,10 +17,14 @@ from hyperscout_collector.placer.request import (
     Group,
     Request,
     RequestError,
+    Spread,
     Workers,
 )
+from hyperscout_collector.placer.work import Work
 from hyperscout_collector.topology import HyperNode, Topology
 from support.placer_chain import random_chain
+from support.placer_instances import random_instance
+from support.placer_oracle import verify
 
 MIB = 1 << 20
 
@@ -60,7 +66,7 @@ def two_tiers(leaves: list[int]) -> Forest:
     ("leaves", "workers"),
     [
         pytest.param([4000, 4000], 11000, id="two leaves of thousands"),
-        pytest.param([25000] + [10] * 600, 30000, id="one leaf much larger than others"),
+        pytest.param([20000] + [10] * 300, 21500, id="one leaf much larger than others"),
     ],
 )
 def test_leaves_of_thousands_of_nodes_do_not_cost_the_memory(leaves: list[int], workers: int) -> None:
@@ -99,3 +105,66 @@ def test_kinds_together_name_no_more_resources_than_one_may() -> None:
     assert isinstance(place(capacity, Request(Group(1, (kind(1), kind(2))))), Refusal)
     with pytest.raises(RequestError, match="gang: 48 different resources: at most 32"):
         place(capacity, Request(Group(1, (kind(1), Group(1, (kind(2), kind(3)))))))
+
+
+@pytest.fixture
+def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever needs a table is filled in greedily."""
+    monkeypatch.setattr(place_module, "Work", lambda: Work(0))
+
+
+@pytest.mark.usefixtures("no_tables")
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_what_is_filled_in_keeps_every_rule(first: int) -> None:
+    inexact = 0
+    for seed in range(first, first + 100):
+        case = random_instance(seed, most_nodes=20, most_workers=20)
+        capacity = case.capacity()
+        masks = case.masks(capacity.forest)
+        answer = place(capacity, case.request, masks)
+        if isinstance(answer, Placement):
+            assert not verify(capacity, case.request, answer, masks), case
+            inexact += not answer.exact
+    assert inexact > 20
+
+
+@pytest.mark.usefixtures("no_tables")
+def test_what_is_preferred_and_only_looked_for_is_not_said_to_be_impossible() -> None:
+    capacity = Capacity.of_workers(two_tiers([2, 2]), {f"node-00-{i:05}": 2 for i in range(2)})
+    gang = Group(1, (Workers(2, role="a"), Workers(1, role="b")), spread=Spread(1, 0, required=False))
+    answer = place(capacity, Request(gang))
+    assert isinstance(answer, Placement)
+    assert answer.relaxed == (
+        "the preferred spread was looked for up to the limit, and not found, at this tier",
+    )
+
+
+def test_many_kinds_are_filled_in_once_a_tier_where_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place_module, "Work", lambda: Work(0))
+    monkeypatch.setattr(search, "MOST_LOOKS", 0)
+    filled: list[int] = []
+    held = Greedy.held
+    monkeypatch.setattr(Greedy, "held", lambda self, domain: (filled.append(domain), held(self, domain))[1])
+    leaves = [3, 3, 3, 3]
+    capacity = Capacity.of_workers(
+        two_tiers(leaves), {f"node-{i:02}-{j:05}": 1 + i for i in range(4) for j in range(3)}
+    )
+    gang = Group(1, (Workers(2, role="a"), Workers(1, role="b")))
+    answer = place(capacity, Request(gang))
+    assert isinstance(answer, Placement)
+    assert not answer.exact
+    assert len(filled) == 1
+    monkeypatch.setattr(search, "MOST_LOOKS", 10**6)
+    place(capacity, Request(gang))
+    assert len(filled) > 2
+
+
+def test_all_that_a_refusal_tries_has_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Work] = []
+    monkeypatch.setattr(place_module, "Work", lambda: made.append(Work()) or made[-1])
+    capacity = Capacity.of_workers(two_tiers([2, 2]))
+    gang = Group(1, (Workers(2, role="a"), Workers(1, role="b")), tier=1)
+    answer = place(capacity, Request(gang))
+    assert isinstance(answer, Refusal)
+    assert "allowed at tier 2 (pod) it would fit" in answer.reason
+    assert len(made) == 1
