@@ -108,6 +108,7 @@ async def test_a_reader_looks_and_holds_nothing(world: World) -> None:
     world.placements.place("a", Request(Group(1, (Workers(2),))), holder="api")
     async with serving(world, Reader()) as service:
         assert (await service.Place(request(1, gang="b", dry_run=True))).placement.placed
+        assert world.placements.decisions == {"reserved": 1, "fits": 1}
         assert (await service.ListPlacements(pb.ListPlacementsRequest())).placements[0].gang == "a"
         assert (await service.ExplainPlacement(pb.ExplainPlacementRequest(gang="a"))).placement.placed
         await service.Repair(pb.RepairRequest(gang="a", failed_nodes=["n01"], dry_run=True))
@@ -156,6 +157,76 @@ async def test_what_is_not_on_disk_is_not_held(world: World) -> None:
         await service.Place(request(1, gang="b", dry_run=True))
         await service.Place(request(9, gang="c"))
         assert world.disk.asked == 2  # nothing new to write
+
+
+async def test_what_is_not_on_disk_is_not_said_to_be_done(world: World) -> None:
+    async with serving(world) as service:
+        held = (await service.Place(request(1, gang="a"))).placement.assignments[0].node
+        world.disk.problem = "the disk is full"
+        for call in (
+            service.Repair(pb.RepairRequest(gang="a", failed_nodes=[held])),
+            service.Release(pb.ReleaseRequest(gang="a")),
+        ):
+            assert await refusal(call) == (Code.UNAVAILABLE, "the disk is full")
+
+
+async def test_what_came_in_its_place_is_not_taken_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def overtaken() -> None:
+        world.placements.release("a")
+        world.now_ns += 1
+        world.placements.place("a", Request(Group(1, (Workers(2),))), holder="api")
+        raise NotKeptError("the disk is full")
+
+    monkeypatch.setattr(world.disk, "kept", overtaken)
+    async with serving(world) as service:
+        assert (await refusal(service.Place(request(1, gang="a"))))[0] == Code.UNAVAILABLE
+    assert len(world.placements.held("a").placement.nodes) == 2
+
+
+LONGEST_S = 10 * 366 * 86_400
+
+
+@pytest.mark.parametrize(
+    ("expires_in", "good"),
+    [
+        (Duration(), False),
+        (Duration(nanos=1), True),
+        (Duration(seconds=-1), False),
+        (Duration(seconds=LONGEST_S), True),
+        (Duration(seconds=LONGEST_S + 1), False),
+    ],
+)
+async def test_how_long_it_may_be_held(world: World, expires_in: Duration, good: bool) -> None:
+    async with serving(world) as service:
+        call = service.Place(request(1, gang="a", expires_in=expires_in))
+        if good:
+            assert (await call).placement.expires_at.ToNanoseconds() > world.now_ns
+            return
+        code, text = await refusal(call)
+        assert (code, text[:12]) == (Code.INVALID_ARGUMENT, "expires_in: ")
+        assert len(world.placements) == 0
+
+
+@pytest.mark.parametrize(("most", "good"), [(0, True), (1000, True), (1001, False)])
+async def test_how_many_candidates_may_be_asked_for(world: World, most: int, good: bool) -> None:
+    async with serving(world) as service:
+        call = service.ExplainPlacement(pb.ExplainPlacementRequest(request=request(1), limit=most))
+        if good:
+            assert (await call).placement.placed
+        else:
+            assert (await refusal(call))[0] == Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(("most", "good"), [(0, True), (100_000, True), (100_001, False)])
+async def test_how_many_moves_may_be_asked_for(world: World, most: int, good: bool) -> None:
+    async with serving(world) as service:
+        call = service.Defragment(pb.DefragmentRequest(request=request(1), most_moves=most))
+        if good:
+            assert (await call).placement.placed
+        else:
+            assert (await refusal(call))[0] == Code.INVALID_ARGUMENT
 
 
 async def test_what_pods_hold_is_theirs(world: World) -> None:
@@ -268,6 +339,8 @@ async def test_too_many_at_once_are_turned_away(world: World, monkeypatch: pytes
         assert code == Code.RESOURCE_EXHAUSTED
         two_kinds = pb.PlaceRequest(gang="b", parts=[part(1, role="leader"), part(1)])
         assert (await service.Place(two_kinds)).placement.placed  # holds up nobody
+        looks = pb.RepairRequest(gang="b", failed_nodes=["n01"], dry_run=True)
+        assert (await refusal(service.Repair(looks)))[0] == Code.RESOURCE_EXHAUSTED
         await service.Repair(pb.RepairRequest(gang="b", failed_nodes=["n01"]))
         assert (await service.ListPlacements(pb.ListPlacementsRequest())).placements
         assert (await service.Place(request(1, gang="a"))).placement.placed  # that is done on the loop

@@ -432,6 +432,14 @@ def test_nodes_that_take_no_work_have_no_room() -> None:
     assert free_nodes(placements) == {"n1", "n3", "n4"}
 
 
+def test_who_took_a_node_whole_gives_back_its_devices_too() -> None:
+    placements = book()
+    placements.set_room({node: {"workers": 1, GPU: 8} for node in NODES})
+    placements.place("a", gang(1), holder="api")
+    assert placements.capacity.free_of("n1") == {}
+    assert placements.without("a")().free_of("n1") == {"workers": 1, GPU: 8}
+
+
 def test_as_if_a_gang_held_nothing() -> None:
     placements = book()
     placements.set_room({node: {GPU: 8} for node in NODES})
