@@ -23,7 +23,6 @@ from hyperscout_collector.placer.capacity import Capacity, Mask
 from hyperscout_collector.placer.estimate import Estimate, counted
 from hyperscout_collector.placer.forest import Forest, Longs
 from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.refusal import barred_by
 from hyperscout_collector.placer.request import Request, ends, size, without_preferences
 from hyperscout_collector.placer.words import say_tier
 
@@ -122,7 +121,7 @@ class _Explainer:
         self._bytes = message_bytes
         self._gang = without_preferences(request.gang)
         self._workers = size(request.gang)
-        self._estimate = Estimate(self._capacity, request, masks, barred_by(self._forest, request.avoid))
+        self._estimate = Estimate(self._capacity, request, masks, self._forest.below(request.avoid))
         kinds = list(counted(request.gang))
         self._reference = max(kinds, key=lambda found: found[1])[0]
 

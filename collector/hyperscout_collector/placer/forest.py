@@ -119,6 +119,16 @@ class Forest:
         which = np.asarray(nodes, np.int64)
         return [layer.of_node[which] for layer in self.layers]
 
+    def below(self, names: frozenset[str]) -> Flags:
+        """(nodes,) those with these names, and those in HyperNodes with them; other names are passed over."""
+        found = np.zeros(len(self.nodes), np.bool_)
+        found[[self.index[name] for name in names & self.index.keys()]] = True
+        for layer in self.layers if names else ():
+            for i, name in enumerate(layer.names):
+                if name in names:
+                    found[layer.start[i] : layer.stop[i]] = True
+        return found
+
     def holder(self, nodes: Sequence[int] | Longs) -> tuple[int, str] | None:
         """Tier and name of the lowest domain that holds them all; None where none does."""
         low, high = int(np.min(nodes)), int(np.max(nodes))  # a domain is a run of nodes

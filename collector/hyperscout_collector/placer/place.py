@@ -97,16 +97,7 @@ def _barred(forest: Forest, avoid: frozenset[str]) -> Flags | None:
     """(nodes,) those that are to be avoided. Raises RequestError that names what is not there."""
     if not avoid:
         return None
-    barred = np.zeros(len(forest.nodes), np.bool_)
-    domains = {
-        name: (layer, i) for layer in forest.layers for i, name in enumerate(layer.names) if name in avoid
-    }
-    for name in sorted(avoid):
-        if name in domains:
-            layer, i = domains[name]
-            barred[layer.start[i] : layer.stop[i]] = True
-        elif name in forest.index:
-            barred[forest.index[name]] = True
-        else:
-            raise RequestError(f"avoid: {name!r}: no node and no HyperNode of that name")
-    return barred
+    unknown = avoid.difference(forest.index, *(layer.names for layer in forest.layers))
+    if unknown:
+        raise RequestError(f"avoid: {min(unknown)!r}: no node and no HyperNode of that name")
+    return forest.below(avoid)

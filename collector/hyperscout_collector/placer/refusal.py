@@ -12,7 +12,6 @@ import numpy as np
 from hyperscout_collector.placer.answer import Placement, Refusal, Shortage
 from hyperscout_collector.placer.capacity import Capacity, Mask
 from hyperscout_collector.placer.estimate import Estimate, counted
-from hyperscout_collector.placer.forest import Flags, Forest
 from hyperscout_collector.placer.request import (
     WORKERS,
     Group,
@@ -48,19 +47,6 @@ def refusal(
     return _Reasons(capacity, request, masks, tops, find, proven).refusal()
 
 
-def barred_by(forest: Forest, avoid: frozenset[str]) -> Flags:
-    """(nodes,) those with these names, and those in HyperNodes with them."""
-    found = np.zeros(len(forest.nodes), np.bool_)
-    for name in avoid:
-        if (at := forest.index.get(name)) is not None:
-            found[at] = True
-    for layer in forest.layers if avoid else ():
-        for start, stop, name in zip(layer.start.tolist(), layer.stop.tolist(), layer.names, strict=True):
-            if name in avoid:
-                found[start:stop] = True
-    return found
-
-
 class _Reasons:
     def __init__(
         self,
@@ -81,7 +67,7 @@ class _Reasons:
         self._tries = TRIES
         self._gang = request.gang
         self._workers = size(request.gang)
-        self._barred = barred_by(self._forest, request.avoid)
+        self._barred = self._forest.below(request.avoid)
         self._estimate = Estimate(capacity, request, masks, self._barred)
 
     def refusal(self) -> Refusal:

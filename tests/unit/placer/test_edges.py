@@ -62,3 +62,12 @@ def test_a_cycle_of_parents() -> None:
     pod = HyperNode("pod", 2, "pod", "leaf", ("leaf",), ("a", "b"), ())
     with pytest.raises(ForestError, match="HyperNode pod: parent leaf"):
         forest(leaf(parent="pod"), pod)
+
+
+def test_a_name_that_a_node_and_a_hypernode_have_means_both() -> None:
+    tree = forest(leaf("a", ("a", "b")), leaf("c", ("c", "d")), leaf("d", ("e",)))
+    assert tree.below(frozenset({"d", "nobody"})).tolist() == [False, False, False, True, True]
+    answer = place(Capacity.of_workers(tree), Request(Group(1, (ONE,)), avoid=frozenset({"a", "d"})))
+    assert isinstance(answer, Placement)
+    assert answer.nodes == ("c",)
+    assert not tree.below(frozenset()).any()

@@ -9,7 +9,6 @@ from hyperscout_collector.placer.capacity import Capacity
 from hyperscout_collector.placer.estimate import Estimate
 from hyperscout_collector.placer.forest import Forest
 from hyperscout_collector.placer.place import highest, place
-from hyperscout_collector.placer.refusal import barred_by
 from hyperscout_collector.placer.request import (
     Group,
     Request,
@@ -107,7 +106,7 @@ def test_what_fits_is_never_counted_as_less_and_for_one_kind_not_as_more(seed: i
     masks, request = instance.masks(capacity.forest), instance.request
     answer = place(capacity, request, masks)
     asked = without_preferences(request.gang)
-    barred = barred_by(capacity.forest, request.avoid)
+    barred = capacity.forest.below(request.avoid)
     estimate = Estimate(capacity, replace(request, gang=asked), masks, barred)
     top = answer.cost.top if isinstance(answer, Placement) else highest(capacity.forest, request)
     most = int(estimate.workers(asked, top).max()) if top else 0
