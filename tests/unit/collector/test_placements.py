@@ -452,6 +452,8 @@ def test_as_if_a_gang_held_nothing() -> None:
     without = placements.without("a")()
     assert [without.free_of(node).get(GPU, 0) for node in NODES] == [8, 4, 8, 8]
     assert free_of(placements) == before
+    placements.set_unusable({"n2"})  # one of "a" runs there
+    assert placements.without("a")().free_of("n2") == {}
     with pytest.raises(NotHeldError):
         placements.without("c")
 

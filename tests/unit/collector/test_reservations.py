@@ -120,6 +120,32 @@ async def test_what_is_not_written_is_said_and_tried_again(tmp_path: Path) -> No
     kept.close()
 
 
+async def test_what_changed_while_the_disk_failed_is_what_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = opened(tmp_path)
+
+    def fails(changes: object) -> None:
+        kept.follow("a", None)  # on the loop, in the end: here while the thread writes
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as full:
+        full.setattr(kept, "_write", fails)
+        kept.follow("a", held("a"))
+        assert not await kept.flush()
+    assert await kept.flush()
+    kept.close()
+    kept = opened(tmp_path)
+    assert kept.load() == ([], [])
+    kept.close()
+
+
+def test_a_power_cut_loses_nothing_that_was_told(tmp_path: Path) -> None:
+    kept = opened(tmp_path)
+    assert kept._db.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL: each commit reaches the disk
+    kept.close()
+
+
 async def test_one_who_does_not_wait_any_more_is_no_trouble(tmp_path: Path) -> None:
     kept = opened(tmp_path)
     kept.follow("a", held("a"))
