@@ -1,9 +1,10 @@
 """What the book of placements holds, and what can be said of it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from hyperscout_collector.placer.answer import Placement, Refusal
-from hyperscout_collector.placer.request import Request
+from hyperscout_collector.placer.request import Request, Workers, ranks
 
 
 class PlacementsError(Exception):
@@ -50,3 +51,27 @@ class Trial:
 
     answer: Placement | Refusal
     seconds: float
+
+
+def not_arrived(held: Held) -> Collection[int]:
+    """Ranks that the room on their nodes does not count yet."""
+    everybody = range(len(held.placement.nodes))
+    return [rank for rank in everybody if rank not in held.arrived] if held.arrived else everybody
+
+
+def places(held: Held, which: Collection[int]) -> tuple[list[str], list[Workers]]:
+    """Nodes of these ranks, and what the ranks need."""
+    nodes, needs = held.placement.nodes, tuple(ranks(held.request.gang))
+    return [nodes[rank] for rank in which], [needs[rank] for rank in which]
+
+
+def is_where(held: Held, moved: Collection[int], placement: Placement) -> bool:
+    """Whether that placement is of the same gang, and only these ranks of it are elsewhere."""
+    before, after = held.placement.nodes, placement.nodes
+    return (
+        len(before) == len(after)
+        and all(0 <= rank < len(before) for rank in moved)
+        and all(
+            old == new or rank in moved for rank, (old, new) in enumerate(zip(before, after, strict=True))
+        )
+    )

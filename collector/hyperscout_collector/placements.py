@@ -23,6 +23,9 @@ from hyperscout_collector.held import (
     PlacementsError,
     TooManyError,
     Trial,
+    is_where,
+    not_arrived,
+    places,
 )
 from hyperscout_collector.node_room import summed
 from hyperscout_collector.placer.allreduce import TierSpeed
@@ -31,7 +34,7 @@ from hyperscout_collector.placer.capacity import Capacity, Mask, Resources
 from hyperscout_collector.placer.place import NO_MASKS
 from hyperscout_collector.placer.place import place as best_place
 from hyperscout_collector.placer.repair import Move
-from hyperscout_collector.placer.request import Group, Request, RequestError, Workers, ranks, size
+from hyperscout_collector.placer.request import Group, Request, RequestError, Workers, size
 from hyperscout_collector.topology import Topology
 
 MAX_GANGS = 10_000
@@ -130,8 +133,8 @@ class Placements:
         capacity, room = self.capacity.copy(), self._free.room.copy()
 
         def freed() -> Capacity:
-            waiting = summed(*_places(held, _not_arrived(held)))
-            arrived = summed(*_places(held, held.arrived))
+            waiting = summed(*places(held, not_arrived(held)))
+            arrived = summed(*places(held, held.arrived))
             for node in {*waiting, *arrived}:
                 if node in capacity.forest.index:
                     free = dict(room.free_on(node, waiting.get(node, {})))
@@ -216,7 +219,7 @@ class Placements:
                 return found.answer
             self._check_new(gang, request)
             held = Held(gang, holder, request, found.answer, self._clock_ns(), expires_ns)
-            nodes, needs = _places(held, range(len(found.answer.nodes)))
+            nodes, needs = places(held, range(len(found.answer.nodes)))
             same = self.capacity.forest is capacity.forest
             if same and self._free.room.lacking(nodes, needs) is None:
                 self._hold(held)
@@ -270,7 +273,7 @@ class Placements:
             return
         if wrong := [rank for rank in new if not 0 <= rank < len(held.placement.nodes)]:
             raise PlacementsError(f"gang {gang!r} has {len(held.placement.nodes)} ranks, and no {wrong[0]}")
-        self._free.refresh(self._free.room.unbook(*_places(held, new)))
+        self._free.refresh(self._free.room.unbook(*places(held, new)))
         self._set(replace(held, arrived=held.arrived | new))
 
     def move(self, gang: str, moves: Sequence[Move], placement: Placement) -> None:
@@ -280,11 +283,11 @@ class Placements:
         """
         held, room = self.held(gang), self._free.room
         moved = frozenset(move.rank for move in moves)
-        if not _is_where(held, moved, placement):
+        if not is_where(held, moved, placement):
             raise NoRoomError(f"gang {gang!r} is not where these moves begin: decide anew")
         after = replace(held, placement=placement, arrived=held.arrived - moved)
-        left = _places(held, moved - held.arrived)
-        nodes, needs = _places(after, moved)
+        left = places(held, moved - held.arrived)
+        nodes, needs = places(after, moved)
         touched = room.unbook(*left)
         if lacking := room.lacking(nodes, needs):
             room.book(*left)
@@ -325,14 +328,14 @@ class Placements:
             raise TooManyError(f"{self.ranks} workers hold nodes already, {MAX_RANKS} may: release some")
 
     def _hold(self, held: Held) -> None:
-        self._free.refresh(self._free.room.book(*_places(held, _not_arrived(held))))
+        self._free.refresh(self._free.room.book(*places(held, not_arrived(held))))
         self.ranks += len(held.placement.nodes)
         self._set(held)
 
     def _let_go(self, gang: str) -> None:
         held = self._held.pop(gang)
         self.ranks -= len(held.placement.nodes)
-        self._free.refresh(self._free.room.unbook(*_places(held, _not_arrived(held))))
+        self._free.refresh(self._free.room.unbook(*places(held, not_arrived(held))))
 
     def _set(self, held: Held) -> None:
         self._held[held.gang] = held
@@ -353,26 +356,3 @@ def _is_quick(request: Request) -> bool:
             return False
         part = part.parts[0]
     return size(request.gang) <= _QUICK
-
-
-def _not_arrived(held: Held) -> Collection[int]:
-    everybody = range(len(held.placement.nodes))
-    return [rank for rank in everybody if rank not in held.arrived] if held.arrived else everybody
-
-
-def _places(held: Held, which: Collection[int]) -> tuple[list[str], list[Workers]]:
-    """Nodes of these ranks, and what the ranks need."""
-    nodes, needs = held.placement.nodes, tuple(ranks(held.request.gang))
-    return [nodes[rank] for rank in which], [needs[rank] for rank in which]
-
-
-def _is_where(held: Held, moved: Collection[int], placement: Placement) -> bool:
-    """Whether that placement is of the same gang, and only these ranks of it are elsewhere."""
-    before, after = held.placement.nodes, placement.nodes
-    return (
-        len(before) == len(after)
-        and all(0 <= rank < len(before) for rank in moved)
-        and all(
-            old == new or rank in moved for rank, (old, new) in enumerate(zip(before, after, strict=True))
-        )
-    )
