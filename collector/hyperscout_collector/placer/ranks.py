@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
+from hyperscout_collector.placer.forest import Forest
 from hyperscout_collector.placer.tables import Held
 from hyperscout_collector.placer.units import DISSOLVED, GANG, Shape, Units
 
@@ -11,15 +14,15 @@ from hyperscout_collector.placer.units import DISSOLVED, GANG, Shape, Units
 _Bundle = dict[int, list[Any]]
 
 
-def nodes_by_rank(units: Units, held: Held) -> list[int]:
+def nodes_by_rank(forest: Forest, units: Units, held: Held) -> list[int]:
     """The nodes of a gang by rank; `held`: by the domain at its top."""
-    (gang,) = _bundle(units, held, units.top)[GANG]
+    (gang,) = _bundle(forest, units, held, units.top)[GANG]
     nodes: list[int] = []
     _emit(units.shape, {GANG: iter([gang])}, nodes)
     return nodes
 
 
-def _bundle(units: Units, held: Held, tier: int) -> _Bundle:
+def _bundle(forest: Forest, units: Units, held: Held, tier: int) -> _Bundle:
     """The units that a domain holds, with their nodes."""
     inside: _Bundle = {}
     for child in held.children:
@@ -27,24 +30,51 @@ def _bundle(units: Units, held: Held, tier: int) -> _Bundle:
             for unit, count in child.units.items():
                 inside.setdefault(unit, []).extend([child.index] * count)
         else:
-            for unit, found in _bundle(units, child, tier - 1).items():
+            for unit, found in _bundle(forest, units, child, tier - 1).items():
                 inside.setdefault(unit, []).extend(found)
-    # Dealt out in turn, no group has more of a domain than its share: that is what a spread relies on.
-    dealt = any(units.units[unit].spread for unit in held.opened)
+    copies: dict[int, list[Any]] = {}  # of units that were opened here
 
-    def made(unit: int) -> list[Any]:
+    def made(unit: int, *, dealt: bool) -> list[Any]:
         count = held.opened.get(unit)
         if count is None:
             return inside.get(unit, [])
-        parts = {i: made(i) for i in units.inner(unit)}
+        parts = {i: made(i, dealt=dealt) for i in units.inner(unit)}
         if dealt:
             return [{i: x[copy::count] for i, x in parts.items()} for copy in range(count)]
         each = {i: units.units[i].count for i in parts}
-        return [
+        copies[unit] = [
             {i: x[copy * each[i] : (copy + 1) * each[i]] for i, x in parts.items()} for copy in range(count)
         ]
+        return copies[unit]
 
-    return {unit: made(unit) for unit in held.units}
+    runs = {unit: made(unit, dealt=False) for unit in held.units}
+    if all(_is_spread(forest, units, unit, copies[unit]) for unit in held.opened):
+        return runs
+    # Dealt out in turn, no group has more of a domain than its share: that is what a spread relies on.
+    return {unit: made(unit, dealt=True) for unit in held.units}
+
+
+def _is_spread(forest: Forest, units: Units, unit: int, copies: list[_Bundle]) -> bool:
+    """Whether each of the groups keeps its own spread."""
+    spread = units.units[unit].spread
+    if spread is None:
+        return True
+    for copy in copies:
+        domains = np.fromiter(_nodes(copy), np.int64)
+        if spread.tier:
+            domains = forest.layers[spread.tier - 1].of_node[domains]
+        if np.unique(domains, return_counts=True)[1].max() > spread.most:
+            return False
+    return True
+
+
+def _nodes(bundle: _Bundle) -> Iterator[int]:
+    for found in bundle.values():
+        for x in found:
+            if isinstance(x, dict):
+                yield from _nodes(x)
+            else:
+                yield x
 
 
 def _emit(shape: Shape, bundle: Mapping[int, Iterator[Any]], nodes: list[int]) -> None:

@@ -108,7 +108,7 @@ def _placement(
 ) -> Placement:
     """`unsure`: tier and bound of the best that might be and was not solved."""
     forest = room.forest
-    nodes = nodes_by_rank(units, held())
+    nodes = nodes_by_rank(forest, units, held())
     holder = forest.holder(nodes)
     top = units.top
     while holder is not None and top > holder[0]:  # greedily filled, it came out closer than was looked for

@@ -5,7 +5,7 @@ from hyperscout_collector.placer.answer import Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity
 from hyperscout_collector.placer.forest import Forest, ForestError
 from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.request import Group, Request, Workers
+from hyperscout_collector.placer.request import Group, Request, Spread, Workers
 from hyperscout_collector.topology import HyperNode, Topology
 
 MOST = 2**62 - 1
@@ -71,3 +71,19 @@ def test_a_name_that_a_node_and_a_hypernode_have_means_both() -> None:
     assert isinstance(answer, Placement)
     assert answer.nodes == ("c",)
     assert not tree.below(frozenset()).any()
+
+
+@pytest.mark.parametrize(
+    ("most", "nodes"),
+    [
+        pytest.param(4, "a0 a2 b0 b2 a1 a3 b1 b3", id="dealt out where runs would break it"),
+        pytest.param(8, "a0 a1 a2 a3 b0 b1 b2 b3", id="runs where they keep it"),
+    ],
+)
+def test_groups_that_are_spread_are_as_near_as_their_spread_lets_them(most: int, nodes: str) -> None:
+    leaves = [leaf(name, tuple(f"{name}{i}" for i in range(4)), "pod") for name in "ab"]
+    pod = HyperNode("pod", 2, "pod", None, ("a", "b"), leaves[0].nodes + leaves[1].nodes, ())
+    gang = Group(1, (Group(2, (Workers(4),), 2, Spread(most // 2, 1)),))
+    answer = place(Capacity.of_workers(forest(*leaves, pod)), Request(gang))
+    assert isinstance(answer, Placement)
+    assert " ".join(answer.nodes) == nodes
