@@ -11,7 +11,6 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_cli.placement_text import nodes_text
 from hyperscout_cli.placements import changes
 from hyperscout_collector.topology_json import to_json
 from support.command_line import CommandLine
@@ -394,18 +393,3 @@ def test_each_has_help_with_examples(run: CommandLine, name: str) -> None:
     ran = run("placements", name, "--help")
     assert ran.code == 0
     assert "Examples:" in ran.out
-
-
-@pytest.mark.parametrize(
-    ("nodes", "text"),
-    [
-        ("n01 n02 n03", "n[01-03]"),
-        ("n03 n01", "n03 n01"),
-        ("n10 n2", "n10 n2"),
-        ("b a", "b a"),
-        ("n1 n2 n1", "n[1-2] n1"),
-        ("n1 n1 n2 n2 n3", "n[1-2]:2 n3"),
-    ],
-)
-def test_nodes_stay_in_the_order_of_their_ranks(nodes: str, text: str) -> None:
-    assert nodes_text(nodes.split()) == text
