@@ -168,3 +168,24 @@ def test_all_that_a_refusal_tries_has_one_limit(monkeypatch: pytest.MonkeyPatch)
     assert isinstance(answer, Refusal)
     assert "allowed at tier 2 (pod) it would fit" in answer.reason
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("work", [0, 10**9])
+@pytest.mark.parametrize(
+    ("gang", "leaves"),
+    [
+        pytest.param(Group(1, (Group(3, (Workers(2),), 1),), None, Spread(3, 1)), [4, 2], id="of a gang"),
+        pytest.param(
+            Group(1, (Group(2, (Group(2, (Workers(2),), 1),), 2, Spread(3, 1)),)), [6, 2], id="of two groups"
+        ),
+    ],
+)
+def test_a_spread_counts_whole_groups(
+    gang: Group, leaves: list[int], work: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three workers to a leaf, in pairs: one pair, and for two groups two."""
+    monkeypatch.setattr(place_module, "Work", lambda: Work(work))
+    assert isinstance(place(Capacity.of_workers(two_tiers(leaves)), Request(gang)), Refusal)
+    more = place(Capacity.of_workers(two_tiers([*leaves, 2])), Request(gang))
+    assert isinstance(more, Placement)
+    assert more.cost.domains == (3,)
