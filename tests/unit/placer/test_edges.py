@@ -1,8 +1,10 @@
 """Numbers as large as they may be, trees as odd: what the engine must neither believe nor choke on."""
 
+import numpy as np
 import pytest
 from hyperscout_collector.placer.answer import Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity
+from hyperscout_collector.placer.costs import Packing
 from hyperscout_collector.placer.forest import Forest, ForestError
 from hyperscout_collector.placer.place import place
 from hyperscout_collector.placer.request import Group, Request, Spread, Workers
@@ -87,3 +89,26 @@ def test_groups_that_are_spread_are_as_near_as_their_spread_lets_them(most: int,
     answer = place(Capacity.of_workers(forest(*leaves, pod)), Request(gang))
     assert isinstance(answer, Placement)
     assert " ".join(answer.nodes) == nodes
+
+
+def test_what_is_kept_of_nodes_that_are_down_is_not_told_of_others() -> None:
+    tree = forest()
+    tree.down[0] = True
+    capacity = Capacity.of_workers(tree)
+    for _ in range(2):
+        assert capacity.fit(ONE).nodes.tolist() == [0, 1]
+        assert capacity.fit(ONE, use_down=True).nodes.tolist() == [1, 1]
+
+
+def test_kinds_that_were_asked_for_lately_are_kept() -> None:
+    capacity = Capacity.of_workers(forest())
+    first = capacity.fit(ONE)
+    for i in range(2, 60):
+        capacity.fit(Workers(1, (("workers", i),)))
+        assert capacity.fit(ONE) is first
+
+
+def test_a_word_of_a_cost_leaves_room_for_a_sum() -> None:
+    packing = Packing([2**40, 2**21, 7])
+    assert packing.words == 2
+    assert packing.unpack(np.array([5, (6 << 3) + 7])) == (5, 6, 7)
