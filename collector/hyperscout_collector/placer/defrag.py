@@ -22,7 +22,7 @@ from hyperscout_collector.placer.place import highest, place
 from hyperscout_collector.placer.reckoning import width
 from hyperscout_collector.placer.repair import Move, moves_of
 from hyperscout_collector.placer.request import Request, RequestError, Workers, checked
-from hyperscout_collector.placer.view import Changes, View, avoided
+from hyperscout_collector.placer.view import Changes, View
 
 WORK: Final = 300  # placements that are tried, and gangs that are tried to be moved
 TARGETS: Final = 6  # domains of each tier that are looked at
@@ -144,8 +144,8 @@ class _Search:
         forest = self._forest
         kind = self._layout.kinds[self._layout.reference_kind]
         wanted = self._layout.kind.count(self._layout.reference_kind)
-        now = View(self._capacity, self._request, self._masks, avoided(forest, self._request.avoid)).fit(kind)
-        then = View(emptied, self._request, self._masks, avoided(forest, self._request.avoid)).fit(kind)
+        now = View(self._capacity, self._request, self._masks, forest.below(self._request.avoid)).fit(kind)
+        then = View(emptied, self._request, self._masks, forest.below(self._request.avoid)).fit(kind)
         found: list[_Target] = []
         bound = highest(forest, self._request)
         for layer in forest.layers[:bound]:

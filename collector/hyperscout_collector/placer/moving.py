@@ -28,7 +28,7 @@ from hyperscout_collector.placer.request import (
     with_preferences,
     without_preferences,
 )
-from hyperscout_collector.placer.view import Changes, View, avoided, cost_of
+from hyperscout_collector.placer.view import Changes, View, cost_of
 
 SMALL_GANG: Final = 24  # workers
 SMALL_CHOICES: Final = 512  # sets of further ranks that are tried out
@@ -59,7 +59,7 @@ class Gang:
             request,
             masks,
             tuple(forest.index.get(name, -1) for name in nodes),
-            avoided(forest, request.avoid),
+            forest.below(request.avoid),
             highest(forest, request),
         )
 
@@ -280,7 +280,7 @@ def anew(gang: Gang, request: Request) -> Placement | Refusal:
         room.set_free(forest.nodes[at], free)
     here = [(forest.nodes[at], need) for at, need in zip(gang.before, layout.needs, strict=True) if at >= 0]
     room.give([node for node, _ in here], [need for _, need in here])
-    barred = gang.barred & ~avoided(forest, request.avoid)
+    barred = gang.barred & ~forest.below(request.avoid)
     if barred.any():
         avoid = {forest.nodes[at] for at in np.flatnonzero(barred).tolist()}
         request = replace(request, avoid=request.avoid | avoid)

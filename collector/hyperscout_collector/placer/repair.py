@@ -18,7 +18,6 @@ from hyperscout_collector.placer.layout import GANG, Layout
 from hyperscout_collector.placer.moving import Gang, Moved, Nowhere, anew, move
 from hyperscout_collector.placer.reckoning import width
 from hyperscout_collector.placer.request import Request, RequestError, checked
-from hyperscout_collector.placer.view import avoided
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def repair(
     `Cost`. Raises RequestError."""
     forest = capacity.forest
     gang, layout = _read(capacity, request, running, masks)
-    gang = replace(gang, barred=gang.barred | avoided(forest, lost & forest.index.keys()))
+    gang = replace(gang, barred=gang.barred | forest.below(lost & forest.index.keys()))
     leaving = frozenset(rank for rank, name in enumerate(running) if name in lost or name not in forest.index)
     found = move(gang, leaving)
     if isinstance(found, Nowhere):
@@ -178,7 +177,7 @@ def _better_places(gang: Gang, layout: Layout, before: Cost) -> Iterator[Moved]:
     forest, request = gang.capacity.forest, gang.request
     sick = _degraded(gang, before.top)
     for names in sick:
-        off = avoided(forest, names)
+        off = forest.below(names)
         leaving = frozenset(rank for rank, node in enumerate(gang.before) if off[node])
         if len(leaving) < len(layout):
             yield from _found(replace(gang, barred=gang.barred | off), leaving)

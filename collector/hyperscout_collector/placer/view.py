@@ -6,25 +6,11 @@ import numpy as np
 
 from hyperscout_collector.placer.answer import Cost, Placement
 from hyperscout_collector.placer.capacity import Capacity, Fit, Mask, summed
-from hyperscout_collector.placer.forest import Flags, Forest
+from hyperscout_collector.placer.forest import Flags
 from hyperscout_collector.placer.layout import Layout
 from hyperscout_collector.placer.request import MAX_WORKERS, Request, Workers
 
 _FEW = 64  # nodes, up to which sums are corrected one by one
-
-
-def avoided(forest: Forest, names: frozenset[str]) -> Flags:
-    """(nodes,) Those with these names, and those below HyperNodes with them."""
-    found = np.zeros(len(forest.nodes), np.bool_)
-    if names:
-        for name in names:
-            if (at := forest.index.get(name)) is not None:
-                found[at] = True
-        for layer in forest.layers:
-            for at, name in enumerate(layer.names):
-                if name in names:
-                    found[layer.start[at] : layer.stop[at]] = True
-    return found
 
 
 class View:
