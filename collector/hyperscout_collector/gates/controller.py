@@ -375,7 +375,12 @@ class Gates:
 
     async def _read(self, entry: Entry) -> None:
         machine = entry.machine
-        self._tell(entry, await self._owners.read(list(entry.pods.values()), machine.uid))
+        try:
+            answer = await self._owners.read(list(entry.pods.values()), machine.uid)
+        except Exception as defect:  # a gang would wait for it for ever: `run` dies of it
+            self._defect = defect
+        else:
+            self._tell(entry, answer)
 
     # Turns
 

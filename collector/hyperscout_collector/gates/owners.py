@@ -32,7 +32,8 @@ class Owners:
             tiers = self._tiers()
             some = waiting or live or list(pods)
             owner = owner_of(some[0]) if some else None
-            found = await self._get(path_of(owner)) if owner is not None else None
+            # What was read a moment ago does not say that it has ended since.
+            found = await self._get(path_of(owner), fresh=not waiting) if owner is not None else None
             if found is not None and (_is_over(found) or uid not in ("", found["metadata"].get("uid"))):
                 return OwnerRead(None, over=True)
             if not waiting:
@@ -48,9 +49,9 @@ class Owners:
         except (KubeError, NotReadyError) as error:
             return OwnerRead(None, problem=str(error), retry=True)
 
-    async def _get(self, path: str) -> Object:
+    async def _get(self, path: str, *, fresh: bool) -> Object:
         now_s = self._timer()
-        known = self._known.get(path)
+        known = None if fresh else self._known.get(path)
         if known is not None and now_s - known[0] < _REMEMBERED_S:
             return known[1]
         found = await self._kube.get(path)
