@@ -108,7 +108,8 @@ async def test_what_goes_wrong_is_said_and_both_nodes_are_free_again(
             limit_s = 3.0 if "hang" in trouble else 10.0
             code, details = await refused(run(stub, "node-a", "node-b", timeout_s=limit_s))
         assert code is grpc.StatusCode.ABORTED
-        assert words in details
+        # Either rank may say first what went wrong: the one that fails, or the one that is left alone.
+        assert words in details or (trouble == "init:2" and "remote process exited" in details)
         await none_left()
         assert (await run(stub, "node-a", "node-b")).ranks == 2
 
