@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,8 @@ async def test_ctrl_c_ends_the_run(
             *(sys.executable, "-c", _MAIN, "measure", "nccl", "node-a", "node-b"),
             *("--collector", collector.address),
             stderr=asyncio.subprocess.DEVNULL,
+            # Whoever runs the tests in the background may have it ignored, and children inherit that.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
         pids = await working(2)
         process.send_signal(signal.SIGINT)
