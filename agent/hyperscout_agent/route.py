@@ -44,6 +44,7 @@ class Route:
         """
         if leader is not None:
             self._soon = 2 * (len(self._targets) + 1)  # the next round, hints included
+            self._backoff.reset()
         elif self._hints and not failures:
             leader = self.target  # where a hint led us, nobody listens yet: it may have just been elected
         if leader and self._hints < _MAX_HINTS:
@@ -53,8 +54,8 @@ class Route:
         self._hints = 0
         self._turn += 1
         self.target = self._targets[self._turn % len(self._targets)]
-        delay_s = self._backoff.next_s(at_least_failures=failures)
-        if self._soon:
+        if self._soon and not failures:
+            # Not counted: whoever takes over may need a while to listen, and the back-off has yet to begin.
             self._soon -= 1
-            return min(delay_s, self._rng.uniform(0.0, _STANDBY_CAP_S))
-        return delay_s
+            return self._rng.uniform(0.0, _STANDBY_CAP_S)
+        return self._backoff.next_s(at_least_failures=failures)

@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,8 @@ from support.real import require_real
 
 require_real("gcc")
 
+# Whoever runs the tests in the background may have it ignored, and children inherit that.
+_IN_FRONT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -254,11 +255,9 @@ async def test_ctrl_c_ends_the_run(
         agents(stubs, collector.address, "node-a", "node-b"),
     ):
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _MAIN, "measure", "nccl", "node-a", "node-b"),
+            *(sys.executable, "-c", _IN_FRONT + _MAIN, "measure", "nccl", "node-a", "node-b"),
             *("--collector", collector.address),
             stderr=asyncio.subprocess.DEVNULL,
-            # Whoever runs the tests in the background may have it ignored, and children inherit that.
-            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
         pids = await working(2)
         process.send_signal(signal.SIGINT)

@@ -32,12 +32,12 @@ Steps = Sequence[tuple[str | None, str, float]]
         ),
         pytest.param(
             "a b",
-            [("c:1", "c:1", 0.5), (None, "c:1", 0.5), (None, "c:1", 0.5), (None, "b", 0.5), (None, "a", 1.0)],
+            [("c:1", "c:1", 0.5), (None, "c:1", 0.5), (None, "c:1", 0.5), (None, "b", 2.0), (None, "a", 2.0)],
             id="a hint: some tries, and back when nobody listens there",
         ),
         pytest.param(
             "a",
-            [("", "a", 0.5), ("", "a", 1.0), ("", "a", 2.0), ("", "a", 2.0)],
+            [("", "a", 2.0), ("", "a", 2.0), ("", "a", 2.0), ("", "a", 2.0)],
             id="nobody leads: soon again",
         ),
         pytest.param(
@@ -47,19 +47,19 @@ Steps = Sequence[tuple[str | None, str, float]]
         ),
         pytest.param(
             "a",
-            [("", "a", 0.5)]
-            + [(None, "a", x) for x in (1.0, 2.0, 2.0)]
-            + [(None, "a", x) for x in (8.0, 16.0)],
-            id="a standby that is gone counts for a round only",
+            [("", "a", 2.0)]
+            + [(None, "a", x) for x in (2.0, 2.0, 2.0)]
+            + [(None, "a", x) for x in (0.5, 1.0, 2.0, 4.0, 8.0)],
+            id="a standby that is gone counts for a round only, and then the back-off begins",
         ),
         pytest.param(
             "a",
-            [("b:1", "b:1", 0.5), ("a", "a", 0.5), ("b:1", "b:1", 0.5), ("a", "a", 0.5), ("b:1", "b:1", 0.5)],
+            [("b:1", "b:1", 0.5), ("a", "a", 0.5), ("b:1", "b:1", 0.5), ("a", "a", 2.0), ("b:1", "b:1", 0.5)],
             id="two that point at each other: three hints, then slower",
         ),
         pytest.param(
             "a:1 b:1",
-            [("a:1", "a:1", 0.5), (None, "a:1", 0.5), ("a:1", "a:1", 0.5), ("a:1", "b:1", 0.5)],
+            [("a:1", "a:1", 0.5), (None, "a:1", 0.5), ("a:1", "a:1", 0.5), ("a:1", "b:1", 2.0)],
             id="one that points at itself is about to lead: some tries",
         ),
     ],
@@ -75,7 +75,7 @@ def test_hints_in_a_row_end_in_a_wait() -> None:
     tried = route("a")
     waits = [tried.failed(leader=f"c{i}:1") for i in range(9)]
     assert tried.target == "c8:1"
-    assert waits == [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 0.5]
+    assert waits == [0.5, 0.5, 0.5, 2.0, 0.5, 0.5, 0.5, 2.0, 0.5]
 
 
 def test_a_collector_that_leads_ends_the_haste() -> None:
@@ -91,8 +91,22 @@ def test_a_collector_that_leads_ends_the_haste() -> None:
 def test_a_leader_that_is_full_is_not_pressed() -> None:
     tried = route("a")
     assert tried.failed(leader="b:1") == 0.5
-    assert tried.failed(failures=5) == 2.0
+    assert tried.failed(failures=5) == 8.0
     assert tried.target == "a"
+
+
+@pytest.mark.parametrize("listens_after_s", [3.0, 10.0, 30.0])
+def test_a_new_leader_that_takes_its_time_is_found_soon(listens_after_s: float) -> None:
+    """The standby points at itself once it is elected, and nobody listens there until it leads."""
+    tried = route("a:1", "b:1")
+    now_s = 0.0
+    for _ in range(20):  # the old leader is away for long: nobody is elected yet
+        now_s += tried.failed(leader="a:1" if tried.target == "b:1" else None)
+    elected_s = now_s
+    tried.failed(leader="b:1")
+    while tried.target != "b:1" or now_s - elected_s < listens_after_s:
+        now_s += tried.failed()
+    assert now_s - elected_s < 3 * listens_after_s + 4
 
 
 def test_a_leader_that_is_lost_is_no_hint_any_more() -> None:
