@@ -1,0 +1,416 @@
+"""What an operator lives through, from `helm install` to `helm uninstall`, on real nodes with real cables.
+
+Each step does one thing to the cluster, waits for what `kubectl get hypernodes` must show, and says how long
+that took. Nothing here looks into hyperscout: it types what a person would type, and reads what one would read.
+"""
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kube.pki import Authority
+
+from lab import rights
+from lab.cluster import Lab
+from lab.images import Images
+from lab.infiniband import InfinibandFabric
+from lab.plan import Plan
+from lab.watching import Object, StoryError, Watch, condition, essence, members
+from lab.wires import Wires
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy" / "chart"
+RELEASE = NAMESPACE = "hyperscout"
+COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
+GRPC_PORT, MTLS_PORT, MTLS_NODE_PORT = 50051, 50054, 30054
+HYPERNODES = ("get", "hypernodes")
+_WATCH = (*HYPERNODES, "--watch", "--output-watch-events", "-o", "json")
+_ROLLED_S = 120.0
+# The cluster's nodes keep their own pace; kubelets report each two seconds, and NotReady takes ten.
+_NODE_S = 60.0
+
+
+class Story:
+    """The steps, in order. `say` prints a line; `lab` is up, and nothing is installed."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        plan: Plan,
+        wires: Wires,
+        infiniband: InfinibandFabric,
+        images: Images,
+        say: Callable[[str], None],
+    ) -> None:
+        self.lab, self.plan, self.wires, self.infiniband = lab, plan, wires, infiniband
+        self.images = images
+        self._say = say
+        self._began_s = time.monotonic()
+        self._clients = Authority(lab.folder / "clients", "switches-ca")
+        self._watch: Watch | None = None
+        self.figures: dict[str, float] = {}  # seconds, by what was waited for
+
+    # --- telling --------------------------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        for line in text.splitlines():
+            self._say(f"{time.monotonic() - self._began_s:6.1f} s  {line}")
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        self.say(f"== {title}")
+        yield
+
+    def show(self, *words: str) -> None:
+        """A kubectl command and what it prints."""
+        self.say(f"$ kubectl {' '.join(words)}")
+        self.say(self.lab.kubectl(*words))
+
+    @property
+    def watch(self) -> Watch:
+        assert self._watch is not None, "the story has not begun"
+        return self._watch
+
+    def took(self, what: str, seconds: float) -> None:
+        self.figures[what] = seconds
+        self.say(f"{what}: {seconds:.1f} s")
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    def domain_of(self, node: str) -> str:
+        """The tier-1 HyperNode that a node is in, "" where it is in none."""
+        for name, one in self.watch.look().items():
+            if one["spec"]["tier"] == 1 and node in members(one):
+                return name
+        return ""
+
+    def domains(self) -> set[frozenset[str]]:
+        return {members(one) for one in self.watch.look().values() if one["spec"]["tier"] == 1}
+
+    def is_well(self, hypernodes: Mapping[str, Object]) -> bool:
+        """Every HyperNode is Ready, and nothing else is said of any."""
+        wanted = {"Ready": "True", "Degraded": "False", "Consistent": "True", "Stale": "False"}
+        return bool(hypernodes) and all(essence(x)["conditions"] == wanted for x in hypernodes.values())
+
+    def await_well(self, what: str, timeout_s: float = 120.0) -> None:
+        _, seconds = self.watch.until(self.is_well, f"all is well {what}", timeout_s)
+        self.took(f"all is well {what}", seconds)
+
+    def await_condition(
+        self, hypernode: Callable[[], str], kind: str, status: str, names: Sequence[str], timeout_s: float
+    ) -> str:
+        """Until a HyperNode has the condition, and its message names them all; returns the message."""
+
+        def there(hypernodes: Mapping[str, Object]) -> str:
+            found = condition(hypernodes.get(hypernode(), {}), kind)
+            good = found.get("status") == status and all(name in found["message"] for name in names)
+            return str(found["message"]) if good else ""
+
+        message, seconds = self.watch.until(there, f"{kind}={status} naming {names}", timeout_s)
+        self.took(f"{kind}={status}", seconds)
+        self.say(f"   {message}")
+        return str(message)
+
+    @contextmanager
+    def no_flap(self, during: str, allowed: Callable[[str, Object], bool] = lambda *_: False) -> Iterator[None]:
+        """What happens inside must change no HyperNode, not even for a moment."""
+        self.watch.look()
+        since = self.watch.changes
+        yield
+        self.watch.steady(3.0)
+        if found := self.watch.flaps(since, allowed):
+            raise StoryError(f"HyperNodes changed during {during}:\n" + "\n".join(found))
+        self.say(f"no HyperNode changed: {during}")
+
+    def pods(self, component: str) -> list[Object]:
+        """Pods of `collector` or `agent` that are not on their way out."""
+        found = self.lab.get("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/component={component}")
+        return [pod for pod in found["items"] if "deletionTimestamp" not in pod["metadata"]]
+
+    def agent_on(self, node: str) -> str:
+        return next(p["metadata"]["name"] for p in self.pods("agent") if p["spec"]["nodeName"] == node)
+
+    def leader(self) -> str:
+        """Name of the collector's pod that holds the Lease."""
+        lease = self.lab.get("lease", COLLECTOR, "-n", NAMESPACE)
+        return str(lease["spec"].get("holderIdentity") or "").partition("_")[0]
+
+    def rolled(self) -> None:
+        """Until all pods are there, in their present form."""
+        for what in (f"deployment/{COLLECTOR}", f"daemonset/{AGENT}"):
+            self.lab.kubectl(
+                "rollout", "status", what, "-n", NAMESPACE, f"--timeout={_ROLLED_S:.0f}s", timeout_s=_ROLLED_S + 10
+            )
+
+    # --- the steps ------------------------------------------------------------------------------------------
+
+    def values(self) -> Object:
+        """What this cluster's operator would put into values.yaml."""
+        theirs = self.infiniband.values()
+        agent = theirs["agent"]
+        rails = "^rail[0-9]+$"
+        settings = {
+            **agent["settings"],
+            # Cables that are veth are no physical ports for the agent: name them.
+            "lldp": {"ports": rails},
+            "latency": {"interfaces": rails},
+        }
+        return {
+            "image": {"pullPolicy": "Never"},
+            "collector": {
+                "settings": {"compute_ports": "^(rail[0-9]+|mlx5_[0-9]+)$"},
+                "mtls": {"enabled": True, "clientCaSecret": "switches-ca"},
+                "service": {"type": "NodePort", "nodePorts": {"grpcMtls": MTLS_NODE_PORT}},
+            },
+            "agent": {**agent, "settings": settings},
+        }
+
+    def install(self) -> None:
+        with self.step("helm install"):
+            began_s = time.monotonic()
+            self.lab.kubectl("create", "namespace", NAMESPACE)
+            self.lab.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=privileged")
+            self.lab.kubectl(
+                "create", "secret", "generic", "switches-ca", "-n", NAMESPACE, f"--from-file=ca.crt={self._clients.cert}"
+            )
+            values = self.lab.folder / "values.yaml"
+            values.write_text(json.dumps(self.values()))
+            self.lab.helm("install", RELEASE, str(CHART), "-n", NAMESPACE, "-f", str(values), timeout_s=60)
+            self.rolled()
+            self.took("helm install to all pods ready", time.monotonic() - began_s)
+            self.show("get", "pods", "-n", NAMESPACE, "-o", "wide")
+            self._watch = Watch(
+                self.lab.folder / "log" / "hypernodes.json",
+                lambda out: self.lab.popen([*self.lab.kubectl_command(), *_WATCH], out),
+            )
+            self.switch_agents()
+
+    def switch_agents(self) -> None:
+        """The agents on the switches, which come in by the second port with certificates."""
+        secret = self.lab.get("secret", f"{RELEASE}-tls", "-n", NAMESPACE)
+        ca = self.lab.folder / "collector-ca.crt"
+        ca.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
+        addresses = [f"{self.lab.nodes[name].ip}:{MTLS_NODE_PORT}" for name in list(self.lab.nodes)[:2]]
+        self.wires.agents_up(
+            collectors=addresses,
+            ca=ca,
+            server_name=f"{COLLECTOR}.{NAMESPACE}.svc",
+            certificates=self._clients,
+        )
+
+    def discovered(self) -> None:
+        with self.step("every node in its HyperNode, and the tier above"):
+            wanted = set(self.plan.domains.values())
+
+            def right(hypernodes: Mapping[str, Object]) -> bool:
+                tiers = {one["spec"]["tier"] for one in hypernodes.values()}
+                top = [members(one) for one in hypernodes.values() if one["spec"]["tier"] == 2]
+                low = {name for name, one in hypernodes.items() if one["spec"]["tier"] == 1}
+                return self.domains() == wanted and tiers == {1, 2} and top == [frozenset(low)]
+
+            _, seconds = self.watch.until(right, f"domains {wanted} under one tier 2", 120.0)
+            self.took("pods ready to the right tree", seconds)
+            self.await_well("after the install")
+            self.show(*HYPERNODES)
+
+    def look_around(self) -> None:
+        """As the chart's notes say: a port-forward, a token of one's own, and the command line."""
+        with self.step("hyperscout tree, through a port-forward, with a token of a viewer"):
+            self.lab.kubectl("create", "serviceaccount", "viewer")
+            self.lab.kubectl("create", "clusterrolebinding", "viewer", "--clusterrole=view", "--serviceaccount=default:viewer")
+            token = self.lab.folder / "viewer.token"
+            token.touch(mode=0o600)
+            token.write_text(self.lab.kubectl("create", "token", "viewer", "--audience", "hyperscout"))
+            forward = self.lab.popen(
+                [*self.lab.kubectl_command(), "port-forward", "-n", NAMESPACE, f"service/{COLLECTOR}", str(GRPC_PORT)],
+                self.lab.folder / "log" / "port-forward",
+            )
+            try:
+                where = ("--tls-ca", str(self.lab.folder / "collector-ca.crt"), "--token-file", str(token))
+                tree = self.hyperscout("tree", *where)
+                self.say(tree)
+                links = json.loads(self.hyperscout("get", "links", "-o", "json", *where))
+                self.check_witnesses(links)
+            finally:
+                forward.kill()
+
+    def hyperscout(self, *words: str) -> str:
+        command = ROOT / ".venv" / "bin" / "hyperscout"
+        return self.lab.run([str(command), *words], timeout_s=60).stdout
+
+    def check_witnesses(self, links: Any) -> None:
+        """The wiring came from where it must: nodes' own ears, switches' agents, and the sweep."""
+        sources = {source for link in links for source in link["sources"]}
+        if not {"lldp", "switch", "ibnetdiscover"} <= sources:
+            raise StoryError(f"links are known from {sorted(sources)} alone")
+        self.say(f"{len(links)} links, known from {', '.join(sorted(sources))}")
+
+    def pods_are_confined(self) -> None:
+        with self.step("what the pods may do"):
+            for line in rights.check(self.lab, NAMESPACE, self.agent_on("node2"), self.leader()):
+                self.say(line)
+
+    def pull(self, cable: str, ends: Sequence[str], domain: Callable[[], str]) -> None:
+        with self.step(f"pull the cable of {cable}"):
+            self.wires.unplug(cable)
+            self.await_condition(domain, "Degraded", "True", ends, 30.0)
+            self.show(*HYPERNODES)
+
+    def plug(self, cable: str) -> None:
+        with self.step(f"plug the cable of {cable} in again"):
+            self.wires.plug(cable)
+            self.await_well("after the cable is back")
+
+    def move_both_rails(self, node: str) -> None:
+        here, there = self.domain_of(node), self.domain_of("node4")
+        home = {port: self.wires.far_end(f"{node}/{port}") for port in ("rail0", "rail1")}
+        with self.step(f"move {node}/rail0 to the other pair's leaf"):
+            self.watch.look()
+            since = self.watch.changes
+            self.wires.move(f"{node}/rail0", "leaf-b1/swp20")
+            self.await_condition(lambda: here, "Consistent", "False", [f"{node}/rail0"], 60.0)
+            if self.domain_of(node) != here or any("'members'" in x and node not in x for x in self.watch.flaps(since)):
+                raise StoryError(f"{node} left its domain for one cable\n{self.watch.picture()}")
+            self.say(f"{node} stays in {here}")
+        with self.step(f"move {node}/rail1 and its InfiniBand cable as well"):
+            self.wires.move(f"{node}/rail1", "leaf-b2/swp20")
+            self.infiniband.move(node, "ib-leaf-b")
+            _, seconds = self.watch.until(lambda _: self.domain_of(node) == there, f"{node} in {there}", 120.0)
+            self.took("a node changes its domain", seconds)
+            self.await_well("after the move", 180.0)
+            self.show(*HYPERNODES)
+        with self.step(f"move {node} back"):
+            for port, end in home.items():
+                self.wires.move(f"{node}/{port}", end)
+            self.infiniband.move(node, "ib-leaf-a")
+            self.watch.until(lambda _: self.domain_of(node) == here, f"{node} back in {here}", 180.0)
+            self.await_well("after the move back", 180.0)
+
+    def kill_node(self, node: str) -> None:
+        domain = self.domain_of(node)
+        with self.step(f"cut the power of {node}"):
+            self.lab.kill_node(node)
+            self.await_condition(lambda: domain, "Ready", "False", [node], _NODE_S)
+            self.show(*HYPERNODES)
+        with self.step(f"power for {node}"):
+            self.lab.revive_node(node)
+            self.wires.connect(node)
+            self.infiniband.connect(node)
+            self.await_well(f"after {node} is back", 120.0)
+
+    def kill_leader(self) -> None:
+        with self.step("kill the collector that leads"):
+            before = self.leader()
+            with self.no_flap("the fail-over"):
+                began_s = time.monotonic()
+                self.lab.kubectl("delete", "pod", before, "-n", NAMESPACE, "--grace-period=0", "--force")
+                while (after := self.leader()) in ("", before):
+                    if time.monotonic() - began_s > 60.0:
+                        raise StoryError("nobody took over")
+                    time.sleep(0.2)
+                self.took("another collector leads", time.monotonic() - began_s)
+                self.say(f"{before} -> {after}")
+                self.rolled()
+                self.await_reports()
+
+    def kill_agents(self) -> None:
+        with self.step("kill all agents with SIGKILL"), self.no_flap("the agents' death"):
+            began_s = time.monotonic()
+            restarts = self.restarts()
+            for node in self.lab.nodes.values():
+                node.run(["pkill", "-KILL", "-f", "hyperscout agent|lldp_listener"])
+            while self.restarts() < restarts + 2 * len(self.lab.nodes):
+                if time.monotonic() - began_s > 60.0:
+                    raise StoryError("the containers were not started again")
+                time.sleep(0.2)
+            self.rolled()
+            self.await_reports()
+            self.took("all agents back", time.monotonic() - began_s)
+
+    def restarts(self) -> int:
+        return sum(s["restartCount"] for p in self.pods("agent") for s in p["status"].get("containerStatuses", ()))
+
+    def await_reports(self) -> None:
+        """Until every agent's stream is up again, by its own word."""
+        began_s = time.monotonic()
+        for name, node in self.lab.nodes.items():
+            while b"ok, connected" not in self.health(name):
+                if time.monotonic() - began_s > 90.0:
+                    raise StoryError(f"the agent of {node.name} does not reach the collector")
+                time.sleep(0.2)
+
+    def health(self, node: str) -> bytes:
+        """The agent's /healthz, asked on the node itself, where alone it listens."""
+        ask = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:50053/healthz', timeout=5).read().decode())"
+        done = self.lab.nodes[node].run([str(ROOT / ".venv" / "bin" / "python"), "-c", ask], check=False)
+        return done.stdout.encode()
+
+    def add_node(self, node: str) -> None:
+        with self.step(f"a new node: {node}"):
+            began_s = time.monotonic()
+            self.lab.add_node(node)
+            self.wires.connect(node)
+            self.infiniband.connect(node)
+            self.lab.await_ready([node], _NODE_S)
+            self.watch.until(lambda _: self.domain_of(node) == self.domain_of("node1"), f"{node} beside node1", 120.0)
+            self.took("a new machine to its place in the tree", time.monotonic() - began_s)
+            self.await_well("with the new node")
+            self.show(*HYPERNODES)
+
+    def upgrade(self) -> None:
+        with self.step("helm upgrade with changed values"), self.no_flap("the rolling upgrade"):
+            began_s = time.monotonic()
+            before = {p["metadata"]["name"] for p in (*self.pods("agent"), *self.pods("collector"))}
+            self.lab.helm(
+                "upgrade", RELEASE, str(CHART), "-n", NAMESPACE, "--reuse-values",
+                "--set", "agent.settings.refresh_interval_s=45", "--set", "collector.settings.heartbeat_interval_s=9",
+                timeout_s=60,
+            )  # fmt: skip
+            self.rolled()
+            after = {p["metadata"]["name"] for p in (*self.pods("agent"), *self.pods("collector"))}
+            if kept := before & after:
+                raise StoryError(f"not rolled: {sorted(kept)}")
+            self.await_reports()
+            self.took("all pods rolled", time.monotonic() - began_s)
+
+    def uninstall(self) -> None:
+        with self.step("helm uninstall"):
+            names = set(self.watch.look())
+            self.lab.helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait", "--timeout", "60s", timeout_s=70)
+            self.wires.agents_down()
+            left = self.lab.get("all,configmaps,secrets,roles,rolebindings,serviceaccounts", "-n", NAMESPACE,
+                                "-l", f"app.kubernetes.io/instance={RELEASE}")["items"]  # fmt: skip
+            if left:
+                raise StoryError(f"left behind: {[(x['kind'], x['metadata']['name']) for x in left]}")
+            there = {x["metadata"]["name"] for x in self.lab.get("hypernodes")["items"]}
+            if there != names:
+                raise StoryError(f"HyperNodes stay, as the documents say; here went or came {there ^ names}")
+            self.show(*HYPERNODES)
+            self.say("HyperNodes and their definition stay until somebody deletes them:")
+            self.show("delete", "hypernodes", "-l", "app.kubernetes.io/managed-by=hyperscout")
+
+    def tell(self) -> None:
+        """All of it."""
+        self.install()
+        self.discovered()
+        self.look_around()
+        self.pods_are_confined()
+        home = self.domain_of("node1")
+        self.pull("node1/rail0", ["node1/rail0", self.wires.far_end("node1/rail0")], lambda: home)
+        self.plug("node1/rail0")
+        self.move_both_rails("node2")
+        self.kill_node("node3")
+        self.kill_leader()
+        self.kill_agents()
+        self.add_node("node7")
+        self.upgrade()
+        self.uninstall()
+        self.say("== the story is told")
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
