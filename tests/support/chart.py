@@ -26,7 +26,11 @@ EVERYTHING: Final[Object] = {
     "collector": {
         "replicas": 3,
         "settings": {"stale_after_s": 120, "node_selector": "role=gpu"},
-        "service": {"type": "LoadBalancer", "annotations": {"example.com/lb": "internal"}},
+        "service": {
+            "type": "LoadBalancer",
+            "annotations": {"example.com/lb": "internal"},
+            "nodePorts": {"grpc": 30051, "grpcMtls": 30054},
+        },
         "mtls": {"enabled": True, "clientCaSecret": "switches-ca"},
         "data": {"kind": "ephemeral", "storageClassName": "fast"},
         "priorityClassName": "system-cluster-critical",
@@ -48,6 +52,12 @@ EVERYTHING: Final[Object] = {
         "nvml": {"enabled": True},
         "metrics": {"expose": True},
         "priorityClassName": "system-node-critical",
+        "extraVolumes": [{"name": "tools", "configMap": {"name": "tools"}}],
+        "extraVolumeMounts": [{"name": "tools", "mountPath": "/opt/tools", "readOnly": True}],
+        "extraEnv": [
+            {"name": "LD_PRELOAD", "value": "/opt/tools/libumad2sim.so"},
+            {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
+        ],
     },
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "networkPolicy": {

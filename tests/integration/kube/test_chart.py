@@ -270,16 +270,57 @@ def test_gpus_are_looked_for_where_the_pod_has_the_drivers_library() -> None:
         assert settings["nvlink"] == {"enabled": enabled}
 
 
-def test_pods_follow_their_settings() -> None:
-    def sums(values: Mapping[str, Any]) -> list[str]:
-        return [
-            o["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
-            for o in render(dict(values))
-            if o["kind"] in ("Deployment", "DaemonSet")
-        ]
+@pytest.mark.parametrize(
+    ("values", "restarted"),
+    [
+        ({"collector": {"settings": {"stale_after_s": 7}}}, {"Deployment"}),
+        ({"agent": {"settings": {"refresh_interval_s": 7}}}, {"DaemonSet"}),
+        ({"publish": {"taints": "on"}}, {"Deployment"}),
+        ({"tokenAudience": "other"}, {"Deployment", "DaemonSet"}),
+        ({"collector": {"service": {"type": "NodePort"}}, "serviceMonitor": {"enabled": True}}, set()),
+    ],
+)
+def test_pods_follow_their_own_settings(values: dict[str, Any], restarted: set[str]) -> None:
+    """A change that concerns the collector alone restarts no agent of ten thousand."""
 
-    assert sums({}) != sums({"collector": {"settings": {"stale_after_s": 7}}})
-    assert sums({}) == sums({"collector": {"podLabels": {"a": "b"}}})
+    def templates(values: dict[str, Any]) -> dict[str, Any]:
+        workloads = [o for o in render(values) if o["kind"] in ("Deployment", "DaemonSet")]
+        return {o["kind"]: o["spec"]["template"] for o in workloads}
+
+    before, after = templates({}), templates(values)
+    assert {kind for kind in before if before[kind] != after[kind]} == restarted
+
+
+@profiles
+def test_what_changes_while_a_pod_lives_is_seen_by_it(profile: str) -> None:
+    """The kubelet never renews a file that is mounted by subPath: no token, no CA, no settings."""
+    for container, _ in containers(render(PROFILES[profile])):
+        assert [m["name"] for m in container["volumeMounts"] if "subPath" in m] == []
+
+
+def test_what_an_operator_adds_comes_to_the_agent_alone() -> None:
+    pod = one(render(EVERYTHING), "DaemonSet")["spec"]["template"]["spec"]
+    agent, lldp = pod["containers"]
+    assert {"name": "tools", "configMap": {"name": "tools"}} in pod["volumes"]
+    assert {"name": "tools", "mountPath": "/opt/tools", "readOnly": True} in agent["volumeMounts"]
+    assert [one["name"] for one in agent["env"]][-2:] == ["LD_PRELOAD", "HOST_IP"]
+    assert [mount["name"] for mount in lldp["volumeMounts"]] == ["run"]
+    assert "env" not in lldp
+
+
+def test_a_service_for_other_networks_has_no_plaintext_port() -> None:
+    ports = {"grpc": 50051, "grpc-mtls": 50054}
+    for kind in ("ClusterIP", "NodePort", "LoadBalancer"):
+        mtls = {"enabled": True, "clientCaSecret": "switches-ca"}
+        service = {"type": kind, "nodePorts": {"grpcMtls": 30054}}
+        objects = render({"collector": {"mtls": mtls, "service": service}})
+        main = one(objects, "Service", "-collector")["spec"]
+        assert {port["name"]: port["port"] for port in main["ports"]} == ports
+        fixed = {} if kind == "ClusterIP" else {"grpc-mtls": 30054}
+        assert {p["name"]: p["nodePort"] for p in main["ports"] if "nodePort" in p} == fixed
+        metrics = one(objects, "Service", "-metrics")["spec"]
+        assert (metrics["clusterIP"], metrics.get("type")) == ("None", None)
+        assert [port["port"] for port in metrics["ports"]] == [50052]
 
 
 def test_the_certificate_is_for_the_names_that_agents_ask_for() -> None:
@@ -333,6 +374,8 @@ TYPOS: list[tuple[str, dict[str, Any], str]] = [
     ("a device without a vendor", {"agent": {"infiniband": {"cdiDevices": ["all"]}}}, "cdiDevices"),
     ("a size in words", {"collector": {"data": {"size": "much"}}}, "size"),
     ("a resource", {"agent": {"resources": {"limit": {}}}}, "limit"),
+    ("a port's name", {"collector": {"service": {"nodePorts": {"mtls": 30054}}}}, "mtls"),
+    ("a setting as a variable", {"agent": {"extraEnv": [{"name": "HYPERSCOUT_AGENT_NODE"}]}}, "extraEnv"),
 ]
 TOGETHER: list[tuple[str, dict[str, Any], str]] = [
     ("tokens in plaintext", {"tls": {"mode": "insecure"}}, "tokens are never sent in plaintext"),

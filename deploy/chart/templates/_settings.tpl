@@ -1,0 +1,60 @@
+{{/* The settings files. Pods carry a checksum of their own one: who is not concerned by a change is not restarted. */}}
+{{- define "hyperscout.collectorSettings" -}}
+{{- $c := dict
+  "listen" (include "hyperscout.anyAddress" (list . 50051))
+  "http_listen" (include "hyperscout.anyAddress" (list . 50052))
+  "data_dir" "/var/lib/hyperscout"
+  "kubernetes" .Values.publish.hyperNodes
+  "leader_election" true
+  "lease_namespace" .Release.Namespace
+  "lease_name" (include "hyperscout.collector" .)
+  "authenticate" .Values.authenticate
+  "node_labels" .Values.publish.nodeLabels
+  "taints" .Values.publish.taints
+  "kueue_topology" .Values.publish.kueueTopology
+  "gates" .Values.gates.mode
+  "gates_replace_after_s" .Values.gates.replaceAfterSeconds
+  "gates_hot_swap" .Values.gates.hotSwap
+}}
+{{- if include "hyperscout.tls" . }}
+{{- $_ := set $c "tls_cert" "/etc/hyperscout/tls/tls.crt" }}
+{{- $_ := set $c "tls_key" "/etc/hyperscout/tls/tls.key" }}
+{{- /* A replica in waiting reaches the leader by its pod's address, which stands in no certificate. */ -}}
+{{- $_ := set $c "peer_tls_ca" "/etc/hyperscout/tls/ca.crt" }}
+{{- $_ := set $c "peer_tls_server_name" (include "hyperscout.serverName" .) }}
+{{- end }}
+{{- if .Values.collector.mtls.enabled }}
+{{- $_ := set $c "mtls_listen" (include "hyperscout.anyAddress" (list . 50054)) }}
+{{- $_ := set $c "tls_client_ca" "/etc/hyperscout/clients/ca.crt" }}
+{{- end }}
+{{- if include "hyperscout.tokens" . }}
+{{- $_ := set $c "token_audience" .Values.tokenAudience }}
+{{- $_ := set $c "peer_token_file" "/var/run/secrets/hyperscout/token" }}
+{{- $_ := set $c "agent_service_account" (printf "%s:%s" .Release.Namespace (include "hyperscout.serviceAccount" (list . "agent"))) }}
+{{- else }}
+{{- $_ := set $c "insecure" true }}
+{{- end }}
+{{- toYaml (merge (dict) $c .Values.collector.settings) }}
+{{- end -}}
+
+{{- define "hyperscout.agentSettings" -}}
+{{- $a := dict
+  "collectors" (.Values.agent.collectorAddresses | default (list (printf "%s:50051" (include "hyperscout.serverName" .))))
+  "lldp" (dict "enabled" .Values.agent.lldp.enabled "source" "listener" "socket" "/run/hyperscout/lldp.sock" "spawn_listener" false)
+  "ibnetdiscover" (dict "enabled" .Values.agent.infiniband.enabled)
+  "nvlink" (dict "enabled" .Values.agent.nvml.enabled)
+}}
+{{- if not .Values.agent.metrics.expose }}
+{{- $_ := set $a "metrics" (dict "host" "127.0.0.1" "port" 50053) }}
+{{- end }}
+{{- if include "hyperscout.tls" . }}
+{{- $_ := set $a "tls_ca" "/etc/hyperscout/tls/ca.crt" }}
+{{- $_ := set $a "tls_server_name" (default (include "hyperscout.serverName" .) .Values.agent.tlsServerName) }}
+{{- else }}
+{{- $_ := set $a "insecure" true }}
+{{- end }}
+{{- if include "hyperscout.tokens" . }}
+{{- $_ := set $a "token_file" "/var/run/secrets/hyperscout/token" }}
+{{- end }}
+{{- toYaml (merge (dict) $a .Values.agent.settings) }}
+{{- end -}}
