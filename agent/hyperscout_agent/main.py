@@ -24,6 +24,7 @@ from hyperscout_agent.probes.lldp import LldpProbe
 from hyperscout_agent.probes.lldpctl import LldpctlProbe, lldpd_is_here
 from hyperscout_agent.probes.nccl import NcclCommands, NcclProbe
 from hyperscout_agent.probes.nvlink import NvlinkProbe
+from hyperscout_agent.probes.switch import SwitchProbe
 from hyperscout_agent.rtnetlink import LinkWatch
 from hyperscout_agent.scheduler import Scheduler
 from hyperscout_agent.session import Directives
@@ -43,7 +44,7 @@ class Agent:
     def __init__(self, settings: AgentSettings, rng: Random) -> None:
         self._settings = settings
         self._rng = rng
-        self.store = FindingStore(settings.node, refresh_interval_s=settings.refresh_interval_s)
+        self.store = FindingStore(settings.reporter, refresh_interval_s=settings.refresh_interval_s)
         self.services: dict[str, Service] = {}
         infiniband = InfinibandProbe(root=settings.infiniband.root, interval_s=settings.infiniband.interval_s)
         sweep = IbnetdiscoverProbe(
@@ -54,20 +55,23 @@ class Agent:
             trigger=lambda: self.scheduler.trigger("ibnetdiscover"),
         )
         probes: list[Probe] = []
-        if settings.lldp.enabled:
+        is_node = settings.role == "node"
+        if not is_node:
+            probes.append(self._switch())
+        elif settings.lldp.enabled:
             probes.append(self._lldp())
-        if settings.infiniband.enabled:
+        if is_node and settings.infiniband.enabled:
             probes.append(infiniband)
-        if settings.ibnetdiscover.enabled:
+        if is_node and settings.ibnetdiscover.enabled:
             probes.append(sweep)
-        if settings.nvlink.enabled:
+        if is_node and settings.nvlink.enabled:
             nvlink = settings.nvlink
             probes.append(NvlinkProbe(library=nvlink.library, sysfs=_SYSFS, interval_s=nvlink.interval_s))
         latency = self._latency()
-        if settings.latency.enabled:
+        if is_node and settings.latency.enabled:
             probes.append(latency)
         nccl = self._nccl()
-        if settings.nccl.enabled:
+        if is_node and settings.nccl.enabled:
             probes.append(nccl)
         self.scheduler = Scheduler(probes, self.store, rng=rng)
         self.uplink = Uplink(
@@ -95,7 +99,7 @@ class Agent:
             self.uplink.stats,
             lambda: self.scheduler.stats,
             version=version(),
-            latency=latency if settings.latency.enabled else None,
+            latency=latency if is_node and settings.latency.enabled else None,
         )
 
     def _latency(self) -> LatencyProbe:
@@ -140,6 +144,18 @@ class Agent:
             )
         _log.info("LLDP: from the listener, at %s", lldp.socket)
         return probe
+
+    def _switch(self) -> Probe:
+        """The one probe of a switch, and what runs beside it."""
+        lldp = self._settings.lldp
+        self.services["link-watch"] = LinkWatch(lambda: self.scheduler.trigger("switch")).run
+        return SwitchProbe(
+            lldpctl=lldp.lldpctl_command,
+            lldpcli=self._settings.lldpcli,
+            sysfs=_SYSFS,
+            pattern=compiled(lldp.ports),
+            interval_s=lldp.interval_s,
+        )
 
     def _nccl(self) -> NcclProbe:
         settings = self._settings.nccl
@@ -186,7 +202,7 @@ async def run(settings: AgentSettings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    _log.info("agent %s of node %s", version(), settings.node)
+    _log.info("agent %s of %s %s", version(), settings.role, settings.node)
     try:
         await Agent(settings, Random()).run(stop)  # noqa: S311 - jitter, not secrets
     except OSError as error:

@@ -3,7 +3,9 @@
 Standard library only: the privileged listener imports it.
 """
 
+import contextlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,19 +43,20 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
         raise PatternError(f"{pattern!r} is no regular expression: {error}") from error
 
 
-def physical_ports(sysfs: Path, pattern: re.Pattern[str] | None = None) -> list[str]:
-    """Names of the ports that a cable can be in, sorted; with a pattern, of all that it matches whole.
+def physical_ports(sysfs: Path, pattern: re.Pattern[str] | None = None, limit: int = _MAX_PORTS) -> list[str]:
+    """Names of the ports that a cable can be in, sorted; with a pattern, of all that it matches: whole,
+    unless it begins with ^ and so says itself where it ends.
 
     Members of a bond, never the bond; no bridge, veth, VLAN, virtual function or its representor.
     """
     names = []
     for folder in _folders(sysfs / "class/net"):
         if pattern is not None:
-            if pattern.fullmatch(folder.name):
+            if _takes(pattern, folder.name):
                 names.append(folder.name)
         elif _is_physical(folder):
             names.append(folder.name)
-    return sorted(names)[:_MAX_PORTS]
+    return sorted(names)[:limit]
 
 
 def read_port(sysfs: Path, name: str) -> PortState | None:
@@ -66,6 +69,21 @@ def read_port(sysfs: Path, name: str) -> PortState | None:
     carrier = _text(folder / "carrier") == "1"  # not readable while the port is administratively down
     speed = _number(folder / "speed") if carrier else 0
     return PortState(name, mac.lower(), carrier, speed, _number(folder / "carrier_changes"))
+
+
+def read_statistics(sysfs: Path, name: str, counters: Iterable[str]) -> dict[str, bytes]:
+    """The files of a port's counters, by name; those that are not there are left out."""
+    folder = sysfs / "class/net" / name / "statistics"
+    found = {}
+    for counter in counters:
+        with contextlib.suppress(OSError), (folder / counter).open("rb") as file:
+            found[counter] = file.read(64)
+    return found
+
+
+def _takes(pattern: re.Pattern[str], name: str) -> bool:
+    match = pattern.match if pattern.pattern.startswith("^") else pattern.fullmatch
+    return match(name) is not None
 
 
 def _is_physical(folder: Path) -> bool:

@@ -23,6 +23,7 @@ from hyperscout.v1.finding_pb2 import (
     NcclRun,
     Outcome,
     Sweep,
+    SwitchPort,
 )
 
 from hyperscout_agent.findings import FindingStore, StoreFull
@@ -253,6 +254,7 @@ _FIELD_OF: Mapping[type[Payload], str] = {
     Gpu: "gpu",
     LatencyPort: "latency",
     NcclRun: "nccl",
+    SwitchPort: "switch_port",
 }
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +22,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -33,9 +34,11 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as PydanticSettingsError
 
 from hyperscout_agent.credentials import Credentials
+from hyperscout_agent.lldpd_tools import lldpcli_of
 
 _PREFIX = "HYPERSCOUT_AGENT_"
 _MAX_FILE_BYTES = 1024 * 1024
+_MAX_NAME_CHARS = 253  # of who reports (RFC 1123)
 
 
 class SettingsError(ValueError):
@@ -97,6 +100,10 @@ class LldpSettings(_Group):
         default=("lldpctl",),
         min_length=1,
         description="What comes before `-f json0`, for another path or socket.",
+    )
+    lldpcli_command: _Command = Field(
+        default=(),
+        description="Role switch: what comes before `-f json0 show interfaces`; empty: the former, by name.",
     )
 
     @field_validator("ports")
@@ -247,8 +254,12 @@ class AgentSettings(BaseSettings):
     node: str = Field(
         default_factory=socket.gethostname,
         min_length=1,
-        max_length=253,
+        max_length=_MAX_NAME_CHARS,
         description="Name under which this node reports: in Kubernetes the node's name, else the host name.",
+    )
+    role: Literal["node", "switch"] = Field(
+        default="node",
+        description="switch: this is a switch that runs lldpd; it reports its own ports, as switch/NAME.",
     )
     collectors: _Addresses = Field(
         default=("127.0.0.1:50051",),
@@ -302,12 +313,58 @@ class AgentSettings(BaseSettings):
             self.credentials.check(target)
         return self
 
+    @field_validator("node")
+    @classmethod
+    def _is_name(cls, value: str) -> str:
+        if "/" in value:
+            raise ValueError(f"{value!r} has a slash in it: no node and no switch is called so")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_its_role(self) -> "AgentSettings":
+        if self.role == "switch":
+            for trouble in _troubles_of_a_switch(self):
+                raise ValueError(trouble)
+        return self
+
+    @property
+    def reporter(self) -> str:
+        """The name that findings go out under. Names of nodes have no slash: no switch is taken for one."""
+        return f"switch/{self.node}" if self.role == "switch" else self.node
+
+    @property
+    def lldpcli(self) -> tuple[str, ...]:
+        """The command that asks lldpd what this machine announces."""
+        return self.lldp.lldpcli_command or lldpcli_of(self.lldp.lldpctl_command) or ()
+
     @property
     def credentials(self) -> Credentials:
         """What is shown to a collector, and believed of it."""
         return Credentials(
             self.tls_ca, self.tls_cert, self.tls_key, self.tls_server_name, self.token_file, self.insecure
         )
+
+
+def _troubles_of_a_switch(settings: AgentSettings) -> Iterator[str]:
+    """What somebody set that does nothing, or is not to be had, on a switch."""
+    if len(settings.reporter) > _MAX_NAME_CHARS:
+        yield f"node: a switch's name has at most {_MAX_NAME_CHARS - len('switch/')} characters"
+    for name in ("infiniband", "ibnetdiscover", "nvlink", "latency", "nccl"):
+        group = getattr(settings, name)
+        if group.enabled and any(getattr(group, key) != field.get_default() for key, field in _fields(group)):
+            yield f"{name}: is of no use with role switch, where only the probe `switch` runs"
+    if not settings.lldp.enabled:
+        yield "lldp.enabled: with role switch there is nothing else to report"
+    if settings.lldp.source == "listener":
+        yield "lldp.source: with role switch lldpd is asked (auto or lldpctl), not our own listener"
+    if not settings.lldpcli:
+        yield "lldp.lldpctl_command: no `lldpctl` in it to take `lldpcli` from: set lldp.lldpcli_command too"
+    if settings.token_file is not None:
+        yield "token_file: a token is a node's; a switch shows a certificate (tls_cert, tls_key)"
+
+
+def _fields(group: BaseModel) -> Iterable[tuple[str, FieldInfo]]:
+    return type(group).model_fields.items()
 
 
 def load_settings(

@@ -37,6 +37,42 @@ class LldpPort:
 
 
 @dataclass(frozen=True, slots=True)
+class PortCounters:
+    """What went wrong on a port since it appeared.
+
+    Source: Linux Documentation/ABI/testing/sysfs-class-net-statistics.
+    """
+
+    rx_errors: int = 0
+    rx_crc_errors: int = 0
+    rx_dropped: int = 0
+    tx_errors: int = 0
+    tx_dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPort:
+    """One port of a switch: what it announces of itself, and who its own lldpd hears on it.
+
+    Subtypes and texts as in `LldpNeighbour`: what a neighbour hears of this port is `chassis_id`, `port_id`.
+    """
+
+    interface: str
+    chassis_id_subtype: str
+    chassis_id: str
+    neighbours: tuple[LldpNeighbour, ...]
+    system_name: str = ""
+    port_id_subtype: str = ""
+    port_id: str = ""  # "" = lldpd does not work on it
+    port_description: str = ""
+    mac: str = ""
+    carrier: bool = True
+    speed_mbps: int = 0  # 0 = unknown
+    carrier_changes: int = 0
+    counters: PortCounters = PortCounters()
+
+
+@dataclass(frozen=True, slots=True)
 class InfinibandPort:
     """One port of one RDMA device of a host, from sysfs.
 

@@ -6,7 +6,7 @@ what comes back from the message equals what went in.
 
 from hyperscout.v1 import finding_pb2
 
-from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort
+from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort, PortCounters, SwitchPort
 
 
 def lldp_to_proto(port: LldpPort) -> finding_pb2.LldpPort:
@@ -17,21 +17,7 @@ def lldp_to_proto(port: LldpPort) -> finding_pb2.LldpPort:
         carrier=port.carrier,
         speed_mbps=port.speed_mbps,
         carrier_changes=port.carrier_changes,
-        neighbours=[
-            finding_pb2.LldpNeighbour(
-                chassis_id_subtype=neighbour.chassis_id_subtype,
-                chassis_id=neighbour.chassis_id,
-                port_id_subtype=neighbour.port_id_subtype,
-                port_id=neighbour.port_id,
-                ttl_s=neighbour.ttl_s,
-                port_description=neighbour.port_description,
-                system_name=neighbour.system_name,
-                system_description=neighbour.system_description,
-                management_addresses=neighbour.management_addresses,
-                capabilities=neighbour.capabilities,
-            )
-            for neighbour in port.neighbours
-        ],
+        neighbours=list(map(_neighbour_to_proto, port.neighbours)),
     )
 
 
@@ -43,21 +29,7 @@ def lldp_from_proto(message: finding_pb2.LldpPort) -> LldpPort:
         carrier=message.carrier,
         speed_mbps=message.speed_mbps,
         carrier_changes=message.carrier_changes,
-        neighbours=tuple(
-            LldpNeighbour(
-                chassis_id_subtype=neighbour.chassis_id_subtype,
-                chassis_id=neighbour.chassis_id,
-                port_id_subtype=neighbour.port_id_subtype,
-                port_id=neighbour.port_id,
-                ttl_s=neighbour.ttl_s,
-                port_description=neighbour.port_description,
-                system_name=neighbour.system_name,
-                system_description=neighbour.system_description,
-                management_addresses=tuple(neighbour.management_addresses),
-                capabilities=tuple(neighbour.capabilities),
-            )
-            for neighbour in message.neighbours
-        ),
+        neighbours=tuple(map(_neighbour_from_proto, message.neighbours)),
     )
 
 
@@ -98,4 +70,86 @@ def infiniband_from_proto(message: finding_pb2.InfinibandPort) -> InfinibandPort
         link_layer=message.link_layer,
         board_id=message.board_id,
         link_downed=message.link_downed,
+    )
+
+
+def switch_port_to_proto(port: SwitchPort) -> finding_pb2.SwitchPort:
+    """Message of one port of a switch."""
+    counters = port.counters
+    return finding_pb2.SwitchPort(
+        interface=port.interface,
+        mac=port.mac,
+        carrier=port.carrier,
+        speed_mbps=port.speed_mbps,
+        carrier_changes=port.carrier_changes,
+        chassis_id_subtype=port.chassis_id_subtype,
+        chassis_id=port.chassis_id,
+        system_name=port.system_name,
+        port_id_subtype=port.port_id_subtype,
+        port_id=port.port_id,
+        port_description=port.port_description,
+        neighbours=list(map(_neighbour_to_proto, port.neighbours)),
+        counters=finding_pb2.PortCounters(
+            rx_errors=counters.rx_errors,
+            rx_crc_errors=counters.rx_crc_errors,
+            rx_dropped=counters.rx_dropped,
+            tx_errors=counters.tx_errors,
+            tx_dropped=counters.tx_dropped,
+        ),
+    )
+
+
+def switch_port_from_proto(message: finding_pb2.SwitchPort) -> SwitchPort:
+    """Fact of a message."""
+    counters = message.counters
+    return SwitchPort(
+        interface=message.interface,
+        chassis_id_subtype=message.chassis_id_subtype,
+        chassis_id=message.chassis_id,
+        neighbours=tuple(map(_neighbour_from_proto, message.neighbours)),
+        system_name=message.system_name,
+        port_id_subtype=message.port_id_subtype,
+        port_id=message.port_id,
+        port_description=message.port_description,
+        mac=message.mac,
+        carrier=message.carrier,
+        speed_mbps=message.speed_mbps,
+        carrier_changes=message.carrier_changes,
+        counters=PortCounters(
+            counters.rx_errors,
+            counters.rx_crc_errors,
+            counters.rx_dropped,
+            counters.tx_errors,
+            counters.tx_dropped,
+        ),
+    )
+
+
+def _neighbour_to_proto(neighbour: LldpNeighbour) -> finding_pb2.LldpNeighbour:
+    return finding_pb2.LldpNeighbour(
+        chassis_id_subtype=neighbour.chassis_id_subtype,
+        chassis_id=neighbour.chassis_id,
+        port_id_subtype=neighbour.port_id_subtype,
+        port_id=neighbour.port_id,
+        ttl_s=neighbour.ttl_s,
+        port_description=neighbour.port_description,
+        system_name=neighbour.system_name,
+        system_description=neighbour.system_description,
+        management_addresses=neighbour.management_addresses,
+        capabilities=neighbour.capabilities,
+    )
+
+
+def _neighbour_from_proto(message: finding_pb2.LldpNeighbour) -> LldpNeighbour:
+    return LldpNeighbour(
+        chassis_id_subtype=message.chassis_id_subtype,
+        chassis_id=message.chassis_id,
+        port_id_subtype=message.port_id_subtype,
+        port_id=message.port_id,
+        ttl_s=message.ttl_s,
+        port_description=message.port_description,
+        system_name=message.system_name,
+        system_description=message.system_description,
+        management_addresses=tuple(message.management_addresses),
+        capabilities=tuple(message.capabilities),
     )

@@ -8,13 +8,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from hyperscout.v1.finding_pb2 import Gpu, InfinibandPort, LatencyPort, LldpPort, NcclRun, Outcome, Sweep
+from hyperscout.v1.finding_pb2 import (
+    Gpu,
+    InfinibandPort,
+    LatencyPort,
+    LldpPort,
+    NcclRun,
+    Outcome,
+    Sweep,
+    SwitchPort,
+)
 
 from hyperscout_agent.bulk import Bulk
 
 # node: every agent, about itself. fabric: one leased agent. pair: two agents that the collector picks.
 Scope = Literal["node", "fabric", "pair"]
-Payload = LldpPort | InfinibandPort | Sweep | Gpu | LatencyPort | NcclRun
+Payload = LldpPort | InfinibandPort | Sweep | Gpu | LatencyPort | NcclRun | SwitchPort
 
 
 class ProbeError(Exception):

@@ -15,7 +15,7 @@ from hyperscout_agent.subprocesses import ToolError, ToolMissingError, run_tool
 from hyperscout_agent.threads import in_thread
 
 _MAX_OUTPUT_BYTES = 16 * 1024 * 1024
-_TOOL_TIMEOUT_S = 10.0
+TOOL_TIMEOUT_S = 10.0
 _LLDPD_SOCKETS = ("run/lldpd.socket", "run/lldpd/lldpd.socket", "var/run/lldpd.socket")
 
 
@@ -29,7 +29,7 @@ class LldpctlProbe:
 
     name = "lldp"
     scope: Scope = "node"
-    timeout_s = _TOOL_TIMEOUT_S + 10.0
+    timeout_s = TOOL_TIMEOUT_S + 10.0
     max_findings = 256
 
     def __init__(
@@ -61,27 +61,33 @@ class LldpctlProbe:
         return Observation(sights)
 
     async def _ask(self) -> dict[str, tuple[LldpNeighbour, ...]]:
-        pieces: list[bytes] = []
-        try:
-            result = await run_tool(
-                (*self._command, "-f", "json0"),
-                take=pieces.append,
-                timeout_s=_TOOL_TIMEOUT_S,
-                max_output_bytes=_MAX_OUTPUT_BYTES,
-            )
-        except ToolMissingError as error:
-            raise ProbeError(f"{error}: install lldpd, or set `lldp.source: listener`") from error
-        except ToolError as error:
-            raise ProbeError(str(error)) from error
-        if result.exit_code != 0:
-            said = result.stderr.decode(errors="replace").strip().splitlines()
-            raise ProbeError(
-                f"lldpctl: exit {result.exit_code}: {said[-1][:300] if said else 'no reason given'}"
-            )
-        try:
-            ports, problems = parse(b"".join(pieces))
-        except FormatError as error:
-            raise ProbeError(str(error)) from error
-        if problems and not ports:
-            raise ProbeError(str(problems[0]))
-        return {port.interface: port.neighbours for port in ports}
+        return await neighbours_by_port(self._command, "install lldpd, or set `lldp.source: listener`")
+
+
+async def neighbours_by_port(command: Sequence[str], if_missing: str) -> dict[str, tuple[LldpNeighbour, ...]]:
+    """Whom lldpd hears on each port. `if_missing`: what to do without the tool. Raises ProbeError."""
+    output = await asked((*command, "-f", "json0"), "lldpctl", if_missing)
+    try:
+        ports, problems = parse(output)
+    except FormatError as error:
+        raise ProbeError(str(error)) from error
+    if problems and not ports:
+        raise ProbeError(str(problems[0]))
+    return {port.interface: port.neighbours for port in ports}
+
+
+async def asked(argv: Sequence[str], name: str, if_missing: str) -> bytes:
+    """What one of lldpd's tools prints. Raises ProbeError, in words that call it `name`."""
+    pieces: list[bytes] = []
+    try:
+        result = await run_tool(
+            argv, take=pieces.append, timeout_s=TOOL_TIMEOUT_S, max_output_bytes=_MAX_OUTPUT_BYTES
+        )
+    except ToolMissingError as error:
+        raise ProbeError(f"{error}: {if_missing}") from error
+    except ToolError as error:
+        raise ProbeError(str(error)) from error
+    if result.exit_code != 0:
+        said = result.stderr.decode(errors="replace").strip().splitlines()
+        raise ProbeError(f"{name}: exit {result.exit_code}: {said[-1][:300] if said else 'no reason given'}")
+    return b"".join(pieces)

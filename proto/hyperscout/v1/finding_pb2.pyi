@@ -60,9 +60,9 @@ class FindingKey(_message.Message):
     PROBE_FIELD_NUMBER: _builtins.int
     SUBJECT_FIELD_NUMBER: _builtins.int
     node: _builtins.str
-    """Kubernetes node name, host name or switch name: who looked."""
+    """Kubernetes node name or host name: who looked. A switch is "switch/NAME", so that it takes no node's place."""
     probe: _builtins.str
-    """Name of the probe: "lldp", "infiniband", "ibnetdiscover", "nvlink", "latency", "nccl"."""
+    """Name of the probe: "lldp", "infiniband", "ibnetdiscover", "nvlink", "latency", "nccl", "switch"."""
     subject: _builtins.str
     """What was looked at, unique within node and probe: "eth0", "mlx5_0/1", a PCI address, another node."""
     def __init__(
@@ -96,6 +96,7 @@ class Finding(_message.Message):
     GPU_FIELD_NUMBER: _builtins.int
     LATENCY_FIELD_NUMBER: _builtins.int
     NCCL_FIELD_NUMBER: _builtins.int
+    SWITCH_PORT_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     reason: _builtins.str
     """For NOTHING and FAILED: why, in words a person can act on. At most 1 KiB."""
@@ -117,6 +118,8 @@ class Finding(_message.Message):
     def latency(self) -> Global___LatencyPort: ...
     @_builtins.property
     def nccl(self) -> Global___NcclRun: ...
+    @_builtins.property
+    def switch_port(self) -> Global___SwitchPort: ...
     def __init__(
         self,
         *,
@@ -130,12 +133,13 @@ class Finding(_message.Message):
         gpu: Global___Gpu | None = ...,
         latency: Global___LatencyPort | None = ...,
         nccl: Global___NcclRun | None = ...,
+        switch_port: Global___SwitchPort | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gpu", b"gpu", "infiniband", b"infiniband", "key", b"key", "latency", b"latency", "lldp", b"lldp", "nccl", b"nccl", "observed_at", b"observed_at", "payload", b"payload", "sweep", b"sweep"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gpu", b"gpu", "infiniband", b"infiniband", "key", b"key", "latency", b"latency", "lldp", b"lldp", "nccl", b"nccl", "observed_at", b"observed_at", "payload", b"payload", "sweep", b"sweep", "switch_port", b"switch_port"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu", b"gpu", "infiniband", b"infiniband", "key", b"key", "latency", b"latency", "lldp", b"lldp", "nccl", b"nccl", "observed_at", b"observed_at", "outcome", b"outcome", "payload", b"payload", "reason", b"reason", "sweep", b"sweep"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu", b"gpu", "infiniband", b"infiniband", "key", b"key", "latency", b"latency", "lldp", b"lldp", "nccl", b"nccl", "observed_at", b"observed_at", "outcome", b"outcome", "payload", b"payload", "reason", b"reason", "sweep", b"sweep", "switch_port", b"switch_port"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["lldp", "infiniband", "sweep", "gpu", "latency", "nccl"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["lldp", "infiniband", "sweep", "gpu", "latency", "nccl", "switch_port"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
 
@@ -236,6 +240,105 @@ class LldpNeighbour(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LldpNeighbour: _TypeAlias = LldpNeighbour  # noqa: Y015
+
+@_typing.final
+class SwitchPort(_message.Message):
+    """One port of this switch: what the switch calls itself and the port, and who its own lldpd hears on it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERFACE_FIELD_NUMBER: _builtins.int
+    MAC_FIELD_NUMBER: _builtins.int
+    CARRIER_FIELD_NUMBER: _builtins.int
+    SPEED_MBPS_FIELD_NUMBER: _builtins.int
+    CARRIER_CHANGES_FIELD_NUMBER: _builtins.int
+    CHASSIS_ID_SUBTYPE_FIELD_NUMBER: _builtins.int
+    CHASSIS_ID_FIELD_NUMBER: _builtins.int
+    SYSTEM_NAME_FIELD_NUMBER: _builtins.int
+    PORT_ID_SUBTYPE_FIELD_NUMBER: _builtins.int
+    PORT_ID_FIELD_NUMBER: _builtins.int
+    PORT_DESCRIPTION_FIELD_NUMBER: _builtins.int
+    NEIGHBOURS_FIELD_NUMBER: _builtins.int
+    COUNTERS_FIELD_NUMBER: _builtins.int
+    interface: _builtins.str
+    mac: _builtins.str
+    """Permanent address, lower-case hex with colons."""
+    carrier: _builtins.bool
+    speed_mbps: _builtins.int
+    """0 when unknown or without carrier."""
+    carrier_changes: _builtins.int
+    """Times the carrier changed since the interface appeared."""
+    chassis_id_subtype: _builtins.str
+    """The switch as its neighbours hear it; subtypes and texts as in LldpNeighbour."""
+    chassis_id: _builtins.str
+    system_name: _builtins.str
+    port_id_subtype: _builtins.str
+    """The port as its neighbours hear it; empty where lldpd does not work on it."""
+    port_id: _builtins.str
+    port_description: _builtins.str
+    @_builtins.property
+    def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___LldpNeighbour]: ...
+    @_builtins.property
+    def counters(self) -> Global___PortCounters: ...
+    def __init__(
+        self,
+        *,
+        interface: _builtins.str = ...,
+        mac: _builtins.str = ...,
+        carrier: _builtins.bool = ...,
+        speed_mbps: _builtins.int = ...,
+        carrier_changes: _builtins.int = ...,
+        chassis_id_subtype: _builtins.str = ...,
+        chassis_id: _builtins.str = ...,
+        system_name: _builtins.str = ...,
+        port_id_subtype: _builtins.str = ...,
+        port_id: _builtins.str = ...,
+        port_description: _builtins.str = ...,
+        neighbours: _abc.Iterable[Global___LldpNeighbour] | None = ...,
+        counters: Global___PortCounters | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carrier", b"carrier", "carrier_changes", b"carrier_changes", "chassis_id", b"chassis_id", "chassis_id_subtype", b"chassis_id_subtype", "counters", b"counters", "interface", b"interface", "mac", b"mac", "neighbours", b"neighbours", "port_description", b"port_description", "port_id", b"port_id", "port_id_subtype", b"port_id_subtype", "speed_mbps", b"speed_mbps", "system_name", b"system_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SwitchPort: _TypeAlias = SwitchPort  # noqa: Y015
+
+@_typing.final
+class PortCounters(_message.Message):
+    """What went wrong on a port since it appeared, as the kernel counts it. No counter of traffic, so that a port
+    that is well is not news at every look.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RX_ERRORS_FIELD_NUMBER: _builtins.int
+    RX_CRC_ERRORS_FIELD_NUMBER: _builtins.int
+    RX_DROPPED_FIELD_NUMBER: _builtins.int
+    TX_ERRORS_FIELD_NUMBER: _builtins.int
+    TX_DROPPED_FIELD_NUMBER: _builtins.int
+    rx_errors: _builtins.int
+    rx_crc_errors: _builtins.int
+    rx_dropped: _builtins.int
+    tx_errors: _builtins.int
+    tx_dropped: _builtins.int
+    def __init__(
+        self,
+        *,
+        rx_errors: _builtins.int = ...,
+        rx_crc_errors: _builtins.int = ...,
+        rx_dropped: _builtins.int = ...,
+        tx_errors: _builtins.int = ...,
+        tx_dropped: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rx_crc_errors", b"rx_crc_errors", "rx_dropped", b"rx_dropped", "rx_errors", b"rx_errors", "tx_dropped", b"tx_dropped", "tx_errors", b"tx_errors"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PortCounters: _TypeAlias = PortCounters  # noqa: Y015
 
 @_typing.final
 class InfinibandPort(_message.Message):

@@ -65,6 +65,15 @@ def test_flags_before_environment_before_file(tmp_path: Path, monkeypatch: pytes
         pytest.param("tls_cert: c\ntls_key: k", "give tls_ca too", id="certificate without TLS"),
         pytest.param("tls_server_name: x", "give tls_ca too", id="name without TLS"),
         pytest.param("collectors: [nonsense]", "expected host:port", id="not an address"),
+        pytest.param("node: switch/leaf-1", "node: 'switch/leaf-1' has a slash", id="a name with a slash"),
+        pytest.param("role: spine", "role: ", id="no such role"),
+        pytest.param("role: switch\nnode: " + "x" * 247, "node: .* at most 246", id="too long for a switch"),
+        pytest.param("role: switch\nlldp: {enabled: false}", "lldp.enabled: ", id="switch without LLDP"),
+        pytest.param("role: switch\nlldp: {source: listener}", "lldp.source: ", id="switch that listens"),
+        pytest.param("role: switch\nlldp: {lldpctl_command: x}", "lldpcli_command too", id="no lldpcli"),
+        pytest.param("role: switch\nlatency: {port: 5}", "latency: is of no use", id="switch that pings"),
+        pytest.param("role: switch\nnccl: {enabled: true}", "nccl: is of no use", id="switch with GPUs"),
+        pytest.param("role: switch\ntls_ca: ca\ntoken_file: t", "token_file: ", id="switch with a token"),
         pytest.param("- a\n- b", "expected `key: value`", id="a list"),
         pytest.param("a: [", "not YAML", id="not YAML"),
         pytest.param("a: !!python/object/apply:os.getcwd []", "not YAML", id="code"),
@@ -115,6 +124,16 @@ def test_insecure_is_a_decision(tmp_path: Path) -> None:
 )
 def test_with_tls_or_on_this_machine_nothing_is_insecure(tmp_path: Path, text: str) -> None:
     assert load_settings(written(tmp_path, text)).credentials.insecure is False
+
+
+def test_a_switch_reports_under_a_name_that_no_node_can_have(tmp_path: Path) -> None:
+    text = "node: leaf-1\nrole: switch\nnvlink: {enabled: false}\nlldp: {lldpctl_command: [lldpctl, -u, s]}"
+    settings = load_settings(written(tmp_path, text))
+    assert settings.reporter == "switch/leaf-1"
+    assert settings.lldpcli == ("lldpcli", "-u", "s")
+    assert load_settings(written(tmp_path, "node: leaf-1")).reporter == "leaf-1"
+    own = written(tmp_path, "role: switch\nlldp: {lldpctl_command: x, lldpcli_command: y z}")
+    assert load_settings(own).lldpcli == ("y", "z")
 
 
 def test_every_setting_says_what_for() -> None:

@@ -7,8 +7,10 @@ import pytest
 from hyperscout_formats import (
     ibnetdiscover,
     ibnetdiscover_text,
+    interface_counters,
     latency_csv,
     lldp_frame,
+    lldpcli_interfaces,
     lldpctl,
     nccl_tests,
     node_list,
@@ -71,6 +73,7 @@ READERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "ibnetdiscover_text": (ibnetdiscover_text.summary, TEXT),
     "latency_csv": (latency_csv.parse, b"node_a,node_b,rtt_us,samples\na,b,3.25,16\nb,c,4 # x\n"),
     "lldp_frame": (lldp_frame.dissect, FRAME),
+    "lldpcli_interfaces": (lldpcli_interfaces.parse, LLDPCTL),
     "lldpctl": (lldpctl.parse, LLDPCTL),
     "nccl_tests": (nccl_tests.parse, NCCL_TESTS),
     "node_map": (node_map.parse, NODE_MAP),
@@ -186,3 +189,16 @@ def test_any_tree(tree: dict[str, bytes]) -> None:
     ports, problems = parse_sysfs(tree)
     assert all(str(problem).isprintable() for problem in problems)
     assert all(port.node_guid for port in ports)
+
+
+@settings(max_examples=100)
+@given(
+    st.dictionaries(
+        st.sampled_from(interface_counters.COUNTERS) | st.text(max_size=20),
+        st.binary(max_size=30) | st.integers(-5, 2**70).map(lambda n: b"%d\n" % n),
+        max_size=6,
+    )
+)
+def test_any_counters(files: dict[str, bytes]) -> None:
+    found = interface_counters.parse(files)
+    assert all(0 <= getattr(found, name) < 2**64 for name in interface_counters.COUNTERS)

@@ -4,7 +4,7 @@ import dataclasses
 
 from hyperscout.v1 import finding_pb2
 from hyperscout_formats import wire
-from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort
+from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort, PortCounters, SwitchPort
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +33,22 @@ LLDP = st.builds(
     speed_mbps=UINT64,
     carrier_changes=UINT32,
 )
+SWITCH_PORT = st.builds(
+    SwitchPort,
+    interface=TEXT,
+    chassis_id_subtype=TEXT,
+    chassis_id=TEXT,
+    neighbours=st.lists(NEIGHBOURS, max_size=3).map(tuple),
+    system_name=TEXT,
+    port_id_subtype=TEXT,
+    port_id=TEXT,
+    port_description=TEXT,
+    mac=TEXT,
+    carrier=st.booleans(),
+    speed_mbps=UINT64,
+    carrier_changes=UINT32,
+    counters=st.builds(PortCounters, UINT64, UINT64, UINT64, UINT64, UINT64),
+)
 INFINIBAND = st.builds(
     InfinibandPort,
     device=TEXT,
@@ -52,6 +68,12 @@ INFINIBAND = st.builds(
 )
 
 
+@given(SWITCH_PORT)
+def test_switch_port(port: SwitchPort) -> None:
+    sent = wire.switch_port_to_proto(port).SerializeToString()
+    assert wire.switch_port_from_proto(finding_pb2.SwitchPort.FromString(sent)) == port
+
+
 @given(LLDP)
 def test_lldp(port: LldpPort) -> None:
     sent = wire.lldp_to_proto(port).SerializeToString()
@@ -69,6 +91,8 @@ def test_no_field_is_forgotten() -> None:
         (LldpPort, finding_pb2.LldpPort),
         (LldpNeighbour, finding_pb2.LldpNeighbour),
         (InfinibandPort, finding_pb2.InfinibandPort),
+        (SwitchPort, finding_pb2.SwitchPort),
+        (PortCounters, finding_pb2.PortCounters),
     ]
     for fact, message in pairs:
         assert {field.name for field in dataclasses.fields(fact)} == set(message.DESCRIPTOR.fields_by_name)

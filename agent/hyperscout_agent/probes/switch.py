@@ -1,0 +1,174 @@
+"""The ports of this switch: what it announces on each, whom its own lldpd hears, and what goes wrong there.
+
+Runs where the agent's role is `switch`, and alone. A cable is known by what both of its ends announce, so the
+switch has to say what it calls itself and its ports: lldpd is asked for that too.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from re import Pattern
+
+from hyperscout_formats import interface_counters, lldpcli_interfaces
+from hyperscout_formats.errors import FormatError
+from hyperscout_formats.facts import LldpNeighbour, SwitchPort
+from hyperscout_formats.wire import switch_port_to_proto
+
+from hyperscout_agent.ports import PortState, physical_ports, read_port, read_statistics
+from hyperscout_agent.probes.base import Observation, ProbeError, Scope, Sight, data, nothing
+from hyperscout_agent.probes.lldp import NO_CARRIER
+from hyperscout_agent.probes.lldpctl import TOOL_TIMEOUT_S, asked, neighbours_by_port
+from hyperscout_agent.threads import in_thread
+
+NOTHING_HEARD = "nothing heard on a port that is up: the other end sends no LLDP, or has just been plugged in"
+NOT_LLDPD = "lldpd does not work on this port (`configure system interface pattern`)"
+
+_IF_MISSING = "install lldpd, or set `lldp.lldpctl_command`"
+# Far above any switch: 64 cages, each of them split into eight.
+_MAX_PORTS = 1024
+# What was just plugged in is heard within moments, and no carrier changes when it is.
+_SOON_S = 2.0
+_YOUNG_S = 60.0
+# Counters that move (drops do on ports that are well) are told this often, and with whatever else changes.
+_COUNTERS_EVERY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What was last said of a port. Monotonic seconds."""
+
+    port: SwitchPort
+    counters_at_s: float
+    quiet_since_s: float | None  # since when it is up and hears nobody
+
+
+class SwitchProbe:
+    """Subjects are names of ports. `lldpctl` and `lldpcli` are what comes before `-f json0`; `pattern` takes
+    the place of the ports that lldpd works on (see `physical_ports`)."""
+
+    name = "switch"
+    scope: Scope = "node"
+    timeout_s = 2 * TOOL_TIMEOUT_S + 10.0
+    max_findings = _MAX_PORTS
+
+    def __init__(
+        self,
+        *,
+        lldpctl: Sequence[str] = ("lldpctl",),
+        lldpcli: Sequence[str] = ("lldpcli",),
+        sysfs: Path = Path("/sys"),
+        pattern: Pattern[str] | None = None,
+        interval_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lldpctl = tuple(lldpctl)
+        self._lldpcli = tuple(lldpcli)
+        self._sysfs = sysfs
+        self._pattern = pattern
+        self._interval_s = interval_s
+        self._clock = clock
+        self._told: dict[str, _Told] = {}
+
+    @property
+    def interval_s(self) -> float | None:
+        """Shorter while a port that came up hears nobody yet."""
+        now_s = self._clock()
+        young = any(
+            told.quiet_since_s is not None and now_s - told.quiet_since_s < _YOUNG_S
+            for told in self._told.values()
+        )
+        return min(self._interval_s, _SOON_S) if young else self._interval_s
+
+    async def observe(self) -> Observation:
+        own = await self._own()
+        heard = await neighbours_by_port(self._lldpctl, _IF_MISSING)
+        states = await in_thread(lambda: self._states(own), "switch-sysfs")
+        if not states:
+            raise ProbeError(self._why_no_ports(own))
+        chassis = next(iter(own.values()))
+        now_s = self._clock()
+        told: dict[str, _Told] = {}
+        sights: dict[str, Sight] = {}
+        for state, files in states:
+            neighbours = heard.get(state.name, ()) if state.carrier else ()
+            port = replace(
+                _fact(state, own.get(state.name), chassis),
+                neighbours=neighbours,
+                counters=interface_counters.parse(files),
+            )
+            told[state.name] = self._settled(port, now_s)
+            payload = switch_port_to_proto(told[state.name].port)
+            if neighbours:
+                sights[state.name] = data(payload)
+            else:
+                why = NO_CARRIER if not state.carrier else NOTHING_HEARD if port.port_id else NOT_LLDPD
+                sights[state.name] = nothing(why, payload)
+        self._told = told
+        return Observation(sights)
+
+    async def _own(self) -> dict[str, LldpNeighbour]:
+        """What this switch announces, by port."""
+        output = await asked((*self._lldpcli, "-f", "json0", "show", "interfaces"), "lldpcli", _IF_MISSING)
+        try:
+            own, problems = lldpcli_interfaces.parse(output)
+        except FormatError as error:
+            raise ProbeError(str(error)) from error
+        if not own:
+            why = str(problems[0]) if problems else "lldpd works on no port"
+            raise ProbeError(f"{why}: what this switch calls itself is not known")
+        return own
+
+    def _states(self, own: dict[str, LldpNeighbour]) -> list[tuple[PortState, dict[str, bytes]]]:
+        """Ports with their counters' files. Blocks."""
+        if self._pattern is None:
+            names = sorted(own)[:_MAX_PORTS]
+        else:
+            names = physical_ports(self._sysfs, self._pattern, _MAX_PORTS)
+        states = [state for name in names if (state := read_port(self._sysfs, name)) is not None]
+        return [
+            (state, read_statistics(self._sysfs, state.name, interface_counters.COUNTERS)) for state in states
+        ]
+
+    def _why_no_ports(self, own: dict[str, LldpNeighbour]) -> str:
+        some = ", ".join(sorted(own)[:5])
+        if self._pattern is None:
+            return f"{self._sysfs}/class/net has none of the ports that lldpd works on ({some})"
+        return (
+            f"`lldp.ports` ({self._pattern.pattern}) matches no port, whole or from a ^ on: "
+            f"lldpd works on {some}"
+        )
+
+    def _settled(self, port: SwitchPort, now_s: float) -> _Told:
+        """The port as it is told: a counter alone is no news more than once a minute."""
+        before = self._told.get(port.interface)
+        quiet_since_s = None
+        if port.carrier and not port.neighbours and port.port_id:
+            changed = before is not None and (
+                before.port.carrier_changes != port.carrier_changes or before.port.neighbours
+            )
+            quiet_since_s = now_s if before is None or changed else before.quiet_since_s
+        if (
+            before is not None
+            and replace(port, counters=before.port.counters) == before.port
+            and now_s - before.counters_at_s < _COUNTERS_EVERY_S
+        ):
+            return replace(before, quiet_since_s=quiet_since_s)
+        return _Told(port, now_s, quiet_since_s)
+
+
+def _fact(state: PortState, own: LldpNeighbour | None, chassis: LldpNeighbour) -> SwitchPort:
+    return SwitchPort(
+        interface=state.name,
+        chassis_id_subtype=chassis.chassis_id_subtype,
+        chassis_id=chassis.chassis_id,
+        neighbours=(),
+        system_name=chassis.system_name,
+        port_id_subtype=own.port_id_subtype if own else "",
+        port_id=own.port_id if own else "",
+        port_description=own.port_description if own else "",
+        mac=state.mac,
+        carrier=state.carrier,
+        speed_mbps=state.speed_mbps,
+        carrier_changes=state.carrier_changes,
+    )
