@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup venv demo test lint bench plot-rtt plot-placer proto proto-check constraints manifests kube-assets e2e-scheduler e2e-volcano
+.PHONY: help setup venv demo test lint bench plot-rtt plot-placer proto proto-check constraints manifests kube-assets lab-assets e2e-scheduler e2e-volcano
 
 BIN := .venv/bin
 # `$(call step,name,command)`: say what runs and how long it took.
@@ -23,6 +23,9 @@ demo: venv  ## a simulated cluster through the real path, a cut cable, a dead sw
 
 kube-assets: venv  ## the programs of a Kubernetes for tests, built with Go into ~/.cache (ten minutes, once)
 	@$(BIN)/python tests/kube/assets.py
+
+lab-assets: venv  ## likewise, and what a cluster of real nodes on this machine needs besides (tests/lab)
+	@$(BIN)/python tests/lab assets
 
 test: setup lint proto-check  ## setup, lint, proto-check, kube-assets, then every test
 	@$(BIN)/python tests/kube/assets.py || printf '== no Kubernetes to test on (see above)\n'

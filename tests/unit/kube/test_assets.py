@@ -152,6 +152,32 @@ def test_it_builds_what_is_missing_and_that_once(tmp_path: Path, capsys: pytest.
     assert len((tmp_path / "bin" / "asked").read_text().splitlines()) == 3
 
 
+def test_what_only_real_nodes_need_is_built_when_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go(tmp_path / "bin")
+    assert assets.main([]) == 0
+    assert assets.missing() == ()
+    assert set(assets.missing(assets.LAB_PROGRAMS)) == set(assets.LAB_PROGRAMS)
+    assert not set(assets.LAB_PROGRAMS) & set(assets.PROGRAMS)
+    assert assets.main(["--where", "--lab"]) == 1
+    assert assets.main(["--lab"]) == 0
+    asked = (tmp_path / "bin" / "asked").read_text()
+    assert asked.count("cmd/kube-apiserver") == 1
+    assert asked.count("cmd/kubelet") == 1
+    capsys.readouterr()
+    assert assets.main(["--where", "--lab"]) == 0
+    where = dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
+    assert set(where) == {*assets.PROGRAMS, *assets.LAB_PROGRAMS}
+    # A control plane that somebody brings has no nodes' programs, and need have none.
+    module = next(module for module in assets.MODULES if "kubelet" in module.lab)
+    assert Path(where["kubelet"]).parent == module.cache
+    # Our own program is none that happens to have its name.
+    program(tmp_path / "bin", "pause", "pause v9.9.9")
+    assets.find.cache_clear()
+    assert str(assets.find("pause")) == where["pause"]
+
+
 def test_a_build_that_fails_leaves_nothing_that_looks_built(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
