@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
 _LASTS_S = 60.0  # what was heard, after a leader that is not heard any more has lost its lease
+_NOBODY_S = 3.0  # without a leader for this long there is none to learn from
+_PREPARED_ANYWAY_S = 30.0  # a leader that cannot be followed must not stand in the way of its successor
 _MAX_DELTAS = 256  # then it begins anew with a snapshot
 _MAX_FILE_BYTES = 1024 * 1024
 OPTIONS: tuple[tuple[str, int | str], ...] = (
@@ -57,6 +59,8 @@ class Follower:
         self._sleep = sleep
         self._clock = clock
         self._left_s: float | None = None  # since when no leader is heard
+        self._began_s: float | None = None  # to follow
+        self._heard = False  # something since then
         self._snapshot: pb.Topology | None = None
         self._deltas: list[pb.TopologyDelta] = []
 
@@ -66,6 +70,16 @@ class Follower:
         if self._deltas:
             return self._deltas[-1].generation
         return self._snapshot.generation if self._snapshot is not None else 0
+
+    def prepared(self) -> bool:
+        """Whether nothing is lost if the leader goes now: what it published is here, or nobody leads.
+
+        A rolling update takes the old leader away as soon as its successor says that it is ready.
+        """
+        if self._began_s is None or self._heard:
+            return self._heard
+        waited_s = self._clock() - self._began_s
+        return waited_s >= (_PREPARED_ANYWAY_S if self._leader() else _NOBODY_S)
 
     def take(self) -> Topology | None:
         """What the leader published last, as far as it was heard; it is forgotten here. Blocks: for a thread.
@@ -85,6 +99,7 @@ class Follower:
 
     async def run(self) -> None:
         """Follow until cancelled."""
+        self._began_s, self._heard = self._clock(), False
         while True:
             if address := self._leader():
                 try:
@@ -103,7 +118,7 @@ class Follower:
                 pb.WatchTopologyRequest(), metadata=_metadata(self._settings)
             )
             async for event in call:
-                self._left_s = None
+                self._left_s, self._heard = None, True
                 if self.problem is not None or address != self._followed:
                     _log.info("following the leader, %s", address)
                     self.problem, self._followed = None, address

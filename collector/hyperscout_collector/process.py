@@ -112,7 +112,10 @@ class Replica:
         stop: asyncio.Event,
         election: "asyncio.Task[None]",
     ) -> None:
-        async with Standby(settings, elector.leader_address) as standby, _running(follower.run(), "follower"):
+        async with (
+            Standby(settings, elector.leader_address, follower.prepared) as standby,
+            _running(follower.run(), "follower"),
+        ):
             await _first(stop.wait(), elector.until(lambda: elector.leading), asyncio.wait([election]))
             standby.dismiss(advertised(settings) if elector.leading else elector.leader_address())
 

@@ -39,12 +39,16 @@ _STOP_GRACE_S = 0.5
 
 
 class Standby:
-    """`async with` listens where a collector would. `leader()`: host:port of the leader, "" = none known."""
+    """`async with` listens where a collector would. `leader()`: host:port of the leader, "" = none known.
+
+    `prepared()`: whether it could take over without losing anything; it is not ready before.
+    """
 
     def __init__(
         self,
         settings: CollectorSettings,
         leader: Callable[[], str],
+        prepared: Callable[[], bool] = lambda: True,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -53,6 +57,7 @@ class Standby:
         self.http_address = ""
         self._settings = settings
         self._leader = leader
+        self._prepared = prepared
         self._sleep = sleep
         self._held = 0
         self._next: str | None = None  # where to send those that are held, once that is known
@@ -95,7 +100,7 @@ class Standby:
         http = HttpServer(
             {
                 "/healthz": lambda: (HTTPStatus.OK, TEXT, b"ok\n"),
-                "/readyz": lambda: (HTTPStatus.OK, TEXT, b"ok, standby\n"),
+                "/readyz": self._ready,
                 "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)),
             }
         )
@@ -106,6 +111,11 @@ class Standby:
             raise StartError(f"cannot listen on {self._settings.http_listen}: {error.strerror}") from error
         self.http_address = f"{self._settings.http_listen.rpartition(':')[0]}:{port}"
         self._exit.push_async_callback(http.stop)
+
+    def _ready(self) -> tuple[HTTPStatus, str, bytes]:
+        if not self._prepared():
+            return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"standby; what the leader knows is not here yet\n"
+        return HTTPStatus.OK, TEXT, b"ok, standby\n"
 
     async def _refuse(self, method: str, context: Any) -> None:
         """Every call ends here, at once or after a while."""

@@ -1,6 +1,7 @@
 """The parts of a replica in this process: a standby on real gRPC, one that follows, one that takes over."""
 
 import asyncio
+import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -118,6 +119,17 @@ async def test_a_standby_says_who_leads_and_is_healthy(tmp_path: Path) -> None:
             assert b"hyperscout_collector_leader 0.0" in text or b"ok" in text
 
 
+async def test_a_standby_is_ready_when_it_could_take_over(tmp_path: Path) -> None:
+    prepared = False
+    async with Standby(settings(tmp_path), lambda: "10.0.0.7:50051", lambda: prepared) as standby:
+        url = f"http://{standby.http_address}/readyz"
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            await asyncio.to_thread(urllib.request.urlopen, url)
+        prepared = True
+        answer = await asyncio.to_thread(urllib.request.urlopen, url)
+        assert answer.read() == b"ok, standby\n"
+
+
 async def test_agents_are_held_while_nobody_leads(tmp_path: Path) -> None:
     leader = ""
     async with (
@@ -177,6 +189,7 @@ def comparable(topology: Topology) -> Topology:
 async def test_a_follower_knows_what_the_leader_published(tmp_path: Path) -> None:
     async with Collector(settings(tmp_path)) as collector, played(collector.address) as player:
         follower = Follower(settings(tmp_path), lambda: collector.address, rng=Random(1))
+        assert not follower.prepared()
         following = asyncio.create_task(follower.run())
         published = collector.parts.watchers
         await until(lambda: len(published.current.topology.hypernodes) == 3)
@@ -186,6 +199,7 @@ async def test_a_follower_knows_what_the_leader_published(tmp_path: Path) -> Non
             player.cut(cable)
             await until(lambda before=before: published.current.topology.generation > before)
         await until(lambda: follower.generation == published.current.topology.generation)
+        assert follower.prepared()
         taken = follower.take()
         assert taken is not None
         assert comparable(taken) == comparable(published.current.topology)

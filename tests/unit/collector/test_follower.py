@@ -51,3 +51,45 @@ async def test_what_was_heard_long_ago_is_worth_less_than_what_the_cluster_says(
     assert (taken and taken.generation) == expected
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+class Deaf(Follower):
+    """Never gets through to a leader."""
+
+    async def _follow(self, address: str) -> None:
+        raise PeerError("the certificate has expired")
+
+
+@pytest.mark.parametrize(
+    ("leader", "from_s"),
+    [
+        ("", 3.0),  # a new cluster: nobody leads, and nothing is to be learned
+        ("10.0.0.7:50051", 30.0),  # an old leader that cannot be followed: the update must go on all the same
+    ],
+)
+async def test_a_successor_is_prepared_once_it_has_heard_or_waited(
+    tmp_path: Path, leader: str, from_s: float
+) -> None:
+    now_s, looks = 100.0, asyncio.Queue[float]()
+
+    async def sleep(_delay_s: float) -> None:
+        nonlocal now_s
+        if not follower.prepared():
+            now_s += 0.5
+        else:
+            looks.put_nowait(now_s - 100.0)
+            await asyncio.Event().wait()
+
+    follower = Deaf(
+        load_settings(flags={"data_dir": tmp_path}),
+        lambda: leader,
+        rng=Random(1),
+        sleep=sleep,
+        clock=lambda: now_s,
+    )
+    assert not follower.prepared()
+    task = asyncio.create_task(follower.run())
+    async with asyncio.timeout(5):
+        assert await looks.get() == from_s
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
