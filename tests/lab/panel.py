@@ -1,0 +1,185 @@
+"""A patch panel: every port of every machine is a veth that ends here, and a cable joins two of these ends.
+
+A plain veth from machine to machine would do for a cable that stays. But pulled out, it is no cable any more:
+the end that is set down cannot be asked for its carrier, and lldpd drops the whole port. Through the panel
+both ports stay as they were, up and with all they are called, and only their carrier goes, as with a real
+cable; and a cable that moves to another switch leaves an empty port behind. A cable is a bridge of two ports
+that passes LLDP on.
+
+The panel is a network of its own; ports are "device/port".
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from lab.plan import device_of, port_of
+
+# Bit 14 of a bridge's group_fwd_mask: 01:80:c2:00:00:0e, which bridges otherwise keep to themselves.
+_PASS_LLDP = "0x4000"
+_MAX_NAME = 15  # IFNAMSIZ less the closing zero
+
+
+class Machine(Protocol):
+    """What a machine of the lab can do, as far as it matters here. `pid` counts in the sandbox."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def ip(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    def run(self, argv: Sequence[str], **options: Any) -> Any: ...
+    def popen(self, argv: Sequence[str], log: Path) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Jack:
+    """A port to be made: its name, and its hardware address."""
+
+    port: str
+    mac: str
+
+
+class CableError(RuntimeError):
+    """There is no such port, or it has a cable already: whoever asked meant another."""
+
+
+class Panel:
+    """Starts empty. `machine` gives the network that the panel is in, the sandbox's process ids besides."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._jacks: set[str] = set()
+        self._far: dict[str, str] = {}  # port -> the port at the other end of its cable, both ways
+        self._pulled: set[frozenset[str]] = set()  # cables that hang beside their ports
+        self._dark: set[str] = set()  # devices without power
+        quiet = "for one in all default; do echo 1 > /proc/sys/net/ipv6/conf/$one/disable_ipv6; done"
+        machine.run(["sh", "-c", quiet], check=False)  # nobody here has anything to say
+
+    def add(self, device: Machine, jacks: Iterable[Jack]) -> None:
+        """Make ports in a machine, up and without a carrier. Those of a machine that was there before are
+        made anew."""
+        lines: list[str] = []
+        names = []
+        there = self._there()
+        for jack in jacks:
+            if device_of(jack.port) != device.name:
+                raise CableError(f"{jack.port} is no port of {device.name}")
+            stub, name = stub_of(jack.port), port_of(jack.port)
+            if stub in there:  # of a machine that died just now: it may go before we take it away
+                self._machine.run(["ip", "link", "delete", stub], check=False)
+            lines.append(f"link add {stub} type veth peer name {name} address {jack.mac} netns {device.pid}")
+            names.append(name)
+            self._jacks.add(jack.port)
+        self._batch(lines)
+        batch(device, [f"link set {name} up" for name in names])
+        self._dark.discard(device.name)
+        self._settle(port for port in self._jacks if device_of(port) == device.name)
+
+    def far_end(self, port: str) -> str:
+        """The port at the other end of the cable that belongs here, plugged or not; "" without a cable."""
+        return self._far.get(port, "")
+
+    def connect(self, a: str, b: str) -> None:
+        """A cable between two free ports."""
+        for port in (a, b):
+            if port not in self._jacks:
+                raise CableError(f"there is no port {port}")
+            if port in self._far:
+                raise CableError(f"{port} has a cable already, to {self._far[port]}")
+        cable = _bridge(a, b)
+        self._far[a], self._far[b] = b, a
+        self._batch(
+            [
+                f"link add {cable} type bridge mcast_snooping 0 group_fwd_mask {_PASS_LLDP}",
+                f"link set {cable} up",
+            ]
+        )
+        self._settle((a,))
+
+    def disconnect(self, port: str) -> str:
+        """Take the cable away altogether; returns where its other end was."""
+        far = self._far.pop(port, "")
+        if not far:
+            raise CableError(f"{port} has no cable")
+        del self._far[far]
+        self._pulled.discard(frozenset((port, far)))
+        there = self._there()
+        ends = [stub_of(end) for end in (port, far) if stub_of(end) in there]
+        self._batch([*(f"link set {end} down" for end in ends), f"link delete {_bridge(port, far)}"])
+        return far
+
+    def pull(self, port: str) -> None:
+        """Pull the cable out of a port; both ends lose their carrier."""
+        self._cable(port, pulled=True)
+
+    def push(self, port: str) -> None:
+        """Put it back."""
+        self._cable(port, pulled=False)
+
+    def power(self, device: str, *, on: bool) -> None:
+        """A machine without power gives light to no cable."""
+        if on:
+            self._dark.discard(device)
+        else:
+            self._dark.add(device)
+        self._settle(port for port in self._jacks if device_of(port) == device)
+
+    def _cable(self, port: str, *, pulled: bool) -> None:
+        far = self._far.get(port, "")
+        if not far:
+            raise CableError(f"{port} has no cable")
+        cable = frozenset((port, far))
+        if pulled:
+            self._pulled.add(cable)
+        else:
+            self._pulled.discard(cable)
+        self._settle((port,))
+
+    def _settle(self, ports: Iterable[str]) -> None:
+        """Set the ends of these ports' cables up or down, as they must be by now, all at once."""
+        there = self._there()
+        lines = []
+        for port in sorted(ports):
+            far = self._far.get(port, "")
+            if not far:
+                continue
+            ends = (port, far)
+            dark = any(device_of(end) in self._dark or stub_of(end) not in there for end in ends)
+            state = "down" if dark or frozenset(ends) in self._pulled else "up"
+            lines += [
+                f"link set {stub_of(end)} master {_bridge(*ends)} {state}"
+                for end in ends
+                if stub_of(end) in there and device_of(end) not in self._dark  # else about to vanish
+            ]
+        self._batch(lines)
+
+    def _there(self) -> set[str]:
+        """Names of the interfaces here. A dead machine's are gone of themselves, a moment after it."""
+        shown = json.loads(self._machine.run(["ip", "-j", "link", "show"]).stdout)
+        return {one["ifname"] for one in shown}
+
+    def _batch(self, lines: Sequence[str]) -> None:
+        batch(self._machine, lines)
+
+
+def batch(machine: Machine, lines: Sequence[str]) -> None:
+    """Commands for ip(8), in one process."""
+    if lines:
+        machine.run(["ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
+
+
+def stub_of(port: str) -> str:
+    """Name of the panel's end of a port."""
+    name = f"{device_of(port)}.{port_of(port)}"
+    if len(name) > _MAX_NAME:
+        raise CableError(f"{port}: the kernel takes no name as long as {name}")
+    return name
+
+
+def _bridge(a: str, b: str) -> str:
+    """Name of the bridge that is the cable between two ports: after one of them."""
+    return stub_of(min(a, b)).replace(".", "=", 1)

@@ -1,0 +1,201 @@
+"""The fabric of the lab as pure data: what stands where, and which port is cabled to which.
+
+Two units of nodes, each on a pair of leaves (one a rail) under two spines; and InfiniBand beside it, which
+joins the nodes in the same pairs. Ports are written "device/port" throughout.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+RAILS = 2
+SPINES = 2
+# Ports of a leaf: hosts from swp1 up, uplinks on these, one a spine, and free ones to move cables to.
+LEAF_UPLINKS = ("swp15", "swp16")
+LEAF_SPARE = ("swp9", "swp20")
+# InfiniBand switches have more ports than are used; which ones are is nobody's business but ibsim's.
+IB_SWITCH_PORTS = 40
+IB_UPLINKS = (39, 40)  # of a leaf, both to the one spine
+IB_DEVICE = "mlx5_0"
+IB_RATE = "4xHDR"
+# The upper halves are those of real adapters and switches, so that GUIDs look like some.
+_IB_SWITCH_GUID = 0xB83FD203_00AA0000
+_IB_NODE_GUID = 0x98039B03_00BB0000
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """One cable; `a` is the lower end. Both are "device/port"."""
+
+    a: str
+    b: str
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        return self.a, self.b
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine that computes. `number` N makes its addresses: 10.88.RAIL.N."""
+
+    name: str
+    unit: str
+    number: int
+    place: int  # the port of its leaves that it is cabled to, from 1; on InfiniBand too
+
+    @property
+    def rails(self) -> tuple[str, ...]:
+        return tuple(f"rail{rail}" for rail in range(RAILS))
+
+    def address(self, rail: int) -> str:
+        """With the length of the prefix: each rail is one network across all units."""
+        return f"10.88.{rail}.{self.number}/24"
+
+    def mac(self, rail: int) -> str:
+        return f"02:88:00:00:{rail:02x}:{self.number:02x}"
+
+    @property
+    def ib_guid(self) -> int:
+        """Of its adapter; its one port has the next."""
+        return _IB_NODE_GUID + self.number * 0x10
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """An Ethernet switch. `rail` is that of the traffic it forwards: a leaf's own, or a spine's share."""
+
+    name: str
+    level: int  # 1 = leaf
+    rail: int
+    number: int  # among all switches, from 1
+    ports: tuple[str, ...]
+
+    @property
+    def chassis_mac(self) -> str:
+        """What lldpd gives as chassis id: the address of the first port."""
+        return self.mac(self.ports[0])
+
+    def forwards(self, port: str) -> bool:
+        """Whether frames of hosts pass here. Of a leaf's uplinks only the one to its rail's own spine takes
+        part, so that frames do not circle; the others carry LLDP alone."""
+        return self.level > 1 or port not in LEAF_UPLINKS or port == LEAF_UPLINKS[self.rail]
+
+    def mac(self, port: str) -> str:
+        return f"02:77:00:00:{self.number:02x}:{int(port.removeprefix('swp')):02x}"
+
+
+@dataclass(frozen=True, slots=True)
+class IbSwitch:
+    """An InfiniBand switch; `unit` is "" for the spine."""
+
+    name: str
+    unit: str
+    guid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything. `nodes` are there from the start, `later` are added while it runs."""
+
+    nodes: tuple[Node, ...]
+    later: tuple[Node, ...]
+    switches: tuple[Switch, ...]
+    cables: tuple[Cable, ...]  # those of later nodes too
+    ib_switches: tuple[IbSwitch, ...]
+    domains: Mapping[str, frozenset[str]] = field(hash=False)  # unit -> names of its first nodes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the first nodes."""
+        return tuple(node.name for node in self.nodes)
+
+    def node(self, name: str) -> Node:
+        """Raises KeyError."""
+        for node in (*self.nodes, *self.later):
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+    def switch(self, name: str) -> Switch:
+        """Raises KeyError."""
+        for switch in self.switches:
+            if switch.name == name:
+                return switch
+        raise KeyError(name)
+
+    def leaves(self, unit: str) -> tuple[str, ...]:
+        return tuple(s.name for s in self.switches if s.level == 1 and s.name.startswith(f"leaf-{unit}"))
+
+    def ib_leaf(self, unit: str) -> IbSwitch:
+        return next(switch for switch in self.ib_switches if switch.unit == unit)
+
+    @property
+    def ib_spine(self) -> IbSwitch:
+        return next(switch for switch in self.ib_switches if not switch.unit)
+
+    def cables_of(self, device: str) -> Iterator[Cable]:
+        for cable in self.cables:
+            if device in (device_of(cable.a), device_of(cable.b)):
+                yield cable
+
+    def neighbours(self, switch: str) -> set[str]:
+        """Names of the switches at the other ends of a switch's cables."""
+        names = {one.name for one in self.switches}
+        ends = {device_of(end) for cable in self.cables_of(switch) for end in cable.ends}
+        return (ends & names) - {switch}
+
+
+def device_of(port: str) -> str:
+    return port.partition("/")[0]
+
+
+def port_of(port: str) -> str:
+    return port.partition("/")[2]
+
+
+def make_plan(
+    units: Mapping[str, Sequence[str]] = MappingProxyType(
+        {"a": ("node1", "node2", "node3"), "b": ("node4", "node5", "node6")}
+    ),
+    later: Mapping[str, Sequence[str]] = MappingProxyType({"a": ("node7",)}),
+) -> Plan:
+    """Nodes by unit; a name is "node" and its number. Up to eight nodes a unit."""
+    first, added = _nodes(units, {}), _nodes(later, {unit: len(names) for unit, names in units.items()})
+    switches: list[Switch] = []
+    for unit in units:
+        hosts = tuple(f"swp{n}" for n in range(1, 9))
+        for rail in range(RAILS):
+            ports = tuple(dict.fromkeys((*hosts, *LEAF_SPARE, *LEAF_UPLINKS)))
+            switches.append(Switch(f"leaf-{unit}{rail + 1}", 1, rail, len(switches) + 1, ports))
+    leaves = list(switches)
+    for spine in range(SPINES):
+        down = tuple(f"swp{n}" for n in range(1, len(leaves) + 1))
+        switches.append(Switch(f"spine-{spine + 1}", 2, spine, len(switches) + 1, down))
+    cables = [
+        Cable(f"{node.name}/rail{rail}", f"leaf-{node.unit}{rail + 1}/swp{node.place}")
+        for node in (*first, *added)
+        for rail in range(RAILS)
+    ]
+    cables += [
+        Cable(f"{leaf.name}/{LEAF_UPLINKS[spine]}", f"spine-{spine + 1}/swp{number}")
+        for number, leaf in enumerate(leaves, 1)
+        for spine in range(SPINES)
+    ]
+    infiniband = [
+        IbSwitch(f"ib-leaf-{unit}", unit, _IB_SWITCH_GUID + 0x100 * n) for n, unit in enumerate(units, 1)
+    ]
+    infiniband.append(IbSwitch("ib-spine", "", _IB_SWITCH_GUID))
+    domains = {unit: frozenset(names) for unit, names in units.items()}
+    return Plan(first, added, tuple(switches), tuple(cables), tuple(infiniband), MappingProxyType(domains))
+
+
+def _nodes(units: Mapping[str, Sequence[str]], before: Mapping[str, int]) -> tuple[Node, ...]:
+    return tuple(
+        Node(name, unit, int(name.removeprefix("node")), before.get(unit, 0) + place)
+        for unit, names in units.items()
+        for place, name in enumerate(names, 1)
+    )
+
+
+PLAN = make_plan()

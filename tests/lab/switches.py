@@ -1,0 +1,181 @@
+"""A switch of the lab: a machine that forwards in its kernel and runs a real lldpd, and hyperscout's agent if
+wanted.
+
+What it forwards is a matter of the plan (`Switch.forwards`). LLDP ends at every switch, as the standard wants
+and a Linux bridge does.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from kube.pki import Pair
+
+from lab.daemons import Daemon
+from lab.panel import Jack, Machine, Panel, batch
+from lab.plan import Switch
+
+ROOT = Path(__file__).resolve().parents[2]
+HYPERSCOUT = ROOT / ".venv" / "bin" / "hyperscout"
+SOCKET = "/run/lldpd.socket"  # in the switch's own /run
+BRIDGE = "rail"
+PORTS = r"^swp\d+$"
+# A neighbour that went silent is forgotten after four frames.
+TX_INTERVAL_S, TX_HOLD = 1, 4
+WAIT_S = 30.0
+_RESCAN_S = 2.0
+_LOOK_S = 0.05
+
+
+class SwitchError(RuntimeError):
+    """A switch does not come to what it should in time; says what it sees instead."""
+
+
+class LabSwitch:
+    """One switch. `folder` takes its files."""
+
+    def __init__(self, plan: Switch, machine: Machine, panel: Panel, folder: Path) -> None:
+        self.plan = plan
+        self.machine = machine
+        self._folder = folder
+        self._lldpd: Daemon | None = None
+        self.agent: Daemon | None = None
+        # /run of its own for lldpd, whoever made the machine; and a sysfs that shows its own ports.
+        machine.run(["mount", "-t", "tmpfs", "-o", "mode=755", "run", "/run"])
+        machine.run(["sh", "-c", "[ -e /sys/class/net/mgmt ] || mount -t sysfs sysfs /sys"])
+        # lldpd looks its own name up, and waits ten seconds for a name server that is not there.
+        hosts = folder / f"{plan.name}.hosts"
+        hosts.write_text(f"127.0.0.1 localhost\n{machine.ip} {plan.name}\n")
+        machine.run(["mount", "--bind", str(hosts), "/etc/hosts"])
+        quiet = "for one in all default; do echo 1 > /proc/sys/net/ipv6/conf/$one/disable_ipv6; done"
+        machine.run(["sh", "-c", quiet], check=False)
+        batch(
+            machine,
+            [
+                f"link add {BRIDGE} type bridge mcast_snooping 0",
+                f"link set {BRIDGE} up",
+            ],
+        )
+        self.ports: tuple[str, ...] = ()
+        self._add(panel, plan.ports)
+
+    def ensure_port(self, panel: Panel, port: str) -> None:
+        """Make a port that the plan did not foresee, unless it is there."""
+        if port not in self.ports:
+            self._add(panel, (port,))
+            self.await_lldpd()
+
+    def _add(self, panel: Panel, ports: tuple[str, ...]) -> None:
+        panel.add(self.machine, [Jack(f"{self.plan.name}/{port}", self.plan.mac(port)) for port in ports])
+        forwarding = [port for port in ports if self.plan.forwards(port)]
+        batch(self.machine, [f"link set {port} master {BRIDGE}" for port in forwarding])
+        self.ports += ports
+
+    # --- LLDP -----------------------------------------------------------------------------------------------
+
+    def start_lldpd(self) -> None:
+        """Does not wait; `await_lldpd` does."""
+        conf = self._folder / f"{self.plan.name}.lldpd.conf"
+        role = "leaf" if self.plan.level == 1 else "spine"
+        conf.write_text(
+            f"configure system hostname {self.plan.name}\n"
+            f'configure system description "hyperscout lab {role}"\n'
+            f"configure lldp tx-interval {TX_INTERVAL_S}\n"
+            f"configure lldp tx-hold {TX_HOLD}\n"
+            "configure system capabilities enabled bridge,router\n"
+            f"configure system ip management pattern {self.machine.ip}\n"
+        )
+        first = self.plan.ports[0]  # whose address is the chassis id
+        command = ["lldpd", "-d", "-u", SOCKET, "-O", str(conf), "-C", first, "-I", "swp*"]
+        self._lldpd = Daemon(self.machine, "lldpd", command, self._folder / f"{self.plan.name}.lldpd.log")
+
+    def stop_lldpd(self) -> None:
+        """It says goodbye on ports with a carrier."""
+        if self._lldpd is not None:
+            self._lldpd.stop()
+            self._lldpd = None
+
+    def await_lldpd(self) -> None:
+        """Until it works on all ports. Now and then it misses the news that a young one is up."""
+
+        # In its file this does not reach ports that are there already.
+        subtype = ("configure", "lldp", "portidsubtype", "ifname")
+        self._until(
+            lambda: bool(self.lldpcli(*subtype)), lambda: f"lldpd of {self.plan.name} does not answer", 5.0
+        )
+        self.lldpcli("update")
+
+        def missing() -> set[str]:
+            shown = self.lldpcli("-f", "json0", "show", "interfaces")
+            return set(self.ports) - set(_by_port(shown))
+
+        self._until(
+            lambda: not missing(), lambda: f"lldpd of {self.plan.name} does not see {missing()}", rescan_s=0.2
+        )
+
+    def heard(self) -> dict[str, str]:
+        """Port -> "system/port" of who is heard there."""
+        return {
+            port: f"{one['chassis'][0]['name'][0]['value']}/{one['port'][0]['id'][0]['value']}"
+            for port, one in _by_port(self.lldpcli("-f", "json0", "show", "neighbors")).items()
+        }
+
+    def await_heard(self, wanted: dict[str, str]) -> None:
+        """Until exactly these are heard."""
+        self._until(
+            lambda: self.heard() == wanted,
+            lambda: f"{self.plan.name} hears {self.heard()}, not {wanted}",
+            rescan_s=_RESCAN_S,
+        )
+
+    def lldpcli(self, *words: str) -> str:
+        """What `lldpcli` prints, nothing while lldpd does not answer."""
+        return str(self.machine.run(["lldpcli", "-u", SOCKET, *words], check=False).stdout)
+
+    def _until(self, done: Callable[[], bool], otherwise: Callable[[], str], rescan_s: float) -> None:
+        now_s = time.monotonic()
+        give_up_s, rescan_at_s = now_s + WAIT_S, now_s + rescan_s
+        while not done():
+            now_s = time.monotonic()
+            if self._lldpd is None or not self._lldpd.alive or now_s > give_up_s:
+                raise SwitchError(otherwise())
+            if now_s > rescan_at_s:
+                rescan_at_s = now_s + rescan_s
+                self.lldpcli("update")
+            time.sleep(_LOOK_S)
+
+    # --- the agent ------------------------------------------------------------------------------------------
+
+    def start_agent(
+        self, collectors: Sequence[str], ca: Path, pair: Pair, server_name: str, settings: dict[str, Any]
+    ) -> None:
+        """hyperscout's agent in its role on a switch, as an operator would set it up."""
+        own = {
+            "role": "switch",
+            "node": self.plan.name,
+            "collectors": list(collectors),
+            "tls_ca": str(ca),
+            "tls_cert": str(pair.cert),
+            "tls_key": str(pair.key),
+            "tls_server_name": server_name,
+            "lldp": {"lldpctl_command": ["lldpctl", "-u", SOCKET], "ports": PORTS},
+        }
+        config = self._folder / f"{self.plan.name}.agent.yaml"
+        config.write_text(json.dumps(own | settings, indent=1))  # JSON is YAML
+        command = [str(HYPERSCOUT), "agent", "--config", str(config)]
+        self.agent = Daemon(self.machine, "agent", command, self._folder / f"{self.plan.name}.agent.log")
+
+    def stop_agent(self) -> None:
+        if self.agent is not None:
+            self.agent.stop()
+            self.agent = None
+
+
+def _by_port(shown: str) -> dict[str, Any]:
+    """Of an answer of lldpcli in json0: its entry for each port."""
+    if not shown.strip():
+        return {}
+    lldp = json.loads(shown).get("lldp") or [{}]
+    return {one["name"]: one for one in lldp[0].get("interface", ())}
