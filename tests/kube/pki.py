@@ -22,12 +22,17 @@ class Pair:
 
 
 class Authority:
-    """A certificate authority in a folder of its own; `cert` is what others are to trust."""
+    """A certificate authority in a folder of its own; `cert` is what others are to trust.
 
-    def __init__(self, folder: Path, name: str = "test-ca") -> None:
+    `reuse`: the one that is there, if there is one.
+    """
+
+    def __init__(self, folder: Path, name: str = "test-ca", *, reuse: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._folder = folder
         self.cert, self._key = folder / "ca.crt", folder / "ca.key"
+        if reuse and self.cert.exists() and self._key.exists():
+            return
         _openssl(
             *("req", "-x509", *_CURVE, "-keyout", self._key, "-out", self.cert, "-days", _DAYS),
             *("-subj", f"/CN={name}", "-addext", "keyUsage=critical,keyCertSign,cRLSign"),

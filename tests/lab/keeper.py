@@ -69,7 +69,6 @@ def sweep(folder: Path, cgroups: list[str]) -> bool:
 def main(spec: dict[str, Any]) -> int:
     from enter import die_with_parent, join_cgroups, unshare
 
-    os.setsid()
     folder, cgroups = Path(spec["folder"]), spec["cgroups"]
     woken, wake = os.pipe()
     os.set_blocking(wake, False)

@@ -1,0 +1,179 @@
+"""What runs on a node: containerd, the kubelet, kube-proxy; and how they are set.
+
+Settings that are not plain say why. All three are told to be quiet: nine nodes share two processors.
+"""
+
+import json
+import time
+from pathlib import Path
+
+from lab import oci
+from lab.control import DOMAIN, Keys
+from lab.inside import CommandError, LabError, Program
+from lab.machines import GATEWAY, PODS, Machine, number_of
+
+SOCKET = "run/containerd/containerd.sock"
+_SOCKET_S = 60.0
+_IMPORT_S = 180.0
+_LOOK_EVERY_S = 0.05
+_PLUGINS_OFF = (
+    *(f"io.containerd.snapshotter.v1.{name}" for name in ("btrfs", "zfs", "devmapper", "blockfile", "erofs")),
+    "io.containerd.nri.v1.nri",
+    "io.containerd.internal.v1.opt",  # it makes /opt/containerd
+    "io.containerd.tracing.processor.v1.otlp",
+    "io.containerd.internal.v1.tracing",
+)
+
+
+class NodePrograms:
+    """Starts what runs on one node. `data`: the node's folder; `log`: where they write."""
+
+    def __init__(self, machine: Machine, data: Path, log: Path, keys: Keys, runc: Path, plugins: Path) -> None:
+        self._machine, self._data, self._log, self._keys = machine, data, log, keys
+        self._runc, self._plugins = runc, plugins
+        self._name = machine.name
+        self.programs: list[Program] = []
+
+    def start(self, images: list[Path]) -> None:
+        """Start it all; back when the kubelet runs, which is before the node is ready."""
+        self._run("kube-proxy", "--config", str(self._proxy()), "--v=0")
+        # The kubelet exits when containerd does not answer.
+        containerd = self._run("containerd", "-c", str(self._containerd()), "-l", "warn")
+        give_up_s = time.monotonic() + _SOCKET_S
+        while not (self._machine.root / SOCKET).is_socket():
+            if not containerd.alive or time.monotonic() > give_up_s:
+                raise LabError(f"{self._name}: containerd does not start; {containerd.log}:\n{containerd.tail()}")
+            time.sleep(_LOOK_EVERY_S)
+        for image in images:
+            self.import_image(image)
+        self._run(
+            "kubelet",
+            *("--config", str(self._kubelet()), "--kubeconfig", str(self._keys.node(self._name))),
+            *("--root-dir", str(self._data / "kubelet"), "--cert-dir", str(self._data / "pki")),
+            *("--hostname-override", self._name, "--node-ip", self._machine.ip, "--v=1"),
+        )
+
+    def import_image(self, tar: Path) -> None:
+        import_image(self._machine, tar)
+
+    def _run(self, name: str, *flags: str) -> Program:
+        program = self._machine.popen([name, *flags], self._log / f"{name}-{self._name}")
+        self.programs.append(program)
+        return program
+
+    def _containerd(self) -> Path:
+        networks = self._data / "cni"
+        networks.mkdir(exist_ok=True)
+        subnet = f"{PODS}.{number_of(self._name)}.0/24"
+        plugin = {
+            **{"type": "ptp", "ipMasq": False, "mtu": 1500},
+            "ipam": {
+                "type": "host-local",
+                "dataDir": "/run/cni-ipam",  # forgotten with the power
+                "ranges": [[{"subnet": subnet}]],
+                "routes": [{"dst": "0.0.0.0/0"}],
+            },
+        }
+        network = {"cniVersion": "1.0.0", "name": "pod", "plugins": [plugin]}
+        (networks / "10-pod.conflist").write_text(json.dumps(network))
+        path = self._data / "containerd.toml"
+        # restrict_oom_score_adj: else runc fails where this machine holds CAP_SYS_RESOURCE back from us.
+        path.write_text(f"""\
+version = 3
+root = "{self._data}/containerd"
+state = "/run/containerd"
+oom_score = 0
+disabled_plugins = {json.dumps(_PLUGINS_OFF)}
+[grpc]
+  address = "/{SOCKET}"
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "overlayfs"
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "{oci.PAUSE}"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["{self._plugins}"]
+    conf_dir = "{networks}"
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+      BinaryName = "{self._runc}"
+      SystemdCgroup = false
+""")
+        return path
+
+    def _kubelet(self) -> Path:
+        path = self._data / "kubelet.yaml"
+        # protectKernelDefaults: check the one kernel that all share, and write nothing to it (see machines.NODE).
+        # imageGCHighThresholdPercent: an image that was imported cannot be pulled again.
+        settings = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": "0.0.0.0",
+            "failCgroupV1": False,
+            "cgroupDriver": "cgroupfs",
+            "containerRuntimeEndpoint": f"unix:///{SOCKET}",
+            "oomScoreAdj": 0,
+            "protectKernelDefaults": True,
+            "makeIPTablesUtilChains": False,
+            "failSwapOn": False,
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": True},
+                "x509": {"clientCAFile": str(self._keys.ca)},
+            },
+            "authorization": {"mode": "Webhook"},
+            "volumePluginDir": str(self._data / "kubelet" / "plugins"),
+            "podLogsDir": "/var/log/pods",
+            "resolvConf": "/etc/resolv.conf",
+            "clusterDNS": [GATEWAY],
+            "clusterDomain": DOMAIN,
+            "imageGCHighThresholdPercent": 100,
+            "imageMinimumGCAge": "24h",
+            "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+            "nodeStatusUpdateFrequency": "2s",
+            "nodeLeaseDurationSeconds": 8,
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
+            "syncFrequency": "10s",
+            "maxPods": 40,
+            "registryPullQPS": 0,
+            "kubeAPIQPS": 50,
+            "kubeAPIBurst": 100,
+        }
+        path.write_text(json.dumps(settings, indent=1))
+        return path
+
+    def _proxy(self) -> Path:
+        path = self._data / "kube-proxy.yaml"
+        # The limits of connection tracking are the whole machine's: it is to leave them alone.
+        settings = {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": "nftables",
+            "hostnameOverride": self._name,
+            "clusterCIDR": f"{PODS}.0.0/16",
+            "clientConnection": {"kubeconfig": str(self._keys.folder / "kube-proxy.kubeconfig")},
+            "conntrack": {
+                **{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}
+            },
+        }
+        path.write_text(json.dumps(settings, indent=1))
+        return path
+
+
+def import_image(machine: Machine, tar: Path) -> None:
+    """Give a node's containerd an image."""
+    give_up_s = time.monotonic() + _SOCKET_S
+    while True:
+        try:
+            machine.run(["ctr", "-n", "k8s.io", "images", "import", str(tar)], timeout_s=_IMPORT_S)
+            return
+        except CommandError as error:
+            # Its socket is there a moment before all its services are.
+            if "Unimplemented" not in error.stderr and "Unavailable" not in error.stderr:
+                raise
+            if time.monotonic() > give_up_s:
+                raise
+            time.sleep(_LOOK_EVERY_S)
