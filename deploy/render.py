@@ -41,8 +41,8 @@ _COLLECTOR_OWN = """
     gates gates_replace_after_s gates_hot_swap
 """
 _AGENT_OWN = """
-    node collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics
-    lldp.enabled lldp.source lldp.socket lldp.spawn_listener ibnetdiscover.enabled nvlink.enabled
+    node role collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics
+    lldp.enabled lldp.source lldp.socket lldp.spawn_listener lldp.lldpcli_command ibnetdiscover.enabled nvlink.enabled
 """
 COLLECTOR_OWN = frozenset(_COLLECTOR_OWN.split())
 AGENT_OWN = frozenset(_AGENT_OWN.split())

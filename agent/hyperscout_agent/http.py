@@ -4,13 +4,23 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 
 _log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 5.0
 _MAX_REQUEST_BYTES = 8 * 1024
 _MAX_CONNECTIONS = 16
-Page = Callable[[], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """A page's answer to "are you ready?", in words: 503, and ask again."""
+
+    words: bytes
+
+
+Page = Callable[[], bytes | NotYet]
 
 
 @contextlib.asynccontextmanager
@@ -45,7 +55,11 @@ def _response(head: bytes, pages: Mapping[str, Page]) -> bytes:
     page = pages.get(words[1].split(b"?", 1)[0].decode("ascii", "replace"))
     if page is None:
         return _message("404 Not Found", (" ".join(pages) + "\n").encode())
-    return _message("200 OK", page(), body=words[0] == b"GET")
+    found = page()
+    status, content = (
+        ("503 Service Unavailable", found.words) if isinstance(found, NotYet) else ("200 OK", found)
+    )
+    return _message(status, content, body=words[0] == b"GET")
 
 
 def _message(status: str, content: bytes, *, body: bool = True) -> bytes:

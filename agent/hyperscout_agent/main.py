@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from hyperscout_agent.findings import FindingStore
-from hyperscout_agent.http import serving
+from hyperscout_agent.http import NotYet, serving
 from hyperscout_agent.lldp_dissection import Dissector
 from hyperscout_agent.lldp_spawn import may_listen, run_listener
 from hyperscout_agent.metrics import AgentMetrics
@@ -175,7 +175,7 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run all parts until `stop` is set. Raises OSError when the metrics' port cannot be had."""
-        pages = {"/metrics": self.metrics.text, "/healthz": self._health}
+        pages = {"/metrics": self.metrics.text, "/healthz": self._health, "/readyz": self._ready}
         metrics = self._settings.metrics
         async with serving(metrics.host, metrics.port, pages) as port:
             _log.info("metrics at http://%s:%d/metrics", metrics.host, port)
@@ -194,6 +194,11 @@ class Agent:
     def _health(self) -> bytes:
         """Alive is who answers; a collector that is away is no reason to be killed."""
         return b"ok, connected\n" if self.uplink.stats.connected else b"ok, not connected\n"
+
+    def _ready(self) -> bytes | NotYet:
+        """Once a collector has greeted us, and from then on: settings or a certificate that no collector
+        takes stop a rolling update at the first nodes; one that is away later says nothing about agents."""
+        return self._health() if self.uplink.stats.sessions else NotYet(b"no collector has greeted us yet\n")
 
 
 async def run(settings: AgentSettings) -> int:

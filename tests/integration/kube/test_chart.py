@@ -239,18 +239,15 @@ def files_in(volume: dict[str, Any]) -> Iterator[str]:
 
 
 def test_probes_reach_who_answers() -> None:
+    paths = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
     for exposed, host in ((False, "127.0.0.1"), (True, None)):
         objects = render({"agent": {"metrics": {"expose": exposed}}})
         [agent] = [c for c, _ in containers(objects) if c["name"] == "agent"]
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             assert agent[probe]["httpGet"].get("host") == host
+        assert {probe: agent[probe]["httpGet"]["path"] for probe in agent if probe.endswith("Probe")} == paths
     [collector] = [c for c, _ in containers(render({})) if c["name"] == "collector"]
-    paths = {p: collector[p]["httpGet"]["path"] for p in collector if p.endswith("Probe")}
-    assert paths == {
-        "startupProbe": "/healthz",
-        "livenessProbe": "/healthz",
-        "readinessProbe": "/readyz",
-    }
+    assert {p: collector[p]["httpGet"]["path"] for p in collector if p.endswith("Probe")} == paths
 
 
 def test_profiles_give_devices_without_privilege() -> None:

@@ -149,6 +149,7 @@ async def test_pages(tmp_path: Path, collector: FakeCollector, caplog: pytest.Lo
             .split("/")[0]
         )
         assert await get(port, "/healthz") == ("HTTP/1.1 200 OK", "ok, connected\n")
+        assert await get(port, "/readyz") == ("HTTP/1.1 200 OK", "ok, connected\n")
         status, text = await get(port, "/metrics?x=1")
         assert status == "HTTP/1.1 200 OK"
         values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
@@ -162,6 +163,18 @@ async def test_pages(tmp_path: Path, collector: FakeCollector, caplog: pytest.Lo
         assert (await get(port, "/other"))[0] == "HTTP/1.1 404 Not Found"
         assert (await get(port, "/metrics", "POST"))[0] == "HTTP/1.1 405 Method Not Allowed"
         assert (await get(port, "/metrics", "HEAD"))[1] == ""
+
+
+async def test_an_agent_is_ready_once_a_collector_has_greeted_it(
+    tmp_path: Path, collector: FakeCollector
+) -> None:
+    agent = Agent(settings_for(tmp_path, collector), Random(1))
+    async with serving("127.0.0.1", 0, {"/readyz": agent._ready, "/healthz": agent._health}) as port:
+        status, words = await get(port, "/readyz")
+        assert (status, words) == ("HTTP/1.1 503 Service Unavailable", "no collector has greeted us yet\n")
+        assert await get(port, "/healthz") == ("HTTP/1.1 200 OK", "ok, not connected\n")
+        agent.uplink.stats.sessions = 1
+        assert await get(port, "/readyz") == ("HTTP/1.1 200 OK", "ok, not connected\n")
 
 
 @pytest.mark.parametrize(
