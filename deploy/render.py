@@ -42,7 +42,8 @@ _COLLECTOR_OWN = """
 """
 _AGENT_OWN = """
     node role collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics
-    lldp.enabled lldp.source lldp.socket lldp.spawn_listener lldp.lldpcli_command ibnetdiscover.enabled nvlink.enabled
+    lldp.enabled lldp.source lldp.socket lldp.spawn_listener lldp.lldpcli_command
+    ibnetdiscover.enabled nvlink.enabled
 """
 COLLECTOR_OWN = frozenset(_COLLECTOR_OWN.split())
 AGENT_OWN = frozenset(_AGENT_OWN.split())
