@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from hyperscout_agent.settings import load_settings as load_agent
+from hyperscout_collector.gates.plan import LABELS as PLAN_LABELS
 from hyperscout_collector.settings import load_settings as load_collector
 from kube.control_plane import ControlPlane, Options
 from support.chart import (
@@ -81,14 +82,60 @@ def test_install_upgrade_and_uninstall(bare: Cluster) -> None:
     assert again.code != 0
     assert "belongs to release hyperscout: set crds.install=false" in again.err
 
-    bare.apply({"apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode"} | leaf("leaf-1"))
+    leave_traces(bare)
     bare.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait")
-    assert [item["metadata"]["name"] for item in bare.get("hypernodes")] == ["leaf-1"]
-    left = bare.get("all,sa,cm,role,rolebinding,pdb", "-A", "-l", "app.kubernetes.io/part-of=hyperscout")
-    assert left == []
+    assert traces(bare) == LEFT
+    kinds = "all,secret,cm,sa,role,rolebinding,clusterrole,clusterrolebinding,pdb,networkpolicy"
+    assert bare.get(kinds, "-A", "-l", "app.kubernetes.io/part-of=hyperscout") == []
     # And back again: what `keep` left is taken over.
     assert "STATUS: deployed" in install(bare, {})
     bare.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait")
+    for words in CLEANING:
+        bare.kubectl(*words.split())
+    assert traces(bare) == set()
+
+
+# What docs/kubernetes.md says that an uninstall leaves, and the commands there that take it away.
+LEFT = {"definition", "HyperNode", "Lease", "taint", "label", "Kueue topology", "plan of a gang"}
+CLEANING = (
+    "delete hypernodes -l app.kubernetes.io/managed-by=hyperscout",
+    f"delete crd {CRD}",
+    "taint nodes --all hyperscout.io/degraded-",
+    "label nodes --all hyperscout.io/leaf-",
+    "delete topologies.kueue.x-k8s.io hyperscout",
+    f"delete configmaps -n {NAMESPACE} -l app.kubernetes.io/component=gang-plan",
+    f"delete lease -n {NAMESPACE} {RELEASE}-collector",
+)
+
+
+def leave_traces(bare: Cluster) -> None:
+    """What a collector and an admin write while it runs."""
+    api = "topology.volcano.sh/v1alpha1"
+    bare.apply({"apiVersion": api, "kind": "HyperNode"} | leaf("leaf-1"))
+    bare.kubectl("label", "hypernode", "leaf-1", "app.kubernetes.io/managed-by=hyperscout")
+    bare.nodes(["gpu-1"])
+    bare.kubectl("taint", "node", "gpu-1", "hyperscout.io/degraded=x:NoSchedule")
+    bare.kubectl("label", "node", "gpu-1", "hyperscout.io/leaf=leaf-1")
+    meta = {"name": "hyperscout"}
+    bare.apply({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Topology", "metadata": meta})
+    meta = {"name": f"{RELEASE}-collector", "namespace": NAMESPACE}
+    bare.apply({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta})
+    meta = {"name": "gang-a", "namespace": NAMESPACE}
+    bare.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta | {"labels": dict(PLAN_LABELS)}})
+
+
+def traces(bare: Cluster) -> set[str]:
+    node = bare.get("node", "gpu-1")
+    there = {
+        "definition": bare.run("kubectl", "get", "crd", CRD).code == 0,
+        "taint": any(taint["key"] == "hyperscout.io/degraded" for taint in node["spec"].get("taints", ())),
+        "label": "hyperscout.io/leaf" in node["metadata"]["labels"],
+        "Kueue topology": bool(bare.get("topologies.kueue.x-k8s.io")),
+        "plan of a gang": bare.run("kubectl", "get", "configmap", "gang-a", "-n", NAMESPACE).code == 0,
+        "Lease": bare.run("kubectl", "get", "lease", f"{RELEASE}-collector", "-n", NAMESPACE).code == 0,
+    }
+    there["HyperNode"] = there["definition"] and bool(bare.get("hypernodes"))
+    return {what for what, is_there in there.items() if is_there}
 
 
 def leaf(name: str) -> dict[str, Any]:
