@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 
 _BACKOFF_BASE_S = 0.5
 _BACKOFF_CAP_S = 60.0
+_SILENT_S = 5.0  # a refusal is told at once; who says nothing for this long is out of reach
 
 CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     # A path that drops packets silently is noticed in 20 + 10 s, with or without traffic.
@@ -110,6 +111,7 @@ class Uplink:
         while True:
             target = self._route.target
             failures, leader = 0, None
+            began_s, greeted = self._clock(), self.stats.sessions
             try:
                 await self._session(target)
             except SessionError as ended:
@@ -125,7 +127,9 @@ class Uplink:
                 # A defect of ours must not cost the node its voice; the trace says where it is.
                 _log.exception("collector %s: the stream ended on an unexpected error", target)
             self.stats.failures += 1
-            await self._sleep(self._route.failed(failures=failures, leader=leader))
+            answered = leader is not None or failures or self.stats.sessions != greeted
+            silent = not answered and self._clock() - began_s >= _SILENT_S
+            await self._sleep(self._route.failed(failures=failures, leader=leader, silent=silent))
 
     def send_id(self, nccl_id: NcclId) -> None:
         """Send the id of an NCCL run up the live stream; without one the run is over anyway."""

@@ -95,6 +95,46 @@ def test_a_leader_that_is_full_is_not_pressed() -> None:
     assert tried.target == "a"
 
 
+def test_a_leader_that_is_out_of_reach_is_met_by_the_way_that_led_to_the_standby() -> None:
+    """A switch comes by a node's port, which leads to any replica; the leader's pod has no route to it."""
+    tried = route("node1:30054", "node2:30054")
+    tried.failed(leader="10.244.1.7:50054")
+    assert tried.target == "10.244.1.7:50054"
+    tried.failed(silent=True)
+    assert tried.target == "node2:30054", "not that way again"
+    longest_s, seen = 0.0, []
+    for _ in range(16):
+        longest_s = max(longest_s, tried.failed(leader="10.244.1.7:50054"))
+        seen.append(tried.target)
+        if tried.target == "10.244.1.7:50054":
+            tried.failed(silent=True)
+    assert seen.count("10.244.1.7:50054") == 2, "now and then: there may be a route by now"
+    assert longest_s <= 2.0
+    tried.failed(leader="10.244.2.9:50054")
+    assert tried.target == "10.244.2.9:50054", "another leader is another address"
+
+
+def test_a_leader_that_came_into_reach_is_a_good_hint_again() -> None:
+    tried = route("a")
+    for _ in range(3):
+        tried.failed(leader="b:1")
+        if tried.target == "b:1":
+            tried.failed(silent=True)
+    while tried.target != "b:1":
+        tried.failed(leader="b:1")
+    tried.greeted()
+    tried.failed()
+    tried.failed(leader="b:1")
+    assert tried.target == "b:1"
+
+
+def test_silence_of_a_target_is_no_news_about_hints() -> None:
+    tried = route("a:1", "b:1")
+    tried.failed(silent=True)
+    tried.failed(leader="a:1")
+    assert tried.target == "a:1"
+
+
 @pytest.mark.parametrize("listens_after_s", [3.0, 10.0, 30.0])
 def test_a_new_leader_that_takes_its_time_is_found_soon(listens_after_s: float) -> None:
     """The standby points at itself once it is elected, and nobody listens there until it leads."""
