@@ -10,7 +10,7 @@ The panel is a network of its own; ports are "device/port".
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -59,25 +59,54 @@ class Panel:
         quiet = "for one in all default; do echo 1 > /proc/sys/net/ipv6/conf/$one/disable_ipv6; done"
         machine.run(["sh", "-c", quiet], check=False)  # nobody here has anything to say
 
+    @classmethod
+    def attach(cls, machine: Machine, running: Collection[str]) -> "Panel":
+        """A panel that somebody else has set up; `running`: the machines that have power."""
+        panel = cls(machine)
+        shown = json.loads(machine.run(["ip", "-j", "link", "show"]).stdout)
+        ends: dict[str, list[str]] = {}
+        for one in shown:
+            if "." not in one["ifname"]:
+                continue
+            port = one["ifname"].replace(".", "/", 1)
+            panel._jacks.add(port)
+            if device_of(port) not in running:
+                panel._dark.add(device_of(port))
+            if "master" in one:
+                ends.setdefault(one["master"], []).append(port)
+        lit = {one["ifname"] for one in shown if "UP" in one["flags"]}
+        for a, b in (pair for pair in ends.values() if len(pair) == 2):
+            panel._far[a], panel._far[b] = b, a
+            powered = [port for port in (a, b) if device_of(port) not in panel._dark]
+            if len(powered) == 2 and not any(stub_of(port) in lit for port in powered):
+                panel._pulled.add(frozenset((a, b)))
+        return panel
+
     def add(self, device: Machine, jacks: Iterable[Jack]) -> None:
-        """Make ports in a machine, up and without a carrier. Those of a machine that was there before are
-        made anew."""
+        """Make ports in a machine, up and without a carrier. Those that it has already, it keeps."""
         lines: list[str] = []
         names = []
-        there = self._there()
+        there, inside = self._there(), interfaces(device)
         for jack in jacks:
             if device_of(jack.port) != device.name:
                 raise CableError(f"{jack.port} is no port of {device.name}")
             stub, name = stub_of(jack.port), port_of(jack.port)
+            names.append(name)
+            self._jacks.add(jack.port)
+            if stub in there and name in inside:
+                continue
             if stub in there:  # of a machine that died just now: it may go before we take it away
                 self._machine.run(["ip", "link", "delete", stub], check=False)
             lines.append(f"link add {stub} type veth peer name {name} address {jack.mac} netns {device.pid}")
-            names.append(name)
-            self._jacks.add(jack.port)
         self._batch(lines)
         batch(device, [f"link set {name} up" for name in names])
         self._dark.discard(device.name)
         self._settle(port for port in self._jacks if device_of(port) == device.name)
+
+    def ports_of(self, device: str) -> tuple[str, ...]:
+        """Names of a machine's ports here, without the machine's, in order."""
+        names = [port_of(port) for port in self._jacks if device_of(port) == device]
+        return tuple(sorted(names, key=lambda name: (len(name), name)))
 
     def far_end(self, port: str) -> str:
         """The port at the other end of the cable that belongs here, plugged or not; "" without a cable."""
@@ -158,9 +187,9 @@ class Panel:
         self._batch(lines)
 
     def _there(self) -> set[str]:
-        """Names of the interfaces here. A dead machine's are gone of themselves, a moment after it."""
-        shown = json.loads(self._machine.run(["ip", "-j", "link", "show"]).stdout)
-        return {one["ifname"] for one in shown}
+        """Names of the interfaces here. Of a machine that died without a network that stays, they go of
+        themselves, a moment after it."""
+        return interfaces(self._machine)
 
     def _batch(self, lines: Sequence[str]) -> None:
         batch(self._machine, lines)
@@ -170,6 +199,11 @@ def batch(machine: Machine, lines: Sequence[str]) -> None:
     """Commands for ip(8), in one process."""
     if lines:
         machine.run(["ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
+
+
+def interfaces(machine: Machine) -> set[str]:
+    """Names of all network interfaces of a machine."""
+    return {one["ifname"] for one in json.loads(machine.run(["ip", "-j", "link", "show"]).stdout)}
 
 
 def stub_of(port: str) -> str:

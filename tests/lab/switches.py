@@ -34,44 +34,45 @@ class SwitchError(RuntimeError):
 
 
 class LabSwitch:
-    """One switch. `folder` takes its files."""
+    """One switch. `folder` takes its files; /run and /sys are the machine's own."""
 
     def __init__(self, plan: Switch, machine: Machine, panel: Panel, folder: Path) -> None:
         self.plan = plan
         self.machine = machine
+        self._panel = panel
         self._folder = folder
         self._lldpd: Daemon | None = None
         self.agent: Daemon | None = None
-        # /run of its own for lldpd, whoever made the machine; and a sysfs that shows its own ports.
-        machine.run(["mount", "-t", "tmpfs", "-o", "mode=755", "run", "/run"])
-        machine.run(["sh", "-c", "[ -e /sys/class/net/mgmt ] || mount -t sysfs sysfs /sys"])
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """Names of all that there are, those that the plan did not foresee too."""
+        return self._panel.ports_of(self.plan.name)
+
+    def set_up(self) -> None:
+        """Ports and forwarding of a machine that has nothing yet."""
+        machine, plan = self.machine, self.plan
         # lldpd looks its own name up, and waits ten seconds for a name server that is not there.
-        hosts = folder / f"{plan.name}.hosts"
+        hosts = self._folder / f"{plan.name}.hosts"
         hosts.write_text(f"127.0.0.1 localhost\n{machine.ip} {plan.name}\n")
         machine.run(["mount", "--bind", str(hosts), "/etc/hosts"])
         quiet = "for one in all default; do echo 1 > /proc/sys/net/ipv6/conf/$one/disable_ipv6; done"
         machine.run(["sh", "-c", quiet], check=False)
-        batch(
-            machine,
-            [
-                f"link add {BRIDGE} type bridge mcast_snooping 0",
-                f"link set {BRIDGE} up",
-            ],
-        )
-        self.ports: tuple[str, ...] = ()
-        self._add(panel, plan.ports)
+        batch(machine, [f"link add {BRIDGE} type bridge mcast_snooping 0", f"link set {BRIDGE} up"])
+        self._add(plan.ports)
 
-    def ensure_port(self, panel: Panel, port: str) -> None:
+    def ensure_port(self, port: str) -> None:
         """Make a port that the plan did not foresee, unless it is there."""
         if port not in self.ports:
-            self._add(panel, (port,))
+            self._add((port,))
             self.await_lldpd()
 
-    def _add(self, panel: Panel, ports: tuple[str, ...]) -> None:
-        panel.add(self.machine, [Jack(f"{self.plan.name}/{port}", self.plan.mac(port)) for port in ports])
+    def _add(self, ports: tuple[str, ...]) -> None:
+        self._panel.add(
+            self.machine, [Jack(f"{self.plan.name}/{port}", self.plan.mac(port)) for port in ports]
+        )
         forwarding = [port for port in ports if self.plan.forwards(port)]
         batch(self.machine, [f"link set {port} master {BRIDGE}" for port in forwarding])
-        self.ports += ports
 
     # --- LLDP -----------------------------------------------------------------------------------------------
 
@@ -139,7 +140,7 @@ class LabSwitch:
         give_up_s, rescan_at_s = now_s + WAIT_S, now_s + rescan_s
         while not done():
             now_s = time.monotonic()
-            if self._lldpd is None or not self._lldpd.alive or now_s > give_up_s:
+            if now_s > give_up_s or (self._lldpd is not None and not self._lldpd.alive):
                 raise SwitchError(otherwise())
             if now_s > rescan_at_s:
                 rescan_at_s = now_s + rescan_s

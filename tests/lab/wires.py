@@ -50,7 +50,9 @@ class Wires:
         self._folder.mkdir(exist_ok=True)
         self._panel = Panel(self._lab.machine(PANEL))
         for one in self.plan.switches:
-            self.switches[one.name] = LabSwitch(one, self._lab.machine(one.name), self.panel, self._folder)
+            switch = LabSwitch(one, self._lab.machine(one.name), self.panel, self._folder)
+            switch.set_up()
+            self.switches[one.name] = switch
         for cable in self.plan.cables:
             if device_of(cable.a) in self.switches:
                 self.panel.connect(cable.a, cable.b)
@@ -61,6 +63,15 @@ class Wires:
         for switch in self.switches.values():
             switch.await_lldpd()
         self.await_lldp()
+
+    @classmethod
+    def attach(cls, lab: Machines, machines: Mapping[str, Machine], plan: Plan = PLAN) -> "Wires":
+        """Wires that another process has put up, to pull and plug them; `machines`: the lab's, by name."""
+        wires = cls(lab, plan)
+        wires._panel = Panel.attach(machines[PANEL], {*lab.nodes, *machines})
+        for one in plan.switches:
+            wires.switches[one.name] = LabSwitch(one, machines[one.name], wires.panel, wires._folder)
+        return wires
 
     def down(self) -> None:
         """Agents and lldpd end; the machines go with the lab."""
@@ -75,7 +86,7 @@ class Wires:
         node, machine = self.plan.node(name), self._lab.nodes[name]
         rails = list(enumerate(node.rails))
         self.panel.add(machine, [Jack(f"{name}/{port}", node.mac(rail)) for rail, port in rails])
-        batch(machine, [f"address add {node.address(rail)} dev {port}" for rail, port in rails])
+        batch(machine, [f"address replace {node.address(rail)} dev {port}" for rail, port in rails])
         for cable in self.plan.cables_of(name):
             if not self.panel.far_end(cable.a) and not self.panel.far_end(cable.b):
                 self.panel.connect(cable.a, cable.b)
@@ -101,7 +112,7 @@ class Wires:
         """The other end of this port's cable goes into another port, of whatever switch. Where no such port
         is yet, the switch gets one."""
         switch = self.switches[device_of(to)]
-        switch.ensure_port(self.panel, port_of(to))
+        switch.ensure_port(port_of(to))
         self.panel.disconnect(port)
         self.panel.connect(port, to)
 

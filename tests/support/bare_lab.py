@@ -61,7 +61,7 @@ class BareLab:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.nodes: dict[str, BareMachine] = {}
-        self._machines: dict[str, BareMachine] = {}
+        self.machines: dict[str, BareMachine] = {}
         self._sandbox: Program | None = None
         self._addresses: dict[str, str] = {}
         self._programs: list[Program] = []
@@ -122,8 +122,8 @@ class BareLab:
 
     def machine(self, name: str) -> BareMachine:
         """One that has a network, a host name and mounts of its own, and an address at the bridge."""
-        if name in self._machines:
-            return self._machines[name]
+        if name in self.machines:
+            return self.machines[name]
         known = self.folder / f"{name}.pid"
         known.unlink(missing_ok=True)
         holder = self.popen(
@@ -139,7 +139,7 @@ class BareLab:
         machine.run(["ip", "address", "add", f"{machine.ip}/24", "dev", "mgmt"])
         machine.run(["ip", "link", "set", "mgmt", "up"])
         machine.run(["ip", "route", "add", "default", "via", "10.77.0.1"])
-        self._machines[name] = machine
+        self.machines[name] = machine
         return machine
 
     def add_node(self, name: str) -> BareMachine:
@@ -149,7 +149,7 @@ class BareLab:
     def kill_node(self, name: str) -> None:
         """At once, with its network."""
         machine = self.nodes.pop(name)
-        del self._machines[name]
+        del self.machines[name]
         self.run(["kill", "-KILL", str(machine.pid)])
         self.run(["ip", "link", "delete", f"m-{name}"[:15]], check=False)
 

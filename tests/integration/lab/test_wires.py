@@ -229,6 +229,20 @@ def test_a_new_node(lab: BareLab, wires: Wires) -> None:
     assert pings(lab, "node7", "10.88.0.4")
 
 
+def test_another_process_finds_the_wires_as_they_are(lab: BareLab, wires: Wires) -> None:
+    wires.unplug("node4/rail1")
+    other = Wires.attach(lab, lab.machines, PLAN)
+    assert other.far_end("node4/rail1") == "leaf-b2/swp1"
+    other.plug("node4/rail1")
+    assert wires.carrier("leaf-b2/swp1")
+    other.unplug("node1/rail0")
+    assert wires.carrier("node1/rail0") is False
+    other.plug("node1/rail0")
+    wires.unplug("node4/rail1")
+    wires.plug("node4/rail1")
+    assert other.switches["leaf-a1"].heard() == wires.switches["leaf-a1"].heard()
+
+
 def test_a_switch_loses_its_power(wires: Wires) -> None:
     wires.down_switch("spine-2")
     assert not any(wires.carrier(f"leaf-{leaf}/swp16") for leaf in ("a1", "a2", "b1", "b2"))
