@@ -141,8 +141,8 @@ def build(programs: Sequence[str] = PROGRAMS) -> int:
     go = shutil.which("go")
     needed = max(_go_of(module) for module in MODULES if any(map(module.package, missing(programs))))
     if go is None or _go(go) < needed:
-        lack = "no Go toolchain" if go is None else f"{go} is too old"
-        _say(f"{lack}: install Go {_dotted(needed)} or newer,")
+        why = "no Go toolchain" if go is None else f"{go} is too old"
+        _say(f"{why}: install Go {_dotted(needed)} or newer,")
         _say(f"or set KUBEBUILDER_ASSETS to a folder with {', '.join(missing(programs))}.")
         _say("Tests that need them are skipped until then.")
         return 1

@@ -1,1 +1,1 @@
-"""A cluster of real kubelets on one machine: each node a "machine" in namespaces of its own. Start with `cluster`."""
+"""A cluster of real kubelets on one machine, each node in namespaces of its own. Start with `cluster`."""

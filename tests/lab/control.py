@@ -1,9 +1,11 @@
 """The control plane of a lab: its keys, and the programs that run in the sandbox.
 
-As in a real cluster the API server judges kubelets as nodes, and a controller manager with its own service accounts
-runs all its controllers. Times are short, so that a test learns in ten seconds that a node is gone.
+As in a real cluster the API server judges kubelets as nodes, and a controller manager runs all controllers.
+Times are short, so that a test learns in ten seconds that a node is gone.
 """
 
+import fcntl
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 from kube import kubeconfig
 from kube.pki import Authority, signing_key
 
-from lab.inside import CommandError, LabError, Place, Program
+from lab.inside import LabError, Place, Program
 from lab.machines import API_SERVICE, GATEWAY, PODS, SERVICES
 
 SERVER = f"https://{GATEWAY}:443"
@@ -46,12 +48,29 @@ class Keys:
 
     def kubeconfig(self, name: str, subject: str) -> Path:
         """A kubeconfig for whoever the subject names; use it inside the lab."""
-        user = self._authority.issue(name, subject)
+        with (self.folder / "lock").open("w") as lock:  # openssl counts its certificates in a file
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            user = self._authority.issue(name, subject)
         return kubeconfig.write(self.folder / f"{name}.kubeconfig", SERVER, self.ca, user)
 
     def node(self, name: str) -> Path:
         """A kubelet's."""
-        return self.kubeconfig(name, f"/O=system:nodes/CN=system:node:{name}")
+        path = self.folder / f"{name}.kubeconfig"
+        return path if path.exists() else self.kubeconfig(name, f"/O=system:nodes/CN=system:node:{name}")
+
+
+def proxy_settings(machine: str, keys: Keys) -> str:
+    """kube-proxy's: Services by nftables. Connection tracking's limits are all machines': it leaves them."""
+    settings = {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "nftables",
+        "hostnameOverride": machine,
+        "clusterCIDR": f"{PODS}.0.0/16",
+        "clientConnection": {"kubeconfig": str(keys.folder / "kube-proxy.kubeconfig")},
+        "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+    }
+    return json.dumps(settings, indent=1)
 
 
 class Control:
@@ -84,7 +103,10 @@ class Control:
             "kube-apiserver",
             *(f"--etcd-servers={_ETCD}", "--bind-address=0.0.0.0", "--secure-port=443"),
             *(f"--advertise-address={GATEWAY}", f"--client-ca-file={self._keys.ca}"),
-            *(f"--tls-cert-file={keys / 'apiserver.crt'}", f"--tls-private-key-file={keys / 'apiserver.key'}"),
+            *(
+                f"--tls-cert-file={keys / 'apiserver.crt'}",
+                f"--tls-private-key-file={keys / 'apiserver.key'}",
+            ),
             f"--kubelet-client-certificate={keys / 'kubelet-client.crt'}",
             f"--kubelet-client-key={keys / 'kubelet-client.key'}",
             "--kubelet-preferred-address-types=InternalIP",
@@ -98,10 +120,17 @@ class Control:
         keys = self._keys.folder
         self._run(
             "kube-controller-manager",
-            *(f"--kubeconfig={keys / 'kube-controller-manager.kubeconfig'}", f"--root-ca-file={self._keys.ca}"),
+            *(
+                f"--kubeconfig={keys / 'kube-controller-manager.kubeconfig'}",
+                f"--root-ca-file={self._keys.ca}",
+            ),
             f"--service-account-private-key-file={self._keys.tokens}",
             *("--use-service-account-credentials", "--leader-elect=false", "--bind-address=127.0.0.1"),
-            *("--node-monitor-period=1s", "--node-monitor-grace-period=10s", "--node-startup-grace-period=20s"),
+            *(
+                "--node-monitor-period=1s",
+                "--node-monitor-grace-period=10s",
+                "--node-startup-grace-period=20s",
+            ),
             # By default it makes a folder in /usr.
             f"--flex-volume-plugin-dir={self._folder / 'run' / 'flex'}",
         )
@@ -118,6 +147,10 @@ class Control:
             f"    kubeconfig {self._keys.admin}\n    ttl 1\n  }}\n}}\n"
         )
         self._run("coredns", "-conf", str(corefile))
+        # Services here too: for commands in the sandbox, and for switches, whose every way leads through it.
+        proxy = self._folder / "run" / "kube-proxy.json"
+        proxy.write_text(proxy_settings("lab-cp", self._keys))
+        self._run("kube-proxy", "--config", str(proxy), "--v=0")
 
     def _run(self, name: str, *flags: str) -> None:
         self.programs.append(self._place.popen([name, *flags], self._folder / "log" / name))
@@ -126,17 +159,12 @@ class Control:
         give_up_s = time.monotonic() + _READY_S
         ask: Sequence[str] = ["kubectl", "get", "--raw", "/readyz"]
         while True:
-            try:
-                self._place.run(ask, timeout_s=10)
+            done = self._place.run(ask, timeout_s=20, check=False)
+            if done.returncode == 0:
                 return
-            except CommandError as error:
-                said = str(error)
             for program in self.programs:
                 if not program.alive:
                     raise LabError(f"{program.name} has ended; the end of {program.log}:\n{program.tail()}")
             if time.monotonic() > give_up_s:
-                raise LabError(f"no API server within {_READY_S:g} s: {said}")
+                raise LabError(f"no API server within {_READY_S:g} s: {done.stderr}")
             time.sleep(_LOOK_EVERY_S)
-
-
-__all__ = ["DOMAIN", "PODS", "SERVER", "Control", "Keys"]

@@ -1,14 +1,14 @@
 """Run a program inside the lab, or start one of its machines: the one place that changes namespaces.
 
-Run as a program, since only a process with a single thread can do this, and by itself (`python -I -S`), as one
-runs for each command. The specification is its first argument, in JSON; the rest is the program to run:
+Run as a program, since only a process with a single thread can do this, and by itself (`python -I -S`), as
+one runs for each command. The specification is its first argument, in JSON; the rest is the program to run:
 
     {"do": "wait", "pid": P, "cgroups": [...]}    join the namespaces of process P; exit as the program does
     {"do": "start", ...}                          likewise, but leave it running
     {"do": "machine", "netns": PATH, "own": [..]} make it the first process of a machine of its own
 
-"start" and "machine" write the program's process id to file descriptor `tell`, as this machine counts; "machine"
-also the id that it has in the lab. With nsenter(1) a program would outlive the death of its nsenter, and nobody
+"start" and "machine" write the program's process id to file descriptor `tell`, as this machine counts;
+"machine" also the id that it has in the lab. With nsenter(1) a program would outlive its nsenter, and nobody
 would know its process id.
 """
 
@@ -19,6 +19,7 @@ import signal
 import socket
 import struct
 import sys
+from pathlib import Path
 from typing import Any
 
 FLAGS = {  # sched.h: CLONE_NEW*
@@ -57,8 +58,7 @@ def die_with_parent() -> None:
 
 def join_cgroups(folders: list[str], pid: int = 0) -> None:
     for folder in folders:
-        with open(f"{folder}/cgroup.procs", "w") as procs:
-            procs.write(str(pid))
+        Path(folder, "cgroup.procs").write_text(str(pid))
 
 
 def join(pid: int) -> None:

@@ -10,7 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from lab.processes import tail
 
 ENTER = Path(__file__).with_name("enter.py")
 _END_S = 10.0
@@ -74,6 +76,11 @@ class Place:
         told = self._start({"do": "start"}, argv, log, env)
         return Program(Path(argv[0]).name, told["pid"], log)
 
+    def become(self, argv: Sequence[str | Path]) -> NoReturn:
+        """Become a command in the lab, with this process' terminal."""
+        command = _command({"do": "wait", "pid": self.pid, "cgroups": self.cgroups}, argv)
+        os.execve(command[0], command, dict(self.environment))
+
     def first(self, argv: Sequence[str | Path], log: Path, netns: str, own: Sequence[str]) -> tuple[int, int]:
         """Start the first process of a machine. Returns its process id here, and the one in the lab."""
         told = self._start({"do": "machine", "netns": netns, "own": list(own)}, argv, log, None)
@@ -107,7 +114,7 @@ class Place:
             if tell >= 0:
                 os.close(tell)
         if done.returncode or not told:
-            raise LabError(f"{argv[0]} cannot be started in the lab; the end of {log}:\n{_tail(log)}")
+            raise LabError(f"{argv[0]} cannot be started in the lab; the end of {log}:\n{tail(log)}")
         answer: dict[str, int] = json.loads(told)
         return answer
 
@@ -153,7 +160,7 @@ class Program:
 
     def tail(self, lines: int = 15) -> str:
         """The end of its log."""
-        return _tail(self.log, lines)
+        return tail(self.log, lines)
 
     def _wait(self, timeout_s: float) -> bool:
         assert self._fd is not None
@@ -168,9 +175,3 @@ class Program:
 
 def _command(spec: dict[str, Any], argv: Sequence[str | Path]) -> list[str]:
     return [sys.executable, "-I", "-S", str(ENTER), json.dumps(spec), *map(str, argv)]
-
-
-def _tail(log: Path, lines: int = 15) -> str:
-    with contextlib.suppress(OSError):
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
-    return ""

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from lab import oci
-from lab.control import DOMAIN, Keys
+from lab.control import DOMAIN, Keys, proxy_settings
 from lab.inside import CommandError, LabError, Program
 from lab.machines import GATEWAY, PODS, Machine, number_of
 
@@ -28,7 +28,9 @@ _PLUGINS_OFF = (
 class NodePrograms:
     """Starts what runs on one node. `data`: the node's folder; `log`: where they write."""
 
-    def __init__(self, machine: Machine, data: Path, log: Path, keys: Keys, runc: Path, plugins: Path) -> None:
+    def __init__(
+        self, machine: Machine, data: Path, log: Path, keys: Keys, runc: Path, plugins: Path
+    ) -> None:
         self._machine, self._data, self._log, self._keys = machine, data, log, keys
         self._runc, self._plugins = runc, plugins
         self._name = machine.name
@@ -36,25 +38,26 @@ class NodePrograms:
 
     def start(self, images: list[Path]) -> None:
         """Start it all; back when the kubelet runs, which is before the node is ready."""
-        self._run("kube-proxy", "--config", str(self._proxy()), "--v=0")
+        proxy = self._data / "kube-proxy.json"
+        proxy.write_text(proxy_settings(self._name, self._keys))
+        self._run("kube-proxy", "--config", str(proxy), "--v=0")
         # The kubelet exits when containerd does not answer.
         containerd = self._run("containerd", "-c", str(self._containerd()), "-l", "warn")
         give_up_s = time.monotonic() + _SOCKET_S
         while not (self._machine.root / SOCKET).is_socket():
             if not containerd.alive or time.monotonic() > give_up_s:
-                raise LabError(f"{self._name}: containerd does not start; {containerd.log}:\n{containerd.tail()}")
+                raise LabError(
+                    f"{self._name}: containerd does not start; {containerd.log}:\n{containerd.tail()}"
+                )
             time.sleep(_LOOK_EVERY_S)
         for image in images:
-            self.import_image(image)
+            import_image(self._machine, image)
         self._run(
             "kubelet",
             *("--config", str(self._kubelet()), "--kubeconfig", str(self._keys.node(self._name))),
             *("--root-dir", str(self._data / "kubelet"), "--cert-dir", str(self._data / "pki")),
             *("--hostname-override", self._name, "--node-ip", self._machine.ip, "--v=1"),
         )
-
-    def import_image(self, tar: Path) -> None:
-        import_image(self._machine, tar)
 
     def _run(self, name: str, *flags: str) -> Program:
         program = self._machine.popen([name, *flags], self._log / f"{name}-{self._name}")
@@ -66,7 +69,9 @@ class NodePrograms:
         networks.mkdir(exist_ok=True)
         subnet = f"{PODS}.{number_of(self._name)}.0/24"
         plugin = {
-            **{"type": "ptp", "ipMasq": False, "mtu": 1500},
+            "type": "ptp",
+            "ipMasq": False,
+            "mtu": 1500,
             "ipam": {
                 "type": "host-local",
                 "dataDir": "/run/cni-ipam",  # forgotten with the power
@@ -105,8 +110,8 @@ disabled_plugins = {json.dumps(_PLUGINS_OFF)}
         return path
 
     def _kubelet(self) -> Path:
-        path = self._data / "kubelet.yaml"
-        # protectKernelDefaults: check the one kernel that all share, and write nothing to it (see machines.NODE).
+        path = self._data / "kubelet.json"
+        # protectKernelDefaults: check the one kernel that all share, write nothing to it (see machines.NODE).
         # imageGCHighThresholdPercent: an image that was imported cannot be pulled again.
         settings = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -132,7 +137,11 @@ disabled_plugins = {json.dumps(_PLUGINS_OFF)}
             "clusterDomain": DOMAIN,
             "imageGCHighThresholdPercent": 100,
             "imageMinimumGCAge": "24h",
-            "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+            "evictionHard": {
+                "memory.available": "100Mi",
+                "nodefs.available": "1%",
+                "imagefs.available": "1%",
+            },
             "nodeStatusUpdateFrequency": "2s",
             "nodeLeaseDurationSeconds": 8,
             "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
@@ -145,35 +154,14 @@ disabled_plugins = {json.dumps(_PLUGINS_OFF)}
         path.write_text(json.dumps(settings, indent=1))
         return path
 
-    def _proxy(self) -> Path:
-        path = self._data / "kube-proxy.yaml"
-        # The limits of connection tracking are the whole machine's: it is to leave them alone.
-        settings = {
-            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-            "kind": "KubeProxyConfiguration",
-            "mode": "nftables",
-            "hostnameOverride": self._name,
-            "clusterCIDR": f"{PODS}.0.0/16",
-            "clientConnection": {"kubeconfig": str(self._keys.folder / "kube-proxy.kubeconfig")},
-            "conntrack": {
-                **{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}
-            },
-        }
-        path.write_text(json.dumps(settings, indent=1))
-        return path
-
 
 def import_image(machine: Machine, tar: Path) -> None:
     """Give a node's containerd an image."""
     give_up_s = time.monotonic() + _SOCKET_S
-    while True:
-        try:
-            machine.run(["ctr", "-n", "k8s.io", "images", "import", str(tar)], timeout_s=_IMPORT_S)
-            return
-        except CommandError as error:
-            # Its socket is there a moment before all its services are.
-            if "Unimplemented" not in error.stderr and "Unavailable" not in error.stderr:
-                raise
-            if time.monotonic() > give_up_s:
-                raise
-            time.sleep(_LOOK_EVERY_S)
+    command = ["ctr", "-n", "k8s.io", "images", "import", str(tar)]
+    while (done := machine.run(command, timeout_s=_IMPORT_S, check=False)).returncode:
+        # Its socket is there a moment before all its services are.
+        early = "Unimplemented" in done.stderr or "Unavailable" in done.stderr
+        if not early or time.monotonic() > give_up_s:
+            raise CommandError(command, done)
+        time.sleep(_LOOK_EVERY_S)

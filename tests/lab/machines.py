@@ -1,8 +1,8 @@
-"""The machines of a lab, as shell scripts that run inside one once its first process is there; and what one offers.
+"""The machines of a lab: scripts that run inside one once its first process is there, and what one offers.
 
-A node has mount, process, network, uts, ipc and cgroup namespaces of its own, a switch only mount, network and uts.
-The network namespace is the sandbox's to keep: when a machine is killed its cables stay plugged in, and are dark, as
-those of a machine without power.
+A node has mount, process, network, uts, ipc and cgroup namespaces of its own, a switch mount, network and
+uts. The network namespace is the sandbox's to keep: when a machine is killed its cables stay plugged in, and
+are dark, as those of a machine without power.
 """
 
 import subprocess
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.inside import Place, Program
-from lab.needs import Hierarchy
 
 NET = "10.77.0"
 GATEWAY = f"{NET}.1"  # the control plane, DNS, and the way from one machine to another's pods
@@ -42,7 +41,7 @@ for s in rp_filter send_redirects accept_redirects; do
   for i in all default; do echo 0 > /proc/sys/net/ipv4/conf/$i/$s; done
 done
 """
-# An address for the bridge that stays: else it takes the lowest of its ports', and neighbours remember the last one.
+# The bridge's address is to stay: else it is the lowest of its ports', and neighbours remember the last one.
 SANDBOX = (
     "mount --make-rprivate /\nmount -t proc proc /proc\n"
     + _COMMON
@@ -52,10 +51,11 @@ ip link add br0 address 02:77:00:00:00:01 type bridge
 ip addr add {GATEWAY}/24 dev br0
 ip link set br0 up
 ip addr add {API_SERVICE}/32 dev lo
+ip route add {SERVICES} dev br0 src {GATEWAY}
 """
 )
-# cgroups as a kubelet wants them: each hierarchy under the names of its controllers. What it would write to the one
-# kernel that all share, it is shown as being so already. /var/lib and /var/log are the node's own, and stay.
+# cgroups as a kubelet wants them: each hierarchy under the names of its controllers. What it would write to
+# the one kernel that all share, it is shown as being so already. /var/lib and /var/log are the node's own.
 NODE = (
     "mount --make-rprivate /\nmount -t proc proc /proc\n"
     + _COMMON
@@ -66,7 +66,7 @@ for options in $HIERARCHIES; do
   name=${options#none,}; name=${name#name=}
   mkdir "/sys/fs/cgroup/$name"
   mount -t cgroup -o "$options" cgroup "/sys/fs/cgroup/$name"
-  case $name in *,*) for one in $(echo "$name" | tr , ' '); do ln -s "$name" "/sys/fs/cgroup/$one"; done ;; esac
+  case $name in *,*) for one in $(echo "$name" | tr , ' '); do ln -s "$name" /sys/fs/cgroup/$one; done ;; esac
 done
 for d in lib log; do mkdir -p "$DATA/var/$d"; mount --bind "$DATA/var/$d" /var/$d; done
 mkdir /run/sysctl
@@ -91,7 +91,7 @@ SCRIPT = {"node": NODE, "switch": SWITCH}
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine that runs. `ip`: of its management interface. `pid`: of its first process, as the sandbox counts."""
+    """A machine that runs. `ip`: its management address. `pid`: its first process, as the sandbox counts."""
 
     name: str
     kind: str
@@ -133,10 +133,15 @@ def number_of(node: str) -> int:
     return int(digits)
 
 
-def environment(name: str, folder: Path, data: Path, hierarchies: Sequence[Hierarchy]) -> dict[str, str]:
-    """What the scripts go by."""
-    options = " ".join(one.options for one in hierarchies)
-    return {"NAME": name, "FOLDER": str(folder), "DATA": str(data), "HIERARCHIES": options}
+def check_name(name: str) -> None:
+    """Raises ValueError for what no machine can be named."""
+    if not name or len(name) > MAX_NAME or not name.replace("-", "").isalnum():
+        raise ValueError(f"{name!r}: a machine's name has letters, digits and hyphens, {MAX_NAME} at most")
+
+
+def _each_link(name: str, state: str) -> str:
+    links = f"ip -n {name} -o link show type veth | sed 's/^[0-9]*: \\([^@:]*\\).*/\\1/'"
+    return f'for i in $({links}); do ip -n {name} link set "$i" {state}; done'
 
 
 def wire_up(name: str, kind: str, address: str) -> str:
@@ -151,14 +156,14 @@ ip link set {port} master br0 up
 ip -n {name} addr add {address}/24 dev {far}
 ip -n {name} link set {far} up
 ip -n {name} route add default via {GATEWAY}
-for i in $(ip -n {name} -o link show type veth | sed 's/^[0-9]*: \\([^@:]*\\).*/\\1/'); do ip -n {name} link set "$i" up; done
+{_each_link(name, "up")}
 {pods}"""
 
 
 def power_off(name: str) -> str:
-    """Commands for the sandbox, once the machine's processes are gone: all its links are dark, its kernel forgets."""
+    """Commands for the sandbox, once the machine is killed: its links are dark, its kernel forgets."""
     return f"""\
-for i in $(ip -n {name} -o link show type veth | sed 's/^[0-9]*: \\([^@:]*\\).*/\\1/'); do ip -n {name} link set "$i" down; done
+{_each_link(name, "down")}
 ip link del m-{name} 2>/dev/null
 ip netns exec {name} nft flush ruleset 2>/dev/null
 true

@@ -1,8 +1,8 @@
 """What the lab needs of the machine it runs on, what is missing of that, and what to do about it.
 
-Programs of Kubernetes come from `kube.assets`. The rest comes with Debian: nftables and iproute2 are installed by
-`make setup`; runc, the network plugins of pods and a static busybox are only unpacked into the cache, since nothing
-but the lab wants them.
+Programs of Kubernetes come from `kube.assets`. The rest comes with Debian: nftables and iproute2 are
+installed by `make setup`; runc, the network plugins of pods and a static busybox are only unpacked into the
+cache, since nothing but the lab wants them.
 """
 
 import functools
@@ -42,7 +42,7 @@ _TRY_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """A hierarchy of cgroups, version 1. `options`: as mount(8) takes them; `folder`: where this machine has it."""
+    """A hierarchy of cgroups, version 1. `options`: for mount(8); `folder`: where this machine has it."""
 
     options: str
     folder: Path
@@ -164,10 +164,8 @@ def lack() -> str | None:
 
 
 def _lack_of_programs() -> str | None:
-    if absent := [name for name in PROGRAMS if assets.find(name) is None]:
+    if absent := [*assets.missing(PROGRAMS), *packages_missing()]:
         return f"{', '.join(absent)} not found: run `make lab-assets`"
-    if absent := [name for name in packages_missing()]:
-        return f"{', '.join(absent)} not unpacked: run `make lab-assets`"
     absent = [package for program, package in _HOST.items() if shutil.which(program, path=PATH) is None]
     return f"not installed: run `apt-get install {' '.join(absent)}`" if absent else None
 
@@ -185,7 +183,7 @@ def _lack_of_machine() -> str | None:
             "systemd.unified_cgroup_hierarchy=0, or run it in a virtual machine that does"
         )
     if absent := [name for name in CONTROLLERS if name not in have]:
-        return f"no cgroup controllers {', '.join(absent)} are mounted below {_CGROUP_ROOT}: the lab's nodes need them"
+        return f"no cgroup controllers {', '.join(absent)} below {_CGROUP_ROOT}: the lab's nodes need them"
     for one in hierarchies():
         if not os.access(one.folder, os.W_OK) or os.statvfs(one.folder).f_flag & os.ST_RDONLY:
             return f"{one.folder} is read-only: the lab cannot make cgroups for its nodes"

@@ -1,7 +1,7 @@
 """The two little container images that the lab brings along, as OCI layouts in a tar: nothing is pulled.
 
-Image layout: the OCI image format specification 1.1, "image-layout.md". The annotation with the image's whole name is
-what containerd's import goes by.
+Image layout: the OCI image format specification 1.1, "image-layout.md". The annotation with the image's whole
+name is what containerd's import goes by.
 """
 
 import hashlib
