@@ -120,11 +120,8 @@ class Watch:
     def essences(self) -> dict[str, Object]:
         return {name: essence(one) for name, one in self.look().items()}
 
-    def flaps(self, since: int, allowed: Callable[[str, Object], bool] = lambda *_: False) -> list[str]:
-        """What changed after that many events, event by event: a change that was taken back counts too.
-
-        `since`: a value of `changes`. `allowed`: (name, essence) that are no surprise.
-        """
+    def flaps(self, since: int) -> list[str]:
+        """What changed after that many events, event by event: a change that was taken back counts too."""
         self.look()
         before: dict[str, Object] = {}
         for kind, name, one in self._history[:since]:
@@ -134,7 +131,7 @@ class Watch:
         found = []
         for kind, name, one in self._history[since:]:
             after = None if kind == "DELETED" else essence(one)
-            if after != before.get(name) and not (after is not None and allowed(name, after)):
+            if after != before.get(name):
                 found.append(f"{kind} {name}: {before.get(name)} -> {after}")
             if after is None:
                 before.pop(name, None)
