@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kube.pki import Authority
 from lab.infiniband import SWEEP, SYSFS, InfinibandError, InfinibandFabric
 from lab.panel import CableError
 from lab.plan import PLAN
@@ -19,7 +20,7 @@ from support.real import require_real
 
 pytestmark = pytest.mark.real
 
-WAIT_S = 20.0
+WAIT_S = 40.0
 
 # Listens to LLDP on an interface for some seconds, as the agent does, and prints the frames in hex.
 LISTEN = """
@@ -268,6 +269,50 @@ def test_a_mistake_is_told(wires: Wires, do: Callable[[Wires], None], says: str)
         do(wires)
 
 
+def test_agents_on_switches_tell_a_collector_of_the_cables(lab: BareLab, wires: Wires) -> None:
+    """By mTLS, as each its own switch; they end when told."""
+    require_real("openssl")
+    authority = Authority(lab.folder / "pki")
+    name = "collector.test"
+    served = authority.issue("collector", f"/CN={name}", san=f"DNS:{name}")
+    reader = authority.issue("reader", "/CN=reader", san="URI:hyperscout://reader/test")
+    where = "10.77.0.1:50054"
+    config = lab.folder / "collector.json"
+    config.write_text(
+        json.dumps(
+            {
+                "listen": "",
+                "http_listen": "",
+                "mtls_listen": where,
+                "tls_cert": str(served.cert),
+                "tls_key": str(served.key),
+                "tls_client_ca": str(authority.cert),
+                "data_dir": str(lab.folder / "data"),
+            }
+        )
+    )
+    log = lab.folder / "collector.log"
+    lab.popen([HYPERSCOUT, "collector", "--config", config], log)
+    until(lambda: b"listens on" in log.read_bytes(), log.read_text)
+    wires.agents_up(collectors=[where], ca=authority.cert, server_name=name, certificates=authority)
+    ask = [HYPERSCOUT, "get", "links", "-o", "json", "--collector", where]
+    ask += ["--tls-ca", authority.cert, "--tls-server-name", name]
+    ask += ["--tls-cert", reader.cert, "--tls-key", reader.key]
+
+    def links() -> set[frozenset[str]]:
+        done = lab.run(ask, check=False)
+        shown = json.loads(done.stdout) if done.returncode == 0 else []
+        assert {source for link in shown for source in link["sources"]} <= {"switch"}
+        return {frozenset(f"{link[end]['name']}/{link[end]['port']}" for end in "ab") for link in shown}
+
+    wanted = {frozenset(c.ends) for c in PLAN.cables if c.a.startswith("leaf")}
+    until(lambda: links() == wanted, lambda: wires.switches["leaf-a1"].agent.tail())
+    wires.agents_down()
+    assert all(switch.agent is None for switch in wires.switches.values())
+    config = str(lab.folder / "wires" / "leaf-a1.agent.yaml")
+    until(lambda: not any(config in command(pid) for pid in processes()), lambda: "an agent runs on")
+
+
 def sweep(lab: BareLab, node: str) -> str:
     """What the agent in a pod on this node would see."""
     argv = ["unshare", "-m", "sh", "-c", POD, "sh", SWEEP, "-C", "mlx5_0", "-P", "1"]
@@ -359,7 +404,3 @@ def command(process: Path) -> str:
         return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return ""
-
-
-def test_the_agent_of_this_checkout_is_what_runs_on_switches() -> None:
-    assert HYPERSCOUT.is_file()
