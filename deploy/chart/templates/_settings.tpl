@@ -44,9 +44,12 @@
   "ibnetdiscover" (dict "enabled" .Values.agent.infiniband.enabled)
   "nvlink" (dict "enabled" .Values.agent.nvml.enabled)
 }}
+{{- /* The address of the node, where it is exposed, comes with a variable. */ -}}
+{{- $metrics := dict "port" (int .Values.agent.metrics.port) }}
 {{- if not .Values.agent.metrics.expose }}
-{{- $_ := set $a "metrics" (dict "host" "127.0.0.1" "port" 50053) }}
+{{- $_ := set $metrics "host" "127.0.0.1" }}
 {{- end }}
+{{- $_ := set $a "metrics" $metrics }}
 {{- if include "hyperscout.tls" . }}
 {{- $_ := set $a "tls_ca" "/etc/hyperscout/tls/ca.crt" }}
 {{- $_ := set $a "tls_server_name" (default (include "hyperscout.serverName" .) .Values.agent.tlsServerName) }}

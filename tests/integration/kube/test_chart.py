@@ -297,6 +297,16 @@ def test_probes_reach_who_answers() -> None:
     assert {p: collector[p]["httpGet"]["path"] for p in collector if p.endswith("Probe")} == paths
 
 
+@pytest.mark.parametrize("exposed", [False, True])
+def test_a_port_that_is_taken_on_the_nodes_can_be_another(exposed: bool) -> None:
+    objects = render({"agent": {"metrics": {"port": 60053, "expose": exposed}}})
+    [agent] = [c for c, _ in containers(objects) if c["name"] == "agent"]
+    settings = yaml.safe_load(one(objects, "ConfigMap", "-agent")["data"]["agent.yaml"])
+    assert settings["metrics"] == {"port": 60053} | ({} if exposed else {"host": "127.0.0.1"})
+    assert [port["containerPort"] for port in agent["ports"]] == [60053]
+    assert {agent[probe]["httpGet"]["port"] for probe in agent if probe.endswith("Probe")} == {60053}
+
+
 def test_profiles_give_devices_without_privilege() -> None:
     template = one(render(EVERYTHING), "DaemonSet")["spec"]["template"]
     agent = template["spec"]["containers"][0]
@@ -483,6 +493,15 @@ Notes = Callable[[str], str]
         ({"tls": {"mode": "existingSecret"}}, "waits for the Secret hyperscout/hyperscout-tls"),
         ({"crds": {"install": False}}, "hyperscout crd columns"),
         ({"publish": {"taints": "on"}}, "An uninstall leaves taints where they are"),
+        (
+            {
+                "collector": {
+                    "mtls": {"enabled": True, "clientCaSecret": "switches-ca"},
+                    "service": {"type": "NodePort", "nodePorts": {"grpcMtls": 30054}},
+                }
+            },
+            "50054, or 30054 of any node, with tls_ca: ca.crt of the Secret hyperscout-tls",
+        ),
     ],
 )
 def test_notes_say_what_comes_next(bare: Cluster, values: dict[str, Any], said: str) -> None:
