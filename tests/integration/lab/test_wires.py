@@ -306,7 +306,7 @@ def test_agents_on_switches_tell_a_collector_of_the_cables(lab: BareLab, wires: 
         return {frozenset(f"{link[end]['name']}/{link[end]['port']}" for end in "ab") for link in shown}
 
     wanted = {frozenset(c.ends) for c in PLAN.cables if c.a.startswith("leaf")}
-    until(lambda: links() == wanted, lambda: wires.switches["leaf-a1"].agent.tail())
+    until(lambda: links() == wanted, wires.switches["leaf-a1"].agent.tail)
     wires.agents_down()
     assert all(switch.agent is None for switch in wires.switches.values())
     config = str(lab.folder / "wires" / "leaf-a1.agent.yaml")
