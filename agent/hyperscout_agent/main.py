@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 
+from hyperscout_formats.reporters import SWITCH_PROBE
+
 from hyperscout_agent.findings import FindingStore
 from hyperscout_agent.http import NotYet, serving
 from hyperscout_agent.lldp_dissection import Dissector
@@ -148,7 +150,7 @@ class Agent:
     def _switch(self) -> Probe:
         """The one probe of a switch, and what runs beside it."""
         lldp = self._settings.lldp
-        self.services["link-watch"] = LinkWatch(lambda: self.scheduler.trigger("switch")).run
+        self.services["link-watch"] = LinkWatch(lambda: self.scheduler.trigger(SWITCH_PROBE)).run
         return SwitchProbe(
             lldpctl=lldp.lldpctl_command,
             lldpcli=self._settings.lldpcli,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
+from hyperscout_formats.reporters import switch_reporter
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -330,7 +331,7 @@ class AgentSettings(BaseSettings):
     @property
     def reporter(self) -> str:
         """The name that findings go out under. Names of nodes have no slash: no switch is taken for one."""
-        return f"switch/{self.node}" if self.role == "switch" else self.node
+        return switch_reporter(self.node) if self.role == "switch" else self.node
 
     @property
     def lldpcli(self) -> tuple[str, ...]:
@@ -348,7 +349,7 @@ class AgentSettings(BaseSettings):
 def _troubles_of_a_switch(settings: AgentSettings) -> Iterator[str]:
     """What somebody set that does nothing, or is not to be had, on a switch."""
     if len(settings.reporter) > _MAX_NAME_CHARS:
-        yield f"node: a switch's name has at most {_MAX_NAME_CHARS - len('switch/')} characters"
+        yield f"node: a switch's name has at most {_MAX_NAME_CHARS - len(switch_reporter(''))} characters"
     for name in ("infiniband", "ibnetdiscover", "nvlink", "latency", "nccl"):
         group = getattr(settings, name)
         if group.enabled and any(getattr(group, key) != field.get_default() for key, field in _fields(group)):

@@ -36,8 +36,10 @@ class ClusterView:
                     found |= dict.fromkeys((n for n in h.nodes if n not in self.nodes), "no such node")
         return found
 
-    def facts(self, stale: Mapping[str, int], *topologies: Topology | None) -> ConditionFacts:
-        return ConditionFacts(self.down(*topologies), stale)
+    def facts(
+        self, stale: Mapping[str, int], stale_switches: Mapping[str, int], *topologies: Topology | None
+    ) -> ConditionFacts:
+        return ConditionFacts(self.down(*topologies), stale, stale_switches)
 
     def marked(self, topology: Topology) -> Topology:
         """The topology with an anomaly for each overlap."""

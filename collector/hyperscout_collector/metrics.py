@@ -14,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from hyperscout_collector.ingest.streams import REFUSALS
 from hyperscout_collector.placements import OUTCOMES
 from hyperscout_collector.topology import ANOMALY_KINDS, Topology
 
@@ -31,6 +32,7 @@ class Figures:
     streams_ended_total: int  # by the collector
     findings_total: int
     refused_total: int
+    refusals_total: dict[str, int]  # because of who sent it, by reason
     batches_total: int
     ingest_bytes_total: int
     bulk_texts_total: int
@@ -39,6 +41,8 @@ class Figures:
     evidence: dict[tuple[str, str], int]  # (probe, outcome)
     nodes: int
     stale_nodes: int
+    switches: int  # that report
+    stale_switches: int
     topology: Topology
     held_removes: int  # HyperNodes and nodes that a held generation would remove
     held: bool
@@ -102,6 +106,12 @@ class _Scrape(Collector):
         )
         yield _counter("findings", "Findings that came in", f.findings_total)
         yield _counter("findings_refused", "Findings that were not taken", f.refused_total)
+        refusals = CounterMetricFamily(
+            f"{_PREFIX}refused", "Reports refused because of who sent them, by reason", labels=("reason",)
+        )
+        for reason in REFUSALS:
+            refusals.add_metric((reason,), f.refusals_total.get(reason, 0))
+        yield refusals
         yield _counter("batches", "Batches that came in", f.batches_total)
         yield _counter("ingest_bytes", "Bytes of messages from agents", f.ingest_bytes_total)
         yield _counter("bulk_texts", "Texts (sweeps) that came in whole", f.bulk_texts_total)
@@ -115,6 +125,10 @@ class _Scrape(Collector):
         yield evidence
         yield _gauge("nodes", "Nodes that findings are held of", f.nodes)
         yield _gauge("stale_nodes", "Nodes whose evidence is older than its limit", f.stale_nodes)
+        yield _gauge("switches", "Switches whose agents' findings are held", f.switches)
+        yield _gauge(
+            "stale_switches", "Switches whose agents' evidence is older than its limit", f.stale_switches
+        )
         yield from _topology(f.topology)
         yield _gauge("held", "1 while a generation is held back", int(f.held))
         yield _gauge("held_removes", "HyperNodes and nodes that the held generation removes", f.held_removes)

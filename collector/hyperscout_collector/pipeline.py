@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from hyperscout_formats.ibnetdiscover import SWITCH
+from hyperscout_formats.reporters import is_switch
 
 from hyperscout_collector.cluster import Cluster, ClusterView
 from hyperscout_collector.core.generations import Decision, Generations, Held, NotHeldError
@@ -53,6 +54,7 @@ class _Result:
     resolved: Resolved
     inferred: Topology
     stale: Mapping[str, int]
+    stale_switches: Mapping[str, int]
     decision: Decision
     seconds: float
 
@@ -258,10 +260,12 @@ class Pipeline:
             options = replace(options, latency_places=False)
         takeover = self._taking_over(resolved, view, now_ns)
         if takeover is not None and published is not None:
-            result = _Result(resolved, published, takeover.stale(), Decision(), 0.0)
+            stale, switches = takeover.stale(), takeover.stale_switches()
+            result = _Result(resolved, published, stale, switches, Decision(), 0.0)
         else:
             topology = infer(resolved.inputs, options, self._previous())
-            result = _Result(resolved, topology, stale_nodes(snapshot, topology), Decision(), 0.0)
+            stale = stale_nodes(snapshot, topology)
+            result = _Result(resolved, topology, stale, stale_switches(snapshot), Decision(), 0.0)
         decision = self._offer(result, view, now_ns)
         return replace(result, decision=decision, seconds=self._timer() - began_s)
 
@@ -275,7 +279,10 @@ class Pipeline:
             for x in resolved.inputs.sweeps
             if not x.partial and x.observed_at_ns >= takeover.started_ns
         ]
-        if not takeover.ended(now_ns, view.down(self._generations.published), sweeps):
+        chassis = {
+            name: {port.chassis_id for port in ports} for name, ports in resolved.inputs.switch_ports.items()
+        }
+        if not takeover.ended(now_ns, view.down(self._generations.published), sweeps, chassis):
             return takeover
         after_s = (now_ns - takeover.started_ns) / NS
         _log.info("take-over complete after %.1f s; not heard from: %s", after_s, takeover.waits_for())
@@ -283,7 +290,7 @@ class Pipeline:
 
     def _offer(self, result: _Result, view: ClusterView, now_ns: int) -> Decision:
         """In the thread: what was inferred, in the cluster as it is now."""
-        facts = view.facts(result.stale, result.inferred, self._generations.published)
+        facts = view.facts(result.stale, result.stale_switches, result.inferred, self._generations.published)
         return self._generations.offer(view.marked(result.inferred), now_ns, facts)
 
     def _previous(self) -> Topology | None:
@@ -318,7 +325,7 @@ def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:
 
     A node that no agent speaks for is known from sweeps alone, and is as old as the newest of them.
     """
-    stale = dict(snapshot.stale)
+    stale = {name: seen_ns for name, seen_ns in snapshot.stale.items() if not is_switch(name)}
     newest_ns = max((row.seen_ns for row in snapshot.sweeps), default=0)
     if 0 < newest_ns < snapshot.limit_ns:
         spoken_for = {*snapshot.lldp, *snapshot.infiniband, *snapshot.gpus, *snapshot.latency}
@@ -328,3 +335,16 @@ def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:
                     if node not in spoken_for:
                         stale.setdefault(node, newest_ns)
     return stale
+
+
+def stale_switches(snapshot: Snapshot) -> dict[str, int]:
+    """When each switch that no agent speaks for any more was last seen, by chassis id."""
+    seen_ns: dict[str, int] = {}
+    fresh: set[str] = set()
+    for reporter, ports in snapshot.switch_ports.items():
+        chassis = {port.chassis_id for port in ports}
+        if reporter in snapshot.stale:
+            seen_ns |= {id_: max(seen_ns.get(id_, 0), snapshot.stale[reporter]) for id_ in chassis}
+        else:
+            fresh |= chassis
+    return {id_: at_ns for id_, at_ns in seen_ns.items() if id_ not in fresh}

@@ -4,6 +4,7 @@ from collections import Counter
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Outcome
+from hyperscout_formats.reporters import is_switch
 
 from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.evidence.state import KEPT_PROBES
@@ -73,20 +74,25 @@ def figures(parts: Parts) -> Figures:
     """Everything that a scrape shows but the histogram."""
     counters, held, leases = parts.streams.counters, parts.pipeline.held, parts.sweeps.leases()
     measuring, placements = parts.measuring.report(), parts.placing.placements
+    stale = parts.view.unseen_since(parts.clock_ns() - parts.stale_after_ns)
+    switches, stale_switches = sum(map(is_switch, parts.state.nodes)), sum(map(is_switch, stale))
     return Figures(
         streams=len(parts.streams),
         streams_total=counters.streams,
         streams_ended_total=counters.rejected_streams,
         findings_total=counters.findings,
         refused_total=counters.refused,
+        refusals_total=dict(counters.refusals),
         batches_total=counters.batches,
         ingest_bytes_total=counters.bytes,
         bulk_texts_total=counters.bulk_texts,
         waiting_bytes=parts.committer.waiting_bytes,
         write_failures_total=parts.committer.failures,
         evidence=dict(Counter(parts.state.outcomes())),
-        nodes=parts.state.node_count,
-        stale_nodes=parts.view.count_unseen_since(parts.clock_ns() - parts.stale_after_ns),
+        nodes=parts.state.node_count - switches,
+        stale_nodes=len(stale) - stale_switches,
+        switches=switches,
+        stale_switches=stale_switches,
         topology=parts.watchers.current.topology,
         held_removes=len(held.removes_hypernodes) + len(held.removes_nodes) if held else 0,
         held=held is not None,

@@ -4,8 +4,8 @@ from zlib import crc32
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
-from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort
-from hyperscout_formats.wire import infiniband_to_proto, lldp_to_proto
+from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort, SwitchPort
+from hyperscout_formats.wire import infiniband_to_proto, lldp_to_proto, switch_port_to_proto
 
 S = 1_000_000_000  # nanoseconds in a second
 T0 = 1_760_000_000 * S  # some instant, Unix ns
@@ -27,8 +27,7 @@ def lldp(
     flaps: int = 0,
 ) -> Finding:
     """A port that hears one neighbour; "" = nobody."""
-    chassis = f"02:00:00:00:00:{crc32(neighbour.encode()) & 0xFF:02x}"
-    heard = (LldpNeighbour("mac", chassis, "ifname", port, 120, "", neighbour),)
+    heard = (LldpNeighbour("mac", chassis(neighbour), "ifname", port, 120, "", neighbour),)
     fact = LldpPort(interface, heard if neighbour else (), "02:00:00:00:01:01", True, 100_000, flaps)
     outcome = Outcome.OUTCOME_DATA if neighbour else Outcome.OUTCOME_NOTHING
     return Finding(
@@ -37,6 +36,27 @@ def lldp(
         outcome=outcome,
         lldp=lldp_to_proto(fact),
     )
+
+
+def switch_port(
+    reporter: str, interface: str, at_ns: int = T0, *, neighbour: str = "spine-1", port: str = "swp1"
+) -> Finding:
+    """A port of a switch that hears one neighbour; "" = nobody. Any name may be the reporter's."""
+    name = reporter.removeprefix("switch/")
+    heard = (
+        LldpNeighbour("mac", chassis(neighbour), "ifname", port, 120, "", neighbour, "", (), ("Bridge",)),
+    )
+    own = ("mac", chassis(name), heard if neighbour else (), name, "ifname", interface)
+    return Finding(
+        key=FindingKey(node=reporter, probe="switch", subject=interface),
+        observed_at=stamp(at_ns),
+        outcome=Outcome.OUTCOME_DATA if neighbour else Outcome.OUTCOME_NOTHING,
+        switch_port=switch_port_to_proto(SwitchPort(interface, *own)),
+    )
+
+
+def chassis(name: str) -> str:
+    return f"02:00:00:00:00:{crc32(name.encode()) & 0xFF:02x}"
 
 
 def adapter(

@@ -13,6 +13,7 @@ from re import Pattern
 from hyperscout_formats import interface_counters, lldpcli_interfaces
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.facts import LldpNeighbour, SwitchPort
+from hyperscout_formats.reporters import SWITCH_PROBE
 from hyperscout_formats.wire import switch_port_to_proto
 
 from hyperscout_agent.ports import PortState, physical_ports, read_port, read_statistics
@@ -47,7 +48,7 @@ class SwitchProbe:
     """Subjects are names of ports. `lldpctl` and `lldpcli` are what comes before `-f json0`; `pattern` takes
     the place of the ports that lldpd works on (see `physical_ports`)."""
 
-    name = "switch"
+    name = SWITCH_PROBE
     scope: Scope = "node"
     timeout_s = 2 * TOOL_TIMEOUT_S + 10.0
     max_findings = _MAX_PORTS

@@ -4,17 +4,21 @@ A new leader begins with the tree that was published and with little evidence: a
 seconds, sweeps a little later. Inferred from that, half of the cables would be missing, and cables that have
 been missing for days would be forgotten. So until everybody has been heard, nothing is inferred: what is
 published is offered again, with what is known of the nodes themselves. It is complete when the full state of
-every member has come in and a whole sweep of every fabric that was swept, or when the time is up: an agent
-that is dead must not keep all others waiting.
+every member has come in, a whole sweep of every fabric that was swept, and the full state of a switch at one
+end of every cable that switches reported; or when the time is up: an agent that is dead must not keep all
+others waiting.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+
+from hyperscout_formats.reporters import is_switch
 
 from hyperscout_collector.topology import HyperNode, Topology
 
 NS = 1_000_000_000
 SWEEPS = frozenset({"ibnetdiscover"})  # sources of links that come with a sweep, not with an agent
+SWITCHES = frozenset({"switch"})  # sources of links that come with the agents of switches alone
 
 
 class Takeover:
@@ -26,6 +30,10 @@ class Takeover:
         self._previous = previous
         self._missing = {node for h in previous.hypernodes if not h.children for node in h.nodes}
         self._fabrics = _swept_fabrics(previous)
+        self._names = {s.id: s.name for s in previous.switches}
+        self._cables = _cables_of_switches(previous)
+        self._spoken: set[str] = set()  # switches' agents, by the names they report under
+        self._heard: set[str] = set()  # those switches, by id
 
     @property
     def active(self) -> bool:
@@ -34,31 +42,42 @@ class Takeover:
     def full_state(self, node: str) -> bool:
         """An agent has said all that it knows. Returns whether everybody that is waited for has now."""
         self._missing.discard(node)
+        if is_switch(node):
+            self._spoken.add(node)
         return not self._missing
 
-    def ended(self, now_ns: int, down: Collection[str], sweeps: Iterable[Collection[str]]) -> bool:
+    def ended(
+        self,
+        now_ns: int,
+        down: Collection[str],
+        sweeps: Iterable[Collection[str]],
+        switches: Mapping[str, Collection[str]],
+    ) -> bool:
         """Whether to infer from now on; once it has ended, it stays so.
 
         `down`: nodes that take no work and may be silent. `sweeps`: ids of the switches of each whole sweep
-        that was made since the start.
+        that was made since the start. `switches`: ids of the switch that reports under a name.
         """
         if self.until_ns is None:
             return True
         if now_ns < self.started_ns:  # the clock was set back
             self.until_ns -= self.started_ns - now_ns
             self.started_ns = now_ns
-        for switches in sweeps:
-            self._fabrics = {name: ids for name, ids in self._fabrics.items() if ids.isdisjoint(switches)}
+        for swept in sweeps:
+            self._fabrics = {name: ids for name, ids in self._fabrics.items() if ids.isdisjoint(swept)}
         self._missing.difference_update(down)
-        if now_ns >= self.until_ns or not (self._missing or self._fabrics):
+        self._heard |= {id_ for name in self._spoken for id_ in switches.get(name, ())}
+        self._cables = {ends for ends in self._cables if ends.isdisjoint(self._heard)}
+        if now_ns >= self.until_ns or not (self._missing or self._fabrics or self._cables):
             self.until_ns = None
         return not self.active
 
     def waits_for(self) -> str:
         """In words, for the log and the status."""
-        some = sorted(self._missing)[:3]
-        more = f" and {len(self._missing) - len(some)} more" if len(self._missing) > len(some) else ""
-        parts = [f"agents of {len(self._missing)} nodes ({', '.join(some)}{more})"] if some else []
+        parts = [f"agents of {len(self._missing)} nodes ({_some(self._missing)})"] if self._missing else []
+        if self._cables:
+            switches = {self._names[id_] for ends in self._cables for id_ in ends}
+            parts.append(f"agents of switches ({_some(switches)})")
         if self._fabrics:
             parts.append(f"a sweep of {', '.join(sorted(self._fabrics))}")
         return " and ".join(parts) or "nothing"
@@ -75,11 +94,34 @@ class Takeover:
             if h.children:
                 continue
             silent = [node for node in h.nodes if node in self._missing]
-            if h.parent not in stale:
-                words = set(re.findall(r"[\w.-]+", " ".join(c.message for c in h.conditions)))
-                silent = [node for node in silent if node in words] or silent[:1]
+            above = stale.get(h.parent or "")
+            if above is None or self._silent_switches(above):
+                words = _words(h)
+                named = [node for node in silent if node in words]
+                silent = named if named or self._silent_switches(h) else silent[:1]
             found |= dict.fromkeys(silent, 0)
         return found
+
+    def stale_switches(self) -> dict[str, int]:
+        """The same of switches that report themselves, by id."""
+        stale = [h for h in self._previous.hypernodes if _is_stale(h)]
+        return {id_: 0 for h in stale for id_ in self._silent_switches(h)}
+
+    def _silent_switches(self, h: HyperNode) -> list[str]:
+        """Switches of a stale HyperNode that its condition names, and that have not been heard since."""
+        words = _words(h)
+        return [id_ for id_ in h.switches if id_ not in self._heard and self._names.get(id_, id_) in words]
+
+
+def _words(h: HyperNode) -> set[str]:
+    """What might be names in the message of its condition Stale."""
+    said = " ".join(c.message for c in h.conditions if c.type == "Stale")
+    return set(re.findall(r"[\w.-]+", said))
+
+
+def _some(names: Collection[str]) -> str:
+    some = sorted(names)[:3]
+    return ", ".join(some) + (f" and {len(names) - len(some)} more" if len(names) > len(some) else "")
 
 
 def _is_stale(h: HyperNode) -> bool:
@@ -95,3 +137,10 @@ def _swept_fabrics(topology: Topology) -> dict[str, frozenset[str]]:
             ends = {link.a_device, link.b_device} & switches
             found.setdefault(link.fabric, set()).update(ends)
     return {name: frozenset(ids) for name, ids in found.items() if ids}
+
+
+def _cables_of_switches(topology: Topology) -> set[frozenset[str]]:
+    """The switches at the ends of each cable that the agents of switches alone have shown."""
+    switches = {s.id for s in topology.switches}
+    shown = (x for x in topology.links if SWITCHES.issuperset(x.sources))
+    return {ends for x in shown if (ends := frozenset({x.a_device, x.b_device} & switches))}

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hyperscout.v1.finding_pb2 import Finding, Outcome
-from hyperscout_formats.facts import Gpu, InfinibandPort, LatencyPort, LldpPort, NcclRun
-from hyperscout_formats.wire import infiniband_from_proto, lldp_from_proto
+from hyperscout_formats.facts import Gpu, InfinibandPort, LatencyPort, LldpPort, NcclRun, SwitchPort
+from hyperscout_formats.wire import infiniband_from_proto, lldp_from_proto, switch_port_from_proto
 from hyperscout_formats.wire_measured import gpu_from_proto, latency_from_proto, nccl_from_proto
 
 # A look that failed, or saw only a part, never takes the place of a better one (see `Row.rank`).
@@ -59,7 +59,7 @@ class SweepFact:
     lease_id: str
 
 
-Fact = LldpPort | InfinibandPort | SweepFact | Gpu | LatencyPort | NcclRun
+Fact = LldpPort | InfinibandPort | SweepFact | Gpu | LatencyPort | NcclRun | SwitchPort
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +174,8 @@ def _fact(finding: Finding, before: LatencyPort | None = None) -> Fact | None:
     match finding.WhichOneof("payload"):
         case "lldp":
             return lldp_from_proto(finding.lldp)
+        case "switch_port":
+            return switch_port_from_proto(finding.switch_port)
         case "infiniband":
             return infiniband_from_proto(finding.infiniband)
         case "sweep":

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from hyperscout_formats.facts import Gpu
+from hyperscout_formats.facts import Gpu, SwitchPort
 
 from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Key, Row, SweepFact, merged
 
@@ -51,8 +51,8 @@ class Limits:
 class KeyChange:
     """What a committed plan did to one key.
 
-    `news` is false when nothing but times changed or NVLink's counters of errors, which decide nothing, and
-    for what was measured: no two measurements are the same, and nobody waits for one.
+    `news` is false when nothing but times changed or counters of errors, which decide nothing, and for what
+    was measured: no two measurements are the same, and nobody waits for one.
     """
 
     key: Key
@@ -72,7 +72,9 @@ class KeyChange:
 
 
 def _only_counted(a: Row, b: Row) -> bool:
-    """Whether two looks at a GPU differ in nothing but counters."""
+    """Whether two looks at a GPU, or at a switch's port, differ in nothing but counters."""
+    if isinstance(a.fact, SwitchPort) and isinstance(b.fact, SwitchPort):
+        return replace(b, fact=replace(b.fact, counters=a.fact.counters)).same_sight(a)
     if not (isinstance(a.fact, Gpu) and isinstance(b.fact, Gpu)) or len(a.fact.links) != len(b.fact.links):
         return False
     links = tuple(

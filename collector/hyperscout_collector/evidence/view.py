@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import Gpu, InfinibandPort, LatencyPort, LldpPort, NcclRun
+from hyperscout_formats.facts import Gpu, InfinibandPort, LatencyPort, LldpPort, NcclRun, SwitchPort
 from hyperscout_formats.ibnetdiscover import CA, SWITCH, Sweep, parse
 
 from hyperscout_collector.evidence.pair_grace import PairGrace
@@ -93,8 +93,9 @@ class Snapshot:
     gpus: Mapping[str, tuple[Gpu, ...]]
     latency: Mapping[str, Measured]
     nccl: Mapping[str, tuple[NcclRun, ...]]
+    switch_ports: Mapping[str, tuple[SwitchPort, ...]]  # by who reports them: "switch/NAME"
     sweeps: tuple[Row, ...]
-    stale: Mapping[str, int]  # node -> when it was last seen, for nodes that speak no more
+    stale: Mapping[str, int]  # node or switch -> when it was last seen, for those that speak no more
     limit_ns: int  # what was seen before this is stale
     tables: PairTables  # reads `latency`
 
@@ -116,6 +117,7 @@ class _Node:
     gpus: tuple[Gpu, ...] = ()
     latency: list[Row] = field(default_factory=list)
     nccl: tuple[NcclRun, ...] = ()
+    switch_ports: tuple[SwitchPort, ...] = ()
     seen_ns: int = 0
     sweeps: tuple[Row, ...] = field(default_factory=tuple)
 
@@ -141,6 +143,7 @@ class InputsView:
         self._pair_grace = PairGrace()
         self.tables = PairTables()
         self._nccl: dict[str, tuple[NcclRun, ...]] = {}
+        self._switch_ports: dict[str, tuple[SwitchPort, ...]] = {}
         self._seen_ns: dict[str, int] = {}
         self._sweeps: dict[str, tuple[Row, ...]] = {}
         self.touch(state.nodes)
@@ -161,6 +164,7 @@ class InputsView:
             self._pair_grace.touch(name, before, measured, node.seen_ns)
             _set(self._latency, name, measured)
             _set(self._nccl, name, node.nccl)
+            _set(self._switch_ports, name, node.switch_ports)
             _set(self._seen_ns, name, node.seen_ns)
             _set(self._sweeps, name, node.sweeps)
 
@@ -179,6 +183,7 @@ class InputsView:
             dict(self._gpus),
             self._pair_grace.added_to(self._latency, now_ns),
             dict(self._nccl),
+            dict(self._switch_ports),
             tuple(row for rows in self._sweeps.values() for row in rows),
             {node: seen_ns for node, seen_ns in self._seen_ns.items() if seen_ns < limit_ns},
             limit_ns,
@@ -190,11 +195,8 @@ class InputsView:
         return dict(self._latency)
 
     def unseen_since(self, ns: int) -> list[str]:
-        """Nodes that nothing was seen of since then."""
+        """Nodes, and switches, that nothing was seen of since then."""
         return [node for node, seen_ns in self._seen_ns.items() if seen_ns < ns]
-
-    def count_unseen_since(self, ns: int) -> int:
-        return sum(seen_ns < ns for seen_ns in self._seen_ns.values())
 
 
 def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) -> Resolved:
@@ -236,6 +238,8 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
         frozenset(n for n, one in snapshot.latency.items() if any(port.udp_port for port in one.ports)),
         snapshot.tables.read(snapshot.latency),
         snapshot.nccl,
+        snapshot.switch_ports,
+        frozenset(snapshot.stale),
     )
     superseded = tuple(sorted({row.key for row, _ in read} - kept))
     return Resolved(inputs, superseded, tuple(problems))
@@ -254,6 +258,7 @@ def _node(rows: Iterable[Row]) -> _Node:
     infiniband: list[InfinibandPort] = []
     gpus: list[Gpu] = []
     nccl: list[NcclRun] = []
+    switch_ports: list[SwitchPort] = []
     sweeps: list[Row] = []
     for row in rows:
         node.seen_ns = max(node.seen_ns, row.seen_ns) if row.rank != FAILED else node.seen_ns
@@ -272,10 +277,13 @@ def _node(rows: Iterable[Row]) -> _Node:
                 node.latency.append(row)
             case NcclRun():
                 nccl.append(row.fact)
+            case SwitchPort():
+                switch_ports.append(row.fact)
     node.lldp = tuple(sorted(lldp, key=lambda port: port.interface))
     node.infiniband = tuple(sorted(infiniband, key=lambda port: (port.device, port.port)))
     node.gpus = tuple(sorted(gpus, key=lambda gpu: gpu.pci_address))
     node.nccl = tuple(sorted(nccl, key=lambda run: (run.peer, run.method)))
+    node.switch_ports = tuple(sorted(switch_ports, key=lambda port: port.interface))
     node.sweeps = tuple(sweeps)
     return node
 

@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hyperscout_formats.facts import Gpu, InfinibandPort, LldpPort, NcclRun
+from hyperscout_formats.facts import Gpu, InfinibandPort, LldpPort, NcclRun, SwitchPort
 from hyperscout_formats.ibnetdiscover import Sweep
 
 from hyperscout_collector.latency.pairs import NO_PAIRS, PairTable
@@ -24,7 +24,8 @@ class SweepSeen:
 
 @dataclass(frozen=True, slots=True)
 class FabricInputs:
-    """All current evidence. Keys of `lldp`, `infiniband`, `gpus` and `nccl` are node names."""
+    """All current evidence. Keys of `lldp`, `infiniband`, `gpus` and `nccl` are node names, those of
+    `switch_ports` the names that switches report under."""
 
     sweeps: tuple[SweepSeen, ...] = ()
     lldp: Mapping[str, tuple[LldpPort, ...]] = field(default_factory=dict)
@@ -37,6 +38,8 @@ class FabricInputs:
     answering: frozenset[str] = frozenset()  # nodes that can be measured
     pairs: PairTable = NO_PAIRS  # what nodes measured of each other
     nccl: Mapping[str, tuple[NcclRun, ...]] = field(default_factory=dict)
+    switch_ports: Mapping[str, tuple[SwitchPort, ...]] = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()  # nodes and switches whose agents speak no more
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,11 +52,13 @@ class ConditionFacts:
     """What the wires do not tell. Keys are node names.
 
     `down_nodes`: why the node is down or unschedulable. `stale`: when its evidence was last observed
-    (Unix ns), for nodes whose evidence is older than its limit.
+    (Unix ns), for nodes whose evidence is older than its limit. `stale_switches`: the same, by id, of
+    switches that report themselves.
     """
 
     down_nodes: Mapping[str, str] = field(default_factory=dict)
     stale: Mapping[str, int] = field(default_factory=dict)
+    stale_switches: Mapping[str, int] = field(default_factory=dict)
 
 
 NO_FACTS = ConditionFacts()
@@ -77,6 +79,7 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
     why_down = {**dict.fromkeys(topology.nodes_without_evidence, "no fabric shows it"), **facts.down_nodes}
     down = _below(topology.hypernodes, why_down)
     stale = _below(topology.hypernodes, facts.stale)
+    silent = _silent_switches(topology, facts.stale_switches)
 
     def conditions(h: HyperNode) -> tuple[Condition, ...]:
         anomalies = by_hypernode.get(h.name, ())
@@ -84,7 +87,7 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
             _ready(h, down, why_down),
             _degraded(h, anomalies, switches, totals),
             _consistent(h, anomalies),
-            _stale(h, stale, facts.stale),
+            _stale(h, stale, facts.stale, silent.get(h.name, ())),
         )
 
     return replace(
@@ -132,8 +135,36 @@ def _ready(h: HyperNode, down: Mapping[str, _Below], why: Mapping[str, str]) -> 
     return Condition("Ready", "False", "ChildrenNotReady", _bounded(message))
 
 
-def _stale(h: HyperNode, stale: Mapping[str, _Below], seen_ns: Mapping[str, int]) -> Condition:
+def _silent_switches(topology: Topology, seen_ns: Mapping[str, int]) -> dict[str, list[str]]:
+    """Which of its switches speak no more, in words, by HyperNode: the lowest that has the switch."""
+    found: dict[str, list[str]] = {}
+    if not seen_ns:
+        return found
+    name_of = {s.id: s.name for s in topology.switches}
+    left = set(seen_ns)
+    for h in topology.hypernodes:  # by tier
+        for switch in h.switches:
+            if switch in left:
+                left.discard(switch)
+                name, at_ns = name_of.get(switch, switch), seen_ns[switch]
+                text = f"{name} last seen {rfc3339(at_ns)}" if at_ns else name
+                found.setdefault(h.name, []).append(text)
+    return found
+
+
+def _stale(
+    h: HyperNode, stale: Mapping[str, _Below], seen_ns: Mapping[str, int], switches: Sequence[str]
+) -> Condition:
     below = stale.get(h.name, _NONE_BELOW)
+    if switches:
+        message = (
+            f"evidence of {len(switches)} of {len(h.switches)} switches is older than its limit: "
+            f"{_some(switches)}"
+        )
+        nodes = _stale(h, stale, seen_ns, ())
+        if nodes.status == "True":
+            message = f"{nodes.message}; {message}"
+        return Condition("Stale", "True", "EvidenceStale", _bounded(message))
     if not h.children and below.count:
         named = _some([f"{n} last seen {rfc3339(seen_ns[n])}" if seen_ns[n] else n for n in below.named])
         message = f"evidence of {below.count} of {len(h.nodes)} nodes is older than its limit: {named}"

@@ -2,10 +2,11 @@
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
-from hyperscout_collector.fabric.network import Ints, Network, distinct
+from hyperscout_collector.fabric.network import PORT_TEXTS, Ints, Network, distinct
 from hyperscout_collector.hierarchy.audit import ports_in_use
 from hyperscout_collector.hierarchy.ranks import NOWHERE, Place, Rank, witnesses
 from hyperscout_collector.hierarchy.suspicion import Suspicion
@@ -97,7 +98,7 @@ def _dark_from_below(
     grouping = rank.grouping
     below = distinct(rank.lower)
     holes: dict[int, list[int]] = defaultdict(list)
-    for g, port in rank.audit.dark_ports:
+    for g, port in _numbered(rank.audit.dark_ports):
         members = below[grouping.group == g].tolist()
         if not any((m, port) in busy for m in members):
             holes[g].append(port)
@@ -124,7 +125,7 @@ def _dark_from_above(
     above = distinct(rank.upper)
     seen: set[int] = set()
     found = []
-    for g, port in rank.audit.dark_slots:
+    for g, port in _numbered(rank.audit.dark_slots):
         members = above[list(grouping.items[g])].tolist()
         if any((m, port) in busy for m in members) or port in seen:
             continue
@@ -133,6 +134,11 @@ def _dark_from_above(
         peer = net.end(members[0], port)
         found.append(_Hole(place, f"port {port} of all {len(members)} switches above it is dark", peer))
     return found
+
+
+def _numbered(ports: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those that a device counts itself. What stands between two texts in the table is on no panel."""
+    return [(group, port) for group, port in ports if port < PORT_TEXTS]
 
 
 def _fewer_than_siblings(rank: Rank, home: dict[int, Place], known: int) -> list[_Hole]:

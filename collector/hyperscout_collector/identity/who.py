@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import grpc
+from hyperscout_formats.reporters import is_switch, switch_reporter
 
 Verb = Literal["get", "update"]
 Kind = Literal["anyone", "node", "switch", "reader", "admin", "user"]
@@ -38,21 +39,33 @@ _DRY_RUNS = frozenset({_PLACEMENT + "Place", _PLACEMENT + "Repair"})  # change n
 
 
 class AccessError(Exception):
-    """The call is not taken; says why, and what to do about it."""
+    """The call is not taken; says why, and what to do about it.
+
+    `refusal`: the word under which it is counted as an attempt that a person should know of; "" = it is none.
+    """
 
     code = grpc.StatusCode.INTERNAL
+    refusal = ""
 
 
 class UnknownCallerError(AccessError):
     """Nobody can tell who this is: show other credentials."""
 
     code = grpc.StatusCode.UNAUTHENTICATED
+    refusal = "unknown_caller"
 
 
 class NotAllowedError(AccessError):
     """It is known who this is, and they may not: a person has to change a name or a role."""
 
     code = grpc.StatusCode.PERMISSION_DENIED
+    refusal = "may_not_report"
+
+
+class AnotherNameError(NotAllowedError):
+    """Somebody reports under a name that is not theirs."""
+
+    refusal = "another_name"
 
 
 class AskLaterError(AccessError):
@@ -137,8 +150,9 @@ def of_certificate(uris: Sequence[str]) -> Caller:
     if match is None:
         found = ", ".join(uris)[:200] or "none"
         raise UnknownCallerError(
-            "the client certificate must have one URI hyperscout://node/NAME, hyperscout://reader/NAME or "
-            f"hyperscout://admin/NAME among its subject alternative names; its URIs: {found}"
+            "the client certificate must have one URI hyperscout://node/NAME, hyperscout://switch/NAME, "
+            "hyperscout://reader/NAME or hyperscout://admin/NAME among its subject alternative names; "
+            f"its URIs: {found}"
         )
     kind: Any = match[1]
     return Caller(kind, match[2])
@@ -159,16 +173,23 @@ def agent_of(user: User, service_account: str) -> Caller:
 
 def may_report(caller: Caller) -> None:
     """Raises NotAllowedError for those who are no agent."""
-    if caller.kind not in ("anyone", "node"):
-        raise NotAllowedError(f"{caller} may not report findings: a certificate of hyperscout://node/ may")
+    if caller.kind not in ("anyone", "node", "switch"):
+        raise NotAllowedError(
+            f"{caller} may not report findings: a certificate of hyperscout://node/ or "
+            "hyperscout://switch/ may"
+        )
 
 
 def reports_for(caller: Caller, node: str) -> None:
-    """An agent may report for its own node alone. Raises NotAllowedError."""
-    if caller.kind != "anyone" and caller.name != node:
-        raise NotAllowedError(
-            f"these are the credentials of node {caller.name!r}, and Hello names node {node!r}: "
-            "an agent reports for its own node only (its setting `node`)"
+    """An agent may report for its own node alone, and a switch's for that switch. Raises AnotherNameError."""
+    if caller.kind == "anyone":
+        return
+    own = switch_reporter(caller.name) if caller.kind == "switch" else caller.name
+    if own != node:
+        raise AnotherNameError(
+            f"these are the credentials of {caller.kind} {caller.name!r}, and Hello names "
+            f"{'switch' if is_switch(node) else 'node'} {node.removeprefix(switch_reporter(''))!r}: "
+            "an agent reports for itself only (its settings `node` and `role`)"
         )
 
 

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest, StreamFindingsResponse, Welcome
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceServicer
 from hyperscout_formats.leader import refusal
+from hyperscout_formats.reporters import is_reporter
 
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.rows import MAX_NAME_CHARS
@@ -20,12 +21,15 @@ from hyperscout_collector.evidence.state import Bulk, EvidenceState
 from hyperscout_collector.identity.access import Access, Authenticator
 from hyperscout_collector.identity.who import AccessError, Caller, reports_for
 from hyperscout_collector.ingest.bulk import BulkLimits
+from hyperscout_collector.ingest.refusals import Refusals
 from hyperscout_collector.ingest.session import MAX_BATCH_BYTES, Session, SweepGate, TakeId, TextReader
 from hyperscout_collector.ingest.streams import AgentStream, End, StreamEndedError, Streams
 
 _log = logging.getLogger(__name__)
 
 _MAX_PROBES = 64
+# Who is refused for what they are is said elsewhere, and not each time.
+_NOTED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 # A message may be a little larger than the batch or the chunk in it. Larger ones are refused by gRPC itself
 # (RESOURCE_EXHAUSTED) before they are read.
@@ -96,6 +100,7 @@ class DiscoveryService(DiscoveryServiceServicer):
     ) -> None:
         self._settings = settings
         self._streams = streams
+        self._refusals = Refusals(streams.counters.refusals)
         self._state = state
         self._committer = committer
         self._gate = gate
@@ -156,8 +161,12 @@ class DiscoveryService(DiscoveryServiceServicer):
             raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, f"{found or 'nothing'} instead of Hello")
         _check(first.hello)
         # Not before Hello is here: a client that is refused while it writes may not learn why.
-        caller = await self._identify.reporter(context)
-        reports_for(caller, first.hello.node)
+        try:
+            caller = await self._identify.reporter(context)
+            reports_for(caller, first.hello.node)
+        except AccessError as error:
+            self._note(error, first.hello.node, context)
+            raise
         self._check_room()  # much may have happened while an API server was asked
         now_ns = self._clock_ns()
         task = cast("asyncio.Task[object]", asyncio.current_task())
@@ -210,17 +219,27 @@ class DiscoveryService(DiscoveryServiceServicer):
                 if not isinstance(request, StreamFindingsRequest):
                     return  # the agent has said all it wanted to
                 if self._clock_ns() >= caller.until_s * 1e9:
-                    caller = await self._identify.still_reports(caller)
-                    reports_for(caller, stream.node)
+                    try:
+                        caller = await self._identify.still_reports(caller)
+                        reports_for(caller, stream.node)
+                    except AccessError as error:
+                        self._note(error, stream.node, context)
+                        raise
                 await session.take(request)
         finally:
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
 
+    def _note(self, error: AccessError, claimed: str, context: Any) -> None:
+        """Somebody may not report what they want to: a person should know that they tried."""
+        if error.refusal:
+            self._refusals.note(error.refusal, context.peer(), claimed, str(error))
+
     async def _refuse(self, context: Any, stream: AgentStream | None, end: End) -> None:
         who = stream.node if stream is not None else context.peer()
         self._streams.counters.rejected_streams += 1
-        _log.info("stream of %s ended: %s: %s", who, end.code.name, end.reason)
+        level = logging.DEBUG if end.code in _NOTED else logging.INFO
+        _log.log(level, "stream of %s ended: %s: %s", who, end.code.name, end.reason)
         hint = self._leader if end.code is grpc.StatusCode.UNAVAILABLE else None
         await context.abort(end.code, end.reason, () if hint is None else refusal(hint)[1])
 
@@ -251,5 +270,9 @@ def _check(hello: Hello) -> None:
             raise StreamEndedError(
                 grpc.StatusCode.INVALID_ARGUMENT, f"Hello: {name} of {len(text)} characters"
             )
+    if not is_reporter(hello.node):
+        raise StreamEndedError(
+            grpc.StatusCode.INVALID_ARGUMENT, f"Hello: {hello.node!r} is the name of no node and of no switch"
+        )
     if len(hello.probes) > _MAX_PROBES or any(len(probe) > MAX_NAME_CHARS for probe in hello.probes):
         raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, "Hello: too many probes, or too long a name")

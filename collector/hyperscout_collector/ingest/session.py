@@ -6,6 +6,7 @@ place of an older one before it can be read.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from hyperscout.v1.discovery_pb2 import (
 )
 from hyperscout.v1.finding_pb2 import Finding, FindingKey
 from hyperscout_formats.errors import FormatError
+from hyperscout_formats.reporters import SWITCH_PROBE, is_switch
 
 from hyperscout_collector.evidence.committer import (
     Committer,
@@ -36,6 +38,8 @@ from hyperscout_collector.evidence.state import FABRIC_PROBES, AgentRow, Bulk, E
 from hyperscout_collector.evidence.store import StoreError, StoreFullError
 from hyperscout_collector.ingest.bulk import BulkAssembly, BulkError, BulkLimits
 from hyperscout_collector.ingest.streams import AgentStream, IngestCounters, StreamEndedError
+
+_log = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 1024 * 1024
 _MAX_HELD_BATCHES = 16  # behind a missing text; an agent has fewer on their way
@@ -105,6 +109,7 @@ class Session:
     _assembly: BulkAssembly | None = None
     _texts: dict[bytes, _Text] = field(default_factory=dict)
     _asked: set[bytes] = field(default_factory=set)
+    _said: set[str] = field(default_factory=set)  # refusals that were logged
     _unstored: "deque[asyncio.Future[list[Refused]]]" = field(default_factory=deque)
 
     async def take(self, request: StreamFindingsRequest) -> None:
@@ -163,7 +168,7 @@ class Session:
             if key.node == self.stream.node:
                 looked.removed.append(_key(key))
             else:
-                looked.refused.append(Refused(_key(key), f"not a finding of {self.stream.node}"))
+                self._refuse(_key(key), "foreign_finding", looked)
         if batch.full_state_ends:
             if self._seen is None:
                 raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, "the full state ended twice")
@@ -177,7 +182,10 @@ class Session:
     def _look_at_finding(self, finding: Finding, sent_ns: int, now_ns: int, looked: _Batch) -> None:
         key = _key(finding.key)
         if key.node != self.stream.node:
-            looked.refused.append(Refused(key, f"not a finding of {self.stream.node}"))
+            self._refuse(key, "foreign_finding", looked)
+            return
+        if not _may_report(finding):
+            self._refuse(key, "wrong_probe", looked)
             return
         if self._seen is not None:
             self._seen.add(key)
@@ -196,6 +204,20 @@ class Session:
         if row.sha256:
             looked.texts.add(row.sha256)
         looked.rows.append((row, finding.SerializeToString()))
+
+    def _refuse(self, key: Key, why: str, looked: _Batch) -> None:
+        """Somebody reports what is not theirs: counted each time, and said once a stream."""
+        node = self.stream.node
+        reason = f"not a finding of {node}"
+        if why == "wrong_probe":
+            reason = f"a switch reports the probe `{SWITCH_PROBE}` alone, and nobody else reports that"
+        looked.refused.append(Refused(key, reason))
+        if why not in self._said:
+            self._said.add(why)
+            _log.warning(
+                "refused: %s reports %s %s of %s: %s", node, key.probe, key.subject, key.node, reason
+            )
+        self.counters.refusals[why] += 1
 
     async def _release(self) -> None:
         """Hand over the batches whose texts are here, in order."""
@@ -296,6 +318,14 @@ class Session:
             return _Text(await self.in_thread(work))
         except (BulkError, FormatError) as error:
             return _Text(reason=str(error))
+
+
+def _may_report(finding: Finding) -> bool:
+    """Whether who reports it may report such a thing: what becomes of a finding goes by its payload, and a
+    look that saw nothing has none."""
+    if is_switch(finding.key.node):
+        return finding.key.probe == SWITCH_PROBE and finding.WhichOneof("payload") in (None, "switch_port")
+    return finding.key.probe != SWITCH_PROBE and not finding.HasField("switch_port")
 
 
 def _sent_ns(batch: FindingBatch, now_ns: int) -> int:

@@ -1,6 +1,7 @@
 """Who is connected: one live stream a node, what is to be said down it, and what came up."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -9,6 +10,11 @@ from hyperscout.v1.discovery_pb2 import Ack, Hello, Refusal, StreamFindingsRespo
 
 _MAX_DIRECTIVES = 256  # waiting to go down one stream; an agent that reads none of them is not there
 _MAX_REFUSALS = 1000  # said in one ack; the rest is only counted
+
+# Why a report is refused because of who sent it: streams of unknown callers, of those who may not report and
+# of those who name another than themselves; findings of another than the stream's own node, and of a probe
+# that is not theirs (a switch's of nodes, others of switches).
+REFUSALS = ("unknown_caller", "may_not_report", "another_name", "foreign_finding", "wrong_probe")
 
 
 @dataclass(slots=True)
@@ -22,6 +28,7 @@ class IngestCounters:
     refused: int = 0
     bulk_texts: int = 0
     bytes: int = 0  # of messages, as encoded
+    refusals: Counter[str] = field(default_factory=Counter)  # by one of REFUSALS
 
 
 @dataclass(frozen=True, slots=True)

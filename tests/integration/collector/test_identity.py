@@ -20,7 +20,7 @@ from hyperscout_collector.shell import Collector, StartError
 from hyperscout_collector.standby import Standby
 from support.agent_stream import AgentStream
 from support.callers import OPTIONS, TIMEOUT_S, Code, asked, said
-from support.findings import lldp
+from support.findings import lldp, switch_port
 from support.identities import AGENTS, FakeReviews, Family, jwt, show
 
 
@@ -82,6 +82,40 @@ async def test_a_certificate_reports_for_its_own_node(tmp_path: Path, family: Fa
         assert "node 'n1'" in words
         assert "node 'n2'" in words
         assert [key.node for key in running.evidence_of(["n1", "n2"])] == ["n1"]
+
+
+async def test_a_switch_is_no_node_and_a_node_is_no_switch(
+    tmp_path: Path, family: Family, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with collector(tmp_path, family) as running:
+        address = running.mtls_address
+        credentials = family.channel("switch/leaf-1")
+        async with AgentStream(address, "switch/leaf-1", credentials=credentials) as agent:
+            assert await agent.store(switch_port("switch/leaf-1", "swp1")) == []
+            assert len(await agent.store(lldp("switch/leaf-1", "swp1"), switch_port("leaf-1", "swp1"))) == 2
+        for who, name in (
+            ("node/leaf-1", "switch/leaf-1"),
+            ("switch/leaf-1", "leaf-1"),
+            ("switch/leaf-1", "switch/leaf-2"),
+        ):
+            assert (await said(address, family.channel(who), name))[0] == Code.PERMISSION_DENIED, (who, name)
+        assert (await said(address, family.channel("reader/x"), "x"))[0] == Code.PERMISSION_DENIED
+        assert [key.node for key in running.evidence_of(["leaf-1", "switch/leaf-1"])] == ["switch/leaf-1"]
+        text = running.metrics.text().decode()
+        for reason, count in (
+            ("another_name", 3),
+            ("may_not_report", 1),
+            ("wrong_probe", 1),
+            ("foreign_finding", 1),
+            ("unknown_caller", 0),
+        ):
+            assert f'hyperscout_collector_refused_total{{reason="{reason}"}} {count}.0\n' in text
+        assert "hyperscout_collector_nodes 0.0\n" in text
+        assert "hyperscout_collector_switches 1.0\n" in text
+        logged = [x.getMessage() for x in caplog.records if "calls itself 'switch/leaf-1'" in x.getMessage()]
+        assert len(logged) == 1
+        assert "127.0.0.1" in logged[0]
+        assert "credentials of node 'leaf-1'" in logged[0]
 
 
 @pytest.mark.parametrize(

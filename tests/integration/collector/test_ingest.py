@@ -26,7 +26,7 @@ from hyperscout_collector.ingest.streams import AgentStream as LiveStream
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_formats.errors import FormatError
 from support.agent_stream import TIMEOUT_S, AgentStream
-from support.findings import T0, S, adapter, lldp, sweep
+from support.findings import T0, S, adapter, failed, lldp, sweep, switch_port
 
 HOUR = 3600 * S
 TEXT = b"# a sweep\n" * 100
@@ -196,6 +196,53 @@ async def test_a_bad_finding_is_refused_and_the_rest_of_its_batch_is_taken(
         assert list(r.stored()) == ["eth1"]
 
 
+def called(finding: Finding, node: str, probe: str) -> Finding:
+    """The same finding under another key."""
+    found = Finding()
+    found.CopyFrom(finding)
+    found.key.node, found.key.probe = node, probe
+    return found
+
+
+@pytest.mark.parametrize(
+    ("reporter", "finding", "why"),
+    [
+        ("n1", switch_port("n1", "swp1"), "wrong_probe"),
+        ("n1", called(switch_port("n1", "swp1"), "n1", "lldp"), "wrong_probe"),
+        ("n1", called(lldp("n1", "eth0"), "n1", "switch"), "wrong_probe"),
+        ("n1", switch_port("switch/n1", "swp1"), "foreign_finding"),
+        ("switch/leaf-1", lldp("switch/leaf-1", "swp1"), "wrong_probe"),
+        ("switch/leaf-1", called(lldp("x", "swp1"), "switch/leaf-1", "switch"), "wrong_probe"),
+        ("switch/leaf-1", called(adapter("x"), "switch/leaf-1", "infiniband"), "wrong_probe"),
+        ("switch/leaf-1", failed("switch/leaf-1", "ibnetdiscover", "*"), "wrong_probe"),
+        ("switch/leaf-1", switch_port("switch/leaf-2", "swp1"), "foreign_finding"),
+        ("switch/leaf-1", lldp("leaf-1", "swp1"), "foreign_finding"),
+    ],
+)
+async def test_a_switch_reports_its_own_ports_and_nobody_else_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, reporter: str, finding: Finding, why: str
+) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, reporter) as agent:
+        (reason,) = await agent.store(finding)
+        assert ("the probe `switch`" if why == "wrong_probe" else f"not a finding of {reporter}") in reason
+        assert len(await agent.store(finding, finding)) == 2
+        assert r.stored() == {}
+        assert r.streams.counters.refusals == {why: 3}
+        said = [x.getMessage() for x in caplog.records if x.levelname == "WARNING"]
+        assert len(said) == 1, "once a stream"
+        assert said[0].startswith(f"refused: {reporter} reports {finding.key.probe} ")
+
+
+async def test_what_a_switch_may_report(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "switch/leaf-1") as agent:
+        ports = [switch_port("switch/leaf-1", "swp1"), switch_port("switch/leaf-1", "swp2", neighbour="")]
+        assert await agent.store(*ports, failed("switch/leaf-1", "switch", "*"), full=True) == []
+        assert sorted(r.stored()) == ["*", "swp1", "swp2"]
+        assert r.streams.counters.refusals == {}
+        assert await agent.store(removed=[ports[0].key]) == []
+        assert sorted(r.stored()) == ["*", "swp2"]
+
+
 async def test_a_sweep_is_stored_with_its_text_and_read_once(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         r.leased.add("n1")
@@ -293,6 +340,9 @@ async def test_a_piece_out_of_place_spoils_its_text_alone(tmp_path: Path) -> Non
         ({}, "nothing instead of Hello"),
         ({"hello": Hello(node="")}, "node"),
         ({"hello": Hello(node="n" * 300)}, "node"),
+        ({"hello": Hello(node="rack/n1")}, "'rack/n1' is the name of no node and of no switch"),
+        ({"hello": Hello(node="switch/")}, "'switch/' is the name of no node"),
+        ({"hello": Hello(node="switch/a/b")}, "'switch/a/b' is the name of no node"),
         ({"hello": Hello(node="n1", probes=["p"] * 100)}, "probes"),
     ],
 )

@@ -35,15 +35,15 @@ def test_ends(
     takeover = Takeover(two_leaves(), 30.0, START)
     for node in heard:
         takeover.full_state(node)
-    assert takeover.ended(START + after_s * NS, down, sweeps) == ended
+    assert takeover.ended(START + after_s * NS, down, sweeps, {}) == ended
     assert takeover.active != ended
-    assert takeover.ended(START, [], []) == ended, "it does not begin again"
+    assert takeover.ended(START, [], [], {}) == ended, "it does not begin again"
 
 
 def test_the_last_agent_is_news() -> None:
     takeover = Takeover(leaves(("n1", "n2")), 30.0, START)
     assert [takeover.full_state(node) for node in ("n1", "n1", "other", "n2")] == [False, False, False, True]
-    assert takeover.ended(START, [], []), "no sweep showed anything of it, so none is waited for"
+    assert takeover.ended(START, [], [], {}), "no sweep showed anything of it, so none is waited for"
 
 
 def test_a_fabric_at_a_time() -> None:
@@ -52,9 +52,9 @@ def test_a_fabric_at_a_time() -> None:
     switches = (*first.switches, *(replace(first.switches[0], id=f"t{i}") for i in (0, 9)))
     takeover = Takeover(replace(first, links=(*first.links, *second), switches=switches), 30.0, START)
     nodes = ["n01", "n02", "n03", "n04"]
-    assert not takeover.ended(START, nodes, [["s1"]])
+    assert not takeover.ended(START, nodes, [["s1"]], {})
     assert takeover.waits_for() == "a sweep of ib-2"
-    assert takeover.ended(START, [], [["t9"]])
+    assert takeover.ended(START, [], [["t9"]], {})
 
 
 def test_what_it_waits_for() -> None:
@@ -93,7 +93,7 @@ def test_who_was_stale_stays_so_until_heard(message: str, above: bool, stale: li
 def test_a_clock_that_is_set_back_makes_it_no_longer() -> None:
     takeover = Takeover(two_leaves(), 30.0, START)
     back = START - 3600 * 10**9
-    assert not takeover.ended(START + 5 * 10**9, (), [])
-    assert not takeover.ended(back, (), [])
-    assert not takeover.ended(back + 29 * 10**9, (), [])
-    assert takeover.ended(back + 30 * 10**9, (), [])
+    assert not takeover.ended(START + 5 * 10**9, (), [], {})
+    assert not takeover.ended(back, (), [], {})
+    assert not takeover.ended(back + 29 * 10**9, (), [], {})
+    assert takeover.ended(back + 30 * 10**9, (), [], {})

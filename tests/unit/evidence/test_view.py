@@ -217,7 +217,7 @@ def test_silence_makes_stale_and_a_failure_is_no_sight(rig: Rig) -> None:
     assert rig.view.next_stale_ns == T0 + 300 * S + 1
     assert rig.view.snapshot(T0 + 300 * S + 1).stale == {"n1": T0}
     assert rig.view.next_stale_ns == later + 300 * S + 1
-    assert rig.view.count_unseen_since(later) == 1
+    assert len(rig.view.unseen_since(later)) == 1
 
 
 def test_nothing_is_stale_when_it_was_us_who_were_away(rig: Rig) -> None:

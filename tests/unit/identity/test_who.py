@@ -9,6 +9,7 @@ import pytest
 from hyperscout.v1.placement_pb2 import PlaceRequest, RepairRequest
 from hyperscout_collector.identity.who import (
     NODE_NAME,
+    AnotherNameError,
     Caller,
     Claims,
     NotAllowedError,
@@ -127,7 +128,7 @@ def test_any_other_certificate_is_refused(uris: list[str]) -> None:
     ("kind", "reports", "reads", "changes"),
     [
         ("node", True, False, False),
-        ("switch", False, False, False),
+        ("switch", True, False, False),
         ("reader", False, True, False),
         ("admin", False, True, True),
     ],
@@ -177,6 +178,23 @@ def test_an_agent_reports_for_its_own_node() -> None:
     for other in ("n2", "N1", "n1 ", ""):
         with pytest.raises(NotAllowedError, match=rf"node 'n1', and Hello names node '{other}'"):
             reports_for(Caller("node", "n1"), other)
+
+
+@pytest.mark.parametrize(
+    ("caller", "name", "words"),
+    [
+        (Caller("switch", "leaf-1"), "leaf-1", "switch 'leaf-1', and Hello names node 'leaf-1'"),
+        (Caller("switch", "leaf-1"), "switch/leaf-2", "switch 'leaf-1', and Hello names switch 'leaf-2'"),
+        (Caller("node", "leaf-1"), "switch/leaf-1", "node 'leaf-1', and Hello names switch 'leaf-1'"),
+        (Caller("switch", "leaf-1"), "switch/switch/leaf-1", "Hello names switch 'switch/leaf-1'"),
+    ],
+)
+def test_a_switch_reports_for_itself_and_is_no_node(caller: Caller, name: str, words: str) -> None:
+    reports_for(Caller("switch", "leaf-1"), "switch/leaf-1")
+    reports_for(Caller("anyone"), "switch/leaf-1")
+    with pytest.raises(AnotherNameError, match=words) as error:
+        reports_for(caller, name)
+    assert error.value.refusal == "another_name"
 
 
 # --- methods
