@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup venv demo test lint bench plot-rtt plot-placer proto proto-check constraints manifests kube-assets lab-assets e2e-scheduler e2e-volcano
+.PHONY: help setup venv demo test lint bench plot-rtt plot-placer proto proto-check constraints manifests images kube-assets lab-assets e2e-scheduler e2e-volcano
 
 BIN := .venv/bin
 # `$(call step,name,command)`: say what runs and how long it took.
@@ -66,6 +66,9 @@ proto-check: venv  ## fail when the committed stubs are stale
 
 manifests: venv  ## render deploy/: the plain manifest, the chart's schema, what the images install (needs helm)
 	@$(BIN)/python deploy/render.py
+
+images: venv  ## build the agent's and the collector's image (buildah, docker or podman) into ~/.cache
+	@$(BIN)/python deploy/images.py
 
 constraints:  ## lock the newest allowed versions, with hashes, into constraints.txt (fetches uv into a throw-away venv)
 	@bash .ci/setup lock

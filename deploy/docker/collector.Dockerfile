@@ -1,28 +1,49 @@
-# The collector and the command line. From the repository's root:
+# The collector and the command line; in the image no shell, package manager, compiler or pip.
+# `make images` builds it; or, from the repository's root:
 #   docker build -f deploy/docker/collector.Dockerfile -t hyperscout/collector:0.1.0 .
 #
 # The base is pinned by a tag of one Debian point release; its digest could not be looked up where this was written.
 # Pin it where you build: --build-arg BASE=debian:12.12-slim@sha256:...
+# A package index of your own, a proxy or a CA: --secret id=pip,src=pip.conf --secret id=ca,src=ca.pem (`cert` in
+# pip.conf is then /run/ca.pem) and --secret id=apt,src=apt.conf. None of them gets into the image.
 ARG BASE=debian:12.12-slim
 
+# What both images are built with, and our own code: word for word the same in both recipes, so that it is
+# made once.
 FROM ${BASE} AS build
-RUN apt-get update \
- && apt-get install -y --no-install-recommends python3 python3-pip python3-venv \
- && rm -rf /var/lib/apt/lists/*
+RUN --mount=type=secret,id=apt,target=/etc/apt/apt.conf.d/99secret \
+    apt-get update \
+ && apt-get upgrade -y \
+ && apt-get install -y --no-install-recommends binutils infiniband-diags python3 python3-pip python3-venv \
+ && rm -rf /var/lib/apt/lists/* /var/log/*
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ONLY_BINARY=:all:
-COPY deploy/docker/build.requirements.txt deploy/docker/collector.requirements.txt /src/deploy/docker/
-RUN python3 -m venv /build \
- && /build/bin/pip install --require-hashes -r /src/deploy/docker/build.requirements.txt \
- && python3 -m venv --without-pip /opt/hyperscout \
- && /build/bin/pip --python /opt/hyperscout/bin/python install --require-hashes --no-deps \
-      -r /src/deploy/docker/collector.requirements.txt
+COPY deploy/docker/build.requirements.txt /src/deploy/docker/
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/ca.pem \
+    python3 -m venv /build \
+ && /build/bin/pip install --require-hashes -r /src/deploy/docker/build.requirements.txt
+
+# A layer of a few megabytes in the image, which is all that an upgrade of ours pulls.
+FROM build AS own
 COPY . /src
 RUN cd /src \
  && /build/bin/python -m hatchling build -t wheel -d /wheel \
- && /build/bin/pip --python /opt/hyperscout/bin/python install --no-index --no-deps /wheel/*.whl \
- && /opt/hyperscout/bin/python -m compileall -q /opt/hyperscout/lib
+ && python3 -m venv --without-pip /opt/hyperscout \
+ && /build/bin/pip --python /opt/hyperscout/bin/python install --no-index --no-deps --no-compile --root /own /wheel/*.whl \
+ && python3 -m compileall -q --invalidation-mode unchecked-hash -s /own /own
 
-FROM ${BASE}
+# The root of the image, less our own code: what changes seldom is one layer.
+FROM build AS root
+COPY deploy/docker/collector.requirements.txt /src/deploy/docker/
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/ca.pem \
+    python3 -m venv --without-pip /opt/hyperscout \
+ && /build/bin/pip --python /opt/hyperscout/bin/python install --require-hashes --no-deps --no-compile \
+      -r /src/deploy/docker/collector.requirements.txt
+COPY deploy/docker/bare.py /src/deploy/docker/
+RUN python3 /src/deploy/docker/bare.py /bare --packages /opt/hyperscout
+
+FROM scratch
+COPY --from=root /bare/ /
+COPY --from=own /own/ /
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="hyperscout collector" \
@@ -30,15 +51,9 @@ LABEL org.opencontainers.image.title="hyperscout collector" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# The interpreter, without pip and without a compiler. Debian's security updates come with each build.
-RUN apt-get update \
- && apt-get upgrade -y \
- && apt-get install -y --no-install-recommends python3 \
- && rm -rf /var/lib/apt/lists/* /var/log/* \
- && install -d -o 10001 -g 10001 /var/lib/hyperscout
-COPY --from=build /opt/hyperscout /opt/hyperscout
-ENV PATH=/opt/hyperscout/bin:$PATH \
+ENV PATH=/opt/hyperscout/bin:/usr/bin:/usr/sbin \
     HOME=/tmp \
+    LANG=C.UTF-8 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 USER 10001:10001

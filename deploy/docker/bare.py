@@ -1,0 +1,209 @@
+"""Gathers what an image needs, and nothing else, into a folder that becomes its root.
+
+    bare.py /bare --packages /opt/hyperscout [--program /usr/sbin/ibnetdiscover ...]
+
+No package manager, no shell, no compiler: what is not there needs no update and cannot be misused. Programs
+bring the libraries that `ldd` names along; the interpreter brings its standard library less what a daemon
+does not use. What came from Debian is written down as packages are (var/lib/dpkg/status.d, as scanners read
+it), with its copyright. Runs in the stage that builds, with Debian's own Python; writes nothing elsewhere.
+"""
+
+import argparse
+import compileall
+import fnmatch
+import os
+import py_compile
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+STDLIB = Path(f"/usr/lib/python{VERSION}")
+USER = 10001
+_TIMEOUT_S = 120
+
+# Left out of the standard library: paths as of /usr/lib/python3.x.
+_STDLIB_WITHOUT = (
+    *("__pycache__", "*/__pycache__"),  # written anew, so that they name the right paths
+    # pip's, a crash reporter's, a linker's
+    *("EXTERNALLY-MANAGED", "sitecustomize.py", "config-*"),
+    *("ensurepip", "venv", "distutils", "lib2to3", "idlelib", "tkinter", "turtle.py", "turtledemo", "test"),
+    *("pydoc.py", "pydoc_data", "doctest.py", "pdb.py", "__phello__*", "antigravity.py", "this.py"),
+    # for people at a terminal, and other systems
+    *("curses", "lib-dynload/_curses*", "lib-dynload/readline*", "cgi.py", "cgitb.py", "webbrowser.py"),
+    *("msilib", "_aix_support.py", "_osx_support.py", "_bootsubprocess.py"),
+    *("lib-dynload/_test*", "lib-dynload/_xxtest*", "lib-dynload/xxlimited*", "lib-dynload/_ctypes_test*"),
+    *("dbm", "lib-dynload/_dbm*", "lib-dynload/nis*"),  # Berkeley's data base; NIS brings Kerberos along
+    *("lib-dynload/_codecs_*", "lib-dynload/audioop*", "lib-dynload/ossaudiodev*"),
+)
+# Left out of what pip installed: paths as of site-packages.
+_PACKAGES_WITHOUT = (
+    *("__pycache__", "*/__pycache__", "*/tests", "*.dist-info/RECORD", "*.dist-info/INSTALLER"),
+    *("*.pyi", "*.pyx", "*.pxd", "*.pxi", "*.c", "*.cc", "*.h", "*.a", "*.f90"),
+    # scapy takes LLDP frames apart: its core, one layer and one contribution do that.
+    *("scapy/libs/winpcapy.py", "scapy/libs/manuf.py", "scapy/modules", "scapy/tools", "scapy/asn1"),
+    *("scapy/layers/[!_l]*", "scapy/layers/l[!2]*", "scapy/contrib/[!_l]*", "scapy/contrib/l[!l]*"),
+    *("scapy/arch/windows", "scapy/arch/bpf", "scapy/cbor"),
+    # The collector talks to Kubernetes by coroutines alone (`kubernetes.aio`).
+    *("kubernetes/[!_ac]*", "kubernetes/client"),
+    *("numpy/f2py", "numpy/_pyinstaller", "numpy/doc"),
+)
+# Not as pip installed them. This one imports all that is left out above: 55 MB, and 7 MB of memory.
+_PACKAGES_WITH = {"kubernetes/__init__.py": '"""Less what is not kubernetes.aio: see bare.py."""\n'}
+_LINKER = re.compile(r"^\s*(/\S+) \(0x", re.MULTILINE)
+_LIBRARY = re.compile(r"^\s*\S+ => (/\S+) \(0x", re.MULTILINE)
+_MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
+_FILES = {
+    "etc/passwd": f"root:x:0:0:root:/:/none\nhyperscout:x:{USER}:{USER}:hyperscout:/tmp:/none\n",
+    "etc/group": f"root:x:0:\nhyperscout:x:{USER}:\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    # Scapy would rather have this one than its own list of 40,000 makers of network cards.
+    "usr/share/wireshark/manuf": "# no names\n",
+}
+
+
+class Bare:
+    """A root file system in the making."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._origins: set[Path] = set()
+
+    def skeleton(self) -> None:
+        """The folders and files that programs and container runtimes take for granted."""
+        for name in ("bin", "lib", "lib64", "sbin"):
+            (self.root / "usr" / name).mkdir(parents=True)
+            (self.root / name).symlink_to(f"usr/{name}")
+        for name in ("dev", "etc", "proc", "run", "sys", "var/lib/hyperscout"):
+            (self.root / name).mkdir(parents=True)
+        (self.root / "var/run").symlink_to("../run")
+        (self.root / "tmp").mkdir(mode=0o1777)
+        (self.root / "tmp").chmod(0o1777)
+        os.chown(self.root / "var/lib/hyperscout", USER, USER)
+        for name, text in _FILES.items():
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_text(text)
+        self.file(Path("/etc/os-release"))
+
+    def file(self, path: Path) -> None:
+        """Copy one file of this machine; where it is a link, what it points to, under the link's name."""
+        real = path.resolve()
+        place = self._place(path)
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(real, place)
+            self._origins.add(real)
+
+    def tree(self, path: Path, without: Iterable[str]) -> None:
+        """Copy a folder, less what matches."""
+        leave = tuple(without)
+
+        def ignore(folder: str, names: list[str]) -> set[str]:
+            under = Path(folder).relative_to(path)
+            return {n for n in names if any(fnmatch.fnmatch(str(under / n), pattern) for pattern in leave)}
+
+        shutil.copytree(path, self._place(path), ignore=ignore, dirs_exist_ok=True)
+        if path.is_relative_to("/usr"):
+            self._origins.update(p for p in path.rglob("*") if self._place(p).is_file())
+
+    def instead(self, path: Path, files: Mapping[str, str]) -> None:
+        """Write other files in place of some of a folder."""
+        for name, text in files.items():
+            if (place := self._place(path) / name).exists():
+                place.write_text(text)
+
+    def libraries(self) -> None:
+        """Copy what the programs and libraries that are here so far are linked with."""
+        for program in list(_elves(self.root)):
+            # Asked of the original: a library of a package finds its friends beside itself.
+            said = _output(["ldd", str(Path("/") / program.relative_to(self.root))])
+            if missing := _MISSING.findall(said):
+                raise SystemExit(f"bare: {program}: no {', '.join(missing)} to be found")
+            for name in (*_LINKER.findall(said), *_LIBRARY.findall(said)):
+                self.file(Path(name))
+
+    def strip(self) -> None:
+        """Take debuggers' symbols out of extension modules; libraries grafted in (*.libs) stay as is."""
+        for library in _elves(self.root / "opt"):
+            if not library.parent.name.endswith(".libs") and ".so" in library.name:
+                subprocess.run(["strip", "--strip-unneeded", library], check=True, timeout=_TIMEOUT_S)
+
+    def compiled(self) -> None:
+        """Write .pyc files, for which a read-only root has no room; they hold without a look at sources."""
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        for folder in (self._place(STDLIB), self.root / "opt"):
+            fine = compileall.compile_dir(
+                folder, maxlevels=20, quiet=1, workers=0, invalidation_mode=mode, stripdir=str(self.root)
+            )
+            if not fine:
+                raise SystemExit(f"bare: {folder} could not be compiled")
+
+    def origins(self) -> None:
+        """Write down the Debian packages that files came from, as scanners for known holes look for them."""
+        paths = [p for path in self._origins for p in (str(path), str(path).removeprefix("/usr"))]
+        said = _output(["dpkg-query", "-S", *paths], accept=(0, 1))
+        packages = {owner.split(":")[0] for owner in re.findall(r"^(\S+): /", said, re.MULTILINE)}
+        status = self.root / "var/lib/dpkg/status.d"
+        status.mkdir(parents=True)
+        for package in sorted(packages):
+            (status / package).write_text(_output(["dpkg-query", "-s", package]))
+            copyright_ = Path("/usr/share/doc") / package / "copyright"
+            if copyright_.exists():
+                self.file(copyright_)
+
+    def _place(self, path: Path) -> Path:
+        """Where a path of this machine is in the root: /lib is /usr/lib there as here."""
+        parts = path.parts[1:]
+        if parts[0] in ("bin", "lib", "lib64", "sbin"):
+            parts = ("usr", *parts)
+        return self.root.joinpath(*parts)
+
+
+def _elves(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                if file.read(4) == b"\x7fELF":
+                    yield path
+
+
+def _output(command: list[str], accept: tuple[int, ...] = (0,)) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+    if done.returncode not in accept and "not a dynamic executable" not in done.stderr + done.stdout:
+        raise SystemExit(f"bare: {' '.join(command[:3])}: {done.stderr.strip()[-500:]}")
+    return done.stdout
+
+
+def main() -> None:
+    """Put the folder together."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--packages", type=Path, required=True, help="a virtual environment without pip")
+    parser.add_argument("--program", type=Path, action="append", default=[])
+    given = parser.parse_args()
+    bare = Bare(given.root)
+    bare.skeleton()
+    site = given.packages / "lib" / f"python{VERSION}" / "site-packages"
+    interpreter = Path(f"/usr/bin/python{VERSION}")
+    for program in (interpreter, *given.program):
+        bare.file(program)
+    (given.root / "usr/bin/python3").symlink_to(interpreter.name)
+    bare.tree(STDLIB, _STDLIB_WITHOUT)
+    bare.tree(site, _PACKAGES_WITHOUT)
+    bare.instead(site, _PACKAGES_WITH)
+    for name in ("python", "python3", f"python{VERSION}"):
+        link = given.root / given.packages.relative_to("/") / "bin" / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(f"/usr/bin/python{VERSION}")
+    bare.file(given.packages / "pyvenv.cfg")
+    bare.libraries()
+    bare.strip()
+    bare.compiled()
+    bare.origins()
+
+
+if __name__ == "__main__":
+    main()

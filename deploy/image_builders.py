@@ -1,0 +1,212 @@
+"""The builders of images that may be at hand, behind one small face: buildah, docker, podman.
+
+buildah needs no engine: it runs in mount and process namespaces of its own, so that it leaves nothing mounted
+and ends with whoever called it, and keeps its storage in our cache. Where no registry can be reached for the
+base, one is made by debootstrap, under the base's name, so that the recipes are used as they are. docker and
+podman fetch bases by themselves.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from image_machine import overlays, secrets, sources
+from image_steps import BuildError, Say, ends_with_us, follow
+
+_PULL_S = 90  # a base is 30 MB; where a firewall swallows packets, a minute and a half is lost once
+_QUICK_S = 60
+_CODENAMES = {"12": "bookworm", "13": "trixie"}
+_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
+# As in Debian's own images: nobody waits for the disk, no documentation, no downloaded packages kept.
+_DPKG = """force-unsafe-io
+path-exclude /usr/share/doc/*
+path-include /usr/share/doc/*/copyright
+path-exclude /usr/share/man/*
+path-exclude /usr/share/info/*
+path-exclude /usr/share/locale/*
+"""
+_APT = 'APT::Keep-Downloaded-Packages "false";\nAcquire::Languages "none";\n'
+_POLICY = "#!/bin/sh\nexit 101\n"  # no daemon starts because its package is installed
+_EMPTIED = ("var/lib/apt/lists", "var/cache/apt/archives", "usr/share/man", "usr/share/locale")
+
+
+class NoBuilderError(Exception):
+    """Nothing on this machine builds images: the text says what to install."""
+
+
+class Builder(Protocol):
+    """Builds the images of recipes (paths within a folder), and writes them as archives."""
+
+    @property
+    def name(self) -> str:
+        """The program's."""
+
+    def prepare(self, base: str, context: Path, recipe: str) -> None:
+        """See that the base is there, and build what all recipes begin with."""
+
+    def build(self, context: Path, recipe: str, image: str, arguments: dict[str, str]) -> None:
+        """Build; the image bears that name then."""
+
+    def save(self, recipe: str, image: str, archive: Path) -> None:
+        """Write the image as `docker load` and `ctr images import` take it, with its name."""
+
+
+def tool(name: str) -> str | None:
+    """Path of a program, looked for in system folders too."""
+    return shutil.which(name, path=_PATH)
+
+
+def find(cache: Path, say: Say) -> Builder:
+    """The builder that is at hand.
+
+    Raises:
+        NoBuilderError: there is none.
+    """
+    if os.geteuid() == 0 and (buildah := tool("buildah")):
+        return Buildah(buildah, cache, say)
+    for engine in filter(None, map(tool, ("docker", "podman"))):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run([engine, "info"], capture_output=True, timeout=_QUICK_S, check=False)
+            if done.returncode == 0:
+                return Engine(engine, cache, say)
+    raise NoBuilderError(
+        "nothing here builds images: as root, `apt-get install buildah debootstrap`; or start docker"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Buildah:
+    """buildah, with its storage in the cache."""
+
+    program: str
+    cache: Path
+    say: Say
+
+    @property
+    def name(self) -> str:
+        return "buildah"
+
+    def prepare(self, base: str, context: Path, recipe: str) -> None:
+        self._run(["rm", "--all"], "both")  # containers of builds that were killed
+        if not self._holds(base):
+            self._base(base)
+        self._build(context, recipe, "both", ["--target", "own"])
+
+    def build(self, context: Path, recipe: str, image: str, arguments: dict[str, str]) -> None:
+        self._build(context, recipe, Path(recipe).stem, ["--tag", image, *_arguments(arguments)])
+
+    def save(self, recipe: str, image: str, archive: Path) -> None:
+        archive.unlink(missing_ok=True)
+        self._run(["push", "--quiet", image, f"docker-archive:{archive}:{image}"], Path(recipe).stem)
+
+    def _build(self, context: Path, recipe: str, what: str, flags: Sequence[str]) -> None:
+        with secrets(self.cache) as shown:
+            command = ["bud", "--isolation", "chroot", "--network", "host", "--layers", "--pull-never"]
+            self._run([*command, *shown, *flags, "--file", str(context / recipe), str(context)], what)
+
+    def _holds(self, image: str) -> bool:
+        with self._command(["inspect", "--type", "image", image]) as command:
+            done = subprocess.run(command, capture_output=True, timeout=_QUICK_S, check=False)
+        return done.returncode == 0
+
+    def _base(self, base: str) -> None:
+        """Fetch the base, or make one and give it that name."""
+        began = time.monotonic()
+        try:
+            self._run(["pull", "--quiet", base], "base", timeout_s=_PULL_S)
+        except BuildError:
+            self.say(f"{base}: no registry has it for us, so debootstrap makes one")
+            self._made(base)
+        self.say(f"{base}: {time.monotonic() - began:.0f} s")
+
+    def _made(self, base: str) -> None:
+        release = re.search(r"debian:(\d+)", base)
+        codename = _CODENAMES.get(release[1]) if release else None
+        if codename is None:
+            raise BuildError(f"{base} cannot be fetched, and is no release that debootstrap could make")
+        archive = self.cache / f"base-{codename}.tar"
+        if not archive.exists():
+            self._bootstrap(codename, archive)
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self.cache) as folder:
+            os.link(archive, Path(folder, "base.tar"))
+            Path(folder, "Dockerfile").write_text('FROM scratch\nADD base.tar /\nCMD ["bash"]\n')
+            self._run(["bud", "--isolation", "chroot", "--tag", base, folder], "base")
+
+    def _bootstrap(self, codename: str, archive: Path) -> None:
+        debootstrap = tool("debootstrap")
+        if debootstrap is None:
+            raise NoBuilderError("no registry has a base for us: `apt-get install debootstrap` makes one")
+        log, from_where = self.cache / "base.log", sources(codename)
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self.cache) as scratch:
+            root = Path(scratch, "root")
+            command = [debootstrap, "--variant=minbase", codename, str(root)]
+            command += [uri for uri, _ in from_where[:1]]  # else debootstrap's own choice
+            quick = {"DPKG_FORCE": "unsafe-io"}
+            follow(ends_with_us(command), "debootstrap", log, self.say, environment=quick)
+            (root / "etc/dpkg/dpkg.cfg.d/base").write_text(_DPKG)
+            (root / "etc/apt/apt.conf.d/base").write_text(_APT)
+            (root / "usr/sbin/policy-rc.d").write_text(_POLICY)
+            (root / "usr/sbin/policy-rc.d").chmod(0o755)
+            if from_where:
+                lines = (f"deb {uri} {suite} main\n" for uri, suite in from_where)
+                (root / "etc/apt/sources.list").write_text("".join(lines))
+            for name in _EMPTIED:
+                shutil.rmtree(root / name)
+                (root / name).mkdir()
+            written = Path(scratch, "base.tar")
+            follow(["tar", "-C", str(root), "-cf", str(written), "."], "base.tar", log, self.say)
+            written.rename(archive)
+
+    def _run(self, arguments: Sequence[str], what: str, timeout_s: float | None = None) -> None:
+        with self._command(arguments) as command:
+            follow(command, what, self.cache / f"{what}.log", self.say, timeout_s=timeout_s)
+
+    @contextmanager
+    def _command(self, arguments: Sequence[str]) -> Iterator[list[str]]:
+        """The whole command line. What it mounts is its own, and so is its record of that."""
+        driver = "overlay" if overlays(self.cache) else "vfs"
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self.cache, ignore_cleanup_errors=True) as run:
+            own = [self.program, "--root", str(self.cache / f"storage-{driver}"), "--runroot", run]
+            yield ends_with_us([*own, "--storage-driver", driver, *arguments])
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """docker or podman, where it answers."""
+
+    program: str
+    cache: Path
+    say: Say
+
+    @property
+    def name(self) -> str:
+        return Path(self.program).name
+
+    def prepare(self, base: str, context: Path, recipe: str) -> None:
+        """Nothing: an engine fetches bases, and remembers what it has built."""
+
+    def build(self, context: Path, recipe: str, image: str, arguments: dict[str, str]) -> None:
+        with secrets(self.cache) as shown:
+            command = [self.program, "build", "--tag", image, *shown, *_arguments(arguments)]
+            self._run([*command, "--file", str(context / recipe), str(context)], recipe)
+
+    def save(self, recipe: str, image: str, archive: Path) -> None:
+        self._run([self.program, "save", "--output", str(archive), image], recipe)
+
+    def _run(self, command: Sequence[str], recipe: str) -> None:
+        plain = {"DOCKER_BUILDKIT": "1", "BUILDKIT_PROGRESS": "plain"}
+        what = Path(recipe).stem
+        follow(command, what, self.cache / f"{what}.log", self.say, environment=plain)
+
+
+def _arguments(arguments: dict[str, str]) -> list[str]:
+    return [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]

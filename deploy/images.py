@@ -1,0 +1,206 @@
+"""Builds the images of agent and collector from their recipes, once for each state of what goes into them.
+
+    make images                build what is missing, with progress; print paths, sizes and seconds
+    deploy/images.py --json    the same; prints {"agent": PATH, "collector": PATH, "seconds": .., "built": ..}
+
+An archive is found again by the digest of all inputs, in `$XDG_CACHE_HOME/hyperscout/images`; `docker load`,
+`podman load` and `ctr -n k8s.io images import` take it. With which builder: image_builders.py.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
+import tomllib
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from image_builders import Builder, NoBuilderError, find
+from image_steps import BuildError
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = ("agent", "collector")
+REGISTRY = "docker.io/hyperscout"
+_OWN = (".dockerignore",)  # the scripts that build choose nothing of what is in an image
+_KEEP_ARCHIVES = 6
+_KEEP_STORAGE_BYTES = 6 << 30
+_CHUNK = 1 << 20
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Where the archives are. `seconds`: what this call took; `built`: whether it built anything."""
+
+    agent: Path
+    collector: Path
+    seconds: float
+    built: bool
+
+
+def cache() -> Path:
+    """Where archives, and what builders remember, are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hyperscout" / "images"
+
+
+def inputs() -> list[Path]:
+    """Every file that an image depends on: what .dockerignore lets in, and the recipes."""
+    wanted = [ROOT / name for name in _OWN] + [ROOT / _recipe(name) for name in NAMES]
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        for path in ROOT.glob(line[1:]) if line.startswith("!") else ():
+            wanted += path.rglob("*") if path.is_dir() else [path]
+    return sorted(p for p in set(wanted) if p.is_file() and "__pycache__" not in p.parts)
+
+
+def snapshot(folder: Path) -> str:
+    """Copy the inputs, so that nobody's editor changes them under a build. Returns their digest."""
+    digest = hashlib.sha256()
+    for path in inputs():
+        name, body = str(path.relative_to(ROOT)), path.read_bytes()
+        digest.update(f"{name}\0{len(body)}\0".encode() + body)
+        copy = folder / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(body)
+        os.utime(copy, (0, 0))  # by which builders tell whether a file is still the same
+    return digest.hexdigest()[:16]
+
+
+def version() -> str:
+    """The project's."""
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+
+
+def images(say: Say) -> Images:
+    """Find the archives, or build them.
+
+    Raises:
+        NoBuilderError: they are not there, and nothing builds them here.
+        BuildError: building failed.
+    """
+    began = time.monotonic()
+    cache().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="context-", dir=cache()) as folder:
+        context = Path(folder, "context")
+        wanted = cache() / snapshot(context)
+        built = not _complete(wanted)
+        if built:
+            with _alone(say):
+                if not _complete(wanted):  # whoever was before us may have built it
+                    _build(context, wanted, say)
+    os.utime(wanted)
+    return Images(wanted / "agent.tar", wanted / "collector.tar", time.monotonic() - began, built)
+
+
+def _complete(folder: Path) -> bool:
+    return all((folder / f"{name}.tar").is_file() for name in NAMES)
+
+
+def _build(context: Path, wanted: Path, say: Say) -> None:
+    for log in cache().glob("*.log"):
+        log.unlink()
+    builder = find(cache(), say)
+    say(f"building with {builder.name} into {wanted}")
+    [base] = re.findall(r"^ARG BASE=(\S+)", (context / _recipe("agent")).read_text(), re.MULTILINE)
+    builder.prepare(base, context, _recipe("agent"))
+    scratch = Path(tempfile.mkdtemp(prefix="new-", dir=cache()))
+    try:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda name: _one(builder, context, name, scratch), NAMES))
+        if wanted.exists():
+            shutil.rmtree(wanted)
+        scratch.rename(wanted)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    _tidy(wanted)
+
+
+def _one(builder: Builder, context: Path, name: str, folder: Path) -> None:
+    image = f"{REGISTRY}/{name}:{version()}"
+    builder.build(context, _recipe(name), image, {"VERSION": version()})
+    builder.save(_recipe(name), image, folder / f"{name}.tar")
+
+
+def _tidy(newest: Path) -> None:
+    """Bound the cache: the archives of some states back, and a storage that a new build fills again."""
+    folders = [p for p in cache().iterdir() if re.fullmatch(r"[0-9a-f]{16}", p.name) and p != newest]
+    for old in sorted(folders, key=lambda p: p.stat().st_mtime)[: 1 - _KEEP_ARCHIVES]:
+        shutil.rmtree(old, ignore_errors=True)
+    for storage in cache().glob("storage-*"):
+        if sum(p.lstat().st_size for p in storage.rglob("*")) > _KEEP_STORAGE_BYTES:
+            shutil.rmtree(storage, ignore_errors=True)
+
+
+@contextmanager
+def _alone(say: Say) -> Iterator[None]:
+    """One build at a time on this cache; the lock ends with its process."""
+    with (cache() / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another build is under way: waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in (*cache().glob("new-*"), *cache().glob("run-*")):  # by a build that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
+def sizes(archive: Path) -> tuple[int, int]:
+    """(bytes of an image's layers, bytes of them as registries and nodes' downloads have them: gzip)."""
+    plain = packed = 0
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            body = tar.extractfile(member) if member.isfile() and member.name.endswith(".tar") else None
+            if body is None:
+                continue
+            squeeze = zlib.compressobj(6, wbits=31)
+            while chunk := body.read(_CHUNK):
+                plain += len(chunk)
+                packed += len(squeeze.compress(chunk))
+            packed += len(squeeze.flush())
+    return plain, packed
+
+
+def _recipe(name: str) -> str:
+    return f"deploy/docker/{name}.Dockerfile"
+
+
+def _say(text: str) -> None:
+    print(f"images: {text}", file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """What the make target runs."""
+    if list(arguments) not in ([], ["--json"]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        found = images(_say)
+    except (NoBuilderError, BuildError) as error:
+        _say(str(error))
+        return 1
+    if arguments:
+        print(json.dumps(asdict(found), default=str))
+        return 0
+    archives = (found.agent, found.collector)
+    if found.built:
+        with ThreadPoolExecutor() as pool:
+            for path, (plain, packed) in zip(archives, pool.map(sizes, archives), strict=True):
+                print(f"{path}: {plain / 1e6:.0f} MB, {packed / 1e6:.1f} MB compressed")
+    else:
+        print(*archives, sep="\n")
+    _say(f"{'built' if found.built else 'found'} in {found.seconds:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
