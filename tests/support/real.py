@@ -76,6 +76,12 @@ def _ortools() -> str | None:
     return None if environment() else "OR-tools not found in its own environment: run `make setup`"
 
 
+def _lab() -> str | None:
+    from lab import needs
+
+    return needs.lack()
+
+
 # Each check returns None when the component is there, else what is missing and what to do about it.
 COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "ibsim": _debian("ibsim-utils", "ibsim", "ibsim-run"),
@@ -88,6 +94,7 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "kube-scheduler": _kubernetes("kube-scheduler"),
     "kwok": _kubernetes("kwok"),
     "helm": _kubernetes("helm"),
+    "lab": _lab,
     "gcc": _debian("build-essential", "gcc"),
     "ortools": _ortools,
     "openssl": _debian("openssl", "openssl"),
