@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup venv demo test lint bench plot-rtt plot-placer proto proto-check constraints manifests images kube-assets lab-assets e2e-scheduler e2e-volcano
+.PHONY: help setup venv demo test lint bench plot-rtt plot-placer proto proto-check constraints manifests images kube-assets lab-assets e2e-nodes bench-nodes e2e-scheduler e2e-volcano
 
 BIN := .venv/bin
 # `$(call step,name,command)`: say what runs and how long it took.
@@ -27,10 +27,18 @@ kube-assets: venv  ## the programs of a Kubernetes for tests, built with Go into
 lab-assets: venv  ## likewise, and what a cluster of real nodes on this machine needs besides (tests/lab)
 	@$(BIN)/python tests/lab assets
 
-test: setup lint proto-check  ## setup, lint, proto-check, kube-assets, then every test
-	@$(BIN)/python tests/kube/assets.py || printf '== no Kubernetes to test on (see above)\n'
+test: setup lint proto-check  ## setup, lint, proto-check, lab-assets, images, then every test
+	@$(BIN)/python tests/lab assets || $(BIN)/python tests/kube/assets.py || printf '== no Kubernetes to test on (see above)\n'
+	@$(BIN)/python deploy/images.py || printf '== no images to test (see above)\n'
 	$(call step,tests,$(BIN)/pytest -n auto --maxprocesses=4 --dist loadscope --durations=10 -m "not alone")
 	$(call step,tests that measure,$(BIN)/pytest -p no:xdist -m alone)
+
+# The story prints itself line by line; -s keeps pytest from holding it back.
+e2e-nodes: setup lab-assets images  ## install, break, mend, upgrade, uninstall on six real kubelets; root (part of test)
+	$(call step,e2e-nodes,HYPERSCOUT_REQUIRE_REAL=1 $(BIN)/pytest tests/e2e/test_nodes.py -p no:xdist -s)
+
+bench-nodes: setup lab-assets images  ## a cable pulled 50 times, and an agent at rest, on six real kubelets; root
+	$(call step,bench-nodes,$(BIN)/python tests/bench nodes)
 
 e2e-scheduler: kube-assets  ## gangs on a discovered fabric, placed by the real kube-scheduler (part of test)
 	$(call step,e2e-scheduler,$(BIN)/pytest tests/e2e/test_kube_scheduler.py -p no:xdist)

@@ -12,7 +12,7 @@ from lab.story import Story
 from lab.wires import Wires
 from support.real import require_real
 
-require_real("lab", "helm", "lldpd", "ibsim", "images")
+require_real("lab", "helm", "lldpd", "ibsim")
 pytestmark = [pytest.mark.real, pytest.mark.alone]
 
 
