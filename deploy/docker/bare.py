@@ -31,7 +31,7 @@ _STDLIB_WITHOUT = (
     # pip's, a crash reporter's, a linker's
     *("EXTERNALLY-MANAGED", "sitecustomize.py", "config-*"),
     *("ensurepip", "venv", "distutils", "lib2to3", "idlelib", "tkinter", "turtle.py", "turtledemo", "test"),
-    *("pydoc.py", "pydoc_data", "doctest.py", "pdb.py", "__phello__*", "antigravity.py", "this.py"),
+    *("pydoc_data", "doctest.py", "pdb.py", "__phello__*", "antigravity.py", "this.py"),
     # for people at a terminal, and other systems
     *("curses", "lib-dynload/_curses*", "lib-dynload/readline*", "cgi.py", "cgitb.py", "webbrowser.py"),
     *("msilib", "_aix_support.py", "_osx_support.py", "_bootsubprocess.py"),
