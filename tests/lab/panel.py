@@ -43,6 +43,15 @@ class Jack:
     mac: str
 
 
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """A machine and the ports that it gets. `then`: commands for ip(8) in it, once they are there and up."""
+
+    machine: Machine
+    jacks: Sequence[Jack]
+    then: Sequence[str] = ()
+
+
 class CableError(RuntimeError):
     """There is no such port, or it has a cable already: whoever asked meant another."""
 
@@ -53,6 +62,7 @@ class Panel:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._jacks: set[str] = set()
+        self._stubs: set[str] = set()  # names of our ends, as far as their machines live
         self._far: dict[str, str] = {}  # port -> the port at the other end of its cable, both ways
         self._pulled: set[frozenset[str]] = set()  # cables that hang beside their ports
         self._dark: set[str] = set()  # devices without power
@@ -70,6 +80,7 @@ class Panel:
                 continue
             port = one["ifname"].replace(".", "/", 1)
             panel._jacks.add(port)
+            panel._stubs.add(one["ifname"])
             if device_of(port) not in running:
                 panel._dark.add(device_of(port))
             if "master" in one:
@@ -82,26 +93,31 @@ class Panel:
                 panel._pulled.add(frozenset((a, b)))
         return panel
 
-    def add(self, device: Machine, jacks: Iterable[Jack]) -> None:
-        """Make ports in a machine, up and without a carrier. Those that it has already, it keeps."""
+    def add(self, *equipment: Equipment) -> None:
+        """Make ports in machines, up and without a carrier. Those that a machine has already, it keeps."""
+        there = interfaces(self._machine)
         lines: list[str] = []
-        names = []
-        there, inside = self._there(), interfaces(device)
-        for jack in jacks:
-            if device_of(jack.port) != device.name:
-                raise CableError(f"{jack.port} is no port of {device.name}")
-            stub, name = stub_of(jack.port), port_of(jack.port)
-            names.append(name)
-            self._jacks.add(jack.port)
-            if stub in there and name in inside:
-                continue
-            if stub in there:  # of a machine that died just now: it may go before we take it away
-                self._machine.run(["ip", "link", "delete", stub], check=False)
-            lines.append(f"link add {stub} type veth peer name {name} address {jack.mac} netns {device.pid}")
+        for one in equipment:
+            known = {stub_of(jack.port) for jack in one.jacks} & there
+            inside = interfaces(one.machine) if known else set()
+            for jack in one.jacks:
+                stub, name = stub_of(jack.port), port_of(jack.port)
+                if device_of(jack.port) != one.machine.name:
+                    raise CableError(f"{jack.port} is no port of {one.machine.name}")
+                self._jacks.add(jack.port)
+                self._stubs.add(stub)
+                if stub in known and name in inside:
+                    continue
+                if stub in known:  # of a machine that died just now: it may go before we take it away
+                    self._machine.run(["ip", "link", "delete", stub], check=False)
+                pid = one.machine.pid
+                lines.append(f"link add {stub} type veth peer name {name} address {jack.mac} netns {pid}")
         self._batch(lines)
-        batch(device, [f"link set {name} up" for name in names])
-        self._dark.discard(device.name)
-        self._settle(port for port in self._jacks if device_of(port) == device.name)
+        for one in equipment:
+            batch(one.machine, [*(f"link set {port_of(jack.port)} up" for jack in one.jacks), *one.then])
+            self._dark.discard(one.machine.name)
+        machines = {one.machine.name for one in equipment}
+        self._settle(port for port in self._jacks if device_of(port) in machines)
 
     def ports_of(self, device: str) -> tuple[str, ...]:
         """Names of a machine's ports here, without the machine's, in order."""
@@ -112,22 +128,20 @@ class Panel:
         """The port at the other end of the cable that belongs here, plugged or not; "" without a cable."""
         return self._far.get(port, "")
 
-    def connect(self, a: str, b: str) -> None:
-        """A cable between two free ports."""
-        for port in (a, b):
-            if port not in self._jacks:
-                raise CableError(f"there is no port {port}")
-            if port in self._far:
-                raise CableError(f"{port} has a cable already, to {self._far[port]}")
-        cable = _bridge(a, b)
-        self._far[a], self._far[b] = b, a
-        self._batch(
-            [
-                f"link add {cable} type bridge mcast_snooping 0 group_fwd_mask {_PASS_LLDP}",
-                f"link set {cable} up",
-            ]
-        )
-        self._settle((a,))
+    def connect(self, *cables: tuple[str, str]) -> None:
+        """Cables, each between two free ports."""
+        for a, b in cables:
+            for port in (a, b):
+                if port not in self._jacks:
+                    raise CableError(f"there is no port {port}")
+                if port in self._far:
+                    raise CableError(f"{port} has a cable already, to {self._far[port]}")
+            self._far[a], self._far[b] = b, a
+        lines = []
+        for cable in (_bridge(*ends) for ends in cables):
+            lines.append(f"link add {cable} type bridge mcast_snooping 0 group_fwd_mask {_PASS_LLDP}")
+            lines.append(f"link set {cable} up")
+        self._batch([*lines, *self._settled(a for a, _ in cables)])
 
     def disconnect(self, port: str) -> str:
         """Take the cable away altogether; returns where its other end was."""
@@ -136,8 +150,7 @@ class Panel:
             raise CableError(f"{port} has no cable")
         del self._far[far]
         self._pulled.discard(frozenset((port, far)))
-        there = self._there()
-        ends = [stub_of(end) for end in (port, far) if stub_of(end) in there]
+        ends = [stub_of(end) for end in (port, far) if device_of(end) not in self._dark]
         self._batch([*(f"link set {end} down" for end in ends), f"link delete {_bridge(port, far)}"])
         return far
 
@@ -170,26 +183,22 @@ class Panel:
 
     def _settle(self, ports: Iterable[str]) -> None:
         """Set the ends of these ports' cables up or down, as they must be by now, all at once."""
-        there = self._there()
-        lines = []
-        for port in sorted(ports):
-            far = self._far.get(port, "")
-            if not far:
-                continue
-            ends = (port, far)
-            dark = any(device_of(end) in self._dark or stub_of(end) not in there for end in ends)
-            state = "down" if dark or frozenset(ends) in self._pulled else "up"
-            lines += [
-                f"link set {stub_of(end)} master {_bridge(*ends)} {state}"
-                for end in ends
-                if stub_of(end) in there and device_of(end) not in self._dark  # else about to vanish
-            ]
-        self._batch(lines)
+        self._batch(self._settled(ports))
 
-    def _there(self) -> set[str]:
-        """Names of the interfaces here. Of a machine that died without a network that stays, they go of
-        themselves, a moment after it."""
-        return interfaces(self._machine)
+    def _settled(self, ports: Iterable[str]) -> list[str]:
+        """The commands for that. Ends of a machine without power are left alone: they may vanish."""
+        lines: dict[str, None] = {}
+        for port in sorted(ports):
+            ends = (port, self._far.get(port, ""))
+            powered = [
+                end for end in ends if stub_of(end) in self._stubs and device_of(end) not in self._dark
+            ]
+            if not ends[1]:
+                continue
+            state = "up" if len(powered) == 2 and frozenset(ends) not in self._pulled else "down"
+            for end in powered:
+                lines[f"link set {stub_of(end)} master {_bridge(*ends)} {state}"] = None
+        return list(lines)
 
     def _batch(self, lines: Sequence[str]) -> None:
         batch(self._machine, lines)

@@ -14,7 +14,7 @@ from typing import Any
 from kube.pki import Pair
 
 from lab.daemons import Daemon
-from lab.panel import Jack, Machine, Panel, batch
+from lab.panel import Equipment, Jack, Machine, Panel
 from lab.plan import Switch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +27,13 @@ TX_INTERVAL_S, TX_HOLD = 1, 4
 WAIT_S = 30.0
 _RESCAN_S = 2.0
 _LOOK_S = 0.05
+
+_PREPARE = """set -e
+mount --bind "$1" /etc/hosts
+for one in all default; do echo 1 > /proc/sys/net/ipv6/conf/$one/disable_ipv6 || :; done
+ip link add "$2" type bridge mcast_snooping 0
+ip link set "$2" up
+"""
 
 
 class SwitchError(RuntimeError):
@@ -49,30 +56,24 @@ class LabSwitch:
         """Names of all that there are, those that the plan did not foresee too."""
         return self._panel.ports_of(self.plan.name)
 
-    def set_up(self) -> None:
-        """Ports and forwarding of a machine that has nothing yet."""
-        machine, plan = self.machine, self.plan
+    def prepare(self) -> Equipment:
+        """Make the machine ready for its ports, and say which these are."""
         # lldpd looks its own name up, and waits ten seconds for a name server that is not there.
-        hosts = self._folder / f"{plan.name}.hosts"
-        hosts.write_text(f"127.0.0.1 localhost\n{machine.ip} {plan.name}\n")
-        machine.run(["mount", "--bind", str(hosts), "/etc/hosts"])
-        quiet = "for one in all default; do echo 1 > /proc/sys/net/ipv6/conf/$one/disable_ipv6; done"
-        machine.run(["sh", "-c", quiet], check=False)
-        batch(machine, [f"link add {BRIDGE} type bridge mcast_snooping 0", f"link set {BRIDGE} up"])
-        self._add(plan.ports)
+        hosts = self._folder / f"{self.plan.name}.hosts"
+        hosts.write_text(f"127.0.0.1 localhost\n{self.machine.ip} {self.plan.name}\n")
+        self.machine.run(["sh", "-c", _PREPARE, "sh", str(hosts), BRIDGE])
+        return self._equipment(self.plan.ports)
 
     def ensure_port(self, port: str) -> None:
         """Make a port that the plan did not foresee, unless it is there."""
         if port not in self.ports:
-            self._add((port,))
+            self._panel.add(self._equipment((port,)))
             self.await_lldpd()
 
-    def _add(self, ports: tuple[str, ...]) -> None:
-        self._panel.add(
-            self.machine, [Jack(f"{self.plan.name}/{port}", self.plan.mac(port)) for port in ports]
-        )
-        forwarding = [port for port in ports if self.plan.forwards(port)]
-        batch(self.machine, [f"link set {port} master {BRIDGE}" for port in forwarding])
+    def _equipment(self, ports: Sequence[str]) -> Equipment:
+        jacks = [Jack(f"{self.plan.name}/{port}", self.plan.mac(port)) for port in ports]
+        forwarding = [f"link set {port} master {BRIDGE}" for port in ports if self.plan.forwards(port)]
+        return Equipment(self.machine, jacks, forwarding)
 
     # --- LLDP -----------------------------------------------------------------------------------------------
 

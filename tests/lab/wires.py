@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from kube.pki import Authority
 
-from lab.panel import Jack, Machine, Panel, batch
+from lab.panel import Equipment, Jack, Machine, Panel
 from lab.plan import PLAN, Plan, device_of, port_of
 from lab.switches import LabSwitch
 
@@ -50,16 +50,12 @@ class Wires:
         self._folder.mkdir(exist_ok=True)
         self._panel = Panel(self._lab.machine(PANEL))
         for one in self.plan.switches:
-            switch = LabSwitch(one, self._lab.machine(one.name), self.panel, self._folder)
-            switch.set_up()
-            self.switches[one.name] = switch
-        for cable in self.plan.cables:
-            if device_of(cable.a) in self.switches:
-                self.panel.connect(cable.a, cable.b)
+            self.switches[one.name] = LabSwitch(one, self._lab.machine(one.name), self.panel, self._folder)
+        self.panel.add(*(switch.prepare() for switch in self.switches.values()))
+        self.panel.connect(*(cable.ends for cable in self.plan.cables if device_of(cable.a) in self.switches))
         for switch in self.switches.values():
             switch.start_lldpd()
-        for node in self._lab.nodes:
-            self.connect(node)
+        self.connect(*self._lab.nodes)
         for switch in self.switches.values():
             switch.await_lldpd()
         self.await_lldp()
@@ -81,15 +77,18 @@ class Wires:
 
     # --- nodes ----------------------------------------------------------------------------------------------
 
-    def connect(self, name: str) -> None:
-        """The rails of a node that was started just now, for the first time or again, and its cables."""
-        node, machine = self.plan.node(name), self._lab.nodes[name]
+    def connect(self, *names: str) -> None:
+        """The rails of nodes that were started just now, for the first time or again, and their cables."""
+        self.panel.add(*(self._equipment(name) for name in names))
+        cables = [cable.ends for name in names for cable in self.plan.cables_of(name)]
+        self.panel.connect(*(ends for ends in cables if not any(map(self.panel.far_end, ends))))
+
+    def _equipment(self, name: str) -> Equipment:
+        node = self.plan.node(name)
         rails = list(enumerate(node.rails))
-        self.panel.add(machine, [Jack(f"{name}/{port}", node.mac(rail)) for rail, port in rails])
-        batch(machine, [f"address replace {node.address(rail)} dev {port}" for rail, port in rails])
-        for cable in self.plan.cables_of(name):
-            if not self.panel.far_end(cable.a) and not self.panel.far_end(cable.b):
-                self.panel.connect(cable.a, cable.b)
+        jacks = [Jack(f"{name}/{port}", node.mac(rail)) for rail, port in rails]
+        addresses = [f"address replace {node.address(rail)} dev {port}" for rail, port in rails]
+        return Equipment(self._lab.nodes[name], jacks, addresses)
 
     def disconnect(self, name: str) -> None:
         """A node has lost its power: no light comes out of its cables any more."""
@@ -114,7 +113,7 @@ class Wires:
         switch = self.switches[device_of(to)]
         switch.ensure_port(port_of(to))
         self.panel.disconnect(port)
-        self.panel.connect(port, to)
+        self.panel.connect((port, to))
 
     def carrier(self, port: str) -> bool | None:
         """As the machine itself says, None where it cannot tell."""

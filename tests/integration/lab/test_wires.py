@@ -257,9 +257,9 @@ def test_a_switch_loses_its_power(wires: Wires) -> None:
     [
         (lambda wires: wires.unplug("node1/rail9"), "node1/rail9 has no cable"),
         (lambda wires: wires.unplug("leaf-a1/swp9"), "leaf-a1/swp9 has no cable"),
-        (lambda wires: wires.panel.connect("node1/rail0", "leaf-a1/swp9"), "has a cable already"),
+        (lambda wires: wires.panel.connect(("node1/rail0", "leaf-a1/swp9")), "has a cable already"),
         (
-            lambda wires: wires.panel.connect("leaf-b1/swp9", "leaf-a1/swp77"),
+            lambda wires: wires.panel.connect(("leaf-b1/swp9", "leaf-a1/swp77")),
             "there is no port leaf-a1/swp77",
         ),
     ],
