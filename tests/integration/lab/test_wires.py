@@ -245,7 +245,10 @@ def test_another_process_finds_the_wires_as_they_are(lab: BareLab, wires: Wires)
 
 
 def test_a_switch_loses_its_power(wires: Wires) -> None:
+    network = wires.switches["spine-2"].machine.run(["readlink", "/proc/self/ns/net"]).stdout.strip()
+    assert runs_in(network, "lldpd")
     wires.down_switch("spine-2")
+    assert not runs_in(network, "lldpd")
     assert not any(wires.carrier(f"leaf-{leaf}/swp16") for leaf in ("a1", "a2", "b1", "b2"))
     until(lambda: wires.switches["leaf-a1"].heard().keys() == {"swp15"}, wires.switches["leaf-a1"].heard)
     wires.up_switch("spine-2")
@@ -397,6 +400,17 @@ def test_nothing_is_left() -> None:
 
 def processes() -> list[Path]:
     return [entry for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
+def runs_in(network: str, program: str) -> int:
+    """How many processes of that name are in a network namespace, "net:[...]"."""
+    found = 0
+    for process in processes():
+        with contextlib.suppress(OSError):
+            found += (process / "comm").read_text().strip() == program and network == str(
+                (process / "ns" / "net").readlink()
+            )
+    return found
 
 
 def command(process: Path) -> str:
