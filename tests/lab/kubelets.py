@@ -55,7 +55,6 @@ class NodePrograms:
         self._run(
             "kubelet",
             *("--config", str(self._kubelet()), "--kubeconfig", str(self._keys.node(self._name))),
-            *("--root-dir", str(self._data / "kubelet"), "--cert-dir", str(self._data / "pki")),
             *("--hostname-override", self._name, "--node-ip", self._machine.ip, "--v=1"),
         )
 
@@ -85,7 +84,7 @@ class NodePrograms:
         # restrict_oom_score_adj: else runc fails where this machine holds CAP_SYS_RESOURCE back from us.
         path.write_text(f"""\
 version = 3
-root = "{self._data}/containerd"
+root = "/var/lib/containerd"
 state = "/run/containerd"
 oom_score = 0
 disabled_plugins = {json.dumps(_PLUGINS_OFF)}
@@ -130,7 +129,7 @@ disabled_plugins = {json.dumps(_PLUGINS_OFF)}
                 "x509": {"clientCAFile": str(self._keys.ca)},
             },
             "authorization": {"mode": "Webhook"},
-            "volumePluginDir": str(self._data / "kubelet" / "plugins"),
+            "volumePluginDir": "/var/lib/kubelet/volume-plugins",  # by default in /usr
             "podLogsDir": "/var/log/pods",
             "resolvConf": "/etc/resolv.conf",
             "clusterDNS": [GATEWAY],

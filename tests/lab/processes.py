@@ -8,14 +8,15 @@ from pathlib import Path
 
 
 def began(pid: int) -> int:
-    """When a process began, in clock ticks since boot (proc(5), field 22); 0: there is none.
+    """When a process began, in clock ticks since boot (proc(5), field 22); 0: there is none, or it has ended.
 
     Tells a process from a later one of the same number.
     """
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0
+    return 0 if fields[0] in "ZX" else int(fields[19])
 
 
 def alive(process: Sequence[int] | None) -> bool:
