@@ -5,7 +5,6 @@ installed by `make setup`; runc, the network plugins of pods and a static busybo
 cache, since nothing but the lab wants them.
 """
 
-import functools
 import os
 import shutil
 import subprocess
@@ -34,7 +33,7 @@ PACKAGES = {
 }
 PLUGINS = ("ptp", "host-local", "loopback")
 _HOST = {"ip": "iproute2", "nft": "nftables", "openssl": "openssl", "mount": "mount"}
-_CGROUP_ROOT = "/sys/fs/cgroup"
+CGROUP_ROOT = Path("/sys/fs/cgroup")
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
 _APT_S = 300.0
 _TRY_S = 20.0
@@ -160,7 +159,7 @@ def fetch() -> int:
 
 def lack() -> str | None:
     """None when a lab can run here, else why not and what to do."""
-    return _lack_of_machine() or _lack_of_programs()
+    return lack_of_machine() or _lack_of_programs()
 
 
 def _lack_of_programs() -> str | None:
@@ -170,20 +169,20 @@ def _lack_of_programs() -> str | None:
     return f"not installed: run `apt-get install {' '.join(absent)}`" if absent else None
 
 
-@functools.cache
-def _lack_of_machine() -> str | None:
+def lack_of_machine() -> str | None:
+    """What keeps a lab from running here that no download can mend; None: nothing."""
     if sys.platform != "linux":
         return "the lab is made of Linux namespaces, and this is no Linux"
     if os.geteuid() != 0:
         return "not root: namespaces, cgroups and containers need it"
     have = {word for one in hierarchies() for word in one.options.split(",")}
-    if not have and Path(_CGROUP_ROOT, "cgroup.controllers").exists():
+    if not have and (CGROUP_ROOT / "cgroup.controllers").exists():
         return (
             "this machine has cgroup version 2, and the lab's nodes are built on version 1 so far: boot with "
             "systemd.unified_cgroup_hierarchy=0, or run it in a virtual machine that does"
         )
     if absent := [name for name in CONTROLLERS if name not in have]:
-        return f"no cgroup controllers {', '.join(absent)} below {_CGROUP_ROOT}: the lab's nodes need them"
+        return f"no cgroup controllers {', '.join(absent)} below {CGROUP_ROOT}: the lab's nodes need them"
     for one in hierarchies():
         if not os.access(one.folder, os.W_OK) or os.statvfs(one.folder).f_flag & os.ST_RDONLY:
             return f"{one.folder} is read-only: the lab cannot make cgroups for its nodes"
