@@ -41,7 +41,8 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,ta
  && /build/bin/pip --python /opt/hyperscout/bin/python install --require-hashes --no-deps --no-compile \
       -r /src/deploy/docker/agent.requirements.txt
 COPY deploy/docker/bare.py /src/deploy/docker/
-RUN python3 /src/deploy/docker/bare.py /bare --packages /opt/hyperscout --program /usr/sbin/ibnetdiscover
+RUN python3 /src/deploy/docker/bare.py /bare --packages /opt/hyperscout --program /usr/sbin/ibnetdiscover \
+      --without sqlite3 --without 'lib-dynload/_sqlite3*' --without unittest
 
 FROM scratch
 COPY --from=root /bare/ /

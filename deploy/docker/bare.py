@@ -1,6 +1,6 @@
 """Gathers what an image needs, and nothing else, into a folder that becomes its root.
 
-    bare.py /bare --packages /opt/hyperscout [--program /usr/sbin/ibnetdiscover ...]
+    bare.py /bare --packages /opt/hyperscout [--program /usr/sbin/ibnetdiscover ...] [--without MODULE ...]
 
 No package manager, no shell, no compiler: what is not there needs no update and cannot be misused. Programs
 bring the libraries that `ldd` names along; the interpreter brings its standard library less what a daemon
@@ -17,7 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -36,7 +36,8 @@ _STDLIB_WITHOUT = (
     *("curses", "lib-dynload/_curses*", "lib-dynload/readline*", "cgi.py", "cgitb.py", "webbrowser.py"),
     *("msilib", "_aix_support.py", "_osx_support.py", "_bootsubprocess.py"),
     *("lib-dynload/_test*", "lib-dynload/_xxtest*", "lib-dynload/xxlimited*", "lib-dynload/_ctypes_test*"),
-    *("dbm", "lib-dynload/_dbm*", "lib-dynload/nis*"),  # Berkeley's data base; NIS brings Kerberos along
+    # Berkeley's data base; NIS, which brings Kerberos along
+    *("dbm", "lib-dynload/_dbm*", "lib-dynload/nis*", "crypt.py", "lib-dynload/_crypt*"),
     *("lib-dynload/_codecs_*", "lib-dynload/audioop*", "lib-dynload/ossaudiodev*"),
 )
 # Left out of what pip installed: paths as of site-packages.
@@ -47,12 +48,11 @@ _PACKAGES_WITHOUT = (
     *("scapy/libs/winpcapy.py", "scapy/libs/manuf.py", "scapy/modules", "scapy/tools", "scapy/asn1"),
     *("scapy/layers/[!_l]*", "scapy/layers/l[!2]*", "scapy/contrib/[!_l]*", "scapy/contrib/l[!l]*"),
     *("scapy/arch/windows", "scapy/arch/bpf", "scapy/cbor"),
-    # The collector talks to Kubernetes by coroutines alone (`kubernetes.aio`).
-    *("kubernetes/[!_ac]*", "kubernetes/client"),
+    # Kubernetes' objects are JSON to the collector. A class for each kind is imported only when used: 120 MB.
+    *("kubernetes/client/api/[!_]*", "kubernetes/aio/client/api/[!_]*", "kubernetes/e2e_test"),
+    *("kubernetes/client/models/[!_]*", "kubernetes/aio/client/models/[!_]*"),
     *("numpy/f2py", "numpy/_pyinstaller", "numpy/doc"),
 )
-# Not as pip installed them. This one imports all that is left out above: 55 MB, and 7 MB of memory.
-_PACKAGES_WITH = {"kubernetes/__init__.py": '"""Less what is not kubernetes.aio: see bare.py."""\n'}
 _LINKER = re.compile(r"^\s*(/\S+) \(0x", re.MULTILINE)
 _LIBRARY = re.compile(r"^\s*\S+ => (/\S+) \(0x", re.MULTILINE)
 _MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
@@ -108,12 +108,6 @@ class Bare:
         shutil.copytree(path, self._place(path), ignore=ignore, dirs_exist_ok=True)
         if path.is_relative_to("/usr"):
             self._origins.update(p for p in path.rglob("*") if self._place(p).is_file())
-
-    def instead(self, path: Path, files: Mapping[str, str]) -> None:
-        """Write other files in place of some of a folder."""
-        for name, text in files.items():
-            if (place := self._place(path) / name).exists():
-                place.write_text(text)
 
     def libraries(self) -> None:
         """Copy what the programs and libraries that are here so far are linked with."""
@@ -183,6 +177,7 @@ def main() -> None:
     parser.add_argument("root", type=Path)
     parser.add_argument("--packages", type=Path, required=True, help="a virtual environment without pip")
     parser.add_argument("--program", type=Path, action="append", default=[])
+    parser.add_argument("--without", action="append", default=[], help="a path in the standard library")
     given = parser.parse_args()
     bare = Bare(given.root)
     bare.skeleton()
@@ -191,9 +186,8 @@ def main() -> None:
     for program in (interpreter, *given.program):
         bare.file(program)
     (given.root / "usr/bin/python3").symlink_to(interpreter.name)
-    bare.tree(STDLIB, _STDLIB_WITHOUT)
+    bare.tree(STDLIB, (*_STDLIB_WITHOUT, *given.without))
     bare.tree(site, _PACKAGES_WITHOUT)
-    bare.instead(site, _PACKAGES_WITH)
     for name in ("python", "python3", f"python{VERSION}"):
         link = given.root / given.packages.relative_to("/") / "bin" / name
         link.parent.mkdir(parents=True, exist_ok=True)
