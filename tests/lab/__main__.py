@@ -5,6 +5,8 @@ python tests/lab up --nodes 3        start it, or add what is missing
 python tests/lab kubectl get nodes   likewise helm, with any arguments
 python tests/lab exec node2 ip addr  a command on a node or a switch; `exec cp`: beside the control plane
 python tests/lab kill node2          as by a power cut; `revive node2`
+python tests/lab wire                switches with lldpd, and the rails of node1 to node7
+python tests/lab unplug node1/rail0  `plug node1/rail0`; `move node1/rail0 leaf-b1/swp20`
 python tests/lab import image.tar    give all nodes an image, also those that come later
 python tests/lab down
 """
@@ -23,6 +25,7 @@ from lab import needs
 from lab.cluster import Lab
 from lab.inside import LabError
 from lab.machines import MAX_NODES, number_of
+from lab.wires import PANEL, Wires
 
 
 def default_folder() -> Path:
@@ -53,6 +56,16 @@ def parser() -> argparse.ArgumentParser:
     for name, text in (("add", "a new one"), ("kill", "as by a power cut"), ("revive", "boot it again")):
         one = commands.add_parser(name, help=f"nodes: {text}")
         one.add_argument("nodes", nargs="+")
+    commands.add_parser("wire", help="put up switches, and cables to the nodes that run")
+    for name, text in (
+        ("unplug", "pull a cable"),
+        ("plug", "put it back"),
+        ("move", "its far end elsewhere"),
+    ):
+        one = commands.add_parser(name, help=f"{text}: named by a port, as in node1/rail0")
+        one.add_argument("port")
+        if name == "move":
+            one.add_argument("to", help="a port of a switch, as in leaf-b1/swp20")
     one = commands.add_parser("import", help="give nodes an image")
     one.add_argument("image", type=Path)
     one.add_argument("nodes", nargs="*", help="all, and those that come later")
@@ -92,17 +105,37 @@ def _do(said: argparse.Namespace) -> int:
         place.become(words or [os.environ.get("SHELL", "/bin/sh")])
     elif said.command == "import":
         lab.import_image(said.image, said.nodes or None)
+    elif said.command == "wire":
+        Wires(lab).up()
+    elif said.command in ("unplug", "plug", "move"):
+        wires = Wires.attach(lab, {**lab.nodes, **lab.switches})
+        getattr(wires, said.command)(said.port, *([said.to] if said.command == "move" else []))
     elif said.command == "kill":
         for name in said.nodes:
             lab.kill_node(name)
+            _rewire(lab, name)
     elif said.command == "revive":
         for name in said.nodes:
             lab.revive_node(name)
+            _rewire(lab, name)
         lab.await_ready([name for name in said.nodes if name in lab.nodes])
     else:
         lab.add_nodes(said.nodes)
+        for name in said.nodes:
+            _rewire(lab, name)
         lab.await_ready(said.nodes)
     return 0
+
+
+def _rewire(lab: Lab, name: str) -> None:
+    """Where there are wires: those of a machine that has just come, or gone."""
+    if PANEL not in lab.switches:
+        return
+    wires = Wires.attach(lab, {**lab.nodes, **lab.switches})
+    if name not in lab.nodes:
+        wires.disconnect(name)
+    elif name in wires.plan:
+        wires.connect(name)
 
 
 def _assets(only_print: bool) -> int:

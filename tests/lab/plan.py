@@ -110,6 +110,10 @@ class Plan:
         """Of the first nodes."""
         return tuple(node.name for node in self.nodes)
 
+    def __contains__(self, name: object) -> bool:
+        """Whether it has a node of that name."""
+        return any(node.name == name for node in (*self.nodes, *self.later))
+
     def node(self, name: str) -> Node:
         """Raises KeyError."""
         for node in (*self.nodes, *self.later):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from kube.pki import Authority
 
-from lab.panel import Equipment, Jack, Machine, Panel
+from lab.panel import CableError, Equipment, Jack, Machine, Panel
 from lab.plan import PLAN, Plan, device_of, port_of
 from lab.switches import LabSwitch
 
@@ -55,7 +55,7 @@ class Wires:
         self.panel.connect(*(cable.ends for cable in self.plan.cables if device_of(cable.a) in self.switches))
         for switch in self.switches.values():
             switch.start_lldpd()
-        self.connect(*self._lab.nodes)
+        self.connect(*(name for name in self._lab.nodes if name in self.plan))
         for switch in self.switches.values():
             switch.await_lldpd()
         self.await_lldp()
@@ -63,6 +63,8 @@ class Wires:
     @classmethod
     def attach(cls, lab: Machines, machines: Mapping[str, Machine], plan: Plan = PLAN) -> "Wires":
         """Wires that another process has put up, to pull and plug them; `machines`: the lab's, by name."""
+        if PANEL not in machines:
+            raise CableError("there are no wires: put them up first")
         wires = cls(lab, plan)
         wires._panel = Panel.attach(machines[PANEL], {*lab.nodes, *machines})
         for one in plan.switches:

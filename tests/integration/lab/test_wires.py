@@ -241,6 +241,8 @@ def test_another_process_finds_the_wires_as_they_are(lab: BareLab, wires: Wires)
     other.plug("node1/rail0")
     wires.unplug("node4/rail1")
     wires.plug("node4/rail1")
+    with pytest.raises(CableError, match="there are no wires"):
+        Wires.attach(lab, lab.nodes, PLAN)
     assert other.switches["leaf-a1"].heard() == wires.switches["leaf-a1"].heard()
 
 

@@ -71,6 +71,8 @@ def test_another_fabric() -> None:
     plan = make_plan({"x": ["node1"], "y": ["node2"], "z": ["node3"]}, {"z": ["node9"]})
     assert [switch.name for switch in plan.ib_switches] == ["ib-leaf-x", "ib-leaf-y", "ib-leaf-z", "ib-spine"]
     assert Cable("node9/rail1", "leaf-z2/swp2") in plan.cables
+    assert "node9" in plan
+    assert "node4" not in plan
     with pytest.raises(KeyError):
         plan.node("node4")
 
