@@ -37,7 +37,7 @@ SERVER_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_receive_message_length", MAX_BATCH_BYTES + 64 * 1024),
     ("grpc.max_send_message_length", -1),  # a topology of 65,536 hosts in one message
     # Agents ping every 20 s; a server that is not asked to allow that tells them to go away.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     # A peer that vanished without a word (power, network) is noticed in 30 + 10 s.
     ("grpc.keepalive_time_ms", 30_000),

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -406,9 +407,21 @@ def test_keepalive_is_within_what_the_collector_allows() -> None:
 
     every_ms, allowed_ms = (
         int(dict(CHANNEL_OPTIONS)["grpc.keepalive_time_ms"]),
-        int(dict(SERVER_OPTIONS)["grpc.http2.min_recv_ping_interval_without_data_ms"]),
+        int(dict(SERVER_OPTIONS)["grpc.http2.min_ping_interval_without_data_ms"]),
     )
     assert every_ms > allowed_ms
+
+
+def test_options_are_ones_that_grpc_knows() -> None:
+    """It passes over a name that it does not know without a word."""
+    from grpc._cython import cygrpc
+    from hyperscout_agent.uplink import CHANNEL_OPTIONS
+    from hyperscout_collector.follower import OPTIONS
+    from hyperscout_collector.ingest.service import SERVER_OPTIONS
+
+    library = Path(cygrpc.__file__).read_bytes()
+    names = {name for name, _ in (*CHANNEL_OPTIONS, *OPTIONS, *SERVER_OPTIONS)}
+    assert {name for name in names if name.encode() not in library} == set()
 
 
 async def test_a_collector_that_is_slow_to_shake_hands_is_waited_for(collector: FakeCollector) -> None:
