@@ -96,7 +96,7 @@ def _files(facts: Facts, allowed: Allowed) -> list[str]:
     wrong = [f"wrote into {where}: {how}" for where, how in facts["writes"].items() if how not in refusals]
     if "ro" not in facts["root"].split(","):
         wrong.append(f"its root is not read-only: {facts['root']}")
-    # /var/run is a link to /run in some images: the same file by two names.
+    # As specs name them: /var/run is a link to /run in some images.
     seen = {f"/var{path}" if path.startswith("/run/") else path for path in facts["files"]}
     if more := sorted(seen - allowed.files):
         wrong.append(f"sees files that it has no use for: {', '.join(more)}")

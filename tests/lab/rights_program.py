@@ -189,7 +189,8 @@ def facts(token_file: str, kubelet: str) -> dict[str, Any]:
         "writes": {folder: outcome(lambda folder=folder: write_to(folder)) for folder in FOLDERS},
         "root": root_options(),
         "attempts": {what: outcome(attempt) for what, attempt in attempts.items()},
-        "files": sorted({path for folder in SECRETS for path in files_below(folder)}),
+        # /var/run is a link to /run in some images: the same files by two names.
+        "files": sorted({path for folder in SECRETS for path in files_below(os.path.realpath(folder))}),
         "token": claims(token) if token else None,
         "asked": asked,
     }
