@@ -221,6 +221,7 @@ class InfinibandFabric:
                     "infiniband": {"root": SYSFS},
                     "ibnetdiscover": {"command": ["python3", "-I", "-S", SWEEP], "timeout_s": 20},
                 },
+                "infiniband": {"enabled": True},
                 "extraVolumes": [{"name": _VOLUME, "hostPath": {"path": FOLDER, "type": "Directory"}}],
                 "extraVolumeMounts": [{"name": _VOLUME, "mountPath": FOLDER, "readOnly": True}],
             }

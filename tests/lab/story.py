@@ -27,7 +27,6 @@ COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
 GRPC_PORT, MTLS_PORT, MTLS_NODE_PORT = 50051, 50054, 30054
 HYPERNODES = ("get", "hypernodes")
 _WATCH = (*HYPERNODES, "--watch", "--output-watch-events", "-o", "json")
-_FORWARD = ("port-forward", "-n", NAMESPACE, f"service/{COLLECTOR}", str(GRPC_PORT))
 _ROLLED_S = 120.0
 # The cluster's nodes keep their own pace; kubelets report each two seconds, and NotReady takes ten.
 _NODE_S = 60.0
@@ -237,8 +236,9 @@ class Story:
         self.lab.kubectl("create", "clusterrolebinding", "viewer", *who)
         self._token.touch(mode=0o600)
         self._token.write_text(self.lab.kubectl("create", "token", "viewer", "--audience", "hyperscout"))
+        words = ("port-forward", "-n", NAMESPACE, f"pod/{self.leader()}", str(GRPC_PORT))
         forward = self.lab.popen(
-            [*self.lab.kubectl_command(), *_FORWARD], self.lab.folder / "log" / "port-forward"
+            [*self.lab.kubectl_command(), *words], self.lab.folder / "log" / "port-forward"
         )
         try:
             yield

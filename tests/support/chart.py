@@ -46,7 +46,7 @@ EVERYTHING: Final[Object] = {
         "infiniband": {
             "enabled": True,
             "resourceName": "rdma/hca_shared",
-            "cdiDevices": ["example.com/rdma=all"],
+            "resourceClaimTemplate": "rdma-all",
             "deviceGroup": 110,
         },
         "nvml": {"enabled": True},

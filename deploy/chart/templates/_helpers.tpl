@@ -103,7 +103,8 @@ app.kubernetes.io/part-of: hyperscout
 {{- if and (eq .Values.authenticate "kubernetes") (not .Values.agent.serviceAccount.create) (not .Values.agent.serviceAccount.name) -}}
 {{- fail "agent.serviceAccount.create false: set agent.serviceAccount.name; with the account default every pod there could report" -}}
 {{- end -}}
-{{- if and .Values.agent.infiniband.enabled (not .Values.agent.infiniband.resourceName) (not .Values.agent.infiniband.cdiDevices) -}}
-{{- fail "agent.infiniband.enabled: set agent.infiniband.resourceName (a device plugin's) or agent.infiniband.cdiDevices" -}}
+{{- $ib := .Values.agent.infiniband -}}
+{{- if and $ib.enabled (not $ib.resourceName) (not $ib.resourceClaimTemplate) (not .Values.agent.extraVolumes) -}}
+{{- fail "agent.infiniband.enabled: set agent.infiniband.resourceName (a device plugin's) or agent.infiniband.resourceClaimTemplate (a DRA driver's), or bring the devices by agent.extraVolumes" -}}
 {{- end -}}
 {{- end -}}

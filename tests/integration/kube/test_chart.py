@@ -311,7 +311,9 @@ def test_profiles_give_devices_without_privilege() -> None:
     template = one(render(EVERYTHING), "DaemonSet")["spec"]["template"]
     agent = template["spec"]["containers"][0]
     assert agent["resources"]["limits"]["rdma/hca_shared"] == 1
-    assert template["metadata"]["annotations"]["cdi.k8s.io/hyperscout"] == "example.com/rdma=all"
+    assert agent["resources"]["claims"] == [{"name": "infiniband"}]
+    claim = {"name": "infiniband", "resourceClaimTemplateName": "rdma-all"}
+    assert template["spec"]["resourceClaims"] == [claim]
     assert template["spec"]["securityContext"]["supplementalGroups"] == [110]
     assert template["spec"]["runtimeClassName"] == "nvidia"
     assert {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"} in agent["env"]
@@ -425,7 +427,7 @@ TYPOS: list[tuple[str, dict[str, Any], str]] = [
     ("a bare off", {"publish": {"taints": False}}, "taints"),
     ("no replicas", {"collector": {"replicas": 0}}, "replicas"),
     ("an address without a port", {"agent": {"collectorAddresses": ["10.0.0.1"]}}, "collectorAddresses"),
-    ("a device without a vendor", {"agent": {"infiniband": {"cdiDevices": ["all"]}}}, "cdiDevices"),
+    ("a claim", {"agent": {"infiniband": {"resourceClaimTemplate": "A b"}}}, "resourceClaimTemplate"),
     ("a size in words", {"collector": {"data": {"size": "much"}}}, "size"),
     ("a resource", {"agent": {"resources": {"limit": {}}}}, "limit"),
     ("a port's name", {"collector": {"service": {"nodePorts": {"mtls": 30054}}}}, "mtls"),
