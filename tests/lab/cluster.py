@@ -72,6 +72,7 @@ class Lab:
     def start(self) -> None:
         """Start the sandbox and a control plane in it. Raises LabError where that cannot be; says why."""
         began_s = time.monotonic()
+        _check_images(self._images)
         self._sandbox.prepare()
         self._make_images()
         try:
@@ -248,6 +249,7 @@ class Lab:
     def import_image(self, tar: Path, nodes: Sequence[str] | None = None) -> None:
         """Give nodes an image; without `nodes` all that run, and those that come later."""
         tar, running = tar.resolve(), self.nodes
+        _check_images([tar])
         if nodes is None and tar not in self._images:
             self._images.append(tar)
             self._write_state()
@@ -350,3 +352,8 @@ class Lab:
                 written[name] = (kind, address, process, one.pid if one else 0)
             images = [str(image) for image in self._images]
             self._sandbox.write_state({"images": images, "machines": written})
+
+
+def _check_images(tars: Sequence[Path]) -> None:
+    if absent := [str(tar) for tar in tars if not tar.is_file()]:
+        raise LabError(f"no such image: {', '.join(absent)}")

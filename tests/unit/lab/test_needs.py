@@ -89,6 +89,12 @@ def test_a_folder_that_a_machine_has_its_own_of_is_refused(
     assert not Path(folder).exists()
 
 
+def test_an_image_that_is_not_there_is_named_before_anything_is_started(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match=r"no such image: .*gone\.tar"):
+        Lab(tmp_path / "lab", images=[tmp_path / "gone.tar"]).start()
+    assert not (tmp_path / "lab").exists()
+
+
 def test_names() -> None:
     assert [machines.number_of(name) for name in ("node1", "node80")] == [1, 80]
     for name in ("node0", "node81", "node", "node1x", "leaf1", "node-1", ""):
