@@ -31,6 +31,7 @@ RUN cd /src \
  && /build/bin/python -m hatchling build -t wheel -d /wheel \
  && python3 -m venv --without-pip /opt/hyperscout \
  && /build/bin/pip --python /opt/hyperscout/bin/python install --no-index --no-deps --no-compile --root /own /wheel/*.whl \
+ && find /own -name '*.pyi' -delete \
  && python3 -m compileall -q --invalidation-mode unchecked-hash -s /own /own
 
 # The root of the image, less our own code: what changes seldom is one layer.

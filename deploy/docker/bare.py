@@ -51,7 +51,7 @@ _PACKAGES_WITHOUT = (
     # Kubernetes' objects are JSON to the collector. A class for each kind is imported only when used: 120 MB.
     *("kubernetes/client/api/[!_]*", "kubernetes/aio/client/api/[!_]*", "kubernetes/e2e_test"),
     *("kubernetes/client/models/[!_]*", "kubernetes/aio/client/models/[!_]*"),
-    *("numpy/f2py", "numpy/_pyinstaller", "numpy/doc"),
+    *("numpy/f2py", "numpy/_pyinstaller", "numpy/distutils", "numpy/_core/_*_tests*", "numpy/_core/_simd*"),
 )
 _LINKER = re.compile(r"^\s*(/\S+) \(0x", re.MULTILINE)
 _LIBRARY = re.compile(r"^\s*\S+ => (/\S+) \(0x", re.MULTILINE)

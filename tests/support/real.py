@@ -5,6 +5,7 @@ Under HYPERSCOUT_REQUIRE_REAL=1 (which `.ci/run` sets) the same lack is a failur
 can never go missing in silence.
 """
 
+import contextlib
 import functools
 import os
 import shutil
@@ -70,6 +71,18 @@ def _kubernetes(*programs: str) -> Callable[[], str | None]:
     return check
 
 
+def _images() -> str | None:
+    lack = _debian("buildah debootstrap", "buildah", "debootstrap")() or _root()
+    if lack is None:
+        return None
+    for engine in filter(None, map(tool, ("docker", "podman"))):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            ask = [engine, "info"]
+            if not subprocess.run(ask, capture_output=True, timeout=PROBE_TIMEOUT_S, check=False).returncode:
+                return _root()
+    return f"{lack}; and neither docker nor podman answers"
+
+
 def _ortools() -> str | None:
     from support.placer_cpsat import environment
 
@@ -95,6 +108,7 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "kwok": _kubernetes("kwok"),
     "helm": _kubernetes("helm"),
     "lab": _lab,
+    "images": _images,
     "gcc": _debian("build-essential", "gcc"),
     "ortools": _ortools,
     "openssl": _debian("openssl", "openssl"),
