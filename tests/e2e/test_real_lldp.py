@@ -4,14 +4,12 @@ The hosts' agents hear with their own listener (scapy dissects in a process of i
 lldpd. A cable is pulled while they run, and put back.
 """
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from support.collector_process import collector_process
-from support.live import Watcher, agent_process, domains, status
+from support.live import Watcher, agent_process, domains, doorway, status
 from support.lldpd import Lab, lldp_lab
 from support.real import require_real, tool
 
@@ -21,30 +19,6 @@ require_real("root", "netns", "lldpd")
 RACKS = {"leaf-1a": ("n1", "n2"), "leaf-1b": ("n1", "n2"), "leaf-2a": ("n3", "n4"), "leaf-2b": ("n3", "n4")}
 TRUTH = {frozenset({"n1", "n2"}), frozenset({"n3", "n4"})}
 PROMPT = ("--quiet-s", "0.1", "--hold-down-s", "0.1", "--settle-s", "0.2", "--first-settle-s", "0.2")
-
-
-@contextlib.asynccontextmanager
-async def doorway(path: Path, address: str) -> AsyncIterator[str]:
-    """A Unix socket that leads to the collector: namespaces share files, not loopbacks."""
-    host, _, port = address.rpartition(":")
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(65_536):
-                writer.write(data)
-                await writer.drain()
-        with contextlib.suppress(ConnectionError, RuntimeError):
-            writer.close()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(copy(reader, there_writer), copy(there_reader, writer))
-
-    server = await asyncio.start_unix_server(serve, path)
-    try:
-        yield f"unix:{path}"
-    finally:
-        server.close()
 
 
 def build(lab: Lab) -> None:

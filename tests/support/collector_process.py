@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import grpc
 import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
@@ -93,10 +94,18 @@ async def collector_process(
         await found.ended()
 
 
-async def listed(address: str, page_size: int = 500) -> list[pb.StoredFinding]:
+def channel_to(address: str, credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    return grpc.aio.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+
+
+async def listed(
+    address: str, page_size: int = 500, credentials: grpc.ChannelCredentials | None = None
+) -> list[pb.StoredFinding]:
     """All findings that a collector holds, page by page."""
     found: list[pb.StoredFinding] = []
-    async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+    async with channel_to(address, credentials) as channel:
         service = TopologyServiceStub(channel)
         token = ""
         while True:

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import grpc
 import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.api.mapping import topology_from_proto
 from hyperscout_collector.topology import Topology
 
-from support.collector_process import CHANNEL_OPTIONS, TIMEOUT_S
+from support.collector_process import TIMEOUT_S, channel_to
 
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
 
@@ -42,16 +43,45 @@ async def agent_process(
             assert await process.wait() == 0, "an agent ends cleanly"
 
 
+@asynccontextmanager
+async def doorway(path: Path, address: str) -> AsyncIterator[str]:
+    """A Unix socket that leads to the collector: namespaces share files, not loopbacks."""
+    host, _, port = address.rpartition(":")
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there_reader, there_writer = await asyncio.open_connection(host, int(port))
+        except ConnectionError:
+            writer.close()
+            return
+        await asyncio.gather(copy(reader, there_writer), copy(there_reader, writer))
+
+    server = await asyncio.start_unix_server(serve, path)
+    try:
+        yield f"unix:{path}"
+    finally:
+        server.close()
+
+
 class Watcher:
     """The present topology of a collector, followed over `WatchTopology`."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> None:
         self._address = address
+        self._credentials = credentials
 
     async def until(self, wanted: Callable[[Topology], bool], what: str) -> Topology:
         """The first topology from now on that is as wanted."""
         seen = Topology(0)
-        async with grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS) as channel:
+        async with channel_to(self._address, self._credentials) as channel:
             service = TopologyServiceStub(channel)
             try:
                 async with asyncio.timeout(TIMEOUT_S):

@@ -95,6 +95,7 @@ class Generations:
         )
         self._down: Damper[str, str, str] = Damper(settings.damping)
         self._stale: Damper[str, str, int] = Damper(settings.damping)
+        self._silent: Damper[str, str, int] = Damper(settings.damping)  # switches
 
     @property
     def published(self) -> Topology | None:
@@ -205,6 +206,7 @@ class Generations:
             # Published still, and no longer backed by any evidence.
             stale = {node: {"": self._held.since_ns} for node in self._held.removes_nodes} | stale
         self._stale.observe(stale, now_ns)
+        self._silent.observe({id_: {"": seen} for id_, seen in facts.stale_switches.items()}, now_ns)
 
     # -- giving out -----------------------------------------------------------------------------------------
 
@@ -237,7 +239,8 @@ class Generations:
         return self._details_since_ns + round(self._settings.details_s * NS)
 
     def _dampers_due_ns(self) -> int | None:
-        dues = [d.next_due_ns() for d in (self._anomalies, self._absent, self._down, self._stale)]
+        dampers = (self._anomalies, self._absent, self._down, self._stale, self._silent)
+        dues = [damper.next_due_ns() for damper in dampers]
         return min((due for due in dues if due is not None), default=None)
 
     def _condition_due(self, now_ns: int) -> bool:
@@ -253,7 +256,7 @@ class Generations:
 
     def _next(self, offered: Topology, now_ns: int, *, take: bool) -> Topology | None:
         """The next generation, or None when it would be the same as the one before."""
-        for damper in (self._anomalies, self._absent, self._down, self._stale):
+        for damper in (self._anomalies, self._absent, self._down, self._stale, self._silent):
             damper.show(now_ns)
         before = self._published
         tree = offered if take or before is None else before
@@ -266,6 +269,7 @@ class Generations:
         facts = ConditionFacts(
             {node: why for node, _, why in self._down.shown()},
             {node: seen for node, _, seen in self._stale.shown()},
+            {id_: seen for id_, _, seen in self._silent.shown()},
         )
         built = with_conditions(
             replace(

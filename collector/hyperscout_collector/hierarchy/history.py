@@ -1,5 +1,6 @@
 """What was there before and is gone: the past names ports and switches that the present cannot."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -54,6 +55,11 @@ def recall(
         return domain.name if domain and domain.name in published else None
 
     level = {s.id: s.level for s in previous.switches}
+
+    def height(device: str) -> float:
+        """0 = no switch; a switch of unknown level is above all others."""
+        return 0 if device not in level else level[device] or math.inf
+
     t1_of: dict[str, str] = {}  # the lowest domain that has switches: there a host's cables belong
     for h in sorted(previous.hypernodes if former else (), key=lambda h: (bool(h.switches), -h.tier)):
         if h.name in published:
@@ -63,7 +69,7 @@ def recall(
         if any(e in holder for e in ends) or link[0] in missing or link[2] in missing:
             continue  # there, or plugged elsewhere, or gone with its switch
         a, b = end(*ends[0]), end(*ends[1])
-        if a.device in name_of and b.device not in name_of:
+        if height(a.device) > height(b.device):
             a, b = b, a
         domain = owner(a.device, b.device)
         lost = Anomaly(

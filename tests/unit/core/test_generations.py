@@ -229,6 +229,9 @@ def test_a_node_that_goes_down_shows_at_once_and_flaps_damped() -> None:
     assert ready == [(200, "False"), (519, "True")]
     player.offer(3000, tree(TEN), ConditionFacts(stale={"n0001": player.ns(1)}))
     assert condition(player.last, "l00", "Stale").status == "True"
+    switch = player.last.hypernodes[0].switches[0]
+    player.offer(3500, tree(TEN), ConditionFacts(stale_switches={switch: player.ns(2)}))
+    assert "evidence of 1 of 1 switches" in condition(player.last, "l00", "Stale").message
     player.offer(4000, tree(TEN, absent=["n0002", "spare"]))
     assert condition(player.last, "l00", "Ready").status == "False"
     assert player.last.nodes_without_evidence == ("n0002", "spare")

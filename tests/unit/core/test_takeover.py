@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from hyperscout_collector.core.takeover import NS, Takeover
-from hyperscout_collector.topology import Condition, Topology
+from hyperscout_collector.topology import Condition, Link, LinkTable, Topology
 from support.topologies import leaves, two_leaves
 
 START = 10**18
@@ -97,3 +97,70 @@ def test_a_clock_that_is_set_back_makes_it_no_longer() -> None:
     assert not takeover.ended(back, (), [], {})
     assert not takeover.ended(back + 29 * 10**9, (), [], {})
     assert takeover.ended(back + 30 * 10**9, (), [], {})
+
+
+# --- switches that report themselves
+
+
+def switched(*links: Link) -> Topology:
+    """Two leaves under one core, as hosts and switches tell of them."""
+    tree = two_leaves()
+    return replace(tree, links=LinkTable.of(links))
+
+
+UP_1 = Link("s1", "9", "s9", "1", "ethernet", ("switch",))
+UP_2 = Link("s2", "9", "s9", "2", "ethernet", ("switch",))
+HOST = Link("n01", "eth0", "s1", "1", "ethernet", ("lldp", "switch"))
+HOST_BY_SWITCH = Link("n02", "eth0", "s2", "1", "ethernet", ("switch",))
+IDS = {"switch/leaf-a": {"s1"}, "switch/leaf-b": {"s2"}, "switch/spine": {"s9"}}
+
+
+@pytest.mark.parametrize(
+    ("links", "spoke", "ended"),
+    [
+        pytest.param([HOST], [], True, id="a host reports its cable itself"),
+        pytest.param([HOST, UP_1, UP_2], [], False, id="nobody at either end"),
+        pytest.param([HOST, UP_1, UP_2], ["switch/spine"], True, id="the upper end of both"),
+        pytest.param([HOST, UP_1, UP_2], ["switch/leaf-a"], False, id="the lower end of one"),
+        pytest.param([HOST, UP_1, UP_2], ["switch/leaf-a", "switch/leaf-b"], True, id="the lower ends"),
+        pytest.param(
+            [HOST_BY_SWITCH], ["switch/spine"], False, id="a host's cable of which its switch knows"
+        ),
+        pytest.param([HOST_BY_SWITCH], ["switch/leaf-b"], True, id="that switch"),
+        pytest.param([UP_1], ["switch/new"], False, id="a switch that nobody knew"),
+    ],
+)
+def test_a_switch_at_one_end_of_each_cable_that_switches_showed(
+    links: list[Link], spoke: list[str], ended: bool
+) -> None:
+    takeover = Takeover(switched(*links), 30.0, START)
+    for node in ("n01", "n02", "n03", "n04"):
+        takeover.full_state(node)
+    assert all(takeover.full_state(name) for name in spoke), "to look again"
+    silent = IDS | {"switch/new": {"s7"}}
+    assert takeover.ended(START, [], [], silent) == ended
+    assert takeover.ended(START + 30 * NS, [], [], {}), "not for ever"
+
+
+def test_switches_it_waits_for() -> None:
+    takeover = Takeover(switched(UP_1, UP_2), 30.0, START)
+    nodes = ["n01", "n02", "n03", "n04"]
+    assert not takeover.ended(START, nodes, [], IDS), "evidence of our own disk has not spoken"
+    assert takeover.waits_for() == "agents of switches (leaf-a, leaf-b, spine)"
+    takeover.full_state("switch/leaf-a")
+    assert not takeover.ended(START, nodes, [], IDS)
+    assert takeover.waits_for() == "agents of switches (leaf-b, spine)"
+
+
+def test_a_switch_that_was_stale_stays_so_until_heard() -> None:
+    tree = switched(UP_1, UP_2)
+    message = "evidence of 1 of 1 switches is older than its limit: leaf-a last seen 2026-01-01T00:00:00Z"
+    stale = Condition("Stale", "True", "EvidenceStale", message, START)
+    a, b, core = tree.hypernodes
+    a = replace(a, switches=("s1",), conditions=(stale,))
+    takeover = Takeover(replace(tree, hypernodes=(a, b, core)), 30.0, START)
+    assert takeover.stale() == {}, "none of its nodes stands for it"
+    assert takeover.stale_switches() == {"s1": 0}
+    takeover.full_state("switch/leaf-a")
+    takeover.ended(START, [], [], IDS)
+    assert takeover.stale_switches() == {}

@@ -4,22 +4,23 @@ import asyncio
 import hashlib
 import threading
 import zlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
+from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, PortCounters, SwitchPort
 from hyperscout_collector.evidence.committer import Committer, FullState, OverloadedError, Submission
 from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange, Limits
 from hyperscout_collector.evidence.store import Changes, StoreFullError
+from hyperscout_formats.wire import switch_port_from_proto
 from hyperscout_formats.wire_measured import gpu_to_proto
 from hyperscout_sim.nvlink import hgx_host
-from support.findings import T0, S, adapter, failed, lldp, sweep
+from support.findings import T0, S, adapter, failed, lldp, sweep, switch_port
 
 OLD, NEW = AgentRow("n1", 1, "0.1"), AgentRow("n1", 2, "0.1")
 
@@ -117,6 +118,28 @@ async def test_news_is_told_from_a_mere_refresh(tmp_path: Path) -> None:
             r.clock_ns[0] = T0 + clock * S
             await r.send([finding])
         assert [change.news for change in r.changes] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "news"),
+    [
+        (lambda port: port.counters.MergeFrom(PortCounters(rx_errors=7, tx_dropped=2)), False),
+        (lambda port: setattr(port, "carrier_changes", 3), True),
+        (lambda port: port.ClearField("neighbours"), True),
+    ],
+)
+async def test_counters_of_a_switch_s_port_are_no_news(
+    tmp_path: Path, change: Callable[[SwitchPort], object], news: bool
+) -> None:
+    async with rig(tmp_path) as r:
+        await r.send([switch_port("switch/leaf-1", "swp1", T0)])
+        later = switch_port("switch/leaf-1", "swp1", T0 + S)
+        change(later.switch_port)
+        r.clock_ns[0] = T0 + S
+        await r.send([later])
+        assert [change.news for change in r.changes] == [True, news]
+        (stored,) = r.store.load().rows
+        assert stored.fact == switch_port_from_proto(later.switch_port)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import Bulk, EvidenceState, KeyChange, Plan
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.evidence.view import InputsView, Resolved, SweepTexts, resolve
-from hyperscout_collector.pipeline import stale_nodes
+from hyperscout_collector.pipeline import stale_nodes, stale_switches
 from hyperscout_collector.topology import HyperNode, Topology
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.facts import LatencyPort, LatencyResult
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.shapes import clos2, rail_only
 from hyperscout_sim.sweep_text import sweep_text
-from support.findings import T0, S, adapter, failed, lldp, sweep
+from support.findings import T0, S, adapter, chassis, failed, lldp, sweep, switch_port
 from support.measuring_agent import latency
 
 
@@ -218,6 +218,30 @@ def test_silence_makes_stale_and_a_failure_is_no_sight(rig: Rig) -> None:
     assert rig.view.snapshot(T0 + 300 * S + 1).stale == {"n1": T0}
     assert rig.view.next_stale_ns == later + 300 * S + 1
     assert len(rig.view.unseen_since(later)) == 1
+
+
+def test_switches_are_apart_from_nodes(rig: Rig) -> None:
+    rig.put(lldp("n1", "eth0"), switch_port("switch/leaf-1", "swp2"), switch_port("switch/leaf-1", "swp1"))
+    later = T0 + 400 * S
+    rig.put(switch_port("switch/leaf-2", "swp1", later, neighbour=""), at_ns=later)
+    resolved = rig.resolved(later)
+    inputs = resolved.inputs
+    assert list(inputs.lldp) == ["n1"]
+    ports = {name: [port.interface for port in said] for name, said in inputs.switch_ports.items()}
+    assert ports == {"switch/leaf-1": ["swp1", "swp2"], "switch/leaf-2": ["swp1"]}
+    assert inputs.silent == {"n1", "switch/leaf-1"}
+    snapshot = rig.view.snapshot(later)
+    assert stale_nodes(snapshot, Topology(1)) == {"n1": T0}
+    assert stale_switches(snapshot) == {chassis("leaf-1"): T0}
+
+
+def test_a_switch_that_was_renamed_is_not_stale(rig: Rig) -> None:
+    rig.put(switch_port("switch/leaf-1", "swp1"))
+    later = T0 + 400 * S
+    renamed = switch_port("switch/leaf-1", "swp1", later)
+    renamed.key.node = "switch/rack7-leaf"
+    rig.put(renamed, at_ns=later)
+    assert stale_switches(rig.view.snapshot(later)) == {}
 
 
 def test_nothing_is_stale_when_it_was_us_who_were_away(rig: Rig) -> None:

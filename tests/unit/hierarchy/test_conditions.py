@@ -268,6 +268,29 @@ def test_stale() -> None:
     assert facet(whole, "top", "Stale") == ("True", "EvidenceStale", words)
 
 
+def test_switches_that_speak_no_more() -> None:
+    silent = {"leaf1": NOON_NS, "spine0": 0, "unknown": NOON_NS}
+    done = with_conditions(BASE, ConditionFacts(stale_switches=silent))
+    words = "evidence of 1 of 1 switches is older than its limit: LEAF1 last seen 2026-01-01T12:00:00Z"
+    assert facet(done, "a", "Stale") == ("True", "EvidenceStale", words)
+    assert facet(done, "b", "Stale")[0] == "False"
+    words = "evidence of 1 of 2 switches is older than its limit: SPINE0"
+    assert facet(done, "top", "Stale") == ("True", "EvidenceStale", words)
+    both = with_conditions(BASE, ConditionFacts(stale={"n1": NOON_NS}, stale_switches={"leaf1": NOON_NS}))
+    words = (
+        "evidence of 1 of 4 nodes is older than its limit: n1 last seen 2026-01-01T12:00:00Z; "
+        "evidence of 1 of 1 switches is older than its limit: LEAF1 last seen 2026-01-01T12:00:00Z"
+    )
+    assert facet(both, "a", "Stale") == ("True", "EvidenceStale", words)
+
+
+def test_a_switch_that_is_listed_higher_up_too_belongs_below() -> None:
+    top = replace(BASE.hypernodes[2], switches=("leaf1", "spine0"))
+    tree = replace(BASE, hypernodes=(*BASE.hypernodes[:2], top))
+    done = with_conditions(tree, ConditionFacts(stale_switches={"leaf1": NOON_NS}))
+    assert [facet(done, name, "Stale")[0] for name in ("a", "top")] == ["True", "False"]
+
+
 def test_messages_are_bounded_whatever_is_in_them() -> None:
     long = "x" * 100_000
     anomalies = tuple(
