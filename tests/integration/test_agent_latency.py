@@ -20,6 +20,7 @@ from hyperscout_agent.ping_burst import Burst, BurstPlan
 from hyperscout_agent.ping_keys import Keyring, LiveTask
 from hyperscout_agent.ping_packet import PING, PONG, Packet, pack, unpack
 from hyperscout_agent.ping_responder import Responder
+from hyperscout_agent.ping_statistics import Summary
 from hyperscout_collector.latency.pairs import pairs_of
 from hyperscout_formats.facts import LatencyPort, LatencyResult
 from hyperscout_formats.wire_measured import latency_from_proto
@@ -31,6 +32,7 @@ require_real("root", "netns")
 pytestmark = [pytest.mark.real, pytest.mark.alone]
 
 WAIT_S = 30.0
+ROUNDS = 4
 KEY = bytes(range(32))
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
 
@@ -277,28 +279,37 @@ async def test_who_lies_about_its_residence_seems_near_from_one_end_only(lab: Ne
     keyring, bucket = Keyring(), Bucket(10_000, time.monotonic)
     responder = Responder(keyring, bucket, clock=time.monotonic)
     lab.inside("c", lambda: responder.open(INTERFACE, [c.v4]))
+    fooled: list[LatencyPort] = []
+    honest: list[Summary] = []
     async with agent(lab, "a", tmp_path) as a:
-        liar = Liar(5, KEY, False, INTERFACE, c.v4, a.host.v4, time.monotonic() + 60)
-        keyring.add(liar)
-        responder.wake()
-        port = responder.port_of(INTERFACE)
-        task = PairTask(
-            task_id=5, peer="c", interface=INTERFACE, address=a.host.v4, peer_interface=INTERFACE,
-            peer_address=c.v4, peer_port=port, key=KEY, method="udp", pings=16, first=True, expires_s=60.0,
-        )  # fmt: skip
-        await a.tell(task)
-        await a.collector.until(lambda: a.port.results)
-        plan = BurstPlan(5, KEY, False, INTERFACE, c.v4, a.host.v4, a.port.udp_port, 16)
-        burst = Burst(plan, bucket, threading.Lock())
-        honest = await asyncio.to_thread(lab.inside, "c", burst.run)
+        for number in range(1, ROUNDS + 1):  # a busy machine adds to either: the least of some is compared
+            keyring.add(Liar(number, KEY, False, INTERFACE, c.v4, a.host.v4, time.monotonic() + 60))
+            responder.wake()
+            port = responder.port_of(INTERFACE)
+            task = PairTask(
+                task_id=number, peer="c", interface=INTERFACE, address=a.host.v4, peer_interface=INTERFACE,
+                peer_address=c.v4, peer_port=port, key=KEY, method="udp", pings=16, first=True,
+                expires_s=60.0,
+            )  # fmt: skip
+            since_ns = time.time_ns()
+            await a.tell(task)
+            await a.collector.until(
+                lambda: a.port.results and a.port.results[0].measured_at.ToNanoseconds() > since_ns  # noqa: B023
+            )
+            fooled.append(latency_from_proto(a.port))
+            plan = BurstPlan(number, KEY, False, INTERFACE, c.v4, a.host.v4, a.port.udp_port, 16)
+            burst = Burst(plan, bucket, threading.Lock())
+            told = await asyncio.to_thread(lab.inside, "c", burst.run)
+            assert told is not None
+            honest.append(told)
         responder.close_all()
-        fooled = latency_from_proto(a.port)
-    assert honest is not None
-    assert (honest.failure, fooled.results[0].failure) == ("", "")
-    assert 0 < fooled.results[0].min_us < honest.min_us - 3
-    numbers = (honest.sent, honest.received, honest.min_us, honest.median_us, honest.jitter_us)
-    told = LatencyResult("a", INTERFACE, "udp", 1, *numbers)
-    table = pairs_of({"a": [fooled], "c": [LatencyPort(INTERFACE, (c.v4,), port, "", (told,))]})
+    assert {one.failure for one in honest} | {one.results[0].failure for one in fooled} == {""}
+    seen = min(fooled, key=lambda one: one.results[0].min_us)
+    true = min(honest, key=lambda one: one.min_us)
+    assert 0 < seen.results[0].min_us < true.min_us - 3
+    numbers = (true.sent, true.received, true.min_us, true.median_us, true.jitter_us)
+    other = LatencyPort(INTERFACE, (c.v4,), port, "", (LatencyResult("a", INTERFACE, "udp", 1, *numbers),))
+    table = pairs_of({"a": [replace(seen, results=(replace(seen.results[0], history=()),))], "c": [other]})
     assert (len(table), table.disagreeing) == (0, 1), "dropped: nobody becomes a neighbour by a lie"
 
 

@@ -5,6 +5,9 @@
 Own parts are fitted and taken out, what is left is cut where it has gaps, pairs vote hosts into domains,
 domains into larger ones; that fixes the tier of each pair, and with it a better fit of the own parts.
 Two or three rounds settle it. A tier stays only if its pairs are clearly faster than those of the next.
+
+Noise may grow with the distance: more hops, each on a busy machine, and far pairs scatter by more than near
+tiers differ. So the same is tried in ratios in place of differences, and what is shorter told is believed.
 """
 
 from collections.abc import Sequence
@@ -17,7 +20,7 @@ import numpy.typing as npt
 
 from hyperscout_collector.latency import levels, offsets
 from hyperscout_collector.latency.domains import domains_of, tier_of
-from hyperscout_collector.latency.edges import Edges, Flags, components, edges_of
+from hyperscout_collector.latency.edges import Edges, Flags, by_row, components, edges_of
 from hyperscout_collector.latency.explained import Fit, cost_of, explained, few_of, pruned, scattered
 from hyperscout_collector.latency.pairs import Floats, Longs, PairTable
 from hyperscout_collector.latency.rehome import rehomed
@@ -70,14 +73,12 @@ def tiers_of(pairs: PairTable, known_rtt_us: tuple[float, ...] = ()) -> LatencyT
         placed, edges = degree > 0, everything
     if not len(edges):
         return _nothing(pairs.nodes)
-    fit = _best(edges, placed)
     if len(known_rtt_us):
-        fit = _calibrated(edges, placed, fit, np.asarray(known_rtt_us, np.float64))
-    domain = rehomed(fit.edges, fit.domain, fit.offset_us, fit.rtt_us)
-    fit = replace(fit, domain=domain, tier=tier_of(fit.edges, domain))
-    offset_us, rtt_us = offsets.polished(fit.edges, fit.tier, len(fit.domain), fit.offset_us)
-    rtt_us = np.where(np.isfinite(rtt_us), rtt_us, fit.rtt_us)
-    fit = replace(fit, offset_us=offset_us, rtt_us=rtt_us)
+        sample, some = _sampled(edges, placed)
+        fit = _extended(edges, placed, sample, _explanation(some, sample))
+        fit = _polished(_rehomed(_calibrated(edges, placed, fit, np.asarray(known_rtt_us, np.float64))))
+    else:
+        fit = _best(edges, placed)
     own = fit.offset_us - _least(fit.offset_us[placed & ~fit.noisy])
     return LatencyTiers(
         tuple(pairs.nodes),
@@ -98,26 +99,68 @@ def _least(offset_us: Floats) -> float:
 
 
 def _best(edges: Edges, placed: Flags) -> Fit:
-    """The cheapest of several explanations: of all hosts, or where they are many, of those that most
-    measure; from these to all is one step."""
-    degree = edges.degree()
-    if np.count_nonzero(placed) <= SAMPLE:
-        return _explanation(edges, placed)
-    sample = np.zeros(edges.hosts, bool)
-    order = np.argsort(-degree, kind="stable")
-    sample[order[: SAMPLE // 2]] = True
-    others = np.sort(order[SAMPLE // 2 : np.count_nonzero(placed)])
-    sample[others[:: max(1, len(others) // (SAMPLE // 2))]] = True
-    some = edges.only(sample[edges.a] & sample[edges.b])
+    """The shorter told of two: in differences, and in ratios."""
+    sample, some = _sampled(edges, placed)
     few = _explanation(some, sample)
+    if (edges.rtt_us > 0).all():  # less where a rail was brought to the level of the others
+        middle_us = float(np.exp(np.log(some.rtt_us).mean()))
+        nobodys = [(np.zeros(edges.hosts, bool), np.zeros(edges.hosts))]  # a ratio needs no own parts
+        ratios = _cheapest(_in_ratios(some, middle_us), sample, nobodys)
+        if ratios.cost < few.cost:
+            return _of_ratios(edges, _extended(_in_ratios(edges, middle_us), placed, sample, ratios))
+    return _polished(_rehomed(_extended(edges, placed, sample, few)))
+
+
+def _of_ratios(edges: Edges, fit: Fit) -> Fit:
+    """An explanation in ratios, in microseconds. What is a factor of a host is no part of its own that could
+    be taken out of anything."""
+    fit = _rehomed(fit)
+    use = edges.only(~fit.noisy[edges.a] & ~fit.noisy[edges.b])
+    rtt_us = np.nan_to_num(by_row(fit.tier, use.rtt_us, len(fit.domain), 0.5))
+    return replace(fit, edges=use, offset_us=np.zeros(edges.hosts), rtt_us=np.maximum.accumulate(rtt_us))
+
+
+def _in_ratios(edges: Edges, middle_us: float) -> Edges:
+    """Differences become ratios; around the middle a microsecond stays one. With the geometric mean for the
+    middle, what an explanation costs is the same measure in both: all stretches together make 1."""
+    return replace(edges, rtt_us=middle_us * np.log(edges.rtt_us / middle_us))
+
+
+def _sampled(edges: Edges, placed: Flags) -> tuple[Flags, Edges]:
+    """All hosts, or where they are many, some of those that most measure and some of the others: explanations
+    are tried on these, and from these to all is one step."""
+    count = int(np.count_nonzero(placed))
+    if count <= SAMPLE:
+        return placed, edges
+    sample = np.zeros(edges.hosts, bool)
+    order = np.argsort(-edges.degree(), kind="stable")
+    sample[order[: SAMPLE // 2]] = True
+    others = np.sort(order[SAMPLE // 2 : count])
+    sample[others[:: max(1, len(others) // (SAMPLE // 2))]] = True
+    return sample, edges.only(sample[edges.a] & sample[edges.b])
+
+
+def _extended(edges: Edges, placed: Flags, sample: Flags, few: Fit) -> Fit:
+    """The explanation of a sample, of all hosts."""
+    if sample is placed:
+        return few
     offset_us = offsets.extended(edges, sample & ~few.noisy, few.domain, few.offset_us)
     noisy = few_of(edges, scattered(edges, offset_us) & placed)
     return explained(edges, placed, noisy, offset_us, FINE)
 
 
+def _polished(fit: Fit) -> Fit:
+    offset_us, rtt_us = offsets.polished(fit.edges, fit.tier, len(fit.domain), fit.offset_us)
+    return replace(fit, offset_us=offset_us, rtt_us=np.where(np.isfinite(rtt_us), rtt_us, fit.rtt_us))
+
+
+def _rehomed(fit: Fit) -> Fit:
+    domain = rehomed(fit.edges, fit.domain, fit.offset_us, fit.rtt_us)
+    return replace(fit, domain=domain, tier=tier_of(fit.edges, domain))
+
+
 def _explanation(edges: Edges, placed: Flags) -> Fit:
-    """The cheapest from two starts, each as it is and with the innermost domains brought to one level."""
-    fits = []
+    """The cheapest from two starts: own parts by what crosses the top, and by the mean."""
     starts = []
     for top in (True, False):
         offset_us = _started(edges, top)
@@ -130,11 +173,18 @@ def _explanation(edges: Edges, placed: Flags) -> Fit:
             use = edges.only(~noisy[edges.a] & ~noisy[edges.b])
             offset_us = offsets.sharpened(use, offset_us, 2 * levels.width(use.rest_us(offset_us)))
         starts.append((noisy, offset_us))
+    return _cheapest(edges, placed, starts)
+
+
+def _cheapest(edges: Edges, placed: Flags, starts: Sequence[tuple[Flags, Floats]]) -> Fit:
+    """Of all that these starts (who is noisy, own parts) lead to, each as it is and with the innermost
+    domains brought to one level."""
+    fits: list[Fit] = []
     for smooth, level in ((FINE, True), (FINE, False), (COARSE, True)):
         fits += [
             explained(edges, placed, noisy, offset_us, smooth, level=level) for noisy, offset_us in starts
         ]
-        if np.count_nonzero(placed) > FEW_HOSTS and _agreed(*fits[-2:]):
+        if np.count_nonzero(placed) > FEW_HOSTS and len(fits) > 1 and _agreed(*fits[-2:]):
             break
     if all(len(fit.domain) == 1 for fit in fits) or np.count_nonzero(placed) <= FEW_HOSTS:
         # One tier, or own parts that blur the gaps: what is nearest is tried as if there were a gap.

@@ -62,6 +62,23 @@ def valid(pairs: PairTable, found: LatencyTiers) -> None:
         inner = domain
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("hosts", [3, 40])
+def test_noise_that_grows_with_the_distance(seed: int, hosts: int) -> None:
+    """On busy machines far pairs scatter by more than near tiers differ: 6, 22 and 80 us by a fifth each."""
+    rng = np.random.default_rng(seed)
+    leaf = np.repeat(np.arange(4), hosts)
+    a, b = np.triu_indices(len(leaf), 1)
+    tier = np.where(leaf[a] == leaf[b], 0, np.where(leaf[a] // 2 == leaf[b] // 2, 1, 2))
+    rtt_us = np.array([6.0, 22.0, 80.0])[tier] * rng.lognormal(0.0, 0.2, len(a))
+    rows = [LatencyRow(f"h{i:03}", f"h{j:03}", us, 1) for i, j, us in zip(a, b, rtt_us.tolist(), strict=True)]
+    found = tiers_of(pairs_of_rows(rows))
+    assert [x.tolist() for x in found.domain] == [leaf.tolist(), (leaf // 2).tolist(), (0 * leaf).tolist()]
+    assert found.rtt_us == pytest.approx([6.0, 22.0, 80.0], rel=0.2)
+    assert not found.noisy.any()
+    assert not found.offset_us.any()
+
+
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("seed", range(2))
 def test_small_fabrics_without_noise(name: str, seed: int) -> None:
