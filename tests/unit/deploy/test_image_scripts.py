@@ -81,7 +81,7 @@ class TestMachine:
         table = (
             "Debian|bookworm-updates|main|http://mirror/debian/|stable-updates",
             "Other|bookworm|main|http://other/|bookworm",
-            "Debian|bookworm|contrib|http://mirror/debian/|bookworm",
+            "Debian|bookworm|contrib|http://mirror/contrib/|bookworm",
             "Debian|bookworm|main|http://mirror/debian/|stable",
             "Debian|trixie|main|http://mirror/debian/|trixie",
             "Debian|bookworm-security|main|http://mirror/security/|bookworm-security",
@@ -241,6 +241,12 @@ class TestImages:
         os.utime(checkout / "pyproject.toml", (1, 1))
         assert digest(tmp_path / "after") == before
         assert (tmp_path / "after/pyproject.toml").stat().st_mtime == 0
+
+    def test_what_a_file_is_called_does(self, checkout: Path, tmp_path: Path) -> None:
+        before = digest(tmp_path / "before")
+        package = checkout / "agent/hyperscout_agent"
+        (package / "main.py").rename(package / "other.py")
+        assert digest(tmp_path / "after") != before
 
     def test_a_build_that_fails_leaves_nothing_that_looks_whole(
         self, checkout: Path, use: Callable[[Fake], Fake]
