@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMES = ("agent", "collector")
 REGISTRY = "docker.io/hyperscout"
 _OWN = (".dockerignore",)  # the scripts that build choose nothing of what is in an image
-_KEEP_ARCHIVES = 6
-_KEEP_STORAGE_BYTES = 6 << 30
+_KEEP_ARCHIVES = 4
+_KEEP_STORAGE_BYTES = 4 << 30
 _CHUNK = 1 << 20
 Say = Callable[[str], None]
 

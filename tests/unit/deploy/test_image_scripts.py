@@ -292,7 +292,7 @@ class TestImages:
         use(Fake())
         newest = script.images(print).agent.parent
         kept = {p.name for p in script.cache().iterdir()} - {"lock", newest.name}
-        assert kept == {f"{age:016x}" for age in range(5)}
+        assert kept == {f"{age:016x}" for age in range(3)}
 
     def test_sizes_are_of_what_is_pulled(self, checkout: Path, use: Callable[[Fake], Fake]) -> None:
         use(Fake())
