@@ -76,8 +76,9 @@ def pulls(story: QuickStory) -> None:
         story.wires.unplug(cable)
         story.watch.until(shown, f"{cable} in kubectl", 30.0)
         seen_s = time.time()
-        findings = json.loads(story.ask("get", "findings", "--node", node, "--probe", "lldp", "-o", "json"))
-        held = next(x for x in findings if x["finding"]["key"]["subject"] == port)
+        findings = json.loads(story.ask("get", "findings", node, "-o", "json"))
+        keys = {(x["finding"]["key"]["probe"], x["finding"]["key"]["subject"]): x for x in findings}
+        held = keys["lldp", port]
         status = json.loads(story.ask("status", "-o", "json"))
         stamps = (
             began_s,

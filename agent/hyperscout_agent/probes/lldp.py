@@ -71,6 +71,7 @@ class LldpProbe:
         self._work = asyncio.Event()
         self._expiry_moved = asyncio.Event()
         self._listening_since_ns: int | None = None
+        self._told: set[str] = set()  # ports of which something was learnt since then: a frame, or no carrier
 
     async def serve(self) -> None:
         """Everything between two looks: the listener's socket, dissection, and neighbours that expire."""
@@ -87,6 +88,7 @@ class LldpProbe:
     def _sight(self, port: PortState, now_ns: int) -> Sight:
         if not port.carrier:
             self.table.clear(port.name)
+            self._told.add(port.name)
             return nothing(NO_CARRIER, lldp_to_proto(fact(port)))
         if neighbours := self.table.neighbours(port.name, now_ns):
             return data(lldp_to_proto(fact(port, neighbours)))
@@ -97,18 +99,24 @@ class LldpProbe:
             )
         if trouble := self.table.trouble(port.name, now_ns):
             return failed(f"a frame was heard that cannot be read: {trouble}")
-        patient = now_ns - self._listening_since_ns < _PATIENCE_NS
-        return nothing(NOTHING_YET if patient else NOTHING_HEARD, lldp_to_proto(fact(port)))
+        if now_ns - self._listening_since_ns >= _PATIENCE_NS:
+            return nothing(NOTHING_HEARD, lldp_to_proto(fact(port)))
+        if port.name in self._told:
+            return nothing(NOTHING_YET, lldp_to_proto(fact(port)))
+        # Who has just begun to listen cannot tell that nobody is there: what was known stays known.
+        return failed(NOTHING_YET, lldp_to_proto(fact(port)))
 
     def _listener_changed(self) -> None:
         if not self._link.connected:
             self._listening_since_ns = None
         elif self._listening_since_ns is None:
             self._listening_since_ns = self._clock_ns()
+            self._told.clear()
         self.trigger()
 
     def _take(self, heard: Heard) -> None:
         """A message of the listener."""
+        self._told.add(heard.port)
         key = (heard.port, heard.sender)
         if heard.frame is not None:
             if key in self._waiting or len(self._waiting) < _MAX_WAITING:

@@ -190,7 +190,7 @@ async def test_frames_that_cannot_be_read(world: World, frame: bytes, reason: st
     sights = await world.look()
     assert sights["eth0"].outcome == FAILED
     assert reason in sights["eth0"].reason
-    assert sights["eth1"].outcome == NOTHING, "the other port is none the worse"
+    assert sights["eth1"].reason == NOTHING_YET, "the other port is none the worse"
     await world.say("eth0", b"leaf")
     assert (await world.look())["eth0"].outcome == DATA
     await world.say("eth0", frame, b"evil!!")
@@ -208,7 +208,23 @@ async def test_a_neighbour_outlives_the_listener_by_its_ttl(world: World) -> Non
     await world.time.pass_s(121)
     assert (await world.look())["eth0"].outcome == FAILED, "nobody listens, so nobody knows"
     await world.connect()
+    assert (await world.look())["eth0"].outcome == FAILED, "who has just begun to listen does not know either"
+    await world.time.pass_s(61)
     assert (await world.look())["eth0"].outcome == NOTHING
+
+
+async def test_who_has_just_begun_to_listen_says_of_nobody_that_they_are_gone(world: World) -> None:
+    """An agent that was killed comes back to a collector that knows its neighbours."""
+    await world.connect()
+    sight = (await world.look())["eth0"]
+    assert (sight.outcome, sight.reason, sight.payload.carrier) == (FAILED, NOTHING_YET, True)
+    await world.say("eth0", b"leaf")
+    assert (await world.look())["eth0"].outcome == DATA
+    world.port("eth0", carrier="0")
+    assert (await world.look())["eth0"].outcome == NOTHING, "no carrier is seen at once"
+    world.port("eth0", carrier="1")
+    sight = (await world.look())["eth0"]
+    assert (sight.outcome, sight.reason) == (NOTHING, NOTHING_YET), "it was another cable's neighbour"
 
 
 async def test_times_from_the_future_do_not_outlast(world: World) -> None:
