@@ -27,10 +27,11 @@ from kube import assets
 from lab import keeper, machines, needs, oci
 from lab.control import Control, Keys
 from lab.inside import LabError, Place, Program
-from lab.kubelets import NodePrograms, import_image
+from lab.kubelets import PLUGINS_OFF, NodePrograms
 from lab.machines import Machine
 from lab.processes import alive, began, in_cgroup, kill, tail
 from lab.sandbox import Sandbox
+from lab.store import ImageStore
 
 _DIE_S = 20.0
 _LOOK_EVERY_S = 0.1
@@ -54,6 +55,7 @@ class Lab:
         self._sandbox = Sandbox(folder, attached=attached)
         self.folder, self.say = self._sandbox.folder, say
         self._images = [image.resolve() for image in images]
+        self._own = [self.folder / "images" / name for name in ("pause.tar", "busybox.tar")]
         self._known: dict[str, tuple[str, str]] = {}  # kind and address, also of machines that are off
         self._machines: dict[str, Machine] = {}
         self._programs: dict[str, list[Program]] = {}
@@ -82,7 +84,10 @@ class Lab:
             self._write_state()
             control = Control(self.folder, self.place, self._keys)
             self._programs[""] = control.programs
-            control.start()
+            with ThreadPoolExecutor(1) as pool:
+                filled = pool.submit(self._fill_store)
+                control.start()
+                filled.result()
         except BaseException:
             with contextlib.suppress(LabError):  # why it did not start says more
                 self.stop()
@@ -254,7 +259,7 @@ class Lab:
             self._images.append(tar)
             self._write_state()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(lambda name: import_image(running[name], tar), nodes or running))
+            list(pool.map(lambda name: self._import(running[name], tar), nodes or running))
 
     # --- how ------------------------------------------------------------------------------------------------
 
@@ -278,8 +283,12 @@ class Lab:
         pause, busybox = assets.find("pause"), needs.busybox()
         assert pause is not None
         assert busybox is not None
-        folder = self.folder / "images"
-        self._own = [oci.pause(folder / "pause.tar", pause), oci.busybox(folder / "busybox.tar", busybox)]
+        for make, tar, program in zip((oci.pause, oci.busybox), self._own, (pause, busybox), strict=True):
+            make(tar, program)
+
+    def _fill_store(self) -> None:
+        log = self.folder / "log" / "containerd-store"
+        ImageStore(self.folder / "store").fill(self.place, [*self._own, *self._images], PLUGINS_OFF, log)
 
     def _boot(self, name: str) -> Machine:
         """Start a machine, or start it again."""
@@ -306,17 +315,16 @@ class Lab:
 
     def _start_node(self, name: str) -> Machine:
         machine = self._boot(name)
-        runc, plugins = needs.runc(), needs.plugins()
-        assert runc is not None
-        assert plugins is not None
         assert self._keys is not None
-        data = self.folder / "nodes" / name
-        programs = NodePrograms(machine, data, self.folder / "log", self._keys, runc, plugins)
+        programs = NodePrograms(machine, self.folder, self._keys)
         with self._lock:
             self._programs[name] = programs.programs
-        own = [self.folder / "images" / f"{image}.tar" for image in ("pause", "busybox")]
-        programs.start([*own, *self._images])
+        programs.start([*self._own, *self._images])
         return machine
+
+    def _import(self, node: Machine, tar: Path) -> None:
+        assert self._keys is not None
+        NodePrograms(node, self.folder, self._keys).import_image(tar)
 
     def _power_off(self, machine: Machine) -> None:
         # The first process of a node takes all others with it; a switch's are found by their cgroup.

@@ -24,7 +24,7 @@ from typing import Any
 
 STATE = "lab.json"
 # Of a lab's folder: what belongs to its nodes and its control plane, of no use without them.
-DATA = ("nodes", "etcd", "tmp", "run")
+DATA = ("nodes", "store", "etcd", "tmp", "run")
 _SWEEP_S = 15.0
 
 

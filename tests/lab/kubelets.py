@@ -5,18 +5,17 @@ Settings that are not plain say why. All three are told to be quiet: nine nodes 
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from lab import oci
+from lab import needs, oci
 from lab.control import DOMAIN, Keys, proxy_settings
-from lab.inside import CommandError, LabError, Program
+from lab.inside import LabError, Program
 from lab.machines import GATEWAY, PODS, Machine, number_of
+from lab.store import SOCKET, START_S, ImageStore, import_image
 
-SOCKET = "run/containerd/containerd.sock"
-_SOCKET_S = 60.0
-_IMPORT_S = 180.0
 _LOOK_EVERY_S = 0.05
-_PLUGINS_OFF = (
+PLUGINS_OFF = (
     *(f"io.containerd.snapshotter.v1.{name}" for name in ("btrfs", "zfs", "devmapper", "blockfile", "erofs")),
     "io.containerd.nri.v1.nri",
     "io.containerd.internal.v1.opt",  # it makes /opt/containerd
@@ -26,37 +25,43 @@ _PLUGINS_OFF = (
 
 
 class NodePrograms:
-    """Starts what runs on one node. `data`: the node's folder; `log`: where they write."""
+    """Starts what runs on one node of the lab in the folder `lab`."""
 
-    def __init__(
-        self, machine: Machine, data: Path, log: Path, keys: Keys, runc: Path, plugins: Path
-    ) -> None:
-        self._machine, self._data, self._log, self._keys = machine, data, log, keys
-        self._runc, self._plugins = runc, plugins
+    def __init__(self, machine: Machine, lab: Path, keys: Keys) -> None:
+        self._machine, self._keys = machine, keys
+        self._data, self._log = lab / "nodes" / machine.name, lab / "log"
+        self._disk = self._data / "var" / "lib" / "containerd"
+        self._store = ImageStore(lab / "store")
         self._name = machine.name
         self.programs: list[Program] = []
 
-    def start(self, images: list[Path]) -> None:
+    def start(self, images: Sequence[Path]) -> None:
         """Start it all; back when the kubelet runs, which is before the node is ready."""
+        missing = self._store.missing(self._disk, images)
         proxy = self._data / "kube-proxy.json"
         proxy.write_text(proxy_settings(self._name, self._keys))
         self._run("kube-proxy", "--config", str(proxy), "--v=0")
         # The kubelet exits when containerd does not answer.
         containerd = self._run("containerd", "-c", str(self._containerd()), "-l", "warn")
-        give_up_s = time.monotonic() + _SOCKET_S
+        give_up_s = time.monotonic() + START_S
         while not (self._machine.root / SOCKET).is_socket():
             if not containerd.alive or time.monotonic() > give_up_s:
                 raise LabError(
                     f"{self._name}: containerd does not start; {containerd.log}:\n{containerd.tail()}"
                 )
             time.sleep(_LOOK_EVERY_S)
-        for image in images:
-            import_image(self._machine, image)
+        for image in missing:
+            self.import_image(image)
         self._run(
             "kubelet",
             *("--config", str(self._kubelet()), "--kubeconfig", str(self._keys.node(self._name))),
             *("--hostname-override", self._name, "--node-ip", self._machine.ip, "--v=1"),
         )
+
+    def import_image(self, tar: Path) -> None:
+        """Give the node an image."""
+        import_image(self._machine.place, tar)
+        self._store.add(self._disk, tar)
 
     def _run(self, name: str, *flags: str) -> Program:
         program = self._machine.popen([name, *flags], self._log / f"{name}-{self._name}")
@@ -87,7 +92,7 @@ version = 3
 root = "/var/lib/containerd"
 state = "/run/containerd"
 oom_score = 0
-disabled_plugins = {json.dumps(_PLUGINS_OFF)}
+disabled_plugins = {json.dumps(PLUGINS_OFF)}
 [grpc]
   address = "/{SOCKET}"
 [plugins."io.containerd.cri.v1.images"]
@@ -98,12 +103,12 @@ disabled_plugins = {json.dumps(_PLUGINS_OFF)}
   restrict_oom_score_adj = true
   disable_apparmor = true
   [plugins."io.containerd.cri.v1.runtime".cni]
-    bin_dirs = ["{self._plugins}"]
+    bin_dirs = ["{needs.plugins()}"]
     conf_dir = "{networks}"
   [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-      BinaryName = "{self._runc}"
+      BinaryName = "{needs.runc()}"
       SystemdCgroup = false
 """)
         return path
@@ -152,15 +157,3 @@ disabled_plugins = {json.dumps(_PLUGINS_OFF)}
         }
         path.write_text(json.dumps(settings, indent=1))
         return path
-
-
-def import_image(machine: Machine, tar: Path) -> None:
-    """Give a node's containerd an image."""
-    give_up_s = time.monotonic() + _SOCKET_S
-    command = ["ctr", "-n", "k8s.io", "images", "import", str(tar)]
-    while (done := machine.run(command, timeout_s=_IMPORT_S, check=False)).returncode:
-        # Its socket is there a moment before all its services are.
-        early = "Unimplemented" in done.stderr or "Unavailable" in done.stderr
-        if not early or time.monotonic() > give_up_s:
-            raise CommandError(command, done)
-        time.sleep(_LOOK_EVERY_S)

@@ -10,6 +10,7 @@ import pytest
 from lab import oci
 from lab.cluster import Lab
 from lab.inside import CommandError, LabError
+from lab.processes import began
 from support.real import ROOT, require_real
 
 require_real("lab", "helm")
@@ -192,7 +193,7 @@ def test_a_killed_node_is_not_ready_and_comes_back_with_its_disk(lab: Lab) -> No
     node.run(["touch", "/run/gone", "/var/lib/kept"])
     lab.kill_node("node2")
     assert set(lab.nodes) == {"node1"}
-    assert not Path(f"/proc/{node.outer_pid}").exists()
+    assert not began(node.outer_pid)
     lab.await_not_ready(["node2"], timeout_s=30)
     assert lab.ready()["node1"]
     with pytest.raises(LabError, match=r"node2 does not run; what runs is .*node1"):
@@ -240,7 +241,7 @@ def test_two_labs_do_not_meet(lab: Lab, tmp_path: Path) -> None:
         with pytest.raises(CommandError, match="NotFound"):
             lab.kubectl("get", "configmap", "only-there")
         keeper_pid = other.keeper_pid
-    assert not Path(f"/proc/{keeper_pid}").exists()
+    assert not began(keeper_pid)
     assert lab.ready()["node1"]
     with pytest.raises(LabError, match="no lab runs there"):
         Lab.attach(tmp_path / "other")
