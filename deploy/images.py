@@ -34,6 +34,7 @@ REGISTRY = "docker.io/hyperscout"
 _OWN = (".dockerignore",)  # the scripts that build choose nothing of what is in an image
 _KEEP_ARCHIVES = 4
 _KEEP_STORAGE_BYTES = 4 << 30
+_OLD_S = 24 * 3600  # younger ones may be those of builds that wait
 _CHUNK = 1 << 20
 Say = Callable[[str], None]
 
@@ -149,8 +150,10 @@ def _alone(say: Say) -> Iterator[None]:
         except BlockingIOError:
             say("another build is under way: waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        for left in (*cache().glob("new-*"), *cache().glob("run-*")):  # by a build that was killed
-            shutil.rmtree(left, ignore_errors=True)
+        left = [*cache().glob("new-*"), *cache().glob("run-*")]  # by builds that were killed
+        left += [p for p in cache().glob("context-*") if time.time() - p.stat().st_mtime > _OLD_S]
+        for folder in left:
+            shutil.rmtree(folder, ignore_errors=True)
         yield
 
 
