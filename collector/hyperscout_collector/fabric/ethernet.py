@@ -13,7 +13,6 @@ from hyperscout_collector.fabric.network import PORT_TEXTS, Ints
 from hyperscout_collector.fabric.part import Part
 from hyperscout_collector.fabric.switch_cables import (
     SOURCE,
-    End,
     Jack,
     SwitchCable,
     SwitchView,
@@ -42,7 +41,9 @@ def _switch_on(port: LldpPort, view: SwitchView) -> LldpNeighbour | None:
     switches."""
 
     own = view.own
-    heard = sorted(port.neighbours, key=lambda n: (not is_switch(n, own), n.chassis_id, n.port_id))
+    heard: Sequence[LldpNeighbour] = port.neighbours
+    if len(heard) > 1:
+        heard = sorted(heard, key=lambda n: (not is_switch(n, own), n.chassis_id, n.port_id))
     if not heard or ("Station" in heard[0].capabilities and not is_switch(heard[0], own)):
         return None
     return heard[0]
@@ -124,7 +125,7 @@ def _host_cables(
             if neighbour is None or not port.carrier:
                 continue
             end = neighbour.chassis_id, neighbour.port_id
-            both = heard and view.hosts.get(End(*end)) == (node, port.interface)
+            both = heard and view.hosts.get(end) == (node, port.interface)
             cable = _Cable(node, port.interface, *end, port.speed_mbps, _BOTH if both else _HOST)
             rows.add(cable)
             if heard:
@@ -134,22 +135,27 @@ def _host_cables(
     more: dict[Jack, _Cable] = {}
     anomalies: list[Anomaly] = []
     # What a host hears decides where its cable leads; a switch that speaks no more comes last.
-    for end, jack in sorted(view.hosts.items(), key=lambda x: (x[0].chassis in view.silent, x)):
+    odd = [
+        (end[0] in view.silent, end, jack)
+        for end, jack in view.hosts.items()
+        if (own := reported.get(jack)) is None or (own.chassis, own.port) != end
+    ]
+    for is_silent, end, jack in sorted(odd):
         carrier, speed_mbps = ports[jack]
         rival = reported.get(jack) or more.get(jack)
         if rival is None and (carrier or jack.host in inputs.silent):
             more[jack] = _Cable(*jack, *end, speed_mbps, _SWITCH)
-        elif rival is not None and (rival.chassis, rival.port) != end and end.chassis not in view.silent:
-            name = view.names.get(end.chassis) or end.chassis
+        elif rival is not None and not is_silent:
+            name = view.names.get(end[0]) or end[0]
             anomalies.append(
                 Anomaly(
                     "SourcesDisagree",
                     Endpoint(jack.host, jack.host, jack.interface),
-                    Endpoint(end.chassis, name, end.port),
+                    Endpoint(end[0], name, end[1]),
                     None,
                     _BOTH,
                     0.7,
-                    f"{name}/{end.port} hears {jack.host}/{jack.interface}, which is on another cable",
+                    f"{name}/{end[1]} hears {jack.host}/{jack.interface}, which is on another cable",
                 )
             )
     return sorted([*rows, *more.values()]), anomalies

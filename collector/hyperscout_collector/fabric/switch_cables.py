@@ -50,7 +50,7 @@ class SwitchView:
 
     names: Mapping[str, str] = field(default_factory=dict)
     cables: Sequence[SwitchCable] = ()
-    hosts: Mapping[End, Jack] = field(default_factory=dict)
+    hosts: Mapping[tuple[str, str], Jack] = field(default_factory=dict)  # by `End`
     own: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()  # of those, the ones whose agents speak no more
     anomalies: Sequence[Anomaly] = ()
@@ -74,16 +74,18 @@ def switch_view(inputs: FabricInputs) -> SwitchView:
     # Who still speaks comes last, and stays.
     for reporter in sorted(inputs.switch_ports, key=lambda name: (name not in inputs.silent, name)):
         silent = reporter in inputs.silent
-        for said in inputs.switch_ports[reporter]:
-            speakers.setdefault(said.chassis_id, set()).update(() if silent else (reporter,))
-            names[said.chassis_id] = said.system_name or names.get(said.chassis_id, "")
+        mine = inputs.switch_ports[reporter]
+        for chassis, name in {said.chassis_id: said.system_name for said in mine}.items():
+            speakers.setdefault(chassis, set()).update(() if silent else (reporter,))
+            names[chassis] = name or names.get(chassis, "")
+        for said in mine:
             if said.port_id:
                 ports[End(said.chassis_id, said.port_id)] = _Port(said, silent)
     whose = _whose(inputs, ports.values())
-    hosts: dict[End, Jack] = {}
+    hosts: dict[tuple[str, str], Jack] = {}
     claims: dict[tuple[End, End], set[End]] = {}  # by both ends: those that say so
     heard_names: dict[str, str] = {}
-    for end, port in sorted(ports.items()):
+    for end, port in ports.items():
         for neighbour in port.said.neighbours if port.said.carrier else ():
             if (jack := whose.of(neighbour)) is not None:
                 hosts.setdefault(end, jack)
