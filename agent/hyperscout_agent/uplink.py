@@ -116,8 +116,7 @@ class Uplink:
                 await self._session(target)
             except SessionError as ended:
                 failures, leader = ended.failures, ended.leader
-                hint = tls_hint(str(ended))
-                self._lament(target, f"{hint} ({ended})" if hint else str(ended))
+                self._lament(target, str(ended))
             except CredentialsError as error:
                 self._lament(target, f"nothing to show to it: {error}")
             except grpc.aio.AioRpcError as error:
@@ -138,6 +137,8 @@ class Uplink:
 
     def _lament(self, target: str, reason: str) -> None:
         """Log why a stream ended; the same reason over and over only for those who debug."""
+        if hint := tls_hint(reason):
+            reason = f"{hint} ({reason})"
         level = logging.DEBUG if self._laments.get(target) == reason else logging.WARNING
         self._laments[target] = reason
         _log.log(level, "collector %s: %s", target, reason)

@@ -17,6 +17,7 @@ from hyperscout_agent.findings import FindingStore
 from hyperscout_agent.session import Directives
 from hyperscout_agent.uplink import Uplink, plaintext_channel
 from support.fake_collector import WAIT_S, FakeCollector
+from support.identities import Family
 
 MIB = 1024 * 1024
 
@@ -410,6 +411,21 @@ def test_keepalive_is_within_what_the_collector_allows() -> None:
         int(dict(SERVER_OPTIONS)["grpc.http2.min_ping_interval_without_data_ms"]),
     )
     assert every_ms > allowed_ms
+
+
+async def test_why_a_handshake_failed_is_said_in_words(
+    collector: FakeCollector, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """gRPC's own words about certificates help nobody who has to change a setting."""
+    from hyperscout_agent.uplink import CHANNEL_OPTIONS
+
+    credentials = Family(tmp_path).client()
+    store = FindingStore("n1")
+    async with running(
+        store, collector.target, channel=lambda target: credentials.connect(target, CHANNEL_OPTIONS)
+    ) as (uplink, _):
+        await eventually(lambda: uplink.stats.failures)
+        assert "it speaks no TLS there (" in caplog.text
 
 
 def test_options_are_ones_that_grpc_knows() -> None:
