@@ -124,25 +124,27 @@ def test_a_spine_without_an_agent_is_known_by_the_leaves() -> None:
 
 
 def test_a_port_is_in_one_cable_and_what_contradicts_it_is_named() -> None:
-    """The spine's port hears two leaves; one of them hears it too."""
-    inputs = said(
-        CLOS,
-        "switch/leaf-2a",
-        "swp31",
-        neighbours=(
-            LldpNeighbour("mac", chassis("spine-1"), "ifname", "swp1", 120, capabilities=("Bridge",)),
-        ),
+    """A leaf, the first by its id, hears a spine's port that another leaf and that port say is theirs."""
+    inputs = CLOS.inputs()
+    heard = LldpNeighbour("mac", chassis("spine-1"), "ifname", "swp4", 120, capabilities=("Bridge",))
+    ports = inputs.switch_ports["switch/leaf-1a"]
+    odd_one = replace(ports[0], interface="swp40", port_id="swp40", neighbours=(heard,))
+    topology = infer(
+        replace(inputs, switch_ports={**inputs.switch_ports, "switch/leaf-1a": (*ports, odd_one)})
     )
-    topology = infer(inputs)
-    assert ends(LEAF_SPINE) in dict(links(topology.links))
+    found = dict(links(topology.links))
+    assert ends("leaf-2b/swp31 spine-1/swp4") in found
+    assert ends("leaf-1a/swp40 spine-1/swp4") not in found
     (odd,) = (x for x in topology.anomalies if x.kind == "SourcesDisagree")
-    assert odd.message.startswith("leaf-2a/swp31 to spine-1/swp1 is reported, but another cable")
+    assert odd.message.startswith("leaf-1a/swp40 to spine-1/swp4 is reported, but another cable")
 
 
-def test_a_moved_cable_leads_where_those_say_that_still_speak() -> None:
+@pytest.mark.parametrize("leaf_reports", [True, False])
+def test_a_moved_cable_leads_where_those_say_that_still_speak(leaf_reports: bool) -> None:
     """Plugged from spine-1/swp1 into spine-2/swp9, while spine-1's agent is silent."""
     moved = [x for x in CLOS.cables if x != LEAF_SPINE]
-    now = Wiring([*moved, "leaf-1a/swp31 spine-2/swp9"]).inputs()
+    agents = [d for d in _devices(CLOS) if leaf_reports or d != "leaf-1a"]
+    now = Wiring([*moved, "leaf-1a/swp31 spine-2/swp9"], agents=agents).inputs()
     before = CLOS.inputs().switch_ports["switch/spine-1"]
     inputs = replace(now, switch_ports={**now.switch_ports, "switch/spine-1": before})
     topology = infer(replace(inputs, silent=frozenset({"switch/spine-1"})))
