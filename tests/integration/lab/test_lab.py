@@ -171,19 +171,23 @@ def test_a_switch_is_a_machine_with_a_network(lab: Lab) -> None:
     # What is moved there by its process id, as the sandbox counts, is there.
     lab.run(["ip", "link", "add", "one", "type", "veth", "peer", "name", "swp1", "netns", str(switch.pid)])
     assert switch.run(["ls", "/sys/class/net"]).stdout.split() == ["lo", "mgmt", "swp1"]
+    switch.run(["ip", "link", "set", "swp1", "up"])
+    lab.run(["ip", "link", "set", "one", "up"])
+    assert "NO-CARRIER" not in lab.run(["ip", "link", "show", "one"]).stdout
     sleeper = switch.popen(["sleep", "1000"], lab.folder / "log" / "sleeper")
     assert sleeper.alive
     url = "http://web.default.svc.cluster.local"
     ask = f"import urllib.request as u; print(u.urlopen('{url}', timeout=3).read())"
     reach = f'until {sys.executable} -c "{ask}"; do sleep 0.2; done'
     assert "it is web" in switch.run(["sh", "-c", reach]).stdout
+    assert "it is web" in lab.run(["sh", "-c", reach]).stdout
     lab.kill_node("leaf-x")
     assert not sleeper.alive
-    lab.run(["ip", "link", "set", "one", "up"])
     assert "NO-CARRIER" in lab.run(["ip", "link", "show", "one"]).stdout
     assert "leaf-x" not in lab.switches
     again = lab.revive_node("leaf-x")
     assert again.run(["ls", "/sys/class/net"]).stdout.split() == ["lo", "mgmt", "swp1"]
+    assert "NO-CARRIER" not in lab.run(["ip", "link", "show", "one"]).stdout
     lab.kill_node("leaf-x")
 
 
