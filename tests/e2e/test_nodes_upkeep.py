@@ -1,0 +1,149 @@
+"""What an operator does to an installed chart on a bad day, on real kubelets; no cables needed.
+
+A pod that lies, a roll-out that nobody takes, a drain, an uninstall: `docs/kubernetes.md` and
+`docs/security.md` say what follows.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from lab import claims, rights
+from lab.cluster import Lab
+from lab.images import images
+from lab.inside import CommandError
+from support.chart import CHART
+from support.real import require_real
+
+require_real("lab", "helm")
+pytestmark = [pytest.mark.real, pytest.mark.alone]
+
+NAMESPACE = RELEASE = "hyperscout"
+COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
+NODES = ("node1", "node2")
+TIMEOUT_S = 120.0
+# No node here has a port with a cable.
+VALUES = {
+    "image": {"pullPolicy": "Never"},
+    "agent": {"settings": {"lldp": {"ports": "^rail"}, "latency": {"enabled": False}}},
+}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    found = images(print)
+    folder = tmp_path_factory.mktemp("upkeep") / "lab"
+    with Lab(folder, images=[found.agent, found.collector]) as lab:
+        lab.add_nodes(NODES)
+        lab.await_ready(NODES, TIMEOUT_S)
+        lab.kubectl("create", "namespace", NAMESPACE)
+        lab.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=privileged")
+        values = folder / "values.yaml"
+        values.write_text(json.dumps(VALUES))
+        lab.helm("install", RELEASE, str(CHART), "-n", NAMESPACE, "-f", str(values), timeout_s=TIMEOUT_S)
+        rolled(lab)
+        yield lab
+
+
+def rolled(lab: Lab, *what: str) -> None:
+    for one in what or (f"deployment/{COLLECTOR}", f"daemonset/{AGENT}"):
+        words = ("rollout", "status", one, "-n", NAMESPACE, f"--timeout={TIMEOUT_S:.0f}s")
+        lab.kubectl(*words, timeout_s=TIMEOUT_S + 10)
+
+
+def upgrade(lab: Lab, *settings: str) -> None:
+    words = [word for setting in settings for word in ("--set", setting)]
+    lab.helm("upgrade", RELEASE, str(CHART), "-n", NAMESPACE, "--reuse-values", *words, timeout_s=TIMEOUT_S)
+
+
+def pods(lab: Lab, component: str) -> dict[str, dict[str, Any]]:
+    """Those that are not on their way out, by name."""
+    found = lab.get("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/component={component}")["items"]
+    return {p["metadata"]["name"]: p for p in found if "deletionTimestamp" not in p["metadata"]}
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", ())}
+    return conditions.get("Ready") == "True"
+
+
+def leader(lab: Lab) -> str:
+    holder = lab.get("lease", COLLECTOR, "-n", NAMESPACE)["spec"].get("holderIdentity") or ""
+    return str(holder).partition("_")[0]
+
+
+def until(happened: Callable[[], bool], what: str) -> None:
+    give_up_s = time.monotonic() + TIMEOUT_S
+    while not happened():
+        if time.monotonic() > give_up_s:
+            raise AssertionError(f"never seen: {what}")
+        time.sleep(0.2)
+
+
+def test_pods_may_do_what_they_must_and_no_more(lab: Lab) -> None:
+    agent = next(iter(pods(lab, "agent")))
+    print("\n".join(rights.check(lab, NAMESPACE, agent, leader(lab))))
+
+
+def test_a_pod_that_claims_to_be_another_node(lab: Lab) -> None:
+    agent, pod = next(iter(pods(lab, "agent").items()))
+    node = pod["spec"]["nodeName"]
+    other = next(name for name in NODES if name != node)
+    print("\n".join(claims.check(lab, NAMESPACE, agent, node, other, leader(lab))))
+
+
+def test_settings_that_no_collector_takes_stop_at_the_first_node(lab: Lab) -> None:
+    before = pods(lab, "agent")
+    upgrade(lab, "agent.tlsServerName=elsewhere.example")
+    until(lambda: len(pods(lab, "agent").keys() - before.keys()) == 1, "a new agent")
+    [new] = pods(lab, "agent").keys() - before.keys()
+    until(lambda: "another name" in lab.kubectl("logs", "-n", NAMESPACE, new, "-c", "agent"), "its complaint")
+    now = pods(lab, "agent")
+    assert not is_ready(now[new])
+    assert [is_ready(now[name]) for name in now.keys() & before.keys()] == [True]
+    assert all(not pod["status"]["containerStatuses"][0]["restartCount"] for pod in now.values())
+    lab.helm("rollback", RELEASE, "-n", NAMESPACE, timeout_s=TIMEOUT_S)
+    rolled(lab, f"daemonset/{AGENT}")
+    # The one that was not touched was not touched by the way back either.
+    assert pods(lab, "agent").keys() & before.keys() == now.keys() & before.keys()
+
+
+def test_collectors_roll_one_by_one_and_agents_stay(lab: Lab) -> None:
+    agents, old = pods(lab, "agent").keys(), pods(lab, "collector").keys()
+    upgrade(lab, "collector.settings.stale_after_s=600")
+    rolled(lab, f"deployment/{COLLECTOR}")
+    until(lambda: leader(lab) in pods(lab, "collector").keys() - old, "a new leader")
+    assert pods(lab, "agent").keys() == agents
+    # Each of the new ones knew what its leader knew before it was counted on.
+    [standby] = pods(lab, "collector").keys() - {leader(lab)}
+    assert "following the leader" in lab.kubectl("logs", "-n", NAMESPACE, standby)
+
+
+def test_a_node_with_a_collector_can_be_drained(lab: Lab) -> None:
+    first = leader(lab)
+    node = pods(lab, "collector")[first]["spec"]["nodeName"]
+    words = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={TIMEOUT_S:.0f}s")
+    lab.kubectl("drain", node, *words, timeout_s=TIMEOUT_S + 10)
+    try:
+        until(lambda: leader(lab) not in ("", first), "another leader")
+    finally:
+        lab.kubectl("uncordon", node)
+    rolled(lab)
+
+
+def test_an_uninstall_leaves_what_the_documents_say(lab: Lab) -> None:
+    """Last: nothing runs after it."""
+    lab.helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait", "--timeout", "60s", timeout_s=TIMEOUT_S)
+    until(lambda: not lab.get("pods", "-n", NAMESPACE)["items"], "all pods gone")
+    kinds = "deployments,daemonsets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,pdb,leases"
+    found = lab.get(kinds, "-n", NAMESPACE)["items"]
+    left = {(o["kind"], o["metadata"]["name"]) for o in found}
+    cluster_s = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
+    assert left - cluster_s == {("Lease", COLLECTOR)}
+    whole = lab.get("clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/part-of=hyperscout")["items"]
+    assert whole == []
+    lab.kubectl("get", "hypernodes")
+    with pytest.raises(CommandError):
+        lab.kubectl("get", "hypernode", "no-such")
