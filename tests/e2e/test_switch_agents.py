@@ -46,16 +46,14 @@ def build(lab: Lab) -> dict[str, str]:
         for place, spine in enumerate(SPINES, 11):
             cable((leaf, f"swp{place}"), (spine, f"swp{number}"))
     commands, daemons = {}, {}
-    for switch in (*HOSTS, *SPINES):
-        daemon = lab.lldpd(switch, ports[switch])
-        daemon.cli("configure", "system", "capabilities", "enabled", "bridge,router")
-        commands[switch] = " ".join(daemon.ctl())
-        daemons[switch] = daemon
-    # The others have none: their agents listen, and the leaves do not hear them.
-    for host in ("n1", "n3"):
-        commands[host] = " ".join(lab.lldpd(host, ports[host]).ctl())
-    for daemon in daemons.values():
-        daemon.await_neighbours(2)
+    # The other hosts have none: their agents listen, and the leaves do not hear them.
+    for name in (*HOSTS, *SPINES, "n1", "n3"):
+        daemons[name] = lab.lldpd(name, ports[name])
+        commands[name] = " ".join(daemons[name].ctl())
+        if not name.startswith("n"):
+            daemons[name].cli("configure", "system", "capabilities", "enabled", "bridge,router")
+    for name, daemon in daemons.items():
+        daemon.await_neighbours(3 if name in HOSTS else 1 if name.startswith("n") else 2)
     return commands
 
 
