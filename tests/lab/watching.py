@@ -144,6 +144,6 @@ class Watch:
         lines = []
         for name, one in sorted(self.look().items(), key=lambda x: (x[1]["spec"]["tier"], x[0])):
             lines.append(f"{name} tier {one['spec']['tier']}: {', '.join(sorted(members(one)))}")
-            for c in one.get("status", {}).get("conditions", ()):
-                lines.append(f"    {c['type']}={c['status']} {c['reason']}: {c['message']}")
+            conditions = one.get("status", {}).get("conditions", ())
+            lines += [f"    {c['type']}={c['status']} {c['reason']}: {c['message']}" for c in conditions]
         return "\n".join(lines) or "no HyperNodes"
