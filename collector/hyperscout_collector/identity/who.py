@@ -42,10 +42,12 @@ class AccessError(Exception):
     """The call is not taken; says why, and what to do about it.
 
     `refusal`: the word under which it is counted as an attempt that a person should know of; "" = it is none.
+    `who`: who it was, where that is proved.
     """
 
     code = grpc.StatusCode.INTERNAL
     refusal = ""
+    who = ""
 
 
 class UnknownCallerError(AccessError):
@@ -63,9 +65,13 @@ class NotAllowedError(AccessError):
 
 
 class AnotherNameError(NotAllowedError):
-    """Somebody reports under a name that is not theirs."""
+    """Somebody reports under a name that is not theirs. `who`: whose credentials they are."""
 
     refusal = "another_name"
+
+    def __init__(self, reason: str, who: str) -> None:
+        super().__init__(reason)
+        self.who = who
 
 
 class AskLaterError(AccessError):
@@ -189,7 +195,8 @@ def reports_for(caller: Caller, node: str) -> None:
         raise AnotherNameError(
             f"these are the credentials of {caller.kind} {caller.name!r}, and Hello names "
             f"{'switch' if is_switch(node) else 'node'} {node.removeprefix(switch_reporter(''))!r}: "
-            "an agent reports for itself only (its settings `node` and `role`)"
+            "an agent reports for itself only (its settings `node` and `role`)",
+            str(caller),
         )
 
 

@@ -1,8 +1,8 @@
 """Who was refused for what they are, for people: each one counted, and said without flooding the log.
 
 Whoever is refused tries again, for ever: an agent with a wrong setting at its own pace, somebody with worse
-in mind as fast as the network lets them, under as many names as they like. Their address is what they cannot
-choose, so lines go by that.
+in mind as fast as the network lets them, under as many names as they like. Whose credentials they show, or
+else their address, is what they cannot choose: lines go by that.
 """
 
 import logging
@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 _log = logging.getLogger(__name__)
 
-AGAIN_S = 600.0  # the same from the same address is said this often
+AGAIN_S = 600.0  # the same of the same one is said this often
 MAX_LINES = 20  # a minute, of everybody
 _MINUTE_S = 60.0
-_MAX_KNOWN = 4096  # addresses and reasons that are remembered
+_MAX_KNOWN = 4096  # who, and for what reason: remembered
 _MAX_CHARS = 500
 
 
@@ -30,10 +30,11 @@ class Refusals:
         self._lines = 0
         self._unsaid = 0
 
-    def note(self, reason: str, peer: str, claimed: str, why: str) -> None:
-        """`peer`: gRPC's name for the other end ("ipv4:10.0.0.7:41234"); `claimed`: what it calls itself."""
+    def note(self, reason: str, peer: str, claimed: str, why: str, who: str = "") -> None:
+        """`peer`: gRPC's name for the other end ("ipv4:10.0.0.7:41234"), behind which may be many where
+        addresses are translated; `claimed`: what it calls itself; `who`: who it is, where that is proved."""
         self._counts[reason] += 1
-        key = reason, peer.rpartition(":")[0] or peer
+        key = reason, who or peer.rpartition(":")[0] or peer
         now_s = self._clock()
         if now_s - self._minute_s >= _MINUTE_S:
             self._minute_s, self._lines = now_s, 0

@@ -233,7 +233,7 @@ class DiscoveryService(DiscoveryServiceServicer):
     def _note(self, error: AccessError, claimed: str, context: Any) -> None:
         """Somebody may not report what they want to: a person should know that they tried."""
         if error.refusal:
-            self._refusals.note(error.refusal, context.peer(), claimed, str(error))
+            self._refusals.note(error.refusal, context.peer(), claimed, str(error), error.who)
 
     async def _refuse(self, context: Any, stream: AgentStream | None, end: End) -> None:
         who = stream.node if stream is not None else context.peer()

@@ -105,6 +105,10 @@ async def test_a_pod_that_claims_to_be_another_node(
             assert await metric(running, REFUSED) == 1 + TRIES
             assert len(lines_about(caplog, "gpu-1")) == 1, caplog.text
 
+            # Somebody else, from the same address: who shows which credentials tells them apart.
+            await said(running.address, tls, "gpu-7", metadata=show(tokens["gpu-2"]))
+            assert len(lines_about(caplog, "refused", "node 'gpu-2'", "'gpu-7'")) == 1, caplog.text
+
             # The one whose name was used has noticed nothing, and what it said stands.
             assert await honest.store(lldp("gpu-2", "eth1")) == []
             assert await metric(running, "hyperscout_collector_agents") == 1

@@ -55,6 +55,14 @@ def test_each_address_and_each_reason_is_said(world: World) -> None:
     assert len(world.lines) == 4
 
 
+def test_behind_one_address_each_is_told_apart_by_its_credentials(world: World) -> None:
+    """A node's port or a load balancer may give all of them its own address."""
+    for i in range(100):
+        for node in ("node a", "node b"):
+            world.refusals.note("another_name", f"ipv4:10.244.2.1:{40_000 + i}", f"n{i}", WHY, node)
+    assert (len(world.lines), world.counts["another_name"]) == (2, 200)
+
+
 def test_ten_thousand_at_once_are_few_lines_a_minute(world: World) -> None:
     for i in range(10_000):
         world.tries(f"ipv4:10.{i // 256}.{i % 256}.1:40000")
