@@ -29,11 +29,10 @@ from lab.control import Control, Keys
 from lab.inside import LabError, Place, Program
 from lab.kubelets import PLUGINS_OFF, NodePrograms
 from lab.machines import Machine
-from lab.processes import alive, began, in_cgroup, kill, tail
+from lab.processes import alive, began, tail
 from lab.sandbox import Sandbox
 from lab.store import ImageStore
 
-_DIE_S = 20.0
 _LOOK_EVERY_S = 0.1
 _AT_ONCE = 3
 
@@ -188,14 +187,18 @@ class Lab:
 
     def add_node(self, name: str) -> Machine:
         """A new node, named node1 to node80. Back when its kubelet runs; `await_ready` waits for it."""
-        number = machines.number_of(name)
-        self._register(name, "node", f"{machines.NET}.{machines.NODE_ADDRESSES + number}")
-        return self._start_node(name)
+        self.add_nodes([name])
+        return self.nodes[name]
 
     def add_nodes(self, names: Sequence[str]) -> None:
         """Several new nodes, some at a time."""
+        addresses = [f"{machines.NET}.{machines.NODE_ADDRESSES + machines.number_of(name)}" for name in names]
+        if trouble := needs.inotify_trouble(len(names)):
+            raise LabError(trouble)
+        for name, address in zip(names, addresses, strict=True):
+            self._register(name, "node", address)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(self.add_node, names))
+            list(pool.map(self._start_node, names))
 
     def machine(self, name: str) -> Machine:
         """A machine with a network, a name and mounts of its own, and nothing that runs on it: a switch."""
@@ -211,7 +214,7 @@ class Lab:
             if machine is None:
                 raise LabError(f"{name} does not run; what runs is {', '.join(self._machines) or 'nothing'}")
             self._programs.pop(name, None)
-        self._power_off(machine)
+        self._sandbox.power_off(machine.name, machine.outer_pid)
         self._write_state()
 
     def revive_node(self, name: str) -> Machine:
@@ -306,7 +309,7 @@ class Lab:
         try:
             sandbox.script(machine.place, machines.SCRIPT[kind], name, data)
         except BaseException:
-            self._power_off(machine)
+            self._sandbox.power_off(machine.name, machine.outer_pid)
             raise
         with self._lock:
             self._machines[name] = machine
@@ -325,24 +328,6 @@ class Lab:
     def _import(self, node: Machine, tar: Path) -> None:
         assert self._keys is not None
         NodePrograms(node, self.folder, self._keys).import_image(tar)
-
-    def _power_off(self, machine: Machine) -> None:
-        # The first process of a node takes all others with it; a switch's are found by their cgroup.
-        cgroup = self._sandbox.cgroups(machine.name)[0]
-        for pid in (machine.outer_pid, *in_cgroup(cgroup)):
-            kill(pid)
-        # Its links are dark at once, though the kernel takes a second or two to clear away after it.
-        self.place.run(["sh", "-c", machines.power_off(machine.name)], check=False)
-        give_up_s = time.monotonic() + _DIE_S
-        while left := {*in_cgroup(cgroup), *([machine.outer_pid] if began(machine.outer_pid) else ())}:
-            if time.monotonic() > give_up_s:
-                raise LabError(f"{machine.name}: processes {sorted(left)} do not die")
-            for pid in left:
-                kill(pid)
-            time.sleep(_LOOK_EVERY_S / 10)
-        # A kubelet waits seconds for each cgroup of a former life.
-        if not keeper.remove_cgroups(self._sandbox.cgroups(machine.name)):
-            raise LabError(f"{machine.name}: its cgroups cannot be removed")
 
     def _check_programs(self) -> None:
         with self._lock:

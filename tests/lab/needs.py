@@ -5,6 +5,7 @@ installed by `make setup`; runc, the network plugins of pods and a static busybo
 cache, since nothing but the lab wants them.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -35,6 +36,8 @@ PLUGINS = ("ptp", "host-local", "loopback")
 _HOST = {"ip": "iproute2", "nft": "nftables", "openssl": "openssl", "mount": "mount"}
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
+INOTIFY_A_NODE = 10  # kubelet 6, containerd 2, kube-proxy 1; and one to spare
+_INOTIFY_MOST = Path("/proc/sys/fs/inotify/max_user_instances")
 _APT_S = 300.0
 _TRY_S = 20.0
 
@@ -218,6 +221,30 @@ def overlay_trouble(folder: Path, advice: str = ": choose a folder on a plain fi
     if "unshare" in said.partition(":")[0]:
         return f"this kernel or container lets nobody make namespaces (CAP_SYS_ADMIN): {said}"
     return f"no overlay file system below {folder}{advice} ({said})"
+
+
+def inotify_trouble(nodes: int, used: int | None = None, most: int | None = None) -> str | None:
+    """Why so many more nodes cannot be watched; None when they can.
+
+    The kernel lets a user have few inotify instances (inotify(7)), and all labs are the same user's.
+    """
+    used = _inotify_used() if used is None else used
+    most = int(_INOTIFY_MOST.read_text()) if most is None else most
+    wanted = nodes * INOTIFY_A_NODE
+    if not wanted or used + wanted <= most:
+        return None
+    return (
+        f"{nodes} more nodes need {wanted} inotify instances, and {used} of {most} are in use: end another "
+        "lab, or allow more with `sysctl fs.inotify.max_user_instances=1024`"
+    )
+
+
+def _inotify_used(pid: str = "[0-9]*") -> int:
+    used = 0
+    for fd in Path("/proc").glob(f"{pid}/fd/*"):
+        with contextlib.suppress(OSError):  # it ends while we look
+            used += str(fd.readlink()) == "anon_inode:inotify"
+    return used
 
 
 def say(text: str) -> None:

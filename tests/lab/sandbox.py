@@ -19,13 +19,13 @@ from kube import assets
 
 from lab import keeper, machines, needs
 from lab.inside import LabError, Place
-from lab.processes import alive, began, tail
+from lab.processes import alive, began, in_cgroup, kill, tail
 
 # Inside the lab these are not what they are outside.
 _TAKEN = ("/run", "/proc", "/sys", "/dev", "/var/lib", "/var/log")
 _FOLDERS = ("log", "run", "bin", "images", "tmp")
-_STOP_S = 40.0
-_LOOK_EVERY_S = 0.05
+_STOP_S, _DIE_S = 40.0, 20.0
+_LOOK_EVERY_S = 0.02
 
 
 class Sandbox:
@@ -155,6 +155,25 @@ class Sandbox:
         options = " ".join(one.options for one in self.hierarchies)
         env = {"NAME": name, "FOLDER": str(self.folder), "DATA": str(data), "HIERARCHIES": options}
         place.run(["sh", "-c", text], env=env)
+
+    def power_off(self, name: str, first: int) -> None:
+        """Kill a machine at once, by its `first` process; back when only its disk and its cables are left."""
+        # The first process of a node takes all others with it; a switch's are found by their cgroup.
+        cgroup = self.cgroups(name)[0]
+        for pid in (first, *in_cgroup(cgroup)):
+            kill(pid)
+        # Its links are dark at once, though the kernel takes a second or two to clear away after it.
+        self.place.run(["sh", "-c", machines.power_off(name)], check=False)
+        give_up_s = time.monotonic() + _DIE_S
+        while left := {*in_cgroup(cgroup), *([first] if began(first) else ())}:
+            if time.monotonic() > give_up_s:
+                raise LabError(f"{name}: processes {sorted(left)} do not die")
+            for pid in left:
+                kill(pid)
+            time.sleep(_LOOK_EVERY_S)
+        # A kubelet waits seconds for each cgroup of a former life.
+        if not keeper.remove_cgroups(self.cgroups(name)):
+            raise LabError(f"{name}: its cgroups cannot be removed")
 
     # --- how others find it ---------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """What a machine lacks that cannot run the lab, and what is refused before anything is started."""
 
+import ctypes
 import json
 import os
 import tarfile
@@ -93,6 +94,27 @@ def test_an_image_that_is_not_there_is_named_before_anything_is_started(tmp_path
     with pytest.raises(LabError, match=r"no such image: .*gone\.tar"):
         Lab(tmp_path / "lab", images=[tmp_path / "gone.tar"]).start()
     assert not (tmp_path / "lab").exists()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "used", "fits"), [(7, 58, True), (7, 59, False), (1, 118, True), (0, 500, True)]
+)
+def test_more_nodes_than_the_kernel_lets_be_watched_are_refused(nodes: int, used: int, fits: bool) -> None:
+    trouble = needs.inotify_trouble(nodes, used, 128)
+    assert (trouble is None) is fits
+    if trouble:
+        assert f"{used} of 128 are in use" in trouble
+        assert "fs.inotify.max_user_instances" in trouble
+
+
+def test_inotify_instances_are_counted() -> None:
+    libc = ctypes.CDLL(None)
+    opened = [libc.inotify_init1(0) for _ in range(3)]
+    try:
+        assert needs._inotify_used(str(os.getpid())) >= 3
+    finally:
+        for fd in opened:
+            os.close(fd)
 
 
 def test_names() -> None:
