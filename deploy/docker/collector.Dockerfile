@@ -30,7 +30,7 @@ RUN cd /src \
  && python3 -m venv --without-pip /opt/hyperscout \
  && /build/bin/pip --python /opt/hyperscout/bin/python install --no-index --no-deps --no-compile --root /own /wheel/*.whl \
  && find /own -name '*.pyi' -delete \
- && python3 -m compileall -q --invalidation-mode unchecked-hash -s /own /own
+ && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -s /own /own
 
 # The root of the image, less our own code: what changes seldom is one layer.
 FROM build AS root
