@@ -108,6 +108,7 @@ class Wires:
 
     def plug(self, port: str) -> None:
         self.panel.push(port)
+        self._rescan(port)
 
     def move(self, port: str, to: str) -> None:
         """The other end of this port's cable goes into another port, of whatever switch. Where no such port
@@ -116,6 +117,12 @@ class Wires:
         switch.ensure_port(port_of(to))
         self.panel.disconnect(port)
         self.panel.connect((port, to))
+
+    def _rescan(self, port: str) -> None:
+        """On a busy machine lldpd misses the kernel's news of a carrier now and then, and stays silent."""
+        for end in (port, self.far_end(port)):
+            if switch := self.switches.get(device_of(end)):
+                switch.lldpcli("update")
 
     def carrier(self, port: str) -> bool | None:
         """As the machine itself says, None where it cannot tell."""

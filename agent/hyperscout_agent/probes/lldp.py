@@ -8,6 +8,7 @@ carrier, nobody heard), or that it could not be seen.
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from re import Pattern
 
@@ -68,6 +69,9 @@ class LldpProbe:
         self._waiting: dict[
             tuple[str, bytes], Heard
         ] = {}  # frames to be taken apart: the newest of each sender
+        # Frames that were not taken apart, for a trouble that need not be theirs: tried once more when they
+        # are heard again, for the listener sends a frame only once.
+        self._untold: dict[tuple[str, bytes], bytes] = {}
         self._work = asyncio.Event()
         self._expiry_moved = asyncio.Event()
         self._listening_since_ns: int | None = None
@@ -119,9 +123,13 @@ class LldpProbe:
         self._told.add(heard.port)
         key = (heard.port, heard.sender)
         if heard.frame is not None:
+            self._untold.pop(key, None)
             if key in self._waiting or len(self._waiting) < _MAX_WAITING:
                 self._waiting[key] = heard
                 self._work.set()
+        elif key in self._untold and len(self._waiting) < _MAX_WAITING:
+            self._waiting[key] = replace(heard, frame=self._untold.pop(key))
+            self._work.set()
         elif key not in self._waiting:
             back = self.table.again(heard.port, heard.sender, min(heard.at_ns, self._clock_ns()))
             if back:
@@ -140,6 +148,8 @@ class LldpProbe:
                 neighbour = await self._dissector.dissect(heard.frame or b"")
             except (UnreadableError, DissectorError) as error:
                 shows = self.table.unreadable(heard.port, str(error), at_ns)
+                if isinstance(error, DissectorError) and len(self._untold) < _MAX_WAITING:
+                    self._untold[key] = heard.frame or b""
             else:
                 shows = self.table.heard(heard.port, heard.sender, neighbour, at_ns)
                 self._expiry_moved.set()

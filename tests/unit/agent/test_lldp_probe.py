@@ -197,6 +197,22 @@ async def test_frames_that_cannot_be_read(world: World, frame: bytes, reason: st
     assert (await world.look())["eth0"].outcome == DATA, "junk beside a good neighbour takes nobody away"
 
 
+async def test_an_innocent_frame_gets_another_try(world: World) -> None:
+    """The listener sends it once; then it says only that it was heard again."""
+    await world.connect()
+    await world.say("eth0", b"bomb")
+    assert (await world.look())["eth0"].outcome == FAILED
+    world.dissector.answers[b"bomb"] = LEAF
+    await world.say("eth0", None)
+    await world.until(lambda: world.dissector.asked == [b"bomb", b"bomb"])
+    await world.until(lambda: world.probe.table.neighbours("eth0", world.time.wall_ns()))
+    assert (await world.look())["eth0"].outcome == DATA
+    await world.say("eth0", b"bad")
+    await world.say("eth0", None)
+    await world.say("eth0", b"leaf")
+    assert world.dissector.asked.count(b"bad") == 1, "what is no LLDP stays none"
+
+
 async def test_a_neighbour_outlives_the_listener_by_its_ttl(world: World) -> None:
     await world.connect()
     await world.say("eth0", b"leaf")
