@@ -36,6 +36,8 @@ path-exclude /usr/share/locale/*
 """
 _APT = 'APT::Keep-Downloaded-Packages "false";\nAcquire::Languages "none";\n'
 _POLICY = "#!/bin/sh\nexit 101\n"  # no daemon starts because its package is installed
+# buildah notes what it has pushed there whatever it is told; in its own mount namespace that is elsewhere.
+_ASIDE = 'mkdir -p /var/lib/containers && mount --bind "$1" /var/lib/containers; shift; exec "$@"'
 _EMPTIED = ("var/lib/apt/lists", "var/cache/apt/archives", "usr/share/man", "usr/share/locale")
 
 
@@ -176,7 +178,8 @@ class Buildah:
         driver = "overlay" if overlays(self.cache) else "vfs"
         with tempfile.TemporaryDirectory(prefix="run-", dir=self.cache, ignore_cleanup_errors=True) as run:
             own = [self.program, "--root", str(self.cache / f"storage-{driver}"), "--runroot", run]
-            yield ends_with_us([*own, "--storage-driver", driver, *arguments])
+            aside = ["sh", "-c", _ASIDE, "sh", run]
+            yield ends_with_us([*aside, *own, "--storage-driver", driver, *arguments])
 
 
 @dataclass(frozen=True, slots=True)
