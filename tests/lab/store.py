@@ -40,7 +40,7 @@ class ImageStore:
         containerd = place.popen(["containerd", "-c", str(config), "-l", "warn"], log)
         try:
             give_up_s = time.monotonic() + START_S
-            while not Path(f"/proc/{place.pid}/root/{SOCKET}").is_socket():
+            while not Path("/proc", str(place.pid), "root", SOCKET).is_socket():
                 if not containerd.alive or time.monotonic() > give_up_s:
                     raise LabError(f"no containerd; the end of {log}:\n{containerd.tail()}")
                 time.sleep(_LOOK_EVERY_S)
