@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from kube.pki import Authority
 
@@ -26,6 +25,7 @@ RELEASE = NAMESPACE = "hyperscout"
 COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
 GRPC_PORT, MTLS_PORT, MTLS_NODE_PORT = 50051, 50054, 30054
 HYPERNODES = ("get", "hypernodes")
+WITNESSES = {"lldp", "switch", "ibnetdiscover"}
 _WATCH = (*HYPERNODES, "--watch", "--output-watch-events", "-o", "json")
 _ROLLED_S = 120.0
 # The cluster's nodes keep their own pace; kubelets report each two seconds, and NotReady takes ten.
@@ -253,15 +253,24 @@ class Story:
 
     def look_around(self) -> None:
         with self.step("hyperscout tree, through a port-forward, with a token of a viewer"), self.forwarded():
+            links = self.witnessed()
             self.say(self.ask("tree"))
-            self.check_witnesses(json.loads(self.ask("get", "links", "-o", "json")))
+            self.say(f"{len(links)} links, known from {', '.join(sorted(WITNESSES))}")
+        self.await_well("with all witnesses heard")
 
-    def check_witnesses(self, links: Any) -> None:
-        """The wiring came from where it must: nodes' own ears, switches' agents, and the sweep."""
-        sources = {source for link in links for source in link["sources"]}
-        if not {"lldp", "switch", "ibnetdiscover"} <= sources:
-            raise StoryError(f"links are known from {sorted(sources)} alone")
-        self.say(f"{len(links)} links, known from {', '.join(sorted(sources))}")
+    def witnessed(self) -> list[Object]:
+        """All links, once they are known from where they must: nodes' ears, switches' agents, a sweep."""
+        began_s = time.monotonic()
+        cables = [cable for cable in self.plan.cables if self.wires.far_end(cable.a)]
+        while True:
+            links: list[Object] = json.loads(self.ask("get", "links", "-o", "json"))
+            sources = {source for link in links for source in link["sources"]}
+            both = [link for link in links if {"lldp", "switch"} & set(link["sources"])]
+            if sources >= WITNESSES and len(both) == len(cables):
+                return links
+            if time.monotonic() - began_s > 90.0:
+                raise StoryError(f"{len(both)} of {len(cables)} Ethernet links, known from {sorted(sources)}")
+            time.sleep(1.0)
 
     def pods_are_confined(self) -> None:
         with self.step("what the pods may do"):
