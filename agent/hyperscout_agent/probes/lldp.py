@@ -75,7 +75,7 @@ class LldpProbe:
         self._work = asyncio.Event()
         self._expiry_moved = asyncio.Event()
         self._listening_since_ns: int | None = None
-        self._told: set[str] = set()  # ports of which something was learnt since then: a frame, or no carrier
+        self._told: set[str] = set()  # ports that something was learnt of since then: a frame, or no carrier
 
     async def serve(self) -> None:
         """Everything between two looks: the listener's socket, dissection, and neighbours that expire."""
@@ -120,7 +120,6 @@ class LldpProbe:
 
     def _take(self, heard: Heard) -> None:
         """A message of the listener."""
-        self._told.add(heard.port)
         key = (heard.port, heard.sender)
         if heard.frame is not None:
             self._untold.pop(key, None)
@@ -148,11 +147,13 @@ class LldpProbe:
                 neighbour = await self._dissector.dissect(heard.frame or b"")
             except (UnreadableError, DissectorError) as error:
                 shows = self.table.unreadable(heard.port, str(error), at_ns)
-                if isinstance(error, DissectorError) and len(self._untold) < _MAX_WAITING:
+                newest = key not in self._waiting  # what came meanwhile is what the listener will mean
+                if newest and isinstance(error, DissectorError) and len(self._untold) < _MAX_WAITING:
                     self._untold[key] = heard.frame or b""
             else:
                 shows = self.table.heard(heard.port, heard.sender, neighbour, at_ns)
                 self._expiry_moved.set()
+            self._told.add(heard.port)  # no sooner: who is still being read is not known to be nobody
             if shows:
                 self.trigger()
 

@@ -28,6 +28,8 @@ class FakeDissector:
 
     def __init__(self) -> None:
         self.asked: list[bytes] = []
+        self.idle = asyncio.Event()  # not set: it takes its time
+        self.idle.set()
         self.answers: dict[bytes, LldpNeighbour | Exception] = {
             b"leaf": LEAF,
             b"bye": replace(LEAF, ttl_s=0),
@@ -37,6 +39,7 @@ class FakeDissector:
 
     async def dissect(self, frame: bytes) -> LldpNeighbour:
         self.asked.append(frame)
+        await self.idle.wait()
         answer = self.answers[frame]
         if isinstance(answer, Exception):
             raise answer
@@ -213,6 +216,25 @@ async def test_an_innocent_frame_gets_another_try(world: World) -> None:
     assert world.dissector.asked.count(b"bad") == 1, "what is no LLDP stays none"
 
 
+async def test_the_frame_tried_again_is_the_newest(world: World) -> None:
+    """While one is taken apart in vain, the next one of the same sender comes in."""
+    await world.connect()
+    world.dissector.idle.clear()
+    await world.say("eth0", b"bomb")
+    assert world.listener is not None
+    newer = encode(Heard("eth0", A, world.time.wall_ns(), b"leaf"))
+    await asyncio.get_running_loop().sock_sendall(world.listener, newer)
+    await world.until(lambda: world.probe._waiting)
+    world.dissector.idle.set()
+    await world.until(lambda: world.probe.table.neighbours("eth0", world.time.wall_ns()))
+    world.dissector.answers[b"bomb"] = replace(LEAF, port_id="swp9")
+    await world.say("eth0", None)
+    await settle()
+    assert world.dissector.asked == [b"bomb", b"leaf"]
+    neighbours = (await world.look())["eth0"].payload.neighbours
+    assert [neighbour.port_id for neighbour in neighbours] == ["swp1"]
+
+
 async def test_a_neighbour_outlives_the_listener_by_its_ttl(world: World) -> None:
     await world.connect()
     await world.say("eth0", b"leaf")
@@ -241,6 +263,17 @@ async def test_who_has_just_begun_to_listen_says_of_nobody_that_they_are_gone(wo
     world.port("eth0", carrier="1")
     sight = (await world.look())["eth0"]
     assert (sight.outcome, sight.reason) == (NOTHING, NOTHING_YET), "it was another cable's neighbour"
+
+
+async def test_whose_frame_is_still_being_read_is_not_gone(world: World) -> None:
+    """The agent starts anew beside a listener that tells it all at once; reading that takes a while."""
+    await world.connect()
+    world.dissector.idle.clear()
+    await world.say("eth0", b"leaf")
+    assert (await world.look())["eth0"].outcome == FAILED
+    world.dissector.idle.set()
+    await world.until(lambda: world.probe.table.neighbours("eth0", world.time.wall_ns()))
+    assert (await world.look())["eth0"].outcome == DATA
 
 
 async def test_times_from_the_future_do_not_outlast(world: World) -> None:
