@@ -27,6 +27,7 @@ GRPC_PORT, MTLS_PORT, MTLS_NODE_PORT = 50051, 50054, 30054
 HYPERNODES = ("get", "hypernodes")
 WITNESSES = {"lldp", "switch", "ibnetdiscover"}
 _WATCH = (*HYPERNODES, "--watch", "--output-watch-events", "-o", "json")
+STEADY_S = 2.0
 _ROLLED_S = 120.0
 # The cluster's nodes keep their own pace; kubelets report each two seconds, and NotReady takes ten.
 _NODE_S = 60.0
@@ -95,8 +96,16 @@ class Story:
         return bool(hypernodes) and all(essence(x)["conditions"] == wanted for x in hypernodes.values())
 
     def await_well(self, what: str, timeout_s: float = 120.0) -> None:
-        _, seconds = self.watch.until(self.is_well, f"all is well {what}", timeout_s)
-        self.took(f"all is well {what}", seconds)
+        """Until all is well, and stays so for a moment."""
+        began_s = time.monotonic()
+        while True:
+            left_s = timeout_s - (time.monotonic() - began_s)
+            self.watch.until(self.is_well, f"all is well {what}", left_s)
+            well_s = time.monotonic() - began_s
+            self.watch.steady(STEADY_S, timeout_s)
+            if self.is_well(self.watch.look()):
+                break
+        self.took(f"all is well {what}", well_s)
 
     def await_condition(
         self, hypernode: Callable[[], str], kind: str, status: str, names: Sequence[str], timeout_s: float
@@ -119,7 +128,7 @@ class Story:
         self.watch.look()
         since = self.watch.changes
         yield
-        self.watch.steady(3.0)
+        self.watch.steady(STEADY_S)
         if found := self.watch.flaps(since):
             raise StoryError(f"HyperNodes changed during {during}:\n" + "\n".join(found))
         self.say(f"no HyperNode changed: {during}")
@@ -325,6 +334,8 @@ class Story:
             self.lab.revive_node(node)
             self.wires.connect(node)
             self.infiniband.connect(node)
+            self.rolled()
+            self.await_reports()
             self.await_well(f"after {node} is back", 120.0)
 
     def kill_leader(self) -> None:
