@@ -44,6 +44,7 @@ _log = logging.getLogger(__name__)
 MAX_BATCH_BYTES = 1024 * 1024
 _MAX_HELD_BATCHES = 16  # behind a missing text; an agent has fewer on their way
 _MAX_UNSTORED_BATCHES = 64
+_MAX_SAID_CHARS = 100
 _MAX_TEXTS = 8  # come in and not named by a finding yet
 _TEXT_TIMEOUT_S = 60.0
 
@@ -214,9 +215,8 @@ class Session:
         looked.refused.append(Refused(key, reason))
         if why not in self._said:
             self._said.add(why)
-            _log.warning(
-                "refused: %s reports %s %s of %s: %s", node, key.probe, key.subject, key.node, reason
-            )
+            probe, subject, whose = map(_for_the_log, (key.probe, key.subject, key.node))
+            _log.warning("refused: %s reports %s %s of %s: %s", node, probe, subject, whose, reason)
         self.counters.refusals[why] += 1
 
     async def _release(self) -> None:
@@ -318,6 +318,11 @@ class Session:
             return _Text(await self.in_thread(work))
         except (BulkError, FormatError) as error:
             return _Text(reason=str(error))
+
+
+def _for_the_log(text: str) -> str:
+    """As much of a name that nobody has checked as a line bears: it may be a megabyte, or several lines."""
+    return repr(text[:_MAX_SAID_CHARS])[1:-1]
 
 
 def _may_report(finding: Finding) -> bool:

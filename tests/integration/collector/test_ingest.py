@@ -233,6 +233,19 @@ async def test_a_switch_reports_its_own_ports_and_nobody_else_does(
         assert said[0].startswith(f"refused: {reporter} reports {finding.key.probe} ")
 
 
+async def test_a_name_of_another_is_a_short_line_of_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is checked by nobody: what is not the sender's own is refused before it is looked at."""
+    foreign = called(lldp("n2", "eth0"), "n2\nrefused: n3 " + 100_000 * "x", "lldp")
+    async with rig(tmp_path) as r, AgentStream(r.address, "n1") as agent:
+        await agent.store(foreign)
+        (said,) = [x.getMessage() for x in caplog.records if x.levelname == "WARNING"]
+        assert said.startswith("refused: n1 reports lldp eth0 of n2\\nrefused: n3 xxx")
+        assert "\n" not in said
+        assert len(said) < 300
+
+
 async def test_what_a_switch_may_report(tmp_path: Path) -> None:
     async with rig(tmp_path) as r, AgentStream(r.address, "switch/leaf-1") as agent:
         ports = [switch_port("switch/leaf-1", "swp1"), switch_port("switch/leaf-1", "swp2", neighbour="")]
