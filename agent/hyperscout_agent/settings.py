@@ -89,7 +89,7 @@ class LldpSettings(_Group):
     )
     ports: str | None = Field(
         default=None,
-        description="Regular expression on port names, in place of the physical ones (tests with veth).",
+        description="Regular expression of whole port names, or of how they begin (^), in place of the physical ones.",
     )
     interval_s: float = Field(
         default=30.0,
