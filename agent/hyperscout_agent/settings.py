@@ -89,7 +89,7 @@ class LldpSettings(_Group):
     )
     ports: str | None = Field(
         default=None,
-        description="Regular expression of whole port names, or of how they begin (^), in place of the physical ones.",
+        description="In place of the physical ports: a regular expression of names, or (^) of beginnings.",
     )
     interval_s: float = Field(
         default=30.0,
