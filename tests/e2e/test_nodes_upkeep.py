@@ -55,7 +55,7 @@ def rolled(lab: Lab, *what: str) -> None:
 
 def upgrade(lab: Lab, *settings: str) -> None:
     words = [word for setting in settings for word in ("--set", setting)]
-    lab.helm("upgrade", RELEASE, str(CHART), "-n", NAMESPACE, "--reuse-values", *words, timeout_s=TIMEOUT_S)
+    lab.helm("upgrade", RELEASE, str(CHART), "-n", NAMESPACE, "--reset-then-reuse-values", *words, timeout_s=TIMEOUT_S)
 
 
 def pods(lab: Lab, component: str) -> dict[str, dict[str, Any]]:

@@ -407,7 +407,7 @@ class Story:
             began_s = time.monotonic()
             before = {p["metadata"]["name"] for p in (*self.pods("agent"), *self.pods("collector"))}
             self.lab.helm(
-                "upgrade", RELEASE, str(CHART), "-n", NAMESPACE, "--reuse-values",
+                "upgrade", RELEASE, str(CHART), "-n", NAMESPACE, "--reset-then-reuse-values",
                 "--set", "agent.settings.refresh_interval_s=45",
                 "--set", "collector.settings.heartbeat_interval_s=9",
                 timeout_s=60,
