@@ -55,7 +55,8 @@ def rolled(lab: Lab, *what: str) -> None:
 
 def upgrade(lab: Lab, *settings: str) -> None:
     words = [word for setting in settings for word in ("--set", setting)]
-    lab.helm("upgrade", RELEASE, str(CHART), "-n", NAMESPACE, "--reset-then-reuse-values", *words, timeout_s=TIMEOUT_S)
+    keep = ("-n", NAMESPACE, "--reset-then-reuse-values")
+    lab.helm("upgrade", RELEASE, str(CHART), *keep, *words, timeout_s=TIMEOUT_S)
 
 
 def pods(lab: Lab, component: str) -> dict[str, dict[str, Any]]:
