@@ -258,7 +258,7 @@ class Pipeline:
         published = self._generations.published
         if not self._measured_enough():
             options = replace(options, latency_places=False)
-        takeover = self._taking_over(resolved, view, now_ns)
+        takeover = self._taking_over(resolved, snapshot.unsure, view, now_ns)
         if takeover is not None and published is not None:
             stale, switches = takeover.stale(), takeover.stale_switches()
             result = _Result(resolved, published, stale, switches, Decision(), 0.0)
@@ -269,7 +269,9 @@ class Pipeline:
         decision = self._offer(result, view, now_ns)
         return replace(result, decision=decision, seconds=self._timer() - began_s)
 
-    def _taking_over(self, resolved: Resolved, view: ClusterView, now_ns: int) -> Takeover | None:
+    def _taking_over(
+        self, resolved: Resolved, unsure: Collection[str], view: ClusterView, now_ns: int
+    ) -> Takeover | None:
         """In the thread: the take-over that is under way."""
         takeover = self.takeover
         if takeover is None or not takeover.active:
@@ -282,7 +284,8 @@ class Pipeline:
         chassis = {
             name: {port.chassis_id for port in ports} for name, ports in resolved.inputs.switch_ports.items()
         }
-        if not takeover.ended(now_ns, view.down(self._generations.published), sweeps, chassis):
+        down = view.down(self._generations.published)
+        if not takeover.ended(now_ns, down, sweeps, chassis, unsure):
             return takeover
         after_s = (now_ns - takeover.started_ns) / NS
         _log.info("take-over complete after %.1f s; not heard from: %s", after_s, takeover.waits_for())

@@ -5,8 +5,9 @@ seconds, sweeps a little later. Inferred from that, half of the cables would be 
 been missing for days would be forgotten. So until everybody has been heard, nothing is inferred: what is
 published is offered again, with what is known of the nodes themselves. It is complete when the full state of
 every member has come in, a whole sweep of every fabric that was swept, and the full state of a switch at one
-end of every cable that switches reported; or when the time is up: an agent that is dead must not keep all
-others waiting.
+end of every cable that switches reported, and when no member says that it cannot tell yet who is at its
+cables (an agent that has just begun to listen); or when the time is up: an agent that is dead must not keep
+all others waiting.
 """
 
 import re
@@ -32,6 +33,8 @@ class Takeover:
         self._fabrics = _swept_fabrics(previous)
         self._names = {s.id: s.name for s in previous.switches}
         self._cables = _cables_of_switches(previous)
+        self._listening = self._missing & _heard_by_lldp(previous)
+        self._unsure: set[str] = set()  # of those, the ones that cannot tell yet
         self._spoken: set[str] = set()  # switches' agents, by the names they report under
         self._heard: set[str] = set()  # those switches, by id
 
@@ -52,11 +55,13 @@ class Takeover:
         down: Collection[str],
         sweeps: Iterable[Collection[str]],
         switches: Mapping[str, Collection[str]],
+        unsure: Collection[str] = (),
     ) -> bool:
         """Whether to infer from now on; once it has ended, it stays so.
 
         `down`: nodes that take no work and may be silent. `sweeps`: ids of the switches of each whole sweep
         that was made since the start. `switches`: ids of the switch that reports under a name.
+        `unsure`: nodes with a port that cannot tell yet who is there, and of which nothing else is known.
         """
         if self.until_ns is None:
             return True
@@ -68,13 +73,16 @@ class Takeover:
         self._missing.difference_update(down)
         self._heard |= {id_ for name in self._spoken for id_ in switches.get(name, ())}
         self._cables = {ends for ends in self._cables if ends.isdisjoint(self._heard)}
-        if now_ns >= self.until_ns or not (self._missing or self._fabrics or self._cables):
+        self._unsure = self._listening.intersection(unsure).difference(down)
+        if now_ns >= self.until_ns or not (self._missing or self._fabrics or self._cables or self._unsure):
             self.until_ns = None
         return not self.active
 
     def waits_for(self) -> str:
         """In words, for the log and the status."""
         parts = [f"agents of {len(self._missing)} nodes ({_some(self._missing)})"] if self._missing else []
+        if self._unsure:
+            parts.append(f"what is at the cables of {len(self._unsure)} nodes ({_some(self._unsure)})")
         if self._cables:
             switches = {self._names[id_] for ends in self._cables for id_ in ends}
             parts.append(f"agents of switches ({_some(switches)})")
@@ -137,6 +145,12 @@ def _swept_fabrics(topology: Topology) -> dict[str, frozenset[str]]:
             ends = {link.a_device, link.b_device} & switches
             found.setdefault(link.fabric, set()).update(ends)
     return {name: frozenset(ids) for name, ids in found.items() if ids}
+
+
+def _heard_by_lldp(topology: Topology) -> set[str]:
+    """Devices at the ends of cables that LLDP has shown."""
+    shown = (x for x in topology.links if "lldp" in x.sources)
+    return {end for x in shown for end in (x.a_device, x.b_device)}
 
 
 def _cables_of_switches(topology: Topology) -> set[frozenset[str]]:

@@ -98,6 +98,9 @@ class Snapshot:
     stale: Mapping[str, int]  # node or switch -> when it was last seen, for those that speak no more
     limit_ns: int  # what was seen before this is stale
     tables: PairTables  # reads `latency`
+    unsure: frozenset[str] = (
+        frozenset()
+    )  # nodes with a port of which nothing is known but that it cannot tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,7 @@ class _Node:
     switch_ports: tuple[SwitchPort, ...] = ()
     seen_ns: int = 0
     sweeps: tuple[Row, ...] = field(default_factory=tuple)
+    unsure: bool = False
 
 
 class InputsView:
@@ -146,6 +150,7 @@ class InputsView:
         self._switch_ports: dict[str, tuple[SwitchPort, ...]] = {}
         self._seen_ns: dict[str, int] = {}
         self._sweeps: dict[str, tuple[Row, ...]] = {}
+        self._unsure: dict[str, bool] = {}
         self.touch(state.nodes)
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
@@ -167,6 +172,7 @@ class InputsView:
             _set(self._switch_ports, name, node.switch_ports)
             _set(self._seen_ns, name, node.seen_ns)
             _set(self._sweeps, name, node.sweeps)
+            _set(self._unsure, name, node.unsure)
 
     def snapshot(self, now_ns: int) -> Snapshot:
         limit_ns = now_ns - self._stale_after_ns
@@ -188,6 +194,7 @@ class InputsView:
             {node: seen_ns for node, seen_ns in self._seen_ns.items() if seen_ns < limit_ns},
             limit_ns,
             self.tables,
+            frozenset(self._unsure),
         )
 
     def measured(self) -> dict[str, Measured]:
@@ -260,7 +267,11 @@ def _node(rows: Iterable[Row]) -> _Node:
     nccl: list[NcclRun] = []
     switch_ports: list[SwitchPort] = []
     sweeps: list[Row] = []
+    told: set[str] = set()
+    untold: set[str] = set()
     for row in rows:
+        if row.key.probe == "lldp" and row.key.subject != "*":
+            (untold if row.rank == FAILED else told).add(row.key.subject)
         node.seen_ns = max(node.seen_ns, row.seen_ns) if row.rank != FAILED else node.seen_ns
         match row.fact:
             case LldpPort():
@@ -285,6 +296,7 @@ def _node(rows: Iterable[Row]) -> _Node:
     node.nccl = tuple(sorted(nccl, key=lambda run: (run.peer, run.method)))
     node.switch_ports = tuple(sorted(switch_ports, key=lambda port: port.interface))
     node.sweeps = tuple(sweeps)
+    node.unsure = not untold <= told
     return node
 
 

@@ -57,6 +57,23 @@ def test_a_fabric_at_a_time() -> None:
     assert takeover.ended(START, [], [["t9"]], {})
 
 
+def test_who_has_just_begun_to_listen_is_waited_for() -> None:
+    """Agents that restart together with their collector say that they cannot tell yet who is there."""
+    tree = leaves(("n1", "n2"))
+    heard = Link("n1", "eth0", "s1", "swp1", "ethernet", ("lldp",))
+    takeover = Takeover(replace(tree, links=(heard,)), 30.0, START)
+    for node in ("n1", "n2"):
+        takeover.full_state(node)
+    assert not takeover.ended(START + 1, [], [], {}, ["n1", "n2", "n9"])
+    assert takeover.waits_for() == "what is at the cables of 1 nodes (n1)", "LLDP never showed the others'"
+    assert takeover.ended(START + 2, [], [], {}, ["n2"])
+    again = Takeover(replace(tree, links=(heard,)), 30.0, START)
+    for node in ("n1", "n2"):
+        again.full_state(node)
+    assert not again.ended(START + 29 * NS, [], [], {}, ["n1"])
+    assert again.ended(START + 30 * NS, [], [], {}, ["n1"]), "but not for ever"
+
+
 def test_what_it_waits_for() -> None:
     takeover = Takeover(two_leaves(), 30.0, START)
     assert takeover.waits_for() == "agents of 4 nodes (n01, n02, n03 and 1 more) and a sweep of ib"
