@@ -194,8 +194,13 @@ def test_readings_by_node_and_only_the_touched_ones_anew(rig: Rig) -> None:
 
 
 def test_what_failed_says_nothing_of_the_wires(rig: Rig) -> None:
-    rig.put(failed("n1", "lldp", "eth0"))
+    rig.put(failed("n1", "lldp", "eth0"), failed("n2", "lldp", "*"), failed("n3", "infiniband", "mlx5_0/1"))
     assert rig.view.snapshot(T0).lldp == {}
+    assert rig.view.snapshot(T0).unsure == {"n1"}, "who cannot tell of a port may yet tell"
+    rig.put(lldp("n1", "eth0"))
+    assert rig.view.snapshot(T0).unsure == set()
+    rig.put(failed("n1", "lldp", "eth0", at_ns=T0 + S), at_ns=T0 + S)
+    assert rig.view.snapshot(T0 + S).unsure == set(), "what was known stays known"
 
 
 def test_a_node_that_goes_away_goes_from_the_view(rig: Rig) -> None:
