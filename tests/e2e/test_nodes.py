@@ -35,6 +35,9 @@ def test_from_install_to_uninstall(tmp_path: Path, capsys: pytest.CaptureFixture
         story = Story(lab, wires, infiniband, say)
         try:
             story.tell()
+        except Exception:
+            story.show_logs()
+            raise
         finally:
             story.close()
             wires.down()

@@ -28,6 +28,7 @@ HYPERNODES = ("get", "hypernodes")
 WITNESSES = {"lldp", "switch", "ibnetdiscover"}
 _WATCH = (*HYPERNODES, "--watch", "--output-watch-events", "-o", "json")
 STEADY_S = 2.0
+LOG_LINES = 25
 _ROLLED_S = 120.0
 # The cluster's nodes keep their own pace; kubelets report each two seconds, and NotReady takes ten.
 _NODE_S = 60.0
@@ -452,6 +453,14 @@ class Story:
         self.upgrade()
         self.uninstall()
         self.say("== the story is told")
+
+    def show_logs(self) -> None:
+        """The end of what the pods said, for whoever looks into a failure."""
+        for pod in (*self.pods("collector"), *self.pods("agent")):
+            for container in pod["spec"]["containers"]:
+                self.say(f"-- {pod['spec'].get('nodeName')}: {pod['metadata']['name']}/{container['name']}")
+                words = ("logs", "-n", NAMESPACE, pod["metadata"]["name"], "-c", container["name"])
+                self.say(self.lab.kubectl(*words, f"--tail={LOG_LINES}", check=False))
 
     def close(self) -> None:
         if self._watch is not None:

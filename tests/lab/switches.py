@@ -23,7 +23,8 @@ SOCKET = "/run/lldpd.socket"  # in the switch's own /run
 BRIDGE = "rail"
 PORTS = r"^swp\d+$"
 # A neighbour that went silent is forgotten after four frames.
-TX_INTERVAL_S, TX_HOLD = 1, 4
+# A busy machine may keep lldpd from its turn for seconds; and a carrier that goes tells at once anyway.
+TX_INTERVAL_S, TX_HOLD = 1, 30
 WAIT_S = 30.0
 _RESCAN_S = 2.0
 _LOOK_S = 0.05
