@@ -23,8 +23,7 @@ SOCKET = "/run/lldpd.socket"  # in the switch's own /run
 BRIDGE = "rail"
 PORTS = r"^swp\d+$"
 # A neighbour that went silent is forgotten after four frames.
-# A busy machine may keep lldpd from its turn for seconds; and a carrier that goes tells at once anyway.
-TX_INTERVAL_S, TX_HOLD = 1, 30
+TX_INTERVAL_S, TX_HOLD = 1, 4
 WAIT_S = 30.0
 _RESCAN_S = 2.0
 _LOOK_S = 0.05
