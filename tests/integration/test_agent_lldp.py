@@ -15,7 +15,7 @@ import pytest
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_agent.lldp_dissection import Dissector
 from hyperscout_agent.probes.base import Sight
-from hyperscout_agent.probes.lldp import NO_CARRIER, LldpProbe
+from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_YET, LldpProbe
 from hyperscout_agent.probes.lldpctl import LldpctlProbe
 from hyperscout_agent.rtnetlink import LinkWatch
 from hyperscout_formats.facts import LldpNeighbour
@@ -139,10 +139,17 @@ async def test_the_own_view_equals_lldpctls(lab: Lab, listening: Listening) -> N
 
 
 async def test_both_sources_report_the_same(lab: Lab, listening: Listening) -> None:
-    lab.lldpd("leaf1", ["swp1"])
-    lab.lldpd("leaf2", ["swp7"])
-    host = lab.lldpd("host", ["eth0", "eth1"])
-    host.await_neighbours(2)
+    for attempts_left in (2, 1, 0):
+        leaves = lab.lldpd("leaf1", ["swp1"]), lab.lldpd("leaf2", ["swp7"])
+        host = lab.lldpd("host", ["eth0", "eth1"])
+        try:
+            host.await_neighbours(2)
+            break
+        except RuntimeError:
+            if not attempts_left:
+                raise
+            for one in (*leaves, host):  # on a busy machine one of many stalls at its start now and then
+                one.kill()
     mine = await listening.until(both)
     asked = LldpctlProbe(command=host.ctl(), sysfs=listening.sysfs, pattern=PORTS)
     theirs = (await asked.observe()).sights
@@ -223,7 +230,7 @@ async def test_what_may_come_from_further_away_is_not_heard(lab: Lab, listening:
     """Other group addresses pass through bridges, broadcast too: who sends there is no neighbour."""
     far = tlv(1, b"\x07far") + tlv(2, b"\x07away") + tlv(3, b"\0\x78") + tlv(0, b"")
     marker = tlv(1, b"\x07marker") + tlv(2, b"\x07marker") + tlv(3, b"\0\x78") + tlv(0, b"")
-    await listening.until(lambda s: s["eth0"].outcome == NOTHING)  # the listener is there
+    await listening.until(lambda s: s["eth0"].reason == NOTHING_YET)  # the listener is there
     lab.inject(
         ("leaf1", "swp1"),
         b"\xff" * 6 + b"\x02far01" + b"\x88\xcc" + far,
