@@ -52,7 +52,6 @@ class Story:
         self._collector_ca = lab.folder / "collector-ca.crt"
         self._token = lab.folder / "viewer.token"
         self._watch: Watch | None = None
-        self.figures: dict[str, float] = {}  # seconds, by what was waited for
 
     # --- telling --------------------------------------------------------------------------------------------
 
@@ -76,7 +75,6 @@ class Story:
         return self._watch
 
     def took(self, what: str, seconds: float) -> None:
-        self.figures[what] = seconds
         self.say(f"{what}: {seconds:.1f} s")
 
     # --- looking --------------------------------------------------------------------------------------------
