@@ -25,20 +25,8 @@ class LldpNeighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class LldpPort:
-    """One local Ethernet port and the neighbours heard on it."""
-
-    interface: str
-    neighbours: tuple[LldpNeighbour, ...]
-    mac: str = ""
-    carrier: bool = True
-    speed_mbps: int = 0  # 0 = unknown
-    carrier_changes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class PortCounters:
-    """What went wrong on a port since it appeared.
+    """What went wrong on a port since it appeared; numbers that only grow, until it starts anew.
 
     Source: Linux Documentation/ABI/testing/sysfs-class-net-statistics.
     """
@@ -48,6 +36,19 @@ class PortCounters:
     rx_dropped: int = 0
     tx_errors: int = 0
     tx_dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LldpPort:
+    """One local Ethernet port and the neighbours heard on it."""
+
+    interface: str
+    neighbours: tuple[LldpNeighbour, ...]
+    mac: str = ""
+    carrier: bool = True
+    speed_mbps: int = 0  # 0 = unknown
+    carrier_changes: int = 0
+    counters: PortCounters = PortCounters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,20 @@ class SwitchPort:
     speed_mbps: int = 0  # 0 = unknown
     carrier_changes: int = 0
     counters: PortCounters = PortCounters()
+    doubt: str = ""  # what is uncertain about it, in words that follow its name
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchTable:
+    """A whole switch as somebody else saw it: who asked it over SNMP, or its manager.
+
+    All ports have one chassis id, which is the switch's identity. `addresses`: where it can be asked, the one
+    that answered first.
+    """
+
+    ports: tuple[SwitchPort, ...]
+    addresses: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # what is odd about the whole of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +108,7 @@ class InfinibandPort:
     link_layer: str  # "InfiniBand" or "Ethernet"
     board_id: str = ""
     link_downed: int = 0
+    counters: PortCounters = PortCounters()  # symbol errors are rx_errors
 
 
 @dataclass(frozen=True, slots=True)

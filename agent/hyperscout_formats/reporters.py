@@ -1,4 +1,4 @@
-"""Names under which findings are reported: a node's own, and for a switch one that no node can have.
+"""Names under which findings are reported: a node's own, and for others one that no node can have.
 
 Kubernetes allows no slash in a node's name (RFC 1123), and neither does the agent's setting `node`.
 """
@@ -6,19 +6,41 @@ Kubernetes allows no slash in a node's name (RFC 1123), and neither does the age
 from typing import Final
 
 SWITCH_PROBE: Final = "switch"
-_PREFIX: Final = "switch/"
+# What an agent of the role `fabric` runs, and nobody else; each reports whole switches or a whole fabric.
+FABRIC_PROBES: Final = frozenset({"snmp", "ufm", "netq", "nmx"})
+_SWITCH: Final = "switch/"
+_FABRIC: Final = "fabric/"
 
 
 def switch_reporter(name: str) -> str:
     """Under which name the switch of that name reports."""
-    return _PREFIX + name
+    return _SWITCH + name
+
+
+def fabric_reporter(name: str) -> str:
+    """Under which name an agent reports that looks at a whole fabric."""
+    return _FABRIC + name
 
 
 def is_switch(reporter: str) -> bool:
     """Whether it is a switch that reports under this name."""
-    return reporter.startswith(_PREFIX)
+    return reporter.startswith(_SWITCH)
+
+
+def is_fabric(reporter: str) -> bool:
+    """Whether it is an agent that looks at whole fabrics that reports under this name."""
+    return reporter.startswith(_FABRIC)
+
+
+def is_node(reporter: str) -> bool:
+    """Whether it is a node."""
+    return "/" not in reporter
 
 
 def is_reporter(text: str) -> bool:
     """Whether anybody can report under this name."""
-    return "/" not in text.removeprefix(_PREFIX) and text not in ("", _PREFIX)
+    return "/" not in text.removeprefix(_FABRIC if is_fabric(text) else _SWITCH) and text not in (
+        "",
+        _SWITCH,
+        _FABRIC,
+    )

@@ -6,7 +6,14 @@ what comes back from the message equals what went in.
 
 from hyperscout.v1 import finding_pb2
 
-from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort, PortCounters, SwitchPort
+from hyperscout_formats.facts import (
+    InfinibandPort,
+    LldpNeighbour,
+    LldpPort,
+    PortCounters,
+    SwitchPort,
+    SwitchTable,
+)
 
 
 def lldp_to_proto(port: LldpPort) -> finding_pb2.LldpPort:
@@ -18,6 +25,7 @@ def lldp_to_proto(port: LldpPort) -> finding_pb2.LldpPort:
         speed_mbps=port.speed_mbps,
         carrier_changes=port.carrier_changes,
         neighbours=list(map(_neighbour_to_proto, port.neighbours)),
+        counters=_counters_to_proto(port.counters),
     )
 
 
@@ -30,6 +38,7 @@ def lldp_from_proto(message: finding_pb2.LldpPort) -> LldpPort:
         speed_mbps=message.speed_mbps,
         carrier_changes=message.carrier_changes,
         neighbours=tuple(map(_neighbour_from_proto, message.neighbours)),
+        counters=_counters_from_proto(message.counters),
     )
 
 
@@ -50,6 +59,7 @@ def infiniband_to_proto(port: InfinibandPort) -> finding_pb2.InfinibandPort:
         link_layer=port.link_layer,
         board_id=port.board_id,
         link_downed=port.link_downed,
+        counters=_counters_to_proto(port.counters),
     )
 
 
@@ -70,12 +80,12 @@ def infiniband_from_proto(message: finding_pb2.InfinibandPort) -> InfinibandPort
         link_layer=message.link_layer,
         board_id=message.board_id,
         link_downed=message.link_downed,
+        counters=_counters_from_proto(message.counters),
     )
 
 
 def switch_port_to_proto(port: SwitchPort) -> finding_pb2.SwitchPort:
     """Message of one port of a switch."""
-    counters = port.counters
     return finding_pb2.SwitchPort(
         interface=port.interface,
         mac=port.mac,
@@ -89,19 +99,13 @@ def switch_port_to_proto(port: SwitchPort) -> finding_pb2.SwitchPort:
         port_id=port.port_id,
         port_description=port.port_description,
         neighbours=list(map(_neighbour_to_proto, port.neighbours)),
-        counters=finding_pb2.PortCounters(
-            rx_errors=counters.rx_errors,
-            rx_crc_errors=counters.rx_crc_errors,
-            rx_dropped=counters.rx_dropped,
-            tx_errors=counters.tx_errors,
-            tx_dropped=counters.tx_dropped,
-        ),
+        counters=_counters_to_proto(port.counters),
+        doubt=port.doubt,
     )
 
 
 def switch_port_from_proto(message: finding_pb2.SwitchPort) -> SwitchPort:
     """Fact of a message."""
-    counters = message.counters
     return SwitchPort(
         interface=message.interface,
         chassis_id_subtype=message.chassis_id_subtype,
@@ -115,13 +119,44 @@ def switch_port_from_proto(message: finding_pb2.SwitchPort) -> SwitchPort:
         carrier=message.carrier,
         speed_mbps=message.speed_mbps,
         carrier_changes=message.carrier_changes,
-        counters=PortCounters(
-            counters.rx_errors,
-            counters.rx_crc_errors,
-            counters.rx_dropped,
-            counters.tx_errors,
-            counters.tx_dropped,
-        ),
+        counters=_counters_from_proto(message.counters),
+        doubt=message.doubt,
+    )
+
+
+def switch_table_to_proto(table: SwitchTable) -> finding_pb2.SwitchTable:
+    """Message of a whole switch."""
+    return finding_pb2.SwitchTable(
+        ports=map(switch_port_to_proto, table.ports), addresses=table.addresses, problems=table.problems
+    )
+
+
+def switch_table_from_proto(message: finding_pb2.SwitchTable) -> SwitchTable:
+    """Fact of a message."""
+    ports = tuple(map(switch_port_from_proto, message.ports))
+    return SwitchTable(ports, tuple(message.addresses), tuple(message.problems))
+
+
+def _counters_to_proto(counters: PortCounters) -> finding_pb2.PortCounters | None:
+    """None where nothing is counted: most ports of most fabrics."""
+    if counters == PortCounters():
+        return None
+    return finding_pb2.PortCounters(
+        rx_errors=counters.rx_errors,
+        rx_crc_errors=counters.rx_crc_errors,
+        rx_dropped=counters.rx_dropped,
+        tx_errors=counters.tx_errors,
+        tx_dropped=counters.tx_dropped,
+    )
+
+
+def _counters_from_proto(message: finding_pb2.PortCounters) -> PortCounters:
+    return PortCounters(
+        message.rx_errors,
+        message.rx_crc_errors,
+        message.rx_dropped,
+        message.tx_errors,
+        message.tx_dropped,
     )
 
 

@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hyperscout_formats.facts import Gpu, InfinibandPort, LldpPort, NcclRun, SwitchPort
+from hyperscout_formats.facts import Gpu, InfinibandPort, LldpPort, NcclRun, SwitchPort, SwitchTable
 from hyperscout_formats.ibnetdiscover import Sweep
 
 from hyperscout_collector.latency.pairs import NO_PAIRS, PairTable
@@ -20,6 +20,30 @@ class SweepSeen:
     source: str = "ibnetdiscover"
     partial: bool = False
     observed_at_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchTableSeen:
+    """One look at one switch. `source` is the probe that is named as witness: "snmp", "netq".
+
+    `silent`: whoever looked speaks no more, or could not look for long; what was seen then stands where
+    nobody says otherwise.
+    """
+
+    table: SwitchTable
+    source: str = "snmp"
+    silent: bool = False
+    observed_at_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PortHealth:
+    """What a port does wrong at present: only ports that are over a threshold, and not yet well under it."""
+
+    errors_per_s: float = 0.0
+    discards_per_s: float = 0.0
+    flaps_per_hour: float = 0.0
+    source: str = ""  # the probe whose counters these are
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +64,11 @@ class FabricInputs:
     nccl: Mapping[str, tuple[NcclRun, ...]] = field(default_factory=dict)
     switch_ports: Mapping[str, tuple[SwitchPort, ...]] = field(default_factory=dict)
     silent: frozenset[str] = frozenset()  # nodes and switches whose agents speak no more
+    tables: tuple[SwitchTableSeen, ...] = ()  # whole switches as others saw them
+    labels: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # by node: domains that its cloud names, the farthest first
+    health: Mapping[tuple[str, str], PortHealth] = field(default_factory=dict)  # by device id and port
 
 
 @dataclass(frozen=True, slots=True)

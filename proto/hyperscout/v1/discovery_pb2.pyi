@@ -204,6 +204,7 @@ class StreamFindingsResponse(_message.Message):
     STOP_MEASURING_FIELD_NUMBER: _builtins.int
     MEASURE_NCCL_FIELD_NUMBER: _builtins.int
     NCCL_ID_FIELD_NUMBER: _builtins.int
+    SEEDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ack(self) -> Global___Ack: ...
     @_builtins.property
@@ -224,6 +225,8 @@ class StreamFindingsResponse(_message.Message):
     def measure_nccl(self) -> Global___MeasureNccl: ...
     @_builtins.property
     def nccl_id(self) -> Global___NcclId: ...
+    @_builtins.property
+    def seeds(self) -> Global___Seeds: ...
     def __init__(
         self,
         *,
@@ -237,16 +240,41 @@ class StreamFindingsResponse(_message.Message):
         stop_measuring: Global___StopMeasuring | None = ...,
         measure_nccl: Global___MeasureNccl | None = ...,
         nccl_id: Global___NcclId | None = ...,
+        seeds: Global___Seeds | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "intervals", b"intervals", "lease", b"lease", "measure_nccl", b"measure_nccl", "measure_pairs", b"measure_pairs", "message", b"message", "nccl_id", b"nccl_id", "need_bulk", b"need_bulk", "revoke", b"revoke", "stop_measuring", b"stop_measuring", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "intervals", b"intervals", "lease", b"lease", "measure_nccl", b"measure_nccl", "measure_pairs", b"measure_pairs", "message", b"message", "nccl_id", b"nccl_id", "need_bulk", b"need_bulk", "revoke", b"revoke", "seeds", b"seeds", "stop_measuring", b"stop_measuring", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "intervals", b"intervals", "lease", b"lease", "measure_nccl", b"measure_nccl", "measure_pairs", b"measure_pairs", "message", b"message", "nccl_id", b"nccl_id", "need_bulk", b"need_bulk", "revoke", b"revoke", "stop_measuring", b"stop_measuring", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "intervals", b"intervals", "lease", b"lease", "measure_nccl", b"measure_nccl", "measure_pairs", b"measure_pairs", "message", b"message", "nccl_id", b"nccl_id", "need_bulk", b"need_bulk", "revoke", b"revoke", "seeds", b"seeds", "stop_measuring", b"stop_measuring", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["ack", "lease", "revoke", "intervals", "need_bulk", "welcome", "measure_pairs", "stop_measuring", "measure_nccl", "nccl_id"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["ack", "lease", "revoke", "intervals", "need_bulk", "welcome", "measure_pairs", "stop_measuring", "measure_nccl", "nccl_id", "seeds"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___StreamFindingsResponse: _TypeAlias = StreamFindingsResponse  # noqa: Y015
+
+@_typing.final
+class Seeds(_message.Message):
+    """To agents that look at whole fabrics: management addresses of switches that other agents heard of, sorted; all
+    of them, in place of those before. What may be asked is the agent's to decide.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Seeds: _TypeAlias = Seeds  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):

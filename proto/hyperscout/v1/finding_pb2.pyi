@@ -60,9 +60,13 @@ class FindingKey(_message.Message):
     PROBE_FIELD_NUMBER: _builtins.int
     SUBJECT_FIELD_NUMBER: _builtins.int
     node: _builtins.str
-    """Kubernetes node name or host name: who looked. A switch is "switch/NAME", so that it takes no node's place."""
+    """Kubernetes node name or host name: who looked. A switch is "switch/NAME", an agent that looks at a whole
+    fabric "fabric/NAME", so that neither takes a node's place.
+    """
     probe: _builtins.str
-    """Name of the probe: "lldp", "infiniband", "ibnetdiscover", "nvlink", "latency", "nccl", "switch"."""
+    """Name of the probe: "lldp", "infiniband", "ibnetdiscover", "ibqueryerrors", "nvlink", "latency", "nccl",
+    "switch", "snmp", "ufm", "netq", "nmx".
+    """
     subject: _builtins.str
     """What was looked at, unique within node and probe: "eth0", "mlx5_0/1", a PCI address, another node."""
     def __init__(
@@ -97,6 +101,7 @@ class Finding(_message.Message):
     LATENCY_FIELD_NUMBER: _builtins.int
     NCCL_FIELD_NUMBER: _builtins.int
     SWITCH_PORT_FIELD_NUMBER: _builtins.int
+    SWITCH_TABLE_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     reason: _builtins.str
     """For NOTHING and FAILED: why, in words a person can act on. At most 1 KiB."""
@@ -120,6 +125,8 @@ class Finding(_message.Message):
     def nccl(self) -> Global___NcclRun: ...
     @_builtins.property
     def switch_port(self) -> Global___SwitchPort: ...
+    @_builtins.property
+    def switch_table(self) -> Global___SwitchTable: ...
     def __init__(
         self,
         *,
@@ -134,12 +141,13 @@ class Finding(_message.Message):
         latency: Global___LatencyPort | None = ...,
         nccl: Global___NcclRun | None = ...,
         switch_port: Global___SwitchPort | None = ...,
+        switch_table: Global___SwitchTable | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gpu", b"gpu", "infiniband", b"infiniband", "key", b"key", "latency", b"latency", "lldp", b"lldp", "nccl", b"nccl", "observed_at", b"observed_at", "payload", b"payload", "sweep", b"sweep", "switch_port", b"switch_port"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gpu", b"gpu", "infiniband", b"infiniband", "key", b"key", "latency", b"latency", "lldp", b"lldp", "nccl", b"nccl", "observed_at", b"observed_at", "payload", b"payload", "sweep", b"sweep", "switch_port", b"switch_port", "switch_table", b"switch_table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu", b"gpu", "infiniband", b"infiniband", "key", b"key", "latency", b"latency", "lldp", b"lldp", "nccl", b"nccl", "observed_at", b"observed_at", "outcome", b"outcome", "payload", b"payload", "reason", b"reason", "sweep", b"sweep", "switch_port", b"switch_port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu", b"gpu", "infiniband", b"infiniband", "key", b"key", "latency", b"latency", "lldp", b"lldp", "nccl", b"nccl", "observed_at", b"observed_at", "outcome", b"outcome", "payload", b"payload", "reason", b"reason", "sweep", b"sweep", "switch_port", b"switch_port", "switch_table", b"switch_table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["lldp", "infiniband", "sweep", "gpu", "latency", "nccl", "switch_port"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["lldp", "infiniband", "sweep", "gpu", "latency", "nccl", "switch_port", "switch_table"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
 
@@ -157,6 +165,7 @@ class LldpPort(_message.Message):
     SPEED_MBPS_FIELD_NUMBER: _builtins.int
     CARRIER_CHANGES_FIELD_NUMBER: _builtins.int
     NEIGHBOURS_FIELD_NUMBER: _builtins.int
+    COUNTERS_FIELD_NUMBER: _builtins.int
     interface: _builtins.str
     mac: _builtins.str
     """Permanent address, lower-case hex with colons."""
@@ -167,6 +176,8 @@ class LldpPort(_message.Message):
     """Times the carrier changed since the interface appeared: flaps are counters, not findings."""
     @_builtins.property
     def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___LldpNeighbour]: ...
+    @_builtins.property
+    def counters(self) -> Global___PortCounters: ...
     def __init__(
         self,
         *,
@@ -176,10 +187,11 @@ class LldpPort(_message.Message):
         speed_mbps: _builtins.int = ...,
         carrier_changes: _builtins.int = ...,
         neighbours: _abc.Iterable[Global___LldpNeighbour] | None = ...,
+        counters: Global___PortCounters | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carrier", b"carrier", "carrier_changes", b"carrier_changes", "interface", b"interface", "mac", b"mac", "neighbours", b"neighbours", "speed_mbps", b"speed_mbps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carrier", b"carrier", "carrier_changes", b"carrier_changes", "counters", b"counters", "interface", b"interface", "mac", b"mac", "neighbours", b"neighbours", "speed_mbps", b"speed_mbps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -260,6 +272,7 @@ class SwitchPort(_message.Message):
     PORT_DESCRIPTION_FIELD_NUMBER: _builtins.int
     NEIGHBOURS_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
+    DOUBT_FIELD_NUMBER: _builtins.int
     interface: _builtins.str
     mac: _builtins.str
     """Permanent address, lower-case hex with colons."""
@@ -276,6 +289,8 @@ class SwitchPort(_message.Message):
     """The port as its neighbours hear it; empty where lldpd does not work on it."""
     port_id: _builtins.str
     port_description: _builtins.str
+    doubt: _builtins.str
+    """What is uncertain about it, in words that follow the port's name; empty = nothing."""
     @_builtins.property
     def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___LldpNeighbour]: ...
     @_builtins.property
@@ -296,14 +311,51 @@ class SwitchPort(_message.Message):
         port_description: _builtins.str = ...,
         neighbours: _abc.Iterable[Global___LldpNeighbour] | None = ...,
         counters: Global___PortCounters | None = ...,
+        doubt: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carrier", b"carrier", "carrier_changes", b"carrier_changes", "chassis_id", b"chassis_id", "chassis_id_subtype", b"chassis_id_subtype", "counters", b"counters", "interface", b"interface", "mac", b"mac", "neighbours", b"neighbours", "port_description", b"port_description", "port_id", b"port_id", "port_id_subtype", b"port_id_subtype", "speed_mbps", b"speed_mbps", "system_name", b"system_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carrier", b"carrier", "carrier_changes", b"carrier_changes", "chassis_id", b"chassis_id", "chassis_id_subtype", b"chassis_id_subtype", "counters", b"counters", "doubt", b"doubt", "interface", b"interface", "mac", b"mac", "neighbours", b"neighbours", "port_description", b"port_description", "port_id", b"port_id", "port_id_subtype", b"port_id_subtype", "speed_mbps", b"speed_mbps", "system_name", b"system_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SwitchPort: _TypeAlias = SwitchPort  # noqa: Y015
+
+@_typing.final
+class SwitchTable(_message.Message):
+    """A whole switch as somebody else saw it, who asked it (SNMP) or its manager. Subject: the switch's chassis id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PORTS_FIELD_NUMBER: _builtins.int
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ports(self) -> _containers.RepeatedCompositeFieldContainer[Global___SwitchPort]:
+        """Sorted by interface; those that are down and hear nobody may be left out."""
+
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where it can be asked, the one that answered first."""
+
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was passed over or is odd about the whole of it, in words; at most 16."""
+
+    def __init__(
+        self,
+        *,
+        ports: _abc.Iterable[Global___SwitchPort] | None = ...,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
+        problems: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "ports", b"ports", "problems", b"problems"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SwitchTable: _TypeAlias = SwitchTable  # noqa: Y015
 
 @_typing.final
 class PortCounters(_message.Message):
@@ -360,6 +412,7 @@ class InfinibandPort(_message.Message):
     LINK_LAYER_FIELD_NUMBER: _builtins.int
     BOARD_ID_FIELD_NUMBER: _builtins.int
     LINK_DOWNED_FIELD_NUMBER: _builtins.int
+    COUNTERS_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     port: _builtins.int
     node_guid: _builtins.int
@@ -379,6 +432,10 @@ class InfinibandPort(_message.Message):
     board_id: _builtins.str
     link_downed: _builtins.int
     """Times the link failed and was retrained, from the port's own counter."""
+    @_builtins.property
+    def counters(self) -> Global___PortCounters:
+        """Symbol errors and what else the port counts as damage: rx_errors; what it could not send: tx_dropped."""
+
     def __init__(
         self,
         *,
@@ -396,10 +453,11 @@ class InfinibandPort(_message.Message):
         link_layer: _builtins.str = ...,
         board_id: _builtins.str = ...,
         link_downed: _builtins.int = ...,
+        counters: Global___PortCounters | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board_id", b"board_id", "device", b"device", "lid", b"lid", "link_downed", b"link_downed", "link_layer", b"link_layer", "node_description", b"node_description", "node_guid", b"node_guid", "physical_state", b"physical_state", "port", b"port", "port_guid", b"port_guid", "rate_gbps", b"rate_gbps", "sm_lid", b"sm_lid", "state", b"state", "system_image_guid", b"system_image_guid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board_id", b"board_id", "counters", b"counters", "device", b"device", "lid", b"lid", "link_downed", b"link_downed", "link_layer", b"link_layer", "node_description", b"node_description", "node_guid", b"node_guid", "physical_state", b"physical_state", "port", b"port", "port_guid", b"port_guid", "rate_gbps", b"rate_gbps", "sm_lid", b"sm_lid", "state", b"state", "system_image_guid", b"system_image_guid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -407,7 +465,7 @@ Global___InfinibandPort: _TypeAlias = InfinibandPort  # noqa: Y015
 
 @_typing.final
 class Sweep(_message.Message):
-    """One sweep of a fabric by the real tool. The text travels as BulkChunk under the same digest."""
+    """One look at a whole fabric by the real tool or its manager. The text travels as BulkChunk under the same digest."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -422,9 +480,9 @@ class Sweep(_message.Message):
     DURATION_S_FIELD_NUMBER: _builtins.int
     LEASE_ID_FIELD_NUMBER: _builtins.int
     format: _builtins.str
-    """"ibnetdiscover"."""
+    """"ibnetdiscover", "ibqueryerrors", "ufm", "nmx": which reader the text is for."""
     device: _builtins.str
-    """The port it looked from."""
+    """The port it looked from; none where a manager was asked."""
     port: _builtins.int
     port_guid: _builtins.int
     sha256: _builtins.bytes
