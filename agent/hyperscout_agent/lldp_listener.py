@@ -89,6 +89,10 @@ class Port:
             self.socket.close()
             raise
 
+    def is_deaf(self) -> bool:
+        """Whether the port went away under its socket, and what is called so now is another one."""
+        return not self.socket.getsockname()[0]
+
     def skip(self) -> None:
         """Drop what waits to be read."""
         with contextlib.suppress(OSError):
@@ -146,7 +150,7 @@ class Listener:
             with contextlib.suppress(OSError):
                 present[name] = socket.if_nametoindex(name)
         for name, port in list(self._ports.items()):
-            if present.get(name) != port.index:
+            if present.get(name) != port.index or port.is_deaf():
                 self._close(port)
         for name, index in present.items():
             if name in self._ports:

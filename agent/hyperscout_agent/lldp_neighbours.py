@@ -1,7 +1,9 @@
 """Who was heard on which port, and until when it counts (IEEE 802.1AB-2016, 9.2: the remote systems MIB).
 
 Pure: no socket, no clock. A neighbour is told from others by its chassis id and port id; it is gone when
-its TTL has passed, when it says goodbye (TTL 0), or when the port loses its carrier.
+its TTL has passed, when it says goodbye (TTL 0), or when the port loses its carrier. A carrier that was away
+so shortly that nobody saw the port without it takes nobody away by itself: most such cables are where they
+were. But then the first newcomer that speaks takes the place of those who have not spoken since.
 """
 
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ Identity = tuple[str, str, str, str]  # chassis subtype and id, port subtype and
 class _Known:
     neighbour: LldpNeighbour
     heard_ns: int
+    since_ns: int  # heard without a pause
 
     @property
     def expires_ns(self) -> int:
@@ -35,6 +38,7 @@ class NeighbourTable:
         self._ports: dict[str, dict[Identity, _Known]] = {}
         self._senders: dict[tuple[str, bytes], LldpNeighbour] = {}  # what the last frame of each said
         self._troubles: dict[str, tuple[str, int]] = {}
+        self._blinked_ns: dict[str, int] = {}
 
     def heard(self, port: str, sender: bytes, neighbour: LldpNeighbour, at_ns: int) -> bool:
         """A frame that was read. One with TTL 0 takes its sender away."""
@@ -50,8 +54,9 @@ class NeighbourTable:
         self._senders[port, sender] = neighbour
         if len(known) >= _MAX_NEIGHBOURS:
             del known[min(known, key=lambda other: known[other].heard_ns)]
-        known[identity] = _Known(neighbour, at_ns)
-        return cleared or before is None or before.neighbour != neighbour
+        known[identity] = _Known(neighbour, at_ns, before.since_ns if before else at_ns)
+        replaced = self._replace(port, identity)
+        return cleared or replaced or before is None or before.neighbour != neighbour
 
     def again(self, port: str, sender: bytes, at_ns: int) -> bool:
         """The same frame as last time: the neighbour counts for another TTL, and is back if it was gone
@@ -59,11 +64,23 @@ class NeighbourTable:
         neighbour = self._senders.get((port, sender))
         if neighbour is None:
             return False
-        before = self._ports.get(port, {}).get(_identity(neighbour))
+        identity = _identity(neighbour)
+        before = self._ports.get(port, {}).get(identity)
         if before is None:
             return self.heard(port, sender, neighbour, at_ns)
-        self._ports[port][_identity(neighbour)] = _Known(neighbour, max(at_ns, before.heard_ns))
-        return False
+        self._ports[port][identity] = _Known(neighbour, max(at_ns, before.heard_ns), before.since_ns)
+        return self._replace(port, identity)
+
+    def _replace(self, port: str, identity: Identity) -> bool:
+        """One who came after the carrier was away takes the place of those who were silent since."""
+        if (blinked_ns := self._blinked_ns.get(port)) is None:
+            return False
+        known = self._ports[port]
+        limit_ns = min(blinked_ns, known[identity].since_ns)
+        gone = [other for other, one in known.items() if one.heard_ns < limit_ns]
+        for other in gone:
+            del known[other]
+        return bool(gone)
 
     def unreadable(self, port: str, reason: str, at_ns: int) -> bool:
         """A frame that could not be read. It takes nobody away."""
@@ -77,6 +94,12 @@ class NeighbourTable:
         """The port lost its carrier: whoever comes back may be somebody else."""
         self._ports.pop(port, None)
         self._troubles.pop(port, None)
+        self._blinked_ns.pop(port, None)
+
+    def blinked(self, port: str, at_ns: int) -> None:
+        """The port lost its carrier some time before `at_ns`, and has it again."""
+        if self._ports.get(port):
+            self._blinked_ns[port] = at_ns
 
     def neighbours(self, port: str, now_ns: int) -> tuple[LldpNeighbour, ...]:
         """Those that count now, in a fixed order."""

@@ -192,6 +192,8 @@ def main() -> int:
                 story.discovered()
                 start_up(story)
                 with story.forwarded():
+                    story.witnessed()  # whom nobody has heard yet cannot be missed by name
+                    story.await_well("with all witnesses heard")
                     pulls(story)
                 at_rest(lab)
             finally:

@@ -22,7 +22,7 @@ from hyperscout_formats.facts import LldpNeighbour
 from hyperscout_formats.lldpctl import parse
 from hyperscout_formats.wire import lldp_from_proto
 from support.fake_collector import FakeCollector
-from support.lldpd import Lab, lldp_lab
+from support.lldpd import Lab, ip, lldp_lab
 from support.real import require_real, tool
 
 require_real("root", "netns", "lldpd")
@@ -185,6 +185,35 @@ async def test_carrier_loss_is_noticed_at_once(lab: Lab, listening: Listening) -
     port = lldp_from_proto(sights["eth0"].payload)  # type: ignore[arg-type]
     assert (port.carrier, port.carrier_changes > changes) == (False, True)
     lab.link_set(("leaf1", "swp1"), "up")
+    await listening.until(lambda s: s["eth0"].outcome == DATA)
+
+
+async def test_a_port_that_is_made_anew_under_its_old_number_is_heard(lab: Lab, listening: Listening) -> None:
+    """A driver that is loaded again: name and index may be those of before, the old socket is deaf."""
+    lab.lldpd("leaf2", ["swp7"])
+    await listening.until(lambda s: s["eth1"].outcome == DATA)
+    host, leaf = lab.namespace("host"), lab.namespace("leaf1")
+    index = (listening.sysfs / "class/net/eth0/ifindex").read_text().strip()
+    ip("-n", host, "link", "del", "eth0")
+    ip(
+        "-n",
+        host,
+        "link",
+        "add",
+        "eth0",
+        "index",
+        index,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "swp1",
+        "netns",
+        leaf,
+    )
+    for end in (("host", "eth0"), ("leaf1", "swp1")):
+        lab.link_set(end, "up")
+    lab.lldpd("leaf1", ["swp1"])
     await listening.until(lambda s: s["eth0"].outcome == DATA)
 
 

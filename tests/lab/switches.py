@@ -22,8 +22,8 @@ HYPERSCOUT = ROOT / ".venv" / "bin" / "hyperscout"
 SOCKET = "/run/lldpd.socket"  # in the switch's own /run
 BRIDGE = "rail"
 PORTS = r"^swp\d+$"
-# A neighbour that went silent is forgotten after four frames.
-TX_INTERVAL_S, TX_HOLD = 1, 4
+# A neighbour that went silent is forgotten after thirty frames: on a busy machine some come late.
+TX_INTERVAL_S, TX_HOLD = 1, 30
 WAIT_S = 30.0
 _RESCAN_S = 2.0
 _LOOK_S = 0.05

@@ -75,6 +75,7 @@ class LldpProbe:
         self._work = asyncio.Event()
         self._expiry_moved = asyncio.Event()
         self._listening_since_ns: int | None = None
+        self._carrier_changes: dict[str, int] = {}  # by port, at the last look
         self._told: set[str] = set()  # ports that something was learnt of since then: a frame, or no carrier
 
     async def serve(self) -> None:
@@ -87,13 +88,17 @@ class LldpProbe:
 
     async def observe(self) -> Observation:
         ports = await in_thread(lambda: read_ports(self._sysfs, self._pattern), "lldp-sysfs")
-        return Observation({port.name: self._sight(port, self._clock_ns()) for port in ports})
+        sights = {port.name: self._sight(port, self._clock_ns()) for port in ports}
+        self._carrier_changes = {port.name: port.carrier_changes for port in ports}
+        return Observation(sights)
 
     def _sight(self, port: PortState, now_ns: int) -> Sight:
         if not port.carrier:
             self.table.clear(port.name)
             self._told.add(port.name)
             return nothing(NO_CARRIER, lldp_to_proto(fact(port)))
+        if self._carrier_changes.get(port.name, port.carrier_changes) != port.carrier_changes:
+            self.table.blinked(port.name, now_ns)
         if neighbours := self.table.neighbours(port.name, now_ns):
             return data(lldp_to_proto(fact(port, neighbours)))
         if self._listening_since_ns is None:

@@ -31,6 +31,44 @@ def test_heard_refreshed_expired() -> None:
     assert not table.again("eth0", B, 305 * S), "a sender that nobody knows brings nobody"
 
 
+def test_a_cable_that_is_moved_at_once() -> None:
+    """Faster than anybody looks: whoever speaks next on the port is there instead of who spoke before."""
+    table = NeighbourTable()
+    table.heard("eth0", A, LEAF, 10 * S)
+    table.blinked("eth0", 11 * S)
+    assert table.neighbours("eth0", 12 * S) == (LEAF,), "most cables that blink stay where they are"
+    assert table.heard("eth0", B, OTHER, 13 * S)
+    assert table.neighbours("eth0", 14 * S) == (OTHER,)
+
+
+def test_a_newcomer_that_spoke_before_it_was_known_that_the_carrier_blinked() -> None:
+    table = NeighbourTable()
+    table.heard("eth0", A, LEAF, 10 * S)
+    table.heard("eth0", B, OTHER, 12 * S)
+    table.blinked("eth0", 13 * S)
+    assert table.neighbours("eth0", 14 * S) == (LEAF, OTHER)
+    assert table.again("eth0", B, 20 * S), "that the other is gone shows"
+    assert table.neighbours("eth0", 21 * S) == (OTHER,)
+
+
+def test_two_neighbours_stay_when_the_carrier_blinks() -> None:
+    table = NeighbourTable()
+    for at in (10, 20):
+        table.heard("eth0", A, LEAF, at * S)
+        table.heard("eth0", B, OTHER, (at + 1) * S)
+    table.blinked("eth0", 22 * S)
+    assert not table.again("eth0", A, 40 * S)
+    assert table.neighbours("eth0", 41 * S) == (LEAF, OTHER)
+
+
+def test_a_newcomer_beside_a_steady_cable_takes_nobody_away() -> None:
+    table = NeighbourTable()
+    table.heard("eth0", A, LEAF, 10 * S)
+    table.heard("eth0", B, OTHER, 20 * S)
+    assert not table.again("eth0", B, 30 * S)
+    assert table.neighbours("eth0", 31 * S) == (LEAF, OTHER)
+
+
 def test_only_what_shows_is_a_change() -> None:
     table = NeighbourTable()
     assert table.heard("eth0", A, LEAF, 1 * S)

@@ -32,6 +32,7 @@ class FakeDissector:
         self.idle.set()
         self.answers: dict[bytes, LldpNeighbour | Exception] = {
             b"leaf": LEAF,
+            b"other": replace(LEAF, chassis_id="02:00:00:00:00:02", system_name="leaf2"),
             b"bye": replace(LEAF, ttl_s=0),
             b"bad": UnreadableError("cut short in TLV 3"),
             b"bomb": DissectorError("no answer in 30 s"),
@@ -182,6 +183,24 @@ async def test_carrier_loss_forgets_the_neighbour(world: World) -> None:
     assert (await world.look())["eth0"].outcome == NOTHING, "who comes back may be somebody else"
     await world.say("eth0", b"leaf")
     assert (await world.look())["eth0"].outcome == DATA
+
+
+async def test_a_cable_that_is_moved_faster_than_anybody_looks(world: World) -> None:
+    """The carrier's counter tells: whoever speaks then is there instead, and not beside."""
+
+    def heard(sights: dict[str, Sight]) -> list[str]:
+        payload: Any = sights["eth0"].payload
+        return [one.system_name for one in payload.neighbours]
+
+    await world.connect()
+    await world.say("eth0", b"leaf")
+    assert heard(await world.look()) == ["leaf1"]
+    await world.time.pass_s(1)
+    world.port("eth0", carrier_changes="4")
+    assert heard(await world.look()) == ["leaf1"], "most cables that blink are where they were"
+    await world.time.pass_s(1)
+    await world.say("eth0", b"other", b"bbbbbb")
+    assert heard(await world.look()) == ["leaf2"]
 
 
 @pytest.mark.parametrize(
