@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .PHONY: help setup venv demo test lint bench plot-rtt plot-placer proto proto-check constraints manifests images kube-assets lab-assets e2e-nodes bench-nodes e2e-scheduler e2e-volcano
 
 BIN := .venv/bin
-# What starts kubelets and switches of its own: make e2e-nodes.
+# What starts kubelets and switches of its own.
 NODES := tests/e2e/test_nodes.py tests/e2e/test_nodes_upkeep.py tests/integration/lab
 # `$(call step,name,command)`: say what runs and how long it took.
 step = @printf '== %s\n' '$(1)'; TIMEFORMAT='== $(1): %R s'; time { $(2); }
@@ -29,14 +29,14 @@ kube-assets: venv  ## the programs of a Kubernetes for tests, built with Go into
 lab-assets: kube-assets  ## likewise, and what a cluster of real nodes on this machine needs besides (tests/lab)
 	@$(BIN)/python tests/lab assets
 
-test: setup lint proto-check  ## setup, lint, proto-check, kube-assets, images, then every test but e2e-nodes
+test: setup lint proto-check  ## setup, lint, proto-check, programs and images that tests need, then every test
 	@$(BIN)/python tests/kube/assets.py || printf '== no Kubernetes to test on (see above)\n'
+	@$(BIN)/python tests/lab assets || printf '== no real nodes to test on (see above)\n'
 	@$(BIN)/python deploy/images.py || printf '== no images to test (see above)\n'
-	$(call step,tests,$(BIN)/pytest -n auto --maxprocesses=4 --dist loadscope --durations=10 -m "not alone" $(addprefix --ignore=,$(NODES)))
-	$(call step,tests that measure,$(BIN)/pytest -p no:xdist -m alone $(addprefix --ignore=,$(NODES)))
+	$(call step,tests,$(BIN)/pytest -n auto --maxprocesses=4 --dist loadscope --durations=10 -m "not alone")
+	$(call step,tests that need the machine,$(BIN)/pytest -p no:xdist --durations=10 -m alone)
 
-# Not part of test yet: on a busy machine a link now and then seems down for a moment, and the story says so.
-# It prints itself line by line; -s keeps pytest from holding it back.
+# The story prints itself line by line; -s keeps pytest from holding it back.
 e2e-nodes: setup lab-assets images  ## install, break, mend, upgrade, uninstall on six real kubelets; root, six minutes
 	$(call step,e2e-nodes,HYPERSCOUT_REQUIRE_REAL=1 $(BIN)/pytest tests/e2e/test_nodes.py -p no:xdist -s)
 	$(call step,the lab itself,HYPERSCOUT_REQUIRE_REAL=1 $(BIN)/pytest -p no:xdist $(filter-out tests/e2e/test_nodes.py,$(NODES)))
