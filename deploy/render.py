@@ -49,7 +49,7 @@ COLLECTOR_OWN = frozenset(_COLLECTOR_OWN.split())
 AGENT_OWN = frozenset(_AGENT_OWN.split())
 
 # What each image holds: extras of the project, or the tools that build it.
-IMAGES = {"collector": ("collector", "cli"), "agent": ("agent", "lldp"), "build": ()}
+IMAGES = {"collector": ("collector", "cli"), "agent": ("agent", "lldp", "snmp"), "build": ()}
 _PLATFORM = {"python_version": "3.11", "python_full_version": "3.11.2", "sys_platform": "linux"}
 _PLATFORM |= {"platform_system": "Linux", "os_name": "posix", "implementation_name": "cpython"}
 _PLATFORM |= {"platform_python_implementation": "CPython"}
