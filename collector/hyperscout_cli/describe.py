@@ -104,7 +104,8 @@ def _hypernode(row: Row, topology: "Topology", now_ns: int) -> Iterator[str]:
 
 def _cables(devices: list[str], topology: "Topology", now_ns: int) -> Iterator[str]:
     mine, _ = select("links", links(topology, now_ns), devices)
-    yield from _section("Links", list(lines(mine)) if mine.rows else [])
+    noted = any("note" in row.data for row in mine.rows)
+    yield from _section("Links", list(lines(mine, wide=noted)) if mine.rows else [])
 
 
 def _ends(anomaly: "Anomaly") -> set[str]:

@@ -159,13 +159,21 @@ def links(topology: Topology, now_ns: int) -> Table:
             "b": {"device": x.b_device, "name": b, "node": owner.get(x.b_device), "port": x.b_port},
             "fabric": x.fabric,
             "sources": list(x.sources),
+            **({"note": x.note} if x.note else {}),
         }
         cells = (a, x.a_port, b, x.b_port, x.fabric, ",".join(x.sources))
         rows.append(
-            Row(f"{x.a_device}:{x.a_port}--{x.b_device}:{x.b_port}", cells, (x.a_device, x.b_device), data)
+            Row(
+                f"{x.a_device}:{x.a_port}--{x.b_device}:{x.b_port}",
+                cells,
+                (x.note, x.a_device, x.b_device),
+                data,
+            )
         )
     rows.sort(key=lambda r: r.cells)
-    return Table("link", ("A", "PORT", "B", "PORT", "FABRIC", "SOURCES"), ("A-ID", "B-ID"), tuple(rows))
+    return Table(
+        "link", ("A", "PORT", "B", "PORT", "FABRIC", "SOURCES"), ("NOTE", "A-ID", "B-ID"), tuple(rows)
+    )
 
 
 def end_text(end: Endpoint | None) -> str:

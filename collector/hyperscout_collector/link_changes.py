@@ -15,7 +15,8 @@ _Hashes = npt.NDArray[np.uint64]
 
 
 def link_changes(old: Sequence[Link], new: Sequence[Link]) -> tuple[list[Link], list[Link]]:
-    """Links added and removed. A link with other witnesses, or in another fabric, is another link."""
+    """Links added and removed. A link with other witnesses, another note, or in another fabric, is another
+    link."""
     if old is new:
         return [], []
     before, after = table_of(old), table_of(new)
@@ -55,6 +56,9 @@ def _rows(table: LinkTable) -> _Hashes:
     hashes = _joined(*_ends(table))
     for values, column in ((table.fabrics, table.fabric), (table.source_sets, table.sources)):
         hashes = _joined(hashes, _of(values)[column] if len(column) else hashes)
+    if table.notes:
+        rows = np.fromiter(table.notes, np.int64, len(table.notes))
+        hashes[rows] = _joined(hashes[rows], _of(list(table.notes.values())))
     return hashes
 
 

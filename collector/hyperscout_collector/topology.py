@@ -148,7 +148,7 @@ class Adapter(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Link:
-    """One cable, seen once or by many."""
+    """One cable, seen once or by many. `note`: what is uncertain about it, "" = nothing."""
 
     a_device: str
     a_port: str
@@ -156,12 +156,14 @@ class Link:
     b_port: str
     fabric: str
     sources: tuple[str, ...]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkTable(Sequence[Link]):
     """Links in columns. `a`, `b` index `devices`; `a_port`, `b_port` index `ports`; `fabric` indexes
-    `fabrics`; `sources` indexes `source_sets`. All index columns have shape (links,)."""
+    `fabrics`; `sources` indexes `source_sets`. All index columns have shape (links,). `notes`: of the few rows
+    that have one."""
 
     devices: Sequence[str]
     ports: Sequence[str]
@@ -173,6 +175,7 @@ class LinkTable(Sequence[Link]):
     b_port: npt.NDArray[np.int32]
     fabric: npt.NDArray[np.int32]
     sources: npt.NDArray[np.int32]
+    notes: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.a)
@@ -187,11 +190,13 @@ class LinkTable(Sequence[Link]):
             self.ports[self.b_port[index]],
             self.fabrics[self.fabric[index]],
             self.source_sets[self.sources[index]],
+            self.notes.get(int(index) % len(self), "") if self.notes else "",
         )
 
     def __iter__(self) -> Iterator[Link]:
         columns = (self.a, self.a_port, self.b, self.b_port, self.fabric, self.sources)
-        for a, ap, b, bp, f, s in zip(*(column.tolist() for column in columns), strict=True):
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for row, (a, ap, b, bp, f, s) in enumerate(rows):
             yield Link(
                 self.devices[a],
                 self.ports[ap],
@@ -199,6 +204,7 @@ class LinkTable(Sequence[Link]):
                 self.ports[bp],
                 self.fabrics[f],
                 self.source_sets[s],
+                self.notes.get(row, ""),
             )
 
     @classmethod
@@ -214,7 +220,8 @@ class LinkTable(Sequence[Link]):
         ap, bp = column(1, [x.a_port for x in links]), column(1, [x.b_port for x in links])
         fabric, sources = column(2, [x.fabric for x in links]), column(3, [x.sources for x in links])
         devices, ports, fabrics, source_sets = (tuple(t) for t in tables)
-        return cls(devices, ports, fabrics, source_sets, a, ap, b, bp, fabric, sources)
+        notes = {row: x.note for row, x in enumerate(links) if x.note}
+        return cls(devices, ports, fabrics, source_sets, a, ap, b, bp, fabric, sources, notes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from hyperscout_collector.topology import (
 def to_json(topology: Topology) -> dict[str, Any]:
     """The object of `infer -o json`: plain dicts and lists, keys in a fixed order.
 
-    Times, what was measured and devices are left out where there are none.
+    Times, what was measured, notes of links and devices are left out where there are none.
     """
 
     def end(endpoint: Endpoint | None) -> dict[str, Any] | None:
@@ -74,6 +74,7 @@ def to_json(topology: Topology) -> dict[str, Any]:
                 "b": {"device": x.b_device, "port": x.b_port},
                 "fabric": x.fabric,
                 "sources": list(x.sources),
+                **({"note": x.note} if x.note else {}),
             }
             for x in topology.links
         ],
@@ -218,6 +219,7 @@ def from_json(data: Any) -> Topology:
             get(b, f"{where}.b", "port", str, ""),
             get(row, where, "fabric", str, ""),
             texts(row, where, "sources", []),
+            get(row, where, "note", str, ""),
         )
 
     devices = get(data, "topology", "devices", Mapping, {})

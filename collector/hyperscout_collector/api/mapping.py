@@ -119,6 +119,7 @@ def links_to_proto(links: Iterable[Link]) -> list[pb.Link]:
             b=end(device=x.b_device, port=x.b_port),
             fabric=x.fabric,
             sources=x.sources,
+            note=x.note,
         )
         for x in links
     ]
@@ -147,7 +148,7 @@ def _end(message: pb.Endpoint) -> Endpoint:
 
 
 def _link(x: pb.Link) -> Link:
-    return Link(x.a.device, x.a.port, x.b.device, x.b.port, x.fabric, tuple(x.sources))
+    return Link(x.a.device, x.a.port, x.b.device, x.b.port, x.fabric, tuple(x.sources), x.note)
 
 
 def _anomaly(a: pb.Anomaly) -> Anomaly:

@@ -46,6 +46,7 @@ def _same_rows(a: LinkTable, b: LinkTable) -> bool:
         and _same_column(a.ports, a.b_port, b.ports, b.b_port)
         and _same_column(a.fabrics, a.fabric, b.fabrics, b.fabric)
         and _same_column(a.source_sets, a.sources, b.source_sets, b.sources)
+        and a.notes == b.notes
     )
 
 
@@ -161,4 +162,5 @@ def _extended(table: LinkTable, links: Sequence[Link]) -> LinkTable:
         b_port=b_port,
         fabric=fabric,
         sources=sources,
+        notes={**table.notes, **{len(table) + row: note for row, note in more.notes.items()}},
     )

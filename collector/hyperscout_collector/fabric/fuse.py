@@ -118,6 +118,11 @@ def _join(
         | (options.cluster_nodes or frozenset()),
         sharp=np.concatenate(bools + [part.sharp for part in parts]),
         anomalies=tuple(x for part in parts for x in part.anomalies),
+        notes={
+            first + row: note
+            for part, first in zip(parts, np.cumsum([0, *(len(p.a) for p in parts)]).tolist(), strict=False)
+            for row, note in part.notes.items()
+        },
     )
 
 

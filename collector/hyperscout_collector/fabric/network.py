@@ -1,7 +1,7 @@
 """The fused graph: every cable once, in columns, in an order that the order of evidence cannot change."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -67,6 +67,7 @@ class Network:
     claimed: frozenset[str] = frozenset()  # hosts that an agent or a map names, not only a description
     sharp: npt.NDArray[np.bool_] | None = None  # (n,) SHARP aggregation nodes: not even a used port
     anomalies: tuple[Anomaly, ...] = ()  # found while fusing
+    notes: Mapping[int, str] = field(default_factory=dict)  # by cable: what is uncertain about it
 
     def port_text(self, port: int) -> str | None:
         """A port as people write it; None where the port is not known."""

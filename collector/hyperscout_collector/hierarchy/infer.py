@@ -313,4 +313,5 @@ def _links(net: Network) -> Sequence[Link]:
         index[len(net.a) :],
         net.fabric,
         net.sources,
+        net.notes,
     )

@@ -288,8 +288,11 @@ class Link(_message.Message):
     B_FIELD_NUMBER: _builtins.int
     FABRIC_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     fabric: _builtins.str
     """Name of the fabric."""
+    note: _builtins.str
+    """What is uncertain about it; empty = nothing."""
     @_builtins.property
     def a(self) -> Global___LinkEnd: ...
     @_builtins.property
@@ -303,10 +306,11 @@ class Link(_message.Message):
         b: Global___LinkEnd | None = ...,
         fabric: _builtins.str = ...,
         sources: _abc.Iterable[_builtins.str] | None = ...,
+        note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["a", b"a", "b", b"b"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["a", b"a", "b", b"b", "fabric", b"fabric", "sources", b"sources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["a", b"a", "b", b"b", "fabric", b"fabric", "note", b"note", "sources", b"sources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -89,7 +89,7 @@ def taken_in(old: Topology, change: pb.TopologyDelta) -> Topology:
 
 
 names = st.sampled_from([f"x{i}" for i in range(6)])
-links = st.builds(Link, names, names, names, names, names, st.tuples(names))
+links = st.builds(Link, names, names, names, names, names, st.tuples(names), st.sampled_from(["", "odd"]))
 numbers = st.none() | st.builds(
     Measured,
     *[st.floats(0.125, 8.0, width=32)] * 2,
@@ -146,10 +146,10 @@ def test_a_delta_to_the_same_is_all_but_empty(topology: Topology) -> None:
     assert [len(getattr(change, name)) for name in lists] == [0] * len(lists)
 
 
-@pytest.mark.parametrize("column", range(6))
+@pytest.mark.parametrize("column", range(7))
 def test_links_that_differ_in_one_field_are_different(column: int) -> None:
     one = Link("a", "1", "b", "2", "ib", ("lldp",))
-    fields = ["a_device", "a_port", "b_device", "b_port", "fabric", "sources"]
+    fields = ["a_device", "a_port", "b_device", "b_port", "fabric", "sources", "note"]
     other = replace(one, **{fields[column]: ("x",) if column == 5 else "x"})  # type: ignore[arg-type]
     assert link_changes([one], [other]) == ([other], [one])
     swapped = replace(one, a_device="b", a_port="2", b_device="a", b_port="1")

@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from hyperscout_cli.status import wait_for_health
 from hyperscout_cli.watch import changes
 from hyperscout_cli.writers import OUTPUTS, written
 from hyperscout_collector.api.mapping import hypernode_to_proto, timestamp, topology_to_proto
+from hyperscout_collector.topology import LinkTable
 from hyperscout_collector.topology_json import to_json
 from support.command_line import CommandLine
 from support.topologies import two_leaves
@@ -98,6 +100,19 @@ def test_get_of_an_unknown_name_fails_and_still_shows_the_known(
     assert ran.code == 1
     assert "core" in ran.out
     assert ran.err == "error: no hypernode answers to 'nope'\n"
+
+
+def test_the_note_of_a_link_is_shown(run: CommandLine, service: FakeTopologyService) -> None:
+    links = [
+        replace(x, note="port 2 is a guess" if x.a_device == "a04" else "") for x in service.topology.links
+    ]
+    service.topology = replace(service.topology, links=LinkTable.of(links))
+    assert [x.get("note") for x in json.loads(run("get", "links", "-o", "json").out)].count(
+        "port 2 is a guess"
+    ) == 1
+    assert "port 2 is a guess" in run("get", "links", "-o", "wide").out
+    assert "port 2 is a guess" in run("describe", "node", "n04").out
+    assert "NOTE" not in run("describe", "node", "n01").out
 
 
 def test_get_of_nothing_says_so(run: CommandLine, service: FakeTopologyService) -> None:

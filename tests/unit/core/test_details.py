@@ -36,6 +36,7 @@ DIFFERENT = [
     ("another port", {"links": LinkTable.of([replace(LINKS[0], a_port="99"), *LINKS[1:]])}),
     ("another device", {"links": LinkTable.of([replace(LINKS[0], b_device="x"), *LINKS[1:]])}),
     ("another witness", {"links": LinkTable.of([replace(LINKS[0], sources=("lldp",)), *LINKS[1:]])}),
+    ("another note", {"links": LinkTable.of([replace(LINKS[0], note="x"), *LINKS[1:]])}),
     ("another fabric", {"links": LinkTable.of([replace(LINKS[0], fabric="x"), *LINKS[1:]])}),
     ("a switch", {"switches": BASE.switches[1:]}),
     ("a foreign endpoint", {"foreign_endpoints": ("storage",)}),
@@ -74,7 +75,7 @@ def ends(topology: Topology) -> set[tuple[str, str]]:
 def test_a_cable_stays_while_its_loss_waits() -> None:
     published = replace(
         BASE,
-        links=LinkTable.of([*LINKS, Link("g", "1", "sw-l00", "40", "ib2", ("x",))]),
+        links=LinkTable.of([*LINKS, Link("g", "1", "sw-l00", "40", "ib2", ("x",), "odd")]),
         adapters=(Adapter("g", "n0000", "mlx5_0"), Adapter("h", "n0001", "mlx5_0")),
     )
     offered = replace(BASE, links=LinkTable.of(LINKS[2:]), adapters=())
@@ -83,7 +84,7 @@ def test_a_cable_stays_while_its_loss_waits() -> None:
 
     host = Anomaly("MissingLink", Endpoint("g", "n0000", "1"), Endpoint("sw-l00", "", "40"), 1, (), 1.0, "")
     kept = with_waiting(offered, published, BASE, [host])
-    assert set(kept.links) == {*LINKS[2:], Link("g", "1", "sw-l00", "40", "ib2", ("x",))}
+    assert set(kept.links) == {*LINKS[2:], Link("g", "1", "sw-l00", "40", "ib2", ("x",), "odd")}
     assert kept.adapters == (Adapter("g", "n0000", "mlx5_0"),)
 
     # Which of parallel cables it is need not be known: all that are gone stay, and none is doubled.

@@ -12,7 +12,7 @@ from hyperscout_collector.publish.texts.slurm import block_sizes, slurm_block, s
 from hyperscout_collector.publish.texts.topology_json import topology_json
 from hyperscout_collector.publish.texts.tree import tree
 from hyperscout_collector.publish.wanted import unpublishable
-from hyperscout_collector.topology import Topology
+from hyperscout_collector.topology import LinkTable, Topology
 from hyperscout_collector.topology_json import TopologyError, from_json, to_json
 from support.topologies import leaves, measured, pods, two_leaves
 
@@ -265,6 +265,17 @@ def test_json_takes_links_that_are_no_table() -> None:
     assert text(topology_json(replace(topology, links=tuple(topology.links)))) == text(
         topology_json(topology)
     )
+
+
+def test_json_has_the_note_of_a_link_that_has_one() -> None:
+    topology = two_leaves()
+    odd = replace(topology.links[1], note='port "7" is a guess')
+    noted = replace(topology, links=LinkTable.of([topology.links[0], odd]))
+    written = text(topology_json(noted))
+    assert [row.get("note") for row in json.loads(written)["links"]] == [None, odd.note]
+    assert json.loads(written) == to_json(noted)
+    assert from_json(json.loads(written)).links[1] == odd
+    assert noted.links[-1] == odd
 
 
 def test_json_has_one_line_an_entry() -> None:

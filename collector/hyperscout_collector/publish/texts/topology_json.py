@@ -52,9 +52,11 @@ def _links(links: Sequence[Link]) -> Iterator[str]:
         for column in (table.devices, table.ports, table.fabrics, table.source_sets)
     )
     columns = (table.a, table.a_port, table.b, table.b_port, table.fabric, table.sources)
-    for a, ap, b, bp, f, s in zip(*(column.tolist() for column in columns), strict=True):
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for row, (a, ap, b, bp, f, s) in enumerate(rows):
+        note = f', "note": {json.dumps(table.notes[row])}' if row in table.notes else ""
         yield (
             f'{{"a": {{"device": {devices[a]}, "port": {ports[ap]}}}, '
             f'"b": {{"device": {devices[b]}, "port": {ports[bp]}}}, '
-            f'"fabric": {fabrics[f]}, "sources": {sources[s]}}}'
+            f'"fabric": {fabrics[f]}, "sources": {sources[s]}{note}}}'
         )
