@@ -20,9 +20,10 @@ from hyperscout_collector.placer.capacity import Capacity
 from hyperscout_collector.placer.forest import Forest
 from hyperscout_collector.placer.place import place
 from hyperscout_collector.placer.request import WORKERS, Group, Request, Spread, Workers, ranks
+from support.apart import environment
 from support.placer_chain import chain_cost, random_chain
 from support.placer_clusters import TAKEN, cluster
-from support.placer_cpsat import SolverError, cpsat_place, environment, running_solver
+from support.placer_cpsat import SolverError, cpsat_place, running_solver
 from support.placer_instances import random_instance
 from support.placer_oracle import Free, brute_place, verify
 
@@ -58,7 +59,7 @@ def differs(best: Placement | Refusal, found: Placement | Refusal) -> bool:
 
 
 def oracles() -> None:
-    if environment() is None:
+    if environment("oracle") is None:
         raise SystemExit("OR-tools is not installed: run `make setup`")
     wrong, placed, unproven, larger, inexact = [], 0, 0, 0, 0
     spent_s = {"engine": 0.0, "brute": 0.0, "program": 0.0}

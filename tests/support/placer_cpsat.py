@@ -4,34 +4,24 @@ OR-tools wants an older protobuf than the stubs do, so it lives in an environmen
 makes from tests/oracle/requirements.txt, and is spoken to over a pipe: one process for all.
 """
 
-import hashlib
 import json
-import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from hyperscout_collector.placer.answer import Cost, Placement, Refusal
 from hyperscout_collector.placer.capacity import Mask
 from hyperscout_collector.placer.request import Group, Request, Workers, checked, without_preferences
 
+from support.apart import TESTS, environment
 from support.placer_facts import NO_MASKS, Facts, Room
 from support.placer_oracle import all_required
 
-HERE = Path(__file__).resolve().parents[1] / "oracle"
+HERE = TESTS / "oracle"
 LIMIT_S = 60.0
 LEAST = -(2**60)  # no bound
-
-
-def environment() -> Path | None:
-    """The Python with OR-tools, if it is there; each lock has its own."""
-    pin = hashlib.sha256((HERE / "requirements.txt").read_bytes()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    python = cache / "hyperscout" / f"oracle-{pin}" / "bin" / "python"
-    return python if python.is_file() else None
 
 
 class SolverError(Exception):
@@ -65,7 +55,7 @@ class Solver:
 
 @contextmanager
 def running_solver() -> Iterator[Solver]:
-    python = environment()
+    python = environment("oracle")
     if python is None:
         raise SolverError("OR-tools is not installed: run `make setup`")
     command = [python, "-I", str(HERE / "solver.py")]

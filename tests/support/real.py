@@ -17,6 +17,8 @@ from typing import Final
 import pytest
 from kube import assets
 
+from support.apart import environment
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 REQUIRE_VARIABLE: Final = "HYPERSCOUT_REQUIRE_REAL"
 PROBE_TIMEOUT_S: Final = 10.0
@@ -83,10 +85,13 @@ def _images() -> str | None:
     return f"{lack}; and neither docker nor podman answers"
 
 
-def _ortools() -> str | None:
-    from support.placer_cpsat import environment
+def _apart(name: str, what: str) -> Callable[[], str | None]:
+    """A check for a Python environment beside ours."""
 
-    return None if environment() else "OR-tools not found in its own environment: run `make setup`"
+    def check() -> str | None:
+        return None if environment(name) else f"{what} not found in its own environment: run `make setup`"
+
+    return check
 
 
 def _lab() -> str | None:
@@ -102,6 +107,9 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "opensm": _debian("opensm", "opensm"),
     "perftest": _debian("perftest", "ib_send_lat", "ib_send_bw"),
     "lldpd": _debian("lldpd", "lldpd", "lldpcli", "lldpctl"),
+    "snmpd": _debian("snmpd", "snmpd"),
+    "snmpwalk": _debian("snmp", "snmpwalk", "snmpbulkwalk"),
+    "snmpsim": _apart("snmpsim", "snmpsim"),
     "kubernetes": _kubernetes("etcd", "kube-apiserver", "kubectl"),
     "kube-controller-manager": _kubernetes("kube-controller-manager"),
     "kube-scheduler": _kubernetes("kube-scheduler"),
@@ -110,7 +118,7 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "lab": _lab,
     "images": _images,
     "gcc": _debian("build-essential", "gcc"),
-    "ortools": _ortools,
+    "ortools": _apart("oracle", "OR-tools"),
     "openssl": _debian("openssl", "openssl"),
     "root": _root,
     "netns": _netns,

@@ -1,0 +1,239 @@
+"""A real Ethernet fabric that answers SNMP: the lab's wires, with snmpd on every switch and lldpd on all.
+
+On a switch lldpd is snmpd's AgentX subagent, so LLDP-MIB, IF-MIB and the system group come from the programs
+that Linux switches run. What may be read is no more than docs/switch-access.md tells operators to allow.
+"""
+
+import json
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.daemons import Daemon
+from lab.panel import Machine, Panel
+from lab.plan import Plan, Switch, device_of, make_plan
+from lab.switches import SOCKET, TX_HOLD, TX_INTERVAL_S, LabSwitch
+from lab.wires import PANEL, Wires
+
+from support.bare_lab import BareLab
+
+# Two units of two hosts on two rails: four leaves under two spines.
+PLAN = make_plan({"a": ("node1", "node2"), "b": ("node3", "node4")}, {})
+MANAGEMENT = "10.77.0.0/24"
+PORT = 161
+# system group, ifTable, etherStatsTable of dot3, ifXTable, LLDP-MIB's local system and remote tables.
+VIEW = (
+    "1.3.6.1.2.1.1",
+    "1.3.6.1.2.1.2.2",
+    "1.3.6.1.2.1.10.7",
+    "1.3.6.1.2.1.31.1.1",
+    "1.0.8802.1.1.2.1.3",
+    "1.0.8802.1.1.2.1.4",
+)
+
+
+def _secret(what: str) -> str:
+    """A text that stands nowhere else, so that finding it means that it leaked."""
+    return f"{what}-{secrets.token_hex(8)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What opens the switches of one fabric. The user's name is no secret, all others are."""
+
+    community: str = field(default_factory=lambda: _secret("community"))
+    user: str = "hyperscout"
+    auth_key: str = field(default_factory=lambda: _secret("auth"))
+    priv_key: str = field(default_factory=lambda: _secret("priv"))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return self.community, self.auth_key, self.priv_key
+
+
+class _Speaker(LabSwitch):
+    """Whatever speaks LLDP here."""
+
+    def systems(self) -> dict[str, str]:
+        """Port -> system name of who is heard there."""
+        return {port: said.partition("/")[0] for port, said in self.heard().items()}
+
+    def await_systems(self, wanted: dict[str, str]) -> None:
+        """Until exactly these are heard."""
+        self._until(
+            lambda: self.systems() == wanted,
+            lambda: f"{self.machine.name} hears {self.systems()}, not {wanted}",
+            rescan_s=2.0,
+        )
+
+
+class SnmpSwitch(_Speaker):
+    """A switch of the lab that can be asked. `announced`: its system name, where that is another one."""
+
+    def __init__(
+        self, plan: Switch, machine: Machine, panel: Panel, folder: Path, access: Access, announced: str = ""
+    ) -> None:
+        super().__init__(plan, machine, panel, folder)
+        self._access = access
+        self._announced = announced or plan.name
+        self._home = folder / f"{plan.name}.snmp"
+        self._snmpd: Daemon | None = None
+
+    @property
+    def address(self) -> str:
+        return str(self.machine.ip)
+
+    def start_lldpd(self) -> None:
+        """snmpd first: lldpd looks for it when it starts."""
+        self.start_snmpd()
+        flags = ["-x", "-X", str(self._home / "agentx"), "-C", self.plan.ports[0], "-I", "swp*"]
+        self._lldpd = _lldpd(self.machine, self._announced, "bridge,router", flags, self._folder)
+
+    def start_snmpd(self) -> None:
+        """Returns when subagents can come."""
+        if self._snmpd is not None:
+            return
+        self._home.mkdir(exist_ok=True)
+        access, socket = self._access, self._home / "agentx"
+        view = "".join(f"view hyperscout included .{oid}\n" for oid in VIEW)
+        conf = self._home / "snmpd.conf"
+        conf.write_text(
+            f"agentaddress udp:{self.address}:{PORT}\n"
+            f"master agentx\nagentXSocket {socket}\nagentXPerms 0777 0711\n"
+            f"sysName {self._announced}\n{view}"
+            f"rocommunity {access.community} {MANAGEMENT} -V hyperscout\n"
+            f'createUser {access.user} SHA-256 "{access.auth_key}" AES "{access.priv_key}"\n'
+            f"rouser {access.user} authpriv -V hyperscout\n"
+        )
+        argv = [
+            "env",
+            f"SNMP_PERSISTENT_DIR={self._home / 'persistent'}",
+            "MIBS=",
+            "snmpd",
+            "-f",
+            "-Lo",
+            "-C",
+        ]
+        log = self._folder / f"{self.plan.name}.snmpd.log"
+        snmpd = self._snmpd = Daemon(self.machine, "snmpd", [*argv, "-c", str(conf)], log)
+        self._until(socket.exists, lambda: f"snmpd does not start: {snmpd.tail()}", 60.0)
+
+    def stop_snmpd(self) -> None:
+        """It goes silent, and forwards and speaks LLDP as before."""
+        if self._snmpd is not None:
+            self._snmpd.stop()
+            self._snmpd = None
+            (self._home / "agentx").unlink(missing_ok=True)
+
+    def stop_lldpd(self) -> None:
+        super().stop_lldpd()
+        self.stop_snmpd()
+
+
+class SnmpHost(_Speaker):
+    """lldpd of a host, as it is out of the box: its ports are announced by their addresses."""
+
+    def __init__(self, name: str, machine: Machine, panel: Panel, folder: Path) -> None:
+        self.machine, self._panel, self._folder, self._name = machine, panel, folder, name
+        # lldpd looks its own name up, and waits ten seconds for a name server that is not there.
+        hosts = folder / f"{name}.hosts"
+        hosts.write_text(f"127.0.0.1 localhost\n{machine.ip} {name}\n")
+        machine.run(["mount", "--bind", hosts, "/etc/hosts"])
+        self._lldpd = _lldpd(machine, name, "station", ["-C", "rail0", "-I", "rail*"], folder)
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        return self._panel.ports_of(self._name)
+
+    def await_lldpd(self) -> None:
+        def missing() -> set[str]:
+            shown = self.lldpcli("-f", "json0", "show", "interfaces") or "{}"
+            working = (json.loads(shown).get("lldp") or [{}])[0].get("interface", ())
+            return set(self.ports) - {one["name"] for one in working}
+
+        self._until(lambda: not missing(), lambda: f"lldpd of {self._name} does not see {missing()}", 0.2)
+
+
+class SnmpWires(Wires):
+    """`up` first. `names`: system names that switches announce in place of their own."""
+
+    def __init__(
+        self, lab: BareLab, access: Access, plan: Plan = PLAN, names: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(lab, plan)
+        self.access = access
+        self.hosts: dict[str, SnmpHost] = {}
+        self._names = names or {}
+
+    def up(self) -> None:
+        """All switches and hosts; each hears those at the other ends of its cables by then."""
+        self._folder.mkdir(exist_ok=True)
+        panel = self._panel = Panel(self._lab.machine(PANEL))
+        for one in self.plan.switches:
+            machine, said = self._lab.machine(one.name), self._names.get(one.name, "")
+            self.switches[one.name] = SnmpSwitch(one, machine, panel, self._folder, self.access, said)
+        panel.add(*(switch.prepare() for switch in self.switches.values()))
+        panel.connect(*(cable.ends for cable in self.plan.cables if device_of(cable.a) in self.switches))
+        for switch in self.switches.values():
+            switch.start_lldpd()
+        self.connect(*self._lab.nodes)
+        for name, node in self._lab.nodes.items():
+            self.hosts[name] = SnmpHost(name, node, panel, self._folder)
+        for one in self._speakers().values():
+            one.await_lldpd()
+        self.await_lldp()
+
+    def await_lldp(self) -> None:
+        """Until each hears whoever it is cabled to, and nobody else."""
+        for name, one in self._speakers().items():
+            far = {port: device_of(self.far_end(f"{name}/{port}")) for port in one.ports}
+            wanted = {port: self._names.get(device, device) for port, device in far.items() if device}
+            one.await_systems(wanted)
+
+    def snmp(self, name: str) -> SnmpSwitch:
+        switch = self.switches[name]
+        assert isinstance(switch, SnmpSwitch)
+        return switch
+
+    def _speakers(self) -> "dict[str, SnmpSwitch | SnmpHost]":
+        return {name: self.snmp(name) for name in self.switches} | self.hosts
+
+    def _rescan(self, port: str) -> None:
+        super()._rescan(port)
+        for end in (port, self.far_end(port)):
+            if host := self.hosts.get(device_of(end)):
+                host.lldpcli("update")
+
+
+def _lldpd(machine: Machine, name: str, capabilities: str, flags: list[str], folder: Path) -> Daemon:
+    """Started, not yet awaited."""
+    conf = folder / f"{machine.name}.lldpd.conf"
+    conf.write_text(
+        f"configure system hostname {name}\n"
+        'configure system description "hyperscout"\n'
+        f"configure lldp tx-interval {TX_INTERVAL_S}\n"
+        f"configure lldp tx-hold {TX_HOLD}\n"
+        f"configure system capabilities enabled {capabilities}\n"
+        f"configure system ip management pattern {machine.ip}\n"
+    )
+    argv = ["lldpd", "-d", "-u", SOCKET, "-O", str(conf), *flags]
+    return Daemon(machine, "lldpd", argv, folder / f"{machine.name}.lldpd.log")
+
+
+@contextmanager
+def snmp_fabric(
+    access: Access, plan: Plan = PLAN, names: Mapping[str, str] | None = None
+) -> Iterator[SnmpWires]:
+    """A whole fabric that runs, in a sandbox of its own; taken away at the end."""
+    # pytest's own folders are closed to lldpd, most of which runs as a user without rights.
+    with tempfile.TemporaryDirectory(prefix="hyperscout-snmp-") as folder:
+        Path(folder).chmod(0o711)
+        with BareLab(Path(folder)) as lab:
+            for name in plan.names:
+                lab.add_node(name)
+            wires = SnmpWires(lab, access, plan, names)
+            wires.up()
+            yield wires
