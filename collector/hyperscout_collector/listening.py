@@ -131,7 +131,7 @@ class Listening:
             parts.state,
             parts.committer,
             gate=parts.sweeps,
-            listener=Listeners((parts.sweeps, parts.measuring, parts.nccl)),
+            listener=Listeners((parts.sweeps, parts.seeds, parts.measuring, parts.nccl)),
             read_text=self._texts.read,
             clock_ns=parts.clock_ns,
             identify=access,
@@ -160,7 +160,9 @@ class Listening:
         reviews = Reviews(self._kube, settings.token_audience, clock=self._timer, now_s=self._now_s)
         self._exit.push_async_callback(reviews.close)
         self._parts.reviews = reviews
-        return Access(reviews, settings.agent_service_account, now_s=self._now_s)
+        return Access(
+            reviews, settings.agent_service_account, settings.fabric_service_account, now_s=self._now_s
+        )
 
     def _now_s(self) -> float:
         return self._parts.clock_ns() / NS

@@ -17,6 +17,7 @@ from hyperscout_collector.pipeline import Pipeline
 from hyperscout_collector.placing import Placing
 from hyperscout_collector.publish.runner import PublisherRunner
 from hyperscout_collector.saver import Saver
+from hyperscout_collector.seeds import Seeds
 from hyperscout_collector.sweeps import Sweeps
 
 
@@ -35,6 +36,7 @@ class Parts:
     committer: Committer
     streams: Streams
     sweeps: Sweeps
+    seeds: Seeds
     measuring: Measuring
     nccl: NcclRuns
     pipeline: Pipeline

@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from hyperscout_formats.ibnetdiscover import SWITCH
-from hyperscout_formats.reporters import is_switch
+from hyperscout_formats.reporters import FABRIC_PROBES, is_node
 
 from hyperscout_collector.cluster import Cluster, ClusterView
 from hyperscout_collector.core.generations import Decision, Generations, Held, NotHeldError
 from hyperscout_collector.core.takeover import Takeover
 from hyperscout_collector.evidence.rows import Key, Row
-from hyperscout_collector.evidence.state import FABRIC_PROBES, KeyChange
+from hyperscout_collector.evidence.state import LEASED_PROBES, KeyChange
+from hyperscout_collector.evidence.switch_tables import chassis_ids
 from hyperscout_collector.evidence.view import InputsView, Resolved, Snapshot, SweepTexts, resolve
 from hyperscout_collector.fabric.inputs import InferOptions
 from hyperscout_collector.hierarchy import infer
@@ -133,7 +134,7 @@ class Pipeline:
             return
         self._view.follow(changes)
         waits = self._takeover_until_ns is not None  # for sweeps also that tell nothing new
-        if any(change.news or (waits and change.key.probe in FABRIC_PROBES) for change in changes):
+        if any(change.news or (waits and change.key.probe in LEASED_PROBES) for change in changes):
             self._news = True
             self._wake.set()
         elif self._refresh_at_ns is None:
@@ -258,7 +259,7 @@ class Pipeline:
         published = self._generations.published
         if not self._measured_enough():
             options = replace(options, latency_places=False)
-        takeover = self._taking_over(resolved, snapshot.unsure, view, now_ns)
+        takeover = self._taking_over(resolved, snapshot, view, now_ns)
         if takeover is not None and published is not None:
             stale, switches = takeover.stale(), takeover.stale_switches()
             result = _Result(resolved, published, stale, switches, Decision(), 0.0)
@@ -270,7 +271,7 @@ class Pipeline:
         return replace(result, decision=decision, seconds=self._timer() - began_s)
 
     def _taking_over(
-        self, resolved: Resolved, unsure: Collection[str], view: ClusterView, now_ns: int
+        self, resolved: Resolved, snapshot: Snapshot, view: ClusterView, now_ns: int
     ) -> Takeover | None:
         """In the thread: the take-over that is under way."""
         takeover = self.takeover
@@ -279,13 +280,13 @@ class Pipeline:
         sweeps = [
             [f"{guid:016x}" for guid in x.sweep.guid[x.sweep.kind == SWITCH].tolist()]
             for x in resolved.inputs.sweeps
-            if not x.partial and x.observed_at_ns >= takeover.started_ns
+            if not x.partial and x.observed_at_ns >= _due_ns(x.source, takeover, snapshot)
         ]
         chassis = {
             name: {port.chassis_id for port in ports} for name, ports in resolved.inputs.switch_ports.items()
-        }
+        } | chassis_ids(snapshot.tables)
         down = view.down(self._generations.published)
-        if not takeover.ended(now_ns, down, sweeps, chassis, unsure):
+        if not takeover.ended(now_ns, down, sweeps, chassis, snapshot.unsure):
             return takeover
         after_s = (now_ns - takeover.started_ns) / NS
         _log.info("take-over complete after %.1f s; not heard from: %s", after_s, takeover.waits_for())
@@ -328,7 +329,7 @@ def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:
 
     A node that no agent speaks for is known from sweeps alone, and is as old as the newest of them.
     """
-    stale = {name: seen_ns for name, seen_ns in snapshot.stale.items() if not is_switch(name)}
+    stale = {name: seen_ns for name, seen_ns in snapshot.stale.items() if is_node(name)}
     newest_ns = max((row.seen_ns for row in snapshot.sweeps), default=0)
     if 0 < newest_ns < snapshot.limit_ns:
         spoken_for = {*snapshot.lldp, *snapshot.infiniband, *snapshot.gpus, *snapshot.latency}
@@ -341,7 +342,8 @@ def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:
 
 
 def stale_switches(snapshot: Snapshot) -> dict[str, int]:
-    """When each switch that no agent speaks for any more was last seen, by chassis id."""
+    """When each switch that nobody looked at for too long was last seen, by chassis id: neither its own agent
+    nor anybody who asks it speaks of it any more."""
     seen_ns: dict[str, int] = {}
     fresh: set[str] = set()
     for reporter, ports in snapshot.switch_ports.items():
@@ -350,4 +352,16 @@ def stale_switches(snapshot: Snapshot) -> dict[str, int]:
             seen_ns |= {id_: max(seen_ns.get(id_, 0), snapshot.stale[reporter]) for id_ in chassis}
         else:
             fresh |= chassis
+    for look in snapshot.tables:
+        id_, row = look.chassis_id, look.row
+        if row.key.node in snapshot.stale or row.seen_ns < snapshot.limit_ns:
+            seen_ns[id_] = max(seen_ns.get(id_, 0), row.seen_ns)
+        else:
+            fresh.add(id_)
     return {id_: at_ns for id_, at_ns in seen_ns.items() if id_ not in fresh}
+
+
+def _due_ns(probe: str, takeover: Takeover, snapshot: Snapshot) -> int:
+    """From when on a look at a fabric tells what there is now. A sweep is made anew at once when its lease is
+    granted; what a manager showed a moment ago comes with the full state of who asked it."""
+    return snapshot.limit_ns if probe in FABRIC_PROBES else takeover.started_ns

@@ -65,6 +65,10 @@ class CollectorSettings(BaseSettings):
     agent_service_account: str = Field(
         "", description='"namespace:name": with tokens of this service account agents report; "" = with none'
     )
+    fabric_service_account: str = Field(
+        "",
+        description="the same for the one agent of role fabric, which reports under the account's name",
+    )
     http_listen: str = Field(
         "127.0.0.1:50052",
         description='host:port of /healthz, /readyz and /metrics (plaintext, reads only); "" = none',
@@ -257,7 +261,7 @@ class CollectorSettings(BaseSettings):
             host_port(value)
         return value
 
-    @field_validator("agent_service_account")
+    @field_validator("agent_service_account", "fabric_service_account")
     @classmethod
     def _service_account(cls, value: str) -> str:
         if value and re.fullmatch(r"[a-z0-9-]{1,63}:[a-z0-9.-]{1,253}", value) is None:
@@ -288,6 +292,8 @@ class CollectorSettings(BaseSettings):
             raise ValueError(
                 "lease_retry_s, lease_renew_deadline_s and lease_duration_s: each must be more than the last"
             )
+        if self.fabric_service_account and self.fabric_service_account == self.agent_service_account:
+            raise ValueError("fabric_service_account: nodes' agents must have another account")
         if self.expected_nodes is not None and self.expected_nodes_file is not None:
             raise ValueError("expected_nodes and expected_nodes_file: give one of them")
         if problem := _about_tls(self) or _about_callers(self) or _about_outputs(self):

@@ -56,6 +56,7 @@ from hyperscout_collector.publish.runner import PublisherRunner
 from hyperscout_collector.recall import published_before
 from hyperscout_collector.reservations import Reservations, ReservationsError
 from hyperscout_collector.saver import Saver, read_saved
+from hyperscout_collector.seeds import Seeds
 from hyperscout_collector.settings import CollectorSettings
 from hyperscout_collector.status import figures, status
 from hyperscout_collector.sweeps import Sweeps
@@ -267,6 +268,7 @@ class Collector:
             committer=committer,
             streams=streams,
             sweeps=Sweeps(settings.sweep_interval_s, streams, state, self._texts, self._clock_ns),
+            seeds=Seeds(streams, state),
             measuring=self._measuring(streams, state, view, watchers),
             nccl=self._nccl(streams, state, outputs.cluster),
             pipeline=pipeline,
@@ -398,6 +400,7 @@ class Collector:
     def _committed(self, changes: Sequence[KeyChange]) -> None:
         self.parts.pipeline.follow(changes)
         self.parts.sweeps.follow(changes)
+        self.parts.seeds.follow(changes)
         self.parts.measuring.follow(changes)
         self.parts.nccl.follow(changes)
         self.parts.placing.follow(changes)
@@ -426,6 +429,7 @@ class Collector:
             await asyncio.sleep(_TICK_S)
             now_ns = self._clock_ns()
             parts.sweeps.tick()
+            parts.seeds.tick()
             parts.placing.tick()
             gone = parts.committer.due(now_ns, lambda node: parts.streams.get(node) is not None)
             for node in parts.view.unseen_since(now_ns - int(_FORGET_AFTER_S * NS)):

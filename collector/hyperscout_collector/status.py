@@ -4,7 +4,7 @@ from collections import Counter
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Outcome
-from hyperscout_formats.reporters import is_switch
+from hyperscout_formats.reporters import is_node, is_switch
 
 from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.evidence.state import KEPT_PROBES
@@ -75,7 +75,6 @@ def figures(parts: Parts) -> Figures:
     counters, held, leases = parts.streams.counters, parts.pipeline.held, parts.sweeps.leases()
     measuring, placements = parts.measuring.report(), parts.placing.placements
     stale = parts.view.unseen_since(parts.clock_ns() - parts.stale_after_ns)
-    switches, stale_switches = sum(map(is_switch, parts.state.nodes)), sum(map(is_switch, stale))
     return Figures(
         streams=len(parts.streams),
         streams_total=counters.streams,
@@ -89,10 +88,10 @@ def figures(parts: Parts) -> Figures:
         waiting_bytes=parts.committer.waiting_bytes,
         write_failures_total=parts.committer.failures,
         evidence=dict(Counter(parts.state.outcomes())),
-        nodes=parts.state.node_count - switches,
-        stale_nodes=len(stale) - stale_switches,
-        switches=switches,
-        stale_switches=stale_switches,
+        nodes=sum(map(is_node, parts.state.nodes)),
+        stale_nodes=sum(map(is_node, stale)),
+        switches=sum(map(is_switch, parts.state.nodes)),
+        stale_switches=sum(map(is_switch, stale)),
         topology=parts.watchers.current.topology,
         held_removes=len(held.removes_hypernodes) + len(held.removes_nodes) if held else 0,
         held=held is not None,

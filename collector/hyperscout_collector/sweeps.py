@@ -13,6 +13,7 @@ from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease, Swee
 from hyperscout.v1.topology_pb2 import LeaseStatus
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.facts import InfinibandPort
+from hyperscout_formats.reporters import is_fabric
 
 from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.core.leases import LeaseSettings, SweepLeases
@@ -28,7 +29,7 @@ from hyperscout_collector.core.sweep_events import (
     Tick,
 )
 from hyperscout_collector.evidence.rows import FAILED, Row, SweepFact
-from hyperscout_collector.evidence.state import FABRIC_PROBES, EvidenceState, KeyChange
+from hyperscout_collector.evidence.state import LEASED_PROBES, EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import StoreError
 from hyperscout_collector.evidence.view import SweepTexts
 from hyperscout_collector.ingest.streams import AgentStream, Streams
@@ -73,7 +74,8 @@ class Sweeps:
 
     def unreadable(self, node: str, lease_id: str, reason: str) -> None:
         self._unreadable[node] = reason
-        self._handle(SweepFailed(node, lease_id, reason))
+        if not is_fabric(node):  # who asks a manager holds no lease
+            self._handle(SweepFailed(node, lease_id, reason))
 
     # What comes and goes
 
@@ -88,8 +90,10 @@ class Sweeps:
         """A commit changed the evidence."""
         ports = set()
         for change in changes:
-            if change.key.probe in FABRIC_PROBES:
+            if change.key.probe in LEASED_PROBES:
                 self._swept(change)
+            elif any(row.sha256 for row in change.after):
+                self._unreadable.pop(change.key.node, None)
             elif any(isinstance(row.fact, InfinibandPort) for row in (*change.before, *change.after)):
                 ports.add(change.key.node)
         for node in sorted(ports):

@@ -1,11 +1,17 @@
 """Findings as agents send them, in one line each, for tests of the collector."""
 
+from collections.abc import Mapping
 from zlib import crc32
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
-from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort, SwitchPort
-from hyperscout_formats.wire import infiniband_to_proto, lldp_to_proto, switch_port_to_proto
+from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort, SwitchPort, SwitchTable
+from hyperscout_formats.wire import (
+    infiniband_to_proto,
+    lldp_to_proto,
+    switch_port_to_proto,
+    switch_table_to_proto,
+)
 
 S = 1_000_000_000  # nanoseconds in a second
 T0 = 1_760_000_000 * S  # some instant, Unix ns
@@ -52,6 +58,38 @@ def switch_port(
         observed_at=stamp(at_ns),
         outcome=Outcome.OUTCOME_DATA if neighbour else Outcome.OUTCOME_NOTHING,
         switch_port=switch_port_to_proto(SwitchPort(interface, *own)),
+    )
+
+
+def table(
+    switch: str,
+    cables: Mapping[str, str],
+    at_ns: int = T0,
+    *,
+    reporter: str = "fabric/crawl",
+    probe: str = "snmp",
+    address: str = "10.0.0.1",
+) -> Finding:
+    """A whole switch. `cables`: its port -> the switch at the other end, "name/port"; "" = nobody."""
+    ports = [
+        SwitchPort(port, "mac", chassis(switch), _switches_at(other), switch, "ifname", port)
+        for port, other in cables.items()
+    ]
+    return Finding(
+        key=FindingKey(node=reporter, probe=probe, subject=chassis(switch)),
+        observed_at=stamp(at_ns),
+        outcome=Outcome.OUTCOME_DATA,
+        switch_table=switch_table_to_proto(SwitchTable(tuple(ports), (address,))),
+    )
+
+
+def _switches_at(end: str) -> tuple[LldpNeighbour, ...]:
+    if not end:
+        return ()
+    name, _, port = end.partition("/")
+    address = (f"10.1.0.{crc32(name.encode()) & 0xFF}",)
+    return (
+        LldpNeighbour("mac", chassis(name), "ifname", port, 120, "", name, "", address, ("Bridge", "Router")),
     )
 
 

@@ -4,22 +4,24 @@ A new leader begins with the tree that was published and with little evidence: a
 seconds, sweeps a little later. Inferred from that, half of the cables would be missing, and cables that have
 been missing for days would be forgotten. So until everybody has been heard, nothing is inferred: what is
 published is offered again, with what is known of the nodes themselves. It is complete when the full state of
-every member has come in, a whole sweep of every fabric that was swept, and the full state of a switch at one
-end of every cable that switches reported, and when no member says that it cannot tell yet who is at its
-cables (an agent that has just begun to listen); or when the time is up: an agent that is dead must not keep
-all others waiting.
+every member has come in, a whole sweep of every fabric that was swept, and a look at a switch at one end of
+every cable that switches, or those who ask them, reported, and when no member says that it cannot tell yet
+who is at its cables (an agent that has just begun to listen); or when the time is up: an agent that is dead
+must not keep all others waiting.
 """
 
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from hyperscout_formats.reporters import is_switch
+from hyperscout_formats.reporters import SWITCH_PROBE, is_node
 
 from hyperscout_collector.topology import HyperNode, Topology
 
 NS = 1_000_000_000
-SWEEPS = frozenset({"ibnetdiscover"})  # sources of links that come with a sweep, not with an agent
-SWITCHES = frozenset({"switch"})  # sources of links that come with the agents of switches alone
+# Sources of links that come with a look at a whole fabric, and not with an agent of a node or a switch.
+SWEEPS = frozenset({"ibnetdiscover", "ufm"})
+# Sources of links that come with switches alone: their own agents, and those who ask them.
+SWITCHES = frozenset({SWITCH_PROBE, "snmp", "netq"})
 
 
 class Takeover:
@@ -35,8 +37,8 @@ class Takeover:
         self._cables = _cables_of_switches(previous)
         self._listening = self._missing & _heard_by_lldp(previous)
         self._unsure: set[str] = set()  # of those, the ones that cannot tell yet
-        self._spoken: set[str] = set()  # switches' agents, by the names they report under
-        self._heard: set[str] = set()  # those switches, by id
+        self._spoken: set[str] = set()  # agents of switches and fabrics, by the names they report under
+        self._heard: set[str] = set()  # switches that those tell of, by id
 
     @property
     def active(self) -> bool:
@@ -45,7 +47,7 @@ class Takeover:
     def full_state(self, node: str) -> bool:
         """An agent has said all that it knows. Returns whether everybody that is waited for has now."""
         self._missing.discard(node)
-        if is_switch(node):
+        if not is_node(node):
             self._spoken.add(node)
         return not self._missing
 
@@ -60,7 +62,7 @@ class Takeover:
         """Whether to infer from now on; once it has ended, it stays so.
 
         `down`: nodes that take no work and may be silent. `sweeps`: ids of the switches of each whole sweep
-        that was made since the start. `switches`: ids of the switch that reports under a name.
+        that was made since the start. `switches`: ids of the switches that are told of under a name.
         `unsure`: nodes with a port that cannot tell yet who is there, and of which nothing else is known.
         """
         if self.until_ns is None:
@@ -85,7 +87,7 @@ class Takeover:
             parts.append(f"what is at the cables of {len(self._unsure)} nodes ({_some(self._unsure)})")
         if self._cables:
             switches = {self._names[id_] for ends in self._cables for id_ in ends}
-            parts.append(f"agents of switches ({_some(switches)})")
+            parts.append(f"a look at switches ({_some(switches)})")
         if self._fabrics:
             parts.append(f"a sweep of {', '.join(sorted(self._fabrics))}")
         return " and ".join(parts) or "nothing"
@@ -111,7 +113,7 @@ class Takeover:
         return found
 
     def stale_switches(self) -> dict[str, int]:
-        """The same of switches that report themselves, by id."""
+        """The same of switches that tell of their cables, by id."""
         stale = [h for h in self._previous.hypernodes if _is_stale(h)]
         return {id_: 0 for h in stale for id_ in self._silent_switches(h)}
 
@@ -154,7 +156,7 @@ def _heard_by_lldp(topology: Topology) -> set[str]:
 
 
 def _cables_of_switches(topology: Topology) -> set[frozenset[str]]:
-    """The switches at the ends of each cable that the agents of switches alone have shown."""
+    """The switches at the ends of each cable that switches alone have shown."""
     switches = {s.id for s in topology.switches}
     shown = (x for x in topology.links if SWITCHES.issuperset(x.sources))
     return {ends for x in shown if (ends := frozenset({x.a_device, x.b_device} & switches))}

@@ -17,8 +17,21 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hyperscout.v1.finding_pb2 import Finding, Outcome
-from hyperscout_formats.facts import Gpu, InfinibandPort, LatencyPort, LldpPort, NcclRun, SwitchPort
-from hyperscout_formats.wire import infiniband_from_proto, lldp_from_proto, switch_port_from_proto
+from hyperscout_formats.facts import (
+    Gpu,
+    InfinibandPort,
+    LatencyPort,
+    LldpPort,
+    NcclRun,
+    SwitchPort,
+    SwitchTable,
+)
+from hyperscout_formats.wire import (
+    infiniband_from_proto,
+    lldp_from_proto,
+    switch_port_from_proto,
+    switch_table_from_proto,
+)
 from hyperscout_formats.wire_measured import gpu_from_proto, latency_from_proto, nccl_from_proto
 
 # A look that failed, or saw only a part, never takes the place of a better one (see `Row.rank`).
@@ -47,7 +60,10 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SweepFact:
-    """A sweep as its finding tells it; the text is kept apart, by its digest."""
+    """A sweep, or what a manager shows, as its finding tells it; the text is kept apart, by its digest.
+
+    `format`: of the text, the name of the probe that brings it.
+    """
 
     device: str
     port: int
@@ -57,9 +73,10 @@ class SweepFact:
     partial: bool
     partial_reason: str
     lease_id: str
+    format: str = "ibnetdiscover"
 
 
-Fact = LldpPort | InfinibandPort | SweepFact | Gpu | LatencyPort | NcclRun | SwitchPort
+Fact = LldpPort | InfinibandPort | SweepFact | Gpu | LatencyPort | NcclRun | SwitchPort | SwitchTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +193,10 @@ def _fact(finding: Finding, before: LatencyPort | None = None) -> Fact | None:
             return lldp_from_proto(finding.lldp)
         case "switch_port":
             return switch_port_from_proto(finding.switch_port)
+        case "switch_table":
+            if len({port.chassis_id for port in finding.switch_table.ports}) > 1:
+                raise BadFinding("a table of several switches: all its ports must have one chassis id")
+            return switch_table_from_proto(finding.switch_table)
         case "infiniband":
             return infiniband_from_proto(finding.infiniband)
         case "sweep":
@@ -191,6 +212,7 @@ def _fact(finding: Finding, before: LatencyPort | None = None) -> Fact | None:
                 sweep.partial,
                 sweep.partial_reason,
                 sweep.lease_id,
+                sweep.format or "ibnetdiscover",
             )
         case "gpu":
             return gpu_from_proto(finding.gpu)

@@ -9,16 +9,17 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from hyperscout_formats.facts import Gpu, SwitchPort
+from hyperscout_formats.facts import Gpu, InfinibandPort, LldpPort, PortCounters, SwitchPort, SwitchTable
 
-from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Key, Row, SweepFact, merged
+from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Fact, Key, Row, SweepFact, merged
 
-# Probes that look at a whole fabric. What they saw is the fabric's, not the node's: it stays in force when
-# the agent that was leased to look restarts or loses its lease, until a newer sweep of that fabric ends it.
-FABRIC_PROBES = frozenset({"ibnetdiscover"})
+# Probes that look at a whole fabric under a lease. What they saw is the fabric's, not the node's: it stays in
+# force when the agent restarts or loses its lease, until a newer sweep of that fabric ends it.
+LEASED_PROBES = frozenset({"ibnetdiscover"})
 # What was measured on request stays too when the agent that did it restarts: nobody would do it anew.
 KEPT_PROBES = frozenset({"nccl"})
 MEASURING_PROBES = frozenset({"latency", "nccl"})
+_NONE_COUNTED = PortCounters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +73,27 @@ class KeyChange:
 
 
 def _only_counted(a: Row, b: Row) -> bool:
-    """Whether two looks at a GPU, or at a switch's port, differ in nothing but counters."""
-    if isinstance(a.fact, SwitchPort) and isinstance(b.fact, SwitchPort):
-        return replace(b, fact=replace(b.fact, counters=a.fact.counters)).same_sight(a)
-    if not (isinstance(a.fact, Gpu) and isinstance(b.fact, Gpu)) or len(a.fact.links) != len(b.fact.links):
+    """Whether two looks differ in nothing but counters of errors."""
+    if type(a.fact) is not type(b.fact):
         return False
-    links = tuple(
-        replace(
-            now,
-            replay_errors=was.replay_errors,
-            recovery_errors=was.recovery_errors,
-            crc_errors=was.crc_errors,
-            ber_exponent=was.ber_exponent,
-        )
-        for was, now in zip(a.fact.links, b.fact.links, strict=True)
-    )
-    return replace(b, fact=replace(b.fact, links=links)).same_sight(a)
+    return replace(a, fact=_uncounted(a.fact)).same_sight(replace(b, fact=_uncounted(b.fact)))
+
+
+def _uncounted(fact: Fact | None) -> Fact | None:
+    match fact:
+        case SwitchPort() | LldpPort() | InfinibandPort():
+            return replace(fact, counters=_NONE_COUNTED)
+        case SwitchTable():
+            return replace(fact, ports=tuple(replace(port, counters=_NONE_COUNTED) for port in fact.ports))
+        case Gpu():
+            return replace(
+                fact,
+                links=tuple(
+                    replace(link, replay_errors=0, recovery_errors=0, crc_errors=0, ber_exponent=0)
+                    for link in fact.links
+                ),
+            )
+    return fact
 
 
 @dataclass(slots=True)

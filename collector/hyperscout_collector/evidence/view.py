@@ -7,13 +7,21 @@ so a change among ten thousand agents costs its own node and a copy of two table
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
 from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import Gpu, InfinibandPort, LatencyPort, LldpPort, NcclRun, SwitchPort
+from hyperscout_formats.facts import (
+    Gpu,
+    InfinibandPort,
+    LatencyPort,
+    LldpPort,
+    NcclRun,
+    SwitchPort,
+)
 from hyperscout_formats.ibnetdiscover import CA, SWITCH, Sweep, parse
 
 from hyperscout_collector.evidence.pair_grace import PairGrace
@@ -21,9 +29,15 @@ from hyperscout_collector.evidence.pair_tables import Measured, PairTables, meas
 from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row, SweepFact
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Store, StoreError
+from hyperscout_collector.evidence.switch_tables import TableLook, in_force, looks_of
 from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
 
 _T = TypeVar("_T")
+Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]
+_NO_IDS: Ids = np.zeros(0, np.uint64)
+
+# Readers of texts that show a fabric, by format.
+_READERS: Mapping[str, Callable[[bytes, str], Sweep]] = {"ibnetdiscover": parse}
 
 # A newer whole sweep replaces an older one when it holds this share of its switches. With less, the fabric
 # has come apart (or a lone leaf was swept), and the older one speaks for the rest until that is swept too.
@@ -40,13 +54,15 @@ class SweepTexts:
         self._port_guids: dict[bytes, frozenset[int]] = {}
         self._lock = threading.Lock()
 
-    def read(self, sha256: bytes, text: bytes, source: str) -> Sweep:
+    def read(self, sha256: bytes, text: bytes, source: str, text_format: str = "ibnetdiscover") -> Sweep:
         """Read a text that has just come in. Raises FormatError, which says where."""
-        sweep = parse(text, source)
+        if (reader := _READERS.get(text_format)) is None:
+            raise FormatError(source, 0, f"a text of the format {text_format!r}, which nobody here reads")
+        sweep = reader(text, source)
         self._keep(sha256, sweep)
         return sweep
 
-    def get(self, sha256: bytes, source: str) -> Sweep:
+    def get(self, sha256: bytes, source: str, text_format: str = "ibnetdiscover") -> Sweep:
         """Blocks on the store and the reader. Raises FormatError and StoreError."""
         with self._lock:
             if (sweep := self._sweeps.get(sha256)) is not None:
@@ -59,7 +75,7 @@ class SweepTexts:
             text = zlib.decompress(compressed)
         except zlib.error as error:
             raise FormatError(source, 0, f"its text in the store is damaged: {error}") from error
-        return self.read(sha256, text, source)
+        return self.read(sha256, text, source, text_format)
 
     def port_guids(self, sha256: bytes, source: str) -> frozenset[int]:
         """GUIDs of the adapter ports that it saw. Blocks and raises like `get`."""
@@ -94,10 +110,11 @@ class Snapshot:
     latency: Mapping[str, Measured]
     nccl: Mapping[str, tuple[NcclRun, ...]]
     switch_ports: Mapping[str, tuple[SwitchPort, ...]]  # by who reports them: "switch/NAME"
+    tables: tuple[TableLook, ...]  # of whole switches, by whoever looked
     sweeps: tuple[Row, ...]
-    stale: Mapping[str, int]  # node or switch -> when it was last seen, for those that speak no more
+    stale: Mapping[str, int]  # reporter -> when it was last seen, for those that speak no more
     limit_ns: int  # what was seen before this is stale
-    tables: PairTables  # reads `latency`
+    pair_tables: PairTables  # reads `latency`
     unsure: frozenset[str] = (
         frozenset()
     )  # nodes with a port of which nothing is known but that it cannot tell
@@ -121,6 +138,7 @@ class _Node:
     latency: list[Row] = field(default_factory=list)
     nccl: tuple[NcclRun, ...] = ()
     switch_ports: tuple[SwitchPort, ...] = ()
+    tables: tuple[TableLook, ...] = ()
     seen_ns: int = 0
     sweeps: tuple[Row, ...] = field(default_factory=tuple)
     unsure: bool = False
@@ -148,6 +166,7 @@ class InputsView:
         self.tables = PairTables()
         self._nccl: dict[str, tuple[NcclRun, ...]] = {}
         self._switch_ports: dict[str, tuple[SwitchPort, ...]] = {}
+        self._tables: dict[str, tuple[TableLook, ...]] = {}
         self._seen_ns: dict[str, int] = {}
         self._sweeps: dict[str, tuple[Row, ...]] = {}
         self._unsure: dict[str, bool] = {}
@@ -170,6 +189,7 @@ class InputsView:
             _set(self._latency, name, measured)
             _set(self._nccl, name, node.nccl)
             _set(self._switch_ports, name, node.switch_ports)
+            _set(self._tables, name, node.tables)
             _set(self._seen_ns, name, node.seen_ns)
             _set(self._sweeps, name, node.sweeps)
             _set(self._unsure, name, node.unsure)
@@ -178,7 +198,9 @@ class InputsView:
         limit_ns = now_ns - self._stale_after_ns
         if limit_ns < self._started_ns:
             limit_ns = 0
-        fresh = min((ns for ns in self._seen_ns.values() if ns >= limit_ns), default=None)
+        tables = tuple(look for looks in self._tables.values() for look in looks)
+        times = chain(self._seen_ns.values(), (look.row.seen_ns for look in tables))
+        fresh = min((ns for ns in times if ns >= limit_ns), default=None)
         self.next_stale_ns = None
         if fresh is not None:
             self.next_stale_ns = max(fresh, self._started_ns) + self._stale_after_ns + 1
@@ -190,6 +212,7 @@ class InputsView:
             self._pair_grace.added_to(self._latency, now_ns),
             dict(self._nccl),
             dict(self._switch_ports),
+            tables,
             tuple(row for rows in self._sweeps.values() for row in rows),
             {node: seen_ns for node, seen_ns in self._seen_ns.items() if seen_ns < limit_ns},
             limit_ns,
@@ -202,7 +225,7 @@ class InputsView:
         return dict(self._latency)
 
     def unseen_since(self, ns: int) -> list[str]:
-        """Nodes, and switches, that nothing was seen of since then."""
+        """Who reported nothing that was seen since then: nodes, switches and those that look at fabrics."""
         return [node for node, seen_ns in self._seen_ns.items() if seen_ns < ns]
 
 
@@ -213,29 +236,32 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
     for row in sorted(snapshot.sweeps, key=lambda row: (row.seen_ns, row.key, row.rank), reverse=True):
         if (digest := row.sha256) is None:
             continue
+        source = f"{row.key.probe} of {row.key.node}"
         try:
-            read.append((row, texts.get(digest, f"{row.key.probe} of {row.key.node}")))
+            read.append((row, texts.get(digest, source, row.key.probe)))
         except (FormatError, StoreError) as error:
             problems.append(str(error))
-    in_force: list[tuple[Row, Sweep]] = []
-    seen = np.zeros(0, np.uint64)  # switches in whole sweeps so far
+    current: list[tuple[Row, Sweep]] = []
+    seen: dict[str, Ids] = {}  # by probe: switches in whole sweeps so far
     kept: set[Key] = {row.key for row in snapshot.sweeps} - {row.key for row, _ in read}
     any_whole = any(row.rank == WHOLE for row, _ in read)
     for row, sweep in read:  # newest first
         if any_whole and row.rank != WHOLE and not (sweep.kind == SWITCH).any():
             continue  # it saw its own adapter alone: nothing that a whole sweep does not show better
         switches = _switches(sweep)
-        covered = np.isin(switches, seen).mean()
+        # What a manager shows and what was swept are two witnesses: neither takes the place of the other.
+        known = seen.get(row.key.probe, _NO_IDS)
+        covered = np.isin(switches, known).mean()
         if covered >= _COVERED or (covered and row.seen_ns < snapshot.limit_ns):
             continue
-        in_force.append((row, sweep))
+        current.append((row, sweep))
         kept.add(row.key)
         if row.rank == WHOLE:
-            seen = np.union1d(seen, switches)
+            seen[row.key.probe] = np.union1d(known, switches)
     inputs = FabricInputs(
         tuple(
             SweepSeen(sweep, row.key.probe, row.rank != WHOLE, row.seen_ns)
-            for row, sweep in reversed(in_force)
+            for row, sweep in reversed(current)
         ),
         snapshot.lldp,
         snapshot.infiniband,
@@ -243,16 +269,17 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
         node_map,
         snapshot.gpus,
         frozenset(n for n, one in snapshot.latency.items() if any(port.udp_port for port in one.ports)),
-        snapshot.tables.read(snapshot.latency),
+        snapshot.pair_tables.read(snapshot.latency),
         snapshot.nccl,
         snapshot.switch_ports,
         frozenset(snapshot.stale),
+        in_force(snapshot.tables, snapshot.stale, snapshot.limit_ns),
     )
     superseded = tuple(sorted({row.key for row, _ in read} - kept))
     return Resolved(inputs, superseded, tuple(problems))
 
 
-def _switches(sweep: Sweep) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def _switches(sweep: Sweep) -> Ids:
     """GUIDs of its switches: two sweeps that share one looked at the same fabric. (An adapter with two
     ports is in two fabrics, so it tells nothing; where there is no switch, it is all there is.)"""
     switches = np.unique(sweep.guid[sweep.kind == SWITCH])
@@ -261,6 +288,7 @@ def _switches(sweep: Sweep) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
 
 def _node(rows: Iterable[Row]) -> _Node:
     node = _Node()
+    rows = list(rows)
     lldp: list[LldpPort] = []
     infiniband: list[InfinibandPort] = []
     gpus: list[Gpu] = []
@@ -295,6 +323,7 @@ def _node(rows: Iterable[Row]) -> _Node:
     node.gpus = tuple(sorted(gpus, key=lambda gpu: gpu.pci_address))
     node.nccl = tuple(sorted(nccl, key=lambda run: (run.peer, run.method)))
     node.switch_ports = tuple(sorted(switch_ports, key=lambda port: port.interface))
+    node.tables = looks_of(rows)
     node.sweeps = tuple(sweeps)
     node.unsure = not untold <= told
     return node

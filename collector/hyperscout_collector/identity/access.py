@@ -54,14 +54,21 @@ class Authenticator(Protocol):
 class Access:
     """`reviews`: None where callers without a certificate are not asked who they are.
 
-    `agents`: the service account of agents, "namespace:name". `now_s`: Unix seconds.
+    `agents`: the service account of nodes' agents, "namespace:name"; `fabric`: that of the one which looks at
+    whole fabrics. `now_s`: Unix seconds.
     """
 
     def __init__(
-        self, reviews: Reviews | None = None, agents: str = "", *, now_s: Callable[[], float] = time.time
+        self,
+        reviews: Reviews | None = None,
+        agents: str = "",
+        fabric: str = "",
+        *,
+        now_s: Callable[[], float] = time.time,
     ) -> None:
         self._reviews = reviews
         self._agents = agents
+        self._fabric = fabric
         self._now_s = now_s
 
     # Agents
@@ -89,7 +96,7 @@ class Access:
         return replace(again, until_s=max(again.until_s, self._now_s() + _LATER_S))
 
     async def _agent(self, reviews: Reviews, token: str) -> Caller:
-        caller = agent_of(await reviews.user(token), self._agents)
+        caller = agent_of(await reviews.user(token), self._agents, self._fabric)
         until_s = self._until_s(token) + spread_s(caller.name)
         return replace(caller, until_s=until_s, token=token)
 

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import grpc
-from hyperscout_formats.reporters import is_switch, switch_reporter
+from hyperscout_formats.reporters import fabric_reporter, switch_reporter
 
 Verb = Literal["get", "update"]
-Kind = Literal["anyone", "node", "switch", "reader", "admin", "user"]
+Kind = Literal["anyone", "node", "switch", "fabric", "reader", "admin", "user"]
 
 NODE_NAME = "authentication.kubernetes.io/node-name"  # extra of a token that is bound to a pod or a node
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
-_URI = re.compile(r"hyperscout://(node|switch|reader|admin)/([A-Za-z0-9][A-Za-z0-9._@-]{0,252})")
+_URI = re.compile(r"hyperscout://(node|switch|fabric|reader|admin)/([A-Za-z0-9][A-Za-z0-9._@-]{0,252})")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, 2.1: b64token
 MAX_TOKEN_CHARS = 16 * 1024
 _SPREAD_S = 60  # agents that started together do not all come back in the same second
@@ -157,18 +157,26 @@ def of_certificate(uris: Sequence[str]) -> Caller:
         found = ", ".join(uris)[:200] or "none"
         raise UnknownCallerError(
             "the client certificate must have one URI hyperscout://node/NAME, hyperscout://switch/NAME, "
-            "hyperscout://reader/NAME or hyperscout://admin/NAME among its subject alternative names; "
-            f"its URIs: {found}"
+            "hyperscout://fabric/NAME, hyperscout://reader/NAME or hyperscout://admin/NAME among its subject "
+            f"alternative names; its URIs: {found}"
         )
     kind: Any = match[1]
     return Caller(kind, match[2])
 
 
-def agent_of(user: User, service_account: str) -> Caller:
-    """The node whose agent this user is. `service_account`: "namespace:name". Raises NotAllowedError."""
+def agent_of(user: User, service_account: str, fabric_service_account: str = "") -> Caller:
+    """Whose agent this user is: a node's, or the one that looks at whole fabrics.
+
+    Both accounts: "namespace:name", "" = nobody's. Raises NotAllowedError.
+    """
+    if fabric_service_account and user.name == _SERVICE_ACCOUNT + fabric_service_account:
+        return Caller("fabric", fabric_service_account.partition(":")[2])
     if not service_account or user.name != _SERVICE_ACCOUNT + service_account:
-        who = f"tokens of the service account {service_account}" if service_account else "nobody by token"
-        raise NotAllowedError(f"{user.name} may not report findings: {who} may (agent_service_account)")
+        accounts = " and ".join(filter(None, (service_account, fabric_service_account)))
+        who = f"tokens of the service account {accounts}" if accounts else "nobody by token"
+        raise NotAllowedError(
+            f"{user.name} may not report findings: {who} may (agent_service_account, fabric_service_account)"
+        )
     if not user.node:
         raise NotAllowedError(
             f"the token of {user.name} names no node: show a projected token of the agent's own pod "
@@ -179,22 +187,30 @@ def agent_of(user: User, service_account: str) -> Caller:
 
 def may_report(caller: Caller) -> None:
     """Raises NotAllowedError for those who are no agent."""
-    if caller.kind not in ("anyone", "node", "switch"):
+    if caller.kind not in ("anyone", "node", "switch", "fabric"):
         raise NotAllowedError(
-            f"{caller} may not report findings: a certificate of hyperscout://node/ or "
-            "hyperscout://switch/ may"
+            f"{caller} may not report findings: a certificate of hyperscout://node/, hyperscout://switch/ or "
+            "hyperscout://fabric/ may"
         )
 
 
 def reports_for(caller: Caller, node: str) -> None:
-    """An agent may report for its own node alone, and a switch's for that switch. Raises AnotherNameError."""
+    """An agent may report for its own node alone, a switch's for that switch, and one that looks at whole
+    fabrics under its own name. Raises AnotherNameError."""
     if caller.kind == "anyone":
         return
-    own = switch_reporter(caller.name) if caller.kind == "switch" else caller.name
+    match caller.kind:
+        case "switch":
+            own = switch_reporter(caller.name)
+        case "fabric":
+            own = fabric_reporter(caller.name)
+        case _:
+            own = caller.name
     if own != node:
+        role, slash, name = node.partition("/")
         raise AnotherNameError(
             f"these are the credentials of {caller.kind} {caller.name!r}, and Hello names "
-            f"{'switch' if is_switch(node) else 'node'} {node.removeprefix(switch_reporter(''))!r}: "
+            f"{role if slash else 'node'} {(name if slash else node)!r}: "
             "an agent reports for itself only (its settings `node` and `role`)",
             str(caller),
         )

@@ -272,7 +272,8 @@ def _check(hello: Hello) -> None:
             )
     if not is_reporter(hello.node):
         raise StreamEndedError(
-            grpc.StatusCode.INVALID_ARGUMENT, f"Hello: {hello.node!r} is the name of no node and of no switch"
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"Hello: {hello.node!r} is the name of no agent: a node has no slash in its name",
         )
     if len(hello.probes) > _MAX_PROBES or any(len(probe) > MAX_NAME_CHARS for probe in hello.probes):
         raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, "Hello: too many probes, or too long a name")

@@ -24,7 +24,7 @@ from hyperscout.v1.discovery_pb2 import (
 )
 from hyperscout.v1.finding_pb2 import Finding, FindingKey
 from hyperscout_formats.errors import FormatError
-from hyperscout_formats.reporters import SWITCH_PROBE, is_switch
+from hyperscout_formats.reporters import FABRIC_PROBES, SWITCH_PROBE, is_fabric, is_switch
 
 from hyperscout_collector.evidence.committer import (
     Committer,
@@ -34,7 +34,7 @@ from hyperscout_collector.evidence.committer import (
     Submission,
 )
 from hyperscout_collector.evidence.rows import BadFinding, Key, Row, SweepFact, newer, row_of
-from hyperscout_collector.evidence.state import FABRIC_PROBES, AgentRow, Bulk, EvidenceState
+from hyperscout_collector.evidence.state import LEASED_PROBES, AgentRow, Bulk, EvidenceState
 from hyperscout_collector.evidence.store import StoreError, StoreFullError
 from hyperscout_collector.ingest.bulk import BulkAssembly, BulkError, BulkLimits
 from hyperscout_collector.ingest.streams import AgentStream, IngestCounters, StreamEndedError
@@ -62,8 +62,8 @@ class SweepGate(Protocol):
         """A sweep came whose text is of no use."""
 
 
-# Reads a text of a sweep in a thread and keeps the reading: (digest, text, source). Raises FormatError.
-TextReader = Callable[[bytes, bytes, str], object]
+# Reads a text in a thread and keeps the reading: (digest, text, source, format). Raises FormatError.
+TextReader = Callable[[bytes, bytes, str, str], object]
 # Takes what an agent says of an NCCL run: (node, message). Must not block.
 TakeId = Callable[[str, NcclId], None]
 
@@ -80,14 +80,6 @@ class _Batch:
     texts: set[bytes]
     cost_bytes: int
     came_ns: int
-
-
-@dataclass(slots=True)
-class _Text:
-    """A text that came in whole: its bulk, or why no finding may name it."""
-
-    bulk: Bulk | None = None
-    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -108,7 +100,7 @@ class Session:
     _seen: set[Key] | None = field(default_factory=set)  # since Hello; None = the full state has ended
     _held: deque[_Batch] = field(default_factory=deque)
     _assembly: BulkAssembly | None = None
-    _texts: dict[bytes, _Text] = field(default_factory=dict)
+    _texts: dict[bytes, BulkAssembly] = field(default_factory=dict)  # whole, and not read yet
     _asked: set[bytes] = field(default_factory=set)
     _said: set[str] = field(default_factory=set)  # refusals that were logged
     _unstored: "deque[asyncio.Future[list[Refused]]]" = field(default_factory=deque)
@@ -185,8 +177,8 @@ class Session:
         if key.node != self.stream.node:
             self._refuse(key, "foreign_finding", looked)
             return
-        if not _may_report(finding):
-            self._refuse(key, "wrong_probe", looked)
+        if reason := _whose(finding):
+            self._refuse(key, "wrong_probe", looked, reason)
             return
         if self._seen is not None:
             self._seen.add(key)
@@ -195,23 +187,22 @@ class Session:
         except BadFinding as error:
             looked.refused.append(Refused(key, str(error)))
             return
-        if key.probe in FABRIC_PROBES or finding.HasField("sweep"):
+        # What a manager shows needs no lease: there is one that asks it, and it loads no fabric.
+        if not is_fabric(key.node) and (key.probe in LEASED_PROBES or finding.HasField("sweep")):
             if any(not newer(row, look, now_ns) and row.rank == look.rank for look in self.state.looks(key)):
                 return  # the full state tells it again; under which lease it was made no longer matters
             lease_id = finding.sweep.lease_id if finding.HasField("sweep") else ""
-            if reason := self.gate.refuse_sweep(key.node, lease_id):
-                looked.refused.append(Refused(key, reason))
+            if refusal := self.gate.refuse_sweep(key.node, lease_id):
+                looked.refused.append(Refused(key, refusal))
                 return
         if row.sha256:
             looked.texts.add(row.sha256)
         looked.rows.append((row, finding.SerializeToString()))
 
-    def _refuse(self, key: Key, why: str, looked: _Batch) -> None:
+    def _refuse(self, key: Key, why: str, looked: _Batch, reason: str = "") -> None:
         """Somebody reports what is not theirs: counted each time, and said once a stream."""
         node = self.stream.node
-        reason = f"not a finding of {node}"
-        if why == "wrong_probe":
-            reason = f"a switch reports the probe `{SWITCH_PROBE}` alone, and nobody else reports that"
+        reason = reason or f"not a finding of {node}"
         looked.refused.append(Refused(key, reason))
         if why not in self._said:
             self._said.add(why)
@@ -238,15 +229,18 @@ class Session:
     async def _hand_over(self, batch: _Batch) -> None:
         bulks: list[Bulk] = []
         for digest in sorted(batch.texts):
-            text = self._texts.pop(digest, None)
-            if text is not None and text.bulk is not None:
-                bulks.append(text.bulk)
-            elif text is not None:
-                for row, _ in batch.rows:
-                    if isinstance(row.fact, SweepFact) and row.sha256 == digest:
-                        batch.refused.append(Refused(row.key, f"its text: {text.reason}"))
-                        self.gate.unreadable(row.key.node, row.fact.lease_id, text.reason)
-                batch.rows = [pair for pair in batch.rows if pair[0].sha256 != digest]
+            if (assembly := self._texts.pop(digest, None)) is None:
+                continue  # it is in the store
+            facts = [row.fact for row, _ in batch.rows if row.sha256 == digest]
+            found = await self._read(assembly, next(x.format for x in facts if isinstance(x, SweepFact)))
+            if isinstance(found, Bulk):
+                bulks.append(found)
+                continue
+            for row, _ in batch.rows:
+                if isinstance(row.fact, SweepFact) and row.sha256 == digest:
+                    batch.refused.append(Refused(row.key, f"its text: {found}"))
+                    self.gate.unreadable(row.key.node, row.fact.lease_id, found)
+            batch.rows = [pair for pair in batch.rows if pair[0].sha256 != digest]
         cost = batch.cost_bytes + sum(len(bulk.compressed) for bulk in bulks)
         submission = Submission(
             batch.rows, bulks, batch.removed, full_state=batch.full_state, cost_bytes=cost
@@ -290,7 +284,7 @@ class Session:
     # Texts
 
     async def _take_chunk(self, chunk: BulkChunk) -> None:
-        if not self.gate.may_sweep(self.stream.node):
+        if not (is_fabric(self.stream.node) or self.gate.may_sweep(self.stream.node)):
             return  # the finding that names it will be refused, and says why
         if self._assembly is None or self._assembly.sha256 != chunk.sha256:
             # A text that was broken off half-way is begun anew.
@@ -301,23 +295,24 @@ class Session:
         assembly, self._assembly = self._assembly, None
         while len(self._texts) >= _MAX_TEXTS:
             self._texts.pop(next(iter(self._texts)))
-        self._texts[assembly.sha256] = await self._read(assembly)
+        self._texts[assembly.sha256] = assembly
         self._asked.discard(assembly.sha256)
         self.counters.bulk_texts += 1
         await self._release()
 
-    async def _read(self, assembly: BulkAssembly) -> _Text:
-        """Unpack and read it before any finding may name it: what cannot be read replaces nothing."""
+    async def _read(self, assembly: BulkAssembly, text_format: str) -> Bulk | str:
+        """Unpack and read it before any finding may name it: what cannot be read replaces nothing. Returns
+        why it cannot be."""
 
         def work() -> Bulk:
             bulk, text = assembly.finish()
-            self.read_text(bulk.sha256, text, f"ibnetdiscover of {self.stream.node}")
+            self.read_text(bulk.sha256, text, f"{text_format} of {self.stream.node}", text_format)
             return bulk
 
         try:
-            return _Text(await self.in_thread(work))
+            return await self.in_thread(work)
         except (BulkError, FormatError) as error:
-            return _Text(reason=str(error))
+            return str(error)
 
 
 def _for_the_log(text: str) -> str:
@@ -325,12 +320,24 @@ def _for_the_log(text: str) -> str:
     return repr(text[:_MAX_SAID_CHARS])[1:-1]
 
 
-def _may_report(finding: Finding) -> bool:
-    """Whether who reports it may report such a thing: what becomes of a finding goes by its payload, and a
-    look that saw nothing has none."""
-    if is_switch(finding.key.node):
-        return finding.key.probe == SWITCH_PROBE and finding.WhichOneof("payload") in (None, "switch_port")
-    return finding.key.probe != SWITCH_PROBE and not finding.HasField("switch_port")
+def _whose(finding: Finding) -> str:
+    """Whose business it is, where it is not that of who reports it; "" where it is.
+
+    What becomes of a finding goes by its payload, and a look that saw nothing has none: so both count.
+    """
+    node, probe, payload = finding.key.node, finding.key.probe, finding.WhichOneof("payload")
+    if payload == "sweep" and finding.sweep.format not in ("", probe):
+        return f"a text of {_for_the_log(finding.sweep.format)} is of the probe of that name"
+    if is_switch(node) or probe == SWITCH_PROBE or payload == "switch_port":
+        if is_switch(node) and probe == SWITCH_PROBE and payload in (None, "switch_port"):
+            return ""
+        return f"a switch reports the probe `{SWITCH_PROBE}` alone, and nobody else reports that"
+    if is_fabric(node) or probe in FABRIC_PROBES or payload == "switch_table":
+        if is_fabric(node) and probe in FABRIC_PROBES and payload in (None, "switch_table", "sweep"):
+            return ""
+        probes = ", ".join(f"`{name}`" for name in sorted(FABRIC_PROBES))
+        return f"an agent of role fabric reports the probes {probes} alone, and nobody else reports those"
+    return ""
 
 
 def _sent_ns(batch: FindingBatch, now_ns: int) -> int:

@@ -13,7 +13,7 @@ _MAX_REFUSALS = 1000  # said in one ack; the rest is only counted
 
 # Why a report is refused because of who sent it: streams of unknown callers, of those who may not report and
 # of those who name another than themselves; findings of another than the stream's own node, and of a probe
-# that is not theirs (a switch's of nodes, others of switches).
+# that is not theirs (a switch's of nodes, others of switches, a crawl of others than agents of role fabric).
 REFUSALS = ("unknown_caller", "may_not_report", "another_name", "foreign_finding", "wrong_probe")
 
 

@@ -21,7 +21,7 @@ from hyperscout_collector.shell import Collector, StartError
 from hyperscout_collector.standby import Standby
 from support.agent_stream import AgentStream
 from support.callers import OPTIONS, TIMEOUT_S, Code, asked, said
-from support.findings import lldp, switch_port
+from support.findings import lldp, switch_port, table
 from support.identities import AGENTS, FakeReviews, Family, jwt, show
 
 
@@ -120,6 +120,36 @@ async def test_a_switch_is_no_node_and_a_node_is_no_switch(
         assert "credentials of node 'leaf-1'" in logged[0]
 
 
+async def test_who_looks_at_fabrics_is_no_node_and_no_switch(tmp_path: Path, family: Family) -> None:
+    async with collector(tmp_path, family) as running:
+        address = running.mtls_address
+        now_ns = time.time_ns()
+        async with AgentStream(address, "n1", credentials=family.channel("node/n1")) as node:
+            heard = lldp("n1", "eth0", now_ns)
+            heard.lldp.neighbours[0].management_addresses[:] = ["10.0.0.9"]
+            assert await node.store(heard) == []
+            refused = table("leaf-1", {}, now_ns, reporter="n1")
+            assert "role fabric reports" in (await node.store(refused))[0]
+        channel = family.channel("fabric/crawl")
+        async with AgentStream(address, "fabric/crawl", credentials=channel) as agent:
+            assert list((await agent.read()).seeds.addresses) == ["10.0.0.9"]
+            assert await agent.store(table("leaf-1", {"swp1": "spine-1/swp1"}, now_ns)) == []
+            while not (told := await agent.read()).HasField("seeds"):
+                pass
+            assert len(told.seeds.addresses) == 2, "and where it says that the spine can be asked"
+        for who, name in (
+            ("node/crawl", "fabric/crawl"),
+            ("switch/crawl", "fabric/crawl"),
+            ("fabric/crawl", "crawl"),
+            ("fabric/crawl", "switch/crawl"),
+            ("fabric/crawl", "fabric/crawl2"),
+        ):
+            assert (await said(address, family.channel(who), name))[0] == Code.PERMISSION_DENIED, (who, name)
+        text = running.metrics.text().decode()
+        assert "hyperscout_collector_nodes 1.0\n" in text
+        assert "hyperscout_collector_switches 0.0\n" in text
+
+
 @pytest.mark.parametrize(
     ("who", "report", "status", "approve"),
     [
@@ -128,6 +158,7 @@ async def test_a_switch_is_no_node_and_a_node_is_no_switch(
         # There is no generation 99 to approve: that far only who may approve comes.
         ("admin/ann", Code.PERMISSION_DENIED, Code.OK, Code.FAILED_PRECONDITION),
         ("switch/leaf-1", Code.PERMISSION_DENIED, Code.PERMISSION_DENIED, Code.PERMISSION_DENIED),
+        ("fabric/crawl", Code.PERMISSION_DENIED, Code.PERMISSION_DENIED, Code.PERMISSION_DENIED),
         ("operator/ann", Code.UNAUTHENTICATED, Code.UNAUTHENTICATED, Code.UNAUTHENTICATED),
         ("node/", Code.UNAUTHENTICATED, Code.UNAUTHENTICATED, Code.UNAUTHENTICATED),
     ],

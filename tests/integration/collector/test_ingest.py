@@ -17,16 +17,18 @@ from hyperscout.v1.discovery_pb2 import FindingBatch, Hello, StreamFindingsRespo
 from hyperscout.v1.discovery_pb2_grpc import add_DiscoveryServiceServicer_to_server
 from hyperscout.v1.finding_pb2 import Finding, FindingKey
 from hyperscout_collector.evidence.committer import Committer
+from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.store import Changes, StoreFullError
+from hyperscout_collector.ingest import session
 from hyperscout_collector.ingest.bulk import BulkLimits
 from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings
 from hyperscout_collector.ingest.streams import AgentStream as LiveStream
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_formats.errors import FormatError
 from support.agent_stream import TIMEOUT_S, AgentStream
-from support.findings import T0, S, adapter, failed, lldp, sweep, switch_port
+from support.findings import T0, S, adapter, failed, lldp, sweep, switch_port, table
 
 HOUR = 3600 * S
 TEXT = b"# a sweep\n" * 100
@@ -55,6 +57,7 @@ class Rig:
     comings: list[str] = field(default_factory=list)
     now_ns: int = T0
     read: list[bytes] = field(default_factory=list)
+    formats: list[str] = field(default_factory=list)
     spoilt: list[str] = field(default_factory=list)
     came: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -75,10 +78,11 @@ class Rig:
         self.comings.append(f"-{stream.node}")
         self.came.set()
 
-    def read_text(self, sha256: bytes, text: bytes, source: str) -> None:
+    def read_text(self, sha256: bytes, text: bytes, source: str, text_format: str) -> None:
         if text.startswith(b"junk"):
             raise FormatError(source, 3, "no ibnetdiscover text")
         self.read.append(sha256)
+        self.formats.append(text_format)
 
     def stored(self) -> dict[str, bytes]:
         """What is on disk: subject -> encoded finding."""
@@ -217,6 +221,7 @@ def called(finding: Finding, node: str, probe: str) -> Finding:
         ("switch/leaf-1", failed("switch/leaf-1", "ibnetdiscover", "*"), "wrong_probe"),
         ("switch/leaf-1", switch_port("switch/leaf-2", "swp1"), "foreign_finding"),
         ("switch/leaf-1", lldp("leaf-1", "swp1"), "foreign_finding"),
+        ("fabric/crawl", switch_port("fabric/crawl", "swp1"), "wrong_probe"),
     ],
 )
 async def test_a_switch_reports_its_own_ports_and_nobody_else_does(
@@ -231,6 +236,76 @@ async def test_a_switch_reports_its_own_ports_and_nobody_else_does(
         said = [x.getMessage() for x in caplog.records if x.levelname == "WARNING"]
         assert len(said) == 1, "once a stream"
         assert said[0].startswith(f"refused: {reporter} reports {finding.key.probe} ")
+
+
+@pytest.mark.parametrize(
+    ("reporter", "finding", "why"),
+    [
+        ("n1", table("leaf-1", {}, reporter="n1"), "wrong_probe"),
+        ("n1", called(table("leaf-1", {}), "n1", "lldp"), "wrong_probe"),
+        ("n1", failed("n1", "snmp", "*"), "wrong_probe"),
+        ("n1", called(lldp("n1", "eth0"), "n1", "netq"), "wrong_probe"),
+        ("n1", table("leaf-1", {}), "foreign_finding"),
+        ("switch/leaf-1", table("leaf-1", {}), "foreign_finding"),
+        ("fabric/crawl", lldp("fabric/crawl", "eth0"), "wrong_probe"),
+        ("fabric/crawl", called(lldp("x", "eth0"), "fabric/crawl", "snmp"), "wrong_probe"),
+        ("fabric/crawl", failed("fabric/crawl", "lldp", "*"), "wrong_probe"),
+        ("fabric/crawl", called(table("leaf-1", {}), "fabric/crawl", "ibnetdiscover"), "wrong_probe"),
+        ("fabric/crawl", table("leaf-1", {}, reporter="fabric/other"), "foreign_finding"),
+    ],
+)
+async def test_whole_switches_are_reported_by_role_fabric_which_reports_nothing_else(
+    tmp_path: Path, reporter: str, finding: Finding, why: str
+) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, reporter) as agent:
+        (reason,) = await agent.store(finding)
+        words = "role fabric reports the probes `netq`, `nmx`, `snmp`, `ufm` alone"
+        assert (words if why == "wrong_probe" else f"not a finding of {reporter}") in reason
+        assert r.stored() == {}
+        assert r.streams.counters.refusals == {why: 1}
+
+
+def test_a_text_of_another_format_is_of_another_probe() -> None:
+    found = sweep("fabric/crawl", DIGEST)
+    found.sweep.format = "ufm"
+    assert "of the probe of that name" in session._whose(found)
+    assert session._whose(called(found, "fabric/crawl", "ufm")) == ""
+    assert "role fabric" in session._whose(called(found, "n1", "ufm"))
+
+
+async def test_what_an_agent_of_role_fabric_may_report(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "fabric/crawl") as agent:
+        leaf, spine = table("leaf-1", {"swp1": "spine-1/swp1"}), table("spine-1", {}, probe="netq")
+        assert await agent.store(leaf, spine, failed("fabric/crawl", "snmp", "*"), full=True) == []
+        assert r.stored()[leaf.key.subject] == leaf.SerializeToString()
+        assert r.streams.counters.refusals == {}
+        # Its last table stays when it does not answer any more.
+        assert await agent.store(failed("fabric/crawl", "snmp", leaf.key.subject, T0 + S)) == []
+        (kept, no_answer) = r.state.looks(Key("fabric/crawl", "snmp", leaf.key.subject))
+        assert (kept.fact is not None, no_answer.reason) == (True, "permission denied")
+        two = table("leaf-2", {"swp1": "", "swp2": ""})
+        two.switch_table.ports[1].chassis_id = "02:00:00:00:00:ff"
+        (reason,) = await agent.store(two)
+        assert "all its ports must have one chassis id" in reason
+        assert await agent.store(removed=[leaf.key]) == []
+        assert r.state.looks(Key("fabric/crawl", "snmp", leaf.key.subject)) == ()
+
+
+async def test_what_a_manager_shows_needs_no_lease(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "fabric/crawl") as agent:
+        await agent.bulk(DIGEST, PACKED)
+        found = called(sweep("n1", DIGEST, lease_id=""), "fabric/crawl", "ufm")
+        found.sweep.format = "ufm"
+        assert await agent.store(found) == []
+        assert (r.read, r.formats, r.spoilt) == ([DIGEST], ["ufm"], [])
+        junk = b"junk"
+        digest = hashlib.sha256(junk).digest()
+        await agent.bulk(digest, zlib.compress(junk))
+        found.sweep.sha256 = digest
+        found.observed_at.FromNanoseconds(T0 + S)
+        (reason,) = await agent.store(found, sent_ns=T0 + S)
+        assert "its text: ufm of fabric/crawl" in reason
+        assert len(r.spoilt) == 1
 
 
 async def test_a_name_of_another_is_a_short_line_of_the_log(
@@ -353,9 +428,12 @@ async def test_a_piece_out_of_place_spoils_its_text_alone(tmp_path: Path) -> Non
         ({}, "nothing instead of Hello"),
         ({"hello": Hello(node="")}, "node"),
         ({"hello": Hello(node="n" * 300)}, "node"),
-        ({"hello": Hello(node="rack/n1")}, "'rack/n1' is the name of no node and of no switch"),
-        ({"hello": Hello(node="switch/")}, "'switch/' is the name of no node"),
-        ({"hello": Hello(node="switch/a/b")}, "'switch/a/b' is the name of no node"),
+        ({"hello": Hello(node="rack/n1")}, "'rack/n1' is the name of no agent"),
+        ({"hello": Hello(node="switch/")}, "'switch/' is the name of no agent"),
+        ({"hello": Hello(node="switch/a/b")}, "'switch/a/b' is the name of no agent"),
+        ({"hello": Hello(node="fabric/")}, "'fabric/' is the name of no agent"),
+        ({"hello": Hello(node="fabric/a/b")}, "'fabric/a/b' is the name of no agent"),
+        ({"hello": Hello(node="switch/fabric/a")}, "'switch/fabric/a' is the name of no agent"),
         ({"hello": Hello(node="n1", probes=["p"] * 100)}, "probes"),
     ],
 )

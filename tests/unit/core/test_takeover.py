@@ -159,14 +159,36 @@ def test_a_switch_at_one_end_of_each_cable_that_switches_showed(
     assert takeover.ended(START + 30 * NS, [], [], {}), "not for ever"
 
 
+@pytest.mark.parametrize("sources", [("snmp",), ("netq", "snmp"), ("snmp", "switch")])
+def test_a_crawl_is_waited_for(sources: tuple[str, ...]) -> None:
+    """One that has begun anew tells of its switches as it comes by them."""
+    links = [replace(link, sources=sources) for link in (UP_1, UP_2)]
+    takeover = Takeover(switched(HOST, *links), 30.0, START)
+    for node in ("n01", "n02", "n03", "n04", "fabric/crawl"):
+        takeover.full_state(node)
+    assert not takeover.ended(START, [], [], {}), "it has said all that it knows, which is nothing"
+    assert not takeover.ended(START + 1, [], [], {"fabric/crawl": {"s1"}, "fabric/other": {"s9"}})
+    assert takeover.waits_for() == "a look at switches (leaf-b, spine)"
+    assert takeover.ended(START + 2, [], [], {"fabric/crawl": {"s1", "s2"}})
+
+
+def test_what_a_manager_showed_is_waited_for() -> None:
+    tree = two_leaves()
+    shown = [replace(link, sources=("ufm",)) for link in tree.links]
+    takeover = Takeover(replace(tree, links=LinkTable.of(shown)), 30.0, START)
+    nodes = ["n01", "n02", "n03", "n04"]
+    assert not takeover.ended(START, nodes, [], {})
+    assert takeover.ended(START, nodes, SWITCHES, {})
+
+
 def test_switches_it_waits_for() -> None:
     takeover = Takeover(switched(UP_1, UP_2), 30.0, START)
     nodes = ["n01", "n02", "n03", "n04"]
     assert not takeover.ended(START, nodes, [], IDS), "evidence of our own disk has not spoken"
-    assert takeover.waits_for() == "agents of switches (leaf-a, leaf-b, spine)"
+    assert takeover.waits_for() == "a look at switches (leaf-a, leaf-b, spine)"
     takeover.full_state("switch/leaf-a")
     assert not takeover.ended(START, nodes, [], IDS)
-    assert takeover.waits_for() == "agents of switches (leaf-b, spine)"
+    assert takeover.waits_for() == "a look at switches (leaf-b, spine)"
 
 
 def test_a_switch_that_was_stale_stays_so_until_heard() -> None:

@@ -17,10 +17,10 @@ from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange, Limits
 from hyperscout_collector.evidence.store import Changes, StoreFullError
-from hyperscout_formats.wire import switch_port_from_proto
+from hyperscout_formats.wire import switch_port_from_proto, switch_table_from_proto
 from hyperscout_formats.wire_measured import gpu_to_proto
 from hyperscout_sim.nvlink import hgx_host
-from support.findings import T0, S, adapter, failed, lldp, sweep, switch_port
+from support.findings import T0, S, adapter, failed, lldp, sweep, switch_port, table
 
 OLD, NEW = AgentRow("n1", 1, "0.1"), AgentRow("n1", 2, "0.1")
 
@@ -140,6 +140,44 @@ async def test_counters_of_a_switch_s_port_are_no_news(
         assert [change.news for change in r.changes] == [True, news]
         (stored,) = r.store.load().rows
         assert stored.fact == switch_port_from_proto(later.switch_port)
+
+
+@pytest.mark.parametrize(
+    ("change", "news"),
+    [
+        (lambda ports: ports[1].counters.MergeFrom(PortCounters(rx_errors=7, tx_dropped=2)), False),
+        (lambda ports: setattr(ports[1], "carrier", False), True),
+        (lambda ports: ports[0].ClearField("neighbours"), True),
+        (lambda ports: ports.pop(), True),
+    ],
+)
+async def test_counters_of_a_whole_switch_are_no_news(
+    tmp_path: Path, change: Callable[[Any], object], news: bool
+) -> None:
+    cables = {"swp1": "spine-1/swp1", "swp2": "spine-2/swp1"}
+    async with rig(tmp_path) as r:
+        await r.send([table("leaf-1", cables, T0)])
+        later = table("leaf-1", cables, T0 + S)
+        change(later.switch_table.ports)
+        r.clock_ns[0] = T0 + S
+        await r.send([later])
+        assert [change.news for change in r.changes] == [True, news]
+        (stored,) = r.store.load().rows
+        assert stored.fact == switch_table_from_proto(later.switch_table)
+
+
+@pytest.mark.parametrize("finding", [lldp("n1", "eth0"), adapter("n1")])
+async def test_counters_of_a_node_s_port_are_no_news(tmp_path: Path, finding: Finding) -> None:
+    async with rig(tmp_path) as r:
+        await r.send([finding])
+        later = Finding()
+        later.CopyFrom(finding)
+        port: Any = getattr(later, str(later.WhichOneof("payload")))
+        port.counters.rx_errors = 7
+        later.observed_at.FromNanoseconds(T0 + S)
+        r.clock_ns[0] = T0 + S
+        await r.send([later])
+        assert [change.news for change in r.changes] == [True, False]
 
 
 @pytest.mark.parametrize(

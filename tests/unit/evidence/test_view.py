@@ -5,9 +5,11 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_collector.evidence import view
 from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import Bulk, EvidenceState, KeyChange, Plan
@@ -17,10 +19,11 @@ from hyperscout_collector.pipeline import stale_nodes, stale_switches
 from hyperscout_collector.topology import HyperNode, Topology
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.facts import LatencyPort, LatencyResult
+from hyperscout_formats.ibnetdiscover import parse
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.shapes import clos2, rail_only
 from hyperscout_sim.sweep_text import sweep_text
-from support.findings import T0, S, adapter, chassis, failed, lldp, sweep, switch_port
+from support.findings import T0, S, adapter, chassis, failed, lldp, sweep, switch_port, table
 from support.measuring_agent import latency
 
 
@@ -247,6 +250,84 @@ def test_a_switch_that_was_renamed_is_not_stale(rig: Rig) -> None:
     renamed.key.node = "switch/rack7-leaf"
     rig.put(renamed, at_ns=later)
     assert stale_switches(rig.view.snapshot(later)) == {}
+
+
+# --- whole switches as others saw them
+
+
+def tables_of(rig: Rig, now_ns: int) -> list[tuple[str, str, int, bool]]:
+    """(name, probe, ports, silent) of each."""
+    return sorted(
+        (seen.table.ports[0].system_name, seen.source, len(seen.table.ports), seen.silent)
+        for seen in rig.resolved(now_ns).inputs.tables
+    )
+
+
+def test_the_newest_look_at_a_switch_is_in_force(rig: Rig) -> None:
+    """Whoever looked, and under whatever address; what a manager says of it is another witness."""
+    small, large = {"swp1": ""}, {"swp1": "", "swp2": ""}
+    rig.put(table("leaf-1", large, reporter="fabric/b"), table("leaf-1", small, reporter="fabric/a"))
+    assert tables_of(rig, T0 + S) == [("leaf-1", "snmp", 2, False)], "of two at one time always the same"
+    rig.put(table("leaf-1", small, T0 + S, reporter="fabric/a"), at_ns=T0 + S)
+    rig.put(table("leaf-1", large, T0 + S, probe="netq"), at_ns=T0 + S)
+    assert tables_of(rig, T0 + S) == [("leaf-1", "netq", 2, False), ("leaf-1", "snmp", 1, False)]
+
+
+def test_a_switch_that_does_not_answer_keeps_its_last_table_which_grows_old(rig: Rig) -> None:
+    rig.put(table("leaf-1", {"swp1": ""}), table("leaf-2", {"swp1": ""}))
+    gone = table("leaf-1", {}).key.subject
+    for at in (100, 200, 290):
+        now_ns = T0 + at * S
+        no_answer = failed("fabric/crawl", "snmp", gone, now_ns)
+        changes = rig.put(no_answer, table("leaf-2", {"swp1": ""}, now_ns), at_ns=now_ns)
+        assert any(change.news for change in changes) == (at == 100)
+    assert tables_of(rig, T0 + 300 * S) == [("leaf-1", "snmp", 1, False), ("leaf-2", "snmp", 1, False)]
+    assert rig.view.next_stale_ns == T0 + 300 * S + 1, "then it is looked at again"
+    later = T0 + 300 * S + 1
+    assert tables_of(rig, later) == [("leaf-1", "snmp", 1, True), ("leaf-2", "snmp", 1, False)]
+    snapshot = rig.view.snapshot(later)
+    assert stale_switches(snapshot) == {gone: T0}
+    assert stale_nodes(snapshot, Topology(1)) == {}, "who crawls is no node"
+
+
+def test_a_switch_that_somebody_still_speaks_of_is_not_stale(rig: Rig) -> None:
+    later = T0 + 301 * S
+    rig.put(table("leaf-1", {"swp1": ""}), table("leaf-2", {"swp1": ""}), table("leaf-3", {"swp1": ""}))
+    rig.put(table("leaf-2", {"swp1": ""}, later, reporter="fabric/b"), at_ns=later)
+    rig.put(switch_port("switch/leaf-3", "swp1", later), at_ns=later)
+    assert [(name, silent) for name, _, _, silent in tables_of(rig, later)] == [
+        ("leaf-1", True),
+        ("leaf-2", False),
+        ("leaf-3", True),
+    ]
+    snapshot = rig.view.snapshot(later)
+    assert snapshot.stale == {"fabric/crawl": T0}
+    assert stale_switches(snapshot) == {chassis("leaf-1"): T0}
+
+
+def test_a_table_without_ports_is_its_subjects(rig: Rig) -> None:
+    rig.put(table("leaf-1", {}), table("leaf-2", {}))
+    assert len(rig.resolved().inputs.tables) == 2
+
+
+def test_what_a_manager_shows_and_what_was_swept_are_two_witnesses(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "_READERS", {**view._READERS, "ufm": parse})
+    rig.sweep("n1", WHOLE_TEXT)
+    for i, reporter in enumerate(("fabric/a", "fabric/b")):
+        text = WHOLE_TEXT + b"\n" * (i + 1)
+        shown = sweep(reporter, hashlib.sha256(text).digest(), T0 + (i + 1) * S)
+        shown.key.probe = shown.sweep.format = "ufm"
+        rig.put(shown, at_ns=T0 + (i + 1) * S, texts=[text])
+    resolved = rig.resolved(T0 + 3 * S)
+    assert [x.source for x in resolved.inputs.sweeps] == ["ibnetdiscover", "ufm"]
+    assert [key.node for key in resolved.superseded] == ["fabric/a"]
+
+
+def test_a_text_of_a_format_that_nobody_reads() -> None:
+    with pytest.raises(FormatError, match="a text of the format 'x', which nobody here reads"):
+        SweepTexts(cast(SqliteStore, None)).read(b"", b"", "somebody", "x")
 
 
 def test_nothing_is_stale_when_it_was_us_who_were_away(rig: Rig) -> None:

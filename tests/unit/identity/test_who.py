@@ -91,6 +91,7 @@ def test_tokens_are_in_no_repr() -> None:
     [
         (["hyperscout://node/gpu-01.example.org"], Caller("node", "gpu-01.example.org")),
         (["hyperscout://switch/leaf-03"], Caller("switch", "leaf-03")),
+        (["hyperscout://fabric/crawl"], Caller("fabric", "crawl")),
         (["hyperscout://reader/grafana"], Caller("reader", "grafana")),
         (["hyperscout://admin/ann@example.org"], Caller("admin", "ann@example.org")),
         (["spiffe://cluster/ns/x", "hyperscout://node/a"], Caller("node", "a")),
@@ -129,6 +130,7 @@ def test_any_other_certificate_is_refused(uris: list[str]) -> None:
     [
         ("node", True, False, False),
         ("switch", True, False, False),
+        ("fabric", True, False, False),
         ("reader", False, True, False),
         ("admin", False, True, True),
     ],
@@ -158,7 +160,11 @@ def test_an_agent_is_the_node_of_its_token() -> None:
 @pytest.mark.parametrize(
     ("user", "agents", "words"),
     [
-        (User("ann"), AGENTS, "ann may not report findings: tokens of the service account hyperscout:agent"),
+        (
+            User("ann"),
+            AGENTS,
+            "ann may not report findings: tokens of the service account hyperscout:agent m",
+        ),
         (User("system:serviceaccount:other:agent", extra={NODE_NAME: ["n1"]}), AGENTS, "other:agent may not"),
         (User(AGENT + "x", extra={NODE_NAME: ["n1"]}), AGENTS, "agentx may not report"),
         (User(AGENT, extra={NODE_NAME: ["n1"]}), "", "nobody by token"),
@@ -170,6 +176,30 @@ def test_an_agent_is_the_node_of_its_token() -> None:
 def test_nobody_else_is_an_agent(user: User, agents: str, words: str) -> None:
     with pytest.raises(NotAllowedError, match=words):
         agent_of(user, agents)
+
+
+FABRIC = "hyperscout:crawl"
+
+
+def test_a_token_of_its_account_makes_an_agent_of_fabrics() -> None:
+    """Its name is the account's: whatever node its pod is on."""
+    user = User("system:serviceaccount:hyperscout:crawl", extra={NODE_NAME: ["n1"]})
+    assert agent_of(user, AGENTS, FABRIC) == Caller("fabric", "crawl")
+    assert agent_of(user, "", FABRIC) == Caller("fabric", "crawl")
+    assert agent_of(User(AGENT, extra={NODE_NAME: ["n1"]}), AGENTS, FABRIC) == Caller("node", "n1")
+
+
+@pytest.mark.parametrize("name", ["hyperscout:crawl2", "other:crawl", "hyperscout:", ""])
+def test_nobody_else_looks_at_fabrics(name: str) -> None:
+    with pytest.raises(NotAllowedError, match="of the service account hyperscout:agent and hyperscout:crawl"):
+        agent_of(User(f"system:serviceaccount:{name}"), AGENTS, FABRIC)
+
+
+def test_without_the_setting_no_token_makes_one() -> None:
+    with pytest.raises(NotAllowedError):
+        agent_of(User("system:serviceaccount:hyperscout:crawl"), AGENTS)
+    with pytest.raises(NotAllowedError):
+        agent_of(User("system:serviceaccount:"), AGENTS, "")
 
 
 def test_an_agent_reports_for_its_own_node() -> None:
@@ -187,10 +217,16 @@ def test_an_agent_reports_for_its_own_node() -> None:
         (Caller("switch", "leaf-1"), "switch/leaf-2", "switch 'leaf-1', and Hello names switch 'leaf-2'"),
         (Caller("node", "leaf-1"), "switch/leaf-1", "node 'leaf-1', and Hello names switch 'leaf-1'"),
         (Caller("switch", "leaf-1"), "switch/switch/leaf-1", "Hello names switch 'switch/leaf-1'"),
+        (Caller("fabric", "leaf-1"), "switch/leaf-1", "fabric 'leaf-1', and Hello names switch 'leaf-1'"),
+        (Caller("fabric", "leaf-1"), "leaf-1", "fabric 'leaf-1', and Hello names node 'leaf-1'"),
+        (Caller("fabric", "leaf-1"), "fabric/leaf-2", "fabric 'leaf-1', and Hello names fabric 'leaf-2'"),
+        (Caller("node", "leaf-1"), "fabric/leaf-1", "node 'leaf-1', and Hello names fabric 'leaf-1'"),
+        (Caller("switch", "leaf-1"), "fabric/leaf-1", "switch 'leaf-1', and Hello names fabric 'leaf-1'"),
     ],
 )
-def test_a_switch_reports_for_itself_and_is_no_node(caller: Caller, name: str, words: str) -> None:
+def test_a_switch_or_a_crawl_reports_for_itself_and_is_no_node(caller: Caller, name: str, words: str) -> None:
     reports_for(Caller("switch", "leaf-1"), "switch/leaf-1")
+    reports_for(Caller("fabric", "crawl"), "fabric/crawl")
     reports_for(Caller("anyone"), "switch/leaf-1")
     with pytest.raises(AnotherNameError, match=words) as error:
         reports_for(caller, name)

@@ -1,0 +1,57 @@
+"""Which looks at whole switches are in force: of several at one switch the newest, and if it still holds.
+
+One switch may be looked at by several, and under several addresses: it is its chassis id that says so. What
+a manager shows and what the switch itself answers are two witnesses, so each probe has a look of its own. A
+look that failed takes nothing away: what was seen before stays, and grows old.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from hyperscout_formats.facts import SwitchTable
+
+from hyperscout_collector.evidence.rows import Row
+from hyperscout_collector.fabric.inputs import SwitchTableSeen
+
+
+class TableLook(NamedTuple):
+    """One look at one switch. The row's fact is the table."""
+
+    row: Row
+    table: SwitchTable
+
+    @property
+    def chassis_id(self) -> str:
+        """Whose table it is; its subject where it tells of no port."""
+        return self.table.ports[0].chassis_id if self.table.ports else self.row.key.subject
+
+
+def looks_of(rows: Iterable[Row]) -> tuple[TableLook, ...]:
+    """Those among a reporter's findings."""
+    return tuple(TableLook(row, row.fact) for row in rows if isinstance(row.fact, SwitchTable))
+
+
+def in_force(
+    looks: Iterable[TableLook], stale: Mapping[str, int], limit_ns: int
+) -> tuple[SwitchTableSeen, ...]:
+    """One a probe and switch, by switch. `stale`: reporters that speak no more; `limit_ns`: what was seen
+    before is stale."""
+    best: dict[tuple[str, str], tuple[tuple[bool, int, str], SwitchTableSeen]] = {}
+    for look in looks:
+        row = look.row
+        silent = row.key.node in stale or row.seen_ns < limit_ns
+        seen = SwitchTableSeen(look.table, row.key.probe, silent, row.seen_ns)
+        # Who still speaks goes first, then the newer look, then whatever order is always the same.
+        rank = (not silent, row.seen_ns, row.key.node)
+        whose = look.chassis_id, row.key.probe
+        if whose not in best or best[whose][0] < rank:
+            best[whose] = rank, seen
+    return tuple(best[whose][1] for whose in sorted(best))
+
+
+def chassis_ids(looks: Iterable[TableLook]) -> dict[str, set[str]]:
+    """By reporter: the switches that it looked at."""
+    found: dict[str, set[str]] = {}
+    for look in looks:
+        found.setdefault(look.row.key.node, set()).add(look.chassis_id)
+    return found

@@ -1,0 +1,117 @@
+"""Which addresses those who look at fabrics are told, and when."""
+
+import asyncio
+from typing import cast
+
+import pytest
+from hyperscout.v1.discovery_pb2 import Hello
+from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_collector.evidence.rows import row_of
+from hyperscout_collector.evidence.state import EvidenceState, Plan
+from hyperscout_collector.ingest.streams import AgentStream, Streams
+from hyperscout_collector.seeds import MAX_SEEDS, Seeds
+from support.findings import T0, S, lldp, switch_port, table
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.state = EvidenceState()
+        self.streams = Streams(100)
+        self.seeds = Seeds(self.streams, self.state)
+
+    def put(self, *findings: Finding, removed: bool = False) -> None:
+        plan = Plan(self.state, T0)
+        for finding in findings:
+            row = row_of(finding, sent_ns=T0 + S, received_ns=T0)
+            if removed:
+                plan.remove(row.key)
+            else:
+                plan.upsert(row, b"")
+        self.seeds.follow(self.state.commit(plan))
+
+    def connect(self, node: str) -> AgentStream:
+        stream = AgentStream(Hello(node=node), cast("asyncio.Task[object]", None), T0, T0)
+        self.streams.add(stream)
+        self.seeds.connected(stream)
+        return stream
+
+
+async def told(stream: AgentStream) -> list[list[str]]:
+    """What was said since the last time."""
+    stream.ack(1 << 40, [])  # so that there is something to wait for
+    return [list(m.seeds.addresses) for m in await stream.outgoing() if m.HasField("seeds")]
+
+
+def hearing(
+    *addresses: str, node: str = "n1", interface: str = "eth0", says: tuple[str, ...] = ("Bridge",)
+) -> Finding:
+    found = lldp(node, interface)
+    found.lldp.neighbours[0].management_addresses[:] = addresses
+    found.lldp.neighbours[0].capabilities[:] = says
+    return found
+
+
+@pytest.mark.parametrize(
+    ("finding", "addresses"),
+    [
+        (hearing("10.0.0.2", "2001:db8::1"), ["10.0.0.2", "2001:db8::1"]),
+        (hearing("10.0.0.2", says=()), ["10.0.0.2"]),
+        (hearing("10.0.0.2", says=("Router", "Station")), ["10.0.0.2"]),
+        (hearing("10.0.0.2", says=("Station",)), []),
+        (hearing("10.0.0.2", says=("Tel", "Wlan")), []),
+        (hearing("2001:DB8:0::1"), ["2001:db8::1"]),
+        (hearing("", "leaf-1", "10.0.0.256", "10.0.0.2/24", "0.0.0.0", "127.0.0.1", "::1"), []),
+        (hearing("224.0.0.1", "fe80::1", "ff02::1", "169.254.1.1", "10.0.0.2:161"), []),
+        (
+            hearing(*(f"10.0.1.{i}" for i in range(100))),
+            [f"10.0.1.{i}" for i in (0, 1, *range(10, 16), *range(2, 10))],
+        ),
+        (table("leaf-1", {"swp1": "spine-1/swp1", "swp2": ""}), ["10.1.0.27"]),
+        (switch_port("switch/leaf-1", "swp1"), []),
+    ],
+)
+def test_addresses_of_switches(finding: Finding, addresses: list[str]) -> None:
+    r = Rig()
+    r.put(finding)
+    assert list(r.seeds.addresses) == addresses
+    r.put(finding, removed=True)
+    assert r.seeds.addresses == ()
+
+
+async def test_they_are_told_at_once_and_when_they_change() -> None:
+    r = Rig()
+    r.put(hearing("10.0.0.2"))
+    crawl, node, switch = r.connect("fabric/crawl"), r.connect("n1"), r.connect("switch/leaf-1")
+    assert await told(crawl) == [["10.0.0.2"]]
+    r.seeds.tick()
+    await told(crawl)
+    r.put(hearing("10.0.0.2", node="n2"), hearing("10.0.0.1", node="n3"))
+    assert await told(crawl) == [], "not with each commit"
+    r.seeds.tick()
+    assert await told(crawl) == [["10.0.0.1", "10.0.0.2"]]
+    r.seeds.tick()
+    r.put(hearing("10.0.0.2", node="n2"), removed=True)
+    r.seeds.tick()
+    assert await told(crawl) == [], "n1 knows of it too"
+    r.put(hearing("10.0.0.2"), removed=True)
+    late = r.connect("fabric/late")
+    assert await told(late) == [["10.0.0.1"]]
+    r.seeds.tick()
+    assert await told(crawl) == [["10.0.0.1"]], "another's coming takes nothing from those who wait"
+    assert await told(node) == await told(switch) == []
+
+
+def test_what_was_loaded_counts() -> None:
+    r = Rig()
+    r.put(hearing("10.0.0.2"))
+    assert Seeds(r.streams, r.state).addresses == ("10.0.0.2",)
+
+
+def test_one_alone_crowds_nobody_out() -> None:
+    r = Rig()
+    for i in range(MAX_SEEDS // 16 + 10):
+        r.put(hearing(*(f"1.{i >> 8}.{i & 255}.{k}" for k in range(16)), node="evil", interface=f"eth{i}"))
+    r.put(hearing("10.0.0.2", node="n1"), hearing("10.0.0.2", node="n2"))
+    assert len(r.seeds.addresses) == MAX_SEEDS
+    assert "10.0.0.2" in r.seeds.addresses
+    assert list(r.seeds.addresses) == sorted(r.seeds.addresses)
