@@ -24,6 +24,7 @@ from hyperscout.v1.finding_pb2 import (
     Outcome,
     Sweep,
     SwitchPort,
+    SwitchTable,
 )
 
 from hyperscout_agent.findings import FindingStore, StoreFull
@@ -40,6 +41,8 @@ _MIN_GAP_S = 0.2
 _GRACE_S = 2.0
 _MAX_REASON_BYTES = 1024
 _INTERVAL_S = (_MIN_GAP_S, 86_400.0)
+# Of what could not be seen, this much is logged at once.
+_MAX_TOLD = 20
 # Probe-wide troubles are a finding of their own, which never takes a place of what was seen.
 _PROBE_ITSELF = "*"
 
@@ -177,7 +180,7 @@ class Scheduler:
 
     def _record(self, runner: _Runner, observation: Observation) -> None:
         probe = runner.probe
-        troubles = []
+        troubles = [observation.trouble] if observation.trouble else []
         unseen = []
         try:
             for bulk in observation.bulks:
@@ -203,6 +206,8 @@ class Scheduler:
         if observation.complete and len(subjects) == len(observation.sights):
             for subject in self._store.subjects(probe.name) - observation.sights.keys() - {_PROBE_ITSELF}:
                 self._remove(probe.name, subject)
+        if len(unseen) > _MAX_TOLD:
+            unseen[_MAX_TOLD:] = [f"and {len(unseen) - _MAX_TOLD} more"]
         if troubles:
             self._trouble(runner, "; ".join(troubles + unseen))
             return
@@ -255,6 +260,7 @@ _FIELD_OF: Mapping[type[Payload], str] = {
     LatencyPort: "latency",
     NcclRun: "nccl",
     SwitchPort: "switch_port",
+    SwitchTable: "switch_table",
 }
 
 

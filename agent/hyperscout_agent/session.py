@@ -20,6 +20,7 @@ from hyperscout.v1.discovery_pb2 import (
     MeasureNccl,
     MeasurePairs,
     NcclId,
+    Seeds,
     StopMeasuring,
     StreamFindingsRequest,
     StreamFindingsResponse,
@@ -101,6 +102,7 @@ class Directives:
     stop_measuring: Callable[[StopMeasuring], None] = _nothing
     measure_nccl: Callable[[MeasureNccl], None] = _nothing
     nccl_id: Callable[[NcclId], None] = _nothing
+    seeds: Callable[[Seeds], None] = _nothing
 
 
 class Session:
@@ -258,6 +260,8 @@ class Session:
                     self._directives.measure_nccl(response.measure_nccl)
                 case "nccl_id":
                     self._directives.nccl_id(response.nccl_id)
+                case "seeds":
+                    self._directives.seeds(response.seeds)
                 case other:
                     _log.debug("passed over a message of the collector: %s", other)
 

@@ -8,12 +8,12 @@ import os
 import re
 import shlex
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from hyperscout_formats.reporters import switch_reporter
+from hyperscout_formats.reporters import fabric_reporter, switch_reporter
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -35,6 +35,7 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as PydanticSettingsError
 
 from hyperscout_agent.credentials import Credentials
+from hyperscout_agent.fabric_settings import FabricGroup, SnmpSettings
 from hyperscout_agent.lldpd_tools import lldpcli_of
 
 _PREFIX = "HYPERSCOUT_AGENT_"
@@ -258,9 +259,10 @@ class AgentSettings(BaseSettings):
         max_length=_MAX_NAME_CHARS,
         description="Name under which this node reports: in Kubernetes the node's name, else the host name.",
     )
-    role: Literal["node", "switch"] = Field(
+    role: Literal["node", "switch", "fabric"] = Field(
         default="node",
-        description="switch: this is a switch that runs lldpd; it reports its own ports, as switch/NAME.",
+        description="switch: this is a switch that runs lldpd; it reports its own ports, as switch/NAME. "
+        "fabric: it asks switches, or who manages them, about all of their ports, as fabric/NAME.",
     )
     collectors: _Addresses = Field(
         default=("127.0.0.1:50051",),
@@ -303,6 +305,7 @@ class AgentSettings(BaseSettings):
     latency: LatencySettings = Field(default_factory=LatencySettings)
     nccl: NcclSettings = Field(default_factory=NcclSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
+    snmp: SnmpSettings = Field(default_factory=SnmpSettings)
 
     @model_validator(mode="after")
     def _may_be_reached(self) -> "AgentSettings":
@@ -318,20 +321,32 @@ class AgentSettings(BaseSettings):
     @classmethod
     def _is_name(cls, value: str) -> str:
         if "/" in value:
-            raise ValueError(f"{value!r} has a slash in it: no node and no switch is called so")
+            raise ValueError(f"{value!r} has a slash in it: nobody who reports is called so")
         return value
 
     @model_validator(mode="after")
     def _fits_its_role(self) -> "AgentSettings":
-        if self.role == "switch":
-            for trouble in _troubles_of_a_switch(self):
-                raise ValueError(trouble)
+        troubles = {"switch": _troubles_of_a_switch, "fabric": _troubles_of_a_fabric}.get(self.role)
+        for trouble in troubles(self) if troubles else ():
+            raise ValueError(trouble)
+        for name, group in self.fabric_groups.items():
+            if group.on and self.role != "fabric":
+                raise ValueError(
+                    f"{name}: runs with role fabric alone, so that its credentials are in one place"
+                )
         return self
 
     @property
     def reporter(self) -> str:
-        """The name that findings go out under. Names of nodes have no slash: no switch is taken for one."""
-        return switch_reporter(self.node) if self.role == "switch" else self.node
+        """The name that findings go out under. Names of nodes have no slash: nothing else is taken for one."""
+        return _REPORTERS[self.role](self.node)
+
+    @property
+    def fabric_groups(self) -> dict[str, FabricGroup]:
+        """Settings of the probes that run with role fabric, by name."""
+        return {
+            name: group for name, _ in _fields(self) if isinstance(group := getattr(self, name), FabricGroup)
+        }
 
     @property
     def lldpcli(self) -> tuple[str, ...]:
@@ -346,14 +361,18 @@ class AgentSettings(BaseSettings):
         )
 
 
+_REPORTERS: Mapping[str, Callable[[str], str]] = {
+    "node": str,
+    "switch": switch_reporter,
+    "fabric": fabric_reporter,
+}
+
+
 def _troubles_of_a_switch(settings: AgentSettings) -> Iterator[str]:
     """What somebody set that does nothing, or is not to be had, on a switch."""
-    if len(settings.reporter) > _MAX_NAME_CHARS:
-        yield f"node: a switch's name has at most {_MAX_NAME_CHARS - len(switch_reporter(''))} characters"
-    for name in ("infiniband", "ibnetdiscover", "nvlink", "latency", "nccl"):
-        group = getattr(settings, name)
-        if group.enabled and any(getattr(group, key) != field.get_default() for key, field in _fields(group)):
-            yield f"{name}: is of no use with role switch, where only the probe `switch` runs"
+    yield from _name_too_long(settings)
+    for name in _set_in_vain(settings, ("infiniband", "ibnetdiscover", "nvlink", "latency", "nccl")):
+        yield f"{name}: is of no use with role switch, where only the probe `switch` runs"
     if not settings.lldp.enabled:
         yield "lldp.enabled: with role switch there is nothing else to report"
     if settings.lldp.source == "listener":
@@ -362,6 +381,29 @@ def _troubles_of_a_switch(settings: AgentSettings) -> Iterator[str]:
         yield "lldp.lldpctl_command: no `lldpctl` in it to take `lldpcli` from: set lldp.lldpcli_command too"
     if settings.token_file is not None:
         yield "token_file: a token is a node's; a switch shows a certificate (tls_cert, tls_key)"
+
+
+def _troubles_of_a_fabric(settings: AgentSettings) -> Iterator[str]:
+    """The same where whole fabrics are looked at from outside."""
+    yield from _name_too_long(settings)
+    for name in _set_in_vain(settings, ("lldp", "infiniband", "ibnetdiscover", "nvlink", "latency", "nccl")):
+        yield f"{name}: is of no use with role fabric, where nothing of this machine is looked at"
+    if not any(group.on for group in settings.fabric_groups.values()):
+        yield f"role: fabric has nothing to do: set one of {', '.join(settings.fabric_groups)}"
+
+
+def _name_too_long(settings: AgentSettings) -> Iterator[str]:
+    room = _MAX_NAME_CHARS - (len(settings.reporter) - len(settings.node))
+    if len(settings.node) > room:
+        yield f"node: the name has at most {room} characters with role {settings.role}"
+
+
+def _set_in_vain(settings: AgentSettings, groups: Iterable[str]) -> Iterator[str]:
+    """Which of these have a setting that is not the default."""
+    for name in groups:
+        group = getattr(settings, name)
+        if group.enabled and any(getattr(group, key) != field.get_default() for key, field in _fields(group)):
+            yield name
 
 
 def _fields(group: BaseModel) -> Iterable[tuple[str, FieldInfo]]:

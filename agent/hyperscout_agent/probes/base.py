@@ -17,13 +17,14 @@ from hyperscout.v1.finding_pb2 import (
     Outcome,
     Sweep,
     SwitchPort,
+    SwitchTable,
 )
 
 from hyperscout_agent.bulk import Bulk
 
-# node: every agent, about itself. fabric: one leased agent. pair: two agents that the collector picks.
+# node: every agent, about itself. fabric: one agent for all. pair: two agents that the collector picks.
 Scope = Literal["node", "fabric", "pair"]
-Payload = LldpPort | InfinibandPort | Sweep | Gpu | LatencyPort | NcclRun | SwitchPort
+Payload = LldpPort | InfinibandPort | Sweep | Gpu | LatencyPort | NcclRun | SwitchPort | SwitchTable
 
 
 class ProbeError(Exception):
@@ -56,12 +57,14 @@ class Observation:
     """All that one look saw, by subject ("eth0", "mlx5_0/1"). No subject is empty.
 
     `complete`: subjects that are not in it are no more. A look that covers only a part says False.
-    `bulks`: the texts that its sweeps name.
+    `bulks`: the texts that its sweeps name. `trouble`: what went wrong with the look as a whole, though it saw
+    something.
     """
 
     sights: Mapping[str, Sight] = field(default_factory=dict)
     complete: bool = True
     bulks: tuple[Bulk, ...] = ()
+    trouble: str = ""
 
 
 class Probe(Protocol):
