@@ -1,7 +1,8 @@
 """Sweeps and what agents say of their own adapters, as one InfiniBand part.
 
 The same cable in two records, or in two sweeps, is one cable. Where two records claim one port, the newer
-sweep wins, then the cable that both ends report; the loser is a `SourcesDisagree`.
+sweep wins, then the cable that both ends report; the loser is a `SourcesDisagree`. So is a cable of which a
+manager tells and which a whole sweep of those devices does not have.
 """
 
 import numpy as np
@@ -10,6 +11,7 @@ from hyperscout_formats.ibnetdiscover import CA, ROUTER, SWITCH
 
 from hyperscout_collector.fabric.identify import claims, switch_name
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen
+from hyperscout_collector.fabric.manager_sweeps import MANAGERS, by_authority, with_node_guids
 from hyperscout_collector.fabric.network import Vanished, distinct
 from hyperscout_collector.fabric.part import Longs, Part, join_port, split_port
 from hyperscout_collector.topology import Anomaly, Endpoint, say
@@ -19,10 +21,7 @@ _NEVER_OLD_NS = 2**63 - 1  # evidence without a time of its own is as fresh as c
 
 def infiniband(inputs: FabricInputs, options: InferOptions) -> Part | None:
     """All sweeps as one part; None where there is none."""
-    # Newest last; the order in which evidence came must not matter, so ties go by content.
-    sweeps = sorted(
-        inputs.sweeps, key=lambda s: (s.observed_at_ns, s.source, s.sweep.initiated_from, len(s.sweep.line))
-    )
+    sweeps = sorted(with_node_guids(inputs.sweeps, inputs.infiniband), key=by_authority)
     if not sweeps:
         return None
     guids = distinct(np.concatenate([s.sweep.guid for s in sweeps]))
@@ -180,18 +179,25 @@ def _cables(
     if not len(start):
         return np.zeros(0, np.int64)
     newest = np.maximum.reduceat(ranks, start)
+    names = sorted({s.source for s in sweeps})
+    bit = np.array([1 << names.index(s.source) for s in sweeps], np.int64)
+    witnesses = np.bitwise_or.reduceat(bit[ranks], start) if len(names) > 1 else bit[newest]
     fastest = np.maximum.reduceat(rates, start)
     from_low = np.logical_or.reduceat(upward, start)
     from_high = np.logical_or.reduceat(~upward, start) | (low[start] == high[start])
     low, high = low[start], high[start]
-    keep = _settle(part, low, high, newest, from_low & from_high, sweeps)
+    keep = _borne_out(part, low, high, newest, sweeps, places)
+    keep[keep] = _settle(part, low[keep], high[keep], newest[keep], (from_low & from_high)[keep], sweeps)
     low, high, newest, fastest = low[keep], high[keep], newest[keep], fastest[keep]
     part.a, part.a_port = split_port(low)
     part.b, part.b_port = split_port(high)
     part.rate_gbps = fastest
     part.fabric = np.array(group, np.int32)[newest]
-    part.source_sets = sorted({(s.source,) for s in sweeps})
-    part.sources = np.array([part.source_sets.index((s.source,)) for s in sweeps], np.int32)[newest]
+    masks = distinct(witnesses[keep])
+    part.sources = np.searchsorted(masks, witnesses[keep]).astype(np.int32)
+    part.source_sets = [
+        tuple(name for i, name in enumerate(names) if mask >> i & 1) for mask in masks.tolist()
+    ]
     lonely = np.flatnonzero(~(from_low & from_high)[keep] & declared[part.a] & declared[part.b])
     for i in lonely.tolist():
         witness = (part.a[i], part.a_port[i]), (part.b[i], part.b_port[i])
@@ -209,6 +215,31 @@ def _cables(
             )
         )
     return np.array([seen.observed_at_ns for seen in sweeps], np.int64)[newest]
+
+
+def _borne_out(
+    part: Part,
+    low: Longs,
+    high: Longs,
+    newest: npt.NDArray[np.int32],
+    sweeps: list[SweepSeen],
+    places: list[npt.NDArray[np.intp]],
+) -> npt.NDArray[np.bool_]:
+    """Which cables stay when only a manager tells of some: not those of devices that were swept."""
+    told = np.array([s.source in MANAGERS for s in sweeps], np.bool_)
+    if not told.any() or told.all():
+        return np.ones(len(low), np.bool_)
+    swept = np.zeros(len(part.ids), np.bool_)
+    for seen, place in zip(sweeps, places, strict=True):
+        if seen.source not in MANAGERS and not seen.partial:
+            swept[place] |= seen.sweep.declared
+    stays: npt.NDArray[np.bool_] = ~(told[newest] & (swept[low >> 20] | swept[high >> 20]))
+    for i in np.flatnonzero(~stays).tolist():
+        a, b = (_end(part, p >> 20, p & 0xFFFFF) for p in (int(low[i]), int(high[i])))
+        source = sweeps[newest[i]].source
+        text = f"{source} tells of a cable from {say(a)} to {say(b)}, which a sweep of these devices lacks"
+        part.anomalies.append(Anomaly("SourcesDisagree", a, b, None, (source,), 0.5, text))
+    return stays
 
 
 def _settle(
