@@ -45,6 +45,15 @@ class PortHealth:
     flaps_per_hour: float = 0.0
     source: str = ""  # the probe whose counters these are
 
+    def worse(self, other: "PortHealth") -> "PortHealth":
+        """What two that count on one port say together: the worse of each, in the name of the first."""
+        return PortHealth(
+            max(self.errors_per_s, other.errors_per_s),
+            max(self.discards_per_s, other.discards_per_s),
+            max(self.flaps_per_hour, other.flaps_per_hour),
+            self.source,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class FabricInputs:
@@ -69,6 +78,7 @@ class FabricInputs:
         default_factory=dict
     )  # by node: domains that its cloud names, the farthest first
     health: Mapping[tuple[str, str], PortHealth] = field(default_factory=dict)  # by device id and port
+    health_is_young: bool = False  # nobody has counted for long enough: what was published of it stands
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_collector.fabric.network import Ints, Network
 from hyperscout_collector.fabric.nvlink import nvlink_domains
 from hyperscout_collector.hierarchy.conditions import with_conditions
+from hyperscout_collector.hierarchy.erroring import erroring_links
 from hyperscout_collector.hierarchy.history import recall
 from hyperscout_collector.hierarchy.host_cabling import host_rank
 from hyperscout_collector.hierarchy.layer import Layer
@@ -54,6 +55,7 @@ def infer(
     past = Past(net, previous)
     layers, foreign = build_layers(net, level, past, options.cluster_nodes)
     suspicions = _suspicions(net, level, layers)
+    suspicions += erroring_links(net, level, layers, inputs, previous)
     if not options.latency_places:
         layers = as_published(net, layers, past)
     elif len(inputs.pairs):

@@ -1,0 +1,158 @@
+"""Links whose ports do something wrong: which cable, whose domain, in which words, and after a restart."""
+
+from dataclasses import replace
+
+import pytest
+from hyperscout_collector.fabric.inputs import FabricInputs, PortHealth, SweepSeen
+from hyperscout_collector.hierarchy import infer
+from hyperscout_collector.topology import Anomaly, Topology
+from hyperscout_formats.facts import InfinibandPort
+from hyperscout_formats.ibnetdiscover import parse
+from support.small_fabric import HOST, LEAF, OTHER, SPINE, TEXT
+from support.switched import Wiring, chassis
+
+WIRING = Wiring(
+    [
+        *(f"leaf-{x}/swp{i} h{x}{i}/eth0" for x in (1, 2) for i in range(1, 5)),
+        *(f"leaf-{x}/swp{48 + s} spine-{s}/swp{x}" for x in (1, 2) for s in (1, 2)),
+        "mgmt-1/swp1 h11/eth9",
+        "mgmt-1/swp2 h12/eth9",
+    ],
+    speeds_mbps={("h11", "eth9"): 1000, ("h12", "eth9"): 1000},
+)
+ERRORS = PortHealth(4.1, 0.0, 0.0, "switch")
+LOUD = PortHealth(0.25, 1300.0, 0.0, "lldp")
+FLAPS = PortHealth(0.0, 0.0, 6.0, "lldp")
+
+
+def erroring(topology: Topology) -> list[Anomaly]:
+    return [x for x in topology.anomalies if x.kind == "ErroringLink"]
+
+
+def one(inputs: FabricInputs, previous: Topology | None = None) -> Anomaly:
+    (found,) = erroring(infer(inputs, previous=previous))
+    return found
+
+
+HOST_LINK = "h11/eth0 to leaf-1/swp1"
+UPLINK = "leaf-2/swp50 to spine-2/swp2"
+
+
+@pytest.mark.parametrize(
+    ("health", "domain", "words", "sources"),
+    [
+        pytest.param(
+            {(chassis("leaf-1"), "swp1"): ERRORS},
+            "h11",
+            f"{HOST_LINK}: 4.1 errors/s at leaf-1/swp1",
+            ("switch",),
+            id="host-link-by-its-switch",
+        ),
+        pytest.param(
+            {("h11", "eth0"): LOUD},
+            "h11",
+            f"{HOST_LINK}: 0.25 errors/s and 1300 discards/s at h11/eth0",
+            ("lldp",),
+            id="host-link-by-its-host",
+        ),
+        pytest.param(
+            {("h11", "eth0"): replace(FLAPS, errors_per_s=3), (chassis("leaf-1"), "swp1"): ERRORS},
+            "h11",
+            f"{HOST_LINK}: flaps 6 times an hour, 3 errors/s at h11/eth0, 4.1 errors/s at leaf-1/swp1",
+            ("lldp", "switch"),
+            id="both-ends",
+        ),
+        pytest.param(
+            {(chassis("spine-2"), "swp2"): ERRORS},
+            "h21",
+            f"{UPLINK}: 4.1 errors/s at spine-2/swp2",
+            ("switch",),
+            id="uplink-counts-against-its-lower-end",
+        ),
+        pytest.param(
+            {(chassis("mgmt-1"), "swp1"): ERRORS},
+            None,
+            "mgmt-1/swp1 to h11/eth9: 4.1 errors/s at mgmt-1/swp1",
+            ("switch",),
+            id="management-degrades-nothing",
+        ),
+    ],
+)
+def test_the_cable_is_named(
+    health: dict[tuple[str, str], PortHealth], domain: str | None, words: str, sources: tuple[str, ...]
+) -> None:
+    topology = infer(replace(WIRING.inputs(), health=health))
+    (found,) = erroring(topology)
+    assert (found.message, found.sources) == (words, sources)
+    assert found.peer is not None
+    assert found.subject.port is not None
+    assert found.peer.port is not None
+    degraded = {
+        h.name: c.message
+        for h in topology.hypernodes
+        for c in h.conditions
+        if (c.type, c.status) == ("Degraded", "True")
+    }
+    if domain is None:
+        assert (found.hypernode, found.confidence, degraded) == (None, 0.5, {})
+    else:
+        (home,) = (h for h in topology.hypernodes if h.tier == 1 and domain in h.nodes)
+        assert (found.hypernode, found.confidence) == (home.name, 0.9)
+        assert list(degraded) == [home.name]
+        assert words in degraded[home.name]
+
+
+def test_what_is_no_link_is_not_told() -> None:
+    health = {("h11", "eth5"): ERRORS, ("nobody", "eth0"): ERRORS, (chassis("leaf-1"), "swp60"): ERRORS}
+    assert erroring(infer(replace(WIRING.inputs(), health=health))) == []
+
+
+def fabric(**more: object) -> FabricInputs:
+    return FabricInputs((SweepSeen(parse(TEXT)),), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("guid", "port", "named"),
+    [
+        pytest.param(LEAF, "3", "leaf1/p3 to spine1/p1", id="switch"),
+        pytest.param(HOST, "1", "node-0001/p1 to leaf1/p1", id="adapter"),
+        pytest.param(HOST | 1, "1", "node-0001/p1 to leaf1/p1", id="adapter-by-the-guid-of-its-port"),
+        pytest.param(OTHER | 2, "2", "node-0002/p2 to spine1/p2", id="its-second-port"),
+        pytest.param(SPINE | 7, "1", None, id="nobody's"),
+    ],
+)
+def test_infiniband(guid: int, port: str, named: str | None) -> None:
+    found = erroring(infer(fabric(health={(f"{guid:016x}", port): ERRORS})))
+    assert [x.message.split(":")[0] for x in found] == ([named] if named else [])
+
+
+def test_an_adapter_that_its_own_agent_and_the_sweep_both_count() -> None:
+    own = InfinibandPort("mlx5_0", 1, HOST, HOST | 1, HOST, "ACTIVE", "LinkUp", 200.0, 6, 1, "", "InfiniBand")
+    health = {
+        (f"{HOST:016x}", "1"): PortHealth(2.0, 0.0, 0.0, "infiniband"),
+        (f"{HOST | 1:016x}", "1"): PortHealth(3.0, 0.0, 0.0, "ibqueryerrors"),
+    }
+    found = one(fabric(infiniband={"node-0001": (own,)}, health=health))
+    assert "3 errors/s" in found.message
+    assert "2 errors/s" not in found.message
+
+
+@pytest.mark.parametrize("young", [True, False])
+def test_after_a_restart_nobody_can_tell_yet(young: bool) -> None:
+    inputs = WIRING.inputs()
+    published = infer(replace(inputs, health={("h11", "eth0"): LOUD, (chassis("leaf-2"), "swp2"): ERRORS}))
+    again = infer(
+        replace(inputs, health={(chassis("leaf-2"), "swp2"): FLAPS}, health_is_young=young),
+        previous=published,
+    )
+    old = next(x for x in erroring(published) if x.subject.device == "h11")
+    flapping = next(x for x in erroring(again) if x.subject.device == "h22")
+    assert "flaps" in flapping.message
+    assert [x for x in erroring(again) if x is not flapping] == ([old] if young else [])
+
+
+def test_a_cable_that_is_gone_errs_no_more() -> None:
+    inputs = WIRING.inputs()
+    published = infer(replace(inputs, health={("h11", "eth0"): LOUD}))
+    pulled = replace(WIRING.without("leaf-1/swp1 h11/eth0").inputs(), health_is_young=True)
+    assert erroring(infer(pulled, previous=published)) == []
