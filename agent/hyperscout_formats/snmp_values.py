@@ -43,6 +43,7 @@ _MAC_TEXT: Final = re.compile(
 )
 _MAC_RUN: Final = re.compile(rb"\s*([0-9a-f]{4})[.:-]?([0-9a-f]{4})[.:-]?([0-9a-f]{4})\s*", re.IGNORECASE)
 _NO_MACS: Final = frozenset({"00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff"})
+_NO_TEXT: Final = "Not Advertised"  # Dell's word for what a neighbour leaves out
 _BYTES: Final = {1: 4, 2: 16}  # of an address, by IANA address family number
 _PAIRS: Final = re.compile(rb"(?:[0-9A-Fa-f]{2}(?=\s|$)\s*)+")
 
@@ -62,7 +63,7 @@ def text(row: Row | None) -> str:
     if row is None:
         return ""
     found = (text_of_bytes(row.value) if isinstance(row.value, bytes) else _written(row.value))[:MAX_TEXT]
-    return "" if found.startswith("<") and found.endswith(">") else found
+    return "" if (found.startswith("<") and found.endswith(">")) or found == _NO_TEXT else found
 
 
 def number(row: Row | None) -> int:
