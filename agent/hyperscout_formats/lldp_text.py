@@ -36,7 +36,10 @@ MAX_ADDRESSES: Final = 32
 
 def text_of_bytes(raw: bytes) -> str:
     """A text as it was sent, up to the first NUL; a byte that is not UTF-8 becomes U+FFFD."""
-    decoded = raw.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+    sent = raw.split(b"\0", 1)[0]
+    if sent.isascii():
+        return cleaned(sent.decode("ascii"))
+    decoded = sent.decode("utf-8", "surrogateescape")
     return cleaned("".join("\ufffd" if "\udc80" <= c <= "\udcff" else c for c in decoded))
 
 

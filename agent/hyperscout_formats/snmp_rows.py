@@ -291,7 +291,7 @@ def _oid(text: bytes) -> tuple[int, ...]:
         oid = tuple(map(int, text.split(b".")))
     except ValueError:
         raise _UnusableError(f"no OID: {_shown(text)}") from None
-    if max(oid) > _MAX_PART or min(oid) < 0:
+    if max(oid) > _MAX_PART:
         raise _UnusableError(f"an OID with a part over {_MAX_PART}")
     return oid
 

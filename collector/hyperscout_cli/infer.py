@@ -17,7 +17,7 @@ from hyperscout_cli.several import SeveralCommand, files_option
 from hyperscout_cli.writers import OUTPUTS, written
 
 if TYPE_CHECKING:
-    from hyperscout_collector.fabric.inputs import SweepSeen
+    from hyperscout_collector.fabric.inputs import SweepSeen, SwitchTableSeen
     from hyperscout_collector.latency.pairs import PairTable
     from hyperscout_collector.topology import Topology
     from hyperscout_formats.errors import Problem
@@ -35,12 +35,16 @@ Examples:
   hyperscout infer --ibnetdiscover fabric.txt --node-map hosts.txt
   hyperscout infer --ibnetdiscover rail*.txt -o hypernodes | kubectl apply -f -
   hyperscout infer --lldp lldp/*.json -o slurm-tree > topology.conf
+  hyperscout infer --snmpwalk walks/*.txt --lldp lldp/*.json
   hyperscout infer --nvlink smi/*.xml --ibnetdiscover fabric.txt
   hyperscout infer --latency table.csv
   ibnetdiscover | hyperscout infer --ibnetdiscover - --previous last.json -o json""",
 )
 @files_option("--ibnetdiscover", "Output of ibnetdiscover, one file a fabric.")
 @files_option("--lldp", "Output of `lldpctl -f json0`, one file a node, named after the node.")
+@files_option(
+    "--snmpwalk", "`snmpwalk -On` of LLDP-MIB and IF-MIB, or a .snmprec recording; one file a switch."
+)
 @files_option("--nvlink", "Output of `nvidia-smi -q -x`, one file a node, named after the node.")
 @files_option("--latency", "CSV of round trips: node_a,node_b,rtt_us[,samples]; any subset of pairs.")
 @click.option("--node-map", metavar="FILE", type=click.Path(), help="Lines `[H-]<guid> <host>`.")
@@ -58,6 +62,7 @@ def infer(
     *,
     ibnetdiscover: Sequence[str],
     lldp: Sequence[str],
+    snmpwalk: Sequence[str],
     nvlink: Sequence[str],
     latency: Sequence[str],
     node_map: str | None,
@@ -70,10 +75,19 @@ def infer(
     The hierarchy goes to stdout. What was passed over in the files and what does not fit in the fabric
     (missing links, miswired cables) goes to stderr. `-` reads a file from stdin; gzip is unpacked.
     """
-    evidence = _Files(ibnetdiscover, lldp, nvlink, latency, node_map)
-    files = [*ibnetdiscover, *lldp, *nvlink, *latency, *(f for f in (node_map, nodes, previous) if f)]
-    if not (ibnetdiscover or lldp or nvlink or latency):
-        raise click.UsageError("give at least one of --ibnetdiscover, --lldp, --nvlink and --latency")
+    evidence = _Files(ibnetdiscover, lldp, snmpwalk, nvlink, latency, node_map)
+    files = [
+        *ibnetdiscover,
+        *lldp,
+        *snmpwalk,
+        *nvlink,
+        *latency,
+        *(f for f in (node_map, nodes, previous) if f),
+    ]
+    if not (ibnetdiscover or lldp or snmpwalk or nvlink or latency):
+        raise click.UsageError(
+            "give at least one of --ibnetdiscover, --lldp, --snmpwalk, --nvlink and --latency"
+        )
     if files.count("-") > 1:
         raise click.UsageError("stdin (-) can be read only once")
     collected = gc.isenabled()
@@ -93,6 +107,7 @@ class _Files(NamedTuple):
 
     ibnetdiscover: Sequence[str]
     lldp: Sequence[str]
+    snmpwalk: Sequence[str]
     nvlink: Sequence[str]
     latency: Sequence[str]
     node_map: str | None
@@ -110,6 +125,7 @@ def _infer(files: _Files, nodes: str | None, previous: str | None) -> "Topology"
             lldp=_lldp(files.lldp, problems),
             node_map=_node_map(files.node_map, problems),
             gpus=_gpus(files.nvlink, problems),
+            tables=_tables(files.snmpwalk, problems),
         )
         if files.latency:
             inputs = replace(inputs, pairs=_pairs(files.latency, problems))
@@ -143,6 +159,31 @@ def _lldp(paths: Sequence[str], problems: "list[Problem]") -> "Mapping[str, tupl
     from hyperscout_formats.lldpctl import parse
 
     return _by_node(paths, "the output of `lldpctl -f json0`", parse, problems)
+
+
+def _tables(paths: Sequence[str], problems: "list[Problem]") -> "tuple[SwitchTableSeen, ...]":
+    if not paths:
+        return ()
+    from hyperscout_collector.fabric.inputs import SwitchTableSeen
+    from hyperscout_formats.errors import Problem
+    from hyperscout_formats.snmp_rows import parse
+    from hyperscout_formats.snmp_switch import read
+
+    found: list[SwitchTableSeen] = []
+    stems: set[str] = set()
+    for path in paths:
+        stem = node_name(path)
+        if stem in stems:
+            raise CliError(f"{shown(path)}: a second file called {stem!r}: a switch has one file")
+        stems.add(stem)
+        rows, passed_over = parse(_content(path, "the output of `snmpwalk -On`"), shown(path))
+        table = read(rows, stem)
+        problems.extend(passed_over)
+        problems.extend(Problem(shown(path), 0, text) for text in table.problems)
+        # A file is no look at how things are now: a port that was down there still shows its cable.
+        ports = tuple(replace(port, carrier=port.carrier or bool(port.neighbours)) for port in table.ports)
+        found.append(SwitchTableSeen(replace(table, ports=ports)))
+    return tuple(found)
 
 
 def _gpus(paths: Sequence[str], problems: "list[Problem]") -> "Mapping[str, tuple[Gpu, ...]]":
