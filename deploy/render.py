@@ -3,7 +3,7 @@
     make manifests                   write it
     deploy/render.py --check         exit status 1 when something committed is stale
 
-- chart/values.schema.json: the names under collector.settings and agent.settings;
+- chart/values.schema.json: the names under the settings of collector, agent and fabric;
 - docker/*.requirements.txt: what each image installs, cut out of constraints.txt with its hashes;
 - manifests/hyperscout.yaml: the chart with its default values, by the real helm.
 """
@@ -36,8 +36,8 @@ _TIMEOUT_S = 60
 # Settings that the chart writes itself: giving them twice would say two things.
 _COLLECTOR_OWN = """
     listen insecure tls_cert tls_key mtls_listen tls_client_ca authenticate token_audience
-    agent_service_account http_listen data_dir kubernetes kubeconfig leader_election lease_namespace
-    lease_name identity advertise node_labels taints kueue_topology
+    agent_service_account fabric_service_account http_listen data_dir kubernetes kubeconfig
+    leader_election lease_namespace lease_name identity advertise node_labels taints kueue_topology
     gates gates_replace_after_s gates_hot_swap
 """
 _AGENT_OWN = """
@@ -45,8 +45,14 @@ _AGENT_OWN = """
     lldp.enabled lldp.source lldp.socket lldp.spawn_listener lldp.lldpcli_command
     ibnetdiscover.enabled nvlink.enabled
 """
+# What of the agent's is of no use where it looks at whole fabrics, too.
+_FABRIC_OWN = """
+    node role collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics
+    lldp infiniband ibnetdiscover nvlink latency nccl
+"""
 COLLECTOR_OWN = frozenset(_COLLECTOR_OWN.split())
 AGENT_OWN = frozenset(_AGENT_OWN.split())
+FABRIC_OWN = frozenset(_FABRIC_OWN.split())
 
 # What each image holds: extras of the project, or the tools that build it.
 IMAGES = {"collector": ("collector", "cli"), "agent": ("agent", "lldp", "snmp"), "build": ()}
@@ -96,17 +102,26 @@ class RenderError(RuntimeError):
 
 def schema() -> str:
     """values.schema.json with the names of settings as they are now."""
+    from hyperscout_agent.fabric_settings import FabricGroup
     from hyperscout_agent.settings import AgentSettings
     from hyperscout_collector.settings import CollectorSettings
 
     found: dict[str, Any] = json.loads(SCHEMA.read_text())
     for part, model, own in (
         ("collector", CollectorSettings, COLLECTOR_OWN),
-        ("agent", AgentSettings, AGENT_OWN),
+        ("agent", AgentSettings, AGENT_OWN | {name for name, _ in _groups(AgentSettings, FabricGroup)}),
+        ("fabric", AgentSettings, FABRIC_OWN),
     ):
         settings = found["properties"][part]["properties"]["settings"]
         settings["properties"] = dict(_names(model, own))
     return json.dumps(found, indent=2) + "\n"
+
+
+def _groups(model: type[BaseModel], kind: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Nested settings of a kind."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, kind):
+            yield name, field.annotation
 
 
 def _names(model: type[BaseModel], own: Iterable[str], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -66,6 +66,25 @@ EVERYTHING: Final[Object] = {
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
     },
 }
+_SWITCHES: Final = "/etc/hyperscout/switches"
+FABRIC: Final[Object] = {
+    "enabled": True,
+    "credentialsSecret": "switches",
+    "settings": {
+        "refresh_interval_s": 30,
+        "snmp": {
+            "access": [
+                {"ranges": ["10.20.0.0/16"], "community_file": f"{_SWITCHES}/community"},
+                {
+                    "ranges": ["10.21.0.0/16", "2001:db8::/64"],
+                    "user": "hyperscout",
+                    "auth_password_file": f"{_SWITCHES}/auth",
+                    "priv_password_file": f"{_SWITCHES}/priv",
+                },
+            ]
+        },
+    },
+}
 _CLAIM: Final[Object] = {"replicas": 1, "data": {"kind": "claim", "claimName": "evidence"}}
 PROFILES: Final[dict[str, Object]] = {
     "default": {},
@@ -81,7 +100,13 @@ PROFILES: Final[dict[str, Object]] = {
     "labels": {"publish": {"nodeLabels": "on"}},
     "gates tried": {"gates": {"mode": "dry-run"}},
     "one replica with a claim": {"collector": _CLAIM},
-    "IPv6": {"ipFamily": "IPv6"},
+    "IPv6": {"ipFamily": "IPv6", "fabric": {**FABRIC, "credentialsSecret": ""}},
+    "fabric": {
+        "fabric": FABRIC,
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "networkPolicy": {"enabled": True},
+    },
+    "fabric where nobody is asked": {"fabric": FABRIC, "authenticate": "none"},
     "no LLDP": {"agent": {"lldp": {"enabled": False}}},
     "others' accounts": {
         "collector": {"serviceAccount": {"create": False, "name": "one"}},

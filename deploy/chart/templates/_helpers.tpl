@@ -9,6 +9,7 @@
 
 {{- define "hyperscout.collector" -}}{{ include "hyperscout.fullname" . }}-collector{{- end -}}
 {{- define "hyperscout.agent" -}}{{ include "hyperscout.fullname" . }}-agent{{- end -}}
+{{- define "hyperscout.fabric" -}}{{ include "hyperscout.fullname" . }}-fabric{{- end -}}
 
 {{/* Labels by which pods are chosen; they must never change. Call with (list $ "collector"). */}}
 {{- define "hyperscout.selector" -}}
@@ -102,6 +103,15 @@ app.kubernetes.io/part-of: hyperscout
 {{- end -}}
 {{- if and (eq .Values.authenticate "kubernetes") (not .Values.agent.serviceAccount.create) (not .Values.agent.serviceAccount.name) -}}
 {{- fail "agent.serviceAccount.create false: set agent.serviceAccount.name; with the account default every pod there could report" -}}
+{{- end -}}
+{{- if .Values.fabric.enabled -}}
+{{- if not .Values.fabric.settings -}}
+{{- fail "fabric.enabled: it would have nobody to ask; set fabric.settings, as in {snmp: {access: [...]}}" -}}
+{{- end -}}
+{{- $account := include "hyperscout.serviceAccount" (list . "fabric") -}}
+{{- if and (eq .Values.authenticate "kubernetes") (has $account (list "default" (include "hyperscout.serviceAccount" (list . "agent")))) -}}
+{{- fail "fabric.serviceAccount: it needs an account that no other pod has; set fabric.serviceAccount.name" -}}
+{{- end -}}
 {{- end -}}
 {{- $ib := .Values.agent.infiniband -}}
 {{- if and $ib.enabled (not $ib.resourceName) (not $ib.resourceClaimTemplate) (not .Values.agent.extraVolumes) -}}

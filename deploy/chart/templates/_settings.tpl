@@ -31,6 +31,9 @@
 {{- $_ := set $c "token_audience" .Values.tokenAudience }}
 {{- $_ := set $c "peer_token_file" "/var/run/secrets/hyperscout/token" }}
 {{- $_ := set $c "agent_service_account" (printf "%s:%s" .Release.Namespace (include "hyperscout.serviceAccount" (list . "agent"))) }}
+{{- if .Values.fabric.enabled }}
+{{- $_ := set $c "fabric_service_account" (printf "%s:%s" .Release.Namespace (include "hyperscout.serviceAccount" (list . "fabric"))) }}
+{{- end }}
 {{- else }}
 {{- $_ := set $c "insecure" true }}
 {{- end }}
@@ -60,4 +63,24 @@
 {{- $_ := set $a "token_file" "/var/run/secrets/hyperscout/token" }}
 {{- end }}
 {{- toYaml (merge (dict) $a .Values.agent.settings) }}
+{{- end -}}
+
+{{- /* It reports under the name of its account: that is what its token proves. */ -}}
+{{- define "hyperscout.fabricSettings" -}}
+{{- $f := dict
+  "role" "fabric"
+  "node" (include "hyperscout.serviceAccount" (list . "fabric"))
+  "collectors" (list (printf "%s:50051" (include "hyperscout.serverName" .)))
+  "metrics" (dict "host" (ternary "::" "0.0.0.0" (eq .Values.ipFamily "IPv6")) "port" 50053)
+}}
+{{- if include "hyperscout.tls" . }}
+{{- $_ := set $f "tls_ca" "/etc/hyperscout/tls/ca.crt" }}
+{{- $_ := set $f "tls_server_name" (include "hyperscout.serverName" .) }}
+{{- else }}
+{{- $_ := set $f "insecure" true }}
+{{- end }}
+{{- if include "hyperscout.tokens" . }}
+{{- $_ := set $f "token_file" "/var/run/secrets/hyperscout/token" }}
+{{- end }}
+{{- toYaml (merge (dict) $f .Values.fabric.settings) }}
 {{- end -}}

@@ -14,6 +14,7 @@ from hyperscout_collector.settings import load_settings as load_collector
 from kube.control_plane import ControlPlane, Options
 from support.chart import (
     EVERYTHING,
+    FABRIC,
     NAMESPACE,
     PROFILES,
     RELEASE,
@@ -142,8 +143,10 @@ def leaf(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"tier": 1}}
 
 
-def pod_of(objects: list[dict[str, Any]], kind: str, where: str) -> dict[str, Any]:
-    template = one(objects, kind)["spec"]["template"]
+def pod_of(objects: list[dict[str, Any]], workload: str, where: str) -> dict[str, Any]:
+    """Of the Deployment or DaemonSet whose name ends so."""
+    kind = "DaemonSet" if workload == "-agent" else "Deployment"
+    template = one(objects, kind, workload)["spec"]["template"]
     spec = {**template["spec"], "serviceAccountName": "default", "priorityClassName": ""}
     spec.pop("runtimeClassName", None)
     return {
@@ -159,20 +162,20 @@ AGENT_BREAKS = ("host namespaces", "hostPort", "non-default capabilities", "prob
 
 
 @pytest.mark.parametrize(
-    ("kind", "level", "refused_for"),
+    ("workload", "level", "refused_for"),
     [
-        ("Deployment", "restricted", ()),
-        ("DaemonSet", "baseline", AGENT_BREAKS),
-        ("DaemonSet", "privileged", ()),
+        ("-collector", "restricted", ()),
+        ("-fabric", "restricted", ()),
+        ("-agent", "baseline", AGENT_BREAKS),
+        ("-agent", "privileged", ()),
     ],
 )
-def test_pod_security(kube: Cluster, kind: str, level: str, refused_for: tuple[str, ...]) -> None:
+def test_pod_security(kube: Cluster, workload: str, level: str, refused_for: tuple[str, ...]) -> None:
     """The collector is restricted; an agent is privileged only for what its work needs."""
+    pod = pod_of(render({"fabric": FABRIC}), workload, "level")
     kube.apply(namespace("level", **{"pod-security.kubernetes.io/enforce": level}))
     kube.service_account("default", "level")
-    done = kube.run(
-        "kubectl", "apply", "--dry-run=server", "-f", "-", stdin=json.dumps(pod_of(render({}), kind, "level"))
-    )
+    done = kube.run("kubectl", "apply", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
     assert (done.code == 0) is (not refused_for), done.err
     reasons = [reason for reason in AGENT_BREAKS if f"{reason} (" in done.err]
     assert tuple(reasons) == refused_for, done.err
@@ -196,6 +199,17 @@ def test_settings_are_understood(profile: str, tmp_path: Path, monkeypatch: pyte
     file.write_text(one(objects, "ConfigMap", "-agent")["data"]["agent.yaml"])
     variables = {"HYPERSCOUT_AGENT_NODE": "gpu-1"}
     agent = load_agent(file, environment=variables)
+    if PROFILES[profile].get("fabric"):
+        account = one(objects, "ServiceAccount", "-fabric")["metadata"]["name"]
+        file.write_text(one(objects, "ConfigMap", "-fabric")["data"]["fabric.yaml"])
+        fabric = load_agent(file, environment={})
+        assert fabric.reporter == f"fabric/{account}"
+        tokens = f"{NAMESPACE}:{account}" if profile != "fabric where nobody is asked" else ""
+        assert collector.fabric_service_account == tokens
+        assert len(fabric.snmp.access) == 2
+        assert fabric.metrics.host == ("::" if profile == "IPv6" else "0.0.0.0")
+    else:
+        assert collector.fabric_service_account == ""
     assert (agent.tls_ca is None) is (profile == "insecure")
     assert (collector.tls_cert is None) is (profile == "insecure")
     assert collector.kubernetes == ("dry-run" if profile.startswith("dry run") else "publish")
@@ -233,7 +247,64 @@ def test_containers_are_confined(profile: str) -> None:
             assert "add" not in context["capabilities"]
             assert {**pod["securityContext"], **context}["runAsNonRoot"] is True
     lldp = [] if profile == "no LLDP" else ["lldp"]
-    assert sorted(names) == ["agent", "collector", *lldp]
+    fabric = ["fabric"] if "fabric" in PROFILES[profile] else []
+    assert sorted(names) == ["agent", "collector", *fabric, *lldp]
+
+
+@pytest.mark.parametrize("profile", [name for name, values in PROFILES.items() if "fabric" in values])
+def test_credentials_of_switches_are_in_one_pod_that_has_nothing_else(profile: str) -> None:
+    objects = render(PROFILES[profile])
+    workloads = {
+        o["metadata"]["name"]: o["spec"] for o in objects if o["kind"] in ("Deployment", "DaemonSet")
+    }
+    secret = PROFILES[profile]["fabric"]["credentialsSecret"]
+    users = [name for name, spec in workloads.items() if secret and secret in json.dumps(spec)]
+    assert users == ([f"{RELEASE}-fabric"] if secret else [])
+    assert (workloads[f"{RELEASE}-fabric"]["replicas"], workloads[f"{RELEASE}-fabric"]["strategy"]) == (
+        1,
+        {"type": "Recreate"},
+    )
+    pod = workloads[f"{RELEASE}-fabric"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    assert {"hostNetwork", "hostPID", "runtimeClassName"}.isdisjoint(pod)
+    kinds = sorted({*v}.difference({"name"}).pop() for v in pod["volumes"])
+    tokens = ["projected"] if profile != "fabric where nobody is asked" else []
+    assert kinds == ["configMap", "emptyDir", *tokens, *(["secret"] * (2 if secret else 1))]
+    ours = {o["metadata"]["name"] for o in objects if o["kind"] == "ServiceAccount"}
+    assert pod["serviceAccountName"] == f"{RELEASE}-fabric"
+    assert pod["serviceAccountName"] in ours
+    bound = json.dumps([o for o in objects if o["kind"].endswith("Binding")])
+    assert pod["serviceAccountName"] not in bound, "no rights at the API server"
+
+
+def test_who_asks_switches_reaches_nobody_else() -> None:
+    objects = render(PROFILES["fabric"])
+    policy = one(objects, "NetworkPolicy", "-fabric")["spec"]
+    pod = one(objects, "Deployment", "-fabric")["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= pod.items()
+    assert sorted(policy["policyTypes"]) == ["Egress", "Ingress"]
+    assert policy["ingress"] == [{"ports": [{"port": "metrics", "protocol": "TCP"}]}]
+    dns, collector, switches = policy["egress"]
+    assert {port["port"] for port in dns["ports"]} == {53}
+    [peer] = collector["to"]
+    chosen = one(objects, "Deployment", "-collector")["spec"]["template"]["metadata"]["labels"]
+    assert peer["podSelector"]["matchLabels"].items() <= chosen.items()
+    assert switches == {"ports": [{"port": 161, "protocol": "UDP"}, {"port": 443, "protocol": "TCP"}]}
+    ranges = [{"ipBlock": {"cidr": "10.20.0.0/16"}}]
+    narrow = render({"fabric": FABRIC, "networkPolicy": {"enabled": True, "fabricTo": ranges}})
+    assert one(narrow, "NetworkPolicy", "-fabric")["spec"]["egress"][-1] == {"to": ranges}
+    assert not [o for o in render({"networkPolicy": {"enabled": True}}) if "fabric" in o["metadata"]["name"]]
+
+
+def test_a_secret_that_changes_restarts_nobody_and_settings_do() -> None:
+    def template(**fabric: Any) -> Any:
+        objects = render({"fabric": {**FABRIC, **fabric}})
+        return [one(objects, "Deployment", n)["spec"]["template"] for n in ("-fabric", "-collector")]
+
+    before = template()
+    after = template(settings={"snmp": {**FABRIC["settings"]["snmp"], "port": 1161}})
+    assert before[0] != after[0], "its settings are another's"
+    assert before[1] == after[1], "and none of the collector's business"
 
 
 @profiles
@@ -254,7 +325,7 @@ def test_files_that_settings_name_are_mounted(profile: str) -> None:
     """A standby that lacks the CA or its token follows nobody, and nothing but its log says so."""
     objects = render(PROFILES[profile])
     named = {}
-    for name in ("collector", "agent"):
+    for name in ("collector", "agent", *(["fabric"] if "fabric" in PROFILES[profile] else [])):
         settings = yaml.safe_load(one(objects, "ConfigMap", f"-{name}")["data"][f"{name}.yaml"])
         [(container, pod)] = [found for found in containers(objects) if found[0]["name"] == name]
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
@@ -266,7 +337,7 @@ def test_files_that_settings_name_are_mounted(profile: str) -> None:
         named[name] = {x for x in settings.values() if str(x).startswith(("/etc/", "/var/run/"))}
         assert named[name] <= files
     assert ("/etc/hyperscout/tls/ca.crt" in named["collector"]) is (profile != "insecure")
-    tokens = profile not in ("insecure", "nobody is asked")
+    tokens = PROFILES[profile].get("authenticate") != "none"
     assert ("/var/run/secrets/hyperscout/token" in named["collector"]) is tokens
 
 
@@ -431,6 +502,10 @@ TYPOS: list[tuple[str, dict[str, Any], str]] = [
     ("a size in words", {"collector": {"data": {"size": "much"}}}, "size"),
     ("a resource", {"agent": {"resources": {"limit": {}}}}, "limit"),
     ("a port's name", {"collector": {"service": {"nodePorts": {"mtls": 30054}}}}, "mtls"),
+    ("a setting of the DaemonSet's", {"agent": {"settings": {"snmp": {}}}}, "snmp"),
+    ("a setting of fabrics", {"fabric": {"settings": {"lldp": {}}}}, "lldp"),
+    ("a setting of a crawl", {"fabric": {"settings": {"snmp": {"range": []}}}}, "range"),
+    ("a community in the values", {"fabric": {"community": "public"}}, "community"),
     ("a setting as a variable", {"agent": {"extraEnv": [{"name": "HYPERSCOUT_AGENT_NODE"}]}}, "extraEnv"),
 ]
 TOGETHER: list[tuple[str, dict[str, Any], str]] = [
@@ -447,6 +522,17 @@ TOGETHER: list[tuple[str, dict[str, Any], str]] = [
         "set collector.data.claimName",
     ),
     ("no client CA", {"collector": {"mtls": {"enabled": True}}}, "set collector.mtls.clientCaSecret"),
+    ("nobody to ask", {"fabric": {"enabled": True}}, "it would have nobody to ask; set fabric.settings"),
+    (
+        "the default account asks",
+        {"fabric": {**FABRIC, "serviceAccount": {"create": False}}},
+        "fabric.serviceAccount: it needs an account that no other pod has",
+    ),
+    (
+        "an agent's account asks",
+        {"fabric": {**FABRIC, "serviceAccount": {"create": False, "name": f"{RELEASE}-agent"}}},
+        "fabric.serviceAccount: it needs an account that no other pod has",
+    ),
     ("no device", {"agent": {"infiniband": {"enabled": True}}}, "set agent.infiniband.resourceName"),
     (
         "everybody's account",
@@ -494,6 +580,7 @@ Notes = Callable[[str], str]
         ({"tls": {"mode": "insecure"}, "authenticate": "none"}, "WARNING: nobody is asked who they are"),
         ({"tls": {"mode": "existingSecret"}}, "waits for the Secret hyperscout/hyperscout-tls"),
         ({"crds": {"install": False}}, "hyperscout crd columns"),
+        ({"fabric": FABRIC}, "(Secret hyperscout/switches). Whom it reached, and why not:"),
         ({"publish": {"taints": "on"}}, "An uninstall leaves taints where they are"),
         (
             {
