@@ -66,10 +66,10 @@ EVERYTHING: Final[Object] = {
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
     },
 }
-_SWITCHES: Final = "/etc/hyperscout/switches"
+_SWITCHES: Final = "/etc/hyperscout/credentials/snmp"
 FABRIC: Final[Object] = {
     "enabled": True,
-    "credentialsSecret": "switches",
+    "credentials": {"snmp": "switches", "ufm": "ufm-login"},
     "settings": {
         "refresh_interval_s": 30,
         "snmp": {
@@ -100,7 +100,7 @@ PROFILES: Final[dict[str, Object]] = {
     "labels": {"publish": {"nodeLabels": "on"}},
     "gates tried": {"gates": {"mode": "dry-run"}},
     "one replica with a claim": {"collector": _CLAIM},
-    "IPv6": {"ipFamily": "IPv6", "fabric": {**FABRIC, "credentialsSecret": ""}},
+    "IPv6": {"ipFamily": "IPv6", "fabric": {**FABRIC, "credentials": {}}},
     "fabric": {
         "fabric": FABRIC,
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},

@@ -257,9 +257,9 @@ def test_credentials_of_switches_are_in_one_pod_that_has_nothing_else(profile: s
     workloads = {
         o["metadata"]["name"]: o["spec"] for o in objects if o["kind"] in ("Deployment", "DaemonSet")
     }
-    secret = PROFILES[profile]["fabric"]["credentialsSecret"]
-    users = [name for name, spec in workloads.items() if secret and secret in json.dumps(spec)]
-    assert users == ([f"{RELEASE}-fabric"] if secret else [])
+    secrets = PROFILES[profile]["fabric"]["credentials"]
+    users = {name for name, spec in workloads.items() for s in secrets.values() if s in json.dumps(spec)}
+    assert users == ({f"{RELEASE}-fabric"} if secrets else set())
     assert (workloads[f"{RELEASE}-fabric"]["replicas"], workloads[f"{RELEASE}-fabric"]["strategy"]) == (
         1,
         {"type": "Recreate"},
@@ -269,7 +269,9 @@ def test_credentials_of_switches_are_in_one_pod_that_has_nothing_else(profile: s
     assert {"hostNetwork", "hostPID", "runtimeClassName"}.isdisjoint(pod)
     kinds = sorted({*v}.difference({"name"}).pop() for v in pod["volumes"])
     tokens = ["projected"] if profile != "fabric where nobody is asked" else []
-    assert kinds == ["configMap", "emptyDir", *tokens, *(["secret"] * (2 if secret else 1))]
+    assert kinds == ["configMap", "emptyDir", *tokens, *(["secret"] * (1 + len(secrets)))]
+    mounts = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert {f"/etc/hyperscout/credentials/{name}" for name in secrets} <= mounts
     ours = {o["metadata"]["name"] for o in objects if o["kind"] == "ServiceAccount"}
     assert pod["serviceAccountName"] == f"{RELEASE}-fabric"
     assert pod["serviceAccountName"] in ours
@@ -506,6 +508,7 @@ TYPOS: list[tuple[str, dict[str, Any], str]] = [
     ("a setting of fabrics", {"fabric": {"settings": {"lldp": {}}}}, "lldp"),
     ("a setting of a crawl", {"fabric": {"settings": {"snmp": {"range": []}}}}, "range"),
     ("a community in the values", {"fabric": {"community": "public"}}, "community"),
+    ("a folder outside", {"fabric": {"credentials": {"../tls": "x"}}}, "../tls"),
     ("a setting as a variable", {"agent": {"extraEnv": [{"name": "HYPERSCOUT_AGENT_NODE"}]}}, "extraEnv"),
 ]
 TOGETHER: list[tuple[str, dict[str, Any], str]] = [
@@ -580,7 +583,7 @@ Notes = Callable[[str], str]
         ({"tls": {"mode": "insecure"}, "authenticate": "none"}, "WARNING: nobody is asked who they are"),
         ({"tls": {"mode": "existingSecret"}}, "waits for the Secret hyperscout/hyperscout-tls"),
         ({"crds": {"install": False}}, "hyperscout crd columns"),
-        ({"fabric": FABRIC}, "(Secret hyperscout/switches). Whom it reached, and why not:"),
+        ({"fabric": FABRIC}, "(in hyperscout: switches, ufm-login). Whom it reached, and why not:"),
         ({"publish": {"taints": "on"}}, "An uninstall leaves taints where they are"),
         (
             {
