@@ -1,7 +1,8 @@
-"""`hyperscout diff`: published and held, two saved topologies, or hand-written HyperNodes and the wires."""
+"""`hyperscout diff`: published and held, two saved topologies, or the wires and what people wrote of them."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from hyperscout_collector.publish.texts.names import host_list, visible
@@ -11,6 +12,9 @@ from hyperscout_cli.errors import NO
 from hyperscout_cli.options import Endpoint, topology_options
 from hyperscout_cli.output import emit, note
 from hyperscout_cli.source import load
+
+if TYPE_CHECKING:
+    from hyperscout_collector.topology import Topology
 
 CLUSTER = "cluster"
 
@@ -24,6 +28,8 @@ Examples:
   hyperscout diff --hypernodes mine.yaml       where hand-written HyperNodes and the wires differ
   hyperscout diff --hypernodes mine.yaml --topology today.json
   hyperscout diff --hypernodes cluster         the same for what a cluster has
+  hyperscout diff --blueprint plan.yaml        where the wires differ from how they should be
+  hyperscout diff --blueprint plan.yaml --accept
 
 \b
 Exit code: 0 no difference, 3 there are differences."""
@@ -35,19 +41,35 @@ Exit code: 0 no difference, 3 there are differences."""
     type=click.Path(),
     help="HyperNode YAML, as `kubectl get -o yaml`; or those in the cluster that are not ours.",
 )
+@click.option(
+    "--blueprint", metavar="FILE", type=click.Path(), help="How it should be wired (docs/blueprints.md)."
+)
+@click.option(
+    "--accept", is_flag=True, help="Make what is wired the blueprint: FILE is written anew, or made."
+)
 @kubeconfig_option
 @topology_options
 def diff(
     *,
     files: Sequence[str],
     hypernodes: str | None,
+    blueprint: str | None,
+    accept: bool,
     kubeconfig: Path | None,
     topology: str | None,
     collector: Endpoint,
 ) -> int:
     """Show what differs. Save a topology with `hyperscout tree -o json` or `infer -o json`."""
-    if len(files) > 2 or (hypernodes and files) or (topology and len(files) == 2):
-        raise click.UsageError("give at most two saved topologies, or --hypernodes, not both")
+    if len(files) > 2 or ((hypernodes or blueprint) and files) or (topology and len(files) == 2):
+        raise click.UsageError("give at most two saved topologies, or --hypernodes or --blueprint, not both")
+    if accept and (blueprint is None or blueprint == "-"):
+        raise click.UsageError("--accept writes the blueprint: name its file with --blueprint")
+    if blueprint is not None:
+        if hypernodes is not None:
+            raise click.UsageError("--hypernodes and --blueprint: give one of them")
+        found = _drift(blueprint, load(topology=topology, collector=collector), accept=accept)
+        emit(visible(line) + "\n" for line in found)
+        return NO if found and not accept else 0
     if hypernodes is not None:
         found = _written(hypernodes, kubeconfig, topology, collector)
     elif files:
@@ -79,6 +101,15 @@ def _written(path: str, kubeconfig: Path | None, topology: str | None, collector
         written = read(path)
     loaded = load(topology=topology, collector=collector, links=False)
     return [*problems(written), *disagreements(expand(written, loaded), loaded)]
+
+
+def _drift(path: str, topology: "Topology", *, accept: bool) -> list[str]:
+    from hyperscout_cli import wanted_wiring
+
+    if accept:
+        return wanted_wiring.accept(topology, path)
+    found = wanted_wiring.compared(topology, wanted_wiring.read_blueprint(path))
+    return list(wanted_wiring.drift_lines(found))
 
 
 def _held(collector: Endpoint) -> Iterator[str]:

@@ -14,6 +14,7 @@ from hyperscout_cli.errors import CliError
 from hyperscout_cli.files import node_name, read_bytes, read_topology, shown
 from hyperscout_cli.output import emit, warn
 from hyperscout_cli.several import SeveralCommand, files_option
+from hyperscout_cli.wanted_wiring import drifted
 from hyperscout_cli.writers import OUTPUTS, written
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ Examples:
 @click.option(
     "--previous", metavar="FILE", type=click.Path(), help="An earlier `-o json`: its names live on."
 )
+@click.option(
+    "--blueprint", metavar="FILE", type=click.Path(), help="How it should be wired: what differs is named."
+)
 @click.option("-o", "--output", type=click.Choice(OUTPUTS), default="tree", show_default=True)
 def infer(
     *,
@@ -68,6 +72,7 @@ def infer(
     node_map: str | None,
     nodes: str | None,
     previous: str | None,
+    blueprint: str | None,
     output: str,
 ) -> int:
     """Infer the tiered hierarchy of network domains from files.
@@ -82,7 +87,7 @@ def infer(
         *snmpwalk,
         *nvlink,
         *latency,
-        *(f for f in (node_map, nodes, previous) if f),
+        *(f for f in (node_map, nodes, previous, blueprint) if f),
     ]
     if not (ibnetdiscover or lldp or snmpwalk or nvlink or latency):
         raise click.UsageError(
@@ -94,6 +99,8 @@ def infer(
     gc.disable()  # a short process with millions of small, lasting objects
     try:
         topology = _infer(evidence, nodes, previous)
+        if blueprint is not None:
+            topology = drifted(topology, blueprint)
         _diagnose(topology, output)
         emit(written(topology, output))
     finally:

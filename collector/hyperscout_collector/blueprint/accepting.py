@@ -56,6 +56,8 @@ def accept(topology: Topology, old: Blueprint | None) -> Accepted:
         scope = _networks(present, {*names, *(i for s in old.switches for i in _ids(s, present))})
     else:
         scope = found.declared | found.on_declared_port
+    if not scope.any():
+        scope = np.ones_like(scope)  # it speaks of nothing that is there
     scope &= ~present.foreign | found.declared
     dropped = tuple(p.name for i, p in enumerate(old.patterns) if i in broken)
     return _written(present, kept, scope, by_pattern, old, dropped)
