@@ -64,7 +64,7 @@ class FabricGroup(BaseModel):
 
 
 class SnmpAccess(BaseModel):
-    """One range of addresses, and what opens the switches in it: a community (SNMP v2c) or a user (v3, authPriv)."""
+    """Ranges of addresses, and what opens the switches there: a community (v2c) or a user (v3, authPriv)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -105,7 +105,7 @@ class SnmpSettings(FabricGroup):
     access: tuple[Annotated[SnmpAccess, BeforeValidator(_from_json)], ...] = Field(
         default=(),
         max_length=1024,
-        description="Ranges of addresses with the files of their credentials; nothing else is asked. Empty: off.",
+        description="Ranges of addresses and files of their credentials; nothing else is asked. Empty: off.",
     )
     seeds: Annotated[
         tuple[Annotated[Address, BeforeValidator(_address)], ...], NoDecode, BeforeValidator(_split_commas)

@@ -6,10 +6,12 @@ import importlib.metadata
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
+from hyperscout.v1.discovery_pb2 import Seeds
 from hyperscout_formats.reporters import SWITCH_PROBE
 
 from hyperscout_agent.findings import FindingStore
@@ -19,6 +21,7 @@ from hyperscout_agent.lldp_spawn import may_listen, run_listener
 from hyperscout_agent.metrics import AgentMetrics
 from hyperscout_agent.ports import compiled
 from hyperscout_agent.probes.base import Probe
+from hyperscout_agent.probes.counted import Counted
 from hyperscout_agent.probes.ibnetdiscover import IbnetdiscoverProbe
 from hyperscout_agent.probes.infiniband import InfinibandProbe
 from hyperscout_agent.probes.latency import LatencyProbe, interfaces_of
@@ -33,6 +36,9 @@ from hyperscout_agent.session import Directives
 from hyperscout_agent.settings import AgentSettings
 from hyperscout_agent.supervise import supervise
 from hyperscout_agent.uplink import CHANNEL_OPTIONS, Uplink
+
+if TYPE_CHECKING:
+    from hyperscout_agent.probes.snmp import SnmpProbe
 
 _log = logging.getLogger(__name__)
 
@@ -58,10 +64,13 @@ class Agent:
         )
         probes: list[Probe] = []
         is_node = settings.role == "node"
-        if not is_node:
+        self._crawl: SnmpProbe | None = None
+        if settings.role == "fabric":
+            probes.extend(self._fabric_probes())
+        elif not is_node:
             probes.append(self._switch())
         elif settings.lldp.enabled:
-            probes.append(self._lldp())
+            probes.append(Counted(self._lldp(), sysfs=_SYSFS))
         if is_node and settings.infiniband.enabled:
             probes.append(infiniband)
         if is_node and settings.ibnetdiscover.enabled:
@@ -90,6 +99,7 @@ class Agent:
                 stop_measuring=lambda stop: self._end(latency.stop_measuring, lambda: nccl.stop(stop.reason)),
                 measure_nccl=nccl.measure if settings.nccl.enabled else nccl.refuse,
                 nccl_id=nccl.take_id,
+                seeds=self._take_seeds,
             ),
             on_end=lambda: self._end(sweep.drop_lease, latency.stop_measuring, nccl.stream_ended),
             rng=rng,
@@ -102,6 +112,7 @@ class Agent:
             lambda: self.scheduler.stats,
             version=version(),
             latency=latency if is_node and settings.latency.enabled else None,
+            crawl=self._crawl,
         )
 
     def _latency(self) -> LatencyProbe:
@@ -159,6 +170,18 @@ class Agent:
             interval_s=lldp.interval_s,
         )
 
+    def _fabric_probes(self) -> Iterator[Probe]:
+        """What asks whole switches, or who manages them. Imported here: on nodes it would only take room."""
+        if self._settings.snmp.on:
+            from hyperscout_agent.probes.snmp import SnmpProbe
+
+            self._crawl = SnmpProbe(self._settings.snmp, trigger=lambda: self.scheduler.trigger("snmp"))
+            yield self._crawl
+
+    def _take_seeds(self, seeds: Seeds) -> None:
+        if self._crawl is not None:
+            self._crawl.take_seeds(seeds)
+
     def _nccl(self) -> NcclProbe:
         settings = self._settings.nccl
         return NcclProbe(
@@ -212,6 +235,9 @@ async def run(settings: AgentSettings) -> int:
     _log.info("agent %s of %s %s", version(), settings.role, settings.node)
     try:
         await Agent(settings, Random()).run(stop)  # noqa: S311 - jitter, not secrets
+    except ModuleNotFoundError as error:
+        _log.error("snmp.access: %s is not installed: pip install 'hyperscout[agent,snmp]'", error.name)
+        return 1
     except OSError as error:
         _log.error("%s", error)
         return 1

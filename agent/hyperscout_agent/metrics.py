@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -12,6 +12,9 @@ from hyperscout_agent.findings import FindingStore
 from hyperscout_agent.probes.latency import LatencyProbe
 from hyperscout_agent.scheduler import ProbeStats
 from hyperscout_agent.session import UplinkStats
+
+if TYPE_CHECKING:
+    from hyperscout_agent.probes.snmp import SnmpProbe
 
 _PREFIX = "hyperscout_agent_"
 
@@ -28,6 +31,7 @@ class AgentMetrics:
         version: str,
         wall_s: Callable[[], float] = time.time,
         latency: LatencyProbe | None = None,
+        crawl: "SnmpProbe | None" = None,
     ) -> None:
         self._store = store
         self._uplink = uplink
@@ -35,6 +39,7 @@ class AgentMetrics:
         self._version = version
         self._wall_s = wall_s
         self._latency = latency
+        self._crawl = crawl
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -67,6 +72,8 @@ class AgentMetrics:
             yield _one(CounterMetricFamily, name, help_text, value)
         if self._latency is not None:
             yield from _of_latency(self._latency)
+        if self._crawl is not None:
+            yield from _of_crawl(self._crawl)
 
     def _of_probes(self) -> Iterable[Metric]:
         now_s = self._wall_s()
@@ -124,6 +131,35 @@ def _of_latency(probe: LatencyProbe) -> Iterable[Metric]:
         for reason, count in sorted(counts.items()):
             family.add_metric([reason], float(count))
         yield family
+
+
+def _of_crawl(probe: "SnmpProbe") -> Iterable[Metric]:
+    stats, counts = probe.client_stats, probe.counts
+    switches = GaugeMetricFamily(
+        _PREFIX + "snmp_switches", "Switches of the last crawl by what came of it.", labels=["outcome"]
+    )
+    for outcome, count in (
+        ("answered", probe.answered),
+        ("failed", probe.silent),
+        ("too_deep", counts.too_deep),
+        ("left_out", counts.left_out),
+        ("without_address", counts.without_address),
+    ):
+        switches.add_metric([outcome], float(count))
+    yield switches
+    yield _one(
+        GaugeMetricFamily,
+        "snmp_addresses_outside",
+        "Addresses heard in the last crawl that are in no range of snmp.access.",
+        len(counts.outside),
+    )
+    for name, help_text, value in (
+        ("snmp_requests", "Questions asked of switches, repeats left out.", stats.requests),
+        ("snmp_silences", "Questions that got no answer.", stats.silences),
+        ("snmp_rows", "Variables that switches answered with.", stats.rows),
+        ("snmp_garbage", "Datagrams that could not be read.", stats.garbage),
+    ):
+        yield _one(CounterMetricFamily, name, help_text, value)
 
 
 def _flag(success: bool | None) -> float:

@@ -338,7 +338,7 @@ class AgentSettings(BaseSettings):
 
     @property
     def reporter(self) -> str:
-        """The name that findings go out under. Names of nodes have no slash: nothing else is taken for one."""
+        """The name that findings go out under. Names of nodes have no slash."""
         return _REPORTERS[self.role](self.node)
 
     @property

@@ -57,8 +57,8 @@ class Observation:
     """All that one look saw, by subject ("eth0", "mlx5_0/1"). No subject is empty.
 
     `complete`: subjects that are not in it are no more. A look that covers only a part says False.
-    `bulks`: the texts that its sweeps name. `trouble`: what went wrong with the look as a whole, though it saw
-    something.
+    `bulks`: the texts that its sweeps name. `trouble`: what went wrong with the look as a whole, though
+    it saw something.
     """
 
     sights: Mapping[str, Sight] = field(default_factory=dict)

@@ -1,0 +1,241 @@
+"""Crawls the switches over SNMP: from those that are known, by what they hear, to those behind them.
+
+Runs where the agent's role is `fabric`, so that credentials of switches live in one place and not on every
+node. A whole switch is one finding. `snmp_crawl` says whom to ask, `snmp_client` how, `snmp_access` with which
+credentials.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Final
+
+from hyperscout.v1.discovery_pb2 import Seeds
+from hyperscout_formats import snmp_switch, snmp_values
+from hyperscout_formats.facts import PortCounters, SwitchTable
+from hyperscout_formats.wire import switch_table_to_proto
+
+from hyperscout_agent.fabric_settings import SnmpSettings
+from hyperscout_agent.findings import MAX_FINDING_BYTES
+from hyperscout_agent.probes.base import Observation, ProbeError, Scope, Sight, data, failed
+from hyperscout_agent.snmp_access import Credentials, Unreadable, read_credentials
+from hyperscout_agent.snmp_client import ClientStats, SnmpClient, SwitchError
+from hyperscout_agent.snmp_crawl import CloneError, Crawl, CrawlCounts, Limits
+from hyperscout_agent.snmp_memory import CrawlMemory
+from hyperscout_agent.snmp_walk import Walk
+from hyperscout_agent.threads import in_thread
+
+_log = logging.getLogger(__name__)
+
+# lldpLocChassisIdSubtype, lldpLocChassisId, lldpLocSysName.
+_OWN: Final = tuple((1, 0, 8802, 1, 1, 2, 1, 3, scalar, 0) for scalar in (1, 2, 3))
+# What still leaves room for the finding's key and reason.
+_MAX_TABLE_BYTES: Final = MAX_FINDING_BYTES - 8 * 1024
+# Tried in turn when a table is too large.
+_NEIGHBOURS_A_PORT: Final = (snmp_switch.MAX_NEIGHBOURS, 256, 64, 16, 4, 1)
+# An hour after it was last heard of, a switch that does not answer is forgotten.
+_FORGET_AFTER_S: Final = 3600.0
+# Who never answered is asked again after a pause that doubles up to this.
+_MAX_PAUSE_S: Final = 900.0
+# A crawl rests as long as it took, so that switches and this machine do.
+_REST: Final = 2.0
+
+
+class SnmpProbe:
+    """Subjects are chassis ids; addresses where none is known. `trigger` has it look at once."""
+
+    name = "snmp"
+    scope: Scope = "fabric"
+    max_findings = 4000
+
+    def __init__(
+        self,
+        settings: SnmpSettings,
+        *,
+        trigger: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._trigger = trigger
+        self._clock = clock
+        self.timeout_s = settings.crawl_timeout_s + 2 * settings.request_timeout_s + 30.0
+        self.client_stats = ClientStats()
+        self.counts = CrawlCounts()  # of the last crawl
+        self.answered = 0
+        self.silent = 0
+        self._memory = CrawlMemory(
+            forget_after_s=_FORGET_AFTER_S, pause_s=settings.interval_s, max_pause_s=_MAX_PAUSE_S
+        )
+        self._credentials: Credentials | None = None
+        self._heard: tuple[str, ...] = ()
+        self._woken = bool(settings.seeds)
+        self._quiet_s = settings.interval_s
+        self._took_s = 0.0
+        self._shapes: dict[str, int] = {}
+        self._outside: frozenset[str] = frozenset()
+
+    @property
+    def interval_s(self) -> float | None:
+        """Asleep until there is anybody to ask. Then longer and longer while nothing changes."""
+        if not self._woken:
+            return None
+        settings = self._settings
+        return min(max(self._quiet_s, _REST * self._took_s), settings.max_interval_s)
+
+    def take_seeds(self, seeds: Seeds) -> None:
+        """Where the collector heard that switches can be asked."""
+        heard = tuple(sorted(seeds.addresses))
+        if not self._woken or heard != self._heard:
+            self._heard, self._woken = heard, True
+            self._trigger()
+
+    async def observe(self) -> Observation:
+        settings = self._settings
+        credentials = await in_thread(lambda: read_credentials(settings.access), "snmp-access")
+        if credentials != self._credentials:
+            self._credentials = credentials
+            self._memory.ask_all()
+        started_s = self._clock()
+        crawl = Crawl(
+            [*map(str, settings.seeds), *self._heard],
+            lambda address: credentials.of(address) is not None,
+            Limits(settings.max_switches, settings.max_depth),
+            self._memory.known,
+            self._memory.resting(started_s),
+        )
+        client = SnmpClient(
+            port=settings.port,
+            timeout_s=settings.request_timeout_s,
+            retries=settings.retries,
+            stats=self.client_stats,
+        )
+        try:
+            in_time = await self._ask_all(crawl, client, credentials)
+        finally:
+            await client.close()
+        self._took_s = self._clock() - started_s
+        self._memory.learn(crawl, self._clock())
+        self.counts = crawl.counts
+        tables, failures = crawl.tables(), crawl.failures()
+        self.answered, self.silent = len(tables), len(failures)
+        self._tell_outside(crawl.counts.outside)
+        if not tables and not failures:
+            raise ProbeError(self._why_nobody(crawl.counts))
+        self._pace(tables, failures)
+        sights: dict[str, Sight] = {subject: failed(reason) for subject, reason in failures.items()}
+        sights |= {chassis: data(switch_table_to_proto(table)) for chassis, table in tables.items()}
+        trouble = self._unfinished(crawl, in_time=in_time)
+        return Observation(sights, complete=not trouble, trouble=trouble)
+
+    async def _ask_all(self, crawl: Crawl, client: SnmpClient, credentials: Credentials) -> bool:
+        """Until nobody is left to ask. False: the time was up before that."""
+        asking: set[asyncio.Task[None]] = set()
+        try:
+            async with asyncio.timeout(self._settings.crawl_timeout_s):
+                while True:
+                    while len(asking) < self._settings.concurrency and (address := crawl.next()) is not None:
+                        one = self._ask(address, crawl, client, credentials)
+                        asking.add(asyncio.create_task(one, name=f"snmp-{address}"))
+                    if not asking:
+                        return True
+                    done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        task.result()
+        except TimeoutError:
+            return False
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+
+    async def _ask(self, address: str, crawl: Crawl, client: SnmpClient, credentials: Credentials) -> None:
+        """One address, and what came of it."""
+        entry = credentials.of(address)
+        if entry is None or isinstance(entry, Unreadable):
+            crawl.failed(address, entry.reason if entry else "it may not be asked")
+            return
+        limit_s = self._settings.switch_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                walk = await client.walk(
+                    address,
+                    entry,
+                    snmp_switch.wanted_subtrees(),
+                    lambda walk: crawl.identified(address, *_own(walk)),
+                )
+            if walk is None:
+                return
+            table = fitted(walk, address)
+            if table.ports:
+                crawl.answered(address, table)
+            else:
+                crawl.failed(address, f"answers, but {table.problems[-1]}")
+        except TimeoutError:
+            crawl.failed(address, f"no end in {limit_s:g} s (`snmp.switch_timeout_s`)")
+        except (SwitchError, CloneError) as error:
+            crawl.failed(address, str(error))
+
+    def _pace(self, tables: Mapping[str, SwitchTable], failures: Mapping[str, str]) -> None:
+        """Soon again after news, ever later while there is none. Counters are none."""
+        shapes: dict[str, int] = {chassis: hash(_shape(table)) for chassis, table in tables.items()}
+        shapes |= dict.fromkeys(failures, 0)
+        if shapes == self._shapes:
+            self._quiet_s = min(2 * self._quiet_s, self._settings.max_interval_s)
+        else:
+            self._quiet_s = self._settings.interval_s
+        self._shapes = shapes
+
+    def _why_nobody(self, counts: CrawlCounts) -> str:
+        if counts.outside:
+            return (
+                f"nobody may be asked: of {len(counts.outside)} addresses that switches are known by "
+                f"none is in a range of `snmp.access`: {_some(counts.outside)}"
+            )
+        return "no switch's address is known: `snmp.seeds` is empty, and no agent has heard one over LLDP yet"
+
+    def _unfinished(self, crawl: Crawl, *, in_time: bool) -> str:
+        settings = self._settings
+        if not in_time:
+            return (
+                f"not done in {settings.crawl_timeout_s:g} s (`snmp.crawl_timeout_s`): "
+                f"{crawl.waiting} addresses are left"
+            )
+        if left_out := crawl.counts.left_out:
+            most = settings.max_switches
+            return f"{left_out} addresses were not asked: more than {most} is too many (`snmp.max_switches`)"
+        return ""
+
+    def _tell_outside(self, outside: AbstractSet[str]) -> None:
+        """Once for each: they may be meant to be left alone, or forgotten in the settings."""
+        if fresh := outside - self._outside:
+            _log.info("not asked, for they are in no range of snmp.access: %s", _some(fresh))
+        self._outside = frozenset(outside)
+
+
+def fitted(walk: Walk, address: str) -> SwitchTable:
+    """What a switch said, in a finding's size: where a port hears too many, some are left out and counted."""
+    for most in _NEIGHBOURS_A_PORT:
+        table = snmp_switch.read(walk.rows, address, address, neighbours_per_port=most)
+        table = replace(table, problems=(*walk.problems, *table.problems))
+        if switch_table_to_proto(table).ByteSize() <= _MAX_TABLE_BYTES:
+            return table
+    raise SwitchError(f"says more of its {len(table.ports)} ports than fits into {_MAX_TABLE_BYTES} bytes")
+
+
+def _own(walk: Walk) -> tuple[str, str]:
+    """The switch's chassis id and name, as far as they have come. "" = not told."""
+    subtype, chassis, name = map(walk.row, _OWN)
+    text = snmp_values.chassis_id(subtype, chassis)[1] if chassis else ""
+    return text, snmp_values.text(name)
+
+
+def _shape(table: SwitchTable) -> SwitchTable:
+    return replace(table, ports=tuple(replace(port, counters=PortCounters()) for port in table.ports))
+
+
+def _some(addresses: Iterable[str]) -> str:
+    listed = sorted(addresses)
+    return ", ".join(listed[:5] + ["..."] * (len(listed) > 5))
