@@ -16,7 +16,7 @@ from hyperscout_formats.reporters import is_fabric
 
 from hyperscout_collector.evidence.rows import Fact
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
-from hyperscout_collector.fabric.switch_cables import is_switch
+from hyperscout_collector.fabric.neighbours import is_switch
 from hyperscout_collector.ingest.streams import AgentStream, Streams
 
 MAX_SEEDS = 4096
