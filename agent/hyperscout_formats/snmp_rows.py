@@ -66,7 +66,7 @@ _LABELLED: Final = re.compile(rb"[A-Za-z][\w-]*\((-?\d{1,20})\)")
 _TICKS: Final = re.compile(rb"\((\d{1,20})\)")
 _HEX: Final = re.compile(rb"(?:[0-9A-Fa-f]{2}\s+)*[0-9A-Fa-f]{2}\s*")
 # As -Oq prints bytes: no word and no MAC address has a blank after its last pair.
-_QUOTED_HEX: Final = re.compile(rb"(?:[0-9A-F]{2}[ \n])+")
+_QUOTED_HEX: Final = re.compile(rb"(?:[0-9A-F]{2} \n?)+")
 _ESCAPED: Final = re.compile(rb'\\([\\"])')
 _ADDRESS: Final = re.compile(rb"(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
 
@@ -84,10 +84,8 @@ def parse(data: bytes, source: str = "snmpwalk") -> tuple[tuple[Row, ...], tuple
         raise FormatError(source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read")
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     problems = Problems(source)
-    if any(_RECORDED.match(line) for line in lines[:50]):
-        rows = _recording(lines, problems)
-    else:
-        rows = _walk(lines, problems)
+    first = next((line for line in lines if _RECORDED.match(line) or _WALKED.match(line)), b"")
+    rows = _recording(lines, problems) if _RECORDED.match(first) else _walk(lines, problems)
     if not rows:
         if any(_NAMED.match(line) for line in lines):
             reason = "names instead of numbers: walk with `snmpwalk -On`"

@@ -156,7 +156,9 @@ class _Reading:
             if not port_id:
                 port_id = called
                 if interface:
-                    doubts = ["tells no port id of its own, and is known by its number"]
+                    doubts = [
+                        "tells no port id of its own" + (", and is known by its number" if doubt else "")
+                    ]
             elif calls[port_id] > 1:
                 port_id = f"{port_id} ({called})"
                 doubts.append(f"is one of {calls[port.text]} ports that are announced as {port.text}")
