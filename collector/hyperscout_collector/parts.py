@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hyperscout_collector.api.watchers import Watchers
+from hyperscout_collector.blueprint_file import BlueprintFile
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.store import Store
@@ -45,6 +46,7 @@ class Parts:
     saver: Saver
     placing: Placing
     gates: Gates | None = None  # where gangs wait behind scheduling gates
+    blueprint: BlueprintFile | None = None
     published_ns: int = 0
     reviews: Reviews | None = None  # where an API server is asked who calls
 
@@ -58,6 +60,8 @@ class Parts:
             found.append(self.saver.problem)
         if self.reviews is not None and self.reviews.problem is not None:
             found.append(self.reviews.problem)
+        if self.blueprint is not None and self.blueprint.problem is not None:
+            found.append(self.blueprint.problem)
         if self.measuring.problem is not None:
             found.append(self.measuring.problem)
         if (takeover := self.pipeline.takeover) is not None and takeover.active:

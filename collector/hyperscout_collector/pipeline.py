@@ -84,6 +84,7 @@ class Pipeline:
 
     `clock_ns`: Unix ns. `timer`: monotonic seconds. `inferred` is told how long each inference took.
     `measured_enough`: whether what agents measured of each other may place those that no wire shows.
+    `drifted`: adds what differs from the blueprint to what was inferred.
     """
 
     def __init__(
@@ -101,9 +102,11 @@ class Pipeline:
         timer: Callable[[], float],
         takeover: Takeover | None = None,
         measured_enough: Callable[[], bool] = lambda: True,
+        drifted: Callable[[Topology], Topology] | None = None,
     ) -> None:
         self.takeover = takeover
         self._measured_enough = measured_enough
+        self._drifted = drifted
         self.held: Held | None = None
         self.problems: tuple[str, ...] = ()
         self.inferences = 0
@@ -265,6 +268,8 @@ class Pipeline:
             result = _Result(resolved, published, stale, switches, Decision(), 0.0)
         else:
             topology = infer(resolved.inputs, options, self._previous())
+            if self._drifted is not None:
+                topology = self._drifted(topology)
             stale = stale_nodes(snapshot, topology)
             result = _Result(resolved, topology, stale, stale_switches(snapshot), Decision(), 0.0)
         decision = self._offer(result, view, now_ns)

@@ -180,6 +180,10 @@ class CollectorSettings(BaseSettings):
         None, description="regular expression of the interfaces that shape the hierarchy (default: by kind)"
     )
 
+    blueprint: Path | None = Field(
+        None, description="file that says how it should be wired; looked at again when it is changed"
+    )
+
     max_streams: int = Field(20_000, ge=1, description="agents at once; 42 KiB of memory each")
     heartbeat_interval_s: float = Field(10.0, gt=0, description="an agent with no news speaks this often")
     heartbeat_timeout_s: float = Field(35.0, gt=0, description="an agent that is silent this long is gone")

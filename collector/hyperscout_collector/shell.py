@@ -20,6 +20,7 @@ from hyperscout_formats.facts import LatencyPort, NcclRun
 from hyperscout_collector.api.measured import MeasuredBy
 from hyperscout_collector.api.topology_service import NothingHeldError
 from hyperscout_collector.api.watchers import Watchers
+from hyperscout_collector.blueprint_file import BlueprintFile
 from hyperscout_collector.cluster import Cluster
 from hyperscout_collector.configured import (
     StartError,
@@ -102,6 +103,7 @@ class Collector:
         self._timer = timer
         self._publishers = publishers
         self._services: dict[str, Service] = {}
+        self._blueprint: BlueprintFile | None = None
         self._failure: BaseException | None = None
         self._to_forget: dict[Key, Collection[Row]] = {}  # and what was known of it when that was decided
         self._exit = contextlib.AsyncExitStack()
@@ -157,6 +159,9 @@ class Collector:
                 loaded = replace(loaded, problems=[*loaded.problems, problem])
             before = await published_before(self.settings, self._kube, self._previous, saved)
             self._took_over = before is not saved
+            if self.settings.blueprint is not None:
+                self._blueprint = BlueprintFile(self.settings.blueprint, self._look_again)
+                await asyncio.to_thread(self._blueprint.look)
             self._assemble(store, loaded, before, options, adapters, reservations)
             self._begin_all()
             await self._listen()
@@ -241,6 +246,7 @@ class Collector:
             timer=self._timer,
             takeover=self._takeover(saved, started_ns),
             measured_enough=lambda: self.parts.measuring.measured_enough,
+            drifted=self._blueprint.drifted if self._blueprint is not None else None,
         )
         placing = Placing(
             reservations,
@@ -277,6 +283,7 @@ class Collector:
             saver=Saver(committer, self._timer),
             placing=placing,
             gates=outputs.gates,
+            blueprint=self._blueprint,
         )
         if saved is not None:
             self.parts.runner.offer(saved)  # a file that was lost meanwhile is there again
@@ -353,6 +360,8 @@ class Collector:
         self._begin("measuring", parts.measuring.run())
         self._begin("nccl-window", self._nccl_window().run())
         self._begin("saver", parts.saver.run())
+        if self._blueprint is not None:
+            self._begin("blueprint", self._blueprint.run())
         self._begin("placements", parts.placing.placements.run())
         self._begin("reservations", parts.placing.reservations.run())
         for name, service in self._services.items():
