@@ -16,11 +16,11 @@ from hyperscout_formats.reporters import is_fabric
 
 from hyperscout_collector.evidence.rows import Fact
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
-from hyperscout_collector.fabric.neighbours import is_switch
 from hyperscout_collector.ingest.streams import AgentStream, Streams
 
 MAX_SEEDS = 4096
 _MAX_OF_ONE = 16  # of one switch
+_SWITCHING = frozenset({"Bridge", "Router"})
 _TELLING = LldpPort | SwitchPort | SwitchTable
 
 
@@ -88,7 +88,7 @@ def _heard_in(fact: Fact | None) -> Iterator[str]:
 def _of_switches(neighbours: Iterable[LldpNeighbour]) -> Iterator[str]:
     """Addresses of what switches, and of what does not say whether it does."""
     for neighbour in neighbours:
-        if is_switch(neighbour, ()) or not neighbour.capabilities:
+        if not neighbour.capabilities or not _SWITCHING.isdisjoint(neighbour.capabilities):
             for text in neighbour.management_addresses[:_MAX_OF_ONE]:
                 if (address := _reachable(text)) is not None:
                     yield address
