@@ -15,9 +15,11 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from hyperscout_agent.fabric_settings import SnmpSettings
 from hyperscout_agent.findings import FindingStore
 from hyperscout_agent.metrics import AgentMetrics
 from hyperscout_agent.probes.latency import LatencyProbe
+from hyperscout_agent.probes.snmp import SnmpProbe
 from hyperscout_agent.scheduler import ProbeStats, Scheduler
 from hyperscout_agent.session import UplinkStats
 from hyperscout_agent.settings import AgentSettings
@@ -206,7 +208,9 @@ def test_every_metric_is_documented_and_no_other() -> None:
             documented.add(name if name.startswith("hyperscout") else prefix[1] + name)
     store, stats = FindingStore("node-1"), {"lldp": ProbeStats(True, 0.1, 1.0)}
     latency = LatencyProbe(interfaces=list)
-    text = AgentMetrics(store, UplinkStats(), lambda: stats, version="0", latency=latency).text().decode()
+    crawl = SnmpProbe(SnmpSettings(), trigger=lambda: None)
+    text = AgentMetrics(store, UplinkStats(), lambda: stats, version="0", latency=latency, crawl=crawl).text()
+    text = text.decode()
     text += CollectorMetrics(some_figures).text().decode()
     families = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
     assert documented == {name for name in families if not name.endswith("_created")}
