@@ -10,6 +10,7 @@ from typing import Final
 
 from hyperscout_formats.errors import Problem
 from hyperscout_formats.facts import InfinibandPort
+from hyperscout_formats.infiniband_counters import SYSFS_NAMES, port_counters
 from hyperscout_formats.lldp_text import cleaned, text_of_bytes
 from hyperscout_formats.problems import Problems
 
@@ -24,6 +25,7 @@ PORT_FILES: Final = (
     "gids/0",
     "counters/link_downed",
 )
+COUNTER_FILES: Final = tuple(f"counters/{name}" for name in SYSFS_NAMES)
 MAX_FILE_BYTES: Final = 4096  # a page: sysfs gives no more
 MAX_PORTS: Final = 1024
 """Of one host. Virtual functions count, so it is far above what slots allow."""
@@ -42,8 +44,8 @@ def parse(
     """Ports in order of device and number, and what could not be read.
 
     `tree` is path below /sys/class/infiniband -> content: `mlx5_0/node_guid`, `mlx5_0/ports/1/state` and so
-    on (`DEVICE_FILES`, `PORT_FILES`). A port needs its device's `node_guid`, `state` and `link_layer`;
-    without them it is a problem. What else is missing (counters of a virtual function) is 0 or "".
+    on (`DEVICE_FILES`, `PORT_FILES`, `COUNTER_FILES`). A port needs its device's `node_guid`, `state` and
+    `link_layer`; without them it is a problem. What else is missing (counters of a virtual function) is 0 or "".
     """
     problems = Problems(source)
     names: set[tuple[str, int]] = set()
@@ -88,6 +90,11 @@ class _Files:
             raise _UnusableError(f"{self.device}/ports/{self.port}: {name} says {text[:60]!a}")
         return found
 
+    def count(self, name: str) -> int:
+        """A counter that is missing, or says what it cannot, is 0: a port is no worse for it."""
+        text = (self.text(name) or "").strip()
+        return int(text) if _COUNT.fullmatch(text) else 0
+
     def needed(self, name: str, shape: re.Pattern[str]) -> re.Match[str]:
         found = self.matched(name, shape)
         if found is None:
@@ -120,6 +127,7 @@ def _port(files: _Files) -> InfinibandPort:
         link_layer=link_layer,
         board_id=files.text("board_id") or "",
         link_downed=int(link_downed[0]) if link_downed else 0,
+        counters=port_counters({name: files.count(f"counters/{file}") for file, name in SYSFS_NAMES.items()}),
     )
 
 

@@ -25,7 +25,7 @@ def lldp_to_proto(port: LldpPort) -> finding_pb2.LldpPort:
         speed_mbps=port.speed_mbps,
         carrier_changes=port.carrier_changes,
         neighbours=list(map(_neighbour_to_proto, port.neighbours)),
-        counters=_counters_to_proto(port.counters),
+        counters=counters_to_proto(port.counters),
     )
 
 
@@ -59,7 +59,7 @@ def infiniband_to_proto(port: InfinibandPort) -> finding_pb2.InfinibandPort:
         link_layer=port.link_layer,
         board_id=port.board_id,
         link_downed=port.link_downed,
-        counters=_counters_to_proto(port.counters),
+        counters=counters_to_proto(port.counters),
     )
 
 
@@ -99,7 +99,7 @@ def switch_port_to_proto(port: SwitchPort) -> finding_pb2.SwitchPort:
         port_id=port.port_id,
         port_description=port.port_description,
         neighbours=list(map(_neighbour_to_proto, port.neighbours)),
-        counters=_counters_to_proto(port.counters),
+        counters=counters_to_proto(port.counters),
         doubt=port.doubt,
     )
 
@@ -137,8 +137,8 @@ def switch_table_from_proto(message: finding_pb2.SwitchTable) -> SwitchTable:
     return SwitchTable(ports, tuple(message.addresses), tuple(message.problems))
 
 
-def _counters_to_proto(counters: PortCounters) -> finding_pb2.PortCounters | None:
-    """None where nothing is counted: most ports of most fabrics."""
+def counters_to_proto(counters: PortCounters) -> finding_pb2.PortCounters | None:
+    """Message of counters; None where nothing is counted: most ports of most fabrics."""
     if counters == PortCounters():
         return None
     return finding_pb2.PortCounters(

@@ -1,15 +1,21 @@
-"""The ports of this host's own RDMA devices, from sysfs: cheap enough to look every second."""
+"""The ports of this host's own RDMA devices, from sysfs: cheap enough to look every second.
+
+What they count is read once a minute, and when a port changed (a link that trains counts errors).
+"""
 
 import logging
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from hyperscout_formats.errors import Problem
 from hyperscout_formats.facts import InfinibandPort
 from hyperscout_formats.infiniband_sysfs import parse
-from hyperscout_formats.infiniband_tree import read_tree
+from hyperscout_formats.infiniband_tree import read_counters, read_tree
 from hyperscout_formats.wire import infiniband_to_proto
 
 from hyperscout_agent.probes.base import Observation, Scope, data, failed
+from hyperscout_agent.probes.counted import EVERY_S
 from hyperscout_agent.threads import in_thread
 
 _log = logging.getLogger(__name__)
@@ -23,9 +29,18 @@ class InfinibandProbe:
     timeout_s = 10.0
     max_findings = 256
 
-    def __init__(self, *, root: Path = Path("/sys/class/infiniband"), interval_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        *,
+        root: Path = Path("/sys/class/infiniband"),
+        interval_s: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.interval_s: float | None = interval_s
         self._root = root
+        self._clock = clock
+        self._counted: dict[str, bytes] = {}
+        self._counted_at_s: float | None = None
         self._tree: dict[str, bytes] = {}
         self._observation = Observation()
         self._problems: tuple[Problem, ...] = ()
@@ -33,8 +48,13 @@ class InfinibandProbe:
 
     async def observe(self) -> Observation:
         tree = await in_thread(lambda: read_tree(self._root), "infiniband-sysfs")
-        if tree != self._tree:  # at rest, comparing bytes is all the work there is
-            self._take(tree)
+        now_s = self._clock()
+        changed = tree != self._tree  # at rest, comparing bytes is all the work there is
+        if changed or self._counted_at_s is None or now_s - self._counted_at_s >= EVERY_S:
+            before, self._counted_at_s = self._counted, now_s
+            self._counted = await in_thread(lambda: read_counters(self._root), "infiniband-counters")
+            if changed or self._counted != before:
+                self._take(tree)
         return self._observation
 
     async def port_of(self, device: str, port: int) -> InfinibandPort | None:
@@ -43,7 +63,7 @@ class InfinibandProbe:
         return next((one for one in self._ports if (one.device, one.port) == (device, port)), None)
 
     def _take(self, tree: dict[str, bytes]) -> None:
-        ports, problems = parse(tree, str(self._root))
+        ports, problems = parse(tree | self._counted, str(self._root))
         if problems != self._problems:
             for problem in problems:
                 _log.warning("%s", problem)

@@ -80,10 +80,7 @@ class _Rate:
             grown = value - before if value >= before else value
         points, since_ns = self._points, at_ns - self._window_ns
         total = points[-1][1] + grown
-        spacing_ns = self._window_ns // _POINTS
-        flat = len(points) > 1 and points[-1][1] == points[-2][1] == total
-        close = len(points) > 1 and at_ns - points[-2][0] < spacing_ns
-        if flat or close:
+        if len(points) > 1 and at_ns - points[-2][0] < self._window_ns // _POINTS:
             points[-1] = (at_ns, total)
         else:
             points.append((at_ns, total))

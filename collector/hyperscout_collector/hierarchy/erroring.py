@@ -4,13 +4,12 @@ Which ports do is found where counters are followed (`core.link_health`); here t
 end and the domain that they count against.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from hyperscout_collector.fabric.inputs import FabricInputs, PortHealth
 from hyperscout_collector.fabric.network import Ints, Network
-from hyperscout_collector.fabric.nvlink import SOURCE as NVLINK
 from hyperscout_collector.figures import digits
 from hyperscout_collector.hierarchy.layer import Layer
 from hyperscout_collector.hierarchy.ranks import NOWHERE, Place, homes
@@ -72,11 +71,11 @@ def erroring_links(
 
 
 def _published(previous: Topology | None) -> Mapping[_Ends, Anomaly]:
-    """What was said of links that are no NVLinks, by both ends."""
+    """What was said of links, by both ends. (An NVLink's has one.)"""
     return {
         frozenset(((x.subject.device, x.subject.port), (x.peer.device, x.peer.port))): x
         for x in (previous.anomalies if previous else ())
-        if x.kind == KIND and x.peer is not None and NVLINK not in x.sources
+        if x.kind == KIND and x.peer is not None
     }
 
 
@@ -86,16 +85,11 @@ def _adapter(port_guid: str, inputs: FabricInputs) -> str:
         guid = int(port_guid, 16)
     except ValueError:
         return ""
-    return next((f"{node:016x}" for node in _nodes_of(guid, inputs)), "")
-
-
-def _nodes_of(port_guid: int, inputs: FabricInputs) -> Iterator[int]:
-    for ports in inputs.infiniband.values():
-        yield from (port.node_guid for port in ports if port.port_guid == port_guid)
-    if port_guid < 1 << 64:
-        for seen in inputs.sweeps:
-            rows = np.flatnonzero(seen.sweep.port_guid == np.uint64(port_guid))
-            yield from seen.sweep.guid[seen.sweep.device[rows]].tolist()
+    for seen in inputs.sweeps if 0 < guid < 1 << 64 else ():
+        rows = np.flatnonzero(seen.sweep.port_guid == np.uint64(guid))
+        if len(rows):
+            return f"{int(seen.sweep.guid[seen.sweep.device[rows[0]]]):016x}"
+    return ""
 
 
 def _lower_first(net: Network, level: Ints, row: int) -> list[tuple[int, int]]:

@@ -69,3 +69,42 @@ async def test_one_port_for_whoever_is_about_to_use_it(tmp_path: Path) -> None:
     assert port is not None
     assert port.state == "ACTIVE"
     assert await probe.port_of("mlx5_0", 2) is None
+
+
+async def test_counters_once_a_minute_and_when_something_changed(tmp_path: Path) -> None:
+    now_s = [1000.0]
+    probe = InfinibandProbe(root=tmp_path, clock=lambda: now_s[0])
+
+    async def told() -> int:
+        payload = (await probe.observe()).sights["mlx5_0/1"].payload
+        assert isinstance(payload, InfinibandPort)
+        return payload.counters.rx_errors
+
+    for at_s, errors, state, found in (
+        (1000.0, 3, "4: ACTIVE", 3),
+        (1059.0, 9, "4: ACTIVE", 3),
+        (1060.0, 9, "4: ACTIVE", 9),
+        (1061.0, 70, "4: ACTIVE", 9),
+        (1062.0, 70, "1: DOWN", 70),
+        (1063.0, 80, "1: DOWN", 70),
+        (1121.0, 80, "1: DOWN", 70),
+        (1122.0, 80, "1: DOWN", 80),
+    ):
+        now_s[0] = at_s
+        adapter(tmp_path, state=state, **{"counters/symbol_error": str(errors)})
+        assert await told() == found, at_s
+    now_s[0] = 2000.0
+    look = await probe.observe()
+    assert await probe.observe() is look
+    now_s[0] = 3000.0
+    assert await probe.observe() is look, "counted the same"
+
+
+async def test_an_adapter_that_goes_takes_its_counters_along(tmp_path: Path) -> None:
+    adapter(tmp_path, **{"counters/symbol_error": "1"})
+    adapter(tmp_path, "mlx5_1", **{"counters/symbol_error": "1"})
+    probe = InfinibandProbe(root=tmp_path, clock=lambda: 0.0)
+    await probe.observe()
+    shutil.rmtree(tmp_path / "mlx5_1")
+    look = await probe.observe()
+    assert (sorted(look.sights), look.complete) == (["mlx5_0/1"], True)

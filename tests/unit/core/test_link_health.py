@@ -104,6 +104,29 @@ def test_what_a_link_counts_while_it_trains_is_no_error() -> None:
     assert world.see(181, Counts(99_900, 99_000, 4, up=True)) == PortHealth(3.0, 0.0, 0.0, "switch")
 
 
+def test_nor_where_only_the_carrier_tells() -> None:
+    world = World()
+    world.see(0, Counts(0, 0, None))
+    assert world.see(60, Counts(90_000, 0, None, up=False)) is None
+    assert world.see(120, Counts(99_000, 0, None, up=True)) is None
+
+
+def test_a_look_of_earlier_is_none() -> None:
+    world = World()
+    world.run(minutes(0, 100, 200))
+    assert world.see(100, Counts(9_000, 0, 0)) is None
+    assert world.see(180, Counts(290, 0, 0)) is None
+    assert world.see(240, Counts(390, 0, 0)) is not None
+
+
+def test_a_window_is_kept_in_few_points() -> None:
+    world = World()
+    world.run((i / 10, i * i) for i in range(9_000))
+    (owner,) = world.machine._owners.values()
+    rates = (owner.tracks[PORT]._errors, owner.tracks[PORT]._flaps)
+    assert max(len(rate._points) for rate in rates) <= 15
+
+
 def test_flaps_are_counted_for_an_hour() -> None:
     world = World()
     changes = [0, 2, 4, 6, 8, *[10] * 56, *[10] * 20]
@@ -186,7 +209,7 @@ def test_the_same_look_again_is_none() -> None:
 
 
 NUMBERS = st.none() | st.integers(0, 2**64 - 1)
-READINGS = st.tuples(st.floats(0, 4000), st.builds(Counts, NUMBERS, NUMBERS, NUMBERS, st.booleans()))
+READINGS = st.tuples(st.floats(-500, 4000), st.builds(Counts, NUMBERS, NUMBERS, NUMBERS, st.booleans()))
 
 
 @settings(max_examples=300)
@@ -201,6 +224,7 @@ def test_whatever_is_read(rows: Sequence[tuple[float, Counts]], limits: HealthSe
         if found is not None:
             assert min(found.errors_per_s, found.discards_per_s, found.flaps_per_hour) >= 0
             assert max(found.errors_per_s, found.discards_per_s, found.flaps_per_hour) > 0
+    at_s += 500 * len(rows)
     for _ in range(70):
         at_s += 61
         world.see(at_s, Counts(7, 7, 7))

@@ -18,7 +18,7 @@ from hyperscout_formats import (
     nvidia_smi,
 )
 from hyperscout_formats.errors import FormatError
-from hyperscout_formats.infiniband_sysfs import DEVICE_FILES, PORT_FILES
+from hyperscout_formats.infiniband_sysfs import COUNTER_FILES, DEVICE_FILES, PORT_FILES
 from hyperscout_formats.infiniband_sysfs import parse as parse_sysfs
 from hyperscout_sim.nvidia_smi_text import nvidia_smi_text
 from hyperscout_sim.nvlink import cluster_uuid, nvl72_tray, unhealthy, with_mig
@@ -173,7 +173,8 @@ def test_what_a_sweep_says_holds_together(data: st.DataObject) -> None:
     assert all(str(problem).isprintable() for problem in sweep.problems)
 
 
-SYSFS_NAMES = [f"mlx5_0/{name}" for name in DEVICE_FILES] + [f"mlx5_0/ports/1/{name}" for name in PORT_FILES]
+SYSFS_NAMES = [f"mlx5_0/{name}" for name in DEVICE_FILES]
+SYSFS_NAMES += [f"mlx5_0/ports/1/{name}" for name in (*PORT_FILES, *COUNTER_FILES)]
 SYSFS_TEXTS = [b"4: ACTIVE\n", b"InfiniBand\n", b"0002:c903:0008:0e84\n", b"0x1\n", b"10 Gb/sec (4X)\n"]
 
 

@@ -102,6 +102,13 @@ def test_the_cable_is_named(
         assert words in degraded[home.name]
 
 
+def test_the_lower_end_comes_first_whatever_the_ids() -> None:
+    hosts = [f"spine-{x}/swp{i} h{x}{i}/eth0" for x in (1, 2) for i in range(1, 5)]
+    inputs = Wiring([*hosts, "spine-1/swp49 leaf-9/swp1", "spine-2/swp49 leaf-9/swp2"]).inputs()
+    found = one(replace(inputs, health={(chassis("leaf-9"), "swp1"): ERRORS}))
+    assert found.message == "spine-1/swp49 to leaf-9/swp1: 4.1 errors/s at leaf-9/swp1"
+
+
 def test_what_is_no_link_is_not_told() -> None:
     health = {("h11", "eth5"): ERRORS, ("nobody", "eth0"): ERRORS, (chassis("leaf-1"), "swp60"): ERRORS}
     assert erroring(infer(replace(WIRING.inputs(), health=health))) == []
@@ -119,18 +126,21 @@ def fabric(**more: object) -> FabricInputs:
         pytest.param(HOST | 1, "1", "node-0001/p1 to leaf1/p1", id="adapter-by-the-guid-of-its-port"),
         pytest.param(OTHER | 2, "2", "node-0002/p2 to spine1/p2", id="its-second-port"),
         pytest.param(SPINE | 7, "1", None, id="nobody's"),
+        pytest.param(-1, "1", None, id="no-guid"),
     ],
 )
 def test_infiniband(guid: int, port: str, named: str | None) -> None:
-    found = erroring(infer(fabric(health={(f"{guid:016x}", port): ERRORS})))
+    found = erroring(
+        infer(fabric(health={(f"{guid:x}".rjust(16, "0"), port): ERRORS, ("f" * 17, port): ERRORS}))
+    )
     assert [x.message.split(":")[0] for x in found] == ([named] if named else [])
 
 
 def test_an_adapter_that_its_own_agent_and_the_sweep_both_count() -> None:
     own = InfinibandPort("mlx5_0", 1, HOST, HOST | 1, HOST, "ACTIVE", "LinkUp", 200.0, 6, 1, "", "InfiniBand")
     health = {
-        (f"{HOST:016x}", "1"): PortHealth(2.0, 0.0, 0.0, "infiniband"),
-        (f"{HOST | 1:016x}", "1"): PortHealth(3.0, 0.0, 0.0, "ibqueryerrors"),
+        (f"{HOST:016x}", "1"): PortHealth(3.0, 0.0, 0.0, "infiniband"),
+        (f"{HOST | 1:016x}", "1"): PortHealth(2.0, 0.0, 0.0, "ibqueryerrors"),
     }
     found = one(fabric(infiniband={"node-0001": (own,)}, health=health))
     assert "3 errors/s" in found.message

@@ -1,0 +1,114 @@
+"""Counters of this host's NICs in what its LLDP probe tells: seldom enough to be no news."""
+
+from pathlib import Path
+
+import pytest
+from hyperscout.v1.finding_pb2 import LldpPort
+from hyperscout_agent.probes.base import Observation, ProbeError, data, failed, nothing
+from hyperscout_agent.probes.counted import Counted
+from hyperscout_formats.wire import lldp_from_proto
+
+
+class Inner:
+    """A probe that sees what it is told to see."""
+
+    name = "lldp"
+    scope = "node"
+    interval_s = 30.0
+    timeout_s = 20.0
+    max_findings = 256
+
+    def __init__(self) -> None:
+        self.changes = {"eth0": 1, "eth1": 1}
+        self.broken = False
+
+    async def observe(self) -> Observation:
+        if self.broken:
+            raise ProbeError("no lldpd")
+        ports = {name: LldpPort(interface=name, carrier_changes=n) for name, n in self.changes.items()}
+        (first, port), *rest = ports.items()
+        return Observation({first: data(port), **{name: nothing("", one) for name, one in rest}})
+
+
+class World:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.now_s = 1000.0
+        self.inner = Inner()
+        self.probe = Counted(self.inner, sysfs=folder, clock=lambda: self.now_s)  # type: ignore[arg-type]
+
+    def count(self, port: str, **counters: int) -> None:
+        folder = self.folder / "class/net" / port / "statistics"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in counters.items():
+            (folder / name).write_text(f"{value}\n")
+
+    async def told(self) -> dict[str, tuple[int, int]]:
+        look = await self.probe.observe()
+        found = {}
+        for name, sight in look.sights.items():
+            assert isinstance(sight.payload, LldpPort)
+            counters = lldp_from_proto(sight.payload).counters
+            found[name] = (counters.rx_errors, counters.tx_dropped)
+        return found
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    found = World(tmp_path)
+    found.count("eth0", rx_errors=3, tx_dropped=5)
+    return found
+
+
+async def test_once_a_minute(world: World) -> None:
+    assert await world.told() == {"eth0": (3, 5), "eth1": (0, 0)}
+    world.count("eth0", rx_errors=9)
+    world.count("eth1", tx_dropped=1)
+    for world.now_s in (1001.0, 1059.0):
+        assert await world.told() == {"eth0": (3, 5), "eth1": (0, 0)}
+    world.now_s = 1060.0
+    assert await world.told() == {"eth0": (9, 5), "eth1": (0, 1)}
+
+
+async def test_at_once_where_the_carrier_changed(world: World) -> None:
+    await world.told()
+    world.count("eth0", rx_errors=90)
+    world.count("eth1", rx_errors=80)
+    world.inner.changes["eth0"] = 2
+    world.now_s = 1001.0
+    assert await world.told() == {"eth0": (90, 5), "eth1": (0, 0)}
+
+
+async def test_ports_come_and_go(world: World) -> None:
+    await world.told()
+    world.inner.changes = {"eth5": 1}
+    assert await world.told() == {"eth5": (0, 0)}
+    world.count("eth0", rx_errors=90)
+    world.inner.changes = {"eth0": 1}
+    assert await world.told() == {"eth0": (90, 5)}, "another port of that name"
+
+
+async def test_without_counters_nothing_is_sent(world: World) -> None:
+    look = await world.probe.observe()
+    payload = look.sights["eth1"].payload
+    assert isinstance(payload, LldpPort)
+    assert not payload.HasField("counters")
+
+
+async def test_whatever_the_probe_says_is_passed_on(world: World) -> None:
+    probe = world.probe
+    known = (probe.name, probe.scope, probe.interval_s, probe.timeout_s, probe.max_findings)
+    assert known == ("lldp", "node", 30.0, 20.0, 256)
+    world.inner.broken = True
+    with pytest.raises(ProbeError, match="no lldpd"):
+        await probe.observe()
+
+
+async def test_what_tells_of_no_port(world: World) -> None:
+    look = Observation({"eth0": failed("no listener")}, complete=False)
+
+    async def observe() -> Observation:
+        return look
+
+    world.inner.observe = observe  # type: ignore[method-assign]
+    assert await world.probe.observe() is look
