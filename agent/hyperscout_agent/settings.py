@@ -37,6 +37,7 @@ from pydantic_settings import SettingsError as PydanticSettingsError
 from hyperscout_agent.credentials import Credentials
 from hyperscout_agent.fabric_settings import FabricGroup, SnmpSettings
 from hyperscout_agent.lldpd_tools import lldpcli_of
+from hyperscout_agent.manager_settings import NetqSettings, NmxSettings, UfmSettings
 
 _PREFIX = "HYPERSCOUT_AGENT_"
 _MAX_FILE_BYTES = 1024 * 1024
@@ -306,6 +307,9 @@ class AgentSettings(BaseSettings):
     nccl: NcclSettings = Field(default_factory=NcclSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     snmp: SnmpSettings = Field(default_factory=SnmpSettings)
+    ufm: UfmSettings = Field(default_factory=UfmSettings)
+    netq: NetqSettings = Field(default_factory=NetqSettings)
+    nmx: NmxSettings = Field(default_factory=NmxSettings)
 
     @model_validator(mode="after")
     def _may_be_reached(self) -> "AgentSettings":

@@ -12,9 +12,13 @@ from hyperscout_formats import (
     lldpcli_interfaces,
     lldpctl,
     nccl_tests,
+    netq,
+    nmx,
     node_list,
     node_map,
     nvidia_smi,
+    snmp_rows,
+    ufm,
 )
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.infiniband_sysfs import parse as parse_sysfs
@@ -38,9 +42,13 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "lldpcli_interfaces": lldpcli_interfaces.parse,
     "lldpctl": lldpctl.parse,
     "nccl_tests": nccl_tests.parse,
+    "netq": netq.parse,
+    "nmx": nmx.parse,
     "node_map": node_map.parse,
     "node_list": node_list.parse,
     "nvidia_smi": nvidia_smi.parse,
+    "snmp_rows": snmp_rows.parse,
+    "ufm": ufm.parse,
 }
 
 

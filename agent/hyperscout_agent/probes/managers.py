@@ -1,0 +1,19 @@
+"""Which managers of fabrics are asked: those that have a URL."""
+
+from hyperscout_agent.probes.base import Probe
+from hyperscout_agent.probes.netq import NetqProbe
+from hyperscout_agent.probes.nmx import NmxProbe
+from hyperscout_agent.probes.ufm import UfmProbe
+from hyperscout_agent.settings import AgentSettings
+
+
+def manager_probes(settings: AgentSettings) -> list[Probe]:
+    """Of an agent of role `fabric`."""
+    probes: list[Probe] = []
+    if settings.ufm.on:
+        probes.append(UfmProbe(settings.ufm))
+    if settings.netq.on:
+        probes.append(NetqProbe(settings.netq))
+    if settings.nmx.on:
+        probes.append(NmxProbe(settings.nmx))
+    return probes
