@@ -35,7 +35,7 @@ from pysnmp.proto.api import v2c
 from pysnmp.proto.rfc3412 import MsgAndPduDispatcher
 
 from hyperscout_agent.snmp_access import Community, Credential, User
-from hyperscout_agent.snmp_walk import Oid, Walk, WalkError
+from hyperscout_agent.snmp_walk import MAX_ROWS, Oid, Walk, WalkError
 
 _log = logging.getLogger(__name__)
 
@@ -99,11 +99,14 @@ class ClientStats:
 class SnmpClient:
     """`timeout_s`: until a question is sent again, which is done `retries` times."""
 
-    def __init__(self, *, port: int, timeout_s: float, retries: int, stats: ClientStats) -> None:
+    def __init__(
+        self, *, port: int, timeout_s: float, retries: int, stats: ClientStats, max_rows: int = MAX_ROWS
+    ) -> None:
         self._port = port
         self._timeout_s = timeout_s
         self._retries = retries
         self._stats = stats
+        self._max_rows = max_rows
         self._engines: dict[object, _Engine] = {}
         self._long = asyncio.Lock()
 
@@ -116,7 +119,7 @@ class SnmpClient:
     ) -> Walk | None:
         """All rows of the wanted parts. `first` is asked after the first answer whether to go on; None = it
         said no. Raises SwitchError."""
-        walk = Walk(wanted)
+        walk = Walk(wanted, max_rows=self._max_rows)
         asked = False
         try:
             async with _Held(self._long) as long:
@@ -188,9 +191,8 @@ class SnmpClient:
         took = f"no answer in {self._timeout_s * (self._retries + 1):g} s"
         if begun:
             return f"{took}, in the middle of it"
-        if isinstance(credential, User):
-            return f"{took}: it is down, lets nobody ask from here, or {_of(credential)} has another privacy there"
-        return f"{took}: it is down, lets nobody ask from here, or {_of(credential)} is not its own"
+        what = "has another privacy password there" if isinstance(credential, User) else "is not its own"
+        return f"{took}: it is down, lets nobody ask from here, or {_of(credential)} {what}"
 
 
 class _Engine:
@@ -198,7 +200,7 @@ class _Engine:
 
     def __init__(self, stats: ClientStats) -> None:
         self._stats = stats
-        self._engine = SnmpEngine(msgAndPduDsp=_Guarded(stats))
+        self._engine = SnmpEngine(msgAndPduDsp=_Ticking())
         self._generator = BulkCommandGenerator()
         self._names: dict[object, str] = {}
 
@@ -211,7 +213,6 @@ class _Engine:
         retries: int,
     ) -> tuple[Any, Any, Any]:
         """What pysnmp says of it: its error, that of the switch, and variables."""
-        target = self._target(address, self._security(credential), timeout_s, retries)
         done: asyncio.Future[tuple[Any, Any, Any]] = asyncio.get_running_loop().create_future()
 
         def answered(_: Any, __: Any, trouble: Any, status: Any, ___: Any, varbinds: Any, ____: Any) -> None:
@@ -220,6 +221,7 @@ class _Engine:
 
         start, repetitions = question
         try:
+            target = self._target(address, self._security(credential), timeout_s, retries)
             self._generator.send_varbinds(
                 self._engine, target, None, "", 0, repetitions, [(start, v2c.null)], answered
             )
@@ -257,8 +259,9 @@ class _Engine:
             return name
         udp_of = udp6 if ":" in address[0] else udp
         if config.get_transport(self._engine, udp_of.DOMAIN_NAME) is None:
-            kind = udp6.Udp6AsyncioTransport if udp_of is udp6 else udp.UdpAsyncioTransport
-            config.add_transport(self._engine, udp_of.DOMAIN_NAME, kind().open_client_mode())
+            transport = (_Udp6 if udp_of is udp6 else _Udp)()
+            transport.stats = self._stats
+            config.add_transport(self._engine, udp_of.DOMAIN_NAME, transport.open_client_mode())
             self._engine.transport_dispatcher.set_timer_resolution(_TICK_S)
         name = self._names[address, security] = f"t{len(self._names)}"
         config.add_target_address(
@@ -267,27 +270,38 @@ class _Engine:
         return name
 
 
-class _Guarded(MsgAndPduDispatcher):  # type: ignore[misc]  # pysnmp ships no types
-    """Drops what it cannot read, and counts it; who asked is told by the time-out."""
+class _Guarded:
+    """Drops what cannot be read, and counts it; who asked is told by the time-out."""
 
-    def __init__(self, stats: ClientStats) -> None:
-        super().__init__()
-        self._stats = stats
+    stats: ClientStats
+    _callback_function: Callable[[Any, Any, bytes], None] | None
 
-    def receive_message(self, *arguments: Any) -> Any:
+    def datagram_received(self, datagram: bytes, address: Any) -> None:
+        if self._callback_function is None:
+            return  # closed
         try:
-            return super().receive_message(*arguments)
+            self._callback_function(self, address, datagram)
         except Exception as error:  # anybody may send anything
-            self._stats.garbage += 1
+            self.stats.garbage += 1
             _log.debug("a datagram that cannot be read: %s", type(error).__name__)
-            return b""
 
-    def receive_timer_tick(self, *arguments: Any) -> Any:
+
+class _Udp(_Guarded, udp.UdpAsyncioTransport):  # type: ignore[misc]  # pysnmp ships no types
+    pass
+
+
+class _Udp6(_Guarded, udp6.Udp6AsyncioTransport):  # type: ignore[misc]
+    pass
+
+
+class _Ticking(MsgAndPduDispatcher):  # type: ignore[misc]
+    """Goes on after a question that cannot be sent again, or no other would ever time out."""
+
+    def receive_timer_tick(self, *arguments: Any) -> None:
         try:
-            return super().receive_timer_tick(*arguments)
-        except Exception as error:  # or no question would ever time out again
+            super().receive_timer_tick(*arguments)
+        except Exception as error:
             _log.debug("a question that cannot be sent again: %s", type(error).__name__)
-            return None
 
 
 class _Held:
