@@ -38,7 +38,7 @@ INTEGER, STRING, OID, ADDRESS, COUNTER, GAUGE, TICKS, OPAQUE, COUNTER64, TEXT = 
     "counter64",
     "text",
 )
-MAX_BYTES: Final = 64 << 20
+MAX_BYTES: Final = 32 << 20
 MAX_OID_PARTS: Final = 128  # RFC 2578, section 3.5
 MAX_STRING: Final = 65_535
 """Bytes: RFC 2578, section 7.1.2."""
@@ -81,7 +81,9 @@ def parse(data: bytes, source: str = "snmpwalk") -> tuple[tuple[Row, ...], tuple
     Raises FormatError where it is neither a walk with numeric OIDs nor a recording.
     """
     if len(data) > MAX_BYTES:
-        raise FormatError(source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read")
+        raise FormatError(
+            source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read: walk LLDP-MIB and IF-MIB alone"
+        )
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     problems = Problems(source)
     first = next((line for line in lines if _RECORDED.match(line) or _WALKED.match(line)), b"")

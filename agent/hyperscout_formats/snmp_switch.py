@@ -141,6 +141,7 @@ class _Reading:
             self._problems.append("no IF-MIB: nothing is known of its ports' state, speed and errors")
         addresses_of = self._addresses_of_neighbours()
         calls = Counter(port.text for port in own)
+        taken = {text for text, count in calls.items() if count == 1}
         ports: list[SwitchPort] = []
         left = MAX_NEIGHBOURS
         for port in own:
@@ -152,9 +153,8 @@ class _Reading:
             )
             left -= len(heard.neighbours)
             doubts = [doubt] if doubt else []
-            port_id = port.text
-            if not port_id:
-                port_id = called
+            port_id = port.text or called
+            if not port.text:
                 if interface:
                     doubts = [
                         "tells no port id of its own" + (", and is known by its number" if doubt else "")
@@ -162,6 +162,10 @@ class _Reading:
             elif calls[port_id] > 1:
                 port_id = f"{port_id} ({called})"
                 doubts.append(f"is one of {calls[port.text]} ports that are announced as {port.text}")
+            if calls[port.text] > 1 or not port.text:
+                while port_id in taken:
+                    port_id += f" number {port.number}"
+                taken.add(port_id)
             up = interface is None or interface.up
             if not up and heard.neighbours:
                 doubts.append("is down, and its neighbour not forgotten yet")

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from hyperscout.v1 import finding_pb2
 from hyperscout_formats import (
     ibnetdiscover,
     ibnetdiscover_text,
@@ -16,10 +17,14 @@ from hyperscout_formats import (
     node_list,
     node_map,
     nvidia_smi,
+    snmp_rows,
+    snmp_switch,
 )
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.infiniband_sysfs import COUNTER_FILES, DEVICE_FILES, PORT_FILES
 from hyperscout_formats.infiniband_sysfs import parse as parse_sysfs
+from hyperscout_formats.wire import switch_table_from_proto, switch_table_to_proto
+from hyperscout_sim import shapes, snmp
 from hyperscout_sim.nvidia_smi_text import nvidia_smi_text
 from hyperscout_sim.nvlink import cluster_uuid, nvl72_tray, unhealthy, with_mig
 from hypothesis import given, settings
@@ -68,6 +73,19 @@ NVIDIA_SMI = nvidia_smi_text(
     with_mig(unhealthy(nvl72_tray("n1", cluster_uuid("r1")), "route recovery"), 1, "1g")
 )
 
+
+def read_walk(data: bytes) -> object:
+    return snmp_switch.read(snmp_rows.parse(data)[0], "leaf.txt")
+
+
+# A small switch in the manner of one vendor, and all ways in which snmpwalk writes strings.
+((_, ROWS_OF_A_SWITCH),) = snmp.walks(shapes.single_rack(2), [snmp.STYLES["slx-os"]])
+SNMPWALK = (
+    snmp.walk_text(ROWS_OF_A_SWITCH[::40])
+    + b'.1.3.6.1.2.1.1.1.0 = STRING: "a \\"quote\\"\nand more"\n.1.3.6.1.2.1.1.4.0 = STRING: plain\ntext\n'
+    + b'.1.3.6.1.2.1.1.5.0 = Hex-STRING: 00 01 02  [...]\n03 04 \n.1.3.6.1.2.1.1.6.0 "61 62 "\n'
+)
+
 READERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "ibnetdiscover": (ibnetdiscover.parse, TEXT),
     "ibnetdiscover_text": (ibnetdiscover_text.summary, TEXT),
@@ -79,6 +97,8 @@ READERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "node_map": (node_map.parse, NODE_MAP),
     "node_list": (node_list.parse, b"a\nb # c\n"),
     "nvidia_smi": (nvidia_smi.parse, NVIDIA_SMI),
+    "snmprec": (read_walk, snmp.snmprec(ROWS_OF_A_SWITCH[::20])),
+    "snmpwalk": (read_walk, SNMPWALK),
 }
 PIECES = [b"\0", b"\r\n", b"\n", b'"', b"[", b"]", b"#", b"\xff", b" " * 70, b"\t", b"[" * 300, b"x" * 5000]
 
@@ -203,3 +223,40 @@ def test_any_tree(tree: dict[str, bytes]) -> None:
 def test_any_counters(files: dict[str, bytes]) -> None:
     found = interface_counters.parse(files)
     assert all(0 <= getattr(found, name) < 2**64 for name in interface_counters.COUNTERS)
+
+
+# Rows as an agent gets them from a switch that answers whatever it likes.
+COLUMNS = snmp_switch.wanted_subtrees()
+OIDS = st.builds(
+    tuple.__add__,
+    st.sampled_from([*COLUMNS, *((*COLUMNS[0], 7, 1, n) for n in (2, 3, 4))]),
+    st.lists(st.sampled_from([0, 1, 2, 4, 16, 255, 256, 2**32 - 1]), max_size=9).map(tuple),
+)
+VALUES = (
+    st.binary(max_size=20)
+    | st.sampled_from([b"\x28\0", b"<private>", b"28 00 2 4", b"swp1", bytes(6), b"10.0.0.1", b"00 " * 90])
+    | st.integers(-(2**63), 2**64)
+    | st.lists(st.integers(0, 2**32 - 1), max_size=5).map(tuple)
+)
+ROWS = st.builds(snmp_rows.Row, OIDS, st.sampled_from(snmp_rows.KINDS), VALUES)
+
+
+@settings(max_examples=300)
+@given(st.lists(ROWS, max_size=40), st.sampled_from(["", "10.0.0.1"]))
+def test_any_rows_are_a_switch(rows: list[snmp_rows.Row], address: str) -> None:
+    """And all that is said of it can be shown, sent and told apart."""
+    table = snmp_switch.read(rows, "leaf", address, neighbours_per_port=3)
+    finding_pb2.SwitchTable.FromString(switch_table_to_proto(table).SerializeToString())
+    assert switch_table_from_proto(switch_table_to_proto(table)) == table
+    assert len({port.chassis_id for port in table.ports}) <= 1
+    hearing = [port for port in table.ports if port.neighbours]
+    assert len({port.port_id for port in hearing}) == len(hearing)
+    for port in table.ports:
+        texts = [port.interface, port.chassis_id, port.port_id, port.doubt]
+        assert len(port.neighbours) <= 3
+        for near in port.neighbours:
+            texts += [near.chassis_id, near.port_id, near.chassis_id_subtype, near.port_id_subtype]
+        assert all(texts[:3])
+        assert all(texts[4:])
+        assert all(text.isprintable() and len(text) < 1200 for text in texts)
+    assert all(problem.isprintable() and len(problem) < 600 for problem in table.problems)

@@ -7,6 +7,7 @@ import pytest
 from hyperscout_formats import (
     ibnetdiscover,
     ibnetdiscover_text,
+    ibqueryerrors,
     latency_csv,
     lldp_frame,
     lldpcli_interfaces,
@@ -37,6 +38,7 @@ JUNK: dict[str, Callable[[], bytes]] = {
 }
 READERS: dict[str, Callable[[bytes], object]] = {
     "ibnetdiscover": ibnetdiscover.parse,
+    "ibqueryerrors": ibqueryerrors.parse,
     "latency_csv": latency_csv.parse,
     "lldp_frame": lldp_frame.dissect,
     "lldpcli_interfaces": lldpcli_interfaces.parse,

@@ -411,6 +411,21 @@ def test_ports_that_announce_the_same_are_told_apart() -> None:
     ]
 
 
+def test_ports_without_an_id_of_their_own_are_told_apart_by_number() -> None:
+    """All three are the interface of one name."""
+    table = seen(
+        {
+            f"{LOCAL}.7.1.3.7": None,
+            f"{LOCAL}.7.1.4.7": b"swp7",
+            f"{LOCAL}.7.1.3.8": b"swp7",
+            f"{LOCAL}.7.1.3.9": b"",
+            f"{LOCAL}.7.1.4.9": b"swp7",
+        }
+    )
+    assert [port.port_id for port in table.ports] == ["swp7", "swp7 number 7", "swp7 number 9"]
+    assert [bool(port.doubt) for port in table.ports] == [False, True, True]
+
+
 @pytest.mark.parametrize(
     ("change", "mbps"),
     [
