@@ -20,6 +20,7 @@ from hyperscout_agent.waiting import Wait, wait
 from hyperscout_formats.facts import Gpu, LldpPort
 
 from hyperscout_sim.agent import PlayedAgent, Swept, World
+from hyperscout_sim.crawl import PlayedCrawl
 from hyperscout_sim.fabric import Cable, SimAdapter, SimFabric
 from hyperscout_sim.sweep_text import sweep_text
 
@@ -38,6 +39,7 @@ class Player:
     """Agents of all hosts of `fabric`.
 
     `lldp`: the cables are Ethernet too, and every agent hears its switches on them (needs the extra `lldp`).
+    `crawl`: they are Ethernet alone, and an agent of role fabric of this name tells of all switches.
     `connections`: None gives each agent a connection of its own; a number shares that many.
     `refresh_interval_s`: how often everybody looks again though nothing changed. `clock`: monotonic seconds;
     `wall_ns`: nanoseconds since 1970; `seed` spreads reconnects. `credentials`: for connections of their own
@@ -51,6 +53,7 @@ class Player:
         targets: Sequence[str],
         *,
         lldp: bool = False,
+        crawl: str = "",
         gpus: Mapping[str, Sequence[Gpu]] | None = None,
         connections: int | None = None,
         refresh_interval_s: float = 30.0,
@@ -69,7 +72,9 @@ class Player:
         self._pulled: set[int] = set()
         self._sweeps: dict[int, Swept] = {}
         self._changed = asyncio.Event()
-        self._lldp = lldp
+        self._lldp = lldp or bool(crawl)
+        self._crawl_name = crawl
+        self.crawl: PlayedCrawl | None = None  # while it lives
         self._gpus = None if gpus is None else dict(gpus)
         self._credentials = credentials or Credentials(insecure=True)
         self._seed = seed
@@ -91,12 +96,15 @@ class Player:
     @property
     def streaming(self) -> int:
         """Agents that a collector has greeted."""
-        return sum(agent.uplink.stats.connected for agent in self.agents.values())
+        return sum(agent.uplink.stats.connected for agent in self._living())
 
     @property
     def settled(self) -> bool:
         """Whether all living agents stream and everything that they saw is acked."""
-        return all(x.uplink.stats.connected and not x.store.dirty for x in self.agents.values())
+        return all(x.uplink.stats.connected and not x.store.dirty for x in self._living())
+
+    def _living(self) -> list[PlayedAgent | PlayedCrawl]:
+        return [*self.agents.values(), *filter(None, (self.crawl,))]
 
     async def run(self) -> None:
         """Play until cancelled."""
@@ -107,6 +115,8 @@ class Player:
                 for host in wave:
                     self.revive(host)
                 await self._greeted(wave)
+            if self._crawl_name:
+                self.revive_crawl()
             while True:
                 await self._world.wait(asyncio.Event(), self._refresh_interval_s)
                 for count, host in enumerate(list(self.agents)):
@@ -114,9 +124,12 @@ class Player:
                         self.observe(host)
                     if count % _AT_ONCE == 0:
                         await asyncio.sleep(0)
+                if self.crawl is not None:
+                    self.crawl.look(self._fabric)
         finally:
-            await asyncio.gather(*(agent.stop() for agent in self.agents.values()))
+            await asyncio.gather(*(agent.stop() for agent in self._living()))
             self.agents.clear()
+            self.crawl = None
             await asyncio.gather(*(shared.shut() for shared in self._pool))
 
     async def _greeted(self, hosts: Sequence[str]) -> None:
@@ -131,7 +144,8 @@ class Player:
     def observe(self, host: str) -> None:
         """Have a living agent look at its ports now."""
         ports = [(adapter, self._cable_of.get(adapter.guid)) for adapter in self._adapters[host]]
-        self.agents[host].observe(ports, self._heard(ports), (self._gpus or {}).get(host, ()))
+        rdma = () if self._crawl_name else ports
+        self.agents[host].observe(rdma, self._heard(ports), (self._gpus or {}).get(host, ()))
 
     def _heard(self, ports: Sequence[tuple[SimAdapter, Cable | None]]) -> Sequence[LldpPort]:
         if not self._lldp:
@@ -197,12 +211,29 @@ class Player:
         """Start an agent, as a new instance. Raises ValueError while it lives."""
         if host in self.agents:
             raise ValueError(f"the agent of {host} is alive")
-        probes = ["infiniband", "ibnetdiscover"]
+        probes = [] if self._crawl_name else ["infiniband", "ibnetdiscover"]
         probes += ["lldp"] * self._lldp + ["nvlink"] * (self._gpus is not None)
         agent = PlayedAgent(host, self._world, next(self._instances), probes, f"{self._seed}/{host}")
         self.agents[host] = agent
         self.observe(host)
         agent.start()
+
+    async def kill_crawl(self) -> None:
+        """End the agent that asks switches. Raises ValueError where there is none."""
+        if self.crawl is None:
+            raise ValueError("nobody asks switches")
+        crawl, self.crawl = self.crawl, None
+        await crawl.stop()
+
+    def revive_crawl(self) -> None:
+        """Start it, as a new instance. Raises ValueError while it lives, and in a player without one."""
+        if self.crawl is not None or not self._crawl_name:
+            raise ValueError("the agent that asks switches lives already, or was never wished for")
+        self.crawl = PlayedCrawl(
+            self._crawl_name, self._world, next(self._instances), f"{self._seed}/{self._crawl_name}"
+        )
+        self.crawl.look(self._fabric)
+        self.crawl.start()
 
     def _known(self, cable: Cable) -> None:
         if cable not in self._plan.cables:
@@ -224,6 +255,8 @@ class Player:
         for host in _hosts(self._host_of.get(cable.a) for cable in touched):
             if host in self.agents:
                 self.observe(host)
+        if self.crawl is not None:
+            self.crawl.look(self._fabric)
         self._sweeps.clear()
         self._changed.set()
         self._changed = asyncio.Event()

@@ -21,10 +21,14 @@ LEASE = SweepLease(lease_id="L1", device="mlx5_0", port=1, interval_s=3600)
 
 @asynccontextmanager
 async def played(
-    fabric: SimFabric, *, connections: int | None = None, gpus: dict[str, Gpus] | None = None
+    fabric: SimFabric,
+    *,
+    connections: int | None = None,
+    gpus: dict[str, Gpus] | None = None,
+    crawl: str = "",
 ) -> AsyncIterator[tuple[FakeCollector, Player]]:
     collector = await FakeCollector().start()
-    player = Player(fabric, [collector.target], connections=connections, gpus=gpus)
+    player = Player(fabric, [collector.target], connections=connections, gpus=gpus, crawl=crawl)
     task = asyncio.create_task(player.run())
     try:
         yield collector, player
@@ -286,3 +290,60 @@ async def test_without_gpus_no_agent_has_the_probe() -> None:
         assert not any("nvlink" in hello.probes for hello in collector.hellos)
         with pytest.raises(ValueError, match="made without"):
             player.set_gpus("node-0001", ())
+
+
+# --- an agent of role fabric
+
+
+def up(collector: FakeCollector, switch: str) -> int:
+    """Ports with a carrier that the crawl tells of at a switch; -1 = it does not answer, or is not known."""
+    for (node, probe, _), finding in collector.evidence.items():
+        ports = finding.switch_table.ports
+        if (node, probe) == ("fabric/crawl", "snmp") and any(port.system_name == switch for port in ports):
+            return sum(port.carrier for port in ports)
+    return -1
+
+
+def all_answer(collector: FakeCollector) -> bool:
+    return all(up(collector, switch.name) > 0 for switch in FABRIC.switches)
+
+
+async def test_a_crawl_tells_of_all_switches_and_cables_are_ethernet_alone() -> None:
+    async with played(FABRIC, crawl="crawl") as (collector, player):
+        await collector.until(lambda: all_answer(collector))
+        assert {probe for _, probe, _ in collector.evidence} == {"lldp", "snmp"}
+        assert player.streaming == len(FABRIC.hosts) + 1
+        leaf = next(x for x in FABRIC.switches if x.level == 1)
+        cable = next(c for c in FABRIC.cables if c.b == leaf.guid)
+        cabled = up(collector, leaf.name)
+        player.cut(cable)
+        await collector.until(lambda: up(collector, leaf.name) == cabled - 1)
+        player.restore(cable)
+        await collector.until(lambda: up(collector, leaf.name) == cabled)
+
+
+async def test_a_crawl_can_be_killed_and_a_switch_be_silent() -> None:
+    async with played(FABRIC, crawl="crawl") as (collector, player):
+        await collector.until(lambda: all_answer(collector))
+        leaf = next(x for x in FABRIC.switches if x.level == 1)
+        player.pull(leaf.guid)
+
+        def silent() -> list[str]:
+            found = (f for (_, probe, _), f in collector.evidence.items() if probe == "snmp")
+            return [f.reason for f in found if f.outcome == Outcome.OUTCOME_FAILED]
+
+        await collector.until(lambda: silent() == ["no answer"])
+        await player.kill_crawl()
+        with pytest.raises(ValueError, match="nobody asks switches"):
+            await player.kill_crawl()
+        player.push_back(leaf.guid)
+        player.revive_crawl()
+        with pytest.raises(ValueError, match="lives already"):
+            player.revive_crawl()
+        await collector.until(lambda: up(collector, leaf.name) > 0)
+
+
+async def test_without_a_crawl_there_is_none_to_revive() -> None:
+    async with played(FABRIC) as (_, player):
+        with pytest.raises(ValueError, match="never wished for"):
+            player.revive_crawl()

@@ -1,0 +1,132 @@
+"""A played agent of role fabric and the whole collector: tiers above the leaves come from switches alone."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_collector.evidence.rows import FAILED
+from hyperscout_collector.settings import load_settings
+from hyperscout_collector.shell import Collector
+from hyperscout_collector.topology import Topology
+from hyperscout_sim.player import Player
+from hyperscout_sim.shapes import clos2
+
+TIMEOUT_S = 30.0
+FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
+HOSTS = sorted(FABRIC.hosts)
+
+
+class Rig:
+    """A collector with agents of 8 hosts under 2 leaves and 2 spines, and one who asks the switches."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "debounce_s": 0.01}
+        flags = {"listen": "127.0.0.1:0", "http_listen": "", "data_dir": folder / "data"}
+        self.collector = Collector(load_settings(flags={**flags, **quick, **settings}))
+        self.player: Player
+
+    async def __aenter__(self) -> "Rig":
+        await self.collector.start()
+        self.player = Player(FABRIC, [self.collector.address], crawl="crawl", refresh_interval_s=3600)
+        self._task = asyncio.create_task(self.player.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self.collector.stop()
+
+    @property
+    def topology(self) -> Topology:
+        return self.collector.watchers.current.topology
+
+    async def until(self, condition: Callable[[Topology], object]) -> Topology:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                while not condition(self.topology):
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(told(self.topology)) from None
+        return self.topology
+
+
+def told(topology: Topology) -> str:
+    return "\n".join(map(str, (*topology.hypernodes, *topology.anomalies)))
+
+
+def tiers(topology: Topology) -> dict[int, list[list[str]]]:
+    found: dict[int, list[list[str]]] = {}
+    for h in topology.hypernodes:
+        found.setdefault(h.tier, []).append(sorted(h.nodes))
+    return {tier: sorted(domains) for tier, domains in found.items()}
+
+
+WHOLE = {1: [HOSTS[:4], HOSTS[4:]], 2: [HOSTS]}
+
+
+def said(topology: Topology, kind: str) -> list[str]:
+    """Messages of a condition, where it is True."""
+    return [
+        c.message for h in topology.hypernodes for c in h.conditions if (c.type, c.status) == (kind, "True")
+    ]
+
+
+async def test_two_tiers_out_of_what_switches_say(tmp_path: Path) -> None:
+    async with Rig(tmp_path) as rig:
+        topology = await rig.until(lambda t: tiers(t) == WHOLE)
+        assert topology.nodes_without_evidence == ()
+        assert "fabric/crawl" not in told(topology)
+        # Who crawls begins at what the hosts heard.
+        crawl = rig.player.crawl
+        assert crawl is not None
+        await rig.until(lambda _: len(crawl.seeds) == 4)
+
+        cable = rig.player.fabric.between("leaf-01", "spine-01")[0]
+        rig.player.cut(cable)
+        topology = await rig.until(lambda t: said(t, "Degraded"))
+        (message,) = said(topology, "Degraded")
+        assert f"leaf-01/swp{cable.a_port}" in message, "both of its ends are named"
+        assert f"spine-01/swp{cable.b_port}" in message
+        assert tiers(topology) == WHOLE
+        rig.player.restore(cable)
+        await rig.until(lambda t: not said(t, "Degraded"))
+
+
+async def test_a_switch_that_is_off_is_named_and_the_tiers_stay(tmp_path: Path) -> None:
+    """It answers nobody any more, and its neighbours say that their ports to it are dark."""
+    async with Rig(tmp_path) as rig:
+        await rig.until(lambda t: tiers(t) == WHOLE)
+        spine = rig.player.fabric.find("spine-01")
+        rig.player.pull(spine)
+        topology = await rig.until(lambda t: said(t, "Degraded"))
+        assert "spine-01" in " ".join(said(topology, "Degraded"))
+        assert tiers(topology) == WHOLE
+        (silent,) = [row for row in rig.collector.parts.state.rows_of("fabric/crawl") if row.rank == FAILED]
+        assert silent.reason == "no answer"
+        rig.player.push_back(spine)
+        await rig.until(lambda t: not said(t, "Degraded"))
+
+
+async def test_who_asks_switches_may_go_and_come_back(tmp_path: Path) -> None:
+    """What it said last stands while nobody says otherwise."""
+    async with Rig(tmp_path) as rig:
+        await rig.until(lambda t: tiers(t) == WHOLE)
+        await rig.player.kill_crawl()
+        status = await listed(rig, lambda agents: not agents["fabric/crawl"].connected)
+        assert status["fabric/crawl"].findings == 4
+        assert tiers(rig.topology) == WHOLE
+        rig.player.revive_crawl()
+        await listed(rig, lambda agents: agents["fabric/crawl"].connected)
+        assert tiers(rig.topology) == WHOLE
+
+
+async def listed(
+    rig: Rig, condition: Callable[[dict[str, pb.AgentStatus]], object]
+) -> dict[str, pb.AgentStatus]:
+    """Agents of the status, by name, once they are so."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not condition(found := {agent.node: agent for agent in rig.collector.status().agents}):
+            await asyncio.sleep(0.01)
+    return found
