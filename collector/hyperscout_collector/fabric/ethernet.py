@@ -1,46 +1,115 @@
-"""What hosts and switches hear over LLDP, as one Ethernet part: cables from port to port."""
+"""What hosts and switches hear over LLDP, as one Ethernet part: cables from port to port.
 
-import re
-from collections import Counter
-from collections.abc import Sequence
+What a host hears decides where its own cable leads; what switches hear is a second witness, tells of hosts
+that have no agent, and of the cables between switches.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from hyperscout_formats.facts import LldpNeighbour, LldpPort
 
+from hyperscout_collector.fabric.compute import HostCable, compute_between, compute_ports
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_collector.fabric.neighbours import (
+    HOST,
+    OTHER,
+    STRANGER,
+    SWITCH,
+    Far,
+    Jack,
+    Neighbours,
+    is_switch,
+)
 from hyperscout_collector.fabric.network import PORT_TEXTS, Ints
 from hyperscout_collector.fabric.part import Part
-from hyperscout_collector.fabric.switch_cables import (
-    SOURCE,
-    Jack,
-    SwitchCable,
-    SwitchView,
-    is_switch,
-    switch_view,
-)
-from hyperscout_collector.topology import Anomaly, Endpoint
+from hyperscout_collector.fabric.switch_cables import Plug, SwitchCable, SwitchView, switch_view
+from hyperscout_collector.fabric.switch_names import distinct_names
+from hyperscout_collector.fabric.switch_reports import End, Row, SwitchReports, switch_reports
+from hyperscout_collector.topology import Anomaly, Endpoint, say
 
-# Who saw a cable: the host at its one end, the switch at its other, both.
-_HOST, _SWITCH, _BOTH = ("lldp",), (SOURCE,), ("lldp", SOURCE)
-# A port this much slower than what hosts compute with is no part of what they compute with.
-_FAR_SLOWER = 8
+_LLDP = "lldp"
+_TOLD = 4  # of many ports that hear one switch port, how many are named one by one
 
 
-class _Cable(NamedTuple):
-    host: str
-    interface: str
-    chassis: str
-    port: str
-    speed_mbps: int
-    sources: tuple[str, ...]
+class EthernetPart(NamedTuple):
+    """`compute`: for each cable whether it is of the compute fabric, were there no InfiniBand. `by_gpus`: the
+    NICs nearest to GPUs say so."""
+
+    part: Part
+    compute: list[bool]
+    by_gpus: bool
 
 
-def _switch_on(port: LldpPort, view: SwitchView) -> LldpNeighbour | None:
+@dataclass(slots=True)
+class _Heard:
+    """What hosts hear. `names`: of switches, by chassis id. `claims`: the ports that hear a switch's port, by
+    `End`; `cables` and `states` (carrier, speed in Mbit/s) are by `Jack`. The last three are kept where
+    switches tell of their ports, too."""
+
+    rows: set[HostCable] = field(default_factory=set)
+    names: dict[str, str] = field(default_factory=dict)
+    claims: dict[tuple[str, str], list[Jack]] = field(default_factory=dict)
+    cables: dict[tuple[str, str], HostCable] = field(default_factory=dict)
+    states: dict[tuple[str, str], tuple[bool, int]] = field(default_factory=dict)
+
+
+def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None:
+    """All that is heard over LLDP; None where there is nothing."""
+    reports = switch_reports(inputs)
+    heard = _heard(inputs, reports)
+    who = Neighbours(inputs, options, reports, heard.claims, heard.names)
+    fars = [(row, who.far(row)) for row in reports.rows]
+    names, clashes = _names(heard, reports, fars)
+    view = _view(fars, reports, heard, inputs, names)
+    rows, odd = _with_plugs(heard, view.plugs, reports, inputs.silent, names)
+    rows, twice = _with_claims_noted(rows, names)
+    if not rows and not view.cables:
+        return None
+    compute = compute_ports(rows, inputs, options)
+    part = _part(rows, view.cables, names)
+    part.anomalies += [*clashes, *twice, *odd, *view.anomalies]
+    part.anomalies += [
+        _unknown(row, names)
+        for row, computes in zip(rows, compute.ports, strict=True)
+        if computes and row.kind == STRANGER
+    ]
+    between = compute_between(rows, compute.ports, view.cables, compute.usual_mbps)
+    # What does not compute is a used port of its leaf all the same.
+    leaves = {row.chassis for row, computes in zip(rows, compute.ports, strict=True) if computes}
+    ports = [
+        computes or (row.kind == OTHER and row.shapes and row.chassis in leaves)
+        for row, computes in zip(rows, compute.ports, strict=True)
+    ]
+    return EthernetPart(part, ports + between, compute.by_gpus)
+
+
+def _heard(inputs: FabricInputs, reports: SwitchReports) -> _Heard:
+    heard = _Heard()
+    for node in sorted(inputs.lldp):
+        for port in inputs.lldp[node]:
+            jack = Jack(node, port.interface)
+            if reports.rows:
+                carrier, speed_mbps = heard.states.get(jack, (False, 0))
+                heard.states[jack] = carrier or port.carrier, max(speed_mbps, port.speed_mbps)
+            neighbour = _switch_on(port, reports.own)
+            if neighbour is None or not port.carrier:
+                continue
+            end = reports.end(neighbour.chassis_id, neighbour.port_id)
+            cable = HostCable(*jack, *end, port.speed_mbps, (_LLDP,))
+            heard.rows.add(cable)
+            heard.names[end.chassis] = max(heard.names.get(end.chassis, ""), neighbour.system_name)
+            if reports.rows:
+                heard.cables[jack] = min(heard.cables.get(jack, cable), cable)
+                heard.claims.setdefault(end, []).append(jack)
+    return heard
+
+
+def _switch_on(port: LldpPort, own: Collection[str]) -> LldpNeighbour | None:
     """The switch at the other end: of several neighbours (a NIC's own LLDP agent talks too) the one that
     switches."""
-
-    own = view.own
     heard: Sequence[LldpNeighbour] = port.neighbours
     if len(heard) > 1:
         heard = sorted(heard, key=lambda n: (not is_switch(n, own), n.chassis_id, n.port_id))
@@ -49,16 +118,139 @@ def _switch_on(port: LldpPort, view: SwitchView) -> LldpNeighbour | None:
     return heard[0]
 
 
-def ethernet(inputs: FabricInputs, options: InferOptions) -> tuple[Part, list[bool]] | None:
-    """The part, and which of its cables are of the compute fabric were there no InfiniBand."""
-    view = switch_view(inputs)
-    names: dict[str, str] = {}
-    rows, anomalies = _host_cables(inputs, view, names)
-    between = view.cables
-    if not rows and not between:
-        return None
-    names |= {chassis: name for chassis, name in view.names.items() if name}
-    nodes = sorted({row.host for row in rows})
+def _names(
+    heard: _Heard, reports: SwitchReports, fars: Sequence[tuple[Row, Far]]
+) -> tuple[dict[str, str], list[Anomaly]]:
+    """Of all switches by chassis id: what they call themselves, else what most that hear them say."""
+    names = dict(heard.names)
+    for row, far in fars:
+        if far.kind == SWITCH:
+            names[far.device] = max(names.get(far.device, ""), row.neighbour.system_name)
+    names |= {chassis: name for chassis, name in reports.names.items() if name or chassis not in names}
+    sources = {source for row in reports.rows for source in row.sources} | ({_LLDP} if heard.rows else set())
+    return distinct_names(names, reports.silent, sources)
+
+
+def _view(
+    fars: Sequence[tuple[Row, Far]],
+    reports: SwitchReports,
+    heard: _Heard,
+    inputs: FabricInputs,
+    names: Mapping[str, str],
+) -> SwitchView:
+    speaking = {
+        end: mine
+        for end, jacks in heard.claims.items()
+        if (mine := [jack for jack in jacks if jack.host not in inputs.silent])
+    }
+    return switch_view(fars, reports, speaking, names)
+
+
+def _with_plugs(
+    heard: _Heard,
+    plugs: Sequence[Plug],
+    reports: SwitchReports,
+    silent_hosts: Collection[str],
+    names: Mapping[str, str],
+) -> tuple[list[HostCable], list[Anomaly]]:
+    """Cables that hosts report, with the switches that bear them out; then those that only a switch knows;
+    sorted."""
+    witnessed: dict[HostCable, HostCable] = {}
+    more: dict[tuple[str, str], HostCable] = {}
+    rest: set[HostCable] = set()
+    odd: list[Plug] = []
+    anomalies: list[Anomaly] = []
+    for plug in plugs:
+        jack = plug.device, plug.port
+        own = heard.cables.get(jack) if plug.kind == HOST else None
+        if own is not None and _is_same(own, plug.end, reports):
+            known = witnessed.get(own, own)
+            sources = tuple(sorted({*known.sources, *plug.sources}))
+            note = plug.note
+            if own.port != plug.end.port:
+                note = "; ".join(filter(None, (note, f"{say(_host_end(own))} hears this port as {own.port}")))
+            witnessed[own] = known._replace(port=plug.end.port, sources=sources, note=note)
+        elif plug.kind == HOST and jack in heard.states:
+            odd.append(plug)
+        else:
+            rest.add(_cable(plug, plug.speed_mbps))
+    # A switch that speaks no more comes last.
+    for plug in sorted(odd, key=lambda x: (not x.shapes, x.silent, x.end, x.device, x.port)):
+        jack = plug.device, plug.port
+        carrier, speed_mbps = heard.states[jack]
+        cable = _cable(plug, speed_mbps or plug.speed_mbps)
+        rival = heard.cables.get(jack) or more.get(jack)
+        if rival is None and (carrier or plug.device in silent_hosts):
+            more[jack] = cable
+        elif rival is not None and not plug.silent:
+            switch, host = _switch_end(plug.end, names), _host_end(cable)
+            text = f"{say(switch)} hears {say(host)}, which is on another cable"
+            note = "; ".join(filter(None, (plug.note, f"{say(host)} is on another cable")))
+            rest.add(cable._replace(note=note, shapes=False))
+            sources = tuple(sorted({_LLDP, *plug.sources}))
+            anomalies.append(Anomaly("SourcesDisagree", host, switch, None, sources, 0.7, text))
+    rows = {witnessed.get(row, row) for row in heard.rows} if witnessed else heard.rows
+    return sorted({*rows, *more.values(), *rest}), anomalies
+
+
+def _is_same(own: HostCable, end: End, reports: SwitchReports) -> bool:
+    """Whether the host's cable is in this port: by its name, or under one that the switch does not have."""
+    if own.chassis != end.chassis:
+        return False
+    return own.port == end.port or (own.chassis, own.port) not in reports.ports
+
+
+def _cable(plug: Plug, speed_mbps: int) -> HostCable:
+    return HostCable(
+        plug.device, plug.port, *plug.end, speed_mbps, plug.sources, plug.note, plug.shapes, plug.kind
+    )
+
+
+def _with_claims_noted(
+    rows: list[HostCable], names: Mapping[str, str]
+) -> tuple[list[HostCable], list[Anomaly]]:
+    """One switch port heard on two host ports: two sources disagree (or a hub, or a cloned chassis id)."""
+    on: dict[tuple[str, str], list[HostCable]] = {}
+    for row in rows:
+        if _LLDP in row.sources:
+            on.setdefault((row.chassis, row.port), []).append(row)
+    noted: dict[HostCable, HostCable] = {}
+    anomalies = []
+    for end, mine in on.items():
+        if len(mine) == 1:
+            continue
+        switch = _switch_end(End(*end), names)
+        others = "another host's port" if len(mine) <= _TOLD else f"{len(mine) - 1} other hosts' ports"
+        for i, row in enumerate(mine):
+            note = "; ".join(filter(None, (row.note, f"{others} too: {say(switch)}")))
+            noted[row] = row._replace(note=note)
+            if i < _TOLD:
+                text = f"{say(_host_end(row))} hears {say(switch)}, and so does {others}"
+                anomalies.append(
+                    Anomaly("SourcesDisagree", _host_end(row), switch, None, (_LLDP,), 0.7, text)
+                )
+    return [noted.get(row, row) for row in rows] if noted else rows, anomalies
+
+
+def _unknown(row: HostCable, names: Mapping[str, str]) -> Anomaly:
+    switch = _switch_end(End(row.chassis, row.port), names)
+    text = f"{row.host} in {say(switch)} is claimed by no agent and tells no name: run an agent on its host"
+    return Anomaly("UnknownHost", Endpoint(row.host, row.host), switch, None, row.sources, 0.9, text)
+
+
+def _host_end(row: HostCable) -> Endpoint:
+    return Endpoint(row.host, row.host, row.interface)
+
+
+def _switch_end(end: End, names: Mapping[str, str]) -> Endpoint:
+    return Endpoint(end.chassis, names.get(end.chassis) or end.chassis, end.port)
+
+
+def _part(rows: Sequence[HostCable], between: Sequence[SwitchCable], names: Mapping[str, str]) -> Part:
+    kinds: dict[str, int] = {}
+    for row in rows:
+        kinds[row.host] = max(kinds.get(row.host, OTHER), row.kind)
+    nodes = sorted(kinds)
     ends = {end.chassis for cable in between for end in (cable.a, cable.b)}
     switches = sorted({row.chassis for row in rows} | ends)
     at_host = {name: i for i, name in enumerate(nodes)}
@@ -69,21 +261,23 @@ def ethernet(inputs: FabricInputs, options: InferOptions) -> tuple[Part, list[bo
         | {end.port for cable in between for end in (cable.a, cable.b)}
     )
     text_at = {text: PORT_TEXTS + i for i, text in enumerate(texts)}
-    sources = sorted({row.sources for row in rows} | ({_SWITCH} if between else set()))
-    source_at = {seen_by: i for i, seen_by in enumerate(sources)}
+    source_sets = sorted({row.sources for row in rows} | {cable.sources for cable in between})
+    source_at = {seen_by: i for i, seen_by in enumerate(source_sets)}
+    none = [False] * len(switches)
     total = len(nodes) + len(switches)
 
     def column(of_hosts: list[int], of_switches: list[int]) -> Ints:
         return np.array(of_hosts + of_switches, np.int32)
 
     speeds = [r.speed_mbps for r in rows] + [c.speed_mbps for c in between]
-    part = Part(
+    notes = [r.note for r in rows] + [c.note for c in between]
+    return Part(
         [*nodes, *switches],
         [*nodes, *(names.get(s) or s for s in switches)],
         np.arange(total) >= len(nodes),
-        [*nodes, *([None] * len(switches))],
+        [*(node if kinds[node] != OTHER else None for node in nodes), *([None] * len(switches))],
         [""] * total,
-        np.zeros(total, np.bool_),
+        np.array([kinds[node] == STRANGER for node in nodes] + none, np.bool_),
         np.zeros(total, np.bool_),
         column([at_host[r.host] for r in rows], [at_switch[c.a.chassis] for c in between]),
         column([text_at[r.interface] for r in rows], [text_at[c.a.port] for c in between]),
@@ -92,134 +286,8 @@ def ethernet(inputs: FabricInputs, options: InferOptions) -> tuple[Part, list[bo
         np.array([speed / 1000 for speed in speeds], np.float32),
         np.zeros(len(speeds), np.int32),
         ["ethernet"],
-        column([source_at[r.sources] for r in rows], [source_at.get(_SWITCH, 0)] * len(between)),
-        sources,
+        column([source_at[r.sources] for r in rows], [source_at[c.sources] for c in between]),
+        source_sets,
         texts,
-        anomalies=[*_claimed_twice(rows, names), *anomalies, *view.anomalies],
+        notes={i: note for i, note in enumerate(notes) if note},
     )
-    compute, usual_mbps = _compute(rows, options)
-    return part, compute + _compute_between(rows, compute, between, usual_mbps)
-
-
-def _host_cables(
-    inputs: FabricInputs, view: SwitchView, names: dict[str, str]
-) -> tuple[list[_Cable], list[Anomaly]]:
-    """Cables that hosts report, then those of their ports of which only a switch knows; sorted. Fills in
-    `names` of switches, as hosts hear them."""
-    rows: set[_Cable] = set()
-    ports: dict[tuple[str, str], tuple[bool, int]] = {}  # carrier and speed of those that switches hear
-    reported: dict[tuple[str, str], _Cable] = {}  # of those
-    wanted = set(view.hosts.values())
-    nobody: set[str] = set()
-    interfaces: dict[str, set[str]] = {}
-    for jack in wanted:
-        interfaces.setdefault(jack.host, set()).add(jack.interface)
-    for node in sorted(inputs.lldp):
-        mine = interfaces.get(node, nobody)
-        for port in inputs.lldp[node]:
-            if heard := port.interface in mine:
-                carrier, speed_mbps = ports.get((node, port.interface), (False, 0))
-                state = carrier or port.carrier, max(speed_mbps, port.speed_mbps)
-                ports[node, port.interface] = state
-            neighbour = _switch_on(port, view)
-            if neighbour is None or not port.carrier:
-                continue
-            end = neighbour.chassis_id, neighbour.port_id
-            both = heard and view.hosts.get(end) == (node, port.interface)
-            cable = _Cable(node, port.interface, *end, port.speed_mbps, _BOTH if both else _HOST)
-            rows.add(cable)
-            if heard:
-                known = reported.get((node, port.interface), cable)
-                reported[node, port.interface] = min(known, cable)
-            names[end[0]] = max(names.get(end[0], ""), neighbour.system_name)
-    more: dict[Jack, _Cable] = {}
-    anomalies: list[Anomaly] = []
-    # What a host hears decides where its cable leads; a switch that speaks no more comes last.
-    odd = [
-        (end[0] in view.silent, end, jack)
-        for end, jack in view.hosts.items()
-        if (own := reported.get(jack)) is None or (own.chassis, own.port) != end
-    ]
-    for is_silent, end, jack in sorted(odd):
-        carrier, speed_mbps = ports[jack]
-        rival = reported.get(jack) or more.get(jack)
-        if rival is None and (carrier or jack.host in inputs.silent):
-            more[jack] = _Cable(*jack, *end, speed_mbps, _SWITCH)
-        elif rival is not None and not is_silent:
-            name = view.names.get(end[0]) or end[0]
-            anomalies.append(
-                Anomaly(
-                    "SourcesDisagree",
-                    Endpoint(jack.host, jack.host, jack.interface),
-                    Endpoint(end[0], name, end[1]),
-                    None,
-                    _BOTH,
-                    0.7,
-                    f"{name}/{end[1]} hears {jack.host}/{jack.interface}, which is on another cable",
-                )
-            )
-    return sorted([*rows, *more.values()]), anomalies
-
-
-def _claimed_twice(rows: list[_Cable], names: dict[str, str]) -> list[Anomaly]:
-    """One switch port heard on two host ports: two sources disagree (or a hub, or a cloned chassis id)."""
-    counts = Counter((row.chassis, row.port) for row in rows)
-    return [
-        Anomaly(
-            "SourcesDisagree",
-            Endpoint(row.host, row.host, row.interface),
-            Endpoint(row.chassis, names.get(row.chassis) or row.chassis, row.port),
-            None,
-            _HOST,
-            0.7,
-            f"{row.host}/{row.interface} hears {names.get(row.chassis) or row.chassis}/{row.port}, "
-            "and so does another host's port",
-        )
-        for row in rows
-        if counts[row.chassis, row.port] > 1
-    ]
-
-
-def _compute(rows: list[_Cable], options: InferOptions) -> tuple[list[bool], int]:
-    """Ports declared by pattern; else each host's fastest class, unless all it has left is far slower than
-    usual. And what is usual (Mbit/s, 0 = unknown)."""
-    fastest: dict[str, int] = {}
-    if options.compute_ports is not None:
-        pattern = re.compile(options.compute_ports)
-        chosen = [bool(pattern.search(row.interface)) for row in rows]
-        speeds = sorted(row.speed_mbps for row, mine in zip(rows, chosen, strict=True) if mine)
-        return chosen, speeds[len(speeds) // 2] if speeds else 0
-    for row in rows:
-        fastest[row.host] = max(fastest.get(row.host, 0), row.speed_mbps)
-    ranked = sorted(fastest.values())
-    usual = ranked[len(ranked) // 2] if ranked else 0
-    chosen = [
-        (row.speed_mbps == fastest[row.host] and row.speed_mbps * _FAR_SLOWER > usual) or usual == 0
-        for row in rows
-    ]
-    return chosen, usual
-
-
-def _compute_between(
-    rows: list[_Cable], compute: list[bool], between: Sequence[SwitchCable], usual_mbps: int
-) -> list[bool]:
-    """Which cables between switches belong to the compute fabric: those by which a switch that hosts compute
-    with is reached, neither through a switch that they only use otherwise nor through a management port."""
-    reached = {row.chassis for row, mine in zip(rows, compute, strict=True) if mine}
-    other = {row.chassis for row in rows} - reached
-    usable = [
-        not {cable.a.chassis, cable.b.chassis} & other
-        and (not (cable.speed_mbps and usual_mbps) or cable.speed_mbps * _FAR_SLOWER > usual_mbps)
-        for cable in between
-    ]
-    around: dict[str, list[str]] = {}
-    for cable, may in zip(between, usable, strict=True):
-        if may:
-            around.setdefault(cable.a.chassis, []).append(cable.b.chassis)
-            around.setdefault(cable.b.chassis, []).append(cable.a.chassis)
-    waiting = list(reached)
-    while waiting:
-        more = [x for x in around.get(waiting.pop(), ()) if x not in reached]
-        reached.update(more)
-        waiting += more
-    return [may and cable.a.chassis in reached for cable, may in zip(between, usable, strict=True)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from hyperscout_collector.fabric.compute import near_gpus, nearest_nics
 from hyperscout_collector.fabric.ethernet import ethernet
 from hyperscout_collector.fabric.infiniband import infiniband
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
@@ -17,28 +18,45 @@ def fuse(inputs: FabricInputs, options: InferOptions) -> Network:
     """One graph of all fabrics. Depends on what the evidence says, not on the order in which it came."""
     parts: list[Part] = []
     shapes: list[npt.NDArray[np.bool_]] = []
+    near_infiniband = False
     ib = infiniband(inputs, options)
     if ib is not None:
+        compute, near_infiniband = _compute_infiniband(ib, inputs, options)
         parts.append(ib)
-        shapes.append(_compute_infiniband(ib, options))
+        shapes.append(compute)
     if (heard := ethernet(inputs, options)) is not None:
-        part, compute = heard
-        # Where there is InfiniBand, that is the compute fabric; a pattern decides otherwise.
-        mine = np.array(compute, np.bool_)
+        # Where there is InfiniBand, that is the compute fabric; a pattern decides otherwise, and so do the
+        # NICs that are nearest to GPUs.
+        mine = np.array(heard.compute, np.bool_)
         if options.compute_ports is None and any(s.any() for s in shapes):
-            mine[:] = False
-        parts.append(part)
+            if not heard.by_gpus:
+                mine[:] = False
+            elif not near_infiniband:
+                shapes[0][:] = False
+        parts.append(heard.part)
         shapes.append(mine)
     return _join(parts, shapes, inputs, options)
 
 
-def _compute_infiniband(part: Part, options: InferOptions) -> npt.NDArray[np.bool_]:
+def _compute_infiniband(
+    part: Part, inputs: FabricInputs, options: InferOptions
+) -> tuple[npt.NDArray[np.bool_], bool]:
+    """Which cables are of the compute fabric; and whether NICs nearest to GPUs are among them."""
     shapes = np.ones(len(part.a), np.bool_)
-    if options.compute_ports is not None:
+    if options.compute_ports is None and (near := nearest_nics(inputs.gpus)):
+        nearest = near_gpus(list(zip(part.hosts, part.labels, strict=True)), near, inputs.gpus)
+        cabled = np.zeros(len(part.ids), np.bool_)
+        cabled[part.a] = cabled[part.b] = True
+        has_near = {part.hosts[i] for i in np.flatnonzero(np.array(nearest, np.bool_) & cabled).tolist()}
+        if has_near:
+            further = [host in has_near and not mine for host, mine in zip(part.hosts, nearest, strict=True)]
+            compute = ~np.array(further, np.bool_)
+            return compute[part.a] & compute[part.b], True
+    elif options.compute_ports is not None:
         pattern = re.compile(options.compute_ports)
         compute = part.is_switch | np.array([bool(pattern.search(label)) for label in part.labels], np.bool_)
         shapes = compute[part.a] & compute[part.b]
-    return shapes
+    return shapes, False
 
 
 def _join(

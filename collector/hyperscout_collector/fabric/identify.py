@@ -69,6 +69,12 @@ def _names_a_host(stem: str, numbered: bool) -> bool:
     return _HOST.fullmatch(whole) is not None and not maker
 
 
+def names_a_host(name: str) -> bool:
+    """Whether what a machine calls itself can be a host's name, and is nobody's factory setting."""
+    stem = name.partition(".")[0].rstrip("0123456789")
+    return _HOST.fullmatch(name) is not None and _names_a_host(stem, stem != name)
+
+
 def looks_foreign(name: str) -> bool:
     """Whether a name is that of storage, a fabric manager, a gateway or a login node."""
     return _FOREIGN.search(name) is not None

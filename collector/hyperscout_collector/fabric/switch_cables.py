@@ -1,198 +1,290 @@
-"""What switches say of their own ports: cables between switches, and hosts' cables from the other end.
+"""Cables as switches tell of them: between switches, and hosts' cables from the other end.
 
-A switch's port is its chassis id and port id, as it announces them itself; so what both ends report is one
-cable. A host is known by the MAC addresses that its own agent reports, never by what it calls itself.
+What both ends report is one cable, and so is what a switch's own agent, whoever asked it and the host report.
+A port is in one cable: where it is told to be in several, the one that both its ends report stands, and one
+with a switch before one with something else. The others are shown with a note, and do not shape.
 
 What an agent that speaks no more said last stands, but only where nobody who still speaks says otherwise: an
 agent that is away is no cable that is missing.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hyperscout_formats.facts import LldpNeighbour, SwitchPort
+from hyperscout_collector.fabric.neighbours import HOST, SWITCH, Far, Jack
+from hyperscout_collector.fabric.switch_reports import End, Row, SwitchReports
+from hyperscout_collector.topology import Anomaly, Endpoint, say
 
-from hyperscout_collector.fabric.inputs import FabricInputs
-from hyperscout_collector.topology import Anomaly, Endpoint
-
-SOURCE = "switch"
-SWITCHING = frozenset({"Bridge", "Router"})
-
-
-class End(NamedTuple):
-    """A switch's port: chassis id and port id."""
-
-    chassis: str
-    port: str
-
-
-class Jack(NamedTuple):
-    """A host's port: node and interface."""
-
-    host: str
-    interface: str
+# Neighbours on one port above which it is a hub or something like it, whoever they are: that is named.
+_CROWD = 4
+_NAMED = 3  # of many, how many a message names
 
 
 class SwitchCable(NamedTuple):
-    """A cable between two switches; `a` sorts before `b`."""
+    """A cable between two switches; `a` sorts before `b`. `shapes`: no other contradicts it."""
 
     a: End
     b: End
-    speed_mbps: int = 0  # 0 = unknown
+    speed_mbps: int  # 0 = unknown
+    sources: tuple[str, ...]
+    note: str = ""
+    shapes: bool = True
+
+
+class Plug(NamedTuple):
+    """What hangs on a switch's port and is no switch. `kind` as in `neighbours`."""
+
+    end: End
+    kind: int
+    device: str
+    port: str
+    speed_mbps: int
+    carrier: bool
+    sources: tuple[str, ...]
+    note: str = ""
+    shapes: bool = True
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchView:
-    """`names`: of switches by chassis id, as they and their neighbours say. `hosts`: the host's end of the
-    cable in a switch's port. `own`: chassis ids of switches that report themselves.
-    """
+    """What switches tell of, each cable once."""
 
-    names: Mapping[str, str] = field(default_factory=dict)
     cables: Sequence[SwitchCable] = ()
-    hosts: Mapping[tuple[str, str], Jack] = field(default_factory=dict)  # by `End`
-    own: frozenset[str] = frozenset()
-    silent: frozenset[str] = frozenset()  # of those, the ones whose agents speak no more
+    plugs: Sequence[Plug] = ()
     anomalies: Sequence[Anomaly] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Port:
-    """What a switch says of one of its ports."""
+@dataclass(slots=True)
+class _Claim:
+    """One cable, and the rows that tell of it. `far`: of its first row."""
 
-    said: SwitchPort
-    silent: bool
+    ends: tuple[End, End]  # sorted; of a plug the switch's end comes first
+    far: Far
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    down: bool = False  # its other end is
 
+    @property
+    def by(self) -> set[End]:
+        return {row.near for row in self.rows}
 
-def switch_view(inputs: FabricInputs) -> SwitchView:
-    """All that switches see, whatever hosts say of it."""
-    if not inputs.switch_ports:
-        return SwitchView()
-    ports: dict[End, _Port] = {}
-    speakers: dict[str, set[str]] = {}  # reporters of a chassis id; those that still speak
-    names: dict[str, str] = {}
-    # Who still speaks comes last, and stays.
-    for reporter in sorted(inputs.switch_ports, key=lambda name: (name not in inputs.silent, name)):
-        silent = reporter in inputs.silent
-        mine = inputs.switch_ports[reporter]
-        for chassis, name in {said.chassis_id: said.system_name for said in mine}.items():
-            speakers.setdefault(chassis, set()).update(() if silent else (reporter,))
-            names[chassis] = name or names.get(chassis, "")
-        for said in mine:
-            if said.port_id:
-                ports[End(said.chassis_id, said.port_id)] = _Port(said, silent)
-    whose = _whose(inputs, ports.values())
-    hosts: dict[tuple[str, str], Jack] = {}
-    claims: dict[tuple[End, End], set[End]] = {}  # by both ends: those that say so
-    heard_names: dict[str, str] = {}
-    for end, port in ports.items():
-        for neighbour in port.said.neighbours if port.said.carrier else ():
-            if (jack := whose.of(neighbour)) is not None:
-                hosts.setdefault(end, jack)
-            elif is_switch(neighbour, speakers) and neighbour.chassis_id != end.chassis:
-                other = End(neighbour.chassis_id, neighbour.port_id)
-                claims.setdefault((min(end, other), max(end, other)), set()).add(end)
-                known = heard_names.get(other.chassis, "")
-                heard_names[other.chassis] = max(known, neighbour.system_name)
-    names = heard_names | {chassis: name for chassis, name in names.items() if name}
-    cables, anomalies = _settled(claims, ports, names)
-    anomalies += [
-        Anomaly(
-            "SourcesDisagree",
-            Endpoint(chassis, names.get(chassis) or chassis),
-            None,
-            None,
-            (SOURCE,),
-            0.9,
-            f"{', '.join(sorted(who))} announce one chassis id, {chassis}: their cables cannot be told apart",
-        )
-        for chassis, who in sorted(speakers.items())
-        if len(who) > 1
-    ]
-    silent_ones = frozenset(chassis for chassis, who in speakers.items() if not who)
-    return SwitchView(names, cables, hosts, frozenset(speakers), silent_ones, anomalies)
+    @property
+    def silent(self) -> bool:
+        return all(row.silent for row in self.rows)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(sorted({source for row in self.rows for source in row.sources}))
 
 
-def is_switch(neighbour: LldpNeighbour, own: Container[str]) -> bool:
-    """Whether it switches. `own`: chassis ids of switches that report themselves, whatever they say of it."""
-    return not SWITCHING.isdisjoint(neighbour.capabilities) or neighbour.chassis_id in own
+def switch_view(
+    fars: Sequence[tuple[Row, Far]],
+    reports: SwitchReports,
+    claims: Mapping[tuple[str, str], Sequence[Jack]],
+    names: Mapping[str, str],
+) -> SwitchView:
+    """All that switches see. `fars`: rows with their other ends. `claims`: which hosts' ports report a
+    switch's port, whatever it says. `names`: of switches by chassis id."""
+    between, plugs = _claims(fars)
+    _other_names_of_a_port(between, reports, names)
+    standing = _standing([*between.values(), *plugs.values()], reports, names)
+    losers, anomalies = _settled(standing, claims, names)
+    anomalies += _crowds(standing, names)
+    cables: list[SwitchCable] = []
+    found: list[Plug] = []
+    for claim in standing:
+        rivals = losers.get(id(claim))
+        if rivals is not None and claim.silent:
+            continue  # nobody speaks for it any more
+        notes = [*dict.fromkeys([*claim.notes, *_doubts(claim, names), *(rivals or ())])]
+        shapes = rivals is None and not claim.down and not any(row.past for row in claim.rows)
+        a, b = claim.ends
+        said = [reports.ports[end].said for end in claim.ends if end in reports.ports]
+        speed_mbps = max((port.speed_mbps for port in said), default=0)
+        note = "; ".join(notes)
+        if claim.far.kind == SWITCH:
+            shapes &= a.chassis != b.chassis
+            cables.append(SwitchCable(a, b, speed_mbps, claim.sources, note, shapes))
+        else:
+            carrier = any(port.carrier for port in said)
+            kind, device, port = claim.far[:3]
+            found.append(
+                Plug(a, kind, device, port, speed_mbps, carrier, claim.sources, note, shapes, claim.silent)
+            )
+    return SwitchView(sorted(cables), found, [*anomalies, *reports.anomalies])
+
+
+def _claims(
+    fars: Iterable[tuple[Row, Far]],
+) -> tuple[dict[tuple[End, End], _Claim], dict[tuple[End, End], _Claim]]:
+    """Rows by the cable that they tell of: between switches, and others."""
+    between: dict[tuple[End, End], _Claim] = {}
+    plugs: dict[tuple[End, End], _Claim] = {}
+    for row, far in fars:
+        end = End(far.device, far.port)
+        if far.kind == SWITCH:
+            ends = min(row.near, end), max(row.near, end)
+            claim = between.setdefault(ends, _Claim(ends, far))
+            if row.near.chassis == far.device:
+                claim.notes.append(
+                    "it leads back to the switch that it comes from, or another has its chassis id"
+                )
+        else:
+            claim = plugs.setdefault((row.near, end), _Claim((row.near, end), far))
+        claim.rows.append(row)
+        if far.note:
+            claim.notes.append(far.note)
+    return between, plugs
+
+
+def _other_names_of_a_port(
+    between: dict[tuple[End, End], _Claim], reports: SwitchReports, names: Mapping[str, str]
+) -> None:
+    """Join what two switches say of one cable where one hears the other's port under a name that this one
+    does not have for it; in place.
+
+    It is that of the port which hears the first one's port; or the only one left between the two.
+    """
+    heard_on: dict[End, list[_Claim]] = {}  # by the port that a claim of its other end is about
+    unknown: list[tuple[End, End, _Claim]] = []
+    for claim in between.values():
+        if len(claim.by) == 1 and claim.ends[0].chassis != claim.ends[1].chassis:
+            near, other = claim.ends if claim.ends[0] in claim.by else claim.ends[::-1]
+            heard_on.setdefault(other, []).append(claim)
+            if other.chassis in reports.own and other not in reports.ports:
+                unknown.append((near, other, claim))
+    left: dict[tuple[str, str], list[tuple[End, _Claim]]] = {}
+    for near, other, claim in unknown:
+        back = [
+            x for x in heard_on.get(near, ())[: _CROWD + 1] if other.chassis in (e.chassis for e in x.ends)
+        ]
+        if len(back) == 1:
+            del between[claim.ends]
+            back[0].rows += claim.rows
+            text = f"{say(_end(near, names))} hears the other end as port {other.port}"
+            back[0].notes += [*claim.notes, text]
+        else:
+            left.setdefault((near.chassis, other.chassis), []).append((near, claim))
+    for (one, other_one), mine in sorted(left.items()):
+        its = left.get((other_one, one), [])
+        if one < other_one and len(mine) == len(its) == 1:
+            (near, claim), (far, back_claim) = mine[0], its[0]
+            del between[claim.ends], between[back_claim.ends]
+            text = "each end hears the other as a port that it does not have: the only ones left of these two"
+            ends = min(near, far), max(near, far)
+            notes = [*claim.notes, *back_claim.notes, text]
+            between[ends] = _Claim(ends, claim.far, [*claim.rows, *back_claim.rows], notes)
+
+
+def _standing(claims: Iterable[_Claim], reports: SwitchReports, names: Mapping[str, str]) -> list[_Claim]:
+    """Those that their other end does not deny: it has no carrier, or still speaks while the one that tells
+    does not. In a file a port without carrier is only noted: nobody knows which was first."""
+    kept = []
+    for claim in claims:
+        other = next((end for end in claim.ends if end not in claim.by), None)
+        if other is None or claim.far.kind != SWITCH:
+            kept.append(claim)
+            continue
+        port = reports.ports.get(other)
+        dark = port is not None and not port.said.carrier
+        speaks = other.chassis in reports.own and other.chassis not in reports.silent
+        if claim.silent and (speaks or dark):
+            continue
+        if dark and speaks:
+            if port is not None and port.live:
+                continue
+            claim.notes.append(f"{say(_end(other, names))} is down")
+            claim.down = True
+        kept.append(claim)
+    return kept
 
 
 def _settled(
-    claims: Mapping[tuple[End, End], set[End]], ports: Mapping[End, _Port], names: Mapping[str, str]
-) -> tuple[list[SwitchCable], list[Anomaly]]:
-    """One cable a port: what both ends say, then what one says that still speaks, then the rest."""
-
-    def is_silent(pair: tuple[End, End]) -> bool:
-        return all(ports[end].silent for end in claims[pair])
-
-    standing = [pair for pair, by in claims.items() if not _denied(pair, by, ports)]
-    standing.sort(key=lambda pair: (len(claims[pair]) < 2, is_silent(pair), pair))
-    holder: dict[End, tuple[End, End]] = {}
-    cables: list[SwitchCable] = []
+    standing: Sequence[_Claim], hosts: Mapping[tuple[str, str], Sequence[Jack]], names: Mapping[str, str]
+) -> tuple[dict[int, list[str]], list[Anomaly]]:
+    """Those that have to give way, by their id, and why; and what is worth telling of it."""
+    sure = {
+        id(x): len(x.by) > 1 or Jack(x.far.device, x.far.port) in hosts.get(x.ends[0], ()) for x in standing
+    }
+    alike = Counter((end, x.silent, x.far.kind) for x in standing if not sure[id(x)] for end in x.by)
+    holder: dict[End, _Claim | None] = {}  # None: several neighbours, of which none is better known
+    losers: dict[int, list[str]] = {}
+    told: Counter[End] = Counter()
     anomalies: list[Anomaly] = []
-    for pair in standing:
-        rival = next((holder[end] for end in pair if end in holder), None)
-        if rival is None:
-            holder |= dict.fromkeys(pair, pair)
-            said = [ports[end].said.speed_mbps for end in pair if end in ports]
-            cables.append(SwitchCable(*pair, max(said, default=0)))
-        elif not is_silent(pair) and not claims[pair] <= claims[rival]:
-            a, b = (Endpoint(x.chassis, names.get(x.chassis) or x.chassis, x.port) for x in pair)
-            text = (
-                f"{a.name}/{a.port} to {b.name}/{b.port} is reported, "
-                "but another cable already holds one of these ports"
-            )
-            anomalies.append(Anomaly("SourcesDisagree", a, b, None, (SOURCE,), 0.7, text))
-    return sorted(cables), anomalies
+    for claim in sorted(standing, key=lambda x: (not sure[id(x)], x.silent, -x.far.kind, x.ends)):
+        ends = claim.ends if claim.far.kind == SWITCH else claim.ends[:1]
+        if sure[id(claim)] and not any(end in holder for end in ends):
+            holder.update(dict.fromkeys(ends, claim))
+            continue
+        why: list[str] = []
+        against: End | None = None  # the port that another teller puts into another cable
+        for end in ends:
+            port = say(_end(end, names))
+            if jacks := hosts.get(end):
+                why.append(f"{'/'.join(jacks[0])} reports that it is in {port}")
+                against = end
+            elif end in holder:
+                rival = holder[end]
+                why.append(f"{port} is in another cable" if rival else f"{port} hears several neighbours")
+                against = end if rival and not claim.by <= rival.by else against
+            elif end in claim.by and alike[end, claim.silent, claim.far.kind] > 1:
+                why.append(f"{port} hears several neighbours")
+                holder[end] = None
+        if not why:
+            holder.update(dict.fromkeys(ends, claim))
+            continue
+        losers[id(claim)] = why
+        if against is not None and not claim.silent and told[against] < _CROWD and claim.far.kind != HOST:
+            told[against] += 1
+            anomalies.append(_contradicted(claim, names, why))
+    return losers, anomalies
 
 
-def _denied(pair: tuple[End, End], by: set[End], ports: Mapping[End, _Port]) -> bool:
-    """Whether the end that does not report the cable knows better: it has no carrier, or it still speaks
-    while the other does not."""
-    if len(by) == 2:
-        return False
-    (says,) = by
-    other = ports.get(pair[0] if says == pair[1] else pair[1])
-    if other is None:
-        return False
-    if ports[says].silent:
-        return not other.silent or not other.said.carrier
-    return not other.silent and not other.said.carrier
+def _contradicted(claim: _Claim, names: Mapping[str, str], why: Sequence[str]) -> Anomaly:
+    a, b = (_end(end, names) for end in claim.ends)
+    if claim.far.kind == SWITCH:
+        text = f"{say(a)} to {say(b)} is reported, but another cable already holds one of these ports"
+        return Anomaly("SourcesDisagree", a, b, None, claim.sources, 0.7, text)
+    text = f"{say(a)} hears {say(b)}, but {why[0]}"
+    return Anomaly("SourcesDisagree", b, a, None, claim.sources, 0.7, text)
 
 
-class _Whose:
-    """Whose port it is that a switch hears. An address that two ports have is nobody's."""
+def _crowds(standing: Iterable[_Claim], names: Mapping[str, str]) -> list[Anomaly]:
+    """Ports that hear more than one switch, or many of anything: each is named once."""
+    heard: dict[End, list[_Claim]] = {}
+    for claim in standing:
+        if len(claim.by) == 1 and not claim.silent:
+            heard.setdefault(claim.rows[0].near, []).append(claim)
+    found = []
+    for end, claims in sorted(heard.items()):
+        switches = sum(claim.far.kind == SWITCH for claim in claims)
+        if switches < 2 and len(claims) <= _CROWD:
+            continue
+        others = sorted({say(_end(x.ends[x.ends[0] == end], names)) for x in claims})
+        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        subject = _end(end, names)
+        text = (
+            f"{say(subject)} hears {len(claims)} neighbours: {', '.join(others[:_NAMED])}{more}; "
+            "one cable does not lead to all of them (a hub, or a bridge that passes LLDP on)"
+        )
+        sources = tuple(sorted({source for claim in claims for source in claim.sources}))
+        found.append(Anomaly("SourcesDisagree", subject, None, None, sources, 0.8, text))
+    return found
 
-    def __init__(self, jacks: Mapping[str, Sequence[Jack]], interfaces: Mapping[str, set[str]]) -> None:
-        self._jacks = jacks
-        self._interfaces = interfaces
 
-    def of(self, neighbour: LldpNeighbour) -> Jack | None:
-        if neighbour.port_id_subtype == "mac" and (at := self._jacks.get(neighbour.port_id)) is not None:
-            return at[0] if len(at) == 1 else None
-        if neighbour.chassis_id_subtype != "mac":
-            return None
-        hosts = {jack.host for jack in self._jacks.get(neighbour.chassis_id, ())}
-        if len(hosts) != 1:
-            return None
-        (host,) = hosts
-        return Jack(host, neighbour.port_id) if neighbour.port_id in self._interfaces[host] else None
+def _doubts(claim: _Claim, names: Mapping[str, str]) -> list[str]:
+    texts = []
+    for row in claim.rows:
+        port = say(_end(row.near, names))
+        if row.doubt:
+            texts.append(f"{port} {row.doubt}")
+        if row.past:
+            texts.append(f"{port} is down")
+    return texts
 
 
-def _whose(inputs: FabricInputs, ports: Iterable[_Port]) -> _Whose:
-    """Of all nodes only those whose addresses switches hear: a cluster has many ports."""
-    heard = set()
-    for port in ports:
-        for neighbour in port.said.neighbours:
-            if neighbour.port_id_subtype == "mac":
-                heard.add(neighbour.port_id)
-            if neighbour.chassis_id_subtype == "mac":
-                heard.add(neighbour.chassis_id)
-    jacks: dict[str, list[Jack]] = {}
-    for node, own in inputs.lldp.items():
-        for said in own:
-            if said.mac in heard:
-                jacks.setdefault(said.mac, []).append(Jack(node, said.interface))
-    nodes = {jack.host for at in jacks.values() for jack in at}
-    return _Whose(jacks, {node: {said.interface for said in inputs.lldp[node]} for node in nodes})
+def _end(end: End, names: Mapping[str, str]) -> Endpoint:
+    return Endpoint(end.chassis, names.get(end.chassis) or end.chassis, end.port)

@@ -1,0 +1,210 @@
+"""Who is at the other end of a switch's port? By address first, by the cable that the host itself reports, by
+name last, and only when that is a claim.
+
+A host with an agent is known by the MAC addresses that its agent reports. One without is known by its system
+name, else by its chassis id; so is what does not compute, and that never shapes.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from hyperscout_formats.facts import LldpNeighbour
+
+from hyperscout_collector.fabric.identify import looks_foreign, names_a_host
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_collector.fabric.switch_reports import Row, SwitchReports, is_mac
+
+SWITCHING: Final = frozenset({"Bridge", "Router"})
+# What a neighbour is, by how well it is known; of several on one port the best known is the one that counts.
+OTHER, STRANGER, NAMED, HOST, SWITCH = range(5)
+
+
+class Jack(NamedTuple):
+    """A host's port: node and interface."""
+
+    host: str
+    interface: str
+
+
+class Far(NamedTuple):
+    """The other end of a row: what it is, device, port, and what is odd about it."""
+
+    kind: int
+    device: str
+    port: str
+    note: str = ""
+
+
+def is_switch(neighbour: LldpNeighbour, own: Collection[str]) -> bool:
+    """Whether it switches. `own`: chassis ids of switches that report themselves, whatever they say of it."""
+    return not SWITCHING.isdisjoint(neighbour.capabilities) or neighbour.chassis_id in own
+
+
+class Neighbours:
+    """Tells who a neighbour of a switch is. `claims`: which hosts' ports hear a switch's port. `heard`:
+    chassis ids that hosts take for switches."""
+
+    def __init__(
+        self,
+        inputs: FabricInputs,
+        options: InferOptions,
+        reports: SwitchReports,
+        claims: Mapping[tuple[str, str], Sequence[Jack]],
+        heard: Collection[str],
+    ) -> None:
+        self._reports = reports
+        self._claims = claims
+        self._heard = heard
+        self._addresses = _Addresses(inputs, reports.rows)
+        self._known = _known_names(inputs, options)
+        self._interfaces = {
+            node: {port.interface: port.mac for port in own} for node, own in inputs.lldp.items()
+        }
+        self._switches = {
+            reports.chassis(row.neighbour.chassis_id)
+            for row in reports.rows
+            if row.neighbour.chassis_id and not SWITCHING.isdisjoint(row.neighbour.capabilities)
+        }
+        self._nobodys = _cloned_names(reports.rows)
+
+    def far(self, row: Row) -> Far:
+        """The other end of a row."""
+        neighbour = row.neighbour
+        own = self._reports.own
+        chassis = self._reports.chassis(neighbour.chassis_id)
+        if (jack := self._addresses.of(neighbour, self._claims.get(row.near, ()))) is not None:
+            return Far(HOST, *jack)
+        if chassis in own:
+            return Far(SWITCH, *self._reports.end(neighbour.chassis_id, neighbour.port_id))
+        node = self._known.get(_plain(neighbour.system_name)) if neighbour.system_name else None
+        if (jack := self._by_cable(row, node)) is not None:
+            return Far(HOST, *jack)
+        if node is None or self._has_other_addresses(node, neighbour):
+            node = self._addresses.host_of(neighbour)
+        if node is not None:
+            return Far(HOST, node, self._interface(node, neighbour))
+        if not chassis or (neighbour.chassis_id_subtype == "mac" and not is_mac(chassis)):
+            if chassis and chassis in self._switches:
+                return Far(SWITCH, chassis, neighbour.port_id)
+            at = f"{row.near.chassis}/{row.near.port}"
+            device = chassis or f"neighbour of {at}"
+            return Far(OTHER, device, neighbour.port_id, "what it says of itself names nobody")
+        if chassis in self._switches or chassis in self._heard or _talks_like_a_switch(neighbour):
+            return Far(SWITCH, chassis, neighbour.port_id)
+        return self._stranger(neighbour, chassis)
+
+    def _stranger(self, neighbour: LldpNeighbour, chassis: str) -> Far:
+        """A host that no agent claims, or something that does not compute."""
+        name = neighbour.system_name
+        says = neighbour.capabilities
+        if (says and "Station" not in says) or looks_foreign(name):
+            return Far(OTHER, chassis, neighbour.port_id)
+        if _plain(name) in self._known:
+            return Far(
+                STRANGER, chassis, neighbour.port_id, f"it calls itself {name}, and has none of its addresses"
+            )
+        if name and name not in self._nobodys and names_a_host(name):
+            return Far(NAMED, name, neighbour.port_id)
+        return Far(STRANGER, chassis, neighbour.port_id)
+
+    def _by_cable(self, row: Row, node: str | None) -> Jack | None:
+        """The host that itself reports the cable in this port, unless the neighbour claims to be another."""
+        claims = self._claims.get(row.near, ())
+        if len(claims) != 1 or (node is not None and node != claims[0].host):
+            return None
+        if node is None and row.neighbour.chassis_id in self._switches:
+            return None
+        return claims[0]
+
+    def _has_other_addresses(self, node: str, neighbour: LldpNeighbour) -> bool:
+        """Whether it cannot be this node: its port has an address that is none of the node's."""
+        macs = {mac for mac in self._interfaces.get(node, {}).values() if mac}
+        return bool(macs) and neighbour.port_id_subtype == "mac" and neighbour.port_id not in macs
+
+    def _interface(self, node: str, neighbour: LldpNeighbour) -> str:
+        mine = self._interfaces.get(node, {})
+        return next(
+            (text for text in (neighbour.port_id, neighbour.port_description) if text in mine),
+            neighbour.port_id,
+        )
+
+
+def _talks_like_a_switch(neighbour: LldpNeighbour) -> bool:
+    """Also of those that say nothing of what they can: a NIC's own agent has only addresses to tell."""
+    return not neighbour.capabilities and (neighbour.port_id_subtype != "mac" or bool(neighbour.system_name))
+
+
+class _Addresses:
+    """Whose port it is that a switch hears. An address that two hosts have is nobody's."""
+
+    def __init__(self, inputs: FabricInputs, rows: Sequence[Row]) -> None:
+        """Of all nodes only those whose addresses switches hear: a cluster has many ports."""
+        heard = set()
+        for row in rows:
+            if row.neighbour.port_id_subtype == "mac":
+                heard.add(row.neighbour.port_id)
+            if row.neighbour.chassis_id_subtype == "mac":
+                heard.add(row.neighbour.chassis_id)
+        self._jacks: dict[str, list[Jack]] = {}
+        for node, own in inputs.lldp.items():
+            for said in own:
+                if said.mac in heard:
+                    self._jacks.setdefault(said.mac, []).append(Jack(node, said.interface))
+        nodes = {jack.host for at in self._jacks.values() for jack in at}
+        self._interfaces = {node: {said.interface for said in inputs.lldp[node]} for node in nodes}
+
+    def of(self, neighbour: LldpNeighbour, claims: Sequence[Jack]) -> Jack | None:
+        """`claims`: hosts' ports that hear the switch's port; they tell apart the ports of one address."""
+        if neighbour.port_id_subtype == "mac" and (at := self._jacks.get(neighbour.port_id)) is not None:
+            if len(at) > 1:
+                at = [jack for jack in at if jack in claims]
+            return at[0] if len(at) == 1 else None
+        if (host := self.host_of(neighbour)) is None:
+            return None
+        for text in (neighbour.port_id, neighbour.port_description):
+            if text in self._interfaces[host]:
+                return Jack(host, text)
+        return None
+
+    def host_of(self, neighbour: LldpNeighbour) -> str | None:
+        """Whose chassis id it is, whatever the port."""
+        if neighbour.chassis_id_subtype != "mac":
+            return None
+        hosts = {jack.host for jack in self._jacks.get(neighbour.chassis_id, ())}
+        return next(iter(hosts)) if len(hosts) == 1 else None
+
+
+def _known_names(inputs: FabricInputs, options: InferOptions) -> dict[str, str]:
+    """Nodes by what they may call themselves. A short name that two nodes have is nobody's."""
+    nodes = {
+        *inputs.lldp,
+        *inputs.infiniband,
+        *inputs.gpus,
+        *inputs.node_map.values(),
+        *inputs.answering,
+        *(options.cluster_nodes or ()),
+    }
+    found: dict[str, str] = {}
+    short: dict[str, set[str]] = {}
+    for node in sorted(nodes):
+        found[_plain(node)] = node
+        short.setdefault(_plain(node).partition(".")[0], set()).add(node)
+    for text, mine in short.items():
+        if len(mine) == 1:
+            found.setdefault(text, *mine)
+    return found
+
+
+def _plain(name: str) -> str:
+    return name.lower().rstrip(".")
+
+
+def _cloned_names(rows: Sequence[Row]) -> set[str]:
+    """Names that two chassis claim for one port name (cloned images): they are nobody's."""
+    claimed: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        neighbour = row.neighbour
+        if neighbour.system_name and SWITCHING.isdisjoint(neighbour.capabilities):
+            key = neighbour.system_name, neighbour.port_id
+            claimed.setdefault(key, set()).add(neighbour.chassis_id)
+    return {name for (name, _), chassis in claimed.items() if len(chassis) > 1}

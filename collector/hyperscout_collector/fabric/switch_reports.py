@@ -1,0 +1,277 @@
+"""All that anybody says of switches' ports, joined port by port: their own agents, and whoever asked them or
+their manager.
+
+A switch's port is its chassis id and port id, as it announces them itself. What an agent of the switch says
+is as fresh as can be; a table is as old as the look. Of two that tell of one port the newer one knows where
+its cable leads, and the older one is heard where the newer one hears nobody.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hyperscout_formats.facts import LldpNeighbour, SwitchPort
+from hyperscout_formats.reporters import is_switch
+
+from hyperscout_collector.fabric.inputs import FabricInputs
+from hyperscout_collector.topology import Anomaly, Endpoint
+
+SOURCE = "switch"
+_ALWAYS_NOW_NS = 2**63 - 1
+_FILE_NS = 0  # a look without a time: a file, of which nobody knows whether it is older than another
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+
+
+class End(NamedTuple):
+    """A switch's port: chassis id and port id."""
+
+    chassis: str
+    port: str
+
+
+@dataclass(slots=True)
+class Row:
+    """A neighbour of a switch's port, by whoever told of it. `silent`: all of those speak no more. `past`: it
+    comes from a file that calls the port down."""
+
+    near: End
+    neighbour: LldpNeighbour
+    sources: set[str]
+    silent: bool
+    doubt: str = ""
+    past: bool = False
+
+
+class Port(NamedTuple):
+    """What is known of a switch's port by the newest who tells of it. `live`: it is no file."""
+
+    said: SwitchPort
+    silent: bool
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchReports:
+    """`own`: chassis ids of switches that are reported as a whole; `silent`: of those, the ones of which
+    nobody speaks any more. `names`: what they call themselves, by chassis id. `known_as`: the chassis ids
+    that neighbours hear, by the names that tables without one had to make up. `aliases`: other names of
+    ports, by chassis id and name.
+    """
+
+    ports: Mapping[tuple[str, str], Port] = field(default_factory=dict)  # by `End`
+    rows: Sequence[Row] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
+    silent: frozenset[str] = frozenset()
+    known_as: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    anomalies: Sequence[Anomaly] = ()
+
+    def chassis(self, chassis_id: str) -> str:
+        """The id under which the switch goes that a neighbour hears."""
+        return self.known_as.get(chassis_id, chassis_id)
+
+    def end(self, chassis_id: str, port_id: str) -> End:
+        """The port that a neighbour hears, under the name that the switch itself has for it."""
+        chassis = self.known_as.get(chassis_id, chassis_id)
+        if chassis in self.own and (chassis, port_id) not in self.ports:
+            port_id = self.aliases.get((chassis, port_id.lower()), port_id)
+        return End(chassis, port_id)
+
+
+class _Report(NamedTuple):
+    """One whole switch by one teller."""
+
+    chassis: str
+    ports: Sequence[SwitchPort]
+    source: str
+    teller: str
+    silent: bool
+    at_ns: int
+    addresses: tuple[str, ...] = ()
+
+
+def switch_reports(inputs: FabricInputs) -> SwitchReports:
+    """All reports, joined; the order in which they came does not matter."""
+    if not (inputs.switch_ports or inputs.tables):
+        return SwitchReports()
+    reports = _reports(inputs)
+    known_as = _known_as(reports, inputs)
+    reports = [r._replace(chassis=known_as.get(r.chassis, r.chassis)) for r in reports]
+    # Who still speaks comes last, the newest at the end.
+    reports.sort(key=lambda r: (not r.silent, r.at_ns, r.source, r.teller, r.chassis, r.addresses))
+    reports = _in_order(reports)
+    tellers: dict[str, list[tuple[str, str]]] = {}  # by chassis id: who tells of it, and under what name
+    sources: dict[str, set[str]] = {}
+    names: dict[str, str] = {}
+    told: dict[End, list[tuple[_Report, SwitchPort]]] = {}
+    for report in reports:
+        mine = tellers.setdefault(report.chassis, [])
+        name = next((said.system_name for said in report.ports if said.system_name), "")
+        names[report.chassis] = name or names.get(report.chassis, "")
+        if not report.silent:
+            mine.append((report.teller, name))
+            sources.setdefault(report.chassis, set()).add(report.source)
+        for port, said in _named_ports(report):
+            told.setdefault(End(report.chassis, port), []).append((report, said))
+    ports: dict[tuple[str, str], Port] = {}
+    rows: list[Row] = []
+    for end, of_port in told.items():
+        newest, said = of_port[-1]
+        ports[end] = Port(said, newest.silent, newest.at_ns != _FILE_NS)
+        rows += _rows(end, of_port)
+    silent = frozenset(chassis for chassis, who in tellers.items() if not who)
+    anomalies = _clones(tellers, sources, names)
+    own = frozenset(tellers)
+    return SwitchReports(ports, rows, names, own, silent, known_as, _aliases(ports), anomalies)
+
+
+def _reports(inputs: FabricInputs) -> list[_Report]:
+    found: list[_Report] = []
+    for reporter, ports in inputs.switch_ports.items():
+        by_chassis: dict[str, list[SwitchPort]] = {}
+        for said in ports:
+            by_chassis.setdefault(said.chassis_id, []).append(said)
+        silent = reporter in inputs.silent
+        found += [
+            _Report(chassis, mine, SOURCE, reporter, silent, _ALWAYS_NOW_NS)
+            for chassis, mine in by_chassis.items()
+        ]
+    for seen in inputs.tables:
+        table = seen.table
+        if not table.ports:
+            continue
+        teller = f"{seen.source} at {table.addresses[0]}" if table.addresses else seen.source
+        chassis = table.ports[0].chassis_id
+        at_ns = seen.observed_at_ns
+        found.append(_Report(chassis, table.ports, seen.source, teller, seen.silent, at_ns, table.addresses))
+    return found
+
+
+def _in_order(reports: list[_Report]) -> list[_Report]:
+    """Reports that only what they say tells apart (a switch that is in two files) go by that."""
+    tied = Counter(r.chassis for r in reports)
+    if len(tied) == len(reports):
+        return reports
+    return sorted(
+        reports,
+        key=lambda r: (
+            not r.silent,
+            r.at_ns,
+            r.source,
+            r.teller,
+            repr(r.ports) if tied[r.chassis] > 1 else "",
+        ),
+    )
+
+
+def _named_ports(report: _Report) -> Iterable[tuple[str, SwitchPort]]:
+    """Ports with what tells them apart: the port id, the interface where several have one port id."""
+    twice = Counter(said.port_id for said in report.ports)
+    taken: set[str] = set()
+    for said in report.ports:
+        port = said.port_id
+        if report.source != SOURCE and (not port or twice[port] > 1) and said.interface:
+            port = said.interface
+        if report.source != SOURCE and port in taken:
+            port = f"{port} #{len(taken) + 1}"
+        if port:
+            taken.add(port)
+            yield port, said
+
+
+def _rows(end: End, told: Sequence[tuple[_Report, SwitchPort]]) -> list[Row]:
+    """The neighbours of a port, each once. `told`: the newest last."""
+    newest, best = told[-1]
+    rows: dict[tuple[str, str], Row] = {}
+    for report, said in reversed(told):
+        live = report.at_ns != _FILE_NS
+        if live and not said.carrier:
+            continue
+        older = (report.silent, -report.at_ns) > (newest.silent, -newest.at_ns)
+        settled = older and (bool(best.neighbours) or not best.carrier)
+        for neighbour in said.neighbours:
+            key = neighbour.chassis_id, neighbour.port_id
+            if (known := rows.get(key)) is not None:
+                known.sources.add(report.source)
+                known.silent &= report.silent
+            elif not settled:
+                rows[key] = Row(
+                    end, neighbour, {report.source}, report.silent, said.doubt, not (live or said.carrier)
+                )
+    return list(rows.values())
+
+
+def _clones(
+    tellers: Mapping[str, Sequence[tuple[str, str]]],
+    sources: Mapping[str, set[str]],
+    names: Mapping[str, str],
+) -> list[Anomaly]:
+    """Chassis ids that more than one switch has: several agents, or tables under several names."""
+    found = []
+    for chassis, who in sorted(tellers.items()):
+        told_by = sorted({teller for teller, _ in who if is_switch(teller)})
+        if len(told_by) < 2:
+            told_by = sorted({name for _, name in who if name})
+            if len({name.partition(".")[0].lower() for name in told_by}) < 2:
+                continue
+        text = f"{', '.join(told_by)} announce one chassis id, {chassis}: their cables cannot be told apart"
+        subject = Endpoint(chassis, names.get(chassis) or chassis)
+        found.append(
+            Anomaly("SourcesDisagree", subject, None, None, tuple(sorted(sources[chassis])), 0.9, text)
+        )
+    return found
+
+
+def _known_as(reports: Sequence[_Report], inputs: FabricInputs) -> dict[str, str]:
+    """The chassis ids that neighbours hear, for switches whose tables did not tell theirs.
+
+    Such a table goes by a name that nobody announces. Who is heard under its name or at its address, and is
+    nobody else's, is it.
+    """
+    heard: set[str] = set()
+    nameless = [r for r in reports if r.ports[0].chassis_id_subtype == ""]
+    if not nameless:
+        return {}
+    neighbours = [n for r in reports for said in r.ports for n in said.neighbours]
+    neighbours += [n for mine in inputs.lldp.values() for port in mine for n in port.neighbours]
+    of_name: dict[str, set[str]] = {}
+    of_address: dict[str, set[str]] = {}
+    for neighbour in neighbours:
+        heard.add(neighbour.chassis_id)
+        if neighbour.system_name:
+            of_name.setdefault(neighbour.system_name, set()).add(neighbour.chassis_id)
+        for address in neighbour.management_addresses:
+            of_address.setdefault(address, set()).add(neighbour.chassis_id)
+    told = {r.chassis for r in reports}
+    wished: dict[str, set[str]] = {}
+    for report in nameless:
+        if report.chassis in heard:
+            continue
+        names = {said.system_name for said in report.ports if said.system_name}
+        by_address = {c for address in report.addresses for c in of_address.get(address, ())}
+        by_name = {c for name in names for c in of_name.get(name, ())}
+        wished[report.chassis] = (by_address or by_name) - told
+    claims = Counter(c for mine in wished.values() for c in mine)
+    return {
+        made_up: next(iter(mine))
+        for made_up, mine in wished.items()
+        if len(mine) == 1 and claims[next(iter(mine))] == 1
+    }
+
+
+def _aliases(ports: Mapping[tuple[str, str], Port]) -> dict[tuple[str, str], str]:
+    """Ports by chassis id and another name of theirs (interface, description, address), in lower case. One
+    that two ports have is nobody's."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for (chassis, port), known in ports.items():
+        said = known.said
+        for text in {said.interface, said.port_id, said.port_description, said.mac} - {""}:
+            found.setdefault((chassis, text.lower()), set()).add(port)
+    return {key: next(iter(mine)) for key, mine in found.items() if len(mine) == 1}
+
+
+def is_mac(text: str) -> bool:
+    return _MAC.fullmatch(text) is not None
