@@ -4,7 +4,7 @@ snmpd and snmpsim are real, but snmpd has nothing to say about 64 neighbours and
 answer than whoever asks. This one costs a few microseconds a row, so that a crawl can be measured; and it
 does what no well-behaved agent does: it answers garbage, walks that never end or run backwards.
 
-    python tests/support/snmp_responder.py PORT ADDRESS=FILE.snmprec...
+    python tests/support/snmp_responder.py PORT ADDRESS=FILE.snmprec... ADDRESS=silent...
 
 answers until its standard input ends.
 """
@@ -314,8 +314,9 @@ def responding(
 def main(port: str, *switches: str) -> None:
     responder = Responder(int(port), b"public")
     for switch in switches:
-        address, _, file = switch.partition("=")
-        responder.add(address, Table.of_snmprec(Path(file).read_text(encoding="utf-8")))
+        address, _, what = switch.partition("=")
+        answers = MISBEHAVIOURS.get(what)
+        responder.add(address, answers or Table.of_snmprec(Path(what).read_text(encoding="utf-8")))
     threading.Thread(target=responder.run, daemon=True).start()
     print(responder.port, flush=True)
     sys.stdin.read()
