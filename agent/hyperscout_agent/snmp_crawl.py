@@ -7,7 +7,7 @@ address may lead to a switch that another address has led to already. So loops e
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
@@ -94,6 +94,7 @@ class Crawl:
         self._targets: list[_Target] = []
         self._by_address: dict[str, _Target] = {}
         self._by_chassis: dict[str, _Target] = {}
+        self._subtypes: dict[str, str] = {}  # of chassis ids that were heard
         self._queue: list[tuple[int, int, _Target]] = []
         self._sequence = 0
         self._known = {one.chassis: one for one in known}
@@ -126,11 +127,12 @@ class Crawl:
         self._merge(target, into=other)
         return False
 
-    def answered(self, address: str, table: SwitchTable) -> None:
-        """All of a switch is here. Its neighbours come next."""
+    def answered(self, address: str, table: SwitchTable, *, told: bool = True) -> None:
+        """All of a switch is here. Its neighbours come next. `told`: it knows its own chassis id; else
+        it gets the one by which neighbours hear it."""
         target = self._by_address[address]
         chassis, name = table.ports[0].chassis_id, table.ports[0].system_name
-        if target.state is not _State.ASKED or not self.identified(address, chassis, name):
+        if target.state is not _State.ASKED or not self.identified(address, chassis if told else "", name):
             return
         target.table, target.state, target.asking = table, _State.ANSWERED, address
         for own in table.addresses:
@@ -139,8 +141,7 @@ class Crawl:
         for port in table.ports:
             for neighbour in port.neighbours:
                 if may_switch(neighbour):
-                    addresses = neighbour.management_addresses
-                    self._hear(target.depth + 1, neighbour.chassis_id, addresses, neighbour.system_name)
+                    self._hear_neighbour(target.depth + 1, neighbour)
 
     def failed(self, address: str, reason: str) -> None:
         """It gave nothing. Another address of it is tried, if there is one."""
@@ -177,7 +178,8 @@ class Crawl:
 
     def tables(self) -> dict[str, SwitchTable]:
         """By chassis id."""
-        return {target.chassis: _whole(target) for target in self._targets if target.table is not None}
+        found = (self._whole(target) for target in self._targets if target.table is not None)
+        return {table.ports[0].chassis_id: table for table in found}
 
     def tried(self) -> dict[str, str]:
         """Addresses that gave nothing, with the reason."""
@@ -201,7 +203,8 @@ class Crawl:
         for target in self._targets:
             if target.table is not None:
                 addresses = tuple(dict.fromkeys((target.asking, *target.addresses)))[:_MAX_ADDRESSES]
-                kept[target.chassis] = Known(target.chassis, target.name, addresses, target.depth)
+                chassis = target.chassis or target.table.ports[0].chassis_id
+                kept[chassis] = Known(chassis, target.name, addresses, target.depth)
         for one in self._known.values():
             target_now = self._by_chassis.get(one.chassis)
             if one.chassis in kept:
@@ -212,6 +215,11 @@ class Crawl:
         return tuple(kept.values())
 
     # Inside
+
+    def _hear_neighbour(self, depth: int, neighbour: LldpNeighbour) -> None:
+        chassis = neighbour.chassis_id
+        self._subtypes.setdefault(chassis, neighbour.chassis_id_subtype)
+        self._hear(depth, chassis, neighbour.management_addresses, neighbour.system_name)
 
     def _hear(self, depth: int, chassis: str, addresses: Iterable[str], heard_as: str | None = None) -> None:
         """There is a switch, it is said. `heard_as`: its name, None = no switch heard it."""
@@ -244,6 +252,25 @@ class Crawl:
             if target.state is _State.WAITS:
                 target.state = _State.FAILED  # to be queued anew, nearer
         self._enqueue(target)
+
+    def _whole(self, target: _Target) -> SwitchTable:
+        """What it said, with all that others say of it."""
+        table = target.table
+        assert table is not None  # noqa: S101
+        ports, problems = table.ports, table.problems
+        if target.chassis and target.chassis != ports[0].chassis_id:
+            subtype = self._subtypes.get(target.chassis, ports[0].chassis_id_subtype)
+            ports = tuple(
+                replace(port, chassis_id_subtype=subtype, chassis_id=target.chassis) for port in ports
+            )
+        if target.name and (others := target.heard_as - {_short(target.name)}):
+            odd = (
+                f"others hear chassis id {target.chassis} under the name {', '.join(sorted(others))} too: "
+                "two switches with one chassis id (give each its own), or it was just renamed"
+            )
+            problems = (*problems, odd)
+        addresses = tuple(dict.fromkeys((target.asking, *table.addresses, *target.addresses)))
+        return SwitchTable(ports, addresses, problems)
 
     def _may_ask(self, address: str) -> bool:
         if self._allowed(address):
@@ -301,20 +328,6 @@ class CloneError(Exception):
 def may_switch(neighbour: LldpNeighbour) -> bool:
     """A neighbour that does not say what it does may be anything."""
     return not neighbour.capabilities or bool(_SWITCHES.intersection(neighbour.capabilities))
-
-
-def _whole(target: _Target) -> SwitchTable:
-    table = target.table
-    assert table is not None  # noqa: S101
-    addresses = tuple(dict.fromkeys((target.asking, *table.addresses, *target.addresses)))
-    problems = table.problems
-    if target.name and (others := target.heard_as - {_short(target.name)}):
-        odd = (
-            f"others hear its chassis id {target.chassis} under the name {', '.join(sorted(others))} too: "
-            "two switches with one chassis id (give each its own), or it was just renamed"
-        )
-        problems = (*problems, odd)
-    return SwitchTable(table.ports, addresses, problems)
 
 
 def _short(name: str) -> str:

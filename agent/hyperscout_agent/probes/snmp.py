@@ -1,8 +1,8 @@
 """Crawls the switches over SNMP: from those that are known, by what they hear, to those behind them.
 
 Runs where the agent's role is `fabric`, so that credentials of switches live in one place and not on every
-node. A whole switch is one finding. `snmp_crawl` says whom to ask, `snmp_client` how, `snmp_access` with which
-credentials.
+node. A whole switch is one finding. `snmp_crawl` says whom to ask, `snmp_client` how, `snmp_access`
+with which credentials.
 """
 
 import asyncio
@@ -170,7 +170,7 @@ class SnmpProbe:
                 return
             table = fitted(walk, address)
             if table.ports:
-                crawl.answered(address, table)
+                crawl.answered(address, table, told=bool(_own(walk)[0]))
             else:
                 crawl.failed(address, f"answers, but {table.problems[-1]}")
         except TimeoutError:
