@@ -45,7 +45,8 @@ def parse(
 
     `tree` is path below /sys/class/infiniband -> content: `mlx5_0/node_guid`, `mlx5_0/ports/1/state` and so
     on (`DEVICE_FILES`, `PORT_FILES`, `COUNTER_FILES`). A port needs its device's `node_guid`, `state` and
-    `link_layer`; without them it is a problem. What else is missing (counters of a virtual function) is 0 or "".
+    `link_layer`; without them it is a problem. What else is missing is 0 or "": a virtual function counts
+    nothing.
     """
     problems = Problems(source)
     names: set[tuple[str, int]] = set()

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 HEAD = b"""Errors for "node-0003 mlx5_0"
    GUID 0x131 port 1: [PortRcvErrors == 5]
 """
-TEXT = HEAD + b"""Errors for 0x2000 "MF0;leaf2:MQM8700/U1"
+TEXT = (
+    HEAD
+    + b"""Errors for 0x2000 "MF0;leaf2:MQM8700/U1"
    GUID 0x2000 port ALL: [PortXmitDiscards == 9] [LinkDownedCounter == 3]
    GUID 0x2000 port 8: [PortXmitDiscards == 9] [LinkDownedCounter == 3]
 Errors for 0x1000 "MF0;leaf1:MQM8700/U1"
@@ -24,6 +26,7 @@ Errors for 0x1000 "MF0;leaf1:MQM8700/U1"
 ## Thresholds:
 ## Suppressed:
 """
+)
 FOUND = {
     (0x131, 1): PortErrors(PortCounters(rx_errors=5)),
     (0x2000, 8): PortErrors(PortCounters(tx_dropped=9), 3),
@@ -88,13 +91,12 @@ PIECES = [b"GUID 0x", b" port ", b"1", b"ALL", b":", b" [SymbolErrorCounter == "
 def test_any_bytes(text: bytes) -> None:
     try:
         ports, problems = parse(text, "x")
-    except FormatError as error:
-        assert str(error).startswith("x: ")
+    except FormatError:
         return
     for (guid, port), errors in ports.items():
         assert 0 <= guid < 2**64
         assert 0 <= port < 1000
-        assert 0 <= min(errors.link_downed, errors.counters.rx_errors)
+        assert min(errors.link_downed, errors.counters.rx_errors) >= 0
         assert max(errors.link_downed, errors.counters.rx_errors, errors.counters.tx_dropped) < 2**64
     lines = text.split(b"\n")
     for problem in problems:
