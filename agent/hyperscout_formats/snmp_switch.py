@@ -80,6 +80,9 @@ def read(
     """The switch that these rows are of, in any order. Never raises: what is odd is told in `problems` of the
     table and `doubt` of its ports.
 
+    Where no chassis id is told, its subtype is "": a neighbour then goes by its management address, and has
+    none where that is missing too; the switch itself always has one.
+
     `source`: what the switch is called where it tells neither a chassis id nor a name and an address (a
     file's stem, the address that was asked). `address`: where it was asked, "" = not known. More neighbours
     than `neighbours_per_port` on one port are left out, and counted.
@@ -147,10 +150,7 @@ class _Reading:
         for port in own:
             interface, doubt = interfaces.of_port(port.number, port.word, port.text, port.description)
             called = (interface.name if interface else "") or port.text or f"port {port.number}"
-            where = f"{called} of {name or chassis}"
-            heard = self._heard(
-                heard_at.get(port.number, ()), addresses_of, called, where, min(left, self._most)
-            )
+            heard = self._heard(heard_at.get(port.number, ()), addresses_of, called, min(left, self._most))
             left -= len(heard.neighbours)
             doubts = [doubt] if doubt else []
             port_id = port.text or called
@@ -190,15 +190,18 @@ class _Reading:
         return SwitchTable(tuple(ports), addresses, tuple(self._problems[:MAX_PROBLEMS]))
 
     def _chassis(self, name: str, addresses: Sequence[str], source: str) -> tuple[str, str]:
-        """lldpctl's word and the switch's identity."""
+        """lldpctl's word and the switch's identity; the word is "" where nobody announces it."""
         word = text = ""
         if row := _scalar(self._columns[_CHASSIS_ID]):
             word, text, odd = values.chassis_id(_scalar(self._columns[_CHASSIS_SUBTYPE]), row)
             if odd:
                 self._problems.append(f"its chassis id {odd}: {text}")
         if not text:
-            word, text = "local", f"{name}@{addresses[0]}" if name and addresses else cleaned(source)
-            self._problems.append(f"it tells no chassis id: called {text}; who hears it calls it otherwise")
+            word, text = "", f"{name}@{addresses[0]}" if name and addresses else cleaned(source)
+            self._problems.append(
+                f"no chassis id of its own ({_dotted(_CHASSIS_ID)}): it goes by {text}, and by another name "
+                "where others hear it"
+            )
         return word, text
 
     def _own_ports(self, heard_at: Mapping[int, Sequence[Oid]]) -> list[_Own]:
@@ -245,7 +248,6 @@ class _Reading:
         indexes: Sequence[Oid],
         addresses_of: Mapping[Oid, Sequence[str]],
         called: str,
-        where: str,
         most: int,
     ) -> _Heard:
         """Each (chassis, port) once: who came back may stand there under the old time mark too."""
@@ -257,7 +259,7 @@ class _Reading:
         heard = _Heard()
         doubts: dict[str, None] = {}
         for same in list(distinct.values())[:most]:
-            neighbour, odd = self._neighbour(same[-1], addresses_of, called, where)
+            neighbour, odd = self._neighbour(same[-1], addresses_of, called)
             heard.neighbours.append(neighbour)
             doubts |= dict.fromkeys(odd)
             kinds = {
@@ -280,7 +282,7 @@ class _Reading:
         return heard
 
     def _neighbour(
-        self, index: Oid, addresses_of: Mapping[Oid, Sequence[str]], called: str, where: str
+        self, index: Oid, addresses_of: Mapping[Oid, Sequence[str]], called: str
     ) -> tuple[LldpNeighbour, list[str]]:
         columns = self._columns
 
@@ -300,15 +302,14 @@ class _Reading:
             if odd:
                 doubts.append(f"hears a neighbour whose port id {odd}")
         if not chassis:
-            chassis_word = "local"
+            chassis_word = ""
             if addresses:
                 chassis = f"{name}@{addresses[0]}" if name else addresses[0]
                 doubts.append("hears a neighbour without a chassis id, known by its management address")
             else:
-                chassis = f"unknown at {where}"
                 doubts.append("hears a neighbour without a chassis id")
         if not port:
-            port_word, port = "local", f"unknown at {called}"
+            port_word, port = values.port_word(at(_REMOTE_PORT_SUBTYPE)), f"unknown at {called}"
             doubts.append("hears a neighbour without a port id")
         neighbour = LldpNeighbour(
             chassis_id_subtype=chassis_word,
@@ -328,6 +329,10 @@ class _Reading:
 def _scalar(column: Mapping[Oid, Row]) -> Row | None:
     """Its index is 0, or whatever an agent made of it."""
     return column[min(column)] if column else None
+
+
+def _dotted(oid: Oid) -> str:
+    return ".".join(map(str, oid))
 
 
 def _sorted_addresses(indexes: Iterable[Oid]) -> list[str]:

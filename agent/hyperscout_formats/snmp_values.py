@@ -48,6 +48,11 @@ _BYTES: Final = {1: 4, 2: 16}  # of an address, by IANA address family number
 _PAIRS: Final = re.compile(rb"(?:[0-9A-Fa-f]{2}(?=\s|$)\s*)+")
 
 
+def port_word(subtype: Row | None) -> str:
+    """lldpctl's word for the kind of a port id, "" where that is not known."""
+    return PORT_WORDS.get(_subtype(subtype, _PORT_LABELS), "")
+
+
 def chassis_id(subtype: Row | None, row: Row) -> tuple[str, str, str]:
     """lldpctl's word, the text, and what is odd about it ("" = nothing): words that follow "id"."""
     return _identifier(CHASSIS_WORDS.get(_subtype(subtype, _CHASSIS_LABELS)), row)
@@ -134,7 +139,7 @@ def _identifier(word: str | None, row: Row) -> tuple[str, str, str]:
     if word == "mac":
         if found := mac(row):
             return word, found, odd
-        word, odd = "local", "is announced as a MAC address and is none"
+        odd = "is announced as a MAC address and is none"
     if word == "ip":
         return word, _network_address(raw), odd
     if word == UNHANDLED and row.kind != TEXT:

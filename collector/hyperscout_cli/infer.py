@@ -187,9 +187,7 @@ def _tables(paths: Sequence[str], problems: "list[Problem]") -> "tuple[SwitchTab
         table = read(rows, stem)
         problems.extend(passed_over)
         problems.extend(Problem(shown(path), 0, text) for text in table.problems)
-        # A file is no look at how things are now: a port that was down there still shows its cable.
-        ports = tuple(replace(port, carrier=port.carrier or bool(port.neighbours)) for port in table.ports)
-        found.append(SwitchTableSeen(replace(table, ports=ports)))
+        found.append(SwitchTableSeen(table))
     return tuple(found)
 
 

@@ -217,17 +217,17 @@ ODD = "hears a neighbour whose chassis id"
         ),
         (
             {f"{REMOTE}.5.0.7.1": "vmnic2"},
-            ("local", "vmnic2"),
+            ("mac", "vmnic2"),
             f"{ODD} is announced as a MAC address and is none",
         ),
         (
             {f"{REMOTE}.5.0.7.1": None},
-            ("local", "spine-01@10.0.0.9"),
+            ("", "spine-01@10.0.0.9"),
             "hears a neighbour without a chassis id, known by its management address",
         ),
         (
             {f"{REMOTE}.5.0.7.1": b"", f"{REMOTE}.9.0.7.1": b"<private>"},
-            ("local", "10.0.0.9"),
+            ("", "10.0.0.9"),
             "hears a neighbour without a chassis id, known by its management address",
         ),
         (
@@ -236,12 +236,12 @@ ODD = "hears a neighbour whose chassis id"
                 f"{REMOTE}.5.0.7.1": b"<private>",
                 f"{ADDRESS}.0.7.1.1.4.10.0.0.9": None,
             },
-            ("local", "unknown at swp7 of leaf-01"),
+            ("", ""),
             "hears a neighbour without a chassis id",
         ),
         (
             {f"{REMOTE}.5.0.7.1": bytes(6)},
-            ("local", "00 00 00 00 00 00"),
+            ("mac", "00 00 00 00 00 00"),
             f"{ODD} is announced as a MAC address and is none",
         ),
     ],
@@ -258,7 +258,8 @@ def test_a_neighbour_of_doubtful_identity_is_a_neighbour(
 @pytest.mark.parametrize("nothing", [None, b"", b"<private>"])
 def test_a_neighbour_without_a_port_id(nothing: bytes | None) -> None:
     table = seen({f"{REMOTE}.7.0.7.1": nothing})
-    assert the_neighbour(table).port_id == "unknown at swp7"
+    neighbour = the_neighbour(table)
+    assert (neighbour.port_id_subtype, neighbour.port_id) == ("ifname", "unknown at swp7")
     assert the_port(table).doubt == "hears a neighbour without a port id"
 
 
@@ -478,7 +479,8 @@ NO_CHASSIS = f"{LOCAL}.2.0"
 )
 def test_a_switch_that_does_not_tell_who_it_is(change: Variables, address: str, chassis: str) -> None:
     table = seen(change, address=address)
-    assert the_port(table).chassis_id == chassis
+    port = the_port(table)
+    assert (port.chassis_id, port.chassis_id_subtype) == (chassis, "mac" if chassis.startswith("00 ") else "")
     assert len(table.problems) == 1
     assert chassis in table.problems[0]
 
