@@ -13,7 +13,7 @@ import pytest
 from hyperscout_agent.credentials import Credentials
 from hyperscout_agent.findings import FindingStore
 from hyperscout_agent.uplink import CHANNEL_OPTIONS, Uplink
-from hyperscout_collector.identity.who import spread_s
+from hyperscout_collector.identity.who import NODE_NAME, spread_s
 from hyperscout_collector.kube.client import Kube
 from hyperscout_collector.kube.errors import UnreachableError
 from hyperscout_collector.settings import load_settings
@@ -344,6 +344,29 @@ class Renewed:
         async with asyncio.timeout(TIMEOUT_S):
             while not happened():
                 await asyncio.sleep(0.01)
+
+
+async def test_a_token_of_its_account_reports_of_switches(
+    tmp_path: Path, family: Family, reviews: FakeReviews
+) -> None:
+    """Under the account's name, whatever node its pod is on; a node's token does not open that name."""
+    crawl = "system:serviceaccount:hyperscout:crawl"
+    token = reviews.user(crawl, extra={NODE_NAME: ["n1"]}, exp=time.time() + 600)
+    tls = family.channel()
+    async with collector(tmp_path, family, reviews, fabric_service_account="hyperscout:crawl") as running:
+        shown = {"credentials": tls, "metadata": show(token)}
+        async with AgentStream(running.address, "fabric/crawl", **shown) as agent:
+            assert await agent.store(table("leaf-1", {"swp1": ""}, time.time_ns())) == []
+        for other, node in (
+            (token, "n1"),
+            (token, "crawl"),
+            (token, "fabric/other"),
+            (token, "switch/crawl"),
+            (reviews.agent("crawl"), "fabric/crawl"),
+            (reviews.user("system:serviceaccount:other:crawl"), "fabric/crawl"),
+        ):
+            code, _ = await said(running.address, tls, node, metadata=show(other))
+            assert code == Code.PERMISSION_DENIED, node
 
 
 async def test_a_token_that_is_renewed_is_shown_without_a_restart(

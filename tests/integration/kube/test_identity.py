@@ -14,11 +14,12 @@ from hyperscout_collector.settings import load_settings
 from hyperscout_collector.shell import Collector
 from support.agent_stream import AgentStream
 from support.callers import TIMEOUT_S, Code, asked, said
-from support.findings import lldp
+from support.findings import lldp, table
 from support.identities import AGENTS, AUDIENCE, Family, show
 from support.kubernetes import Cluster
 
 NAMESPACE, AGENT = AGENTS.split(":")
+CRAWL = "crawl"
 ASK = [
     {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
     {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
@@ -41,6 +42,7 @@ async def collector(cluster: Cluster, folder: Path, family: Family) -> AsyncIter
         "tls_key": family.server.key,
         "authenticate": "kubernetes",
         "agent_service_account": AGENTS,
+        "fabric_service_account": f"{NAMESPACE}:{CRAWL}",
         "kubeconfig": cluster.kubeconfig_of("collector", NAMESPACE),
     }
     async with Collector(load_settings(flags=flags)) as running:
@@ -65,6 +67,23 @@ async def test_a_projected_token_is_its_node(kube: Cluster, tmp_path: Path, fami
         second = agent_token(kube, "n2")
         async with AgentStream(running.address, "n2", credentials=tls, metadata=show(second)):
             pass
+
+
+async def test_a_projected_token_of_another_account_asks_switches(
+    kube: Cluster, tmp_path: Path, family: Family
+) -> None:
+    kube.grant("collector", ASK, NAMESPACE)
+    kube.nodes(["n1"])
+    tls = family.channel()
+    async with collector(kube, tmp_path, family) as running:
+        token = show(agent_token(kube, "n1", CRAWL))
+        async with AgentStream(running.address, f"fabric/{CRAWL}", credentials=tls, metadata=token) as agent:
+            found = table("leaf-1", {"swp1": ""}, reporter=f"fabric/{CRAWL}")
+            assert await agent.store(found) == []
+        node = show(agent_token(kube, "n1"))
+        for shown, name in ((token, "n1"), (token, "fabric/agent"), (node, f"fabric/{CRAWL}")):
+            code, words = await said(running.address, tls, name, metadata=shown)
+            assert (code, "these are the credentials of" in words) == (Code.PERMISSION_DENIED, True), name
 
 
 async def test_other_tokens_report_nothing(kube: Cluster, tmp_path: Path, family: Family) -> None:
