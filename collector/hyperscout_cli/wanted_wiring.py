@@ -68,6 +68,6 @@ def accept(topology: "Topology", path: str) -> list[str]:
         raise CliError(f"{path}: {error.strerror or error}") from error
     warn([f"pattern {name!r} holds no more: its cables are lines now" for name in new.dropped], "patterns")
     if new.left_out:
-        note(f"warning: {new.left_out} cables are left out: another claims their port, or nobody knows whose")
+        note(f"warning: {new.left_out} cables are left out: another one claims their port, or an odd name")
     note(f"{path}: {new.patterns} patterns kept, {new.links} cables written as lines")
     return lines

@@ -20,7 +20,8 @@ from hyperscout_collector.blueprint.declared import (
     Pattern,
     end_of,
 )
-from hyperscout_collector.blueprint.matching import Bools, Present, match, resolved
+from hyperscout_collector.blueprint.judging import Judged, judge
+from hyperscout_collector.blueprint.matching import Bools, Present, match
 from hyperscout_collector.blueprint.reading import MAX_END
 from hyperscout_collector.topology import Topology
 
@@ -32,7 +33,7 @@ _WORD = re.compile(r"[A-Za-z0-9_-]+")
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """`text`: the new blueprint. `dropped`: names of patterns that hold no more. `left_out`: cables whose
-    port another one has too, of which nobody says whose they are, or whose name cannot be written."""
+    port another one has too, or whose names cannot be written."""
 
     text: str
     links: int
@@ -43,28 +44,47 @@ class Accepted:
 
 def accept(topology: Topology, old: Blueprint | None) -> Accepted:
     """What is wired now, in the words of the blueprint before where they still fit."""
-    present = Present.of(topology)
     if old is None:
-        return _written(present, (), ~present.foreign, np.zeros_like(present.foreign), None, ())
-    names, _ = resolved(old, present)
-    found = match(old.cables, names, present)
-    broken = {int(-1 - o) for o in old.cables.origin[~found.there].tolist() if o < 0}
-    kept = [p for i, p in enumerate(old.patterns) if i not in broken]
-    of_kept = np.isin(old.cables.origin, [-1 - i for i in range(len(old.patterns)) if i not in broken])
-    by_pattern = match(old.cables.chosen(of_kept), names, present).declared
+        present = Present.of(topology)
+        return _written(present, _Kept((), [], set(), np.zeros_like(present.foreign)), ~present.foreign, None)
+    judged = judge(topology, old)
+    present, found = judged.present, judged.found
     if old.switches:
-        scope = _networks(present, {*names, *(i for s in old.switches for i in _ids(s, present))})
+        scope = _networks(present, {*found.resolved, *judged.whole})
     else:
         scope = found.declared | found.on_declared_port
     if not scope.any():
         scope = np.ones_like(scope)  # it speaks of nothing that is there
     scope &= ~present.foreign | found.declared
-    dropped = tuple(p.name for i, p in enumerate(old.patterns) if i in broken)
-    return _written(present, kept, scope, by_pattern, old, dropped)
+    return _written(present, _kept(judged, old), scope, old)
 
 
-def _ids(switch: DeclaredSwitch, present: Present) -> Sequence[str]:
-    return (switch.id,) if switch.id in present.names else present.ids.get(switch.name, ())
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What stays of the blueprint before: patterns that hold, cables that nobody can see. `taken`: ends of
+    both. `links`: those that are there, and that patterns have."""
+
+    patterns: Sequence[Pattern]
+    unseen: list[tuple[End, End]]
+    taken: set[End]
+    links: Bools
+
+
+def _kept(judged: Judged, old: Blueprint) -> _Kept:
+    cables, present = judged.cables, judged.present
+    broken = set(cables.origin[judged.missing].tolist())
+    patterns = {-1 - i: p for i, p in enumerate(old.patterns) if -1 - i not in broken}
+    of_patterns = np.isin(cables.origin, list(patterns))
+    links = match(cables.chosen(of_patterns), judged.found.resolved, present).declared
+    taken = {end for row in np.flatnonzero(links).tolist() for end in present.ends(row)}
+    unseen = []
+    for row in np.flatnonzero(judged.unseen).tolist():
+        taken.update(judged.ends(row))
+        if not of_patterns[row]:
+            unseen.append(judged.ends(row))
+    unclear = judged.unclear
+    unseen += [unclear.ends(i) for i, o in enumerate(unclear.origin.tolist()) if o not in patterns]
+    return _Kept(tuple(patterns.values()), unseen, taken, links)
 
 
 def _networks(present: Present, inside: set[str]) -> Bools:
@@ -84,43 +104,39 @@ def _networks(present: Present, inside: set[str]) -> Bools:
         reached = more
 
 
-def _written(
-    present: Present,
-    patterns: Sequence[Pattern],
-    rows: Bools,
-    by_pattern: Bools,
-    old: Blueprint | None,
-    dropped: tuple[str, ...],
-) -> Accepted:
-    taken = {end for row in np.flatnonzero(by_pattern).tolist() for end in present.ends(row)}
+def _written(present: Present, kept: _Kept, rows: Bools, old: Blueprint | None) -> Accepted:
+    taken = set(kept.taken)
     noted = present.table.notes
-    links = []
+    links = list(kept.unseen)
     left_out = 0
-    for row in sorted(np.flatnonzero(rows & ~by_pattern).tolist(), key=lambda row: (row in noted, row)):
+    for row in sorted(np.flatnonzero(rows & ~kept.links).tolist(), key=lambda row: (row in noted, row)):
         ends = present.ends(row)
-        used = any(end.port and end in taken for end in ends)
-        if used or present.unknown[row] or not all(_can_be_written(end, present) for end in ends):
+        if any(end.port and end in taken for end in ends) or not all(_is_end(end, present) for end in ends):
             left_out += 1
             continue
         taken.update(ends)
         links.append(ends)
-    switches = _switches(present, rows | by_pattern, old)
-    text = "".join(_text(present, switches, patterns, links, old.header if old else ""))
-    return Accepted(text, len(links), len(patterns), dropped, left_out)
+    switches = _switches(present, rows | kept.links, kept, old)
+    text = "".join(_text(present, switches, kept.patterns, links, old.header if old else ""))
+    dropped = tuple(p.name for p in (old.patterns if old else ()) if p not in kept.patterns)
+    return Accepted(text, len(links), len(kept.patterns), dropped, left_out)
 
 
-def _switches(present: Present, rows: Bools, old: Blueprint | None) -> list[DeclaredSwitch]:
-    """Of the present cables, by name; an id where one was declared, or where a name tells nothing."""
-    if old is None:
-        found, with_id = set(present.names), set[str]()
-    elif not old.switches:
-        return []
-    else:
+def _switches(present: Present, rows: Bools, kept: _Kept, old: Blueprint | None) -> list[DeclaredSwitch]:
+    """Those of `rows` and those that are declared already, by name; an id where one was declared."""
+    found = set(present.names)
+    switches: list[DeclaredSwitch] = []
+    with_id: set[str] = set()
+    if old is not None:
+        if not old.switches:
+            return []
         inside = {*present.a[rows].tolist(), *present.b[rows].tolist()}
-        found = {present.devices[i] for i in inside} & present.names.keys()
-        found |= {i for s in old.switches for i in _ids(s, present)}
+        found &= {present.devices[i] for i in inside} | {
+            ident for s in old.switches for ident in (*present.ids.get(s.name, ()), s.id)
+        }
         with_id = {s.name for s in old.switches if s.id}
-    switches = []
+        out_of_sight = {end.device for end in kept.taken} - present.names.keys()
+        switches += (s for s in old.switches if s.name in out_of_sight)
     for ident in found:
         name = present.called(ident)
         if _is_name(name):
@@ -138,7 +154,7 @@ def _text(
     present: Present,
     switches: Sequence[DeclaredSwitch],
     patterns: Sequence[Pattern],
-    links: Sequence[tuple[End, ...]],
+    links: Sequence[tuple[End, End]],
     header: str,
 ) -> Iterator[str]:
     yield header
@@ -173,7 +189,7 @@ def _text(
     yield from sorted(lines, key=_natural)
 
 
-def _can_be_written(end: End, present: Present) -> bool:
+def _is_end(end: End, present: Present) -> bool:
     return _is_name(present.called(end.device)) and (not end.port or _is_name(end.port))
 
 

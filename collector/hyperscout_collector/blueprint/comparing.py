@@ -12,14 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from hyperscout_collector.blueprint.declared import Blueprint, End
-from hyperscout_collector.blueprint.matching import Bools, Match, Present, match, resolved
+from hyperscout_collector.blueprint.judging import Judged, judge
+from hyperscout_collector.blueprint.matching import Bools, Present
 from hyperscout_collector.topology import Anomaly, Endpoint, Topology
 
 KIND = "BlueprintDrift"
 MAX_DRIFTS = 10_000  # told one by one; the rest is a number
 _NAMED = 3
-# Sources that tell of a switch what is plugged into it from the other side only.
-_FROM_OUTSIDE = frozenset({"lldp"})
 
 
 class Drift(NamedTuple):
@@ -44,16 +43,19 @@ class Comparison:
 
 def compare(topology: Topology, blueprint: Blueprint) -> Comparison:
     """What is missing first, then what is another, then what is too much."""
-    present = Present.of(topology)
-    names, ambiguous = resolved(blueprint, present)
-    found = _Comparing(blueprint, present, match(blueprint.cables, names, present))
-    drifts = [*_switches(blueprint, present, found.sources), *map(_twice, ambiguous), *found.drifts()]
+    judged = judge(topology, blueprint)
+    found = _Comparing(blueprint, judged)
+    drifts = [
+        *_switches(blueprint, judged.present, found.sources),
+        *map(_twice, judged.ambiguous),
+        *found.drifts(),
+    ]
     drifts.sort(key=lambda x: ("-~+".index(x.sign), x.anomaly.message, x.anomaly.key))
     return Comparison(
         tuple(drifts[:MAX_DRIFTS]),
         max(0, len(drifts) - MAX_DRIFTS),
         len(blueprint.cables),
-        int(found.unseen.sum()),
+        len(judged.unclear) + int(judged.unseen.sum()),
     )
 
 
@@ -78,30 +80,19 @@ def _twice(name: str) -> Drift:
 
 
 class _Comparing:
-    def __init__(self, blueprint: Blueprint, present: Present, found: Match) -> None:
+    def __init__(self, blueprint: Blueprint, judged: Judged) -> None:
         self._blueprint = blueprint
-        self._cables = blueprint.cables
-        self._present = present
-        self._match = found
-        table = present.table
-        self.sources = tuple(sorted({s for names in table.source_sets for s in names}))
-        pinned = {s.name: s.id for s in blueprint.switches if s.id in present.names}
-        self._whole = {
-            ident
-            for s in blueprint.switches
-            for ident in ([pinned[s.name]] if s.name in pinned else present.ids.get(s.name, (s.name,)))
-        }
+        self._judged = judged
+        self._cables = judged.cables
+        self._present = judged.present
+        self._match = judged.found
+        self.sources = tuple(sorted({s for names in self._present.table.source_sets for s in names}))
         self._wrong = self._wrong_links()
-        self.unseen = np.zeros(len(self._cables), np.bool_)
-        missing = ~found.there
-        if missing.any():
-            self.unseen = missing & (self._behind_unknown() | self._out_of_sight(missing))
-        self._missing = missing & ~self.unseen
 
     def drifts(self) -> Iterator[Drift]:
         found = self._match
         told = np.concatenate([found.have_a[self._wrong], found.have_b[self._wrong]])
-        left = self._missing & ~np.isin(found.a, told) & ~np.isin(found.b, told)
+        left = self._judged.missing & ~np.isin(found.a, told) & ~np.isin(found.b, told)
         absent, rest = self._absent(np.flatnonzero(left).tolist())
         yield from absent
         for row in rest:
@@ -113,7 +104,7 @@ class _Comparing:
         present, found = self._present, self._match
         on_port = found.on_declared_port
         wrong = on_port & ~present.unknown  # whose it is will be known; the cable may be the right one
-        whole = np.array([device in self._whole for device in present.devices], np.bool_)
+        whole = np.array([device in self._judged.whole for device in present.devices], np.bool_)
         if whole.any():
             wrong |= (whole[present.a] | whole[present.b]) & ~on_port & ~present.foreign
         wrong &= ~found.declared
@@ -124,36 +115,6 @@ class _Comparing:
                 noted & found.on_right_port
             )  # of several that claim one port the declared one is right
         return wrong
-
-    def _behind_unknown(self) -> Bools:
-        """Cables into a port that an adapter is on of which nobody says whose it is."""
-        found = self._match
-        rows = self._present.unknown & ~found.declared
-        ends = np.concatenate([found.have_a[rows], found.have_b[rows]])
-        return np.isin(found.a, ends) | np.isin(found.b, ends)
-
-    def _out_of_sight(self, missing: Bools) -> Bools:
-        """Cables between two switches of which nobody tells who could see them."""
-        table, present, found = self._present.table, self._present, self._match
-        inside = np.array([not _FROM_OUTSIDE.issuperset(s) for s in table.source_sets], np.bool_)
-        seen = np.zeros(len(present.devices), np.bool_)
-        rows = inside[table.sources] if len(table) else np.zeros(0, np.bool_)
-        seen[present.a[rows]] = seen[present.b[rows]] = True
-        told_of = {device for device, told in zip(present.devices, seen.tolist(), strict=True) if told}
-        names = found.resolved
-        is_switch = np.array([n in present.names or n in self._whole for n in names], np.bool_)
-        blind = is_switch & ~np.array([n in told_of for n in names], np.bool_)
-        a, b = self._cables.a, self._cables.b
-        # From a switch that somebody knows: where nobody knows either, both are missing and that is told.
-        reached = found.known & blind
-        between = missing & blind[a] & blind[b]
-        while True:
-            more = reached.copy()
-            more[b[between & reached[a]]] = True
-            more[a[between & reached[b]]] = True
-            if (more == reached).all():
-                return between & reached[a] & reached[b]
-            reached = more
 
     def _absent(self, rows: Sequence[int]) -> tuple[list[Drift], list[int]]:
         """Devices of which no cable is seen, and the missing cables of others."""
@@ -191,7 +152,7 @@ class _Comparing:
         cables = []
         near = []
         for row in rows:
-            mine, other = self._declared_ends(row)
+            mine, other = self._judged.ends(row)
             if self._cables.a[row] != device:
                 mine, other = other, mine
             near.append(other.device)
@@ -206,16 +167,8 @@ class _Comparing:
         anomaly = _anomaly(Endpoint(name, said), None, text, self.sources, 0.9)
         return Drift("-", anomaly, tuple(sorted(set(near))))
 
-    def _declared_ends(self, row: int) -> tuple[End, End]:
-        a, b = self._cables.ends(row)
-        names = self._match.resolved
-        return (
-            End(names[self._cables.a[row]], a.port),
-            End(names[self._cables.b[row]], b.port),
-        )
-
     def _missing_cable(self, row: int) -> Drift:
-        a, b = sorted(self._declared_ends(row), key=self._present.height)
+        a, b = sorted(self._judged.ends(row), key=self._present.height)
         said = self._present.said
         text = f"no cable from {said(a)} to {said(b)}, as the blueprint has"
         return Drift("-", _anomaly(self._endpoint(a), self._endpoint(b), text, self.sources, 0.9))
@@ -228,9 +181,9 @@ class _Comparing:
         rows = np.flatnonzero(self._wrong).tolist()
         ends = np.concatenate([found.have_a[rows], found.have_b[rows]])
         expected: dict[End, str] = {}  # the cable that the blueprint has on a port
-        elsewhere = (self._missing | self.unseen) & (np.isin(found.a, ends) | np.isin(found.b, ends))
+        elsewhere = ~found.there & (np.isin(found.a, ends) | np.isin(found.b, ends))
         for cable in np.flatnonzero(elsewhere).tolist():
-            a, b = self._declared_ends(cable)
+            a, b = self._judged.ends(cable)
             expected[a] = f"{present.said(a)} -> {present.said(b)}"
             expected[b] = f"{present.said(b)} -> {present.said(a)}"
         table = present.table

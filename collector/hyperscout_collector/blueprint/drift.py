@@ -39,10 +39,9 @@ def _homes(hypernodes: Iterable[HyperNode]) -> dict[str, HyperNode]:
 
 def _placed(drift: Drift, home: Mapping[str, HyperNode], by_name: Mapping[str, HyperNode]) -> Anomaly:
     x = drift.anomaly
-    ends = [x.subject] if x.peer is None else [x.subject, x.peer]
-    places = [h for e in ends if (h := home.get(e.device) or home.get(e.name)) is not None]
-    here = min(places, key=lambda h: (h.tier, h.name), default=None)
-    if here is None and drift.near:
+    ends = [x.subject] if x.peer is None else [x.subject, x.peer]  # the lower one first
+    here = next((h for e in ends if (h := home.get(e.device) or home.get(e.name)) is not None), None)
+    if here is None:
         here = _common([home[device] for device in drift.near if device in home], by_name)
     return replace(x, hypernode=here.name, tier=here.tier) if here is not None else x
 

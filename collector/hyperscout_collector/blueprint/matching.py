@@ -10,11 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hyperscout_collector.blueprint.declared import Blueprint, Cables, End, Ints, plain_port
+from hyperscout_collector.blueprint.declared import Cables, DeclaredSwitch, End, Ints, plain_port
 from hyperscout_collector.link_changes import table_of
-from hyperscout_collector.topology import Endpoint, LinkTable, Topology
+from hyperscout_collector.topology import Adapter, Endpoint, LinkTable, Topology
 
 Bools = npt.NDArray[np.bool_]
+
+_ALONE = ("", "1")  # most adapters have one port, which nobody writes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +34,7 @@ class Present:
     names: Mapping[str, str]  # of switches, by id
     ids: Mapping[str, Sequence[str]]  # of switches, by name
     levels: Mapping[str, int]  # of switches, by id
+    adapters: Mapping[str, Adapter]  # by id
     foreign: Bools  # (links,) that end at what is neither switch nor host: storage, a manager, a SHARP node
     unknown: Bools  # (links,) that end at an adapter of which nobody says whose it is
 
@@ -54,8 +57,7 @@ class Present:
                 label[i] = ports.setdefault(adapter.name, len(ports))
             device[i] = devices.setdefault(called, len(devices))
         port = np.array([ports.setdefault(plain_port(x), len(ports)) for x in table.ports], np.int64)
-        # Most adapters have one port, which nobody writes.
-        alone = np.array([x in ("", "1") for x in table.ports], np.bool_)
+        alone = np.array([x in _ALONE for x in table.ports], np.bool_)
         texts = list(ports)
 
         def columns(at: npt.NDArray[np.int32], of: npt.NDArray[np.int32]) -> tuple[Ints, Ints]:
@@ -79,6 +81,7 @@ class Present:
             names,
             ids,
             {s.id: s.level for s in topology.switches},
+            adapters,
             _links_at(table, set(table.devices) - known),
             _links_at(table, unknown),
         )
@@ -95,7 +98,9 @@ class Present:
         found = []
         for at, of in ((table.a[row], table.a_port[row]), (table.b[row], table.b_port[row])):
             ident = table.devices[at]
-            found.append(Endpoint(ident, self.names.get(ident, ident), table.ports[of] or None))
+            host = self.adapters.get(ident)
+            name = self.names.get(ident) or (ident if host is None else host.node)
+            found.append(Endpoint(ident, name, table.ports[of] or None))
         a, b = found
         a_end = End(self.devices[self.a[row]], self.ports[self.a_port[row]])
         return (a, b) if self.ends(row)[0] == a_end else (b, a)
@@ -146,12 +151,14 @@ class Match:
         return np.isin(self.have_a, ends) | np.isin(self.have_b, ends)
 
 
-def resolved(blueprint: Blueprint, present: Present) -> tuple[list[str], list[str]]:
-    """What each declared device is called in `present`; and names that more than one switch has."""
-    pinned = {s.name: s.id for s in blueprint.switches if s.id in present.names}
+def resolved(
+    switches: Sequence[DeclaredSwitch], cables: Cables, present: Present
+) -> tuple[list[str], list[str]]:
+    """What each device of `cables` is called in `present`; and names that more than one switch has."""
+    pinned = {s.name: s.id for s in switches if s.id in present.names}
     names: list[str] = []
     ambiguous: list[str] = []
-    for name in blueprint.cables.devices:
+    for name in cables.devices:
         found = present.ids.get(name, ())
         if name in pinned:
             names.append(pinned[name])
@@ -162,6 +169,25 @@ def resolved(blueprint: Blueprint, present: Present) -> tuple[list[str], list[st
             if len(found) > 1:
                 ambiguous.append(name)
     return names, ambiguous
+
+
+def by_label(cables: Cables, present: Present) -> Cables:
+    """The same cables, with adapters that are called by their ids as they are called on their hosts."""
+    labelled = {i for i, d in enumerate(cables.devices) if d in present.adapters and present.adapters[d].name}
+    if not labelled:
+        return cables
+    devices = {device: i for i, device in enumerate(cables.devices)}
+    ports = {port: i for i, port in enumerate(cables.ports)}
+    columns = [cables.a.copy(), cables.a_port.copy(), cables.b.copy(), cables.b_port.copy()]
+    for device, port in ((columns[0], columns[1]), (columns[2], columns[3])):
+        for row in np.flatnonzero(np.isin(device, list(labelled))).tolist():
+            adapter = present.adapters[cables.devices[device[row]]]
+            text = cables.ports[port[row]]
+            label = adapter.name if text in _ALONE else f"{adapter.name}/{text}"
+            device[row] = devices.setdefault(adapter.node, len(devices))
+            port[row] = ports.setdefault(label, len(ports))
+    a, a_port, b, b_port = columns
+    return Cables(tuple(devices), tuple(ports), a, a_port, b, b_port, cables.origin)
 
 
 def match(cables: Cables, names: Sequence[str], present: Present) -> Match:
