@@ -259,7 +259,9 @@ class Crawl:
         assert table is not None  # noqa: S101
         ports, problems = table.ports, table.problems
         if target.chassis and target.chassis != ports[0].chassis_id:
-            subtype = self._subtypes.get(target.chassis, ports[0].chassis_id_subtype)
+            subtype, stand_in = self._subtypes.get(target.chassis, "local"), ports[0].chassis_id
+            odd = f"it tells no chassis id: it goes by {target.chassis}, by which others hear it"
+            problems = (*(one for one in problems if stand_in not in one), odd)
             ports = tuple(
                 replace(port, chassis_id_subtype=subtype, chassis_id=target.chassis) for port in ports
             )
