@@ -53,7 +53,8 @@ class Seeds:
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
         for change in changes:
-            if any(isinstance(row.fact, _TELLING) for row in (*change.before, *change.after)):
+            before, after = ([row.fact for row in rows] for rows in (change.before, change.after))
+            if before != after and any(isinstance(fact, _TELLING) for fact in (*before, *after)):
                 self._touched.add(change.key.node)
 
     def tick(self) -> None:

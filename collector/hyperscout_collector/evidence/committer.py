@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from hyperscout_formats.reporters import is_fabric
+
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import KEPT_PROBES, AgentRow, Bulk, EvidenceState, KeyChange, Plan
 from hyperscout_collector.evidence.store import Changes, Store, StoreError
@@ -20,6 +22,7 @@ from hyperscout_collector.evidence.store import Changes, Store, StoreError
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
+_CRAWL_GRACE_S = 3600.0  # a crawl of thousands of switches that has begun anew takes many minutes
 _GROUP_ROWS = 4000  # of one transaction: some 50 ms of writing, so a lone change behind it does not wait long
 
 
@@ -77,8 +80,8 @@ class Committer:
     state has ended with it. `clock_ns`: Unix ns.
 
     `grace_s`: a process that has just started has not looked everywhere yet (the next LLDP frame is up to
-    30 s away), so keys that its first full state lacks get this long to show up again. A process that
-    comes back knows what it removed.
+    30 s away), so keys that its first full state lacks get this long to show up again; those of whole
+    switches an hour. A process that comes back knows what it removed.
     """
 
     def __init__(
@@ -245,7 +248,8 @@ class Committer:
             for key in absent - waits:
                 plan.remove(key)
         elif absent:
-            self._unclaimed[node] = _Unclaimed(self._clock_ns() + self._grace_ns, absent)
+            grace_ns = max(self._grace_ns, int(_CRAWL_GRACE_S * 1e9)) if is_fabric(node) else self._grace_ns
+            self._unclaimed[node] = _Unclaimed(self._clock_ns() + grace_ns, absent)
         else:
             self._unclaimed.pop(node, None)
         if known != full.agent:

@@ -21,15 +21,23 @@ HOSTS = sorted(FABRIC.hosts)
 class Rig:
     """A collector with agents of 8 hosts under 2 leaves and 2 spines, and one who asks the switches."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        previous: Topology | None = None,
+        player: type[Player] = Player,
+        **settings: Any,
+    ) -> None:
         quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "debounce_s": 0.01}
         flags = {"listen": "127.0.0.1:0", "http_listen": "", "data_dir": folder / "data"}
-        self.collector = Collector(load_settings(flags={**flags, **quick, **settings}))
+        self.collector = Collector(load_settings(flags={**flags, **quick, **settings}), previous=previous)
         self.player: Player
+        self._kind = player
 
     async def __aenter__(self) -> "Rig":
         await self.collector.start()
-        self.player = Player(FABRIC, [self.collector.address], crawl="crawl", refresh_interval_s=3600)
+        self.player = self._kind(FABRIC, [self.collector.address], crawl="crawl", refresh_interval_s=3600)
         self._task = asyncio.create_task(self.player.run())
         return self
 
@@ -120,6 +128,46 @@ async def test_who_asks_switches_may_go_and_come_back(tmp_path: Path) -> None:
         rig.player.revive_crawl()
         await listed(rig, lambda agents: agents["fabric/crawl"].connected)
         assert tiers(rig.topology) == WHOLE
+
+
+class Late(Player):
+    """Nobody asks switches until `asks`."""
+
+    asks = False
+
+    def revive_crawl(self) -> None:
+        if self.asks:
+            super().revive_crawl()
+
+
+async def test_a_new_leader_waits_for_a_look_at_the_switches(tmp_path: Path) -> None:
+    """Its evidence is empty, all hosts are heard at once, the crawl begins anew: no tier goes meanwhile."""
+    async with Rig(tmp_path / "first") as rig:
+        published = await rig.until(lambda t: tiers(t) == WHOLE)
+    async with Rig(tmp_path / "second", previous=published, player=Late) as rig:
+        hosts = len(HOSTS)
+        await listed(
+            rig, lambda agents: sum(a.connected and a.findings > 0 for a in agents.values()) == hosts
+        )
+        assert await wording(rig, "waits for a look at switches (leaf-01, leaf-02, spine-01 and 1 more)")
+        assert rig.topology.generation == published.generation
+        assert isinstance(rig.player, Late)
+        rig.player.asks = True
+        rig.player.revive_crawl()
+        assert await wording(rig, "")
+        await listed(rig, lambda agents: "fabric/crawl" in agents)
+        assert tiers(rig.topology) == WHOLE
+        assert {h.name for h in rig.topology.hypernodes} == {h.name for h in published.hypernodes}
+
+
+async def wording(rig: Rig, words: str) -> bool:
+    """Until what a take-over waits for is this; "" = for nothing more."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            said = [problem for problem in rig.collector.parts.problems if problem.startswith("took over")]
+            if said == [] if not words else any(problem.endswith(words) for problem in said):
+                return True
+            await asyncio.sleep(0.01)
 
 
 async def listed(

@@ -101,6 +101,18 @@ async def test_they_are_told_at_once_and_when_they_change() -> None:
     assert await told(node) == await told(switch) == []
 
 
+def test_a_look_that_saw_the_same_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    r = Rig()
+    r.put(hearing("10.0.0.2"))
+    assert r.seeds.addresses == ("10.0.0.2",)
+    again = hearing("10.0.0.2")
+    again.observed_at.FromNanoseconds(T0 + S)
+    with monkeypatch.context() as patch:
+        patch.setattr(EvidenceState, "rows_of", None)
+        r.put(again)
+        assert r.seeds.addresses == ("10.0.0.2",)
+
+
 def test_what_was_loaded_counts() -> None:
     r = Rig()
     r.put(hearing("10.0.0.2"))

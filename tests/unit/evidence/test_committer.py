@@ -234,6 +234,21 @@ async def test_a_process_that_has_just_started_gets_time_to_look(tmp_path: Path)
         assert r.subjects() == ["eth0"]
 
 
+async def test_a_crawl_that_has_just_started_gets_an_hour(tmp_path: Path) -> None:
+    """The last look at a switch that is dead meanwhile stands for so long, too."""
+    async with rig(tmp_path) as r:
+        leaf, spine = table("leaf-1", {"swp1": ""}), table("spine-1", {"swp1": ""})
+        await r.send([leaf, spine], full=AgentRow("fabric/crawl", 1, "v"))
+        r.clock_ns[0] = T0 + 60 * S
+        await r.send([], full=AgentRow("fabric/crawl", 2, "v"))
+        r.clock_ns[0] += 3599 * S
+        assert r.committer.due(r.clock_ns[0], lambda node: True) == []
+        await r.send([table("leaf-1", {"swp1": ""}, r.clock_ns[0])])
+        r.clock_ns[0] += S
+        gone = r.committer.due(r.clock_ns[0], lambda node: True)
+        assert gone == [Key("fabric/crawl", "snmp", spine.key.subject)]
+
+
 async def test_an_agent_that_is_gone_again_has_no_say_in_what_it_lacked(tmp_path: Path) -> None:
     async with rig(tmp_path, grace_s=100) as r:
         await r.send([lldp("n1", "eth0")], full=OLD)
