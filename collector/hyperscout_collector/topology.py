@@ -111,8 +111,8 @@ class Tier:
 class HyperNode:
     """A domain as published. `children` are names of HyperNodes, `nodes` all nodes below, both sorted.
 
-    `source`: "wires", "nvlink" or "latency"; `confidence` in it, 0 to 1. `latency_us` (round trip) and
-    `bandwidth_gbps`: between nodes whose lowest common HyperNode this is; None = nothing was measured.
+    `source`: "wires", "nvlink", "latency" or "labels"; `confidence` in it, 0 to 1. `latency_us` (round trip)
+    and `bandwidth_gbps`: between nodes whose lowest common HyperNode this is; None = nothing was measured.
     """
 
     name: str
@@ -162,8 +162,8 @@ class Link:
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkTable(Sequence[Link]):
     """Links in columns. `a`, `b` index `devices`; `a_port`, `b_port` index `ports`; `fabric` indexes
-    `fabrics`; `sources` indexes `source_sets`. All index columns have shape (links,). `notes`: of the few rows
-    that have one."""
+    `fabrics`; `sources` indexes `source_sets`. All index columns have shape (links,). `notes`: of
+    the few rows that have one."""
 
     devices: Sequence[str]
     ports: Sequence[str]

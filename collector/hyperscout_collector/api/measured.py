@@ -27,6 +27,8 @@ def sayings(topology: Topology, common: HyperNode | None) -> Iterator[str]:
         return
     if common.source == "latency":
         yield f"{common.name} is inferred from latency alone, confidence {common.confidence:.2g}."
+    if common.source == "labels":
+        yield f"{common.name} is as the cloud labels its nodes."
     if common.source == "nvlink":
         yield f"{common.name} is an NVLink domain: its hosts reach each other by NVLink, beside any cable."
     for what, text in said(common):

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import TypeVar
 
 import numpy as np
+from hyperscout_formats import nmx
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.facts import (
     Gpu,
@@ -27,7 +28,7 @@ from hyperscout_formats.ibnetdiscover import CA, SWITCH, Sweep, parse
 from hyperscout_collector.evidence.pair_grace import PairGrace
 from hyperscout_collector.evidence.pair_tables import Measured, PairTables, measured_by
 from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row, SweepFact
-from hyperscout_collector.evidence.state import EvidenceState, KeyChange
+from hyperscout_collector.evidence.state import COUNTING_PROBE, EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Store, StoreError
 from hyperscout_collector.evidence.switch_tables import TableLook, in_force, looks_of
 from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
@@ -36,8 +37,13 @@ _T = TypeVar("_T")
 Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]
 _NO_IDS: Ids = np.zeros(0, np.uint64)
 
-# Readers of texts that show a fabric, by format.
-_READERS: Mapping[str, Callable[[bytes, str], Sweep]] = {"ibnetdiscover": parse}
+# Readers of texts that show a fabric, by format. What a UFM shows comes as `ibnetdiscover` would write it.
+Shown = Sweep | nmx.Domains
+_READERS: Mapping[str, Callable[[bytes, str], Shown]] = {
+    "ibnetdiscover": parse,
+    "ufm": parse,
+    "nmx": nmx.parse,
+}
 
 # A newer whole sweep replaces an older one when it holds this share of its switches. With less, the fabric
 # has come apart (or a lone leaf was swept), and the older one speaks for the rest until that is swept too.
@@ -50,11 +56,11 @@ class SweepTexts:
     def __init__(self, store: Store, limit: int = 32) -> None:
         self._store = store
         self._limit = limit
-        self._sweeps: OrderedDict[bytes, Sweep] = OrderedDict()
+        self._sweeps: OrderedDict[bytes, Shown] = OrderedDict()
         self._port_guids: dict[bytes, frozenset[int]] = {}
         self._lock = threading.Lock()
 
-    def read(self, sha256: bytes, text: bytes, source: str, text_format: str = "ibnetdiscover") -> Sweep:
+    def read(self, sha256: bytes, text: bytes, source: str, text_format: str = "ibnetdiscover") -> Shown:
         """Read a text that has just come in. Raises FormatError, which says where."""
         if (reader := _READERS.get(text_format)) is None:
             raise FormatError(source, 0, f"a text of the format {text_format!r}, which nobody here reads")
@@ -62,7 +68,7 @@ class SweepTexts:
         self._keep(sha256, sweep)
         return sweep
 
-    def get(self, sha256: bytes, source: str, text_format: str = "ibnetdiscover") -> Sweep:
+    def get(self, sha256: bytes, source: str, text_format: str = "ibnetdiscover") -> Shown:
         """Blocks on the store and the reader. Raises FormatError and StoreError."""
         with self._lock:
             if (sweep := self._sweeps.get(sha256)) is not None:
@@ -83,6 +89,8 @@ class SweepTexts:
             if (found := self._port_guids.get(sha256)) is not None:
                 return found
         sweep = self.get(sha256, source)
+        if not isinstance(sweep, Sweep):
+            return frozenset()
         guids = np.unique(np.concatenate([sweep.port_guid, sweep.guid[sweep.kind == CA]]))
         found = frozenset(guids[guids != 0].tolist())
         with self._lock:
@@ -91,7 +99,7 @@ class SweepTexts:
                 del self._port_guids[old]
         return found
 
-    def _keep(self, sha256: bytes, sweep: Sweep) -> None:
+    def _keep(self, sha256: bytes, sweep: Shown) -> None:
         with self._lock:
             self._sweeps[sha256] = sweep
             self._sweeps.move_to_end(sha256)
@@ -233,26 +241,35 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
     """Read the sweeps of a snapshot and drop those that newer ones replaced. Blocks; for a thread."""
     problems: list[str] = []
     read: list[tuple[Row, Sweep]] = []
+    managed: dict[str, tuple[Gpu, ...]] = {}
+    kept: set[Key] = {row.key for row in snapshot.sweeps}
     for row in sorted(snapshot.sweeps, key=lambda row: (row.seen_ns, row.key, row.rank), reverse=True):
         if (digest := row.sha256) is None:
             continue
         source = f"{row.key.probe} of {row.key.node}"
         try:
-            read.append((row, texts.get(digest, source, row.key.probe)))
+            shown = texts.get(digest, source, row.key.probe)
         except (FormatError, StoreError) as error:
             problems.append(str(error))
+            continue
+        if isinstance(shown, Sweep):
+            read.append((row, shown))
+        else:  # the newest look comes first
+            managed = {**shown.gpus, **managed}
     current: list[tuple[Row, Sweep]] = []
     seen: dict[str, Ids] = {}  # by probe: switches in whole sweeps so far
-    kept: set[Key] = {row.key for row in snapshot.sweeps} - {row.key for row, _ in read}
+    kept -= {row.key for row, _ in read}
     any_whole = any(row.rank == WHOLE for row, _ in read)
     for row, sweep in read:  # newest first
         if any_whole and row.rank != WHOLE and not (sweep.kind == SWITCH).any():
             continue  # it saw its own adapter alone: nothing that a whole sweep does not show better
         switches = _switches(sweep)
         # What a manager shows and what was swept are two witnesses: neither takes the place of the other.
+        # But who looks no more yields to whoever does.
         known = seen.get(row.key.probe, _NO_IDS)
-        covered = np.isin(switches, known).mean()
-        if covered >= _COVERED or (covered and row.seen_ns < snapshot.limit_ns):
+        if np.isin(switches, known).mean() >= _COVERED:
+            continue
+        if row.seen_ns < snapshot.limit_ns and any(np.isin(switches, ids).any() for ids in seen.values()):
             continue
         current.append((row, sweep))
         kept.add(row.key)
@@ -274,6 +291,7 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
         snapshot.switch_ports,
         frozenset(snapshot.stale),
         in_force(snapshot.tables, snapshot.stale, snapshot.limit_ns),
+        managed_gpus=managed,
     )
     superseded = tuple(sorted({row.key for row, _ in read} - kept))
     return Resolved(inputs, superseded, tuple(problems))
@@ -308,7 +326,7 @@ def _node(rows: Iterable[Row]) -> _Node:
                 infiniband.append(row.fact)
                 # The newest look dates them all: what has not changed is not sent again.
                 node.infiniband_at_ns = max(node.infiniband_at_ns, row.seen_ns)
-            case SweepFact():
+            case SweepFact() if row.key.probe != COUNTING_PROBE:
                 sweeps.append(row)
             case Gpu():
                 gpus.append(row.fact)

@@ -65,7 +65,8 @@ def _join(
     inputs: FabricInputs,
     options: InferOptions,
 ) -> Network:
-    measured = {*inputs.gpus, *inputs.pairs.nodes, *inputs.answering}  # hosts that no cable need show
+    # Hosts that no cable need show.
+    measured = {*inputs.gpus, *inputs.pairs.nodes, *inputs.answering, *inputs.labels}
     hosts = sorted({host for part in parts for host in part.hosts if host is not None} | measured)
     at: dict[str | None, int] = {host: i for i, host in enumerate(hosts)}
     at[None] = -1

@@ -79,6 +79,9 @@ class FabricInputs:
     )  # by node: domains that its cloud names, the farthest first
     health: Mapping[tuple[str, str], PortHealth] = field(default_factory=dict)  # by device id and port
     health_is_young: bool = False  # nobody has counted for long enough: what was published of it stands
+    managed_gpus: Mapping[str, tuple[Gpu, ...]] = field(
+        default_factory=dict
+    )  # what an NVLink manager tells of them, by its names for hosts
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,6 +219,9 @@ def _consistent(h: HyperNode, anomalies: Sequence[Anomaly]) -> Condition:
     if not parts and h.source == "latency":
         message = f"inferred from latency alone, confidence {h.confidence:.2g}: no wiring is seen"
         return Condition("Consistent", "True", "Inferred", message)
+    if not parts and h.source == "labels":
+        message = "as the cloud labels its nodes: no wiring is seen"
+        return Condition("Consistent", "True", "Labelled", message)
     if not parts:
         return Condition(
             "Consistent", "True", "WiringMatches", "sources agree and the wiring is as the rest implies"

@@ -8,12 +8,14 @@ import numpy.typing as npt
 
 from hyperscout_collector.fabric.fuse import fuse
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_collector.fabric.managed_nvlink import with_managed
 from hyperscout_collector.fabric.network import Ints, Network
 from hyperscout_collector.fabric.nvlink import nvlink_domains
 from hyperscout_collector.hierarchy.conditions import with_conditions
 from hyperscout_collector.hierarchy.erroring import erroring_links
 from hyperscout_collector.hierarchy.history import recall
 from hyperscout_collector.hierarchy.host_cabling import host_rank
+from hyperscout_collector.hierarchy.labelled import against_wires, with_labels
 from hyperscout_collector.hierarchy.layer import Layer
 from hyperscout_collector.hierarchy.levels import switch_levels
 from hyperscout_collector.hierarchy.measured import measure
@@ -50,17 +52,23 @@ def infer(
 
     Depends on nothing else: the same evidence in any order gives the same result.
     """
+    gpus, strangers = with_managed(inputs.gpus, inputs.managed_gpus, options.cluster_nodes)
+    inputs = replace(inputs, gpus=gpus)
     net = fuse(inputs, options)
     level = switch_levels(net)
     past = Past(net, previous)
     layers, foreign = build_layers(net, level, past, options.cluster_nodes)
     suspicions = _suspicions(net, level, layers)
     suspicions += erroring_links(net, level, layers, inputs, previous)
+    if inputs.labels:
+        suspicions += against_wires(net, layers, inputs.labels)
+        layers = with_labels(net, layers, inputs.labels)
     if not options.latency_places:
         layers = as_published(net, layers, past)
     elif len(inputs.pairs):
         layers = with_latency(net, layers, inputs.pairs, past)
     nvlink = nvlink_domains(inputs.gpus)
+    nvlink = replace(nvlink, faults=[*nvlink.faults, *strangers])
     family = with_nvlink(net, layers, nvlink, past, options.cluster_nodes)
     layers = family.layers
     suspicions = [_moved(s, family) for s in suspicions] + [*family.suspicions]
@@ -76,6 +84,7 @@ def infer(
     if expected is None:
         expected = frozenset(inputs.infiniband) | frozenset(inputs.lldp) | _published_nodes(previous)
         expected |= frozenset(inputs.gpus) | frozenset(inputs.pairs.nodes) | inputs.answering
+        expected |= frozenset(inputs.labels)
         expected -= {net.hosts[h] for h in foreign}
     absent = expected - {net.hosts[h] for h in np.flatnonzero(placed).tolist()} if expected else frozenset()
     if previous is not None and absent:
@@ -188,13 +197,21 @@ def _hypernodes(
             tuple(sorted(children[depth][d])),
             nodes[depth][d],
             tuple(net.ids[s] for s in layer.switches[d]),
-            source="nvlink" if layer.name == NVLINK else "latency" if d in layer.confidence else "wires",
+            source=_source(layer, d),
             confidence=round(layer.confidence.get(d, 1.0), 2),
         )
         for depth, layer in enumerate(layers)
         for d in range(layer.count)
         if nodes[depth][d]
     ]
+
+
+def _source(layer: Layer, domain: int) -> str:
+    if layer.name == NVLINK:
+        return "nvlink"
+    if domain in layer.told:
+        return "labels"
+    return "latency" if domain in layer.confidence else "wires"
 
 
 def _keep_cut_off(hypernodes: list[HyperNode], previous: Topology, absent: frozenset[str]) -> list[HyperNode]:

@@ -13,7 +13,8 @@ class Layer:
     `domain`: (hosts,) the domain of each host, -1 = none. `switches`: for each domain the devices whose
     switching its members share, sorted. `child`: (domains of the layer below,) the domain of each; empty
     at tier 1. `founders`: for each domain the identities that it is founded on, where those are not its
-    switches or what is inside it. `confidence`: of domains that come from latency, by index.
+    switches or what is inside it. `confidence`: of domains that come from latency, by index. `told`: those
+    that come from labels of nodes.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Layer:
     grouping: Grouping
     founders: Sequence[tuple[str, ...]] = ()
     confidence: Mapping[int, float] = field(default_factory=dict)
+    told: frozenset[int] = frozenset()
 
     @property
     def count(self) -> int:

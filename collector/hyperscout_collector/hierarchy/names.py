@@ -86,7 +86,7 @@ def _survivors(
         alone = {i for i, h in enumerate(former) if len(h.nodes) == 1}
         for domain, old in [key for key in overlap if key[1] in alone]:
             of_one = former[old].name.rpartition("-")[0] != slugs[domain]
-            if layer.founders[domain] and size[domain] > 1 and of_one:
+            if layer.founders[domain] and domain not in layer.told and size[domain] > 1 and of_one:
                 del overlap[domain, old]
     used: set[int] = set()
     for (domain, old), _ in sorted(overlap.items(), key=lambda x: (-x[1], former[x[0][1]].name, x[0][0])):

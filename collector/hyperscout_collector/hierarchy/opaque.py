@@ -43,8 +43,8 @@ def with_latency(net: Network, layers: Sequence[Layer], pairs: PairTable, past: 
     for domain, column in zip(found.domain, by_tier, strict=True):
         column[hosts] = domain
     if not wired.any():
-        return _alone(net, found.confidence, by_tier)
-    return _beside(net, layers, found.confidence, by_tier)
+        return alone(net, found.confidence, by_tier)
+    return beside(net, layers, found.confidence, by_tier)
 
 
 def as_published(net: Network, layers: Sequence[Layer], past: Past) -> list[Layer]:
@@ -62,8 +62,8 @@ def as_published(net: Network, layers: Sequence[Layer], past: Past) -> list[Laye
         by_tier.append(column.astype(np.int64) - int(which[0] < 0))
         confidence.append(np.array([past.confidence[int(label)] for label in which if label >= 0]))
     if not wired.any():
-        return _alone(net, confidence, by_tier)
-    return _beside(net, layers, confidence, by_tier)
+        return alone(net, confidence, by_tier)
+    return beside(net, layers, confidence, by_tier)
 
 
 def _staying(found: LatencyTiers, pairs: PairTable, before: Longs) -> LatencyTiers:
@@ -115,8 +115,9 @@ def _calibrated(found: LatencyTiers, pairs: PairTable, wired: Sequence[Longs]) -
     return tuple(known) if all(x < y for x, y in pairwise(known)) else ()
 
 
-def _alone(net: Network, sure: Sequence[Floats], by_tier: Sequence[Longs]) -> list[Layer]:
-    """Nothing but latency."""
+def alone(net: Network, sure: Sequence[Floats], by_tier: Sequence[Longs]) -> list[Layer]:
+    """Nothing but latency, or labels. `by_tier`: the nearest first, (hosts,) the domain of each, -1 = none;
+    `sure`: how sure each of them is."""
     layers: list[Layer] = []
     for tier, domain in enumerate(by_tier):
         count = int(domain.max(initial=-1)) + 1
@@ -131,10 +132,10 @@ def _alone(net: Network, sure: Sequence[Floats], by_tier: Sequence[Longs]) -> li
     return layers
 
 
-def _beside(
+def beside(
     net: Network, layers: Sequence[Layer], sure: Sequence[Floats], by_tier: Sequence[Longs]
 ) -> list[Layer]:
-    """Wired hosts and others in one family: all of one depth."""
+    """Wired hosts and others in one family: all of one depth. Domains that are new have a confidence."""
     depth = max(len(layers), len(by_tier))
     result: list[Layer] = []
     target: Mapping[int, int] = {}
@@ -147,6 +148,7 @@ def _beside(
         else:  # the others are deeper: what is on top of the wired ones stays whole
             top = layers[-1]
             wired = _layer(result, top.domain, [()] * top.count, np.arange(top.count), (), {})
+            wired = replace(wired, told=top.told)
         target = _targets(latent, wired)
         fresh = {latency: number for latency, number in target.items() if number >= wired.count}
         domain = wired.domain.copy()
@@ -164,7 +166,10 @@ def _beside(
         switches = [*wired.switches, *([()] * len(fresh))]
         founders: Sequence[tuple[str, ...]] = ()
         if below is None:
-            founders = [*([()] * wired.count), *_members(net, domain, len(switches))[wired.count :]]
+            own = wired.founders or [()] * wired.count
+            founders = [*own, *_members(net, domain, len(switches))[wired.count :]]
+        elif wired.founders:
+            founders = [*wired.founders, *([()] * len(fresh))]
         result.append(
             Layer(
                 wired.name,
@@ -174,6 +179,7 @@ def _beside(
                 wired.grouping,
                 founders,
                 {number: float(confidence[latency]) for latency, number in fresh.items()},
+                wired.told,
             )
         )
     return result

@@ -95,7 +95,7 @@ def _measured(annotations: Mapping[str, str]) -> tuple[str, float, Measured | No
         return value if 0 < value < _TOO_LARGE else None
 
     source = annotations.get(SOURCE_ANNOTATION, "wires")
-    if source not in ("nvlink", "latency"):
+    if source not in ("nvlink", "latency", "labels"):
         source = "wires"
     confidence = 1.0 if source == "wires" else min(figure(CONFIDENCE_ANNOTATION) or 1.0, 1.0)
     medians = (figure(LATENCY_ANNOTATION), figure(BANDWIDTH_ANNOTATION))

@@ -307,3 +307,12 @@ def test_urls_that_are_taken(url: str) -> None:
     assert not UfmSettings().on
     with pytest.raises(ValidationError, match="credentials"):
         UfmSettings(url=url)
+
+
+def test_one_that_was_abandoned_asks_nobody_any_more(tmp_path: Path) -> None:
+    with serving(PROBES["ufm"][0]()) as manager:
+        connection = ManagerConnection(settings(UfmSettings, manager, tmp_path))
+        connection.abandon()
+        with pytest.raises(ManagerError):
+            next(connection.get("/ufmRest/resources/links", {}))
+    assert not manager.requests

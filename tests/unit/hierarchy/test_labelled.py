@@ -1,0 +1,183 @@
+"""Places by labels of nodes: alone, beside wires, against wires, as time goes by."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_collector.hierarchy import infer
+from hyperscout_collector.topology import Topology
+from hyperscout_sim.fabric import SimFabric
+from hyperscout_sim.shapes import clos2, clos3, rail_optimised
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.inference import inputs_of, tiers, truth
+
+Labels = Mapping[str, tuple[str, ...]]
+
+
+def inferred(labels: Labels, previous: Topology | None = None, **more: object) -> Topology:
+    return infer(replace(FabricInputs(), labels=labels), InferOptions(**more), previous)  # type: ignore[arg-type]
+
+
+def said(topology: Topology) -> list[set[tuple[str, ...]]]:
+    return [{tuple(sorted(domain)) for domain in tier} for tier in tiers(topology)]
+
+
+def labels_of(fabric: SimFabric, of: Sequence[str] | None = None) -> dict[str, tuple[str, ...]]:
+    """What a cloud would say that runs this fabric: the farthest domain first."""
+    by_tier = [fabric.truth.domain_of(tier) for tier in range(len(fabric.truth.tiers), 0, -1)]
+    return {
+        host: tuple(f"nn-{depth}-{domain[host]}" for depth, domain in enumerate(by_tier))
+        for host in (fabric.hosts if of is None else of)
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        pytest.param(
+            {"a": ("x", "1"), "b": ("x", "1"), "c": ("x", "2"), "d": ("x", "2")},
+            [{("a", "b"), ("c", "d")}, {("a", "b", "c", "d")}],
+            id="two tiers",
+        ),
+        pytest.param(
+            {"a": ("x", "1"), "b": ("x", "1"), "c": ("y", "1"), "d": ("y", "1")},
+            [{("a", "b"), ("c", "d")}],
+            id="a subblock's name counts within its block alone",
+        ),
+        pytest.param(
+            {"a": ("r", "z", "1"), "b": ("r", "z", "1"), "c": ("r", "z", "2")},
+            [{("a", "b"), ("c",)}, {("a", "b", "c")}],
+            id="a region with one zone groups nothing more",
+        ),
+        pytest.param(
+            {"a": ("x", "1", "h1"), "b": ("x", "1", "h2"), "c": ("x", "2", "h3")},
+            [{("a", "b"), ("c",)}, {("a", "b", "c")}],
+            id="a domain for each host groups nothing",
+        ),
+        pytest.param(
+            {
+                "a": ("x", "1", "p", "q"),
+                "b": ("x", "1", "p", "q"),
+                "c": ("x", "1", "r"),
+                "d": ("x", "1", "r"),
+            },
+            [{("a", "b"), ("c", "d")}, {("a", "b", "c", "d")}],
+            id="three layers beside four",
+        ),
+        pytest.param({"a": ("z",), "b": ("z",)}, [{("a", "b")}], id="a zone"),
+        pytest.param({"a": ("y",), "b": ("z",)}, [{("a",), ("b",)}], id="zones of one host"),
+        pytest.param({"a": ("y",), "b": ()}, [{("a",)}], id="a host without labels"),
+        pytest.param({}, [], id="none"),
+    ],
+)
+def test_nothing_but_labels(labels: Labels, expected: list[set[tuple[str, ...]]]) -> None:
+    found = inferred(labels)
+    assert said(found) == expected
+    assert {h.source for h in found.hypernodes} <= {"labels"}
+    assert {
+        (c.status, c.reason) for h in found.hypernodes for c in h.conditions if c.type == "Consistent"
+    } <= {("True", "Labelled")}
+    assert not found.anomalies
+
+
+shapes = st.sampled_from([clos2(3, 5, 2), clos3(2, 2, 4, 2, 2), rail_optimised(3, 5, 4, 2)])
+
+
+@settings(deadline=None, max_examples=10)
+@given(shapes, st.data())
+def test_the_truth_in_labels_beside_wires(fabric: SimFabric, data: st.DataObject) -> None:
+    """Hosts that have both stay where they are; those with labels alone go to their wired neighbours."""
+    cut = {data.draw(st.sampled_from(sorted(domain))) for domain in fabric.truth.tiers[0]}
+    mine = {x.guid for x in fabric.adapters if x.host in cut}
+    wires = replace(
+        fabric,
+        adapters=tuple(x for x in fabric.adapters if x.guid not in mine),
+        cables=tuple(x for x in fabric.cables if x.a not in mine),
+    )
+    found = infer(replace(inputs_of(wires), labels=labels_of(fabric)))
+    assert tiers(found) == truth(fabric)
+    assert not [x for x in found.anomalies if "labels" in x.sources]
+    everything = infer(replace(inputs_of(fabric), labels=labels_of(fabric)))
+    alone = infer(inputs_of(fabric))
+    assert replace(everything, links=()) == replace(alone, links=())
+
+
+@settings(deadline=None, max_examples=10)
+@given(shapes)
+def test_labels_alone_give_the_fabrics_truth(fabric: SimFabric) -> None:
+    found = inferred(labels_of(fabric))
+    assert tiers(found) == truth(fabric)
+    again = inferred(dict(reversed(labels_of(fabric).items())))
+    assert replace(found, links=()) == replace(again, links=())
+
+
+def test_domains_that_no_wire_shows_stand_beside_wired_ones() -> None:
+    fabric = clos2(2, 3, 2)
+    cloud = {f"cloud-{n}": ("region", f"rack-{n % 2}") for n in range(4)}
+    found = infer(replace(inputs_of(fabric), labels=cloud))
+    assert {h.source for h in found.hypernodes} == {"wires", "labels"}
+    assert {tuple(h.nodes) for h in found.hypernodes if h.source == "labels"} == {
+        ("cloud-0", "cloud-2"),
+        ("cloud-1", "cloud-3"),
+        ("cloud-0", "cloud-1", "cloud-2", "cloud-3"),
+    }
+    assert len({h.tier for h in found.hypernodes}) == 2
+    depth = {h.name: h for h in found.hypernodes}
+    assert all(depth[h.parent].tier == h.tier + 1 for h in found.hypernodes if h.parent)
+
+
+def test_a_host_whose_cables_lead_elsewhere_is_named() -> None:
+    fabric = clos3(2, 2, 4, 2, 2)
+    host, other = fabric.hosts[0], fabric.hosts[-1]
+    labels = labels_of(fabric)
+    labels[host] = labels[other]
+    found = infer(replace(inputs_of(fabric), labels=labels))
+    (told,) = found.anomalies
+    assert (told.kind, told.subject.name, told.sources) == ("SourcesDisagree", host, ("labels",))
+    assert f"by the labels of its node {host} is in {labels[other][-1]} with" in told.message
+    assert tiers(found) == truth(fabric)
+    home = next(h for h in found.hypernodes if h.tier == 1 and host in h.nodes)
+    assert told.hypernode == home.name
+    assert [c.reason for c in home.conditions if c.type == "Consistent" and c.status == "False"] == [
+        "SourcesDisagree"
+    ]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pytest.param(lambda host, number: ("region", "zone"), id="one zone for all"),
+        pytest.param(lambda host, number: (f"island-{number % 2}",), id="nothing to do with the wires"),
+        pytest.param(lambda host, number: (host,), id="one for each"),
+    ],
+)
+def test_labels_that_say_nothing_of_the_wires_accuse_nobody(labels: object) -> None:
+    fabric = clos2(4, 4, 2)
+    said_of = {host: labels(host, n) for n, host in enumerate(fabric.hosts)}  # type: ignore[operator]
+    found = infer(replace(inputs_of(fabric), labels=said_of))
+    assert not found.anomalies
+    assert tiers(found) == truth(fabric)
+
+
+def test_names_live_on_as_nodes_come_and_go() -> None:
+    first = inferred({"a": ("x", "1"), "b": ("x", "2"), "c": ("x", "2")})
+    name = {tuple(h.nodes): h.name for h in first.hypernodes}
+    grown = inferred({"a": ("x", "1"), "d": ("x", "1"), "b": ("x", "2"), "c": ("x", "2")}, first)
+    now = {tuple(h.nodes): h.name for h in grown.hypernodes}
+    assert now["a", "d"] == name[("a",)]
+    assert now["b", "c"] == name["b", "c"]
+    assert now["a", "b", "c", "d"] == name["a", "b", "c"]
+    replaced = inferred({"e": ("x", "1"), "f": ("x", "1"), "b": ("x", "2"), "c": ("x", "2")}, grown)
+    assert {tuple(h.nodes): h.name for h in replaced.hypernodes}["b", "c"] == name["b", "c"]
+
+
+def test_the_cluster_may_be_a_part_of_it() -> None:
+    labels = labels_of(clos2(3, 4, 2))
+    whole = inferred(labels)
+    part = inferred(labels, cluster_nodes=frozenset(list(labels)[:6]))
+    kept = [
+        {domain & frozenset(list(labels)[:6]) for domain in tier} - {frozenset()} for tier in tiers(whole)
+    ]
+    assert tiers(part) == kept
