@@ -8,6 +8,7 @@ from hyperscout_formats.errors import FormatError
 
 from hyperscout_collector.core.damping import DampingSettings
 from hyperscout_collector.core.generations import GenerationSettings
+from hyperscout_collector.core.link_health import HealthSettings
 from hyperscout_collector.fabric.inputs import InferOptions
 from hyperscout_collector.kube.client import Kube, connect
 from hyperscout_collector.kube.errors import KubeError
@@ -58,6 +59,16 @@ def own_namespace(settings: CollectorSettings, why: str) -> str:
         return _POD_NAMESPACE.read_text("utf-8").strip()
     except OSError as error:
         raise StartError(f"{why} outside of a pod: set lease_namespace") from error
+
+
+def health_settings(settings: CollectorSettings) -> HealthSettings:
+    """From when on a port is named for what it counts."""
+    return HealthSettings(
+        errors_per_s=settings.link_errors_per_s,
+        discards_per_s=settings.link_discards_per_s,
+        flaps_per_hour=settings.link_flaps_per_hour,
+        window_s=settings.link_window_s,
+    )
 
 
 def generation_settings(settings: CollectorSettings) -> GenerationSettings:

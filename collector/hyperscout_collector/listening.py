@@ -132,7 +132,7 @@ class Listening:
             parts.committer,
             gate=parts.sweeps,
             listener=Listeners((parts.sweeps, parts.seeds, parts.measuring, parts.nccl)),
-            read_text=self._texts.read,
+            read_text=parts.links.reader(self._texts.read),
             clock_ns=parts.clock_ns,
             identify=access,
             take_id=parts.nccl.take_id,

@@ -52,6 +52,8 @@ class Figures:
     published_generation: dict[str, int]
     watchers: int
     resnapshots_total: int
+    ports_erroring: dict[str, int]  # by what they do wrong
+    ports_counting: int
     measuring: dict[str, int]  # 1 for the state that it is in
     probes_total: int
     pair_tasks: int
@@ -149,6 +151,13 @@ class _Scrape(Collector):
         yield out
         yield _gauge("watchers", "Readers that follow the topology", f.watchers)
         yield _counter("resnapshots", "Times that a watcher was too slow and began anew", f.resnapshots_total)
+        erroring = GaugeMetricFamily(
+            f"{_PREFIX}ports_erroring", "Ports over a threshold, by what they do wrong", labels=("what",)
+        )
+        for what, count in f.ports_erroring.items():
+            erroring.add_metric((what,), count)
+        yield erroring
+        yield _gauge("ports_counting", "Ports whose counters moved lately", f.ports_counting)
         yield from _measuring(f)
         yield from _placing(f)
 

@@ -12,6 +12,7 @@ from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.gates.controller import Gates
 from hyperscout_collector.identity.reviews import Reviews
 from hyperscout_collector.ingest.streams import Streams
+from hyperscout_collector.link_watch import LinkWatch
 from hyperscout_collector.measuring import Measuring
 from hyperscout_collector.nccl import NcclRuns
 from hyperscout_collector.pipeline import Pipeline
@@ -40,6 +41,7 @@ class Parts:
     seeds: Seeds
     measuring: Measuring
     nccl: NcclRuns
+    links: LinkWatch
     pipeline: Pipeline
     watchers: Watchers
     runner: PublisherRunner

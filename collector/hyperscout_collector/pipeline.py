@@ -27,7 +27,7 @@ from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import LEASED_PROBES, KeyChange
 from hyperscout_collector.evidence.switch_tables import chassis_ids
 from hyperscout_collector.evidence.view import InputsView, Resolved, Snapshot, SweepTexts, resolve
-from hyperscout_collector.fabric.inputs import InferOptions
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.hierarchy.history import forget
 from hyperscout_collector.topology import Topology
@@ -84,7 +84,8 @@ class Pipeline:
 
     `clock_ns`: Unix ns. `timer`: monotonic seconds. `inferred` is told how long each inference took.
     `measured_enough`: whether what agents measured of each other may place those that no wire shows.
-    `drifted`: adds what differs from the blueprint to what was inferred.
+    `watched`: adds to the evidence what ports do wrong. `drifted`: adds what differs from the blueprint to
+    what was inferred.
     """
 
     def __init__(
@@ -102,10 +103,12 @@ class Pipeline:
         timer: Callable[[], float],
         takeover: Takeover | None = None,
         measured_enough: Callable[[], bool] = lambda: True,
+        watched: Callable[[FabricInputs], FabricInputs] = lambda inputs: inputs,
         drifted: Callable[[Topology], Topology] | None = None,
     ) -> None:
         self.takeover = takeover
         self._measured_enough = measured_enough
+        self._watched = watched
         self._drifted = drifted
         self.held: Held | None = None
         self.problems: tuple[str, ...] = ()
@@ -267,7 +270,7 @@ class Pipeline:
             stale, switches = takeover.stale(), takeover.stale_switches()
             result = _Result(resolved, published, stale, switches, Decision(), 0.0)
         else:
-            topology = infer(resolved.inputs, options, self._previous())
+            topology = infer(self._watched(resolved.inputs), options, self._previous())
             if self._drifted is not None:
                 topology = self._drifted(topology)
             stale = stale_nodes(snapshot, topology)

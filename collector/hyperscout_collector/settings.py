@@ -226,6 +226,22 @@ class CollectorSettings(BaseSettings):
         description="how often each fabric is swept; a sweep of 10,000 hosts takes 5 s of one core",
     )
 
+    link_errors_per_s: float = Field(
+        0.1, ge=0, description="a link whose port counts more errors is named as erroring; 0 = never"
+    )
+    link_discards_per_s: float = Field(
+        100.0, ge=0, description="the same of packets that a port drops; where none may be lost, set it low"
+    )
+    link_flaps_per_hour: float = Field(
+        5.0, ge=0, description="a link that goes down this often in an hour is named as erroring; 0 = never"
+    )
+    link_window_s: float = Field(
+        300.0,
+        ge=60,
+        le=86_400,
+        description="errors and drops are counted over this time; agents tell each minute",
+    )
+
     measure: bool = Field(
         True, description="have agents measure the latency between them; off = nobody sends or answers a ping"
     )

@@ -26,6 +26,7 @@ from hyperscout_collector.configured import (
     StartError,
     connected,
     generation_settings,
+    health_settings,
     inference_inputs,
     own_namespace,
 )
@@ -42,6 +43,7 @@ from hyperscout_collector.evidence.view import InputsView, SweepTexts
 from hyperscout_collector.fabric.inputs import InferOptions
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.kube.client import Kube
+from hyperscout_collector.link_watch import LinkWatch
 from hyperscout_collector.listening import Listening
 from hyperscout_collector.measuring import Measuring, MeasuringTools
 from hyperscout_collector.metrics import Metrics
@@ -233,6 +235,7 @@ class Collector:
             clock_ns=self._clock_ns,
             grace_s=settings.restart_grace_s,
         )
+        links = LinkWatch(health_settings(settings), store, self._clock_ns, self._look_again)
         pipeline = Pipeline(
             PipelineSettings(options, adapters, settings.debounce_s, settings.refresh_s),
             view,
@@ -246,6 +249,7 @@ class Collector:
             timer=self._timer,
             takeover=self._takeover(saved, started_ns),
             measured_enough=lambda: self.parts.measuring.measured_enough,
+            watched=links.added_to,
             drifted=self._blueprint.drifted if self._blueprint is not None else None,
         )
         placing = Placing(
@@ -277,6 +281,7 @@ class Collector:
             seeds=Seeds(streams, state),
             measuring=self._measuring(streams, state, view, watchers),
             nccl=self._nccl(streams, state, outputs.cluster),
+            links=links,
             pipeline=pipeline,
             watchers=watchers,
             runner=PublisherRunner(publishers, rng=Random()),  # noqa: S311 - jitter, not secrets
@@ -357,6 +362,7 @@ class Collector:
         self._exit.callback(parts.pipeline.close)
         self._begin("inference", parts.pipeline.run())
         self._begin("sweeps", parts.sweeps.run())
+        self._begin("links", parts.links.run())
         self._begin("measuring", parts.measuring.run())
         self._begin("nccl-window", self._nccl_window().run())
         self._begin("saver", parts.saver.run())
@@ -408,6 +414,7 @@ class Collector:
 
     def _committed(self, changes: Sequence[KeyChange]) -> None:
         self.parts.pipeline.follow(changes)
+        self.parts.links.follow(changes)
         self.parts.sweeps.follow(changes)
         self.parts.seeds.follow(changes)
         self.parts.measuring.follow(changes)

@@ -101,6 +101,8 @@ def figures(parts: Parts) -> Figures:
         published_generation={s.publisher.name: s.generation for s in parts.runner.states},
         watchers=len(parts.watchers),
         resnapshots_total=parts.watchers.resnapshots,
+        ports_erroring=parts.links.erroring(),
+        ports_counting=parts.links.watched,
         measuring={word: int(measuring.state == word) for word in MEASURING_STATES},
         probes_total=measuring.probes,
         pair_tasks=measuring.in_flight,

@@ -16,6 +16,8 @@ from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Fac
 # Probes that look at a whole fabric under a lease. What they saw is the fabric's, not the node's: it stays in
 # force when the agent restarts or loses its lease, until a newer sweep of that fabric ends it.
 LEASED_PROBES = frozenset({"ibnetdiscover"})
+# Counts errors under the same lease. It shows no fabric: it goes with its agent, and nothing of it is news.
+COUNTING_PROBE = "ibqueryerrors"
 # What was measured on request stays too when the agent that did it restarts: nobody would do it anew.
 KEPT_PROBES = frozenset({"nccl"})
 MEASURING_PROBES = frozenset({"latency", "nccl"})
@@ -62,7 +64,7 @@ class KeyChange:
 
     @property
     def news(self) -> bool:
-        if self.key.probe in MEASURING_PROBES:
+        if self.key.probe in MEASURING_PROBES or self.key.probe == COUNTING_PROBE:
             return False
         if len(self.before) != len(self.after):
             return True
@@ -275,7 +277,10 @@ class EvidenceState:
 
 
 def _in_force_without_its_agent(looks: tuple[Row, ...]) -> bool:
-    return any(isinstance(row.fact, SweepFact) and row.rank == WHOLE for row in looks)
+    return any(
+        isinstance(row.fact, SweepFact) and row.rank == WHOLE and row.key.probe != COUNTING_PROBE
+        for row in looks
+    )
 
 
 def _digests(looks: tuple[Row, ...]) -> set[bytes]:

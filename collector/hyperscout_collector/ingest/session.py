@@ -34,7 +34,7 @@ from hyperscout_collector.evidence.committer import (
     Submission,
 )
 from hyperscout_collector.evidence.rows import BadFinding, Key, Row, SweepFact, newer, row_of
-from hyperscout_collector.evidence.state import LEASED_PROBES, AgentRow, Bulk, EvidenceState
+from hyperscout_collector.evidence.state import COUNTING_PROBE, LEASED_PROBES, AgentRow, Bulk, EvidenceState
 from hyperscout_collector.evidence.store import StoreError, StoreFullError
 from hyperscout_collector.ingest.bulk import BulkAssembly, BulkError, BulkLimits
 from hyperscout_collector.ingest.streams import AgentStream, IngestCounters, StreamEndedError
@@ -239,7 +239,8 @@ class Session:
             for row, _ in batch.rows:
                 if isinstance(row.fact, SweepFact) and row.sha256 == digest:
                     batch.refused.append(Refused(row.key, f"its text: {found}"))
-                    self.gate.unreadable(row.key.node, row.fact.lease_id, found)
+                    if row.key.probe != COUNTING_PROBE:  # the fabric is swept as well as before
+                        self.gate.unreadable(row.key.node, row.fact.lease_id, found)
             batch.rows = [pair for pair in batch.rows if pair[0].sha256 != digest]
         cost = batch.cost_bytes + sum(len(bulk.compressed) for bulk in bulks)
         submission = Submission(
