@@ -1,0 +1,148 @@
+"""A collector with a blueprint: drift in conditions and anomalies, as cables and the file change."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hyperscout_collector import blueprint_file
+from hyperscout_collector.settings import load_settings
+from hyperscout_collector.shell import Collector
+from hyperscout_collector.topology import Topology
+from hyperscout_sim.player import Player
+from hyperscout_sim.shapes import clos2
+
+TIMEOUT_S = 30.0
+PLAN = """\
+switches:
+- leaf-[01-02]
+- spine-[01-02]
+patterns:
+- name: hosts
+  for: {l: 1-2, n: 1-4}
+  link: node-{(l-1)*4+n:04}/mlx5_0 -> leaf-{l:02}/p{n}
+- name: uplinks
+  for: {l: 1-2, s: 1-2}
+  link: leaf-{l:02} -> spine-{s:02}/p{l}
+"""
+
+
+@asynccontextmanager
+async def played(collector: Collector) -> AsyncIterator[Player]:
+    player = Player(clos2(leaves=2, hosts_per_leaf=4, spines=2), [collector.address], refresh_interval_s=3600)
+    task = asyncio.create_task(player.run())
+    try:
+        yield player
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(collector: Collector, wanted: Callable[[Topology], bool]) -> Topology:
+    """The first published topology that is as wanted."""
+    seen = Topology(0)
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                seen = collector.watchers.current.topology
+                if wanted(seen):
+                    return seen
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"last: {[(x.kind, x.message) for x in seen.anomalies]}") from None
+
+
+def drift(topology: Topology) -> list[str]:
+    return [x.message for x in topology.anomalies if x.kind == "BlueprintDrift"]
+
+
+def inconsistent(topology: Topology) -> dict[str, str]:
+    return {
+        h.name: c.reason
+        for h in topology.hypernodes
+        for c in h.conditions
+        if c.type == "Consistent" and c.status == "False"
+    }
+
+
+def whole(topology: Topology) -> bool:
+    return [len(h.nodes) for h in topology.hypernodes] == [4, 4, 8]
+
+
+def problems(collector: Collector) -> list[str]:
+    return [p for p in collector.status().problems if "blueprint" in p]
+
+
+async def test_drift_comes_and_goes_with_cables_and_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blueprint_file, "LOOK_S", 0.02)
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN)
+    quick = {
+        "first_settle_s": 0.05,
+        "settle_s": 0.05,
+        "hold_down_s": 0.05,
+        "debounce_s": 0.01,
+        "quiet_s": 0.05,
+    }
+    settings = load_settings(
+        flags={"listen": "127.0.0.1:0", "http_listen": "", "data_dir": tmp_path / "data", "blueprint": plan}
+        | quick
+    )
+    async with Collector(settings) as collector, played(collector) as player:
+        healthy = await until(collector, whole)
+        assert (drift(healthy), inconsistent(healthy), problems(collector)) == ([], {}, [])
+
+        adapter = next(a for a in player.fabric.adapters if a.host == "node-0003")
+        cable = next(c for c in player.fabric.cables if c.a == adapter.guid)
+        player.cut(cable)
+        cut = await until(collector, lambda t: bool(drift(t)))
+        assert drift(cut) == ["no cable from node-0003/mlx5_0 to leaf-01/p3, as the blueprint has"]
+        (found,) = (x for x in cut.anomalies if x.kind == "BlueprintDrift")
+        assert found.peer is not None
+        assert (found.subject.name, found.peer.name, found.since_ns > 0) == ("node-0003", "leaf-01", True)
+        assert inconsistent(cut) == {found.hypernode: "BlueprintDrift"}
+        player.restore(cable)
+        await until(collector, lambda t: not drift(t) and not inconsistent(t))
+
+        plan.write_text(PLAN.replace("l: 1-2", "l: 1-3"))
+        more = await until(collector, lambda t: bool(drift(t)))
+        assert [text.split(":")[0] for text in drift(more)] == [
+            "leaf-03 has 6 cables in the blueprint, and none of them is seen"
+        ]
+
+        plan.write_text("links: [")
+        async with asyncio.timeout(TIMEOUT_S):
+            while not problems(collector):
+                await asyncio.sleep(0.02)
+        assert drift(collector.watchers.current.topology) == drift(more)
+
+        plan.write_text(PLAN)
+        await until(collector, lambda t: not drift(t))
+        assert problems(collector) == []
+
+
+async def test_a_restart_finds_the_drift_again(tmp_path: Path) -> None:
+    """No all-clear in between: the file is read before anything is inferred."""
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN.replace("p{n}", "p{5-n}"))
+    settings = load_settings(
+        flags={
+            "listen": "127.0.0.1:0",
+            "http_listen": "",
+            "data_dir": tmp_path / "data",
+            "blueprint": plan,
+            "first_settle_s": 0.05,
+        }
+    )
+    async with Collector(settings) as collector, played(collector):
+        before = await until(collector, lambda t: whole(t) and len(drift(t)) == 8)
+    async with Collector(settings) as collector:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not collector.parts.pipeline.inferences:
+                await asyncio.sleep(0.02)
+        after = collector.watchers.current.topology
+        assert drift(after) == drift(before)
+        assert after.generation == before.generation

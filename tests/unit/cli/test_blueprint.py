@@ -1,0 +1,199 @@
+"""Blueprints and snapshots on the command line: `diff --blueprint`, `infer --blueprint`, `snapshot`."""
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from hyperscout_collector.evidence.sqlite import SqliteStore
+from hyperscout_collector.saver import read_saved
+from hyperscout_collector.topology_json import to_json
+from hyperscout_sim.faults import plant
+from hyperscout_sim.planted import Fault
+from hyperscout_sim.shapes import clos2
+from hyperscout_sim.sweep_text import sweep_texts
+from support.command_line import CommandLine
+from support.topologies import two_leaves
+from support.topology_service import FakeTopologyService
+
+HOLDS = """\
+# Hall 1
+switches: [leaf-a, leaf-b, spine]
+patterns:
+- name: hosts
+  for: {n: 1-2}
+  link: n0{n}/mlx5_0 -> leaf-a/p{n}
+links:
+- n04/mlx5_0 -> leaf-b/p2
+- leaf-a/p9 -> spine/p1
+- leaf-b/p9 -> spine/p2
+"""
+DIFFERS = HOLDS.replace("n04/mlx5_0 -> leaf-b/p2", "n04/mlx5_0 -> leaf-b/p1").replace("1-2}", "1-3}")
+LINES = [
+    "- no cable from n03/mlx5_0 to leaf-a/p3, as the blueprint has",
+    "~ n04/mlx5_0 is plugged into leaf-b/p2; the blueprint has n04/mlx5_0 -> leaf-b/p1",
+]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "saved.json"
+    path.write_text(json.dumps(to_json(two_leaves())))
+    return path
+
+
+def plan(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "plan.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_what_is_wired_as_declared_is_no_difference(run: CommandLine, tmp_path: Path, saved: Path) -> None:
+    ran = run("diff", "--blueprint", plan(tmp_path, HOLDS), "--topology", saved)
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+
+
+def test_what_differs_is_listed_and_is_the_answer_no(run: CommandLine, tmp_path: Path, saved: Path) -> None:
+    ran = run("diff", "--blueprint", plan(tmp_path, DIFFERS), "--topology", saved)
+    assert (ran.code, ran.out.splitlines(), ran.err) == (3, LINES, "")
+    ran = run("diff", "--blueprint", "-", "--topology", saved, stdin=DIFFERS.encode())
+    assert (ran.code, ran.out.splitlines()) == (3, LINES)
+
+
+def test_a_running_collector_is_asked_with_its_links(
+    run: CommandLine, service: FakeTopologyService, tmp_path: Path
+) -> None:
+    assert run("diff", "--blueprint", plan(tmp_path, DIFFERS)).out.splitlines() == LINES
+    assert run("diff", "--blueprint", plan(tmp_path, HOLDS)).code == 0
+
+
+def test_what_is_accepted_is_the_blueprint_from_then_on(
+    run: CommandLine, tmp_path: Path, saved: Path
+) -> None:
+    path = plan(tmp_path, DIFFERS)
+    link = tmp_path / "link.yaml"
+    link.symlink_to(path)
+    ran = run("diff", "--blueprint", link, "--accept", "--topology", saved)
+    assert (ran.code, ran.out.splitlines()) == (0, LINES)
+    assert ran.err.splitlines() == [
+        "warning: pattern 'hosts' holds no more: its cables are lines now",
+        f"{link}: 0 patterns kept, 5 cables written as lines",
+    ]
+    assert link.is_symlink()
+    assert path.read_text().startswith("# Hall 1\nversion: 1\nswitches:\n- leaf-a\n")
+    ran = run("diff", "--blueprint", path, "--topology", saved)
+    assert (ran.code, ran.out) == (0, "")
+
+
+def test_the_first_blueprint_is_what_is_wired(run: CommandLine, tmp_path: Path, saved: Path) -> None:
+    path = tmp_path / "new.yaml"
+    ran = run("diff", "--blueprint", path, "--accept", "--topology", saved)
+    assert (ran.code, ran.out, ran.err) == (0, "", f"{path}: 0 patterns kept, 5 cables written as lines\n")
+    assert "- n01/mlx5_0 -> leaf-a/p1\n" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--blueprint", "PLAN", "--accept"), 1, "not YAML"),
+        (("--blueprint", "PLAN"), 1, "not YAML"),
+        (("--blueprint", "ABSENT"), 1, "No such file"),
+        (("--blueprint", "ABSENT/x", "--accept"), 1, "No such file"),
+        (("--blueprint", "-", "--accept"), 2, "name its file"),
+        (("--accept",), 2, "name its file with --blueprint"),
+        (("--blueprint", "PLAN", "--hypernodes", "x"), 2, "give one of them"),
+        (("other.json", "--blueprint", "PLAN"), 2, "not both"),
+    ],
+)
+def test_what_cannot_be_meant(
+    run: CommandLine, tmp_path: Path, saved: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    path = plan(tmp_path, "links: [")
+    words = (a.replace("PLAN", str(path)).replace("ABSENT", str(tmp_path / "absent")) for a in arguments)
+    ran = run("diff", *words, "--topology", saved)
+    assert ran.code == code
+    assert said in ran.err
+    assert path.read_text() == "links: ["
+
+
+def test_nothing_is_accepted_where_nothing_is_wired(run: CommandLine, tmp_path: Path) -> None:
+    path = plan(tmp_path, HOLDS)
+    (tmp_path / "empty.json").write_text('{"hypernodes": []}')
+    ran = run("diff", "--blueprint", path, "--accept", "--topology", tmp_path / "empty.json")
+    assert (ran.code, path.read_text()) == (1, HOLDS)
+    assert "there is no cable to accept" in ran.err
+
+
+def test_infer_names_what_differs(run: CommandLine, tmp_path: Path) -> None:
+    fabric = clos2(leaves=2, hosts_per_leaf=4, spines=2)
+    (tmp_path / "ib.txt").write_bytes(sweep_texts(fabric)[0])
+    blueprint = plan(
+        tmp_path,
+        """\
+switches:
+- leaf-[01-02]
+- spine-[01-02]
+patterns:
+- for: {l: 1-2, n: 1-4}
+  link: node-{(l-1)*4+n:04}/mlx5_0 -> leaf-{l:02}/p{n}
+- for: {l: 1-2, s: 1-2}
+  link: leaf-{l:02} -> spine-{s:02}/p{l}
+""",
+    )
+    ran = run("infer", "--ibnetdiscover", tmp_path / "ib.txt", "--blueprint", blueprint, "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    assert json.loads(ran.out)["anomalies"] == []
+
+    moved, _ = plant(fabric, Fault.SWAPPED_HOST_LINKS, Random(1))
+    (tmp_path / "ib.txt").write_bytes(sweep_texts(moved)[0])
+    ran = run("infer", "--ibnetdiscover", tmp_path / "ib.txt", "--blueprint", blueprint, "-o", "json")
+    assert ran.code == 0
+    found = json.loads(ran.out)
+    drift = [x for x in found["anomalies"] if x["kind"] == "BlueprintDrift"]
+    assert len(drift) == 2
+    assert all(
+        x["subject"]["name"] and x["peer"]["name"] and "the blueprint has" in x["message"] for x in drift
+    )
+    reasons = {c["reason"] for h in found["hypernodes"] for c in h["conditions"] if c["type"] == "Consistent"}
+    assert "BlueprintDrift" in reasons
+    assert "warning: BlueprintDrift: " in ran.err
+
+
+def test_infer_reads_stdin_once(run: CommandLine) -> None:
+    ran = run("infer", "--ibnetdiscover", "-", "--blueprint", "-")
+    assert (ran.code, "read only once" in ran.err) == (2, True)
+
+
+def test_a_snapshot_is_the_topology_with_its_links(
+    run: CommandLine, service: FakeTopologyService, tmp_path: Path
+) -> None:
+    path = tmp_path / "s.json"
+    ran = run("snapshot", "save", path)
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == f"{path}: generation 7, 3 HyperNodes, 5 links\n"
+    assert run("diff", path).code == 0
+    assert run("snapshot", "load", path, "-o", "json").out == path.read_text()
+    assert run("snapshot", "load", path).out == run("tree", "--topology", path).out
+    ran = run("snapshot", "save", tmp_path / "no" / "s.json")
+    assert (ran.code, "No such file" in ran.err) == (1, True)
+
+
+def test_a_collector_goes_on_from_a_snapshot(run: CommandLine, tmp_path: Path, saved: Path) -> None:
+    data = tmp_path / "data"
+    ran = run("snapshot", "load", saved, "--data-dir", data)
+    assert (ran.code, ran.out) == (0, "")
+    store = SqliteStore(data / "evidence.db")
+    try:
+        topology, problem = read_saved(store.load().topology_json)
+        assert (to_json(topology) if topology else None, problem) == (to_json(two_leaves()), None)
+        ran = run("snapshot", "load", saved, "--data-dir", data)
+        assert (ran.code, "another collector is using it" in ran.err) == (1, True)
+    finally:
+        store.close()
+
+
+def test_a_snapshot_that_is_none_is_not_loaded(run: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text('{"hypernodes": 3}')
+    ran = run("snapshot", "load", tmp_path / "s.json", "--data-dir", tmp_path / "data")
+    assert (ran.code, "not a saved topology: topology.hypernodes" in ran.err) == (1, True)
+    assert not (tmp_path / "data").exists()
