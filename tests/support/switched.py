@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from hyperscout_collector.fabric.inputs import FabricInputs
-from hyperscout_formats.facts import LldpNeighbour, LldpPort, SwitchPort
+from hyperscout_collector.fabric.inputs import FabricInputs, SwitchTableSeen
+from hyperscout_formats.facts import LldpNeighbour, LldpPort, SwitchPort, SwitchTable
 from hyperscout_formats.reporters import switch_reporter
 
 SWITCHES = ("leaf", "spine", "mgmt", "core", "edge")  # how names of switches begin; all others are hosts
@@ -26,6 +26,11 @@ def chassis(device: str) -> str:
     return "02:" + ":".join(f"{byte:02x}" for byte in device.encode().rjust(5, b"\0")[-5:])
 
 
+def address(device: str) -> str:
+    """Where it can be asked: an IPv4 address out of its name."""
+    return f"10.{sum(device.encode()) % 256}.{device.encode()[-2]}.{device.encode()[-1]}"
+
+
 def mac(port: Port) -> str:
     digits = sum(byte * 31**i for i, byte in enumerate("/".join(port).encode())) % 2**40
     return "06:" + ":".join(f"{byte:02x}" for byte in digits.to_bytes(5, "big"))
@@ -36,7 +41,8 @@ class Wiring:
     """`cables`: as `cable` reads them. `agents`: the devices that report (None = all). `silent`: those whose
     agents speak no more. `deaf`: ports whose owner hears nobody there. `dark`: ports without a carrier that
     are in no cable. `speeds_mbps`: of cables, by one of their ends. `talkers`: hosts that talk LLDP as
-    routers do."""
+    routers do. `asked`: switches that somebody else asked, `asked_at_ns` when (0: they are files). `named`:
+    hosts that run lldpd, and so tell their names."""
 
     cables: Sequence[str]
     agents: Collection[str] | None = None
@@ -45,6 +51,9 @@ class Wiring:
     dark: Collection[Port] = ()
     speeds_mbps: dict[Port, int] = field(default_factory=dict)
     talkers: Collection[str] = ()
+    asked: Collection[str] = ()
+    asked_at_ns: int = 1
+    named: Collection[str] = ()
 
     def without(self, *cables: str) -> "Wiring":
         """Pulled: both ports are there, and dark."""
@@ -77,6 +86,17 @@ class Wiring:
                 if name in speaking and is_switch(name)
             },
             silent=frozenset(switch_reporter(name) if is_switch(name) else name for name in self.silent),
+            tables=tuple(
+                SwitchTableSeen(
+                    SwitchTable(
+                        tuple(self._switch_port(port, ends, heard[port]) for port in ports[name]),
+                        (address(name),),
+                    ),
+                    silent=name in self.silent,
+                    observed_at_ns=self.asked_at_ns,
+                )
+                for name in self.asked
+            ),
         )
 
     def _heard(self, other: Port | None, port: Port) -> tuple[LldpNeighbour, ...]:
@@ -92,9 +112,15 @@ class Wiring:
                     120,
                     system_name=other[0],
                     capabilities=("Bridge", "Router"),
+                    management_addresses=(address(other[0]),),
                 ),
             )
         says = ("Bridge", "Router") if other[0] in self.talkers else ("Station",)
+        if other[0] in self.named:
+            own = mac((other[0], "eth0"))
+            return (
+                LldpNeighbour("mac", own, "ifname", other[1], 120, system_name=other[0], capabilities=says),
+            )
         return (
             LldpNeighbour("mac", mac(other), "mac", mac(other), 120, system_name="MT4129", capabilities=says),
         )

@@ -83,12 +83,10 @@ class Neighbours:
             node = self._addresses.host_of(neighbour)
         if node is not None:
             return Far(HOST, node, self._interface(node, neighbour))
-        if not chassis or (neighbour.chassis_id_subtype == "mac" and not is_mac(chassis)):
-            if chassis and chassis in self._switches:
-                return Far(SWITCH, chassis, neighbour.port_id)
-            at = f"{row.near.chassis}/{row.near.port}"
-            device = chassis or f"neighbour of {at}"
-            return Far(OTHER, device, neighbour.port_id, "what it says of itself names nobody")
+        if not chassis:
+            return Far(OTHER, f"neighbour of {row.near.chassis}/{row.near.port}", neighbour.port_id)
+        if not _announces(neighbour) and chassis not in self._switches:
+            return Far(OTHER, chassis, neighbour.port_id)
         if chassis in self._switches or chassis in self._heard or _talks_like_a_switch(neighbour):
             return Far(SWITCH, chassis, neighbour.port_id)
         return self._stranger(neighbour, chassis)
@@ -127,6 +125,13 @@ class Neighbours:
             (text for text in (neighbour.port_id, neighbour.port_description) if text in mine),
             neighbour.port_id,
         )
+
+
+def _announces(neighbour: LldpNeighbour) -> bool:
+    """Whether its chassis id is one: not a makeshift of whoever read it, and no address that is none."""
+    return neighbour.chassis_id_subtype != "" and (
+        neighbour.chassis_id_subtype != "mac" or is_mac(neighbour.chassis_id)
+    )
 
 
 def _talks_like_a_switch(neighbour: LldpNeighbour) -> bool:

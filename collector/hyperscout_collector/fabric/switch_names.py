@@ -39,7 +39,7 @@ def distinct_names(
 
 def _short_ids(chassis_ids: Sequence[str]) -> dict[str, str]:
     """The ends of these ids, as long as it takes to tell them apart."""
-    plain = {c: "".join(ch for ch in c.lower() if ch.isalnum()) or c for c in chassis_ids}
+    plain = {c: "".join(ch for ch in c.rpartition("@")[2].lower() if ch.isalnum()) or c for c in chassis_ids}
     if len(set(plain.values())) < len(plain):
         return {c: c for c in chassis_ids}
     size = _SHORT

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from hyperscout_formats.facts import LldpNeighbour, SwitchPort
 from hyperscout_formats.reporters import is_switch
 
+from hyperscout_collector.fabric.heard_ids import Report, heard_ids
 from hyperscout_collector.fabric.inputs import FabricInputs
 from hyperscout_collector.topology import Anomaly, Endpoint
 
@@ -81,24 +82,12 @@ class SwitchReports:
         return End(chassis, port_id)
 
 
-class _Report(NamedTuple):
-    """One whole switch by one teller."""
-
-    chassis: str
-    ports: Sequence[SwitchPort]
-    source: str
-    teller: str
-    silent: bool
-    at_ns: int
-    addresses: tuple[str, ...] = ()
-
-
 def switch_reports(inputs: FabricInputs) -> SwitchReports:
     """All reports, joined; the order in which they came does not matter."""
     if not (inputs.switch_ports or inputs.tables):
         return SwitchReports()
     reports = _reports(inputs)
-    known_as = _known_as(reports, inputs)
+    known_as = heard_ids([r for r in reports if r.source != SOURCE], inputs)
     reports = [r._replace(chassis=known_as.get(r.chassis, r.chassis)) for r in reports]
     # Who still speaks comes last, the newest at the end.
     reports.sort(key=lambda r: (not r.silent, r.at_ns, r.source, r.teller, r.chassis, r.addresses))
@@ -106,7 +95,7 @@ def switch_reports(inputs: FabricInputs) -> SwitchReports:
     tellers: dict[str, list[tuple[str, str]]] = {}  # by chassis id: who tells of it, and under what name
     sources: dict[str, set[str]] = {}
     names: dict[str, str] = {}
-    told: dict[End, list[tuple[_Report, SwitchPort]]] = {}
+    told: dict[End, list[tuple[Report, SwitchPort]]] = {}
     for report in reports:
         mine = tellers.setdefault(report.chassis, [])
         name = next((said.system_name for said in report.ports if said.system_name), "")
@@ -128,15 +117,15 @@ def switch_reports(inputs: FabricInputs) -> SwitchReports:
     return SwitchReports(ports, rows, names, own, silent, known_as, _aliases(ports), anomalies)
 
 
-def _reports(inputs: FabricInputs) -> list[_Report]:
-    found: list[_Report] = []
+def _reports(inputs: FabricInputs) -> list[Report]:
+    found: list[Report] = []
     for reporter, ports in inputs.switch_ports.items():
         by_chassis: dict[str, list[SwitchPort]] = {}
         for said in ports:
             by_chassis.setdefault(said.chassis_id, []).append(said)
         silent = reporter in inputs.silent
         found += [
-            _Report(chassis, mine, SOURCE, reporter, silent, _ALWAYS_NOW_NS)
+            Report(chassis, mine, SOURCE, reporter, silent, _ALWAYS_NOW_NS)
             for chassis, mine in by_chassis.items()
         ]
     for seen in inputs.tables:
@@ -146,11 +135,11 @@ def _reports(inputs: FabricInputs) -> list[_Report]:
         teller = f"{seen.source} at {table.addresses[0]}" if table.addresses else seen.source
         chassis = table.ports[0].chassis_id
         at_ns = seen.observed_at_ns
-        found.append(_Report(chassis, table.ports, seen.source, teller, seen.silent, at_ns, table.addresses))
+        found.append(Report(chassis, table.ports, seen.source, teller, seen.silent, at_ns, table.addresses))
     return found
 
 
-def _in_order(reports: list[_Report]) -> list[_Report]:
+def _in_order(reports: list[Report]) -> list[Report]:
     """Reports that only what they say tells apart (a switch that is in two files) go by that."""
     tied = Counter(r.chassis for r in reports)
     if len(tied) == len(reports):
@@ -167,7 +156,7 @@ def _in_order(reports: list[_Report]) -> list[_Report]:
     )
 
 
-def _named_ports(report: _Report) -> Iterable[tuple[str, SwitchPort]]:
+def _named_ports(report: Report) -> Iterable[tuple[str, SwitchPort]]:
     """Ports with what tells them apart: the port id, the interface where several have one port id."""
     twice = Counter(said.port_id for said in report.ports)
     taken: set[str] = set()
@@ -182,7 +171,7 @@ def _named_ports(report: _Report) -> Iterable[tuple[str, SwitchPort]]:
             yield port, said
 
 
-def _rows(end: End, told: Sequence[tuple[_Report, SwitchPort]]) -> list[Row]:
+def _rows(end: End, told: Sequence[tuple[Report, SwitchPort]]) -> list[Row]:
     """The neighbours of a port, each once. `told`: the newest last."""
     newest, best = told[-1]
     rows: dict[tuple[str, str], Row] = {}
@@ -223,43 +212,6 @@ def _clones(
             Anomaly("SourcesDisagree", subject, None, None, tuple(sorted(sources[chassis])), 0.9, text)
         )
     return found
-
-
-def _known_as(reports: Sequence[_Report], inputs: FabricInputs) -> dict[str, str]:
-    """The chassis ids that neighbours hear, for switches whose tables did not tell theirs.
-
-    Such a table goes by a name that nobody announces. Who is heard under its name or at its address, and is
-    nobody else's, is it.
-    """
-    heard: set[str] = set()
-    nameless = [r for r in reports if r.ports[0].chassis_id_subtype == ""]
-    if not nameless:
-        return {}
-    neighbours = [n for r in reports for said in r.ports for n in said.neighbours]
-    neighbours += [n for mine in inputs.lldp.values() for port in mine for n in port.neighbours]
-    of_name: dict[str, set[str]] = {}
-    of_address: dict[str, set[str]] = {}
-    for neighbour in neighbours:
-        heard.add(neighbour.chassis_id)
-        if neighbour.system_name:
-            of_name.setdefault(neighbour.system_name, set()).add(neighbour.chassis_id)
-        for address in neighbour.management_addresses:
-            of_address.setdefault(address, set()).add(neighbour.chassis_id)
-    told = {r.chassis for r in reports}
-    wished: dict[str, set[str]] = {}
-    for report in nameless:
-        if report.chassis in heard:
-            continue
-        names = {said.system_name for said in report.ports if said.system_name}
-        by_address = {c for address in report.addresses for c in of_address.get(address, ())}
-        by_name = {c for name in names for c in of_name.get(name, ())}
-        wished[report.chassis] = (by_address or by_name) - told
-    claims = Counter(c for mine in wished.values() for c in mine)
-    return {
-        made_up: next(iter(mine))
-        for made_up, mine in wished.items()
-        if len(mine) == 1 and claims[next(iter(mine))] == 1
-    }
 
 
 def _aliases(ports: Mapping[tuple[str, str], Port]) -> dict[tuple[str, str], str]:
