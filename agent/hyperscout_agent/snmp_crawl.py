@@ -6,7 +6,7 @@ address may lead to a switch that another address has led to already. So loops e
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
@@ -37,6 +37,7 @@ class Known:
     name: str
     addresses: tuple[str, ...]
     depth: int
+    subtype: str = ""
     failing_since_s: float | None = None
 
 
@@ -84,7 +85,7 @@ class Crawl:
         seeds: Iterable[str],
         allowed: Callable[[str], bool],
         limits: Limits,
-        known: Iterable[Known] = (),
+        known: Collection[Known] = (),
         resting: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._allowed = allowed
@@ -94,7 +95,7 @@ class Crawl:
         self._targets: list[_Target] = []
         self._by_address: dict[str, _Target] = {}
         self._by_chassis: dict[str, _Target] = {}
-        self._subtypes: dict[str, str] = {}  # of chassis ids that were heard
+        self._subtypes = {one.chassis: one.subtype for one in known}
         self._queue: list[tuple[int, int, _Target]] = []
         self._sequence = 0
         self._known = {one.chassis: one for one in known}
@@ -203,22 +204,27 @@ class Crawl:
         for target in self._targets:
             if target.table is not None:
                 addresses = tuple(dict.fromkeys((target.asking, *target.addresses)))[:_MAX_ADDRESSES]
-                chassis = target.chassis or target.table.ports[0].chassis_id
-                kept[chassis] = Known(chassis, target.name, addresses, target.depth)
+                own = self._whole(target).ports[0]
+                kept[own.chassis_id] = Known(
+                    own.chassis_id, target.name, addresses, target.depth, own.chassis_id_subtype
+                )
         for one in self._known.values():
             target_now = self._by_chassis.get(one.chassis)
             if one.chassis in kept:
                 continue
             since_s = now_s if one.failing_since_s is None else one.failing_since_s
             if now_s - since_s < forget_after_s or (target_now is not None and target_now.heard):
-                kept[one.chassis] = Known(one.chassis, one.name, one.addresses, one.depth, since_s)
+                kept[one.chassis] = replace(one, failing_since_s=since_s)
         return tuple(kept.values())
 
     # Inside
 
     def _hear_neighbour(self, depth: int, neighbour: LldpNeighbour) -> None:
-        chassis = neighbour.chassis_id
-        self._subtypes.setdefault(chassis, neighbour.chassis_id_subtype)
+        chassis, subtype = neighbour.chassis_id, neighbour.chassis_id_subtype
+        if subtype:
+            self._subtypes.setdefault(chassis, subtype)
+        else:
+            chassis = ""  # it announces none: what stands there was made up
         self._hear(depth, chassis, neighbour.management_addresses, neighbour.system_name)
 
     def _hear(self, depth: int, chassis: str, addresses: Iterable[str], heard_as: str | None = None) -> None:
@@ -259,7 +265,7 @@ class Crawl:
         assert table is not None  # noqa: S101
         ports, problems = table.ports, table.problems
         if target.chassis and target.chassis != ports[0].chassis_id:
-            subtype, stand_in = self._subtypes.get(target.chassis, "local"), ports[0].chassis_id
+            subtype, stand_in = self._subtypes.get(target.chassis, ""), ports[0].chassis_id
             odd = f"it tells no chassis id: it goes by {target.chassis}, by which others hear it"
             problems = (*(one for one in problems if stand_in not in one), odd)
             ports = tuple(
@@ -328,8 +334,10 @@ class CloneError(Exception):
 
 
 def may_switch(neighbour: LldpNeighbour) -> bool:
-    """A neighbour that does not say what it does may be anything."""
-    return not neighbour.capabilities or bool(_SWITCHES.intersection(neighbour.capabilities))
+    """Who does not say what it does may be anything; what an adapter itself sends says little."""
+    if neighbour.capabilities:
+        return bool(_SWITCHES.intersection(neighbour.capabilities))
+    return neighbour.port_id_subtype != "mac" or bool(neighbour.system_name)
 
 
 def _short(name: str) -> str:
