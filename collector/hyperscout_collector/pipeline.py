@@ -20,6 +20,7 @@ from typing import TypeVar
 from hyperscout_formats.ibnetdiscover import SWITCH
 from hyperscout_formats.reporters import FABRIC_PROBES, is_node
 
+from hyperscout_collector.cloud_labels import Keys, domains_of
 from hyperscout_collector.cluster import Cluster, ClusterView
 from hyperscout_collector.core.generations import Decision, Generations, Held, NotHeldError
 from hyperscout_collector.core.takeover import Takeover
@@ -42,12 +43,14 @@ _IDLE_S = 3600.0  # nothing is due: look again in an hour all the same
 
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
-    """Times in seconds, as in `CollectorSettings`. `node_map`: adapter GUID -> host."""
+    """Times in seconds, as in `CollectorSettings`. `node_map`: adapter GUID -> host. `cloud_labels`: keys of
+    nodes' labels, by cloud."""
 
     options: InferOptions
     node_map: dict[int, str]
     debounce_s: float
     refresh_s: float
+    cloud_labels: tuple[Keys, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +179,12 @@ class Pipeline:
             if self._cluster_news:
                 self._cluster_news = False
                 view = self._cluster.view()
-                if self._last is None or view.expected != self._expected:
+                if (
+                    self._last is None
+                    or view.expected != self._expected
+                    or domains_of(view.labels, self._settings.cloud_labels)
+                    != self._last.resolved.inputs.labels
+                ):
                     self._news = True
                 elif not self._news:
                     async with self._turn:
@@ -259,6 +267,8 @@ class Pipeline:
         """In the thread: everything that takes long."""
         began_s = self._timer()
         resolved = resolve(snapshot, self._texts, self._settings.node_map)
+        if labels := domains_of(view.labels, self._settings.cloud_labels):
+            resolved = replace(resolved, inputs=replace(resolved.inputs, labels=labels))
         options = self._settings.options
         if options.cluster_nodes is None and view.expected is not None:
             options = replace(options, cluster_nodes=view.expected)

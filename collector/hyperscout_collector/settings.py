@@ -9,10 +9,10 @@ import shlex
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -20,6 +20,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from hyperscout_collector.cloud_labels import Keys, lists_of
 from hyperscout_collector.core.nccl_window import parse_windows
 
 PREFIX = "HYPERSCOUT_COLLECTOR_"
@@ -175,6 +176,11 @@ class CollectorSettings(BaseSettings):
     expected_nodes_file: Path | None = Field(None, description="the same from a file, one a line")
     node_map: Path | None = Field(
         None, description="lines `[H-]<guid> <host>`: hosts of adapters that no agent reports"
+    )
+    cloud_labels: Annotated[tuple[Keys, ...], BeforeValidator(lists_of)] = Field(
+        (),
+        description="where hosts are that no wire shows: clouds (aws, gcp, oci, coreweave, kubernetes), "
+        "or lists of keys of node labels, the farthest domain first",
     )
     compute_ports: str | None = Field(
         None, description="regular expression of the interfaces that shape the hierarchy (default: by kind)"
@@ -413,6 +419,8 @@ def _about_outputs(settings: CollectorSettings) -> str | None:
     if settings.kubernetes == "off" and any(asked.values()):
         names = ", ".join(name for name, is_on in asked.items() if is_on)
         return f"{names}: nothing is written into a cluster while kubernetes is off"
+    if settings.kubernetes == "off" and settings.cloud_labels:
+        return "cloud_labels: labels of nodes are told by kubernetes, which is off"
     if settings.kubernetes == "off" and settings.nccl_window:
         return "nccl_window: which nodes are reserved or cordoned is told by kubernetes, which is off"
     name = settings.kueue_topology

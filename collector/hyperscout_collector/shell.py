@@ -237,7 +237,9 @@ class Collector:
         )
         links = LinkWatch(health_settings(settings), store, self._clock_ns, self._look_again)
         pipeline = Pipeline(
-            PipelineSettings(options, adapters, settings.debounce_s, settings.refresh_s),
+            PipelineSettings(
+                options, adapters, settings.debounce_s, settings.refresh_s, settings.cloud_labels
+            ),
             view,
             self._texts,
             Generations(generation_settings(settings), saved, started_ns),

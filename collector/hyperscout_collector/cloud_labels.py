@@ -1,0 +1,81 @@
+"""Labels by which a cloud says where its machines are: which they are, and what they say of a node.
+
+Each list is one cloud's, the farthest domain first. A node is read by the first list of which it has labels,
+up to the first that it lacks: what comes after a gap is in no domain that is known. A value counts within the
+domains above it alone, since not every cloud's are unique.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+Keys = tuple[str, ...]
+
+CLOUDS: Final[Mapping[str, Keys]] = {
+    # EC2's instance topology: layer 1 is the farthest, and the last that is there the nearest.
+    "aws": tuple(f"topology.k8s.aws/network-node-layer-{n}" for n in (1, 2, 3, 4)),
+    "gcp": ("cloud.google.com/gce-topology-block", "cloud.google.com/gce-topology-subblock"),
+    "oci": (
+        "oci.oraclecloud.com/rdma.hpc_island_id",
+        "oci.oraclecloud.com/rdma.network_block_id",
+        "oci.oraclecloud.com/rdma.local_block_id",
+    ),
+    "coreweave": (
+        "backend.coreweave.cloud/fabric",
+        "backend.coreweave.cloud/superpod",
+        "backend.coreweave.cloud/leafgroup",
+    ),
+    "kubernetes": ("topology.kubernetes.io/region", "topology.kubernetes.io/zone"),
+}
+_MAX_LISTS: Final = 16
+_MAX_KEYS: Final = 8
+# What stands in a label where a cloud does not know.
+_NOTHING: Final = frozenset({"", "-", "none", "null", "unknown", "n/a", "not-available", "no-imds-data"})
+_OURS: Final = "hyperscout.io"
+_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+def lists_of(value: object) -> tuple[Keys, ...]:
+    """The setting: names of clouds, and lists of keys. Raises ValueError."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list of clouds ({', '.join(CLOUDS)}) or of lists of label keys")  # noqa: TRY004
+    if len(value) > _MAX_LISTS:
+        raise ValueError(f"{len(value)} lists; {_MAX_LISTS} are taken")
+    return tuple(_keys(item) for item in value)
+
+
+def _keys(item: object) -> Keys:
+    if isinstance(item, str):
+        if item not in CLOUDS:
+            raise ValueError(f"{item!r} is none of {', '.join(CLOUDS)}: give its keys as a list")
+        return CLOUDS[item]
+    if not isinstance(item, list | tuple) or not 0 < len(item) <= _MAX_KEYS:
+        raise ValueError(f"expected a cloud, or 1 to {_MAX_KEYS} label keys, the farthest first: {item!r}")
+    for key in item:
+        if not isinstance(key, str) or _KEY.fullmatch(key) is None:
+            raise ValueError(f"{key!r} is no label key")
+        prefix = key.partition("/")[0]
+        if "/" in key and (prefix == _OURS or prefix.endswith("." + _OURS)):
+            raise ValueError(f"{key}: what is written here is not read here")
+    if len(set(item)) < len(item):
+        raise ValueError(f"{', '.join(item)}: a key is there twice")
+    return tuple(item)
+
+
+def domains_of(nodes: Mapping[str, Mapping[str, str]], lists: Sequence[Keys]) -> dict[str, tuple[str, ...]]:
+    """By node that has such labels: its domains, the farthest first, written "key=value"."""
+    found: dict[str, tuple[str, ...]] = {}
+    for node, labels in nodes.items():
+        for keys in lists:
+            if path := tuple(_path(labels, keys)):
+                found[node] = path
+                break
+    return found
+
+
+def _path(labels: Mapping[str, str], keys: Keys) -> Iterable[str]:
+    for key in keys:
+        value = labels.get(key, "")
+        if value.lower() in _NOTHING:
+            return
+        yield f"{key}={value}"

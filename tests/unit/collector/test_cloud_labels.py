@@ -1,0 +1,162 @@
+"""What labels of nodes say of their place, and when that is news."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hyperscout_collector.cloud_labels import CLOUDS, domains_of, lists_of
+from hyperscout_collector.cluster import ClusterView
+from hyperscout_collector.core.generations import Generations, GenerationSettings
+from hyperscout_collector.evidence.state import EvidenceState
+from hyperscout_collector.evidence.view import InputsView, SweepTexts
+from hyperscout_collector.fabric.inputs import InferOptions
+from hyperscout_collector.pipeline import Pipeline, PipelineSettings
+from hyperscout_collector.settings import SettingsError, load_settings
+from hypothesis import given
+from hypothesis import strategies as st
+
+AWS = "topology.k8s.aws/network-node-layer-"
+ALL = lists_of(list(CLOUDS))
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (
+            {f"{AWS}1": "nn-a", f"{AWS}2": "nn-b", f"{AWS}3": "nn-c"},
+            (f"{AWS}1=nn-a", f"{AWS}2=nn-b", f"{AWS}3=nn-c"),
+        ),
+        ({f"{AWS}1": "nn-a", f"{AWS}3": "nn-c"}, (f"{AWS}1=nn-a",)),
+        ({f"{AWS}3": "nn-c", "topology.kubernetes.io/region": "r"}, ("topology.kubernetes.io/region=r",)),
+        ({f"{AWS}1": "", f"{AWS}2": "nn-b"}, None),
+        (
+            {"cloud.google.com/gce-topology-block": "b", "cloud.google.com/gce-topology-subblock": "s"},
+            ("cloud.google.com/gce-topology-block=b", "cloud.google.com/gce-topology-subblock=s"),
+        ),
+        (
+            {
+                "oci.oraclecloud.com/rdma.hpc_island_id": "i",
+                "oci.oraclecloud.com/rdma.network_block_id": "Unknown",
+            },
+            ("oci.oraclecloud.com/rdma.hpc_island_id=i",),
+        ),
+        (
+            {
+                "backend.coreweave.cloud/fabric": "f",
+                "backend.coreweave.cloud/superpod": "1",
+                "backend.coreweave.cloud/leafgroup": "2",
+                "topology.kubernetes.io/region": "r",
+            },
+            (
+                "backend.coreweave.cloud/fabric=f",
+                "backend.coreweave.cloud/superpod=1",
+                "backend.coreweave.cloud/leafgroup=2",
+            ),
+        ),
+        ({"topology.kubernetes.io/zone": "z"}, None),
+        ({"kubernetes.io/hostname": "x"}, None),
+        ({}, None),
+    ],
+)
+def test_what_labels_say(labels: Mapping[str, str], expected: tuple[str, ...] | None) -> None:
+    assert domains_of({"n": labels}, ALL) == ({} if expected is None else {"n": expected})
+    assert domains_of({"n": labels}, ()) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[aws]", (CLOUDS["aws"],)),
+        (
+            "[[example.com/room, example.com/rack], gcp]",
+            (("example.com/room", "example.com/rack"), CLOUDS["gcp"]),
+        ),
+        ("[]", ()),
+    ],
+)
+def test_the_setting(text: str, expected: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "collector.yaml"
+    file.write_text(f"kubernetes: dry-run\ncloud_labels: {text}\n")
+    assert load_settings(file).cloud_labels == expected
+    monkeypatch.setenv("HYPERSCOUT_COLLECTOR_CLOUD_LABELS", '["oci"]')
+    assert load_settings(file).cloud_labels == (CLOUDS["oci"],)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[azure]", "'azure' is none of aws, gcp"),
+        ("aws", "expected a list of clouds"),
+        ("[[]]", "1 to 8 label keys"),
+        ("[[a b]]", "'a b' is no label key"),
+        ("[[3]]", "3 is no label key"),
+        ("[[example.com/rack, example.com/rack]]", "twice"),
+        ("[[hyperscout.io/tier-1]]", "what is written here is not read here"),
+        ("[[topology.hyperscout.io/leaf]]", "what is written here is not read here"),
+        (str(["aws"] * 17), "17 lists"),
+    ],
+)
+def test_settings_that_are_refused(text: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "collector.yaml"
+    file.write_text(f"kubernetes: dry-run\ncloud_labels: {text}\n")
+    with pytest.raises(SettingsError) as refused:
+        load_settings(file)
+    assert words in str(refused.value)
+    file.write_text("cloud_labels: [aws]\n")
+    with pytest.raises(SettingsError, match="kubernetes, which is off"):
+        load_settings(file)
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists, max_leaves=9))
+def test_any_setting_is_taken_or_refused(value: Any) -> None:
+    try:
+        lists = lists_of(value)
+    except ValueError:
+        return
+    assert all(isinstance(key, str) for keys in lists for key in keys)
+
+
+class Cluster:
+    is_known = True
+
+    def __init__(self) -> None:
+        self.labels: dict[str, dict[str, str]] = {"a": {}, "b": {}}
+
+    def view(self) -> ClusterView:
+        return ClusterView(dict.fromkeys(self.labels), {n: dict(of) for n, of in self.labels.items()})
+
+
+async def test_another_label_is_news_and_another_heartbeat_is_not() -> None:
+    cluster = Cluster()
+    inferred: asyncio.Queue[float] = asyncio.Queue()
+    work = Pipeline(
+        PipelineSettings(InferOptions(), {}, 0.0, 30.0, (CLOUDS["kubernetes"],)),
+        InputsView(EvidenceState(), 300.0, 0),
+        cast(SweepTexts, None),
+        Generations(GenerationSettings(), None, 0),
+        cluster,
+        publish=lambda topology: None,
+        superseded=lambda looks: None,
+        inferred=inferred.put_nowait,
+        clock_ns=lambda: 1,
+        timer=lambda: 0.0,
+    )
+    zone = {"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "r1"}
+    task = asyncio.create_task(work.run())
+    try:
+        async with asyncio.timeout(10):
+            await inferred.get()
+            for labels in ({"a": zone, "b": {}}, {"a": zone, "b": zone}, {"a": {}, "b": zone}):
+                cluster.labels = labels
+                work.look_around()
+                await inferred.get()
+                cluster.labels = {node: of | {"beat": str(len(labels))} for node, of in labels.items()}
+                work.look_around()
+                work.look_around()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        work.close()
+    assert work.inferences == 4
