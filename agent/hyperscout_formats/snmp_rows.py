@@ -43,6 +43,7 @@ MAX_OID_PARTS: Final = 128  # RFC 2578, section 3.5
 MAX_STRING: Final = 65_535
 """Bytes: RFC 2578, section 7.1.2."""
 
+_MAX_BESIDE: Final = 64  # bytes in a line of a hexadecimal string: 16, unless somebody wants more
 _MAX_PART: Final = 2**32 - 1
 _MAX_NUMBER: Final = 2**64 - 1
 _EXPECTED: Final = "expected the output of `snmpwalk -On`, or a .snmprec recording"
@@ -85,6 +86,8 @@ def parse(data: bytes, source: str = "snmpwalk") -> tuple[tuple[Row, ...], tuple
             source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read: walk LLDP-MIB and IF-MIB alone"
         )
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if all(line.endswith(b"\r") for line in lines if line):  # else those that do belong to strings
+        lines = [line[:-1] for line in lines]
     problems = Problems(source)
     first = next((line for line in lines if _RECORDED.match(line) or _WALKED.match(line)), b"")
     rows = _recording(lines, problems) if _RECORDED.match(first) else _walk(lines, problems)
@@ -102,7 +105,7 @@ def _recording(lines: list[bytes], problems: Problems) -> list[Row]:
     """Source of the format: snmpsim's documentation, "Simulation data file format"."""
     rows: list[Row] = []
     for number, ended in enumerate(lines, 1):
-        line = ended.rstrip(b"\r")
+        line = ended.removesuffix(b"\r")
         if not line.strip() or line.startswith(b"#"):
             continue
         match = _RECORDED.fullmatch(line)
@@ -149,61 +152,79 @@ def _recorded(tag: bytes, text: bytes) -> tuple[str, Value]:
     return (kind, _address(text)) if kind == ADDRESS else (kind, _integer(text))
 
 
-def _walk(lines: list[bytes], problems: Problems) -> list[Row]:
+class _Lines:
+    """The lines of a walk, each taken once. `number` counts those that were."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self._lines = lines
+        self.number = 0
+
+    def take(self) -> bytes | None:
+        """The next one, None at the end."""
+        self.number += 1
+        return self._lines[self.number - 1] if self.number <= len(self._lines) else None
+
+    def within(self) -> bytes | None:
+        """The next one, not yet taken, unless a row begins there."""
+        if self.number >= len(self._lines) or _WALKED.match(self._lines[self.number]):
+            return None
+        return self._lines[self.number]
+
+
+def _walk(given: list[bytes], problems: Problems) -> list[Row]:
     rows: list[Row] = []
-    number = 0
-    total = len(lines)
-    while number < total:
-        line = lines[number].rstrip(b"\r")
-        number += 1
+    lines = _Lines(given)
+    while (line := lines.take()) is not None:
+        number = lines.number
         match = _WALKED.fullmatch(line)
         if match is None:
             if line.strip() and not line.startswith(b"#"):
                 problems.add(number, f"no row: {_shown(line)}")
             continue
-        started = number
         oid, text = match.groups()
-        if (form := _form(text)) is not None:
-            more = [text]
-            while number < total:
-                following = lines[number].rstrip(b"\r")
-                if _WALKED.match(following) or not form.goes_on(following):
-                    break
-                more.append(following)
-                number += 1
-                if form.quoted and _closed(b'"' + following):
-                    break
-            text = b"\n".join(more).rstrip(b"\n")
         try:
-            if (value := _walked(text)) is not None:
+            if (value := _walked(_whole(text, lines))) is not None:
                 rows.append(Row(_oid(b"1" + oid if oid.startswith(b".") else oid), *value))
         except _UnusableError as error:
-            problems.add(started, str(error))
+            problems.add(number, str(error))
     return rows
 
 
-class _Form(NamedTuple):
-    """How a string that may go over several lines is written."""
-
-    quoted: bool
-    hexadecimal: bool
-
-    def goes_on(self, line: bytes) -> bool:
-        """Whether this line is a part of it, as far as one can tell."""
-        if self.hexadecimal:
-            return bool(_HEX.fullmatch(line.partition(b"[")[0]))
-        return self.quoted or not _SAID.match(line)
-
-
-def _form(text: bytes) -> _Form | None:
-    """None where the value ends with its line."""
+def _whole(text: bytes, lines: _Lines) -> bytes:
+    """A value with those of the lines below that belong to it."""
     typed = _TYPED.match(text)
     kind, value = typed.groups() if typed and typed[1] in _TYPES else (b"STRING", text)
-    if kind == b"STRING":
-        quoted = value.startswith(b'"')
-        ends = _closed(value) if quoted else _NUMBER.fullmatch(value) or _ABSENT.match(value)
-        return None if ends else _Form(quoted, hexadecimal=False)
-    return _Form(quoted=False, hexadecimal=True) if kind == b"Hex-STRING" else None
+    if kind == b"Hex-STRING":
+        return b"Hex-STRING: " + _digits(value, lines)
+    if kind != b"STRING":
+        return text
+    quoted = value.startswith(b'"')
+    if _closed(value) if quoted else _NUMBER.fullmatch(value) or _ABSENT.match(value):
+        return text
+    more = [text]
+    while (following := lines.within()) is not None and (quoted or not _SAID.match(following)):
+        more.append(following)
+        lines.take()
+        if quoted and _closed(b'"' + following):
+            break
+    return b"\n".join(more).rstrip(b"\n")
+
+
+def _digits(line: bytes, lines: _Lines) -> bytes:
+    """Hexadecimal digits. Beside those of a line -OT shows [what they are as text], line breaks and all."""
+    found = []
+    while True:
+        digits, bracket, beside = line.partition(b"[")
+        found.append(digits)
+        size = len(digits.split()) + len(b"]")
+        while bracket and len(beside) < size <= _MAX_BESIDE and (following := lines.within()) is not None:
+            beside += b"\n" + following
+            lines.take()
+        next_one = lines.within()
+        if next_one is None or not _HEX.fullmatch(next_one.partition(b"[")[0]):
+            return b" ".join(found)
+        line = next_one
+        lines.take()
 
 
 def _closed(quoted: bytes) -> bool:
@@ -245,10 +266,9 @@ def _string(text: bytes) -> tuple[str, Value]:
 
 
 def _hex(text: bytes) -> tuple[str, Value]:
-    digits = b" ".join(line.partition(b"[")[0] for line in text.split(b"\n"))  # -OT adds [text]
-    if not _HEX.fullmatch(digits):
+    if not _HEX.fullmatch(text):
         raise _UnusableError(f"no hexadecimal string: {_shown(text)}")
-    return STRING, _bounded(bytes.fromhex(digits.decode("ascii")))
+    return STRING, _bounded(bytes.fromhex(text.decode("ascii")))
 
 
 def _bits(text: bytes) -> tuple[str, Value]:

@@ -82,7 +82,7 @@ NEXT = b".1.3.6.1.2.1.1.6.0 = INTEGER: 1\n"
     [
         (
             b' = STRING: "Cisco NX-OS\nTAC support: x\r\n\nCopyright"\n',
-            b"Cisco NX-OS\nTAC support: x\n\nCopyright",
+            b"Cisco NX-OS\nTAC support: x\r\n\nCopyright",
         ),
         (b' = STRING: "it says \\"\nand goes on"\n', b'it says "\nand goes on'),
         (b' = STRING: "\nall below"\n', b"\nall below"),
@@ -91,11 +91,15 @@ NEXT = b".1.3.6.1.2.1.1.6.0 = INTEGER: 1\n"
         (b" = one\ntwo\n\n", b"one\ntwo"),
         (b" = Hex-STRING: %s \n%s \n" % (LONG[:16].hex(" ").encode(), LONG[16:].hex(" ").encode()), LONG),
         (
-            b" = Hex-STRING: %s  [....]\n%s  [..]\n"
+            b" = Hex-STRING: %s  [................]\n%s  [..........]\n"
             % (LONG[:16].hex(" ").encode(), LONG[16:].hex(" ").encode()),
             LONG,
         ),
         (b' "%s \n%s "\n' % (LONG[:16].hex(" ").upper().encode(), LONG[16:].hex(" ").upper().encode()), LONG),
+        (
+            b" = Hex-STRING: 09 0A 0B 0C   [\t\n\x0b\x0c]\n0A 0D   [\n\r]\n5D 5B   [][]\n",
+            b"\t\n\x0b\x0c\n\r][",
+        ),
         (b' = STRING: "never closed\n', b"never closed"),
     ],
 )
