@@ -38,7 +38,7 @@ _COLLECTOR_OWN = """
     listen insecure tls_cert tls_key mtls_listen tls_client_ca authenticate token_audience
     agent_service_account fabric_service_account http_listen data_dir kubernetes kubeconfig
     leader_election lease_namespace lease_name identity advertise node_labels taints kueue_topology
-    gates gates_replace_after_s gates_hot_swap
+    gates gates_replace_after_s gates_hot_swap blueprint
 """
 _AGENT_OWN = """
     node role collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics

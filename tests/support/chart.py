@@ -26,6 +26,7 @@ EVERYTHING: Final[Object] = {
     "collector": {
         "replicas": 3,
         "settings": {"stale_after_s": 120, "node_selector": "role=gpu"},
+        "blueprint": {"text": "# hall 1\nlinks:\n- gpu-1/eth0 -> leaf-1/p1\n"},
         "service": {
             "type": "LoadBalancer",
             "annotations": {"example.com/lb": "internal"},

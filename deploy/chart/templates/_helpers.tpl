@@ -77,7 +77,15 @@ app.kubernetes.io/part-of: hyperscout
 {{- end -}}
 
 {{/* What can only be wrong in combination. */}}
+{{/* The ConfigMap with the blueprint; nothing where there is none. */}}
+{{- define "hyperscout.blueprint" -}}
+{{- if .Values.collector.blueprint.text }}{{ include "hyperscout.collector" . }}-blueprint{{ else }}{{ .Values.collector.blueprint.configMap }}{{ end }}
+{{- end -}}
+
 {{- define "hyperscout.check" -}}
+{{- if and .Values.collector.blueprint.text .Values.collector.blueprint.configMap -}}
+{{- fail "collector.blueprint: give text or configMap, not both" -}}
+{{- end -}}
 {{- if and (eq .Values.tls.mode "insecure") (eq .Values.authenticate "kubernetes") -}}
 {{- fail "tls.mode insecure: tokens are never sent in plaintext; set authenticate: none too, or another tls.mode" -}}
 {{- end -}}

@@ -23,6 +23,9 @@
 {{- $_ := set $c "peer_tls_ca" "/etc/hyperscout/tls/ca.crt" }}
 {{- $_ := set $c "peer_tls_server_name" (include "hyperscout.serverName" .) }}
 {{- end }}
+{{- if include "hyperscout.blueprint" . }}
+{{- $_ := set $c "blueprint" "/etc/hyperscout/blueprint/blueprint.yaml" }}
+{{- end }}
 {{- if .Values.collector.mtls.enabled }}
 {{- $_ := set $c "mtls_listen" (include "hyperscout.anyAddress" (list . 50054)) }}
 {{- $_ := set $c "tls_client_ca" "/etc/hyperscout/clients/ca.crt" }}

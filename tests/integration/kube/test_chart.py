@@ -352,8 +352,9 @@ def test_replicas_reach_each_other_whoever_else_may() -> None:
 
 
 def files_in(volume: dict[str, Any]) -> Iterator[str]:
-    """Files that a Secret's or a token's volume holds."""
-    yield from (item["path"] for item in volume.get("secret", {}).get("items", ()))
+    """Files that a Secret's, a ConfigMap's or a token's volume holds."""
+    for kind in ("secret", "configMap"):
+        yield from (item["path"] for item in volume.get(kind, {}).get("items", ()))
     for source in volume.get("projected", {}).get("sources", ()):
         yield source["serviceAccountToken"]["path"]
 
@@ -418,6 +419,29 @@ def test_pods_follow_their_own_settings(values: dict[str, Any], restarted: set[s
 
     before, after = templates({}), templates(values)
     assert {kind for kind in before if before[kind] != after[kind]} == restarted
+
+
+@pytest.mark.parametrize(
+    ("values", "holder"),
+    [({"text": "links: []"}, f"{RELEASE}-collector-blueprint"), ({"configMap": "wiring"}, "wiring")],
+)
+def test_a_blueprint_is_in_a_config_map_of_its_own(values: dict[str, str], holder: str) -> None:
+    """Another one is looked at by the collector, and restarts nobody."""
+
+    def pod(values: dict[str, str]) -> dict[str, Any]:
+        found: dict[str, Any] = one(render({"collector": {"blueprint": values}}), "Deployment")["spec"][
+            "template"
+        ]
+        return found
+
+    assert "blueprint" not in json.dumps(pod({}))
+    (volume,) = (v for v in pod(values)["spec"]["volumes"] if v["name"] == "blueprint")
+    assert volume["configMap"]["name"] == holder
+    if "text" in values:
+        plan = "  # a\nlinks:\n- a -> b\n"
+        assert pod(values) == pod({"text": plan})
+        objects = render({"collector": {"blueprint": {"text": plan}}})
+        assert one(objects, "ConfigMap", holder)["data"]["blueprint.yaml"] == plan
 
 
 @profiles
@@ -523,6 +547,11 @@ TOGETHER: list[tuple[str, dict[str, Any], str]] = [
         "no claim",
         {"collector": {"replicas": 1, "data": {"kind": "claim"}}},
         "set collector.data.claimName",
+    ),
+    (
+        "two blueprints",
+        {"collector": {"blueprint": {"text": "links: []", "configMap": "x"}}},
+        "collector.blueprint: give text or configMap",
     ),
     ("no client CA", {"collector": {"mtls": {"enabled": True}}}, "set collector.mtls.clientCaSecret"),
     ("nobody to ask", {"fabric": {"enabled": True}}, "it would have nobody to ask; set fabric.settings"),
