@@ -372,7 +372,7 @@ def stale_switches(snapshot: Snapshot) -> dict[str, int]:
             fresh |= chassis
     for look in snapshot.tables:
         id_, row = look.chassis_id, look.row
-        if row.key.node in snapshot.stale or row.seen_ns < snapshot.limit_ns:
+        if row.seen_ns < snapshot.limit_ns:
             seen_ns[id_] = max(seen_ns.get(id_, 0), row.seen_ns)
         else:
             fresh.add(id_)

@@ -5,7 +5,7 @@ a manager shows and what the switch itself answers are two witnesses, so each pr
 look that failed takes nothing away: what was seen before stays, and grows old.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from hyperscout_formats.facts import SwitchTable
@@ -31,22 +31,16 @@ def looks_of(rows: Iterable[Row]) -> tuple[TableLook, ...]:
     return tuple(TableLook(row, row.fact) for row in rows if isinstance(row.fact, SwitchTable))
 
 
-def in_force(
-    looks: Iterable[TableLook], stale: Mapping[str, int], limit_ns: int
-) -> tuple[SwitchTableSeen, ...]:
-    """One a probe and switch, by switch. `stale`: reporters that speak no more; `limit_ns`: what was seen
-    before is stale."""
-    best: dict[tuple[str, str], tuple[tuple[bool, int, str], SwitchTableSeen]] = {}
-    for look in looks:
-        row = look.row
-        silent = row.key.node in stale or row.seen_ns < limit_ns
-        seen = SwitchTableSeen(look.table, row.key.probe, silent, row.seen_ns)
-        # Who still speaks goes first, then the newer look, then whatever order is always the same.
-        rank = (not silent, row.seen_ns, row.key.node)
-        whose = look.chassis_id, row.key.probe
-        if whose not in best or best[whose][0] < rank:
-            best[whose] = rank, seen
-    return tuple(best[whose][1] for whose in sorted(best))
+def in_force(looks: Iterable[TableLook], limit_ns: int) -> tuple[SwitchTableSeen, ...]:
+    """One a probe and switch, by switch. `limit_ns`: what was seen before is stale."""
+    newest: dict[tuple[str, str], TableLook] = {}
+    # Of two looks at one time always the same.
+    for look in sorted(looks, key=lambda look: (look.row.seen_ns, look.row.key)):
+        newest[look.chassis_id, look.row.key.probe] = look
+    return tuple(
+        SwitchTableSeen(look.table, probe, look.row.seen_ns < limit_ns, look.row.seen_ns)
+        for (_, probe), look in sorted(newest.items(), key=lambda item: item[0])
+    )
 
 
 def chassis_ids(looks: Iterable[TableLook]) -> dict[str, set[str]]:

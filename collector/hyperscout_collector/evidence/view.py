@@ -290,7 +290,7 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
         snapshot.nccl,
         snapshot.switch_ports,
         frozenset(snapshot.stale),
-        in_force(snapshot.tables, snapshot.stale, snapshot.limit_ns),
+        in_force(snapshot.tables, snapshot.limit_ns),
         managed_gpus=managed,
     )
     superseded = tuple(sorted({row.key for row, _ in read} - kept))
