@@ -8,12 +8,14 @@ from typing import Any, cast
 import pytest
 from hyperscout_collector.cloud_labels import CLOUDS, domains_of, lists_of
 from hyperscout_collector.cluster import ClusterView
-from hyperscout_collector.core.generations import Generations, GenerationSettings
+from hyperscout_collector.core.generations import Decision, Generations, GenerationSettings
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.view import InputsView, SweepTexts
 from hyperscout_collector.fabric.inputs import InferOptions
+from hyperscout_collector.hierarchy.conditions import NO_FACTS, ConditionFacts
 from hyperscout_collector.pipeline import Pipeline, PipelineSettings
 from hyperscout_collector.settings import SettingsError, load_settings
+from hyperscout_collector.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -118,6 +120,16 @@ def test_any_setting_is_taken_or_refused(value: Any) -> None:
     assert all(isinstance(key, str) for keys in lists for key in keys)
 
 
+class Offers(Generations):
+    """Keeps what was inferred."""
+
+    offered: Topology | None = None
+
+    def offer(self, topology: Topology, now_ns: int, facts: ConditionFacts = NO_FACTS) -> Decision:
+        self.offered = topology
+        return super().offer(topology, now_ns, facts)
+
+
 class Cluster:
     is_known = True
 
@@ -131,11 +143,12 @@ class Cluster:
 async def test_another_label_is_news_and_another_heartbeat_is_not() -> None:
     cluster = Cluster()
     inferred: asyncio.Queue[float] = asyncio.Queue()
+    generations = Offers(GenerationSettings(), None, 0)
     work = Pipeline(
         PipelineSettings(InferOptions(), {}, 0.0, 30.0, (CLOUDS["kubernetes"],)),
         InputsView(EvidenceState(), 300.0, 0),
         cast(SweepTexts, None),
-        Generations(GenerationSettings(), None, 0),
+        generations,
         cluster,
         publish=lambda topology: None,
         superseded=lambda looks: None,
@@ -152,6 +165,9 @@ async def test_another_label_is_news_and_another_heartbeat_is_not() -> None:
                 cluster.labels = labels
                 work.look_around()
                 await inferred.get()
+                assert generations.offered is not None
+                told = [h.nodes for h in generations.offered.hypernodes if h.source == "labels"]
+                assert told == [tuple(node for node, of in labels.items() if of)]
                 cluster.labels = {node: of | {"beat": str(len(labels))} for node, of in labels.items()}
                 work.look_around()
                 work.look_around()

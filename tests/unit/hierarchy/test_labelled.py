@@ -181,3 +181,21 @@ def test_the_cluster_may_be_a_part_of_it() -> None:
         {domain & frozenset(list(labels)[:6]) for domain in tier} - {frozenset()} for tier in tiers(whole)
     ]
     assert tiers(part) == kept
+
+
+def test_half_and_half_accuses_nobody() -> None:
+    fabric = clos2(4, 4, 2)
+    labels = labels_of(fabric)
+    for host in fabric.hosts[2:6]:
+        labels[host] = (labels[host][0], "between two leaves")
+    found = infer(replace(inputs_of(fabric), labels=labels))
+    assert not found.anomalies
+
+
+def test_a_domain_is_named_after_what_the_cloud_calls_it() -> None:
+    """Whoever is in it first."""
+
+    def ends(hosts: Sequence[str]) -> set[str]:
+        return {h.name.rpartition("-")[2] for h in inferred({h: ("x", f"{h[0]}") for h in hosts}).hypernodes}
+
+    assert ends(["a1", "a2", "b1", "b2"]) == ends(["a7", "a8", "b9", "b6"])

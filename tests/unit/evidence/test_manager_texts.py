@@ -1,0 +1,109 @@
+"""What managers show, from findings to inference: read by format, beside sweeps and in their place."""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
+from hyperscout_collector.evidence.rows import row_of
+from hyperscout_collector.evidence.sqlite import SqliteStore
+from hyperscout_collector.evidence.state import Bulk, EvidenceState, Plan
+from hyperscout_collector.evidence.store import Changes
+from hyperscout_collector.evidence.view import InputsView, Resolved, SweepTexts, resolve
+from hyperscout_formats import nmx, ufm
+from hyperscout_sim.shapes import clos2
+from hyperscout_sim.sweep_text import sweep_text
+from hyperscout_sim.ufm import ufm_answers
+from support.findings import T0, S, stamp
+
+FABRIC = clos2(2, 3, 2)
+SWEPT = sweep_text(FABRIC)
+UFM = ufm.parse(json.dumps(ufm_answers(FABRIC)).encode()).text
+NMX = nmx.text([{"ID": "1", "Name": "tray-1", "DomainUUID": "D", "GpuIDList": []}], [])
+
+
+class Rig:
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
+        self.state = EvidenceState()
+        self.view = InputsView(self.state, stale_after_s=300, started_ns=T0 - 10_000 * S)
+        self.texts = SweepTexts(store)
+
+    def put(self, reporter: str, probe: str, text: bytes | None, at_ns: int) -> None:
+        """`text` None: the look failed."""
+        finding = Finding(
+            key=FindingKey(node=reporter, probe=probe, subject="x"),
+            observed_at=stamp(at_ns),
+            outcome=Outcome.OUTCOME_FAILED,
+        )
+        plan = Plan(self.state, at_ns)
+        if text is not None:
+            bulk = Bulk(hashlib.sha256(text).digest(), len(text), zlib.compress(text))
+            plan.put_bulk(bulk)
+            self.store.apply(Changes(bulks=[bulk]))
+            finding.outcome = Outcome.OUTCOME_DATA
+            finding.sweep.CopyFrom(Sweep(format=probe, sha256=bulk.sha256, size_bytes=len(text)))
+        plan.upsert(row_of(finding, sent_ns=at_ns, received_ns=at_ns), b"")
+        self.view.follow(self.state.commit(plan))
+
+    def resolved(self, now_ns: int) -> Resolved:
+        found = resolve(self.view.snapshot(now_ns), self.texts, {})
+        assert not found.problems
+        return found
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    store = SqliteStore(tmp_path / "evidence.db")
+    yield Rig(store)
+    store.close()
+
+
+def sources(resolved: Resolved) -> list[str]:
+    return sorted(seen.source for seen in resolved.inputs.sweeps)
+
+
+@pytest.mark.parametrize("first", ["ufm", "ibnetdiscover"])
+def test_neither_ends_the_other(rig: Rig, first: str) -> None:
+    for n in range(4):
+        for probe in ("ufm", "ibnetdiscover") if first == "ufm" else ("ibnetdiscover", "ufm"):
+            text, who = (UFM, "fabric/f") if probe == "ufm" else (SWEPT, "n1")
+            rig.put(who, probe, text, T0 + n * 60 * S)
+            found = rig.resolved(T0 + n * 60 * S + S)
+            assert not found.superseded
+    assert sources(found) == ["ibnetdiscover", "ufm"]
+
+
+def test_a_second_manager_of_one_fabric_takes_the_place_of_the_first(rig: Rig) -> None:
+    rig.put("fabric/a", "ufm", UFM, T0)
+    rig.put("fabric/b", "ufm", UFM + b"#\n", T0 + S)
+    found = rig.resolved(T0 + 2 * S)
+    assert sources(found) == ["ufm"]
+    assert [key.node for key in found.superseded] == ["fabric/a"]
+
+
+@pytest.mark.parametrize(("silent", "speaks"), [("ufm", "ibnetdiscover"), ("ibnetdiscover", "ufm")])
+def test_who_looks_no_more_yields_to_who_does(rig: Rig, silent: str, speaks: str) -> None:
+    of = {"ufm": (UFM, "fabric/f"), "ibnetdiscover": (SWEPT, "n1")}
+    rig.put(of[silent][1], silent, of[silent][0], T0)
+    assert sources(rig.resolved(T0 + 1000 * S)) == [silent]
+    rig.put(of[speaks][1], speaks, of[speaks][0], T0 + 1000 * S)
+    assert sources(rig.resolved(T0 + 1001 * S)) == [speaks]
+
+
+def test_nvlink_domains_are_no_sweep(rig: Rig) -> None:
+    rig.put("fabric/f", "nmx", NMX, T0)
+    rig.put("fabric/f", "ufm", UFM, T0)
+    found = rig.resolved(T0 + S)
+    assert sources(found) == ["ufm"]
+    assert list(found.inputs.managed_gpus) == ["tray-1"]
+    rig.put("fabric/f", "nmx", None, T0 + 2 * S)
+    assert list(rig.resolved(T0 + 3 * S).inputs.managed_gpus) == ["tray-1"]
+    newer = NMX.replace(b"tray-1", b"tray-2")
+    rig.put("fabric/f", "nmx", newer, T0 + 4 * S)
+    again = rig.resolved(T0 + 5 * S)
+    assert list(again.inputs.managed_gpus) == ["tray-2"]
+    assert not again.superseded
