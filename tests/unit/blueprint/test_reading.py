@@ -7,6 +7,7 @@ from hyperscout_collector.blueprint.reading import parse
 from hyperscout_formats.errors import FormatError
 from hypothesis import given
 from hypothesis import strategies as st
+from support.real import ROOT
 
 PLAN = b"""\
 # Hall 2.
@@ -152,3 +153,10 @@ def _read(data: bytes) -> None:
         assert error.source == "x"  # noqa: PT017 - either outcome is right
     else:
         assert all(end.device for row in range(len(found.cables)) for end in found.cables.ends(row))
+
+
+def test_the_example_of_the_page_is_one() -> None:
+    text = (ROOT / "docs" / "blueprints.md").read_text("utf-8")
+    found = parse(text.partition("```yaml\n")[2].partition("```")[0].encode())
+    assert len(found.cables) == 4 * 32 * 8 + 4 * 8 * 16 + 2
+    assert len(found.switches) == 16 + 32 + 1
