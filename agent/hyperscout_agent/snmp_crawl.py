@@ -12,7 +12,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from hyperscout_formats.facts import LldpNeighbour, SwitchTable
+from hyperscout_formats.facts import LldpNeighbour, PortCounters, SwitchPort, SwitchTable
 
 _SWITCHES: Final = frozenset({"Bridge", "Router"})
 # Addresses of one switch that are tried in turn.
@@ -46,6 +46,7 @@ class _State(Enum):
     ASKED = "asked"
     ANSWERED = "answered"
     FAILED = "failed"
+    LEFT_OUT = "left out"
 
 
 @dataclass(slots=True, eq=False)
@@ -135,6 +136,9 @@ class Crawl:
         chassis, name = table.ports[0].chassis_id, table.ports[0].system_name
         if target.state is not _State.ASKED or not self.identified(address, chassis if told else "", name):
             return
+        if not told and (same := self._same(table)) is not None:
+            self._merge(target, into=same)
+            return
         target.table, target.state, target.asking = table, _State.ANSWERED, address
         for own in table.addresses:
             if self._allowed(own):
@@ -163,7 +167,7 @@ class Crawl:
             if target.state is not _State.WAITS:
                 continue
             if self.counts.asked >= self._limits.switches:
-                target.state = _State.FAILED
+                target.state = _State.LEFT_OUT
                 self.counts.left_out += 1
                 continue
             target.asking = next(a for a in target.addresses if a not in target.tried)
@@ -252,6 +256,9 @@ class Crawl:
             if heard_as and len(target.heard_as) < _MAX_NAMES:
                 target.heard_as.add(_short(heard_as))
         for address in usable:
+            owner = self._by_address.get(address)
+            if owner is not None and not owner.chassis and owner.state in (_State.WAITS, _State.FAILED):
+                self._merge(owner, into=target)
             self._claim(target, address)
         if depth < target.depth:
             target.depth = depth
@@ -267,7 +274,8 @@ class Crawl:
         if target.chassis and target.chassis != ports[0].chassis_id:
             subtype, stand_in = self._subtypes.get(target.chassis, ""), ports[0].chassis_id
             odd = f"it tells no chassis id: it goes by {target.chassis}, by which others hear it"
-            problems = (*(one for one in problems if stand_in not in one), odd)
+            if subtype:
+                problems = (*(one for one in problems if stand_in not in one), odd)
             ports = tuple(
                 replace(port, chassis_id_subtype=subtype, chassis_id=target.chassis) for port in ports
             )
@@ -304,14 +312,27 @@ class Crawl:
         self._sequence += 1
         heapq.heappush(self._queue, (target.depth, self._sequence, target))
 
+    def _same(self, table: SwitchTable) -> _Target | None:
+        """Who has answered with the very same ports: without a chassis id it is known by nothing else."""
+        wanted = _anonymous(table)
+        for target in self._targets:
+            if target.table is not None and _anonymous(target.table) == wanted:
+                return target
+        return None
+
     def _merge(self, target: _Target, *, into: _Target) -> None:
         """The two are one switch."""
+        if target is into:
+            return
         target.state = _State.FAILED
         into.tried |= target.tried if into.state is not _State.ANSWERED else {}
         into.heard |= target.heard
         into.heard_as |= target.heard_as
         into.depth = min(into.depth, target.depth)
         into.name = into.name or target.name
+        if target.chassis and not into.chassis:
+            into.chassis = target.chassis
+            self._by_chassis[into.chassis] = into
         for address in target.addresses:
             self._by_address[address] = into
             if address not in into.addresses:
@@ -348,4 +369,11 @@ def _clone(chassis: str, name: str, address: str) -> str:
     return (
         f"it announces chassis id {chassis}, which {name} at {address} has already: "
         "give each switch its own, or nobody can tell them apart"
+    )
+
+
+def _anonymous(table: SwitchTable) -> tuple[SwitchPort, ...]:
+    """Its ports without what it is called there, or counted meanwhile."""
+    return tuple(
+        replace(port, chassis_id_subtype="", chassis_id="", counters=PortCounters()) for port in table.ports
     )
