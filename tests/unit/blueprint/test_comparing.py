@@ -20,6 +20,8 @@ from hyperscout_collector.topology import (
     Topology,
     say,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 SWITCHES = {"l1": ("leaf-1", 1), "l2": ("leaf-2", 1), "s1": ("spine-1", 2), "s2": ("spine-2", 2)}
 # Two hosts a leaf, by InfiniBand adapters; two spines.
@@ -375,3 +377,45 @@ def test_the_order_of_links_and_plan_changes_nothing() -> None:
     expected = compare(fabric(wires), parse(PLAN.encode()))
     assert len(expected.drifts) == 3
     assert compare(fabric(wires[::-1]), parse(turned.encode())) == expected
+
+
+Rows = list[tuple[tuple[str, int], tuple[str, int]]]
+
+
+def _proper(rows: Rows) -> Rows:
+    """No port twice, no cable from a port to itself."""
+    used: set[tuple[str, int]] = set()
+    kept = []
+    for a, b in rows:
+        if a != b and not {a, b} & used:
+            used |= {a, b}
+            kept.append((a, b))
+    return kept
+
+
+ends = st.tuples(st.sampled_from("abc"), st.integers(1, 3))
+wirings = st.lists(st.tuples(ends, ends), max_size=5).map(_proper)
+
+
+@given(wirings, wirings, st.sets(st.sampled_from("abc")))
+def test_nothing_is_told_exactly_where_nothing_differs(wired: Rows, declared: Rows, whole: set[str]) -> None:
+    links = [Link(a, str(p), b, str(q), "", ("x",)) for (a, p), (b, q) in wired]
+    topology = Topology(1, switches=tuple(Switch(d, d, 1) for d in "abc"), links=LinkTable.of(links))
+    lines = "".join(f"- {a}/{p} -> {b}/{q}\n" for (a, p), (b, q) in declared)
+    text = f"switches: [{', '.join(sorted(whole))}]\nlinks:\n{lines}"
+    found = compare(topology, parse(text.encode()))
+
+    there = {frozenset(x) for x in wired}
+    wanted = {frozenset(x) for x in declared}
+    ports = {end for x in declared for end in x}
+    wrong = {x for x in there - wanted if x & ports or {end[0] for end in x} & whole}
+    missing = wanted - there
+    bare = {d for d in whole if not any(end[0] == d for x in (*wired, *declared) for end in x)}
+    assert bool(found.drifts) == bool(wrong or missing or bare)
+    said = " ".join(told(found))
+    named = {frozenset((x.anomaly.subject, x.anomaly.peer)) for x in found.drifts if x.anomaly.peer}
+    for cable in wrong:
+        assert frozenset(Endpoint(d, d, str(p)) for d, p in cable) in named
+    for cable in missing:
+        assert any(f"{d}/p{p}" in said or f"p{p} -> " in said for d, p in cable)
+    assert len([x for x in found.drifts if x.sign in "~+"]) == len(wrong)
