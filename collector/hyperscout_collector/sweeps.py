@@ -13,7 +13,6 @@ from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease, Swee
 from hyperscout.v1.topology_pb2 import LeaseStatus
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.facts import InfinibandPort
-from hyperscout_formats.reporters import is_fabric
 
 from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.core.leases import LeaseSettings, SweepLeases
@@ -74,8 +73,7 @@ class Sweeps:
 
     def unreadable(self, node: str, lease_id: str, reason: str) -> None:
         self._unreadable[node] = reason
-        if not is_fabric(node):  # who asks a manager holds no lease
-            self._handle(SweepFailed(node, lease_id, reason))
+        self._handle(SweepFailed(node, lease_id, reason))
 
     # What comes and goes
 

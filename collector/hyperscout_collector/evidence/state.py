@@ -278,7 +278,7 @@ class EvidenceState:
 
 def _in_force_without_its_agent(looks: tuple[Row, ...]) -> bool:
     return any(
-        isinstance(row.fact, SweepFact) and row.rank == WHOLE and row.key.probe != COUNTING_PROBE
+        isinstance(row.fact, SweepFact) and row.rank == WHOLE and row.key.probe in LEASED_PROBES
         for row in looks
     )
 

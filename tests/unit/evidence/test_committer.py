@@ -284,6 +284,18 @@ async def test_a_sweep_outlives_the_agent_that_made_it(tmp_path: Path) -> None:
         assert [one.text_missing for one in refused] == [True]  # type: ignore[attr-defined]
 
 
+async def test_what_a_manager_showed_goes_with_who_asked_it(tmp_path: Path) -> None:
+    """Nothing would ever take its place, where that manager is not asked any more."""
+    async with rig(tmp_path) as r:
+        shown = sweep("fabric/a", hashlib.sha256(b"x").digest(), lease_id="")
+        shown.key.probe = shown.sweep.format = "ufm"
+        bulk = Bulk(hashlib.sha256(b"x").digest(), 1, zlib.compress(b"x"))
+        assert await r.send([shown], bulks=[bulk]) == []
+        assert r.subjects("fabric/a") == [shown.key.subject]
+        await r.send(removed=[Key("fabric/a", "ufm", shown.key.subject)])
+        assert r.subjects("fabric/a") == []
+
+
 @pytest.mark.parametrize(("since", "kept"), [("sweep", True), ("failure", False), ("nothing", False)])
 async def test_what_came_since_it_was_decided_is_not_forgotten(
     tmp_path: Path, since: str, kept: bool
