@@ -12,9 +12,10 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from hyperscout_formats.facts import LldpNeighbour, PortCounters, SwitchPort, SwitchTable
+from hyperscout_formats.facts import LldpNeighbour, SwitchTable
 
-_SWITCHES: Final = frozenset({"Bridge", "Router"})
+from hyperscout_agent.snmp_tables import anonymous, called, may_switch, short, with_problem
+
 # Addresses of one switch that are tried in turn.
 _MAX_ADDRESSES: Final = 4
 _MAX_NAMES: Final = 8
@@ -254,7 +255,7 @@ class Crawl:
         if heard_as is not None:
             target.heard = True
             if heard_as and len(target.heard_as) < _MAX_NAMES:
-                target.heard_as.add(_short(heard_as))
+                target.heard_as.add(short(heard_as))
         for address in usable:
             owner = self._by_address.get(address)
             if owner is not None and not owner.chassis and owner.state in (_State.WAITS, _State.FAILED):
@@ -270,23 +271,16 @@ class Crawl:
         """What it said, with all that others say of it."""
         table = target.table
         assert table is not None  # noqa: S101
-        ports, problems = table.ports, table.problems
-        if target.chassis and target.chassis != ports[0].chassis_id:
-            subtype, stand_in = self._subtypes.get(target.chassis, ""), ports[0].chassis_id
-            odd = f"it tells no chassis id: it goes by {target.chassis}, by which others hear it"
-            if subtype:
-                problems = (*(one for one in problems if stand_in not in one), odd)
-            ports = tuple(
-                replace(port, chassis_id_subtype=subtype, chassis_id=target.chassis) for port in ports
-            )
-        if target.name and (others := target.heard_as - {_short(target.name)}):
-            odd = (
+        if target.chassis:
+            table = called(table, target.chassis, self._subtypes.get(target.chassis, ""))
+        if target.name and (others := target.heard_as - {short(target.name)}):
+            table = with_problem(
+                table,
                 f"others hear chassis id {target.chassis} under the name {', '.join(sorted(others))} too: "
-                "two switches with one chassis id (give each its own), or it was just renamed"
+                "two switches with one chassis id (give each its own), or it was just renamed",
             )
-            problems = (*problems, odd)
         addresses = tuple(dict.fromkeys((target.asking, *table.addresses, *target.addresses)))
-        return SwitchTable(ports, addresses, problems)
+        return replace(table, addresses=addresses)
 
     def _may_ask(self, address: str) -> bool:
         if self._allowed(address):
@@ -314,9 +308,9 @@ class Crawl:
 
     def _same(self, table: SwitchTable) -> _Target | None:
         """Who has answered with the very same ports: without a chassis id it is known by nothing else."""
-        wanted = _anonymous(table)
+        wanted = anonymous(table)
         for target in self._targets:
-            if target.table is not None and _anonymous(target.table) == wanted:
+            if target.table is not None and anonymous(target.table) == wanted:
                 return target
         return None
 
@@ -354,26 +348,8 @@ class CloneError(Exception):
     """Two switches announce one chassis id; says which."""
 
 
-def may_switch(neighbour: LldpNeighbour) -> bool:
-    """Who does not say what it does may be anything; what an adapter itself sends says little."""
-    if neighbour.capabilities:
-        return bool(_SWITCHES.intersection(neighbour.capabilities))
-    return neighbour.port_id_subtype != "mac" or bool(neighbour.system_name)
-
-
-def _short(name: str) -> str:
-    return name.partition(".")[0].casefold()
-
-
 def _clone(chassis: str, name: str, address: str) -> str:
     return (
         f"it announces chassis id {chassis}, which {name} at {address} has already: "
         "give each switch its own, or nobody can tell them apart"
-    )
-
-
-def _anonymous(table: SwitchTable) -> tuple[SwitchPort, ...]:
-    """Its ports without what it is called there, or counted meanwhile."""
-    return tuple(
-        replace(port, chassis_id_subtype="", chassis_id="", counters=PortCounters()) for port in table.ports
     )

@@ -10,21 +10,20 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import Final
 
 from hyperscout.v1.discovery_pb2 import Seeds
 from hyperscout_formats import snmp_switch, snmp_values
-from hyperscout_formats.facts import PortCounters, SwitchTable
+from hyperscout_formats.facts import SwitchTable
 from hyperscout_formats.wire import switch_table_to_proto
 
 from hyperscout_agent.fabric_settings import SnmpSettings
-from hyperscout_agent.findings import MAX_FINDING_BYTES
 from hyperscout_agent.probes.base import Observation, ProbeError, Scope, Sight, data, failed
 from hyperscout_agent.snmp_access import Credentials, Unreadable, read_credentials
 from hyperscout_agent.snmp_client import ClientStats, SnmpClient, SwitchError
 from hyperscout_agent.snmp_crawl import CloneError, Crawl, CrawlCounts, Limits
 from hyperscout_agent.snmp_memory import CrawlMemory
+from hyperscout_agent.snmp_tables import TooLarge, fitted, uncounted
 from hyperscout_agent.snmp_walk import Walk
 from hyperscout_agent.threads import in_thread
 
@@ -32,10 +31,6 @@ _log = logging.getLogger(__name__)
 
 # lldpLocChassisIdSubtype, lldpLocChassisId, lldpLocSysName.
 _OWN: Final = tuple((1, 0, 8802, 1, 1, 2, 1, 3, scalar, 0) for scalar in (1, 2, 3))
-# What still leaves room for the finding's key and reason.
-_MAX_TABLE_BYTES: Final = MAX_FINDING_BYTES - 8 * 1024
-# Tried in turn when a table is too large.
-_NEIGHBOURS_A_PORT: Final = (snmp_switch.MAX_NEIGHBOURS, 256, 64, 16, 4, 1)
 # An hour after it was last heard of, a switch that does not answer is forgotten.
 _FORGET_AFTER_S: Final = 3600.0
 # Who never answered is asked again after a pause that doubles up to this.
@@ -175,12 +170,12 @@ class SnmpProbe:
                 crawl.failed(address, f"answers, but {table.problems[-1]}")
         except TimeoutError:
             crawl.failed(address, f"no end in {limit_s:g} s (`snmp.switch_timeout_s`)")
-        except (SwitchError, CloneError) as error:
+        except (SwitchError, CloneError, TooLarge) as error:
             crawl.failed(address, str(error))
 
     def _pace(self, tables: Mapping[str, SwitchTable], failures: Mapping[str, str]) -> None:
         """Soon again after news, ever later while there is none. Counters are none."""
-        shapes: dict[str, int] = {chassis: hash(_shape(table)) for chassis, table in tables.items()}
+        shapes: dict[str, int] = {chassis: hash(uncounted(table)) for chassis, table in tables.items()}
         shapes |= dict.fromkeys(failures, 0)
         if shapes == self._shapes:
             self._quiet_s = min(2 * self._quiet_s, self._settings.max_interval_s)
@@ -215,25 +210,11 @@ class SnmpProbe:
         self._outside = frozenset(outside)
 
 
-def fitted(walk: Walk, address: str) -> SwitchTable:
-    """What a switch said, in a finding's size: where a port hears too many, some are left out and counted."""
-    for most in _NEIGHBOURS_A_PORT:
-        table = snmp_switch.read(walk.rows, address, address, neighbours_per_port=most)
-        table = replace(table, problems=(*walk.problems, *table.problems))
-        if switch_table_to_proto(table).ByteSize() <= _MAX_TABLE_BYTES:
-            return table
-    raise SwitchError(f"says more of its {len(table.ports)} ports than fits into {_MAX_TABLE_BYTES} bytes")
-
-
 def _own(walk: Walk) -> tuple[str, str]:
     """The switch's chassis id and name, as far as they have come. "" = not told."""
     subtype, chassis, name = map(walk.row, _OWN)
     text = snmp_values.chassis_id(subtype, chassis)[1] if chassis else ""
     return text, snmp_values.text(name)
-
-
-def _shape(table: SwitchTable) -> SwitchTable:
-    return replace(table, ports=tuple(replace(port, counters=PortCounters()) for port in table.ports))
 
 
 def _some(addresses: Iterable[str]) -> str:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from hyperscout_agent.snmp_crawl import CloneError, Crawl, Known, Limits, may_switch
+from hyperscout_agent.snmp_crawl import CloneError, Crawl, Known, Limits
 from hyperscout_agent.snmp_memory import CrawlMemory
+from hyperscout_agent.snmp_tables import may_switch
 from hyperscout_formats.facts import LldpNeighbour, SwitchPort, SwitchTable
 from hypothesis import given
 from hypothesis import strategies as st
