@@ -48,7 +48,7 @@ _AGENT_OWN = """
 # What of the agent's is of no use where it looks at whole fabrics, too.
 _FABRIC_OWN = """
     node role collectors insecure tls_ca tls_server_name tls_cert tls_key token_file metrics
-    lldp infiniband ibnetdiscover nvlink latency nccl
+    lldp infiniband ibnetdiscover ibqueryerrors nvlink latency nccl
 """
 COLLECTOR_OWN = frozenset(_COLLECTOR_OWN.split())
 AGENT_OWN = frozenset(_AGENT_OWN.split())

@@ -23,6 +23,7 @@ from hyperscout_agent.ports import compiled
 from hyperscout_agent.probes.base import Probe
 from hyperscout_agent.probes.counted import Counted
 from hyperscout_agent.probes.ibnetdiscover import IbnetdiscoverProbe
+from hyperscout_agent.probes.ibqueryerrors import IbqueryerrorsProbe
 from hyperscout_agent.probes.infiniband import InfinibandProbe
 from hyperscout_agent.probes.latency import LatencyProbe, interfaces_of
 from hyperscout_agent.probes.lldp import LldpProbe
@@ -62,6 +63,12 @@ class Agent:
             port_of=infiniband.port_of,
             trigger=lambda: self.scheduler.trigger("ibnetdiscover"),
         )
+        leased: list[IbnetdiscoverProbe | IbqueryerrorsProbe] = [sweep, *self._counting()]
+
+        def each(tell: Callable[[IbnetdiscoverProbe | IbqueryerrorsProbe], None]) -> None:
+            for one in leased:
+                tell(one)
+
         probes: list[Probe] = []
         is_node = settings.role == "node"
         self._crawl: SnmpProbe | None = None
@@ -74,7 +81,7 @@ class Agent:
         if is_node and settings.infiniband.enabled:
             probes.append(infiniband)
         if is_node and settings.ibnetdiscover.enabled:
-            probes.append(sweep)
+            probes.extend(leased)
         if is_node and settings.nvlink.enabled:
             nvlink = settings.nvlink
             probes.append(NvlinkProbe(library=nvlink.library, sysfs=_SYSFS, interval_s=nvlink.interval_s))
@@ -92,8 +99,8 @@ class Agent:
             probes=[probe.name for probe in probes],
             instance=time.time_ns(),
             directives=Directives(
-                lease=sweep.take_lease,
-                revoke=lambda revoke: sweep.revoke(revoke.lease_id),
+                lease=lambda lease: each(lambda one: one.take_lease(lease)),
+                revoke=lambda revoke: each(lambda one: one.revoke(revoke.lease_id)),
                 intervals=self.scheduler.set_intervals,
                 measure_pairs=latency.measure_pairs,
                 stop_measuring=lambda stop: self._end(latency.stop_measuring, lambda: nccl.stop(stop.reason)),
@@ -101,7 +108,9 @@ class Agent:
                 nccl_id=nccl.take_id,
                 seeds=self._take_seeds,
             ),
-            on_end=lambda: self._end(sweep.drop_lease, latency.stop_measuring, nccl.stream_ended),
+            on_end=lambda: self._end(
+                *(one.drop_lease for one in leased), latency.stop_measuring, nccl.stream_ended
+            ),
             rng=rng,
             channel=lambda target: settings.credentials.connect(target, CHANNEL_OPTIONS),
             metadata=settings.credentials.metadata,
@@ -114,6 +123,21 @@ class Agent:
             latency=latency if is_node and settings.latency.enabled else None,
             crawl=self._crawl,
         )
+
+    def _counting(self) -> list[IbqueryerrorsProbe]:
+        """What runs beside a sweep, under the same lease."""
+        settings = self._settings.ibqueryerrors
+        if not settings.enabled:
+            return []
+        return [
+            IbqueryerrorsProbe(
+                command=settings.command,
+                interval_s=settings.interval_s,
+                timeout_s=settings.timeout_s,
+                max_output_bytes=settings.max_output_bytes,
+                trigger=lambda: self.scheduler.trigger("ibqueryerrors"),
+            )
+        ]
 
     def _latency(self) -> LatencyProbe:
         latency = self._settings.latency

@@ -153,6 +153,29 @@ class IbnetdiscoverSettings(_Group):
     )
 
 
+class IbqueryerrorsSettings(_Group):
+    """The `ibqueryerrors` probe; it too runs only while the collector leases a sweep to this agent."""
+
+    enabled: bool = Field(default=True, description="Off where another tool asks all ports already.")
+    command: _Command = Field(
+        default=("ibqueryerrors",),
+        min_length=1,
+        description="The tool, for another path or a wrapper; what it is asked is added.",
+    )
+    interval_s: float = Field(
+        default=300.0,
+        ge=30,
+        le=1800,
+        description="Seconds between looks; each port of the fabric answers once.",
+    )
+    timeout_s: float = Field(default=240.0, gt=0, le=3600, description="Seconds one look may take.")
+    max_output_bytes: int = Field(
+        default=64 * 1024 * 1024,
+        ge=1024,
+        description="Bytes of output; a line for each port that ever counted an error.",
+    )
+
+
 class NcclSettings(_Group):
     """The `nccl` probe; it runs only when the collector says so, on GPUs that are idle."""
 
@@ -302,6 +325,7 @@ class AgentSettings(BaseSettings):
     lldp: LldpSettings = Field(default_factory=LldpSettings)
     infiniband: InfinibandSettings = Field(default_factory=InfinibandSettings)
     ibnetdiscover: IbnetdiscoverSettings = Field(default_factory=IbnetdiscoverSettings)
+    ibqueryerrors: IbqueryerrorsSettings = Field(default_factory=IbqueryerrorsSettings)
     nvlink: NvlinkSettings = Field(default_factory=NvlinkSettings)
     latency: LatencySettings = Field(default_factory=LatencySettings)
     nccl: NcclSettings = Field(default_factory=NcclSettings)

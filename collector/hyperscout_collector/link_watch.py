@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 NS = 1_000_000_000
 # Texts that wait to be read: one a key, and there are as many keys as sweep leases.
 _MAX_WAITING = 256
+# What was counted of a fabric and not again since: its lease is another's, or nobody's. Far above intervals.
+_FORGET_AFTER_S = 3600.0
 
 
 class LinkWatch:
@@ -90,6 +92,8 @@ class LinkWatch:
     def follow(self, changes: Sequence[KeyChange]) -> None:
         """A commit changed the evidence."""
         news = False
+        now_ns = self._clock_ns()
+        old_ns = now_ns - round(_FORGET_AFTER_S * NS)
         for change in changes:
             row = _seen(change.after)
             if change.key.probe == COUNTING_PROBE:
@@ -105,7 +109,10 @@ class LinkWatch:
                 news |= self._machine.forget(change.key)
             elif row.seen_ns > before.seen_ns and self._matters(change.key, before, row):
                 news |= self._machine.look(change.key, _look(before), _look(row))
-        if self._young_until_ns is not None and self._clock_ns() >= self._young_until_ns:
+        for key in [key for key, (_, look) in self._read.items() if look.at_ns < old_ns]:
+            del self._read[key]
+            news |= self._machine.forget(key)
+        if self._young_until_ns is not None and now_ns >= self._young_until_ns:
             self._young_until_ns = None
             news = True
         if news:

@@ -43,7 +43,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,ta
       -r /src/deploy/docker/agent.requirements.txt
 COPY deploy/docker/bare.py /src/deploy/docker/
 RUN python3 /src/deploy/docker/bare.py /bare --packages /opt/hyperscout --program /usr/sbin/ibnetdiscover \
-      --without sqlite3 --without 'lib-dynload/_sqlite3*' --without unittest
+      --program /usr/sbin/ibqueryerrors --without sqlite3 --without 'lib-dynload/_sqlite3*' --without unittest
 
 FROM scratch
 COPY --from=root /bare/ /

@@ -9,8 +9,6 @@ A switch that was really pulled shrinks the sweep too: then both sweeps agree, n
 otherwise, and the smaller fabric is the truth.
 """
 
-import asyncio
-import contextlib
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,7 +20,8 @@ from hyperscout_formats.facts import InfinibandPort
 from hyperscout_formats.ibnetdiscover_text import TextSummary, summary
 
 from hyperscout_agent.bulk import Bulk, BulkBuilder
-from hyperscout_agent.probes.base import Observation, ProbeError, Scope, Sight, data, failed
+from hyperscout_agent.held_leases import HeldLeases
+from hyperscout_agent.probes.base import Observation, Scope, Sight, data, failed
 from hyperscout_agent.subprocesses import ToolError, ToolMissingError, run_tool
 
 # How libibnetdisc and libibmad complain (seen with infiniband-diags 44; a mute node is a "bad status 110").
@@ -136,8 +135,7 @@ class IbnetdiscoverProbe:
         self._max_output_bytes = max_output_bytes
         self._port_of = port_of
         self._clock = clock
-        self._leases: dict[str, SweepLease] = {}  # by id: a host may hold one for each rail
-        self._ended: dict[str, asyncio.Event] = {}
+        self._leases = HeldLeases(lambda: self.trigger())  # noqa: PLW0108 - set anew later
         self._last_whole: dict[tuple[str, int], _Size] = {}
         self.trigger = trigger
 
@@ -145,7 +143,7 @@ class IbnetdiscoverProbe:
     def interval_s(self) -> float | None:
         if not self._leases:
             return None
-        shortest_s = min(lease.interval_s for lease in self._leases.values())
+        shortest_s = min(lease.interval_s for lease in self._leases)
         return min(max(shortest_s, _MIN_INTERVAL_S), _MAX_INTERVAL_S)
 
     @property
@@ -154,47 +152,26 @@ class IbnetdiscoverProbe:
         return 2 * self._tool_timeout_s * max(len(self._leases), 1) + 10.0
 
     def take_lease(self, lease: SweepLease) -> None:
-        """Sweep at once, then at the lease's interval. The same lease again changes at most the interval."""
-        known = lease.lease_id in self._leases
-        self._leases[lease.lease_id] = lease
-        if not known:
-            self._ended[lease.lease_id] = asyncio.Event()
-            self.trigger()
+        """Sweep at once, then at the lease's interval."""
+        self._leases.take(lease)
 
     def revoke(self, lease_id: str) -> None:
         """One lease is over; a sweep that runs under it is ended too."""
-        if self._leases.pop(lease_id, None) is not None:
-            self._ended.pop(lease_id).set()
+        self._leases.revoke(lease_id)
 
     def drop_lease(self) -> None:
         """The stream ended, and with it all leases; a sweep that is running is ended too."""
-        for lease_id in list(self._leases):
-            self.revoke(lease_id)
+        self._leases.drop()
 
     async def observe(self) -> Observation:
         """One sweep for each lease, one after the other: the tool and the fabric have other work too."""
-        found = [await self._under(lease) for lease in list(self._leases.values())]
+        found = [await self._leases.under(lease, self._sweep(lease)) for lease in self._leases]
+        swept = [one for one in found if one is not None]
         return Observation(
-            {subject: sight for one in found for subject, sight in one.sights.items()},
+            {subject: sight for one in swept for subject, sight in one.sights.items()},
             complete=False,
-            bulks=tuple(bulk for one in found for bulk in one.bulks),
+            bulks=tuple(bulk for one in swept for bulk in one.bulks),
         )
-
-    async def _under(self, lease: SweepLease) -> Observation:
-        """A sweep, or nothing when its lease ends meanwhile."""
-        lease_ended = self._ended.get(lease.lease_id)
-        if lease_ended is None:
-            return Observation(complete=False)
-        sweeping = asyncio.create_task(self._sweep(lease), name="sweep")
-        ended = asyncio.create_task(lease_ended.wait(), name="lease-end")
-        try:
-            await asyncio.wait((sweeping, ended), return_when=asyncio.FIRST_COMPLETED)
-            return Observation(complete=False) if lease_ended.is_set() else sweeping.result()
-        finally:
-            for task in (sweeping, ended):
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, ToolError, ProbeError):
-                await sweeping
 
     async def _sweep(self, lease: SweepLease) -> Observation:
         started_s = self._clock()
@@ -236,17 +213,17 @@ class IbnetdiscoverProbe:
             argv, take=reader.take, timeout_s=self._tool_timeout_s, max_output_bytes=self._max_output_bytes
         )
         bulk = reader.finish()
-        complaint = _complaint(result.stderr)
+        said_wrong = complaint(result.stderr)
         size = reader.size
         if not size.switches and not size.adapters:
-            said = complaint or _first_line(result.stderr) or "no device in its output"
+            said = said_wrong or first_line(result.stderr) or "no device in its output"
             raise ToolError(f"{self._command[0]}: exit {result.exit_code}: {said}")
         port = await self._port_of(lease.device, lease.port)
         trouble = ""
         if result.exit_code != 0:
-            trouble = f"exit {result.exit_code}: {complaint or _first_line(result.stderr)}"
-        elif complaint:
-            trouble = complaint
+            trouble = f"exit {result.exit_code}: {said_wrong or first_line(result.stderr)}"
+        elif said_wrong:
+            trouble = said_wrong
         elif port is not None and port.state != "ACTIVE":
             trouble = f"the port it looked from, {lease.device}/{lease.port}, is {port.state}"
         elif size.records == 0:
@@ -258,7 +235,7 @@ def _only(subject: str, sight: Sight) -> Observation:
     return Observation({subject: sight}, complete=False)
 
 
-def _complaint(stderr: bytes) -> str:
+def complaint(stderr: bytes) -> str:
     """The first complaint, and how many there are; "" when there is none."""
     lines = [line for line in stderr.splitlines() if _TROUBLE.search(line)]
     if not lines:
@@ -267,7 +244,8 @@ def _complaint(stderr: bytes) -> str:
     return first if len(lines) == 1 else f"{first} (and {len(lines) - 1} more like it)"
 
 
-def _first_line(stderr: bytes) -> str:
+def first_line(stderr: bytes) -> str:
+    """Whatever was said first."""
     return next(
         (line.decode(errors="replace").strip()[:300] for line in stderr.splitlines() if line.strip()), ""
     )

@@ -38,6 +38,9 @@ def settings_for(folder: Path, collector: FakeCollector, **more: object) -> Agen
         '#!/bin/sh\nprintf \'Switch\\t40 "S-1"\\n[1]\\t"H-1"[1]\\nCa\\t1 "H-1"\\n[1](2)\\t"S-1"[1]\\n\'\n'
     )
     tool.chmod(0o755)
+    errors = folder / "ibqueryerrors"
+    errors.write_text("#!/bin/sh\necho '## Summary: 2 nodes checked'\n")
+    errors.chmod(0o755)
     given = {
         "node": "n1",
         "collectors": [collector.target],
@@ -45,6 +48,7 @@ def settings_for(folder: Path, collector: FakeCollector, **more: object) -> Agen
         "nvlink": {"enabled": False},
         "infiniband": {"root": str(folder / "ib"), "interval_s": 0.2},
         "ibnetdiscover": {"command": [str(tool)]},
+        "ibqueryerrors": {"command": [str(errors)]},
         "latency": {"enabled": False},
         "metrics": {"port": 0},
     }
@@ -80,7 +84,7 @@ async def test_a_dead_port_reaches_the_collector(tmp_path: Path, collector: Fake
         assert collector.evidence[key].infiniband.state == "ACTIVE"
         port_files(tmp_path / "ib", "1: DOWN")
         await collector.until(lambda: collector.evidence[key].infiniband.state == "DOWN")
-        assert list(collector.hellos[0].probes) == ["infiniband", "ibnetdiscover"]
+        assert list(collector.hellos[0].probes) == ["infiniband", "ibnetdiscover", "ibqueryerrors"]
 
 
 async def test_a_leased_sweep_and_its_text(tmp_path: Path, collector: FakeCollector) -> None:
@@ -96,10 +100,14 @@ async def test_a_leased_sweep_and_its_text(tmp_path: Path, collector: FakeCollec
         assert (finding.sweep.partial, finding.sweep.lease_id) == (False, "L1")
         assert finding.sweep.port_guid == 0xA088C20300AA0002
         assert collector.bulks[finding.sweep.sha256].startswith(b"Switch\t40")
+        await collector.until(lambda: ("n1", "ibqueryerrors", "mlx5_0/1") in collector.evidence)
+        counted = collector.evidence["n1", "ibqueryerrors", "mlx5_0/1"]
+        assert collector.bulks[counted.sweep.sha256].startswith(b"## Summary"), "under the same lease"
         await collector.send(StreamFindingsResponse(revoke=SweepRevoke(lease_id="L1")))
         async with asyncio.timeout(WAIT_S):
             while agent.scheduler._runners["ibnetdiscover"].probe.interval_s is not None:
                 await asyncio.sleep(0)
+        await collector.until(lambda: ("n1", "ibqueryerrors", "mlx5_0/1") not in collector.evidence)
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -281,6 +281,16 @@ async def test_what_its_agent_takes_away_is_gone(reading: Rig) -> None:
     assert await read(reading, 120, text(xaa=9000)) == {}, "anew"
 
 
+async def test_what_nobody_counts_any_more_is_gone_after_an_hour(reading: Rig) -> None:
+    await read(reading, 0, text(xaa=0))
+    assert await read(reading, 60, text(xaa=900)) == {"aa": 3.0}
+    reading.put(finding(LLDP), at_s=3660)
+    assert list(reading.watch.health) == [("00000000000000aa", "7")]
+    told = reading.told
+    reading.put(finding(LLDP), at_s=3661)
+    assert (reading.watch.health, reading.told) == ({}, told + 1)
+
+
 async def test_a_text_that_is_not_there_costs_nothing_else(
     reading: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
