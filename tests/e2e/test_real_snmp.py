@@ -286,6 +286,17 @@ async def test_tiers_come_out_of_a_user_and_a_range(wires: SnmpWires, access: Ac
             assert as_built(await at.watcher.until(as_built, "the tree without its answers"))
         finally:
             wires.snmp("spine-2").start_snmpd()
+        # Without power: nothing of it is heard any more.
+        wires.down_switch("spine-2")
+        try:
+            dead = await at.watcher.until(
+                lambda t: [(x.kind, x.subject.name) for x in t.anomalies] == [("MissingSwitch", "spine-2")],
+                "a switch without power",
+            )
+            assert as_built(dead)
+        finally:
+            wires.up_switch("spine-2")
+        await at.watcher.until(well, "the switch back")
         shown = [at.metrics("ops"), at.metrics("node1"), *map(str, await at.findings())]
         assert "hyperscout_agent" in shown[0]
         assert leaks(at, access, shown) == []

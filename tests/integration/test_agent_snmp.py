@@ -75,7 +75,7 @@ _NO_HEX = re.compile(rb"[^|\n]*\|4x\|(?!(?:[0-9A-Fa-f]{2})*\n)[^\n]*\n")
 
 
 def playable(recording: bytes) -> bytes:
-    """Without rows that are said to be in hex and are not, and without blanks at ends, which snmpsim drops."""
+    """Without rows that are said to be in hex and are not, and blanks at ends, which snmpsim drops."""
     return re.sub(rb" +\n", b"\n", _NO_HEX.sub(b"", recording))
 
 
