@@ -20,8 +20,9 @@ from hyperscout_formats.wire import switch_table_to_proto
 from hyperscout_agent.fabric_settings import SnmpSettings
 from hyperscout_agent.probes.base import Observation, ProbeError, Scope, Sight, data, failed
 from hyperscout_agent.snmp_access import Credentials, Unreadable, read_credentials
-from hyperscout_agent.snmp_client import ClientStats, SnmpClient, SwitchError
+from hyperscout_agent.snmp_client import SnmpClient
 from hyperscout_agent.snmp_crawl import CloneError, Crawl, CrawlCounts, Limits
+from hyperscout_agent.snmp_engine import ClientStats, SwitchError
 from hyperscout_agent.snmp_memory import CrawlMemory
 from hyperscout_agent.snmp_tables import TooLarge, fitted, uncounted
 from hyperscout_agent.snmp_walk import Walk
