@@ -157,6 +157,14 @@ for room in sys.argv[1:]:
             except ModuleNotFoundError as error:
                 print(error.name)
 """
+ENCRYPTS = """
+import pysnmp.hlapi.v3arch.asyncio
+from pysnmp.proto import rfc1902
+from pysnmp.proto.secmod.rfc3826.priv.aes import Aes
+key, salt = (rfc1902.OctetString(letter * size) for letter, size in ((b"k", 16), (b"s", 8)))
+secret, salt = Aes().encrypt_data(key, (1, 2, salt), b"hello")
+print(bytes(Aes().decrypt_data(key, (1, 2, salt), secret)).decode())
+"""
 
 
 class TestAgent:
@@ -173,6 +181,11 @@ class TestAgent:
         modules = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.decode().splitlines()}
         assert {"hyperscout_agent", "grpc", "pydantic"} <= modules
         assert not modules & {"scapy", "numpy", "sqlite3", "kubernetes", "hyperscout_sim"}
+        assert not modules & {"pysnmp", "cryptography"}, "who asks no switches pays nothing for it"
+
+    def test_who_asks_switches_can_encrypt(self, agent: ImageRoot) -> None:
+        """SNMPv3 takes ciphers from a package that pysnmp asks for when it needs them, and not before."""
+        assert agent.python(ENCRYPTS).split() == ["hello"]
 
     def test_the_process_beside_it_takes_frames_apart(self, agent: ImageRoot) -> None:
         frame = lldp_frames.unit(
