@@ -2,8 +2,7 @@
 
 It is what NetQ draws its topology from (`POST /api/netq/telemetry/v1/object/topologygraph/fetch-topology`):
 nodes in tiers, and between two nodes all cables with the interfaces at their ends. NetQ tells devices apart
-by host name alone, so that name stands where a chassis id should (with no subtype): whoever knows the chassis
-ids puts them in its place.
+by host name alone, so that name stands where a chassis id should: who knows the chassis ids puts them there.
 """
 
 import json
@@ -111,7 +110,7 @@ def _cables(
 
 def _neighbour(peer: _End, switches: bool) -> LldpNeighbour:
     return LldpNeighbour(
-        chassis_id_subtype="",
+        chassis_id_subtype="local",
         chassis_id=peer.node,
         port_id_subtype="ifname",
         port_id=peer.interface,
@@ -130,7 +129,7 @@ def _ports(
             problems.add(0, f"{name} {interface}: {len(neighbours)} neighbours; {MAX_NEIGHBOURS} are kept")
         yield SwitchPort(
             interface=interface,
-            chassis_id_subtype="",
+            chassis_id_subtype="local",
             chassis_id=name,
             neighbours=tuple(neighbours[:MAX_NEIGHBOURS]),
             system_name=name,

@@ -5,12 +5,13 @@ that have no agent, and of the cables between switches.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 from hyperscout_formats.facts import LldpNeighbour, LldpPort
 
+from hyperscout_collector.fabric.by_name import with_identities
 from hyperscout_collector.fabric.compute import HostCable, compute_between, compute_ports
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_collector.fabric.neighbours import (
@@ -58,6 +59,7 @@ class _Heard:
 
 def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None:
     """All that is heard over LLDP; None where there is nothing."""
+    inputs = replace(inputs, tables=with_identities(inputs))
     reports = switch_reports(inputs)
     heard = _heard(inputs, reports)
     who = Neighbours(inputs, options, reports, heard.claims, heard.names)

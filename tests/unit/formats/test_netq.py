@@ -46,7 +46,7 @@ def test_both_ends_of_a_cable_between_switches_and_one_of_a_hosts() -> None:
     found = netq.parse(data)
     assert not found.problems
     (port, uplink) = found.tables["leaf-01"].ports
-    assert (port.chassis_id_subtype, port.chassis_id, port.port_id) == ("", "leaf-01", "swp1")
+    assert (port.chassis_id_subtype, port.chassis_id, port.port_id) == ("local", "leaf-01", "swp1")
     assert port.neighbours[0].capabilities == ("Station",)
     assert uplink.neighbours[0].capabilities == ("Bridge", "Router")
 
