@@ -221,17 +221,16 @@ def _settled(
             continue
         why: list[str] = []
         against: End | None = None  # the port that another teller puts into another cable
+        own = Jack(claim.far.device, claim.far.port)
         for end in ends:
-            port = say(_end(end, names))
-            if jacks := hosts.get(end):
-                why.append(f"{'/'.join(jacks[0])} reports that it is in {port}")
+            if jacks := [jack for jack in hosts.get(end, ()) if jack != own]:
+                why.append(f"{'/'.join(jacks[0])} reports that it is in {say(_end(end, names))}")
                 against = end
-            elif end in holder:
-                rival = holder[end]
-                why.append(f"{port} is in another cable" if rival else f"{port} hears several neighbours")
-                against = end if rival and not claim.by <= rival.by else against
-            elif end in claim.by and alike[end, claim.silent, claim.far.kind] > 1:
-                why.append(f"{port} hears several neighbours")
+            elif (rival := holder.get(end)) is not None:
+                why.append(f"{say(_end(end, names))} is in another cable")
+                against = against if claim.by <= rival.by else end
+            elif end in holder or (end in claim.by and alike[end, claim.silent, claim.far.kind] > 1):
+                why.append(f"{say(_end(end, names))} hears several neighbours")
                 holder[end] = None
         if not why:
             holder.update(dict.fromkeys(ends, claim))
@@ -278,10 +277,12 @@ def _crowds(standing: Iterable[_Claim], names: Mapping[str, str]) -> list[Anomal
 def _doubts(claim: _Claim, names: Mapping[str, str]) -> list[str]:
     texts = []
     for row in claim.rows:
+        if not (row.doubt or row.past):
+            continue
         port = say(_end(row.near, names))
         if row.doubt:
             texts.append(f"{port} {row.doubt}")
-        if row.past:
+        if row.past and "is down" not in row.doubt:
             texts.append(f"{port} is down")
     return texts
 

@@ -57,8 +57,7 @@ class Port(NamedTuple):
 class SwitchReports:
     """`own`: chassis ids of switches that are reported as a whole; `silent`: of those, the ones of which
     nobody speaks any more. `names`: what they call themselves, by chassis id. `known_as`: the chassis ids
-    that neighbours hear, by the names that tables without one had to make up. `aliases`: other names of
-    ports, by chassis id and name.
+    that neighbours hear, by the names that tables without one had to make up.
     """
 
     ports: Mapping[tuple[str, str], Port] = field(default_factory=dict)  # by `End`
@@ -67,8 +66,8 @@ class SwitchReports:
     own: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
     known_as: Mapping[str, str] = field(default_factory=dict)
-    aliases: Mapping[tuple[str, str], str] = field(default_factory=dict)
     anomalies: Sequence[Anomaly] = ()
+    _aliases: dict[str, dict[str, str]] = field(default_factory=dict)  # by chassis id, when asked for
 
     def chassis(self, chassis_id: str) -> str:
         """The id under which the switch goes that a neighbour hears."""
@@ -78,7 +77,9 @@ class SwitchReports:
         """The port that a neighbour hears, under the name that the switch itself has for it."""
         chassis = self.known_as.get(chassis_id, chassis_id)
         if chassis in self.own and (chassis, port_id) not in self.ports:
-            port_id = self.aliases.get((chassis, port_id.lower()), port_id)
+            if not self._aliases:
+                self._aliases.update(_aliases(self.ports))
+            port_id = self._aliases.get(chassis, {}).get(port_id.lower(), port_id)
         return End(chassis, port_id)
 
 
@@ -89,14 +90,11 @@ def switch_reports(inputs: FabricInputs) -> SwitchReports:
     reports = _reports(inputs)
     known_as = heard_ids([r for r in reports if r.source != SOURCE], inputs)
     reports = [r._replace(chassis=known_as.get(r.chassis, r.chassis)) for r in reports]
-    # Who still speaks comes last, the newest at the end.
-    reports.sort(key=lambda r: (not r.silent, r.at_ns, r.source, r.teller, r.chassis, r.addresses))
-    reports = _in_order(reports)
     tellers: dict[str, list[tuple[str, str]]] = {}  # by chassis id: who tells of it, and under what name
     sources: dict[str, set[str]] = {}
     names: dict[str, str] = {}
-    told: dict[End, list[tuple[Report, SwitchPort]]] = {}
-    for report in reports:
+    told: dict[tuple[str, str], list[tuple[Report, SwitchPort]]] = {}
+    for report in _in_order(reports):
         mine = tellers.setdefault(report.chassis, [])
         name = next((said.system_name for said in report.ports if said.system_name), "")
         names[report.chassis] = name or names.get(report.chassis, "")
@@ -104,17 +102,18 @@ def switch_reports(inputs: FabricInputs) -> SwitchReports:
             mine.append((report.teller, name))
             sources.setdefault(report.chassis, set()).add(report.source)
         for port, said in _named_ports(report):
-            told.setdefault(End(report.chassis, port), []).append((report, said))
+            told.setdefault((report.chassis, port), []).append((report, said))
     ports: dict[tuple[str, str], Port] = {}
     rows: list[Row] = []
     for end, of_port in told.items():
         newest, said = of_port[-1]
         ports[end] = Port(said, newest.silent, newest.at_ns != _FILE_NS)
-        rows += _rows(end, of_port)
+        if any(said.neighbours for _, said in of_port):
+            rows += _rows(End(*end), of_port)
     silent = frozenset(chassis for chassis, who in tellers.items() if not who)
     anomalies = _clones(tellers, sources, names)
     own = frozenset(tellers)
-    return SwitchReports(ports, rows, names, own, silent, known_as, _aliases(ports), anomalies)
+    return SwitchReports(ports, rows, names, own, silent, known_as, anomalies)
 
 
 def _reports(inputs: FabricInputs) -> list[Report]:
@@ -140,25 +139,23 @@ def _reports(inputs: FabricInputs) -> list[Report]:
 
 
 def _in_order(reports: list[Report]) -> list[Report]:
-    """Reports that only what they say tells apart (a switch that is in two files) go by that."""
-    tied = Counter(r.chassis for r in reports)
-    if len(tied) == len(reports):
-        return reports
-    return sorted(
-        reports,
-        key=lambda r: (
-            not r.silent,
-            r.at_ns,
-            r.source,
-            r.teller,
-            repr(r.ports) if tied[r.chassis] > 1 else "",
-        ),
-    )
+    """Who still speaks comes last, the newest at the end. What only the ports tell apart (a switch that is in
+    two files) goes by them."""
+
+    def key(report: Report) -> tuple[bool, int, str, str, str]:
+        return (not report.silent, report.at_ns, report.source, report.teller, report.chassis)
+
+    tied = Counter(map(key, reports))
+    return sorted(reports, key=lambda r: (key(r), repr(r.ports) if tied[key(r)] > 1 else ""))
 
 
 def _named_ports(report: Report) -> Iterable[tuple[str, SwitchPort]]:
     """Ports with what tells them apart: the port id, the interface where several have one port id."""
-    twice = Counter(said.port_id for said in report.ports)
+    ids = [said.port_id for said in report.ports]
+    if "" not in ids and len(set(ids)) == len(ids):
+        yield from zip(ids, report.ports, strict=True)
+        return
+    twice = Counter(ids)
     taken: set[str] = set()
     for said in report.ports:
         port = said.port_id
@@ -214,15 +211,18 @@ def _clones(
     return found
 
 
-def _aliases(ports: Mapping[tuple[str, str], Port]) -> dict[tuple[str, str], str]:
+def _aliases(ports: Mapping[tuple[str, str], Port]) -> dict[str, dict[str, str]]:
     """Ports by chassis id and another name of theirs (interface, description, address), in lower case. One
     that two ports have is nobody's."""
-    found: dict[tuple[str, str], set[str]] = {}
+    found: dict[str, dict[str, str]] = {}
     for (chassis, port), known in ports.items():
         said = known.said
+        mine = found.setdefault(chassis, {})
         for text in {said.interface, said.port_id, said.port_description, said.mac} - {""}:
-            found.setdefault((chassis, text.lower()), set()).add(port)
-    return {key: next(iter(mine)) for key, mine in found.items() if len(mine) == 1}
+            other = mine.setdefault(text.lower(), port)
+            if other != port:
+                mine[text.lower()] = ""
+    return {c: {text: port for text, port in mine.items() if port} for c, mine in found.items()}
 
 
 def is_mac(text: str) -> bool:
