@@ -7,15 +7,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from hyperscout_sim.shapes import clos2
+from hyperscout_sim.snmp import recordings
 from kube.processes import free_port
 from support.chart import NAMESPACE, RELEASE, install
 from support.collector_process import CollectorProcess, collector_process
 from support.kubernetes import Cluster
 from support.real import require_real
+from support.snmp_responder import Table, responding
 
 require_real("kubernetes", "helm")
 
-COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
+COLLECTOR, AGENT, FABRIC = f"{RELEASE}-collector", f"{RELEASE}-agent", f"{RELEASE}-fabric"
 TIMEOUT_S = 60.0
 VALUES = {"crds": {"install": False}, "agent": {"lldp": {"enabled": False}}}
 
@@ -44,13 +47,13 @@ async def collector(kube: Cluster, folder: Path, *flags: str, listen: str) -> As
         yield process
 
 
-async def healthz(port: int) -> bytes:
+async def healthz(port: int, page: str = "/healthz") -> bytes:
     """The agent's answer; empty while there is none."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:
         return b""
-    writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+    writer.write(f"GET {page} HTTP/1.1\r\n\r\n".encode())
     try:
         return await reader.read()
     finally:
@@ -64,28 +67,78 @@ async def test_an_agent_and_a_collector_of_the_chart_find_each_other(kube: Clust
     token = kube.token(AGENT, NAMESPACE, audience="hyperscout", pod=pod)
     config = mounted(kube, tmp_path / "agent", AGENT, "agent.yaml", token)
     flags = ("--advertise", "127.0.0.1:1")
-    async with collector(kube, tmp_path / "collector", *flags, listen="127.0.0.1:0") as process:
-        port = free_port()
-        agent = await asyncio.create_subprocess_exec(
-            *(
-                sys.executable,
-                "-c",
-                "from hyperscout_cli.main import main; raise SystemExit(main())",
-                "agent",
-            ),
-            *("--config", str(config), "--node", "gpu-1"),
-            *("--collector", process.address, "--metrics-port", str(port)),
-            stdin=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        try:
+    async with (
+        collector(kube, tmp_path / "collector", *flags, listen="127.0.0.1:0") as process,
+        agent(config, process, "--node", "gpu-1") as port,
+        asyncio.timeout(TIMEOUT_S),
+    ):
+        while b"ok, connected" not in await healthz(port):
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def agent(config: Path, process: CollectorProcess, *flags: str) -> AsyncIterator[int]:
+    """Gives the port of its metrics."""
+    port = free_port()
+    program = "from hyperscout_cli.main import main; raise SystemExit(main())"
+    words = ("--config", str(config), "--collector", process.address, "--metrics-port", str(port))
+    running = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program, "agent", *words, *flags),
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield port
+        assert running.returncode is None
+    finally:
+        running.terminate()
+        await running.wait()
+
+
+async def test_the_pod_that_asks_switches_tells_the_collector(kube: Cluster, tmp_path: Path) -> None:
+    """Its account, and the file of a Secret, are all that opens the collector and the switch to it."""
+    fabric = clos2(leaves=1, hosts_per_leaf=2, spines=1)
+    answers = [Table.of_snmprec(text.decode()) for _, text in recordings(fabric)]
+    at = {f"127.0.0.{n}": table for n, table in enumerate(answers, start=11)}
+    with responding(at, community="of a Secret") as switches:
+        snmp = {
+            "access": [
+                {
+                    "ranges": ["127.0.0.0/24"],
+                    "community_file": "/etc/hyperscout/credentials/snmp/community",
+                }
+            ],
+            "seeds": list(at),
+            "port": switches.port,
+        }
+        settings = {"enabled": True, "credentials": {"snmp": "switches"}, "settings": {"snmp": snmp}}
+        install(kube, VALUES | {"fabric": settings})
+        kube.nodes(["gpu-1"])
+        pod = kube.pod_on("gpu-1", FABRIC, NAMESPACE)
+        token = kube.token(FABRIC, NAMESPACE, audience="hyperscout", pod=pod)
+        config = mounted(kube, tmp_path / "fabric", FABRIC, "fabric.yaml", token)
+        (tmp_path / "fabric" / "community").write_text("of a Secret\n")
+        text = config.read_text().replace("/etc/hyperscout/credentials/snmp", str(tmp_path / "fabric"))
+        config.write_text(text)
+        flags = ("--advertise", "127.0.0.1:1")
+        async with (
+            collector(kube, tmp_path / "collector", *flags, listen="127.0.0.1:0") as process,
+            agent(config, process) as port,
+        ):
             async with asyncio.timeout(TIMEOUT_S):
-                while b"ok, connected" not in await healthz(port):
-                    assert agent.returncode is None
+                while (said := figures(await healthz(port, "/metrics"))) != TAKEN:
                     await asyncio.sleep(0.05)
-        finally:
-            agent.terminate()
-            await agent.wait()
+        assert said == TAKEN
+        assert b"refused" not in process.said
+
+
+# All switches were asked, and what they said is with the collector, which refused none of it.
+TAKEN = {"findings": 2, "findings_dirty": 0, "uplink_connected": 1, "uplink_refusals_total": 0}
+
+
+def figures(page: bytes) -> dict[str, float]:
+    lines = dict(line.rsplit(" ", 1) for line in page.decode().splitlines() if " " in line)
+    return {name: float(lines.get(f"hyperscout_agent_{name}", "nan")) for name in TAKEN}
 
 
 async def test_replicas_of_the_chart_follow_each_other(kube: Cluster, tmp_path: Path) -> None:
