@@ -168,7 +168,7 @@ class SnmpProbe:
             if table.ports:
                 crawl.answered(address, table, told=bool(_own(walk)[0]))
             else:
-                crawl.failed(address, f"answers, but {table.problems[-1]}")
+                crawl.failed(address, "answers, but " + "; ".join([*walk.problems[:2], table.problems[-1]]))
         except TimeoutError:
             crawl.failed(address, f"no end in {limit_s:g} s (`snmp.switch_timeout_s`)")
         except (SwitchError, CloneError, TooLarge) as error:
