@@ -12,6 +12,7 @@ import click
 
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.files import node_name, read_bytes, read_topology, shown
+from hyperscout_cli.managed_files import ManagedFiles, with_managed_files
 from hyperscout_cli.output import emit, warn
 from hyperscout_cli.several import SeveralCommand, files_option
 from hyperscout_cli.wanted_wiring import drifted
@@ -48,6 +49,10 @@ Examples:
 )
 @files_option("--nvlink", "Output of `nvidia-smi -q -x`, one file a node, named after the node.")
 @files_option("--latency", "CSV of round trips: node_a,node_b,rtt_us[,samples]; any subset of pairs.")
+@files_option("--ufm", "JSON of a UFM's /ufmRest/resources/ports, one file a fabric.")
+@files_option("--netq", "JSON of NetQ's topologygraph/fetch-topology, one file for each of its premises.")
+@files_option("--nmx", "JSON of /nmx/v1/compute-nodes: NVLink domains of hosts that --nvlink does not show.")
+@files_option("--node-labels", "`kubectl get nodes -o json`: places by clouds' labels, where no cable shows.")
 @click.option("--node-map", metavar="FILE", type=click.Path(), help="Lines `[H-]<guid> <host>`.")
 @click.option(
     "--nodes",
@@ -69,6 +74,10 @@ def infer(
     snmpwalk: Sequence[str],
     nvlink: Sequence[str],
     latency: Sequence[str],
+    ufm: Sequence[str],
+    netq: Sequence[str],
+    nmx: Sequence[str],
+    node_labels: Sequence[str],
     node_map: str | None,
     nodes: str | None,
     previous: str | None,
@@ -80,18 +89,21 @@ def infer(
     The hierarchy goes to stdout. What was passed over in the files and what does not fit in the fabric
     (missing links, miswired cables) goes to stderr. `-` reads a file from stdin; gzip is unpacked.
     """
-    evidence = _Files(ibnetdiscover, lldp, snmpwalk, nvlink, latency, node_map)
+    managed = ManagedFiles(ufm, netq, nmx, node_labels)
+    evidence = _Files(ibnetdiscover, lldp, snmpwalk, nvlink, latency, node_map, managed)
     files = [
         *ibnetdiscover,
         *lldp,
         *snmpwalk,
         *nvlink,
         *latency,
+        *(f for some in managed for f in some),
         *(f for f in (node_map, nodes, previous, blueprint) if f),
     ]
-    if not (ibnetdiscover or lldp or snmpwalk or nvlink or latency):
+    if not (ibnetdiscover or lldp or snmpwalk or nvlink or latency or any(managed)):
         raise click.UsageError(
-            "give at least one of --ibnetdiscover, --lldp, --snmpwalk, --nvlink and --latency"
+            "give at least one of --ibnetdiscover, --lldp, --snmpwalk, --nvlink, --latency, --ufm, --netq, "
+            "--nmx and --node-labels"
         )
     if files.count("-") > 1:
         raise click.UsageError("stdin (-) can be read only once")
@@ -118,6 +130,7 @@ class _Files(NamedTuple):
     nvlink: Sequence[str]
     latency: Sequence[str]
     node_map: str | None
+    managed: ManagedFiles
 
 
 def _infer(files: _Files, nodes: str | None, previous: str | None) -> "Topology":
@@ -136,6 +149,7 @@ def _infer(files: _Files, nodes: str | None, previous: str | None) -> "Topology"
         )
         if files.latency:
             inputs = replace(inputs, pairs=_pairs(files.latency, problems))
+        inputs = with_managed_files(inputs, files.managed, problems)
     except FormatError as error:
         raise CliError(str(error)) from error
     warn(problems, "lines were passed over")
