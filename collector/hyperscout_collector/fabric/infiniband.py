@@ -181,7 +181,7 @@ def _cables(
     newest = np.maximum.reduceat(ranks, start)
     names = sorted({s.source for s in sweeps})
     bit = np.array([1 << names.index(s.source) for s in sweeps], np.int64)
-    witnesses = np.bitwise_or.reduceat(bit[ranks], start) if len(names) > 1 else bit[newest]
+    witnesses = np.bitwise_or.reduceat(bit[ranks], start) if len(names) > 1 else None
     fastest = np.maximum.reduceat(rates, start)
     from_low = np.logical_or.reduceat(upward, start)
     from_high = np.logical_or.reduceat(~upward, start) | (low[start] == high[start])
@@ -193,11 +193,14 @@ def _cables(
     part.b, part.b_port = split_port(high)
     part.rate_gbps = fastest
     part.fabric = np.array(group, np.int32)[newest]
-    masks = distinct(witnesses[keep])
-    part.sources = np.searchsorted(masks, witnesses[keep]).astype(np.int32)
+    masks = distinct(witnesses[keep]) if witnesses is not None else bit[:1]
     part.source_sets = [
         tuple(name for i, name in enumerate(names) if mask >> i & 1) for mask in masks.tolist()
     ]
+    if witnesses is None:
+        part.sources = np.zeros(len(low), np.int32)
+    else:
+        part.sources = np.searchsorted(masks, witnesses[keep]).astype(np.int32)
     lonely = np.flatnonzero(~(from_low & from_high)[keep] & declared[part.a] & declared[part.b])
     for i in lonely.tolist():
         witness = (part.a[i], part.a_port[i]), (part.b[i], part.b_port[i])

@@ -20,8 +20,8 @@ def write(path: Path, document: Any) -> Path:
     return path
 
 
-def inferred(cli: CommandLine, *arguments: object, stdin: bytes = b"") -> dict[str, Any]:
-    ran = cli("infer", *arguments, "-o", "json", stdin=stdin)
+def inferred(run: CommandLine, *arguments: object, stdin: bytes = b"") -> dict[str, Any]:
+    ran = run("infer", *arguments, "-o", "json", stdin=stdin)
     assert (ran.code, ran.err) == (0, "")
     found: dict[str, Any] = json.loads(ran.out)
     return found
@@ -37,24 +37,24 @@ def labelled(keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_ufm(cli: CommandLine, tmp_path: Path, whole: bool) -> None:
+def test_a_ufm(run: CommandLine, tmp_path: Path, whole: bool) -> None:
     answers = ufm_answers(FABRIC)
-    found = inferred(cli, "--ufm", write(tmp_path / "ufm.json", answers if whole else answers["ports"]))
+    found = inferred(run, "--ufm", write(tmp_path / "ufm.json", answers if whole else answers["ports"]))
     assert lowest(found) == set(FABRIC.truth.tiers[0])
     assert {tuple(link["sources"]) for link in found["links"]} == {("ufm",)}
     (tmp_path / "sweep").write_bytes(sweep_text(FABRIC))
-    both = inferred(cli, "--ufm", tmp_path / "ufm.json", "--ibnetdiscover", tmp_path / "sweep")
+    both = inferred(run, "--ufm", tmp_path / "ufm.json", "--ibnetdiscover", tmp_path / "sweep")
     assert {tuple(link["sources"]) for link in both["links"]} == {("ibnetdiscover", "ufm")}
 
 
-def test_a_netq_from_stdin(cli: CommandLine) -> None:
-    found = inferred(cli, "--netq", "-", stdin=json.dumps(netq_graph(FABRIC)).encode())
+def test_a_netq_from_stdin(run: CommandLine) -> None:
+    found = inferred(run, "--netq", "-", stdin=json.dumps(netq_graph(FABRIC)).encode())
     assert lowest(found) == set(FABRIC.truth.tiers[0])
 
 
-def test_nvlink_domains(cli: CommandLine, tmp_path: Path) -> None:
+def test_nvlink_domains(run: CommandLine, tmp_path: Path) -> None:
     nodes = [{"ID": h, "Name": h, "DomainUUID": f"d-{DOMAIN[h]}"} for h in FABRIC.hosts]
-    found = inferred(cli, "--nmx", write(tmp_path / "nmx.json", nodes))
+    found = inferred(run, "--nmx", write(tmp_path / "nmx.json", nodes))
     assert lowest(found) == set(FABRIC.truth.tiers[0])
     assert {h["tierName"] for h in found["hypernodes"]} == {"nvlink"}
 
@@ -67,20 +67,20 @@ def test_nvlink_domains(cli: CommandLine, tmp_path: Path) -> None:
         ("topology.kubernetes.io/region", "topology.kubernetes.io/zone"),
     ],
 )
-def test_labels_of_nodes(cli: CommandLine, tmp_path: Path, keys: tuple[str, ...]) -> None:
-    found = inferred(cli, "--node-labels", write(tmp_path / "nodes.json", labelled(keys)))
+def test_labels_of_nodes(run: CommandLine, tmp_path: Path, keys: tuple[str, ...]) -> None:
+    found = inferred(run, "--node-labels", write(tmp_path / "nodes.json", labelled(keys)))
     assert lowest(found) == set(FABRIC.truth.tiers[0])
     assert {(h["tier"], h["source"]) for h in found["hypernodes"]} == {(1, "labels"), (2, "labels")}
 
 
-def test_what_is_wrong_with_a_file_is_said(cli: CommandLine, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_file_is_said(run: CommandLine, tmp_path: Path) -> None:
     graph = write(tmp_path / "graph.json", netq_graph(FABRIC))
     for option in ("--ufm", "--nmx", "--node-labels"):
-        ran = cli("infer", option, graph)
+        ran = run("infer", option, graph)
         assert (ran.code, ran.out) == (1, "")
         assert f"{graph}: " in ran.err
         assert "expected" in ran.err
     (tmp_path / "nothing").write_text("\n")
-    assert "empty" in cli("infer", "--netq", tmp_path / "nothing").err
+    assert "empty" in run("infer", "--netq", tmp_path / "nothing").err
     odd = [*ufm_answers(FABRIC)["ports"], {"number": 1}]
-    assert "a port without a GUID" in cli("infer", "--ufm", write(tmp_path / "odd.json", odd)).err
+    assert "a port without a GUID" in run("infer", "--ufm", write(tmp_path / "odd.json", odd)).err
