@@ -135,6 +135,8 @@ async def test_a_restart_finds_the_drift_again(tmp_path: Path) -> None:
             "data_dir": tmp_path / "data",
             "blueprint": plan,
             "first_settle_s": 0.05,
+            "hold_down_s": 0,  # nothing holds an all-clear back
+            "quiet_s": 0,
         }
     )
     async with Collector(settings) as collector, played(collector):

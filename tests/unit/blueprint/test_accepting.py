@@ -134,6 +134,32 @@ def test_a_blueprint_of_one_network_takes_no_other_in() -> None:
     assert new.text == "version: 1\nswitches:\n- l1\n- s1\nlinks:\n- h1/eth0 -> l1/p1\n- l1/p9 -> s1/p1\n"
 
 
+def test_storage_is_no_part_of_it_but_where_it_was_declared() -> None:
+    links = [Link("h1", "eth0", "l1", "1", "", ()), Link("l1", "40", "nas", "1", "", ())]
+    links += [Link("l1", "41", "nas", "2", "", ())]
+    topology = Topology(
+        1,
+        switches=(Switch("l1", "l1", 1),),
+        adapters=(Adapter("h1", "h1", ""),),
+        links=LinkTable.of(links),
+    )
+    written = "- h1/eth0 -> l1/p1\n"
+    assert accepted(topology, None).text.endswith(f"links:\n{written}")
+    assert accepted(topology, "switches: [l1]").text.endswith(f"links:\n{written}")
+    declared = accepted(topology, "{switches: [l1], links: [nas/p2 -> l1/p41]}")
+    assert declared.text.endswith(f"links:\n{written}- nas/p2 -> l1/p41\n")
+
+
+def test_numbers_are_in_order() -> None:
+    links = [Link(f"h{i}", "eth0", f"l{i}", "1", "", ()) for i in (10, 9, 2)]
+    switches = tuple(Switch(f"l{i}", f"l{i}", 1) for i in (10, 2, 9))
+    text = accepted(Topology(1, switches=switches, links=LinkTable.of(links)), None).text
+    assert text == (
+        "version: 1\nswitches:\n- l2\n- l9\n- l10\nlinks:\n"
+        "- h2/eth0 -> l2/p1\n- h9/eth0 -> l9/p1\n- h10/eth0 -> l10/p1\n"
+    )
+
+
 def test_what_fits_no_more_at_all_is_everything() -> None:
     assert accepted(inferred(FABRIC), "switches: [left-1]\nlinks: [left-1 -> right-1]").links == 24
 

@@ -74,6 +74,17 @@ def test_a_file_that_is_gone_leaves_it_in_force_too(file: Written) -> None:
     assert (file.drifts(), file.blueprint.problem) == (0, None)
 
 
+def test_a_file_that_was_away_is_read_when_it_is_back(file: Written) -> None:
+    file.write(OTHER)
+    away = file.path.with_name("away")
+    file.path.rename(away)
+    file.blueprint.look()
+    assert file.blueprint.problem is not None
+    away.rename(file.path)
+    file.blueprint.look()
+    assert file.blueprint.problem is None
+
+
 def test_a_collector_starts_without_it(file: Written) -> None:
     assert not file.blueprint.look()
     assert file.blueprint.problem is not None
