@@ -13,7 +13,7 @@ and until it has fallen under half of it. What is told of it is renewed only whe
 A port on which nothing moves costs no memory: each reading comes with the one before it.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ FLAP_WINDOW_S = 3600.0
 _CLEAR_SHARE = 0.5  # of a threshold: a rate has to fall below it
 _MOVED = 1.5  # a rate is told anew when it is so many times what was told, or less than that share of it
 _POINTS = 12  # that a window is kept in
+_CARRIER = 2  # place of its changes among what is counted
 
 Port = tuple[str, str]  # device id and port, as in links
 
@@ -60,46 +61,56 @@ class HealthSettings:
     window_s: float = 300.0
 
 
+class _Limit(NamedTuple):
+    """`threshold`: of what is counted in a second times `scale`."""
+
+    window_ns: int
+    threshold: float
+    scale: float = 1.0
+
+
 class _Rate:
     """How fast one counter grows: its sum by time, over a window."""
 
-    __slots__ = ("_last", "_points", "_window_ns", "raised", "shown")
+    __slots__ = ("_last", "_points", "raised", "shown")
 
-    def __init__(self, window_s: float, at_ns: int, first: int | None) -> None:
+    def __init__(self, at_ns: int, first: int) -> None:
         self.raised = False
         self.shown = 0.0
-        self._window_ns = round(window_s * NS)
         self._points: list[tuple[int, int]] = [(at_ns, 0)]
-        self._last = first
+        self._last: int | None = first
 
-    def take(self, at_ns: int, value: int | None, *, counts: bool = True) -> None:
+    def take(self, at_ns: int, value: int | None, limit: _Limit, *, counts: bool) -> None:
         """`counts` False: whatever it grew by is nothing to speak of."""
         before, self._last = self._last, value
         grown = 0
         if counts and value is not None and before is not None:
             grown = value - before if value >= before else value
-        points, since_ns = self._points, at_ns - self._window_ns
+        points, since_ns = self._points, at_ns - limit.window_ns
         total = points[-1][1] + grown
-        if len(points) > 1 and at_ns - points[-2][0] < self._window_ns // _POINTS:
+        if len(points) > 1 and at_ns - points[-2][0] < limit.window_ns // _POINTS:
             points[-1] = (at_ns, total)
         else:
             points.append((at_ns, total))
         while len(points) > 1 and points[1][0] <= since_ns:
             del points[0]
+        if limit.threshold and value is not None:
+            self._judge(self._per_s(limit.window_ns) * limit.scale, limit.threshold)
 
-    def per_s(self) -> float:
+    @property
+    def quiet(self) -> bool:
+        """Nothing is said of it, and nothing it counted lately is needed to say something later."""
+        return not self.raised and self._points[0][1] == self._points[-1][1]
+
+    def _per_s(self, window_ns: int) -> float:
         (began_ns, began), (now_ns, total) = self._points[0], self._points[-1]
-        since_ns = now_ns - self._window_ns
+        since_ns = now_ns - window_ns
         if began_ns < since_ns:  # what the first stretch had grown by then
             next_ns, value = self._points[1]
             began += round((value - began) * (since_ns - began_ns) / (next_ns - began_ns))
-        return (total - began) * NS / self._window_ns
+        return (total - began) * NS / window_ns
 
-    def judge(self, threshold: float, scale: float = 1.0) -> None:
-        """Once after each `take`. `threshold` and what is shown: `per_s` times `scale`."""
-        rate = self.per_s() * scale
-        if not threshold or self._last is None:
-            return
+    def _judge(self, rate: float, threshold: float) -> None:
         if rate >= threshold:
             self.raised = True
         elif rate < threshold * _CLEAR_SHARE:
@@ -109,45 +120,43 @@ class _Rate:
         elif not self.shown / _MOVED < rate < self.shown * _MOVED:
             self.shown = float(f"{rate:.2g}")
 
-    @property
-    def quiet(self) -> bool:
-        """Nothing is said of it, and nothing it counted lately is needed to say something later."""
-        return not self.raised and self._points[0][1] == self._points[-1][1]
-
 
 class _Track:
     """One port on which something moved."""
 
-    __slots__ = ("_at_ns", "_changes", "_counts", "_discards", "_errors", "_flaps")
+    __slots__ = ("_at_ns", "_changes", "_counts", "_rates")
 
-    def __init__(self, settings: HealthSettings, at_ns: int, counts: Counts) -> None:
+    def __init__(self, at_ns: int, counts: Counts) -> None:
         self._at_ns = at_ns
         self._counts = counts
-        self._errors = _Rate(settings.window_s, at_ns, counts.errors)
-        self._discards = _Rate(settings.window_s, at_ns, counts.discards)
         self._changes = counts.changes or 0
-        self._flaps = _Rate(FLAP_WINDOW_S, at_ns, self._changes)
+        # Of errors, of discards, of changes of the carrier; None = at rest.
+        self._rates: list[_Rate | None] = [None, None, None]
 
-    def take(self, at_ns: int, counts: Counts, settings: HealthSettings) -> None:
+    def take(self, at_ns: int, now: Counts, limits: Sequence[_Limit]) -> None:
         if at_ns <= self._at_ns:
             return
-        was, self._counts, self._at_ns = self._counts, counts, at_ns
-        steady = was.up == counts.up and was.changes == counts.changes
-        self._errors.take(at_ns, counts.errors, counts=steady)
-        self._discards.take(at_ns, counts.discards, counts=steady)
-        self._changes = self._changes + (was.up != counts.up) if counts.changes is None else counts.changes
-        self._flaps.take(at_ns, self._changes)
-        self._errors.judge(settings.errors_per_s)
-        self._discards.judge(settings.discards_per_s)
-        self._flaps.judge(settings.flaps_per_hour, FLAP_WINDOW_S / 2)  # two changes are a flap
+        was, changes = self._counts, self._changes
+        self._changes = changes + (was.up != now.up) if now.changes is None else now.changes
+        steady = was.up == now.up and was.changes == now.changes
+        before, after = (was.errors, was.discards, changes), (now.errors, now.discards, self._changes)
+        for i, (first, value, limit) in enumerate(zip(before, after, limits, strict=True)):
+            rate = self._rates[i]
+            if rate is None:
+                if first is None or first == value:
+                    continue
+                rate = _Rate(self._at_ns, first)
+            rate.take(at_ns, value, limit, counts=steady or i == _CARRIER)
+            self._rates[i] = None if rate.quiet else rate
+        self._counts, self._at_ns = now, at_ns
 
     @property
     def quiet(self) -> bool:
-        return self._errors.quiet and self._discards.quiet and self._flaps.quiet
+        return not any(self._rates)
 
     def health(self, source: str) -> PortHealth | None:
-        shown = self._errors.shown, self._discards.shown, self._flaps.shown
-        return PortHealth(*shown, source) if any(shown) else None
+        errors, discards, flaps = (rate.shown if rate else 0.0 for rate in self._rates)
+        return PortHealth(errors, discards, flaps, source) if errors or discards or flaps else None
 
 
 @dataclass(slots=True)
@@ -163,7 +172,13 @@ class LinkHealth:
     """`look` and `forget` say whether `health` is another one than before."""
 
     def __init__(self, settings: HealthSettings) -> None:
-        self._settings = settings
+        window_ns = round(settings.window_s * NS)
+        self._limits = (
+            _Limit(window_ns, settings.errors_per_s),
+            _Limit(window_ns, settings.discards_per_s),
+            # Two changes are a flap.
+            _Limit(round(FLAP_WINDOW_S * NS), settings.flaps_per_hour, FLAP_WINDOW_S / 2),
+        )
         self._owners: dict[Hashable, _Owner] = {}
         self.health: Mapping[Port, PortHealth] = {}
 
@@ -191,8 +206,8 @@ class LinkHealth:
                 before = was.ports.get(port)
                 if before is None or before == counts:
                     continue
-                track = owner.tracks[port] = _Track(self._settings, was.at_ns, before)
-            track.take(now.at_ns, counts, self._settings)
+                track = owner.tracks[port] = _Track(was.at_ns, before)
+            track.take(now.at_ns, counts, self._limits)
             if track.quiet:
                 del owner.tracks[port]
         if not owner.tracks:
