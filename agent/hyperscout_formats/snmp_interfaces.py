@@ -65,14 +65,13 @@ class Interfaces:
             index[0] for column in (NAME, DESCRIPTION) for index in columns[column] if len(index) == 1
         }
         self._names = self._by_text(NAME)
-        self._descriptions = self._by_text(DESCRIPTION)
         self._aliases = self._by_text(ALIAS)
         self._macs: dict[str, list[int]] = defaultdict(list)
         for index in sorted(self._indexes):
             if found := values.mac(columns[MAC].get((index,))):
                 self._macs[found].append(index)
         self._folded: dict[str, list[int]] = defaultdict(list)
-        for known in (self._names, self._descriptions):
+        for known in (self._names, self._by_text(DESCRIPTION)):
             for said, at in known.items():
                 self._folded[_folded(said)] += at
 
@@ -87,13 +86,10 @@ class Interfaces:
         """
         for known, said in (
             (self._macs if word == "mac" else self._names, text),
-            (self._descriptions, text),
-            (self._names, description),
-            (self._descriptions, description),
-            (self._aliases, text),
-            (self._aliases, description),
             (self._folded, _folded(text)),
             (self._folded, _folded(description)),
+            (self._aliases, text),
+            (self._aliases, description),
         ):
             if said and (at := sorted(set(known.get(said, ())))):
                 return self._one_of(at, number, said)

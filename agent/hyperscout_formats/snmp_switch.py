@@ -144,7 +144,7 @@ class _Reading:
             self._problems.append("no IF-MIB: nothing is known of its ports' state, speed and errors")
         addresses_of = self._addresses_of_neighbours()
         calls = Counter(port.text for port in own)
-        taken = {text for text, count in calls.items() if count == 1}
+        taken = set(calls)
         ports: list[SwitchPort] = []
         left = MAX_NEIGHBOURS
         for port in own:

@@ -125,6 +125,15 @@ def test_what_the_tool_says_is_no_part_of_a_value(before: bytes, said: bytes) ->
     assert [problem.line for problem in problems] == [2 + i for i in range(len(said.splitlines()))]
 
 
+def test_a_quote_ends_what_it_began() -> None:
+    rows, problems = parse(DOTTED + b' = STRING: "one\ntwo"\nwhatever\n' + NEXT)
+    assert ([row.value for row in rows], [p.line for p in problems]) == ([b"one\ntwo", 1], [3])
+
+
+def test_a_byte_order_mark() -> None:
+    assert parse(b"\xef\xbb\xbf" + NEXT) == parse(NEXT)
+
+
 def test_other_lines_after_bytes_are_no_part_of_them() -> None:
     rows, problems = parse(DOTTED + b" = Hex-STRING: 6C 65\nwhatever\n" + NEXT)
     assert ([row.value for row in rows], [str(p) for p in problems]) == (

@@ -170,6 +170,8 @@ MAC = "02:00:00:00:00:09"
         (1, b"\1\2", "unhandled", "01 02"),
         (3, b"ab", "unhandled", "61 62"),
         (7, 513, "local", "513"),
+        (1, "Slot 3", "unhandled", "Slot 3"),  # whatever its bytes were
+        (7, b"x" * 300, "local", "x" * 255),
     ],
 )
 def test_chassis_ids(subtype: int | str, value: bytes | str | int, word: str, text: str) -> None:
@@ -255,6 +257,21 @@ def test_a_neighbour_of_doubtful_identity_is_a_neighbour(
     assert the_port(table).doubt == doubt
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"spine-01", "spine-01"),
+        (b"<private>", ""),
+        (b"Not Advertised", ""),
+        (b"spine\x1b[31m\0rest", "spine [31m"),
+        (513, "513"),
+        (b"x" * 300, "x" * 255),
+    ],
+)
+def test_names(name: bytes | int, shown: str) -> None:
+    assert the_neighbour(seen({f"{REMOTE}.9.0.7.1": name})).system_name == shown
+
+
 @pytest.mark.parametrize("nothing", [None, b"", b"<private>"])
 def test_a_neighbour_without_a_port_id(nothing: bytes | None) -> None:
     table = seen({f"{REMOTE}.7.0.7.1": nothing})
@@ -316,6 +333,7 @@ V6 = "253.0.0.0.0.0.0.0.0.0.0.0.0.0.0.1"
         (["0.7.1.1.4.10.0.0.256"], ()),
         (["0.7.1.1.4.10.0.0"], ("4.10.0.0",)),
         (["0.7.1.1.10.0.0"], ()),
+        (["0.7.1.1.3.10.0.0.9"], ()),
         (["0.7.1.1"], ()),
         (["0.7"], ()),
         (["0.8.1.1.4.10.0.0.9", "0.7.2.1.4.10.0.0.9"], ()),  # of others
@@ -371,12 +389,13 @@ def test_which_interface_a_port_is(change: Variables, found: str, doubt: str) ->
     ("change", "speed_mbps", "doubt"),
     [
         ({}, 100_000, "is one of 2 interfaces that are called swp7"),  # the one that is up
-        ({f"{IF}.8.207": 1}, 100_000, "is one of 2 interfaces that are called swp7"),
+        ({f"{IF}.8.5": 1}, 40_000, "is one of 2 interfaces that are called swp7"),
         ({f"{IFX}.1.7": b"swp7", f"{IFX}.15.7": 25_000}, 25_000, ""),  # the one with its number
+        ({f"{IFX}.1.7": b"SWP 7"}, 100_000, "is one of 2 interfaces that are called swp7"),
     ],
 )
 def test_two_interfaces_of_one_name(change: Variables, speed_mbps: int, doubt: str) -> None:
-    twin = {f"{IFX}.1.207": b"swp7", f"{IFX}.15.207": 40_000, f"{IF}.8.207": 2}
+    twin = {f"{IFX}.1.5": b"swp7", f"{IFX}.15.5": 40_000, f"{IF}.8.5": 2}
     port = the_port(seen(twin | change))
     assert (port.speed_mbps, port.doubt) == (speed_mbps, doubt)
 
@@ -566,3 +585,10 @@ def test_a_storm_on_all_ports_is_bounded() -> None:
     assert sum(len(port.neighbours) for port in table.ports) == MAX_NEIGHBOURS
     assert len(table.problems) == MAX_PROBLEMS
     assert f"{MAX_PORTS + 10} ports: {MAX_PORTS} of them are kept, those first that hear" in table.problems
+
+
+def test_of_too_many_ports_those_are_kept_that_hear() -> None:
+    quiet = {f"{LOCAL}.7.1.3.{n}": b"p%05d" % n for n in range(MAX_PORTS + 10)}
+    ports = read(rows({**WHO, **quiet, f"{REMOTE}.5.0.{MAX_PORTS + 9}.1": b"a"}), "a-file").ports
+    assert len(ports) == MAX_PORTS
+    assert [port.interface for port in ports if port.neighbours] == [f"p{MAX_PORTS + 9:05d}"]

@@ -9,7 +9,7 @@ from hyperscout_formats.snmp_rows import parse
 from hyperscout_formats.snmp_switch import read
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.heard import heard
-from hyperscout_sim.lldp import frame, management_address
+from hyperscout_sim.lldp import frame, mac_of, management_address
 from hyperscout_sim.shapes import clos2, dual_homed
 from hyperscout_sim.snmp import PLAIN, STYLES, Style, recordings, snmprec, walk_text, walks
 
@@ -77,6 +77,7 @@ def test_a_switch_is_who_its_neighbours_hear() -> None:
         (back,) = ports[switch.chassis_id, switch.port_id].neighbours
         assert (back.port_id_subtype, back.port_id) == ("mac", host_port.mac)
         assert back.system_name == adapter.host
+        assert back.chassis_id == mac_of(FABRIC.adapters_of()[adapter.host][0].guid)
         assert back.capabilities == ("Station",)
     for cable in FABRIC.cables:
         if cable.a in switches:
