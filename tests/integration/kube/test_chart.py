@@ -343,12 +343,15 @@ def test_files_that_settings_name_are_mounted(profile: str) -> None:
     assert ("/var/run/secrets/hyperscout/token" in named["collector"]) is tokens
 
 
-def test_replicas_reach_each_other_whoever_else_may() -> None:
-    objects = render(PROFILES["everything"])
-    grpc = one(objects, "NetworkPolicy")["spec"]["ingress"][0]
-    [chosen] = [peer["podSelector"]["matchLabels"] for peer in grpc["from"] if "podSelector" in peer]
-    pod = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
-    assert chosen.items() <= pod.items()
+@pytest.mark.parametrize("others", [(), ("-fabric",)])
+def test_replicas_reach_each_other_whoever_else_may(others: tuple[str, ...]) -> None:
+    """And so does who asks switches: it is a pod, and in no range of the nodes' addresses."""
+    objects = render(PROFILES["everything"] | ({"fabric": FABRIC} if others else {}))
+    grpc = one(objects, "NetworkPolicy", "-collector")["spec"]["ingress"][0]
+    chosen = [peer["podSelector"]["matchLabels"] for peer in grpc["from"] if "podSelector" in peer]
+    for name, labels in zip(("-collector", *others), chosen, strict=True):
+        pod = one(objects, "Deployment", name)["spec"]["template"]["metadata"]["labels"]
+        assert labels.items() <= pod.items()
 
 
 def files_in(volume: dict[str, Any]) -> Iterator[str]:
