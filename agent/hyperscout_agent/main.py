@@ -201,6 +201,10 @@ class Agent:
 
             self._crawl = SnmpProbe(self._settings.snmp, trigger=lambda: self.scheduler.trigger("snmp"))
             yield self._crawl
+        if any(self._settings.fabric_groups[name].on for name in ("ufm", "netq", "nmx")):
+            from hyperscout_agent.probes.managers import manager_probes
+
+            yield from manager_probes(self._settings)
 
     def _take_seeds(self, seeds: Seeds) -> None:
         if self._crawl is not None:
