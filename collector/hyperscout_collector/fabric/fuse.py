@@ -51,6 +51,12 @@ def _compute_infiniband(
         if has_near:
             further = [host in has_near and not mine for host, mine in zip(part.hosts, nearest, strict=True)]
             compute = ~np.array(further, np.bool_)
+            # Nor do the switches that hosts only use otherwise.
+            meets = [np.zeros(len(part.ids), np.bool_) for _ in range(2)]
+            for near_end, far_end in ((part.a, part.b), (part.b, part.a)):
+                for mine, met in zip((compute, ~compute), meets, strict=True):
+                    met[near_end[mine[far_end] & ~part.is_switch[far_end]]] = True
+            compute &= ~(part.is_switch & meets[1] & ~meets[0])
             return compute[part.a] & compute[part.b], True
     elif options.compute_ports is not None:
         pattern = re.compile(options.compute_ports)

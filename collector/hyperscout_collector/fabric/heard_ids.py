@@ -37,6 +37,7 @@ def heard_ids(tables: Sequence[Report], inputs: FabricInputs) -> dict[str, str]:
         return {}
     from_hosts = [n for mine in inputs.lldp.values() for port in mine for n in port.neighbours]
     unheard = [r for r in tables if r.chassis not in heard.union(n.chassis_id for n in from_hosts)]
+    told.add("")  # of whom nobody heard an id
     strangers = [n for n in (*(n for _, n in _rows(tables)), *from_hosts) if n.chassis_id not in told]
     if not unheard or not strangers:
         return {}

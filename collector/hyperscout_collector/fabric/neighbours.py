@@ -84,7 +84,8 @@ class Neighbours:
         if node is not None:
             return Far(HOST, node, self._interface(node, neighbour))
         if not chassis:
-            return Far(OTHER, f"neighbour of {row.near.chassis}/{row.near.port}", neighbour.port_id)
+            kind = SWITCH if not SWITCHING.isdisjoint(neighbour.capabilities) else OTHER
+            return Far(kind, f"neighbour of {row.near.chassis}/{row.near.port}", neighbour.port_id)
         if not _announces(neighbour) and chassis not in self._switches:
             return Far(OTHER, chassis, neighbour.port_id)
         if chassis in self._switches or chassis in self._heard or _talks_like_a_switch(neighbour):

@@ -361,7 +361,8 @@ def test_a_node_that_the_cluster_lists_is_known_by_its_name_even_if_it_routes() 
         (("mac", "02:00:00:00:00:99", "ifname", "swp1", "edge", ()), "switch"),
         (("mac", "junk", "ifname", "eth0", "h99", ("Station",)), "foreign"),
         (("", "10.0.0.1", "local", "unknown at swp20", "", ()), "foreign"),
-        (("local", "", "local", "", "", ()), "foreign"),
+        (("", "", "local", "", "", ()), "foreign"),
+        (("", "", "local", "unknown at swp20", "", ("Bridge",)), "switch"),
     ],
 )
 def test_who_is_in_a_leaf_s_port(

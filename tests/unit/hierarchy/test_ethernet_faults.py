@@ -4,13 +4,14 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from hyperscout_collector.fabric.inputs import FabricInputs
 from hyperscout_collector.hierarchy import infer
 from hyperscout_sim import shapes
 from hyperscout_sim.faults import Fault, NotApplicableError, plant
 from hyperscout_sim.snmp import STYLES
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support.ethernet import EthernetNamer, inputs_of
+from support.ethernet import EthernetNamer, inputs_of, tables_of
 from support.inference import cut_off, tiers, truth
 from unit.hierarchy.test_shapes import check_tree
 
@@ -68,6 +69,18 @@ def test_switches_of_all_makers(shape: str, agents: str) -> None:
     assert tiers(topology) == truth(fabric)
     assert len(topology.links) == len(fabric.cables)
     assert [x.message for x in topology.anomalies] == []
+
+
+def test_switches_that_tell_no_id_are_found_by_their_cables() -> None:
+    """Files, of which the walks of two styles tell neither a chassis id nor a name, nor at which address."""
+    fabric = FABRICS["clos2"]
+    nameless = replace(STYLES["nx-os"], tells_addresses=False)
+    tables = tables_of(fabric, (nameless, STYLES["linux"], STYLES["junos"]))
+    asked = tuple(replace(seen, table=replace(seen.table, addresses=()), observed_at_ns=0) for seen in tables)
+    topology = infer(FabricInputs(tables=asked))
+    assert {s.id for s in topology.switches} == set(EthernetNamer(fabric).guid_of)
+    assert len(topology.links) == len(fabric.cables)
+    assert {x.kind for x in topology.anomalies} <= {"UnknownHost"}  # hosts whose names were taken out
 
 
 @settings(max_examples=60)

@@ -1,0 +1,182 @@
+"""Which ports compute: a pattern, else the NICs nearest to GPUs, else InfiniBand, else the fastest class."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import pytest
+from hyperscout_collector.fabric.compute import near_gpus
+from hyperscout_collector.fabric.fuse import fuse
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen
+from hyperscout_collector.hierarchy import infer
+from hyperscout_collector.topology import Topology
+from hyperscout_formats.facts import Gpu, InfinibandPort
+from hyperscout_formats.ibnetdiscover import parse
+from hyperscout_sim import shapes
+from hyperscout_sim.sweep_text import sweep_text
+from support.inference import tiers, truth
+from support.switched import Wiring, cable, clos, is_switch, mac
+
+HOSTS = [f"h{u}{i}" for u in (1, 2) for i in (1, 2, 3)]
+# Two rails that compute, and a storage network of the same speed that groups the hosts otherwise.
+STORAGE = [
+    *(f"edge-{1 + i % 2}/swp{i} {host}/stor0" for i, host in enumerate(HOSTS)),
+    "edge-1/swp40 core-9/swp1",
+    "edge-2/swp40 core-9/swp2",
+]
+WIRING = Wiring([*clos(), *STORAGE])
+TWO_TIERS = [
+    (1, ("h11", "h12", "h13")),
+    (1, ("h21", "h22", "h23")),
+    (2, ("h11", "h12", "h13", "h21", "h22", "h23")),
+]
+
+
+def domains(topology: Topology) -> list[tuple[int, tuple[str, ...]]]:
+    return [(h.tier, h.nodes) for h in topology.hypernodes]
+
+
+def gpus(nics: Collection[str], hosts: Collection[str] = HOSTS) -> dict[str, tuple[Gpu, ...]]:
+    """One GPU for each NIC that it is nearest to."""
+    return {
+        host: tuple(
+            Gpu(f"{host}-{i}", "H200", f"0000:{i:02x}:00.0", nearest_nics=(nic,))
+            for i, nic in enumerate(nics)
+        )
+        for host in hosts
+    }
+
+
+def roce(host: str, device: str, interface: str) -> InfinibandPort:
+    """An RDMA device of an Ethernet NIC: its GUID is made of the NIC's address."""
+    address = bytes.fromhex(mac((host, interface)).replace(":", ""))
+    guid = int.from_bytes(address[:3] + b"\x03\x00" + address[3:], "big")
+    return InfinibandPort(device, 1, guid, 0, guid, "ACTIVE", "LinkUp", 400.0, 0, 0, "", "Ethernet")
+
+
+def test_without_a_word_on_them_all_of_one_speed_compute() -> None:
+    """The storage network contradicts the rails, and nothing tells which of them is meant."""
+    assert infer(WIRING.inputs()).anomalies
+
+
+@pytest.mark.parametrize("named", ["interfaces", "RDMA devices"])
+def test_the_nics_nearest_to_gpus_compute(named: str) -> None:
+    inputs = WIRING.inputs()
+    if named == "interfaces":
+        inputs = replace(inputs, gpus=gpus(["eth0", "eth1"]))
+    else:
+        devices = {"mlx5_0": "stor0", "mlx5_1": "eth0", "mlx5_2": "eth1"}
+        inputs = replace(
+            inputs,
+            gpus=gpus(["mlx5_1", "mlx5_2"]),
+            infiniband={host: tuple(roce(host, d, i) for d, i in devices.items()) for host in HOSTS},
+        )
+    topology = infer(inputs)
+    assert domains(topology) == TWO_TIERS
+    assert topology.anomalies == ()
+    assert len(topology.links) == len(WIRING.cables)
+    levels = {s.name: s.level for s in topology.switches}
+    assert (levels["edge-1"], levels["core-9"], levels["spine-1"]) == (0, 0, 2)
+
+
+def test_a_pattern_says_otherwise() -> None:
+    inputs = replace(WIRING.inputs(), gpus=gpus(["eth0", "eth1"]))
+    found = domains(infer(inputs, InferOptions(compute_ports="^stor")))
+    assert found[:2] == [(1, ("h11", "h13", "h22")), (1, ("h12", "h21", "h23"))]
+
+
+def test_hosts_without_gpus_compute_by_their_fastest_ports() -> None:
+    wiring = Wiring(clos(hosts=3), speeds_mbps={})
+    inputs = replace(wiring.inputs(), gpus=gpus(["eth0", "eth1"], HOSTS[:5]))
+    assert domains(infer(inputs)) == TWO_TIERS
+
+
+def test_a_gpu_that_is_lost_takes_no_port_with_it() -> None:
+    inputs = replace(WIRING.inputs(), gpus=gpus(["eth0", "eth1"]) | gpus(["eth0"], ["h11"]))
+    topology = infer(inputs)
+    assert domains(topology) == TWO_TIERS
+    assert topology.anomalies == ()
+
+
+@pytest.mark.parametrize(
+    ("ports", "near", "found"),
+    [
+        ([("a", "x"), ("a", "y")], {"a": {"x"}}, [True, False]),
+        ([("a", "x"), ("b", "x"), ("c", "x")], {"a": {"x"}, "b": {"x"}, "c": {"z"}}, [True, True, True]),
+        ([("a", "x"), ("b", "x")], {"a": {"x"}, "b": {"z"}}, [True, False]),
+        ([(None, "x"), ("a", "x")], {}, [False, False]),
+        ([("a", "x"), ("b", "x")], {"a": {"x"}}, [True, False]),
+    ],
+)
+def test_near_gpus(ports: list[tuple[str | None, str]], near: dict[str, set[str]], found: list[bool]) -> None:
+    assert near_gpus(ports, near, {node: gpus(["x"], [node])[node] for node in near}) == found
+
+
+def test_slow_ports_that_happen_to_be_near_do_not_compute() -> None:
+    slow = {cable(text)[0]: 1000 for text in STORAGE}
+    inputs = replace(WIRING, speeds_mbps=slow).inputs()
+    assert domains(infer(replace(inputs, gpus=gpus(["eth0", "eth1", "stor0"])))) == TWO_TIERS
+
+
+# --- beside InfiniBand
+
+FABRIC = shapes.clos2(2, 3, 2)  # other hosts together than by Ethernet
+NAMES = dict(zip(FABRIC.hosts, ["h11", "h21", "h12", "h22", "h13", "h23"], strict=True))
+SWEEP = SweepSeen(
+    parse(
+        sweep_text(
+            replace(
+                FABRIC,
+                adapters=tuple(
+                    replace(x, host=NAMES[x.host], description=f"{NAMES[x.host]} {x.device}")
+                    for x in FABRIC.adapters
+                ),
+            )
+        )
+    )
+)
+BY_INFINIBAND = [(1, ("h11", "h12", "h21")), (1, ("h13", "h22", "h23"))]
+
+
+@pytest.mark.parametrize(
+    ("nics", "by_ethernet"),
+    [
+        pytest.param([], False, id="nothing is known of GPUs: InfiniBand computes"),
+        pytest.param(["mlx5_0"], False, id="InfiniBand is nearest"),
+        pytest.param(["eth0", "eth1"], True, id="RoCE is nearest, InfiniBand is for storage"),
+    ],
+)
+def test_roce_beside_infiniband(nics: list[str], by_ethernet: bool) -> None:
+    inputs = replace(Wiring(clos()).inputs(), sweeps=(SWEEP,), gpus=gpus(nics) if nics else {})
+    topology = infer(inputs)
+    assert domains(topology)[:2] == (TWO_TIERS[:2] if by_ethernet else BY_INFINIBAND)
+    assert {x.fabric for x in topology.links} == {"infiniband", "ethernet"}
+    assert topology.anomalies == ()
+
+
+def test_an_adapter_that_is_nearest_to_no_gpu_is_shown_and_does_not_shape() -> None:
+    fabric = shapes.rail_optimised(3, 3, 4, shared_spines=2)
+    inputs = FabricInputs(
+        sweeps=(SweepSeen(parse(sweep_text(fabric))),),
+        gpus=gpus(["mlx5_0", "mlx5_1", "mlx5_2"], fabric.hosts),
+    )
+    net = fuse(inputs, InferOptions())
+    shapes_by_label: dict[str, set[bool]] = {}
+    for a, b, mine in zip(net.a, net.b, net.shapes, strict=True):
+        if label := net.labels[a] or net.labels[b]:
+            shapes_by_label.setdefault(label, set()).add(bool(mine))
+    topology = infer(inputs)
+    assert tiers(topology) == truth(fabric)
+    assert topology.anomalies == ()
+    assert len(topology.links) == len(fabric.cables)
+    assert {s.level for s in topology.switches if s.name.endswith("r3")} == {0}
+    assert shapes_by_label == {"mlx5_0": {True}, "mlx5_1": {True}, "mlx5_2": {True}, "mlx5_3": {False}}
+
+
+def test_a_host_without_an_agent_goes_with_its_switch_where_a_pattern_decides() -> None:
+    wiring = Wiring(
+        [*clos(), *STORAGE],
+        agents=[h for h in HOSTS if h != "h13"],
+        asked=sorted({d for t in [*clos(), *STORAGE] for d, _ in cable(t) if is_switch(d)}),
+        named=["h13"],
+    )
+    assert domains(infer(wiring.inputs(), InferOptions(compute_ports="^eth"))) == TWO_TIERS
