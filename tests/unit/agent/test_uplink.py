@@ -11,7 +11,14 @@ from typing import Any
 
 import grpc
 import pytest
-from hyperscout.v1.discovery_pb2 import Intervals, NeedBulk, StreamFindingsResponse, SweepLease, SweepRevoke
+from hyperscout.v1.discovery_pb2 import (
+    Intervals,
+    NeedBulk,
+    Seeds,
+    StreamFindingsResponse,
+    SweepLease,
+    SweepRevoke,
+)
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_agent.findings import FindingStore
 from hyperscout_agent.session import Directives
@@ -260,26 +267,27 @@ async def test_directives_reach_their_callbacks(collector: FakeCollector) -> Non
 
     def hear(what: object) -> None:
         heard.append(what)
-        if len(heard) == 3:
+        if len(heard) == 4:
             got.set()
 
     store = FindingStore("n1")
-    async with running(
-        store, collector.target, directives=Directives(lease=hear, revoke=hear, intervals=hear)
-    ):
+    directives = Directives(lease=hear, revoke=hear, intervals=hear, seeds=hear)
+    async with running(store, collector.target, directives=directives):
         await collector.until(lambda: collector.batches)
         lease = SweepLease(lease_id="L1", device="mlx5_0", port=1, interval_s=60)
         revoke = SweepRevoke(lease_id="L1", reason="covered")
+        seeds = Seeds(addresses=["10.0.0.1"])
         for response in (
             StreamFindingsResponse(lease=lease),
             StreamFindingsResponse(),  # something of a newer collector
             StreamFindingsResponse(revoke=revoke),
+            StreamFindingsResponse(seeds=seeds),
             StreamFindingsResponse(intervals=Intervals(interval_s_by_probe={"lldp": 5.0})),
         ):
             await collector.send(response)
         async with asyncio.timeout(WAIT_S):
             await got.wait()
-    assert heard == [lease, revoke, {"lldp": 5.0}]
+    assert heard == [lease, revoke, seeds, {"lldp": 5.0}]
 
 
 async def test_heartbeats_when_there_is_nothing_to_say(collector: FakeCollector) -> None:
