@@ -19,6 +19,7 @@ from hyperscout_collector.topology import Anomaly, Endpoint, Topology
 KIND = "BlueprintDrift"
 MAX_DRIFTS = 10_000  # told one by one; the rest is a number
 _NAMED = 3
+_NOTE_MAX = 120  # characters
 
 
 class Drift(NamedTuple):
@@ -196,6 +197,6 @@ class _Comparing:
             )
             confidence = 1.0
             if note := table.notes.get(row):
-                text, confidence = f"{text} ({note})", 0.5
+                text, confidence = f"{text} ({note[:_NOTE_MAX]})", 0.5
             sources = tuple(table.source_sets[table.sources[row]])
             yield Drift("~" if where else "+", _anomaly(*present.endpoints(row), text, sources, confidence))

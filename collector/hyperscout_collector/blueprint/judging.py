@@ -53,7 +53,7 @@ def judge(topology: Topology, blueprint: Blueprint) -> Judged:
     whole = frozenset(
         ident
         for s in blueprint.switches
-        for ident in ((s.id,) if s.id in present.names else present.ids.get(s.name, (s.name,)))
+        for ident in ((s.id,) if s.id and s.id in present.names else present.ids.get(s.name, (s.name,)))
     )
     found = match(clear, names, present)
     missing = ~found.there

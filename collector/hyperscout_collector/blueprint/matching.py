@@ -155,7 +155,7 @@ def resolved(
     switches: Sequence[DeclaredSwitch], cables: Cables, present: Present
 ) -> tuple[list[str], list[str]]:
     """What each device of `cables` is called in `present`; and names that more than one switch has."""
-    pinned = {s.name: s.id for s in switches if s.id in present.names}
+    pinned = {s.name: s.id for s in switches if s.id and s.id in present.names}
     names: list[str] = []
     ambiguous: list[str] = []
     for name in cables.devices:

@@ -254,6 +254,13 @@ def test_what_a_blueprint_speaks_of(plan: str, wires: list[str], expected: list[
     assert told(compare(fabric(wires), parse(plan.encode()))) == expected
 
 
+def test_a_switch_without_an_id_is_nobody_else() -> None:
+    """What is heard without a chassis id goes by none."""
+    nameless = fabric([*WIRES, "l2/30 /x"], SWITCHES | {"": ("odd", 0)})
+    plan = PLAN.replace("spine-2]", "spine-2, odd]") + "links: [leaf-2/p30 -> odd/x]\n"
+    assert told(compare(nameless, parse(plan.encode()))) == []
+
+
 def test_two_switches_of_one_name_must_be_named_by_id() -> None:
     twins = SWITCHES | {"l2": ("leaf-1", 1)}
     plan = parse(b"links: [n1/mlx5_0 -> leaf-1/p1, n2 -> l1/p2, l2/p1 -> n3]")
