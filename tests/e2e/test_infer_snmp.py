@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.lldp import lldpctl_json0, uplinks
 from hyperscout_sim.shapes import clos2, clos3, dual_homed, rail_optimised
-from hyperscout_sim.snmp import STYLES, Style, snmprec, walk_text, walks
+from hyperscout_sim.snmp import PLAIN, STYLES, Style, snmprec, walk_text, walks
 
 RECORDINGS = sorted((Path(__file__).resolve().parents[3] / "shared" / "fabrics" / "snmp").glob("*.snmprec"))
 real_recordings = pytest.mark.skipif(
@@ -98,6 +99,15 @@ def test_all_real_switches_together() -> None:
 def test_hosts_without_agents_are_grouped_by_walks_alone(tmp_path: Path, style: Style, text: bool) -> None:
     fabric = clos3(2, 2, 4, 2, 2)
     topology = inferred("--snmpwalk", *saved(tmp_path, fabric, [style], text=text))
+    for tier, partition in enumerate(fabric.truth.tiers, 1):
+        assert domains(topology, tier) == set(partition)
+    assert len(topology["links"]) == len(fabric.cables)
+
+
+def test_walks_that_leave_out_who_the_switch_is(tmp_path: Path) -> None:
+    """Their neighbours know; so each cable is one link all the same."""
+    fabric = clos3(2, 2, 4, 2, 2)
+    topology = inferred("--snmpwalk", *saved(tmp_path, fabric, [replace(PLAIN, tells_itself=False)]))
     for tier, partition in enumerate(fabric.truth.tiers, 1):
         assert domains(topology, tier) == set(partition)
     assert len(topology["links"]) == len(fabric.cables)
