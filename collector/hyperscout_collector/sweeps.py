@@ -13,6 +13,7 @@ from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease, Swee
 from hyperscout.v1.topology_pb2 import LeaseStatus
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.facts import InfinibandPort
+from hyperscout_formats.reporters import is_fabric
 
 from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.core.leases import LeaseSettings, SweepLeases
@@ -90,7 +91,7 @@ class Sweeps:
         for change in changes:
             if change.key.probe in LEASED_PROBES:
                 self._swept(change)
-            elif any(row.sha256 for row in change.after):
+            elif is_fabric(change.key.node) and any(row.sha256 for row in change.after):
                 self._unreadable.pop(change.key.node, None)
             elif any(isinstance(row.fact, InfinibandPort) for row in (*change.before, *change.after)):
                 ports.add(change.key.node)

@@ -26,3 +26,13 @@ async def test_a_text_of_a_manager_that_cannot_be_read_is_a_problem_until_one_ca
     row = row_of(found, sent_ns=T0 + S, received_ns=T0)
     sweeps.follow([KeyChange(row.key, (), (row,))])
     assert sweeps.problems == []
+
+
+def test_what_counts_errors_says_nothing_of_the_sweep() -> None:
+    sweeps = Sweeps(60.0, Streams(10), EvidenceState(), cast(SweepTexts, None), lambda: T0)
+    sweeps.unreadable("n1", "lease-1", "it is cut off")
+    counted = sweep("n1", b"x" * 32)
+    counted.key.probe = counted.sweep.format = "ibqueryerrors"
+    row = row_of(counted, sent_ns=T0 + S, received_ns=T0)
+    sweeps.follow([KeyChange(row.key, (), (row,))])
+    assert sweeps.problems == ["sweep of n1 cannot be read: it is cut off"]
