@@ -107,7 +107,7 @@ class LinkWatch:
             before = _seen(change.before)
             if row is None or before is None:
                 news |= self._machine.forget(change.key)
-            elif row.seen_ns > before.seen_ns and self._matters(change.key, before, row):
+            elif self._matters(change.key, before, row):
                 news |= self._machine.look(change.key, _look(before), _look(row))
         for key in [key for key, (_, look) in self._read.items() if look.at_ns < old_ns]:
             del self._read[key]

@@ -171,6 +171,13 @@ def test_what_counts(
     assert rig.told == len(found)
 
 
+def test_a_switch_that_counts_no_changes_flaps_by_what_is_seen(rig: Rig) -> None:
+    port = replace(SWITCH, carrier_changes=0)
+    for minute in range(11):
+        rig.put(finding(SwitchTable((replace(port, carrier=minute % 2 == 0),))), at_s=60 * minute)
+    assert rig.watch.health == {LEAF: PortHealth(0.0, 0.0, 5.0, "snmp")}
+
+
 def test_clears_when_looks_go_on_and_see_the_same(rig: Rig) -> None:
     bad = finding(replace(LLDP, counters=ERRORS))
     rig.put(finding(LLDP), at_s=0)
