@@ -14,7 +14,13 @@ from hyperscout_cli.source import load as load_topology
 from hyperscout_cli.writers import OUTPUTS, written
 
 
-@click.group()
+@click.group(
+    epilog="""\b
+Examples:
+  hyperscout snapshot save today.json
+  hyperscout snapshot load today.json
+  hyperscout diff today.json"""
+)
 def snapshot() -> None:
     """Save the present topology to a file; look at a saved one, or have a collector go on from it."""
 
