@@ -11,7 +11,8 @@ from typing import NamedTuple
 import yaml
 from hyperscout_formats.errors import FormatError
 
-MAX_BYTES = 64 << 20
+MAX_BYTES = 32 << 20
+MAX_NODES = 2_000_000  # 400 MB of memory
 MAX_TEXT = 4096  # characters of one text
 _MAX_DEPTH = 6
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is there
@@ -69,9 +70,11 @@ class _Open:
 def _document(events: Iterator[yaml.Event], source: str) -> Node:
     found: Node | None = None
     stack: list[_Open] = []
-    for event in events:
+    for number, event in enumerate(events):
         line = event.start_mark.line + 1 if event.start_mark else 0
         done: Node | None = None
+        if number > MAX_NODES:
+            raise FormatError(source, line, f"more than {MAX_NODES} texts and lists")
         if isinstance(event, yaml.ScalarEvent):
             if len(event.value) > MAX_TEXT:
                 raise FormatError(source, line, f"a text of over {MAX_TEXT} characters")

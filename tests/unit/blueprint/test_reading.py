@@ -122,6 +122,9 @@ def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         parse(b"links:\n" + b"".join(b"- a/%d -> b/%d\n" % (i, i) for i in range(4)))
     with pytest.raises(FormatError, match="4 cables: a blueprint has at most 3"):
         parse(b"patterns:\n- {for: {u: 1-4}, link: 'a/{u} -> b/{u}'}\n")
+    monkeypatch.setattr(yaml_tree, "MAX_NODES", 20)
+    with pytest.raises(FormatError, match="more than 20 texts and lists"):
+        parse(b"links: [" + b"a, " * 20 + b"]")
     monkeypatch.setattr(yaml_tree, "MAX_BYTES", 10)
     with pytest.raises(FormatError, match="at most 10 are read"):
         parse(b"links: [a -> b]")
