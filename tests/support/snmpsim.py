@@ -6,7 +6,7 @@ addresses that their neighbours hear.
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,9 +30,17 @@ def whole_net(lab: Lab, name: str) -> str:
 
 @contextmanager
 def running_snmpsim(
-    folder: Path, switches: Mapping[str, bytes], *, namespace: str, community: str = "public"
+    folder: Path,
+    switches: Mapping[str, bytes],
+    *,
+    namespace: str = "",
+    community: str = "public",
+    user: Sequence[str] = (),
 ) -> Iterator[Program]:
-    """`switches`: what they answer, by address, as `.snmprec`. All answer by the end of the start."""
+    """`switches`: what they answer, by address, as `.snmprec`. All answer by the end of the start.
+
+    `namespace`: "" = our own. `user`: flags of snmpsim for a user of SNMPv3, whose context the community is.
+    """
     python = environment("snmpsim")
     assert python is not None, "ask require_real for it first"
     flags: list[str] = []
@@ -41,10 +49,11 @@ def running_snmpsim(
         home.mkdir(parents=True)
         (home / f"{community}.snmprec").write_bytes(recording)
         # An engine each; what follows an engine's id is its own. The endpoint ends it.
-        flags += ["--v3-engine-id=auto", f"--data-dir={home}", f"--agent-udpv4-endpoint={address}:{PORT}"]
+        flags += ["--v3-engine-id=auto", *user, f"--data-dir={home}"]
+        flags.append(f"--agent-udpv4-endpoint={address}:{PORT}")
     arguments = folder / "arguments"
     arguments.write_text("\n".join(flags))
-    inside = [tool("ip") or "ip", "netns", "exec", namespace]
+    inside = [tool("ip") or "ip", "netns", "exec", namespace] if namespace else []
     program = Program(
         [
             *inside,
@@ -68,5 +77,8 @@ def running_snmpsim(
 
 def _listeners(namespace: str) -> list[str]:
     """Lines of the kernel's table of UDP sockets on the port."""
-    shown = ip("netns", "exec", namespace, "cat", "/proc/net/udp")
+    if namespace:
+        shown = ip("netns", "exec", namespace, "cat", "/proc/net/udp")
+    else:
+        shown = Path("/proc/net/udp").read_text(encoding="ascii")
     return [line for line in shown.splitlines() if f":{PORT:04X} 00000000" in line]
