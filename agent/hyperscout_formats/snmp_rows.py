@@ -183,23 +183,30 @@ def _walk(given: list[bytes], problems: Problems) -> list[Row]:
             continue
         oid, text = match.groups()
         try:
-            if (value := _walked(_whole(text, lines))) is not None:
+            if (value := _walked(text, lines)) is not None:
                 rows.append(Row(_oid(b"1" + oid if oid.startswith(b".") else oid), *value))
         except _UnusableError as error:
             problems.add(number, str(error))
     return rows
 
 
+def _walked(text: bytes, lines: _Lines) -> tuple[str, Value] | None:
+    """A value, with what belongs to it of the lines below. None = there is no such variable."""
+    if text.startswith(b"Wrong Type (should be "):
+        text = text.partition(b"): ")[2]
+    typed = _TYPED.fullmatch(text)
+    read = _TYPES.get(typed[1]) if typed else None
+    if typed is None or read is None:
+        return None if _ABSENT.match(text) else _untyped(_whole(text, lines))
+    if read is _hex:
+        return _hex(_digits(typed[2], lines))
+    return read(_whole(typed[2], lines) if read is _string else typed[2])
+
+
 def _whole(text: bytes, lines: _Lines) -> bytes:
-    """A value with those of the lines below that belong to it."""
-    typed = _TYPED.match(text)
-    kind, value = typed.groups() if typed and typed[1] in _TYPES else (b"STRING", text)
-    if kind == b"Hex-STRING":
-        return b"Hex-STRING: " + _digits(value, lines)
-    if kind != b"STRING":
-        return text
-    quoted = value.startswith(b'"')
-    if _closed(value) if quoted else _NUMBER.fullmatch(value) or _ABSENT.match(value):
+    """A string that may go on in the lines below."""
+    quoted = text.startswith(b'"')
+    if _closed(text) if quoted else _NUMBER.fullmatch(text):
         return text
     more = [text]
     while (following := lines.within()) is not None and (quoted or not _SAID.match(following)):
@@ -233,18 +240,6 @@ def _closed(quoted: bytes) -> bool:
         return False
     before = quoted[1:-1]
     return (len(before) - len(before.rstrip(b"\\"))) % 2 == 0
-
-
-def _walked(text: bytes) -> tuple[str, Value] | None:
-    """None = there is no such variable."""
-    if _ABSENT.match(text):
-        return None
-    if text.startswith(b"Wrong Type (should be "):
-        text = text.partition(b"): ")[2]
-    typed = _TYPED.fullmatch(text)
-    if typed is not None and (read := _TYPES.get(typed[1])) is not None:
-        return read(typed[2])
-    return _untyped(text)
 
 
 def _untyped(text: bytes) -> tuple[str, Value]:
