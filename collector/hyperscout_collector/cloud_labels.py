@@ -64,13 +64,16 @@ def _keys(item: object) -> Keys:
 
 def domains_of(nodes: Mapping[str, Mapping[str, str]], lists: Sequence[Keys]) -> dict[str, tuple[str, ...]]:
     """By node that has such labels: its domains, the farthest first, written "key=value"."""
-    found: dict[str, tuple[str, ...]] = {}
-    for node, labels in nodes.items():
-        for keys in lists:
-            if path := tuple(_path(labels, keys)):
-                found[node] = path
-                break
-    return found
+    found = ((node, place_of(labels, lists)) for node, labels in nodes.items())
+    return {node: path for node, path in found if path}
+
+
+def place_of(labels: Mapping[str, str], lists: Sequence[Keys]) -> tuple[str, ...]:
+    """The domains of one node; () where its labels tell of none."""
+    for keys in lists:
+        if path := tuple(_path(labels, keys)):
+            return path
+    return ()
 
 
 def _path(labels: Mapping[str, str], keys: Keys) -> Iterable[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from hyperscout_collector.cloud_labels import place_of
 from hyperscout_collector.cluster import Cluster, KubernetesCluster, NoCluster
 from hyperscout_collector.gates.controller import Gates
 from hyperscout_collector.gates.machine import GateSettings
@@ -87,7 +88,14 @@ def chosen(
 
     def changed(before: Object | None, after: Object | None) -> None:
         # What we write to nodes ourselves is no reason to look at the whole cluster.
-        if before is None or after is None or why_down(before) != why_down(after) or hypernodes.others:
+        if (
+            before is None
+            or after is None
+            or why_down(before) != why_down(after)
+            or place_of(before["metadata"]["labels"], settings.cloud_labels)
+            != place_of(after["metadata"]["labels"], settings.cloud_labels)
+            or hypernodes.others
+        ):
             look_around()
         if gates is not None:
             gates.node_changed(before, after)

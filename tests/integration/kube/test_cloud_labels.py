@@ -1,0 +1,84 @@
+"""Nodes' labels from a real API server, through the collector's node watch, to HyperNodes in it."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hyperscout_collector.settings import load_settings
+from hyperscout_collector.shell import Collector
+from support.kubernetes import Cluster
+
+AWS = "topology.k8s.aws/network-node-layer-"
+TIMEOUT_S = 60.0
+
+
+def layers(spine: str, leaf: str) -> dict[str, str]:
+    return {f"{AWS}1": "nn-all", f"{AWS}2": spine, f"{AWS}3": leaf}
+
+
+def published(kube: Cluster) -> list[tuple[int, tuple[str, ...], str]]:
+    """Tier, nodes, and where it comes from."""
+    found = kube.api.items("/apis/topology.volcano.sh/v1alpha1/hypernodes")
+    by_name = {item["metadata"]["name"]: item for item in found}
+
+    def nodes(item: Any) -> list[str]:
+        names: list[str] = []
+        for member in item["spec"]["members"]:
+            name = member["selector"]["exactMatch"]["name"]
+            names += [name] if member["type"] == "Node" else nodes(by_name[name])
+        return names
+
+    return sorted(
+        (
+            item["spec"]["tier"],
+            tuple(sorted(nodes(item))),
+            item["metadata"]["annotations"]["hyperscout.io/source"],
+        )
+        for item in found
+    )
+
+
+async def until(kube: Cluster, condition: Callable[[list[Any]], bool]) -> None:
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not condition(published(kube)):
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(published(kube)) from None
+
+
+async def test_where_a_cloud_says_its_nodes_are(kube: Cluster, tmp_path: Path) -> None:
+    for name, spine, leaf in (("a", "s1", "l1"), ("b", "s1", "l1"), ("c", "s1", "l2"), ("d", "s2", "l3")):
+        kube.nodes([name], layers(spine, leaf))
+    kube.nodes(["gateway"], {"topology.kubernetes.io/zone": "z"})
+    quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "debounce_s": 0.01}
+    settings = load_settings(
+        flags={
+            **quick,
+            "listen": "127.0.0.1:0",
+            "http_listen": "",
+            "data_dir": tmp_path / "data",
+            "kubernetes": "publish",
+            "kubeconfig": kube.kubeconfig,
+            "cloud_labels": ("aws",),
+        }
+    )
+    async with Collector(settings) as collector:
+        await until(
+            kube,
+            lambda found: (
+                found
+                == [
+                    (1, ("a", "b"), "labels"),
+                    (1, ("c",), "labels"),
+                    (1, ("d",), "labels"),
+                    (2, ("a", "b", "c"), "labels"),
+                    (2, ("d",), "labels"),
+                    (3, ("a", "b", "c", "d"), "labels"),
+                ]
+            ),
+        )
+        assert collector.watchers.current.topology.nodes_without_evidence == ("gateway",)
+        await kube.kubectl_async("label", "--overwrite", "node", "b", f"{AWS}3=l2")
+        await until(kube, lambda found: (1, ("b", "c"), "labels") in found and (1, ("a",), "labels") in found)
