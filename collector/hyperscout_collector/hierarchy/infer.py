@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperscout_collector.fabric.fuse import fuse
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_collector.fabric.managed_nvlink import with_managed
 from hyperscout_collector.fabric.network import Ints, Network
 from hyperscout_collector.fabric.nvlink import nvlink_domains
@@ -58,7 +58,7 @@ def infer(
     level = switch_levels(net)
     past = Past(net, previous)
     layers, foreign = build_layers(net, level, past, options.cluster_nodes)
-    suspicions = _suspicions(net, level, layers)
+    suspicions = _suspicions(net, level, layers, inputs.sweeps)
     suspicions += erroring_links(net, level, layers, inputs, previous)
     if inputs.labels:
         suspicions += against_wires(net, layers, inputs.labels)
@@ -133,7 +133,9 @@ def _published_nodes(previous: Topology | None) -> frozenset[str]:
     )
 
 
-def _suspicions(net: Network, level: Ints, layers: list[Layer]) -> list[Suspicion]:
+def _suspicions(
+    net: Network, level: Ints, layers: list[Layer], sweeps: Sequence[SweepSeen]
+) -> list[Suspicion]:
     home = homes(layers)
     if not len(net.a):
         return _known_to_be_down(net, layers, home, [])
@@ -143,9 +145,9 @@ def _suspicions(net: Network, level: Ints, layers: list[Layer]) -> list[Suspicio
     found += missing_switches(net, level, hosts, ranks, home)
     sources = witnesses(net)
     domain = layers[0].domain
-    found += slow_links(net, hosts, lambda adapter: (0, int(domain[net.host[adapter]])), sources)
+    found += slow_links(net, hosts, lambda adapter: (0, int(domain[net.host[adapter]])), sources, sweeps)
     for rank in ranks.values():
-        found += slow_links(net, rank, lambda switch: home.get(switch, NOWHERE), sources)
+        found += slow_links(net, rank, lambda switch: home.get(switch, NOWHERE), sources, sweeps)
     return _known_to_be_down(net, layers, home, found)
 
 

@@ -1,9 +1,10 @@
 """Links that run slower than their peers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from hyperscout_collector.fabric.inputs import SweepSeen
 from hyperscout_collector.fabric.network import Network
 from hyperscout_collector.hierarchy.ranks import Place, Rank
 from hyperscout_collector.hierarchy.suspicion import Suspicion
@@ -14,9 +15,15 @@ _SLOW_SHARE = 0.2
 
 
 def slow_links(
-    net: Network, rank: Rank, place: Callable[[int], Place], sources: tuple[str, ...]
+    net: Network,
+    rank: Rank,
+    place: Callable[[int], Place],
+    sources: tuple[str, ...],
+    sweeps: Sequence[SweepSeen] = (),
 ) -> list[Suspicion]:
-    """Cables of a rank below the usual rate of their group. `place`: the domain of a lower device."""
+    """Cables of a rank below the usual rate of their group. `place`: the domain of a lower device. `sweeps`
+    tell whether it is for want of lanes.
+    """
     grouping = rank.grouping
     rate = net.rate_gbps[rank.rows]
     if not grouping.count or not (rate > 0).any():
@@ -43,10 +50,28 @@ def slow_links(
     for row in np.flatnonzero(slow & few[group] & (total[group] > 2)).tolist():
         subject = net.end(int(rank.lower[row]), _port(net, rank, row, int(rank.lower[row])))
         peer = net.end(int(rank.upper[row]), int(rank.upper_port[row]))
-        pace = f"{rate[row]:g} Gb/s, its peers at {usual[group[row]] / 1000:g} Gb/s"
+        peers = known & (group == group[row]) & (millis == usual[group[row]])
+        like = int(rank.rows[np.flatnonzero(peers)[0]])
+        lanes, all_lanes = (_lanes(net, cable, sweeps) for cable in (int(rank.rows[row]), like))
+        few_of = f" ({lanes} lane{'s'[: lanes > 1]} of {all_lanes})" if 0 < lanes < all_lanes else ""
+        pace = f"{rate[row]:g} Gb/s{few_of}, its peers at {usual[group[row]] / 1000:g} Gb/s"
         text = f"{say(subject)} to {say(peer)} runs at {pace}"
         found.append(Suspicion("SlowLink", subject, peer, *place(int(rank.lower[row])), 0.8, text, sources))
     return found
+
+
+def _lanes(net: Network, cable: int, sweeps: Sequence[SweepSeen]) -> int:
+    """How many lanes an InfiniBand cable runs on; 0 = nobody tells."""
+    if not net.fabrics[net.fabric[cable]].startswith("infiniband"):
+        return 0
+    for device, port in (net.a[cable], net.a_port[cable]), (net.b[cable], net.b_port[cable]):
+        guid = np.uint64(int(net.ids[device], 16))
+        for seen in reversed(sweeps):
+            sweep = seen.sweep
+            at = np.flatnonzero((sweep.guid[sweep.device] == guid) & (sweep.port == port))
+            if len(at):
+                return int(sweep.width[at[0]])
+    return 0
 
 
 def _port(net: Network, rank: Rank, row: int, device: int) -> int:

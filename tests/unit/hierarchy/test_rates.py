@@ -1,0 +1,52 @@
+"""Links slower than their peers: by speed on any fabric, by lanes on InfiniBand."""
+
+from dataclasses import replace
+
+import pytest
+from hyperscout_collector.hierarchy import infer
+from hyperscout_sim import shapes
+from hyperscout_sim.fabric import Cable, SimFabric
+from support.inference import inferred
+from support.switched import Wiring, clos
+
+FABRIC = shapes.clos2(3, 8, 4)
+HOSTS = FABRIC.node_map()
+HOST_CABLE = next(cable for cable in FABRIC.cables if cable.a in HOSTS)
+UPLINK = next(cable for cable in FABRIC.cables if cable.a not in HOSTS)
+
+
+def with_rate(rate: str, *cables: Cable) -> SimFabric:
+    new = tuple(x._replace(rate=rate) if x in cables else x for x in FABRIC.cables)
+    return replace(FABRIC, cables=new)
+
+
+@pytest.mark.parametrize(
+    ("cable", "rate", "words"),
+    [
+        pytest.param(HOST_CABLE, "1xHDR", "runs at 50 Gb/s (1 lane of 4), its peers at 200 Gb/s", id="lanes"),
+        pytest.param(UPLINK, "2xHDR", "runs at 100 Gb/s (2 lanes of 4), its peers at 200 Gb/s", id="some"),
+        pytest.param(UPLINK, "4xEDR", "runs at 100 Gb/s, its peers at 200 Gb/s", id="speed"),
+        pytest.param(HOST_CABLE, "1xEDR", "runs at 25 Gb/s (1 lane of 4), its peers at 200 Gb/s", id="both"),
+    ],
+)
+def test_infiniband(cable: Cable, rate: str, words: str) -> None:
+    topology = inferred(with_rate(rate, cable))
+    (found,) = topology.anomalies
+    assert (found.kind, found.message.partition(" runs ")[2]) == ("SlowLink", words.removeprefix("runs "))
+    (degraded,) = (
+        c for h in topology.hypernodes for c in h.conditions if (c.type, c.status) == ("Degraded", "True")
+    )
+    assert (degraded.reason, words in degraded.message) == ("SlowLinks", True)
+
+
+def test_what_was_built_so_accuses_nobody() -> None:
+    slower = [cable for cable in FABRIC.cables if cable.a in HOSTS][:12]
+    assert inferred(with_rate("1xHDR", *slower)).anomalies == ()
+
+
+def test_an_uplink_on_ethernet() -> None:
+    """Names that are hexadecimal are no GUIDs."""
+    wiring = Wiring([x.replace("h1", "fa").replace("h2", "be") for x in clos(3, 4, 2, 2)])
+    inputs = replace(wiring, speeds_mbps={("leaf-1a", "swp31"): 25_000}).inputs()
+    (found,) = infer(inputs).anomalies
+    assert found.message == "leaf-1a/swp31 to spine-1/swp1 runs at 25 Gb/s, its peers at 100 Gb/s"
