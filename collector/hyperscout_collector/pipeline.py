@@ -29,6 +29,7 @@ from hyperscout_collector.evidence.state import LEASED_PROBES, KeyChange
 from hyperscout_collector.evidence.switch_tables import chassis_ids
 from hyperscout_collector.evidence.view import InputsView, Resolved, Snapshot, SweepTexts, resolve
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_collector.fabric.managed_nvlink import SOURCE as NVLINK_MANAGER
 from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.hierarchy.history import forget
 from hyperscout_collector.topology import Topology
@@ -348,11 +349,11 @@ def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:
     A node that no agent speaks for is known from sweeps alone, and is as old as the newest of them.
     """
     stale = {name: seen_ns for name, seen_ns in snapshot.stale.items() if is_node(name)}
-    newest_ns = max((row.seen_ns for row in snapshot.sweeps), default=0)
+    newest_ns = max((row.seen_ns for row in snapshot.sweeps if row.key.probe != NVLINK_MANAGER), default=0)
     if 0 < newest_ns < snapshot.limit_ns:
         spoken_for = {*snapshot.lldp, *snapshot.infiniband, *snapshot.gpus, *snapshot.latency}
         for hypernode in topology.hypernodes:
-            if hypernode.tier == 1:
+            if hypernode.tier == 1 and hypernode.source != "labels":
                 for node in hypernode.nodes:
                     if node not in spoken_for:
                         stale.setdefault(node, newest_ns)

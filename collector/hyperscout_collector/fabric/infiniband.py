@@ -73,6 +73,7 @@ def _devices(
     labels = [""] * len(ids)
     unclaimed, sharp = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
     anomalies = []
+    seen_by = tuple(sorted({seen.source for seen in inputs.sweeps}))
     routers = set(np.flatnonzero(kind == ROUTER).tolist())
     for i, claim, guid in zip(endpoint.tolist(), says, guids[endpoint].tolist(), strict=True):
         said, label, _, foreign = claim
@@ -92,7 +93,7 @@ def _devices(
                         Endpoint(ids[i], ids[i]),
                         None,
                         None,
-                        ("ibnetdiscover",),
+                        seen_by,
                         0.9,
                         f'adapter {ids[i]} ("{texts[i][:64]}") is claimed by no agent, map or description: '
                         "run an agent on its host, or name it in the node map",

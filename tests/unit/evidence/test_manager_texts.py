@@ -13,7 +13,11 @@ from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import Bulk, EvidenceState, Plan
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.evidence.view import InputsView, Resolved, SweepTexts, resolve
-from hyperscout_formats import nmx, ufm
+from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_collector.hierarchy import infer
+from hyperscout_collector.pipeline import stale_nodes
+from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_formats import ibnetdiscover, nmx, ufm
 from hyperscout_sim.shapes import clos2
 from hyperscout_sim.sweep_text import sweep_text
 from hyperscout_sim.ufm import ufm_answers
@@ -107,3 +111,28 @@ def test_nvlink_domains_are_no_sweep(rig: Rig) -> None:
     again = rig.resolved(T0 + 5 * S)
     assert list(again.inputs.managed_gpus) == ["tray-2"]
     assert not again.superseded
+
+
+def test_whose_evidence_is_stale(rig: Rig) -> None:
+    """Hosts that only sweeps show are as old as the newest of those; what a cloud says of nodes is not."""
+    rig.put("n1", "ibnetdiscover", SWEPT, T0)
+    rig.put("fabric/f", "nmx", NMX, T0 + 1000 * S)
+    snapshot = rig.view.snapshot(T0 + 1000 * S)
+    tree = Topology(
+        1,
+        (
+            HyperNode("wired", 1, "leaf", None, (), ("a",), ("s",)),
+            HyperNode("told", 1, "leaf", None, (), ("b",), (), source="labels"),
+        ),
+    )
+    assert stale_nodes(snapshot, tree) == {"a": T0, "n1": T0}
+    rig.put("fabric/f", "ufm", UFM, T0 + 1001 * S)
+    assert stale_nodes(rig.view.snapshot(T0 + 1001 * S), tree) == {"n1": T0}
+
+
+def test_an_adapter_of_nobody_has_its_own_witness() -> None:
+    answers = ufm_answers(FABRIC)
+    text = json.dumps(answers["ports"]).replace("node-0001 mlx5_0", "MT4129 ConnectX7 Mellanox Technologies")
+    sweep = ibnetdiscover.parse(ufm.parse(text.encode()).text)
+    found = infer(FabricInputs(sweeps=(SweepSeen(sweep, "ufm"),)))
+    assert [(x.kind, x.sources) for x in found.anomalies] == [("UnknownHost", ("ufm",))]
