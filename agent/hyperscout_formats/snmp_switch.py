@@ -6,7 +6,7 @@ with the port, and never left out: each neighbour that the switch lists comes ou
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -150,22 +150,10 @@ class _Reading:
         for port in own:
             interface, doubt = interfaces.of_port(port.number, port.word, port.text, port.description)
             called = (interface.name if interface else "") or port.text or f"port {port.number}"
+            port_id, doubts = _port_id(port, called, doubt, calls, taken)
+            taken.add(port_id)
             heard = self._heard(heard_at.get(port.number, ()), addresses_of, called, min(left, self._most))
             left -= len(heard.neighbours)
-            doubts = [doubt] if doubt else []
-            port_id = port.text or called
-            if not port.text:
-                if interface:
-                    doubts = [
-                        "tells no port id of its own" + (", and is known by its number" if doubt else "")
-                    ]
-            elif calls[port_id] > 1:
-                port_id = f"{port_id} ({called})"
-                doubts.append(f"is one of {calls[port.text]} ports that are announced as {port.text}")
-            if calls[port.text] > 1 or not port.text:
-                while port_id in taken:
-                    port_id += f" number {port.number}"
-                taken.add(port_id)
             up = interface is None or interface.up
             if not up and heard.neighbours:
                 doubts.append("is down, and its neighbour not forgotten yet")
@@ -324,6 +312,27 @@ class _Reading:
             capabilities=values.capabilities(at(_REMOTE_DOES) or at(_REMOTE_CAN)),
         )
         return neighbour, doubts
+
+
+def _port_id(
+    port: _Own, called: str, doubt: str, calls: Mapping[str, int], taken: Collection[str]
+) -> tuple[str, list[str]]:
+    """What the port announces itself as, if that is its alone, else a text that is; and what is uncertain.
+
+    `doubt`: whether it is the interface that it is `called` by. `calls`: how many ports announce a text.
+    """
+    doubts = [doubt] if doubt else []
+    if port.text and calls[port.text] == 1:
+        return port.text, doubts
+    if port.text:
+        port_id = f"{port.text} ({called})"
+        doubts.append(f"is one of {calls[port.text]} ports that are announced as {port.text}")
+    else:
+        port_id = called
+        doubts.insert(0, "tells no port id of its own")
+    while port_id in taken:
+        port_id += f" number {port.number}"
+    return port_id, doubts
 
 
 def _scalar(column: Mapping[Oid, Row]) -> Row | None:

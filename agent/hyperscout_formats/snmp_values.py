@@ -82,17 +82,8 @@ def is_up(row: Row | None) -> bool:
 
 
 def mac(row: Row | None) -> str:
-    """Lower-case hex with colons; "" where there is none."""
-    if row is None or not isinstance(row.value, bytes):
-        return ""
-    if len(row.value) == _MAC_BYTES and row.kind != TEXT:
-        found = row.value.hex(":")
-    elif match := _MAC_TEXT.fullmatch(row.value):
-        found = ":".join(f"{int(part, 16):02x}" for part in re.split(rb"[: -]", match[1]))
-    elif match := _MAC_RUN.fullmatch(row.value):
-        found = bytes.fromhex(b"".join(match.groups()).decode("ascii")).hex(":")
-    else:
-        return ""
+    """Lower-case hex with colons; "" where there is none, or nobody's."""
+    found = _any_mac(row) if row else ""
     return "" if found in _NO_MACS else found
 
 
@@ -137,8 +128,8 @@ def _identifier(word: str | None, row: Row) -> tuple[str, str, str]:
         odd = "is of no known kind"
         word = "mac" if mac(row) and not (len(raw) == _MAC_BYTES and _printable(raw)) else "local"
     if word == "mac":
-        if found := mac(row):
-            return word, found, odd
+        if found := _any_mac(row):
+            return word, "" if found in _NO_MACS else found, odd
         odd = "is announced as a MAC address and is none"
     if word == "ip":
         return word, _network_address(raw), odd
@@ -146,6 +137,18 @@ def _identifier(word: str | None, row: Row) -> tuple[str, str, str]:
         return word, raw[:MAX_TEXT].hex(" "), odd
     shown = text_of_bytes(raw)[:MAX_TEXT]
     return word, shown if shown.strip() else raw.strip()[:MAX_TEXT].hex(" "), odd if raw.strip() else ""
+
+
+def _any_mac(row: Row) -> str:
+    if not isinstance(row.value, bytes):
+        return ""
+    if len(row.value) == _MAC_BYTES and row.kind != TEXT:
+        return row.value.hex(":")
+    if match := _MAC_TEXT.fullmatch(row.value):
+        return ":".join(f"{int(part, 16):02x}" for part in re.split(rb"[: -]", match[1]))
+    if match := _MAC_RUN.fullmatch(row.value):
+        return bytes.fromhex(b"".join(match.groups()).decode("ascii")).hex(":")
+    return ""
 
 
 def _network_address(raw: bytes) -> str:
