@@ -26,7 +26,7 @@ from support.collector_process import TIMEOUT_S, CollectorProcess, collector_pro
 from support.identities import Family
 from support.live import Watcher, domains, doorway
 from support.real import require_real
-from support.snmpd import MANAGEMENT, PLAN, Access, SnmpWires, snmp_fabric
+from support.snmpd import MANAGEMENT, PLAN, VIEW, Access, SnmpWires, snmp_fabric
 
 require_real("root", "netns", "lldpd", "snmpd", "openssl")
 
@@ -303,6 +303,26 @@ async def test_tiers_come_out_of_a_user_and_a_range(wires: SnmpWires, access: Ac
         assert Path(at.folder / "auth").read_text().strip() == access.auth_key, (
             "the search knows what to find"
         )
+
+
+def test_access_is_as_narrow_as_the_page_says(wires: SnmpWires, access: Access) -> None:
+    """docs/switch-access.md: its view, and its way to make a user."""
+    require_real("snmpwalk")
+    switch = wires.snmp("leaf-a1")
+    ask = ["snmpbulkwalk", "-v3", "-l", "authPriv", "-u", access.user, "-a", "SHA-256", "-A", access.auth_key]
+    ask += ["-x", "AES", "-X", access.priv_key, "-On", switch.address]
+
+    def shown(oid: str) -> list[str]:
+        return [line for line in wires._lab.run([*ask, oid]).stdout.splitlines() if " No " not in line]
+
+    assert len(shown("1.0.8802.1.1.2.1.4.1.1.9")) == 4, "who is heard"
+    assert len(VIEW) == 6
+    assert {line.split(".")[7] for line in shown("1.3.6.1.2.1")} == {"1", "2", "10", "31"}
+    assert shown("1.3.6.1.2.1.4") == shown("1.3.6.1.6") == []
+    kept = switch.user_file.read_text()
+    assert "usmUser" in kept
+    assert "\ncreateUser" not in kept
+    assert not any(secret in kept for secret in access.secrets)
 
 
 async def test_a_cable_has_three_witnesses(wires: SnmpWires, access: Access, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ that Linux switches run. What may be read is no more than docs/switch-access.md 
 """
 
 import json
+import re
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,20 +20,15 @@ from lab.switches import SOCKET, TX_HOLD, TX_INTERVAL_S, LabSwitch
 from lab.wires import PANEL, Wires
 
 from support.bare_lab import BareLab
+from support.real import ROOT
 
 # Two units of two hosts on two rails: four leaves under two spines.
 PLAN = make_plan({"a": ("node1", "node2"), "b": ("node3", "node4")}, {})
 MANAGEMENT = "10.77.0.0/24"
 PORT = 161
-# system group, ifTable, etherStatsTable of dot3, ifXTable, LLDP-MIB's local system and remote tables.
-VIEW = (
-    "1.3.6.1.2.1.1",
-    "1.3.6.1.2.1.2.2",
-    "1.3.6.1.2.1.10.7",
-    "1.3.6.1.2.1.31.1.1",
-    "1.0.8802.1.1.2.1.3",
-    "1.0.8802.1.1.2.1.4",
-)
+PAGE = ROOT / "docs" / "switch-access.md"
+# The very lines that operators are told to write.
+VIEW = tuple(re.findall(r"^    (view hyperscout included \.[\d.]+)$", PAGE.read_text(), re.MULTILINE))
 
 
 def _secret(what: str) -> str:
@@ -86,6 +82,11 @@ class SnmpSwitch(_Speaker):
     def address(self) -> str:
         return str(self.machine.ip)
 
+    @property
+    def user_file(self) -> Path:
+        """Where snmpd keeps its users."""
+        return self._home / "persistent" / "snmpd.conf"
+
     def start_lldpd(self) -> None:
         """snmpd first: lldpd looks for it when it starts."""
         self.start_snmpd()
@@ -98,27 +99,23 @@ class SnmpSwitch(_Speaker):
             return
         self._home.mkdir(exist_ok=True)
         access, socket = self._access, self._home / "agentx"
-        view = "".join(f"view hyperscout included .{oid}\n" for oid in VIEW)
-        conf = self._home / "snmpd.conf"
-        conf.write_text(
+        view = "\n".join(VIEW)
+        (self._home / "snmpd.conf").write_text(
             f"agentaddress udp:{self.address}:{PORT}\n"
             f"master agentx\nagentXSocket {socket}\nagentXPerms 0777 0711\n"
-            f"sysName {self._announced}\n{view}"
+            f"sysName {self._announced}\n{view}\n"
             f"rocommunity {access.community} {MANAGEMENT} -V hyperscout\n"
-            f'createUser {access.user} SHA-256 "{access.auth_key}" AES "{access.priv_key}"\n'
             f"rouser {access.user} authpriv -V hyperscout\n"
         )
-        argv = [
-            "env",
-            f"SNMP_PERSISTENT_DIR={self._home / 'persistent'}",
-            "MIBS=",
-            "snmpd",
-            "-f",
-            "-Lo",
-            "-C",
-        ]
+        if not self.user_file.exists():
+            self.user_file.parent.mkdir()
+            user = f'createUser {access.user} SHA-256 "{access.auth_key}" AES "{access.priv_key}"\n'
+            self.user_file.write_text(user)
+        users = self.user_file.parent
+        argv = ["env", f"SNMPCONFPATH={self._home}:{users}", f"SNMP_PERSISTENT_DIR={users}", "MIBS="]
+        argv += ["snmpd", "-f", "-Lo"]
         log = self._folder / f"{self.plan.name}.snmpd.log"
-        snmpd = self._snmpd = Daemon(self.machine, "snmpd", [*argv, "-c", str(conf)], log)
+        snmpd = self._snmpd = Daemon(self.machine, "snmpd", argv, log)
         self._until(socket.exists, lambda: f"snmpd does not start: {snmpd.tail()}", 60.0)
 
     def stop_snmpd(self) -> None:
