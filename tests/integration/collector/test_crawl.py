@@ -137,7 +137,7 @@ class Late(Player):
     asks = False
 
     def revive_crawl(self) -> None:
-        if self.asks:
+        if self.asks and self.crawl is None:  # the player itself may come to it only now
             super().revive_crawl()
 
 
