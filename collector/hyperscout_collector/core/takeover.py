@@ -73,7 +73,7 @@ class Takeover:
         for swept in sweeps:
             self._fabrics = {name: ids for name, ids in self._fabrics.items() if ids.isdisjoint(swept)}
         self._missing.difference_update(down)
-        self._heard |= {id_ for name in self._spoken for id_ in switches.get(name, ())}
+        self._heard |= {id_ for name in list(self._spoken) for id_ in switches.get(name, ())}
         self._cables = {ends for ends in self._cables if ends.isdisjoint(self._heard)}
         self._unsure = self._listening.intersection(unsure).difference(down)
         if now_ns >= self.until_ns or not (self._missing or self._fabrics or self._cables or self._unsure):
