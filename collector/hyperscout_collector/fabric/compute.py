@@ -105,7 +105,24 @@ def compute_ports(rows: Sequence[HostCable], inputs: FabricInputs, options: Infe
         return usual == 0 or (row.speed_mbps == fastest[row.host] and row.speed_mbps * _FAR_SLOWER > usual)
 
     chosen = [computes(row, mine) for row, mine in zip(rows, by_gpus, strict=True)]
-    return Compute(chosen, usual, bool(has_near))
+    slowed = _slowed(rows, chosen, usual)
+    return Compute([a or b for a, b in zip(chosen, slowed, strict=True)], usual, bool(has_near))
+
+
+def _slowed(rows: Sequence[HostCable], chosen: Sequence[bool], usual_mbps: int) -> list[bool]:
+    """Ports that came up too slow for their host's fastest class: others of their name compute on most hosts,
+    and they lead to a switch that hosts compute with. Their cables are slow, and not missing."""
+    there: Counter[str] = Counter(row.interface for row in rows if row.kind == HOST)
+    computing = Counter(row.interface for row, mine in zip(rows, chosen, strict=True) if mine)
+    leaves = {row.chassis for row, mine in zip(rows, chosen, strict=True) if mine}
+    return [
+        row.shapes
+        and row.kind == HOST
+        and row.chassis in leaves
+        and computing[row.interface] * 2 > there[row.interface]
+        and row.speed_mbps * _FAR_SLOWER > usual_mbps
+        for row in rows
+    ]
 
 
 def compute_between(

@@ -50,3 +50,37 @@ def test_an_uplink_on_ethernet() -> None:
     inputs = replace(wiring, speeds_mbps={("leaf-1a", "swp31"): 25_000}).inputs()
     (found,) = infer(inputs).anomalies
     assert found.message == "leaf-1a/swp31 to spine-1/swp1 runs at 25 Gb/s, its peers at 100 Gb/s"
+
+
+@pytest.mark.parametrize(
+    ("slow", "words"),
+    [
+        pytest.param(
+            ["eth0"], ["h11/eth0 to leaf-1a/swp1 runs at 25 Gb/s, its peers at 100 Gb/s"], id="one-rail"
+        ),
+        pytest.param(
+            ["eth0", "eth1"],
+            [
+                "h11/eth0 to leaf-1a/swp1 runs at 25 Gb/s, its peers at 100 Gb/s",
+                "h11/eth1 to leaf-1b/swp1 runs at 25 Gb/s, its peers at 100 Gb/s",
+            ],
+            id="all-of-a-host",
+        ),
+    ],
+)
+def test_a_host_s_port_on_ethernet_is_slow_and_not_missing(slow: list[str], words: list[str]) -> None:
+    wiring = Wiring(clos(2, 8, 2, 2))
+    speeds = {("h11", interface): 25_000 for interface in slow}
+    topology = infer(replace(wiring, speeds_mbps=speeds).inputs())
+    assert sorted(x.message for x in topology.anomalies) == words
+    assert {x.kind for x in topology.anomalies} == {"SlowLink"}
+    assert [h.nodes for h in topology.hypernodes] == [h.nodes for h in infer(wiring.inputs()).hypernodes]
+
+
+def test_a_slow_port_of_another_purpose_stays_out() -> None:
+    """Storage and management, some of it under names that compute elsewhere."""
+    cables = [*clos(2, 8, 2, 2), *(f"mgmt-1/swp{i} h1{i}/eth7" for i in range(1, 9))]
+    cables += ["mgmt-1/swp20 h99/eth0", "leaf-1a/swp20 h99/eth5", "leaf-1b/swp20 h99/eth6"]
+    speeds = {("mgmt-1", f"swp{i}"): 25_000 for i in range(1, 21)}
+    topology = infer(Wiring(cables, speeds_mbps=speeds).inputs())
+    assert not [x for x in topology.anomalies if x.kind == "SlowLink" or "mgmt" in x.message]
