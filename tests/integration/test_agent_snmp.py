@@ -3,7 +3,6 @@ others misbehave in every way that was thought of."""
 
 import asyncio
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -89,14 +88,26 @@ RECORDED = (
 )
 
 
-@pytest.mark.parametrize("name", RECORDED)
-def test_a_recorded_switch_is_the_same_asked_and_read(lab: Lab, tmp_path: Path, name: str) -> None:
-    """The real tool's answers to real questions, and the recording itself."""
+@pytest.fixture(scope="module")
+def recorded(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[str, bytes]]]:
+    """Address and recording of each, which snmpsim plays."""
     require_real("snmpsim")
-    recording = playable(shared_recording(f"snmp/{name}.snmprec").read_bytes())
-    address = "10.0.0.1"
-    with running_snmpsim(tmp_path / "sim", {address: recording}, namespace=lab.namespace(NET)):
-        look, _ = crawl(lab, tmp_path, address, max_depth=0, request_timeout_s=5)
+    found = {
+        name: (f"10.1.0.{i}", playable(shared_recording(f"snmp/{name}.snmprec").read_bytes()))
+        for i, name in enumerate(RECORDED, 1)
+    }
+    folder = tmp_path_factory.mktemp("recorded")
+    with running_snmpsim(folder, dict(found.values()), namespace=lab.namespace(NET)):
+        yield found
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recorded_switch_is_the_same_asked_and_read(
+    lab: Lab, tmp_path: Path, recorded: dict[str, tuple[str, bytes]], name: str
+) -> None:
+    """The real tool's answers to real questions, and the recording itself."""
+    address, recording = recorded[name]
+    look, _ = crawl(lab, tmp_path, address, max_depth=0, request_timeout_s=5)
     rows, _ = snmp_rows.parse(recording, name)
     asked = snmp_switch.wanted_subtrees()
     walked = [row for row in rows if any(row.oid[: len(part)] == part for part in asked)]
@@ -140,11 +151,9 @@ def test_those_that_misbehave_take_nothing_from_the_others(lab: Lab, tmp_path: P
         switches[management_address(spine)] = answers
     leaves = [switch for switch in fabric.switches if switch.level == 1]
     with lab.inside(NET), responding(switches, port=PORT) as responder:
-        started_s = time.monotonic()
         # Time enough for those that answer well, in one thread with those that flood.
         limits = {"request_timeout_s": 1, "retries": 2, "switch_timeout_s": 10}
         look, _ = crawl(lab, tmp_path, management_address(leaves[0]), **limits)
-        took_s = time.monotonic() - started_s
     found, lost = tables(look), failures(look)
     assert set(found) >= {mac_of(leaf.guid) for leaf in leaves}, lost
     for leaf in leaves:
@@ -158,9 +167,7 @@ def test_those_that_misbehave_take_nothing_from_the_others(lab: Lab, tmp_path: P
     assert missing == [], "each of them is told of"
     assert all(lost.values()), lost
     assert look.complete
-    # A bound on the work, not on this machine's speed.
     assert max(responder.asked.values()) < 20_000
-    assert took_s < 60
 
 
 def test_one_dead_switch_costs_its_own_time_out(lab: Lab, tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ addresses that their neighbours hear.
 """
 
 import os
+import re
+import socket
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -66,7 +69,7 @@ def running_snmpsim(
     )
     try:
         give_up_s = time.monotonic() + START_S
-        while len(_listeners(namespace)) < len(switches):
+        while not switches.keys() <= _listening(namespace):
             if not program.alive or time.monotonic() > give_up_s:
                 raise RuntimeError(f"snmpsim does not start: {program.tail()}")
             time.sleep(0.05)
@@ -75,10 +78,11 @@ def running_snmpsim(
         program.terminate()
 
 
-def _listeners(namespace: str) -> list[str]:
-    """Lines of the kernel's table of UDP sockets on the port."""
+def _listening(namespace: str) -> set[str]:
+    """Addresses where somebody listens on the port, by the kernel's table of UDP sockets."""
     if namespace:
         shown = ip("netns", "exec", namespace, "cat", "/proc/net/udp")
     else:
         shown = Path("/proc/net/udp").read_text(encoding="ascii")
-    return [line for line in shown.splitlines() if f":{PORT:04X} 00000000" in line]
+    found = re.findall(rf": ([0-9A-F]{{8}}):{PORT:04X} ", shown)
+    return {socket.inet_ntoa(int(address, 16).to_bytes(4, sys.byteorder)) for address in found}
