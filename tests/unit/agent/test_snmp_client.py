@@ -112,6 +112,22 @@ async def test_who_misbehaves_costs_time_and_nothing_else(
     assert COMMUNITY not in str(bad)
 
 
+async def test_a_datagram_that_breaks_the_library_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The loop would log what was called with what, and so the community in it."""
+
+    def strange(asked: Request) -> list[bytes]:
+        whole = answer(asked, [varbind(oid, tlv(OCTETS, b"x")) for oid in asked.oids])
+        return [b"\xbf\x1f" + whole[2:]]
+
+    caplog.set_level(logging.DEBUG)
+    stats = ClientStats()
+    with pytest.raises(SwitchError, match="no answer"):
+        await walked(strange, stats)
+    assert stats.garbage == 2
+    assert [r for r in caplog.records if r.levelno > logging.DEBUG] == []
+    assert COMMUNITY not in caplog.text
+
+
 async def test_an_answer_that_is_too_long_for_the_path_is_asked_for_in_pieces() -> None:
     """Long answers are cut up on the way, and the pieces get lost."""
     whole = table(40)

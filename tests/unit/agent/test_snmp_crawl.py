@@ -268,6 +268,30 @@ def test_who_tells_no_chassis_id_goes_by_the_one_that_others_hear(seeds: list[st
     assert [(p.chassis_id_subtype, p.chassis_id) for p in again.tables()["id-b"].ports] == [("mac", "id-b")]
 
 
+def test_who_tells_no_chassis_id_is_one_switch_at_all_its_addresses() -> None:
+    alone = World.of(Box("a", ("10.0.0.1", "10.0.0.2"), tells=False))
+    crawl = alone.run(crawl_of(["10.0.0.1", "10.0.0.2"]))
+    assert list(crawl.tables()) == ["a@10.0.0.1"]
+    assert crawl.tables()["a@10.0.0.1"].addresses == ("10.0.0.1", "10.0.0.2")
+
+
+def test_of_two_ways_to_a_switch_the_shorter_one_counts() -> None:
+    """It waited at the depth at which it was known; a seed hears it now."""
+    world = World.of(
+        Box("a", ("10.0.0.1",), ("b",)), Box("b", ("10.0.0.2",), ("c",)), Box("c", ("10.0.0.3",))
+    )
+    known = (Known("id-b", "b", ("10.0.0.2",), 3),)
+    crawl = world.run(crawl_of(["10.0.0.1"], limits=Limits(100, 3), known=known), at_once=1)
+    assert sorted(crawl.tables()) == ["id-a", "id-b", "id-c"]
+
+
+def test_addresses_outside_are_not_kept_for_the_next_time() -> None:
+    own = ("192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "10.0.9.9")
+    world = World.of(Box("a", ("10.0.0.1",), own_addresses=own))
+    crawl = world.run(crawl_of(["10.0.0.1"]))
+    assert [one.addresses for one in crawl.remembered(0.0, 1.0)] == [("10.0.0.1", "10.0.9.9")]
+
+
 def test_whom_nobody_hears_either_goes_by_what_the_reader_calls_it() -> None:
     crawl = World.of(Box("a", ("10.0.0.1",), tells=False)).run(crawl_of(["10.0.0.1"]))
     assert list(crawl.tables()) == ["a@10.0.0.1"]
