@@ -8,6 +8,10 @@ from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.topology import Anomaly, Topology
 from hyperscout_formats.facts import InfinibandPort
 from hyperscout_formats.ibnetdiscover import parse
+from hyperscout_sim import shapes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.inference import inputs_of
 from support.small_fabric import HOST, LEAF, OTHER, SPINE, TEXT
 from support.switched import Wiring, chassis
 
@@ -166,3 +170,38 @@ def test_a_cable_that_is_gone_errs_no_more() -> None:
     published = infer(replace(inputs, health={("h11", "eth0"): LOUD}))
     pulled = replace(WIRING.without("leaf-1/swp1 h11/eth0").inputs(), health_is_young=True)
     assert erroring(infer(pulled, previous=published)) == []
+
+
+SHAPES = {
+    "clos3": shapes.clos3(3, 4, 4, 4, 4),
+    "rail": shapes.rail_optimised(4, 8, 4, 4),
+    "dual-homed": shapes.dual_homed(4, 8, 4, 2),
+    "planes": shapes.multi_plane(4, 4, 8, 4),
+    "dragonfly+": shapes.dragonfly_plus(4, 4, 4, 4, 4),
+    "rack": shapes.single_rack(16, 4),
+}
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(SHAPES)), st.integers(0, 10**6), st.booleans(), st.booleans())
+def test_any_cable_of_any_fabric(shape: str, number: int, other_end: bool, by_port: bool) -> None:
+    """It is named with both ends, counts against one domain that holds its lower end, and moves nobody."""
+    fabric = SHAPES[shape]
+    wrong = fabric.cables[number % len(fabric.cables)]
+    ends = {(f"{wrong.a:016x}", str(wrong.a_port)), (f"{wrong.b:016x}", str(wrong.b_port))}
+    ports = {x.guid: x.port_guid for x in fabric.adapters}
+    guid, port = (wrong.b, wrong.b_port) if other_end else (wrong.a, wrong.a_port)
+    guid = ports.get(guid, guid) if by_port else guid
+    inputs = inputs_of(fabric)
+    plain = infer(inputs)
+    topology = infer(replace(inputs, health={(f"{guid:016x}", str(port)): ERRORS}))
+    (found,) = topology.anomalies
+    assert found.peer is not None
+    assert {(found.subject.device, found.subject.port), (found.peer.device, found.peer.port)} == ends
+    assert [(h.name, h.nodes) for h in topology.hypernodes] == [(h.name, h.nodes) for h in plain.hypernodes]
+    (home,) = (h for h in topology.hypernodes if h.name == found.hypernode)
+    host = fabric.node_map().get(wrong.a, fabric.node_map().get(wrong.b))
+    if host is not None:
+        assert (home.tier, host in home.nodes, found.subject.name) == (1, True, host)
+    else:
+        assert found.subject.device in home.switches

@@ -77,10 +77,27 @@ def test_a_host_s_port_on_ethernet_is_slow_and_not_missing(slow: list[str], word
     assert [h.nodes for h in topology.hypernodes] == [h.nodes for h in infer(wiring.inputs()).hypernodes]
 
 
-def test_a_slow_port_of_another_purpose_stays_out() -> None:
-    """Storage and management, some of it under names that compute elsewhere."""
-    cables = [*clos(2, 8, 2, 2), *(f"mgmt-1/swp{i} h1{i}/eth7" for i in range(1, 9))]
-    cables += ["mgmt-1/swp20 h99/eth0", "leaf-1a/swp20 h99/eth5", "leaf-1b/swp20 h99/eth6"]
-    speeds = {("mgmt-1", f"swp{i}"): 25_000 for i in range(1, 21)}
-    topology = infer(Wiring(cables, speeds_mbps=speeds).inputs())
-    assert not [x for x in topology.anomalies if x.kind == "SlowLink" or "mgmt" in x.message]
+@pytest.mark.parametrize(
+    ("cables", "mbps"),
+    [
+        pytest.param(
+            [
+                *(f"mgmt-1/swp{i} h1{i}/eth7" for i in range(1, 9)),
+                "mgmt-1/swp20 h99/eth0",
+                "leaf-1a/swp20 h99/eth5",
+                "leaf-1b/swp20 h99/eth6",
+            ],
+            25_000,
+            id="on-switches-of-their-own",
+        ),
+        pytest.param([f"leaf-1a/swp2{i} h1{i}/eth7" for i in range(1, 4)], 25_000, id="on-the-same-leaf"),
+        pytest.param(["leaf-1a/swp20 h99/eth0"], 10_000, id="far-slower"),
+    ],
+)
+def test_a_slow_port_of_another_purpose_stays_out(cables: list[str], mbps: int) -> None:
+    """Storage, management and log-in nodes, some of it under names that compute elsewhere."""
+    fast = ("eth5", "eth6")
+    ends = (text.split()[1].partition("/") for text in cables)
+    speeds = {(host, port): mbps for host, _, port in ends if port not in fast}
+    inputs = Wiring([*clos(2, 8, 2, 2), *cables], speeds_mbps=speeds).inputs()
+    assert not [x for x in infer(inputs).anomalies if x.kind == "SlowLink" or "mgmt" in x.message]
