@@ -72,6 +72,7 @@ def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None
         return None
     compute = compute_ports(rows, inputs, options)
     part = _part(rows, view.cables, names)
+    part.mute = np.array([name not in reports.own and name not in inputs.lldp for name in part.ids], np.bool_)
     part.anomalies += [*clashes, *twice, *odd, *view.anomalies]
     part.anomalies += [
         _unknown(row, names)

@@ -143,6 +143,9 @@ def _join(
         | (options.cluster_nodes or frozenset()),
         sharp=np.concatenate(bools + [part.sharp for part in parts]),
         anomalies=tuple(x for part in parts for x in part.anomalies),
+        mute=np.concatenate(
+            bools + [np.zeros(len(p.ids), np.bool_) if p.mute is None else p.mute for p in parts]
+        ),
         notes={
             first + row: note
             for part, first in zip(parts, np.cumsum([0, *(len(p.a) for p in parts)]).tolist(), strict=False)

@@ -67,6 +67,7 @@ class Network:
     claimed: frozenset[str] = frozenset()  # hosts that an agent or a map names, not only a description
     sharp: npt.NDArray[np.bool_] | None = None  # (n,) SHARP aggregation nodes: not even a used port
     anomalies: tuple[Anomaly, ...] = ()  # found while fusing
+    mute: npt.NDArray[np.bool_] | None = None  # (n,) tells of no cable: others tell of its; None = nobody is
     notes: Mapping[int, str] = field(default_factory=dict)  # by cable: what is uncertain about it
 
     def port_text(self, port: int) -> str | None:

@@ -35,6 +35,7 @@ class Part:
     port_texts: list[str] = field(default_factory=list)
     vanished: list[Vanished] = field(default_factory=list)
     anomalies: list[Anomaly] = field(default_factory=list)
+    mute: npt.NDArray[np.bool_] | None = None  # None = nobody is
     notes: dict[int, str] = field(default_factory=dict)  # by cable
 
 

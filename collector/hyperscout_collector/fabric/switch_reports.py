@@ -35,7 +35,7 @@ class End(NamedTuple):
 @dataclass(slots=True)
 class Row:
     """A neighbour of a switch's port, by whoever told of it. `silent`: all of those speak no more. `past`: it
-    comes from a file that calls the port down."""
+    comes from a file that calls the port down. The newest teller decides about all but the sources."""
 
     near: End
     neighbour: LldpNeighbour
@@ -182,7 +182,6 @@ def _rows(end: End, told: Sequence[tuple[Report, SwitchPort]]) -> list[Row]:
             key = neighbour.chassis_id, neighbour.port_id
             if (known := rows.get(key)) is not None:
                 known.sources.add(report.source)
-                known.silent &= report.silent
             elif not settled:
                 rows[key] = Row(
                     end, neighbour, {report.source}, report.silent, said.doubt, not (live or said.carrier)

@@ -148,7 +148,19 @@ def _suspicions(
     found += slow_links(net, hosts, lambda adapter: (0, int(domain[net.host[adapter]])), sources, sweeps)
     for rank in ranks.values():
         found += slow_links(net, rank, lambda switch: home.get(switch, NOWHERE), sources, sweeps)
-    return _known_to_be_down(net, layers, home, found)
+    return _known_to_be_down(net, layers, home, _seen(net, found))
+
+
+def _seen(net: Network, found: list[Suspicion]) -> list[Suspicion]:
+    """Without cables that are only missed because neither end tells of any."""
+    if net.mute is None or not net.mute.any():
+        return found
+    mute = {net.ids[i] for i in np.flatnonzero(net.mute).tolist()}
+    return [
+        s
+        for s in found
+        if s.kind != "MissingLink" or s.peer is None or not {s.subject.device, s.peer.device} <= mute
+    ]
 
 
 def _known_to_be_down(

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from hyperscout_collector.fabric.network import PORT_TEXTS, Ints, Network, distinct
 from hyperscout_collector.hierarchy.audit import ports_in_use
@@ -31,7 +32,7 @@ def missing_switches(
     below[1] += _missing_rails(net, hosts)
     for low, rank in ranks.items():
         below[low + 1] += _dark_from_below(net, rank, busy, home)
-        below[low + 1] += _fewer_than_siblings(rank, home, len(below[low + 1]))
+        below[low + 1] += _fewer_than_siblings(net, rank, home, len(below[low + 1]))
         above[low] += _dark_from_above(net, rank, busy, home)
         if not below[low + 1]:
             below[low + 1] += _orphans(net, level, low, rank, home)
@@ -72,9 +73,13 @@ def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
     usual = Counter(code for codes in per_label.values() for code in codes)
     holes = []
 
+    telling = {int(h) for h in net.host[~_mute(net)].tolist()}
+
     def built_so(g: int) -> bool:
-        """All adapters that its hosts have are up, their agents say: there is no rail to be dark."""
-        return all(net.hosts[h] in net.whole for h in np.flatnonzero(grouping.group == g).tolist())
+        """All adapters that its hosts have are up, their agents say: there is no rail to be dark. Or none of
+        them has an agent, so that the rail's leaf would have to tell of it."""
+        hosts = np.flatnonzero(grouping.group == g).tolist()
+        return all(net.hosts[h] in net.whole for h in hosts) or telling.isdisjoint(hosts)
 
     for g in range(grouping.count):
         if per_label.get(g):
@@ -141,8 +146,9 @@ def _numbered(ports: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return [(group, port) for group, port in ports if port < PORT_TEXTS]
 
 
-def _fewer_than_siblings(rank: Rank, home: dict[int, Place], known: int) -> list[_Hole]:
-    """A group with fewer switches above it than most groups of its rank have."""
+def _fewer_than_siblings(net: Network, rank: Rank, home: dict[int, Place], known: int) -> list[_Hole]:
+    """A group with fewer switches above it than most groups of its rank have, if any of it tells of its
+    cables."""
     grouping = rank.grouping
     widths = [len(items) for items in grouping.items]
     if len(widths) < 3:
@@ -150,9 +156,12 @@ def _fewer_than_siblings(rank: Rank, home: dict[int, Place], known: int) -> list
     typical, share = Counter(widths).most_common(1)[0]
     if share * 3 < 2 * len(widths):
         return []
-    above = distinct(rank.upper)
+    above, below = distinct(rank.upper), distinct(rank.lower)
+    telling = ~_mute(net)[below]
     found = []
     for g, width in enumerate(widths):
+        if not telling[grouping.group == g].any():
+            continue
         place = next((home[d] for d in above[list(grouping.items[g])].tolist() if d in home), NOWHERE)
         text = f"its siblings hang on {typical} switches, this group on {width}"
         found += [_Hole(place, text, None, sure=True)] * max(0, typical - width)
@@ -162,12 +171,16 @@ def _fewer_than_siblings(rank: Rank, home: dict[int, Place], known: int) -> list
 def _orphans(net: Network, level: Ints, low: int, rank: Rank, home: dict[int, Place]) -> list[_Hole]:
     """Switches that alone of their level hang below nothing: what joined them is gone."""
     mine = np.flatnonzero(level == low)
-    alone = mine[~np.isin(mine, rank.lower)].tolist()
+    alone = mine[~np.isin(mine, rank.lower) & ~_mute(net)[mine]].tolist()
     if len(alone) < 2 or 3 * len(alone) > len(mine):
         return []
     names = ", ".join(net.names[s] for s in alone[:4])
     text = f"{len(alone)} switches hang below nothing, unlike their peers: {names}"
     return [_Hole(home.get(alone[0], NOWHERE), text, net.end(alone[0]))]
+
+
+def _mute(net: Network) -> npt.NDArray[np.bool_]:
+    return np.zeros(len(net.ids), np.bool_) if net.mute is None else net.mute
 
 
 def _name_gaps(names: list[str]) -> list[str]:

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from hyperscout_collector.fabric.compute import near_gpus
 from hyperscout_collector.fabric.fuse import fuse
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen, SwitchTableSeen
 from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.topology import Topology
-from hyperscout_formats.facts import Gpu, InfinibandPort
+from hyperscout_formats.facts import Gpu, InfinibandPort, LldpNeighbour
 from hyperscout_formats.ibnetdiscover import parse
 from hyperscout_sim import shapes
 from hyperscout_sim.sweep_text import sweep_text
@@ -115,6 +115,71 @@ def test_slow_ports_that_happen_to_be_near_do_not_compute() -> None:
     slow = {cable(text)[0]: 1000 for text in STORAGE}
     inputs = replace(WIRING, speeds_mbps=slow).inputs()
     assert domains(infer(replace(inputs, gpus=gpus(["eth0", "eth1", "stor0"])))) == TWO_TIERS
+
+
+def plugged(
+    inputs: FabricInputs, switch: str, *heard: LldpNeighbour, speed_mbps: int = 100_000
+) -> FabricInputs:
+    """More on a switch that was asked, each on a port of its own."""
+
+    def more(seen: SwitchTableSeen) -> SwitchTableSeen:
+        first = seen.table.ports[0]
+        if first.system_name != switch:
+            return seen
+        ports = [
+            replace(first, interface=f"x{i}", port_id=f"x{i}", neighbours=(n,), speed_mbps=speed_mbps)
+            for i, n in enumerate(heard)
+        ]
+        return replace(seen, table=replace(seen.table, ports=(*seen.table.ports, *ports)))
+
+    return replace(inputs, tables=tuple(map(more, inputs.tables)))
+
+
+ASKED = Wiring(
+    [*clos(), "mgmt-1/swp90 h11/mgmt0"],
+    HOSTS,
+    asked=["leaf-1a", "leaf-1b", "spine-1", "mgmt-1"],
+    speeds_mbps={("mgmt-1", "swp90"): 1000},
+)
+STORES = [
+    LldpNeighbour(
+        "mac",
+        f"02:00:00:00:00:{i:02x}",
+        "ifname",
+        "eth0",
+        120,
+        system_name=f"nfs-{i}",
+        capabilities=("Station",),
+    )
+    for i in range(3)
+]
+
+
+@pytest.mark.parametrize(("switch", "computes"), [("leaf-1a", True), ("spine-1", False), ("mgmt-1", False)])
+def test_what_is_foreign_takes_a_port_of_a_leaf_and_else_changes_nothing(switch: str, computes: bool) -> None:
+    inputs = plugged(ASKED.inputs(), switch, *STORES)
+    topology = infer(inputs)
+    assert domains(topology) == TWO_TIERS
+    assert topology.foreign_endpoints == tuple(n.chassis_id for n in STORES)
+    assert topology.anomalies == ()
+    net = fuse(inputs, InferOptions())
+    foreign = [
+        bool(mine)
+        for a, mine in zip(net.a, net.shapes, strict=True)
+        if net.host[a] < 0 and not net.is_switch[a]
+    ]
+    assert foreign == [computes] * 3
+
+
+def test_what_servers_are_managed_by_is_no_unknown_host() -> None:
+    """More of them than hosts with an agent: a slow port each, and nothing but an address to tell."""
+    managed = [
+        LldpNeighbour("mac", f"02:00:00:00:00:{i:02x}", "mac", f"02:00:00:00:00:{i:02x}", 120)
+        for i in range(20)
+    ]
+    topology = infer(plugged(ASKED.inputs(), "mgmt-1", *managed, speed_mbps=1000))
+    assert domains(topology) == TWO_TIERS
+    assert topology.anomalies == ()
 
 
 # --- beside InfiniBand

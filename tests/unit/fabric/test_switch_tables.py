@@ -180,6 +180,16 @@ def test_a_table_that_is_silent_gives_way_and_is_no_missing_cable() -> None:
     assert odd(topology) == []
 
 
+def test_who_is_still_heard_on_a_port_that_is_down_is_gone() -> None:
+    """The switch has not forgotten its neighbour yet."""
+    inputs = with_port(
+        replace(ASKED, asked=["leaf-1a", "leaf-1b"]).inputs(), "leaf-1a", "swp31", carrier=False
+    )
+    topology = infer(inputs)
+    assert ends(LEAF_SPINE) not in shown(topology)
+    assert notes(topology) == {}
+
+
 def test_a_switch_s_own_agent_knows_better_than_an_old_table() -> None:
     agents = replace(ASKED, agents=None)
     inputs = replace(agents.without(LEAF_SPINE).inputs(), tables=agents.inputs().tables)
@@ -272,6 +282,15 @@ def test_a_switch_that_keeps_its_chassis_id_to_itself_is_the_one_that_is_heard(s
     assert len(topology.links) == len(CABLES)
     assert {s.id for s in topology.switches} == {chassis(s) for s in SWITCHES}
     assert topology.anomalies == ()
+
+
+def test_who_has_no_chassis_id_at_all_is_no_switch_s_namesake() -> None:
+    """A switch that does not tell its id, and a neighbour of it that has its name and no id either."""
+    own = SwitchPort(
+        "swp1", "", "walk", (LldpNeighbour("", "", "local", "?", 120, system_name="x"),), "x", "", "swp1"
+    )
+    topology = infer(FabricInputs(tables=(SwitchTableSeen(SwitchTable((own,))),)))
+    assert [s.id for s in topology.switches] == ["walk"]
 
 
 def test_two_switches_of_one_name_are_told_apart() -> None:
@@ -420,6 +439,32 @@ def test_a_host_s_file_and_a_switch_s_walk_tell_of_one_cable() -> None:
     assert shown(topology)[ends(HOST_LEAF)] == ("lldp", "snmp")
 
 
+def test_of_several_hosts_in_one_port_it_is_none_without_an_address_of_theirs() -> None:
+    inputs = ASKED.inputs()
+    lldp = {node: tuple(replace(p, mac="") for p in ports) for node, ports in inputs.lldp.items()}
+    twice = replace(inputs, lldp={**lldp, "h12": (lldp["h11"][0], *lldp["h12"][1:])})
+    heard = [x for x in infer(twice).links if (chassis("leaf-1a"), "swp1") == (x.b_device, x.b_port)]
+    assert {(x.a_device, x.sources) for x in heard} == {
+        ("h11", ("lldp",)),
+        ("h12", ("lldp",)),
+        (mac(("h11", "eth0")), ("snmp",)),
+    }
+
+
+def test_the_ports_of_a_bond_are_told_apart_by_their_cables() -> None:
+    """Both have the bond's address, and so the switches hear one address on two ports."""
+    inputs = replace(ASKED, deaf=[]).inputs()
+    own = mac(("h11", "eth0"))
+    bond = tuple(replace(p, mac=own) for p in inputs.lldp["h11"])
+    heard = (LldpNeighbour("mac", own, "mac", own, 120, capabilities=("Station",)),)
+    inputs = with_port(
+        replace(inputs, lldp={**inputs.lldp, "h11": bond}), "leaf-1b", "swp1", neighbours=heard
+    )
+    topology = infer(inputs)
+    assert topology.anomalies == ()
+    assert shown(topology)[ends("leaf-1b/swp1 h11/eth1")] == ("lldp", "snmp")
+
+
 # --- too many
 
 
@@ -468,6 +513,17 @@ def test_the_cable_that_both_ends_report_stands_beside_what_else_is_heard() -> N
     assert domains(topology) == TWO_TIERS
     assert "leaf-1a/swp31 is in another cable" in notes(topology)[ends("leaf-1a/swp31 spine-2/swp1")]
     assert ends(LEAF_SPINE) not in notes(topology)
+
+
+def test_of_two_switches_on_one_port_neither_is_believed() -> None:
+    inputs = replace(ASKED, asked=["leaf-1a", "leaf-1b"]).inputs()
+    spine = next(p.neighbours[0] for p in inputs.tables[0].table.ports if p.interface == "swp31")
+    both = (spine, replace(spine, chassis_id="02:00:00:00:00:77", system_name="spine-7"))
+    topology = infer(with_port(inputs, "leaf-1a", "swp31", neighbours=both))
+    assert set(notes(topology).values()) == {"leaf-1a/swp31 hears several neighbours"}
+    assert len(notes(topology)) == 2
+    assert any("hears 2 neighbours: spine-1/swp1, spine-7/swp1" in m for m in odd(topology))
+    assert {s.level for s in topology.switches if s.name == "spine-7"} == {0}
 
 
 # --- any evidence

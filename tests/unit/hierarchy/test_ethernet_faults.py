@@ -163,3 +163,21 @@ def test_a_moved_host_cable_is_inconsistent() -> None:
     for h in topology.hypernodes:
         consistent = next(c for c in h.conditions if c.type == "Consistent")
         assert (consistent.status == "False") == (h.name in accused)
+
+
+@settings(max_examples=25)
+@given(
+    shape=st.sampled_from(sorted(SHAPES)),
+    share=st.sampled_from([0.2, 0.5, 0.8]),
+    seed=st.integers(0, 10_000),
+)
+def test_a_cable_that_nobody_tells_of_is_not_missing(shape: str, share: float, seed: int) -> None:
+    """Any switches do not answer: what lies between two of them is not seen, and is not missed either."""
+    fabric = FABRICS[shape]
+    rng = Random(seed)
+    quiet = {switch.guid for switch in fabric.switches if rng.random() < share}
+    topology = infer(inputs_of(fabric, None, silent_switches=quiet))
+    check_tree(topology)
+    accused = [x for x in topology.anomalies if x.kind in ("MissingLink", "MissingSwitch")]
+    assert [x.message for x in accused if x.confidence > 0.5] == []
+    assert tiers(topology)[0] == truth(fabric)[0]
