@@ -130,6 +130,11 @@ def test_a_quote_ends_what_it_began() -> None:
     assert ([row.value for row in rows], [p.line for p in problems]) == ([b"one\ntwo", 1], [3])
 
 
+def test_a_number_ends_with_its_line() -> None:
+    rows, problems = parse(DOTTED + b" 513\nwhatever\n" + NEXT)
+    assert ([row.value for row in rows], [p.line for p in problems]) == ([513, 1], [2])
+
+
 def test_a_byte_order_mark() -> None:
     assert parse(b"\xef\xbb\xbf" + NEXT) == parse(NEXT)
 

@@ -431,6 +431,16 @@ def test_ports_that_announce_the_same_are_told_apart() -> None:
     ]
 
 
+def test_ports_that_announce_the_same_and_are_called_the_same() -> None:
+    same = {f"{LOCAL}.7.1.3.{n}": b"x" for n in (7, 8)} | {f"{LOCAL}.7.1.4.{n}": b"swp7" for n in (7, 8)}
+    assert [port.port_id for port in seen(same).ports] == ["x (swp7)", "x (swp7) number 8"]
+
+
+def test_an_address_of_zeros_is_nobodys() -> None:
+    assert the_port(seen({f"{IF}.6.107": bytes(6)})).mac == ""
+    assert the_port(seen({f"{IF}.6.107": b""})).mac == ""
+
+
 def test_ports_without_an_id_of_their_own_are_told_apart_by_number() -> None:
     """All three are the interface of one name."""
     table = seen(
