@@ -26,6 +26,7 @@ DESCRIPTIONS = [
     "MF0;leaf-1:MQM8700/U1",
     "",
 ]
+LABELS = st.lists(st.sampled_from("abc"), max_size=4).map(tuple)
 
 
 @st.composite
@@ -54,7 +55,7 @@ def sweeps(draw: st.DrawFn) -> Sweep:
 @st.composite
 def evidence(draw: st.DrawFn) -> FabricInputs:
     seen = [
-        SweepSeen(s, f"s{i}", draw(st.booleans()), draw(st.integers(0, 3)))
+        SweepSeen(s, draw(st.sampled_from([f"s{i}", "ufm"])), draw(st.booleans()), draw(st.integers(0, 3)))
         for i, s in enumerate(draw(st.lists(sweeps(), max_size=3)))
     ]
     chassis = st.sampled_from(["0a:01", "0a:02", "0a:03"])
@@ -113,6 +114,8 @@ def evidence(draw: st.DrawFn) -> FabricInputs:
         node_map,
         gpus=draw(st.dictionaries(hosts, several, max_size=6)),
         pairs=pairs_of_rows(list(rows.values())),
+        labels=draw(st.dictionaries(hosts | st.just("node-9"), LABELS, max_size=5)),
+        managed_gpus=draw(st.dictionaries(hosts | st.just("node-8"), several, max_size=4)),
     )
 
 
@@ -138,6 +141,8 @@ def test_a_valid_tree_comes_out(
         sweeps=now.sweeps[::-1],
         lldp=dict(reversed(now.lldp.items())),
         gpus=dict(reversed(now.gpus.items())),
+        labels=dict(reversed(now.labels.items())),
+        managed_gpus=dict(reversed(now.managed_gpus.items())),
     )
     if len({s.observed_at_ns for s in now.sweeps}) == len(now.sweeps):
         assert to_json(infer(shuffled, options, saved)) == to_json(second)
