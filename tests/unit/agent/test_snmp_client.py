@@ -38,7 +38,7 @@ def table(rows: int = 100) -> Table:
 
 @asynccontextmanager
 async def client(port: int, stats: ClientStats, **more: float) -> AsyncIterator[SnmpClient]:
-    given = {"timeout_s": 0.2, "retries": 1, **more}
+    given = {"timeout_s": 0.3, "retries": 2, **more}  # a busy machine is no dead switch
     made = SnmpClient(port=port, stats=stats, **given)  # type: ignore[arg-type]
     try:
         yield made
@@ -82,7 +82,7 @@ async def test_who_is_known_already_is_not_walked() -> None:
 async def test_another_community_is_told_apart_from_nothing_by_what_to_look_at() -> None:
     with pytest.raises(SwitchError) as caught:
         await walked(table(), community="another")
-    assert "no answer in 0.4 s" in str(caught.value)
+    assert "no answer in 0.9 s" in str(caught.value)
     assert "the community of snmp.access for 127.0.0.0/8 is not its own" in str(caught.value)
 
 
@@ -94,7 +94,7 @@ async def test_who_misbehaves_costs_time_and_nothing_else(
     caplog.set_level(logging.DEBUG)
     with responding({ADDRESS: MISBEHAVIOURS[name], "127.0.0.2": table()}, COMMUNITY) as responder:
         # A flood costs others some datagrams: they are asked again.
-        more = {"max_rows": 1000, "timeout_s": 0.4, "retries": 4 if name == "flooding" else 1}
+        more = {"max_rows": 1000, "retries": 5 if name == "flooding" else 2}
         async with client(responder.port, ClientStats(), **more) as asker, asyncio.timeout(60):
             both = (
                 asker.walk(ADDRESS, OURS, (LOCAL, REMOTE), yes),
@@ -123,7 +123,7 @@ async def test_a_datagram_that_breaks_the_library_is_in_no_log(caplog: pytest.Lo
     stats = ClientStats()
     with pytest.raises(SwitchError, match="no answer"):
         await walked(strange, stats)
-    assert stats.garbage == 2
+    assert stats.garbage == 3  # each time it was asked
     assert [r for r in caplog.records if r.levelno > logging.DEBUG] == []
     assert COMMUNITY not in caplog.text
 

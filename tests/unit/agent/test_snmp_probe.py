@@ -63,8 +63,8 @@ class Here:
             "access": [{"ranges": ranges, "community_file": str(self.community)}],
             "seeds": seeds,
             "port": self.responder.port,
-            "request_timeout_s": 0.3,
-            "retries": 1,
+            "request_timeout_s": 0.5,  # a busy machine is no dead switch
+            "retries": 3,
             **more,
         }
         return SnmpProbe(SnmpSettings.model_validate(given), trigger=self._trigger, clock=lambda: self.now_s)
@@ -107,7 +107,7 @@ async def test_one_dead_switch_costs_its_own_time_alone(here: Here) -> None:
     look = await here.probe(*others).observe()
     (dead,) = (chassis for chassis, address in SWITCHES.items() if address == FIRST)
     assert outcomes(look) == dict.fromkeys(SWITCHES, "data") | {dead: "failed"}
-    assert look.sights[dead].reason.startswith(f"{FIRST}: no answer in 0.6 s")
+    assert look.sights[dead].reason.startswith(f"{FIRST}: no answer in 2 s")
     assert look.complete
 
 
@@ -159,11 +159,11 @@ async def test_a_bound_that_is_met_is_told_and_nothing_is_taken_back(here: Here)
 
 async def test_the_whole_of_it_ends_in_time_with_what_it_has(here: Here) -> None:
     here.responder.add(FIRST, silent)
-    others = [address for address in SWITCHES.values() if address != FIRST]
-    probe = here.probe(*others, request_timeout_s=30, crawl_timeout_s=1.5)
+    chassis, other = max(SWITCHES.items(), key=lambda item: item[1])
+    probe = here.probe(FIRST, other, request_timeout_s=30, crawl_timeout_s=4, max_depth=0)
     look = await probe.observe()
-    assert outcomes(look) == {c: "data" for c, address in SWITCHES.items() if address != FIRST}
-    assert look.trouble == "not done in 1.5 s (`snmp.crawl_timeout_s`): 1 addresses are left"
+    assert outcomes(look) == {chassis: "data"}
+    assert look.trouble == "not done in 4 s (`snmp.crawl_timeout_s`): 1 addresses are left"
     assert not look.complete
 
 
@@ -256,7 +256,7 @@ def looking(probe: SnmpProbe) -> Iterator[tuple[Scheduler, FindingStore]]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
@@ -264,9 +264,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_by_the_scheduler_into_the_store(here: Here) -> None:
     """A table that is there stays when its switch gives nothing."""
-    probe = here.probe(
-        *SWITCHES.values(), interval_s=0.2, max_interval_s=0.2, request_timeout_s=0.1, retries=0
-    )
+    probe = here.probe(*SWITCHES.values(), interval_s=0.2, max_interval_s=0.2)
     (dead,) = (chassis for chassis, address in SWITCHES.items() if address == FIRST)
     with looking(probe) as (scheduler, store):
         task = asyncio.create_task(scheduler.run())
