@@ -156,15 +156,18 @@ def _nearest_interfaces(inputs: FabricInputs) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for node, nics in nearest_nics(inputs.gpus).items():
         macs = {
-            _mac_of(port.node_guid)
+            mac
             for port in inputs.infiniband.get(node, ())
             if port.link_layer == "Ethernet" and port.device in nics
+            for mac in _macs_of(port.node_guid)
         }
         found[node] = nics | {port.interface for port in inputs.lldp.get(node, ()) if port.mac in macs}
     return found
 
 
-def _mac_of(guid: int) -> str:
-    """The address of a RoCE device's port: its GUID has two bytes more in the middle."""
+def _macs_of(guid: int) -> tuple[str, str]:
+    """Either address that a RoCE device's port may have. Its GUID has two bytes more in the middle; some
+    makers turn the bit for "locally administered" besides, as for an EUI-64 (RFC 4291, appendix A)."""
     raw = guid.to_bytes(8, "big")
-    return (raw[:3] + raw[5:]).hex(":")
+    plain = raw[:3] + raw[5:]
+    return plain.hex(":"), (bytes((plain[0] ^ 0x02,)) + plain[1:]).hex(":")

@@ -46,10 +46,13 @@ def gpus(nics: Collection[str], hosts: Collection[str] = HOSTS) -> dict[str, tup
     }
 
 
-def roce(host: str, device: str, interface: str) -> InfinibandPort:
-    """An RDMA device of an Ethernet NIC: its GUID is made of the NIC's address."""
+def roce(host: str, device: str, interface: str, eui64: bool) -> InfinibandPort:
+    """An RDMA device of an Ethernet NIC: its GUID is made of the NIC's address, in one of two ways."""
     address = bytes.fromhex(mac((host, interface)).replace(":", ""))
-    guid = int.from_bytes(address[:3] + b"\x03\x00" + address[3:], "big")
+    if eui64:
+        address = bytes((address[0] ^ 2,)) + address[1:]
+    middle = b"\xff\xfe" if eui64 else b"\x03\x00"
+    guid = int.from_bytes(address[:3] + middle + address[3:], "big")
     return InfinibandPort(device, 1, guid, 0, guid, "ACTIVE", "LinkUp", 400.0, 0, 0, "", "Ethernet")
 
 
@@ -58,7 +61,7 @@ def test_without_a_word_on_them_all_of_one_speed_compute() -> None:
     assert infer(WIRING.inputs()).anomalies
 
 
-@pytest.mark.parametrize("named", ["interfaces", "RDMA devices"])
+@pytest.mark.parametrize("named", ["interfaces", "RDMA devices", "RDMA devices with an EUI-64"])
 def test_the_nics_nearest_to_gpus_compute(named: str) -> None:
     inputs = WIRING.inputs()
     if named == "interfaces":
@@ -68,7 +71,9 @@ def test_the_nics_nearest_to_gpus_compute(named: str) -> None:
         inputs = replace(
             inputs,
             gpus=gpus(["mlx5_1", "mlx5_2"]),
-            infiniband={host: tuple(roce(host, d, i) for d, i in devices.items()) for host in HOSTS},
+            infiniband={
+                host: tuple(roce(host, d, i, "EUI" in named) for d, i in devices.items()) for host in HOSTS
+            },
         )
     topology = infer(inputs)
     assert domains(topology) == TWO_TIERS
