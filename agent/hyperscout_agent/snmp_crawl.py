@@ -22,6 +22,16 @@ _MAX_NAMES: Final = 8
 _MAX_REASON_CHARS: Final = 600
 
 
+class CloneError(Exception):
+    """Two switches announce one chassis id; says which."""
+
+    def __init__(self, chassis: str, name: str, address: str) -> None:
+        super().__init__(
+            f"it announces chassis id {chassis}, which {name} at {address} has already: "
+            "give each switch its own, or nobody can tell them apart"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """`switches`: addresses asked in one crawl. `depth`: switches from a seed on."""
@@ -114,19 +124,19 @@ class Crawl:
         target.name = name
         if not chassis:
             return True
-        self._check_clone(target, address, chassis, name)
+        self._check_clone(address, chassis, name)
         other = self._by_chassis.get(chassis)
         if other is None or other is target:
             self._by_chassis[chassis] = target
             target.chassis = chassis
             return True
-        if other.state is _State.FAILED or other.state is _State.WAITS:
+        if other.state in (_State.FAILED, _State.WAITS):
             self._merge(other, into=target)
             target.chassis = chassis
             self._by_chassis[chassis] = target
             return True
         if other.name and name and other.name != name:
-            raise CloneError(_clone(chassis, other.name, other.asking or other.addresses[0]))
+            raise CloneError(chassis, other.name, other.asking or other.addresses[0])
         self._merge(target, into=other)
         return False
 
@@ -335,21 +345,10 @@ class Crawl:
         target.chassis = target.asking = ""
         self._targets.remove(target)
 
-    def _check_clone(self, target: _Target, address: str, chassis: str, name: str) -> None:
+    def _check_clone(self, address: str, chassis: str, name: str) -> None:
         """Raise CloneError where a switch of another name had this chassis id before, elsewhere."""
         known = self._known.get(chassis)
         if known is None or address in known.addresses or not (known.name and name):
             return
         if known.name != name and known.failing_since_s is None:
-            raise CloneError(_clone(chassis, known.name, known.addresses[0]))
-
-
-class CloneError(Exception):
-    """Two switches announce one chassis id; says which."""
-
-
-def _clone(chassis: str, name: str, address: str) -> str:
-    return (
-        f"it announces chassis id {chassis}, which {name} at {address} has already: "
-        "give each switch its own, or nobody can tell them apart"
-    )
+            raise CloneError(chassis, known.name, known.addresses[0])

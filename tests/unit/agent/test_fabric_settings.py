@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_agent.main import run
 from hyperscout_agent.settings import AgentSettings, SettingsError, load_settings
 
 OPEN = {"ranges": ["10.20.0.0/16"], "community_file": "/etc/hyperscout/community"}
@@ -128,15 +127,20 @@ def test_only_who_crawls_carries_what_a_crawl_needs(settings: dict[str, Any], fo
     assert done.stdout.strip() == found
 
 
-async def test_without_the_extra_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name in (
-        "hyperscout_agent.probes.snmp",
-        "hyperscout_agent.snmp_client",
-        "hyperscout_agent.snmp_engine",
-    ):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setitem(sys.modules, "pysnmp", None)
-    assert await run(load({"access": [OPEN]})) == 1
-    assert "pip install 'hyperscout[agent,snmp]'" in caplog.text
+WITHOUT = """
+import asyncio, logging, sys
+sys.modules["pysnmp"] = None
+from hyperscout_agent.main import run
+from hyperscout_agent.settings import load_settings
+logging.basicConfig(level=logging.INFO)
+sys.exit(asyncio.run(run(load_settings(None, {settings!r}, {{}}))))
+"""
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    program = WITHOUT.format(settings={"role": "fabric", "snmp": {"access": [OPEN]}, "metrics": {"port": 0}})
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "is not installed: pip install 'hyperscout[agent,snmp]'" in done.stderr
