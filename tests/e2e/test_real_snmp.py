@@ -154,6 +154,8 @@ class World:
 
 @asynccontextmanager
 async def world(wires: SnmpWires, folder: Path) -> AsyncIterator[World]:
+    assert wires.trouble() == []
+    wires.await_lldp()
     family = Family(folder / "pki")
     flags = ["--mtls-listen", "127.0.0.1:0", "--tls-client-ca", str(family.ca), *PROMPT]
     flags += ["--tls-cert", str(family.server.cert), "--tls-key", str(family.server.key)]

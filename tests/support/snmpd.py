@@ -195,6 +195,22 @@ class SnmpWires(Wires):
         assert isinstance(switch, SnmpSwitch)
         return switch
 
+    def up_switch(self, name: str) -> None:
+        """With a carrier on its ports before lldpd looks at them, as at the start; heard by the end."""
+        self.panel.power(name, on=True)
+        self.snmp(name).start_lldpd()
+        self.snmp(name).await_lldpd()
+        self.await_lldp()
+
+    def trouble(self) -> list[str]:
+        """Daemons of switches and hosts that are dead, with their last words."""
+        return [
+            f"{name}: {daemon.tail()}"
+            for name, one in self._speakers().items()
+            for daemon in (one._lldpd, getattr(one, "_snmpd", None))
+            if daemon is not None and not daemon.alive
+        ]
+
     def _speakers(self) -> "dict[str, SnmpSwitch | SnmpHost]":
         return {name: self.snmp(name) for name in self.switches} | self.hosts
 
