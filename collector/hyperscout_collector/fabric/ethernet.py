@@ -4,6 +4,7 @@ What a host hears decides where its own cable leads; what switches hear is a sec
 that have no agent, and of the cables between switches.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -62,8 +63,10 @@ def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None
     inputs = replace(inputs, tables=with_identities(inputs))
     reports = switch_reports(inputs)
     heard = _heard(inputs, reports)
-    who = Neighbours(inputs, options, reports, heard.claims, heard.names)
-    fars = [(row, who.far(row)) for row in reports.rows]
+    fars: list[tuple[Row, Far]] = []
+    if reports.rows:
+        who = Neighbours(inputs, options, reports, heard.claims, heard.names)
+        fars = [(row, who.far(row)) for row in reports.rows]
     names, clashes = _names(heard, reports, fars)
     view = _view(fars, reports, heard, inputs, names)
     rows, odd = _with_plugs(heard, view.plugs, reports, inputs.silent, names)
@@ -213,10 +216,13 @@ def _with_claims_noted(
     rows: list[HostCable], names: Mapping[str, str]
 ) -> tuple[list[HostCable], list[Anomaly]]:
     """One switch port heard on two host ports: two sources disagree (or a hub, or a cloned chassis id)."""
+    reported = [row for row in rows if _LLDP in row.sources]
+    counts = Counter((row.chassis, row.port) for row in reported)
+    if len(counts) == len(reported):
+        return rows, []
     on: dict[tuple[str, str], list[HostCable]] = {}
-    for row in rows:
-        if _LLDP in row.sources:
-            on.setdefault((row.chassis, row.port), []).append(row)
+    for row in reported:
+        on.setdefault((row.chassis, row.port), []).append(row)
     noted: dict[HostCable, HostCable] = {}
     anomalies = []
     for end, mine in on.items():

@@ -102,7 +102,9 @@ def test_one_fault(shape: str, fault: Fault, agents: str, seed: int) -> None:
     namer = EthernetNamer(fabric)
     named = [x for x in topology.anomalies if namer.names(x, planted)]
     others = [x for x in topology.anomalies if x not in named]
-    if planted.leaves_trace:
+    # A leaf that is gone and one that does not answer look alike to hosts that tell nothing.
+    unseen = fault is Fault.LEAF and agents == "walks alone"
+    if planted.leaves_trace and not unseen:
         assert named, [x.message for x in topology.anomalies]
     single = fault is Fault.SWAPPED_HOST_LINKS and not planted.leaves_trace
     if not (single or planted.tied):
