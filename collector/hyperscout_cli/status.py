@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from hyperscout_collector.publish.texts.names import host_list, visible
 from hyperscout_collector.publish.texts.tree import count, marks
+from hyperscout_formats.reporters import is_fabric
 
 from hyperscout_cli.errors import AnswerIsNoError
 from hyperscout_cli.options import Endpoint, collector_options
@@ -96,6 +97,12 @@ def what_is_wrong(current: "GetStatusResponse", topology: "Topology") -> list[st
     away = [agent.node for agent in current.agents if not agent.connected]
     if away:
         wrong.append(f"{count(len(away), 'agent')} not connected: {_some(away)}")
+    # One switch that does not answer is its own finding's business: there is always one somewhere.
+    wrong += [
+        f"{agent.node} learns nothing: `hyperscout get findings {agent.node} -o wide` says why"
+        for agent in current.agents
+        if is_fabric(agent.node) and agent.findings and agent.findings == agent.failed_findings
+    ]
     for lease in current.leases:
         if lease.partial:
             reason = lease.partial_reason or "partial sweep"
@@ -115,11 +122,12 @@ def report(current: "GetStatusResponse", wrong: list[str], now_ns: int) -> Itera
         return f"{age(stamp_ns, now_ns) or '?'} ago" if stamp_ns else "never"
 
     connected = sum(agent.connected for agent in current.agents)
+    failed = sum(agent.failed_findings for agent in current.agents)
     facts = {
         "Collector": f"{current.version}, started {ago(current.started_at.ToNanoseconds())}",
         "Generation": f"{current.generation}, published {ago(current.published_at.ToNanoseconds())}",
         "Agents": f"{connected} of {len(current.agents)} connected",
-        "Findings": f"{current.findings}, {current.stale_findings} stale",
+        "Findings": f"{current.findings}, {current.stale_findings} stale, {failed} failed",
     }
     if current.placements:
         workers = count(current.placed_workers, "worker")

@@ -253,6 +253,20 @@ def test_status(run: CommandLine, service: FakeTopologyService) -> None:
     assert len(json.loads(run("status", "-o", "json").out)["wrong"]) == 6
 
 
+def test_status_says_that_who_asks_switches_gets_no_answer(
+    run: CommandLine, service: FakeTopologyService
+) -> None:
+    service.status.findings = 7
+    service.status.agents.add(node="fabric/deaf", connected=True, findings=2, failed_findings=2)
+    service.status.agents.add(node="fabric/partly", connected=True, findings=3, failed_findings=1)
+    service.status.agents.add(node="fabric/new", connected=True)
+    service.status.agents.add(node="n01", connected=True, findings=1, failed_findings=1)
+    ran = run("status")
+    assert "Findings:   7, 0 stale, 4 failed\n" in ran.out
+    assert "  fabric/deaf learns nothing: `hyperscout get findings fabric/deaf -o wide` says why\n" in ran.out
+    assert ran.out.count("learns nothing") == 1
+
+
 def test_status_waits_for_health_and_exits_3_without_it(
     run: CommandLine, service: FakeTopologyService
 ) -> None:
