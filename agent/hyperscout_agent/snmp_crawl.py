@@ -107,6 +107,7 @@ class Crawl:
         self._targets: list[_Target] = []
         self._by_address: dict[str, _Target] = {}
         self._by_chassis: dict[str, _Target] = {}
+        self._by_ports: dict[int, _Target] = {}  # who answered
         self._subtypes = {one.chassis: one.subtype for one in known}
         self._queue: list[tuple[int, int, _Target]] = []
         self._sequence = 0
@@ -147,7 +148,10 @@ class Crawl:
         chassis, name = table.ports[0].chassis_id, table.ports[0].system_name
         if target.state is not _State.ASKED or not self.identified(address, chassis if told else "", name):
             return
-        if not told and (same := self._same(table)) is not None:
+        # Without a chassis id it is known by nothing but what its ports say.
+        ports = hash(anonymous(table))
+        same = self._by_ports.setdefault(ports, target)
+        if not told and same is not target:
             self._merge(target, into=same)
             return
         target.table, target.state, target.asking = table, _State.ANSWERED, address
@@ -315,14 +319,6 @@ class Crawl:
         target.state = _State.WAITS
         self._sequence += 1
         heapq.heappush(self._queue, (target.depth, self._sequence, target))
-
-    def _same(self, table: SwitchTable) -> _Target | None:
-        """Who has answered with the very same ports: without a chassis id it is known by nothing else."""
-        wanted = anonymous(table)
-        for target in self._targets:
-            if target.table is not None and anonymous(target.table) == wanted:
-                return target
-        return None
 
     def _merge(self, target: _Target, *, into: _Target) -> None:
         """The two are one switch."""

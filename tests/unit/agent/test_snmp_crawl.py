@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
+from hyperscout_agent import snmp_crawl
 from hyperscout_agent.snmp_crawl import CloneError, Crawl, Known, Limits
 from hyperscout_agent.snmp_memory import CrawlMemory
-from hyperscout_agent.snmp_tables import may_switch
+from hyperscout_agent.snmp_tables import anonymous, may_switch
 from hyperscout_formats.facts import LldpNeighbour, SwitchPort, SwitchTable
 from hypothesis import given
 from hypothesis import strategies as st
@@ -273,6 +274,18 @@ def test_who_tells_no_chassis_id_is_one_switch_at_all_its_addresses() -> None:
     crawl = alone.run(crawl_of(["10.0.0.1", "10.0.0.2"]))
     assert list(crawl.tables()) == ["a@10.0.0.1"]
     assert crawl.tables()["a@10.0.0.1"].addresses == ("10.0.0.1", "10.0.0.2")
+
+
+def test_tables_are_compared_by_what_they_come_to_and_not_each_with_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a fabric of switches that tell no chassis id holds the agent up for minutes."""
+    looked: list[SwitchTable] = []
+    monkeypatch.setattr(snmp_crawl, "anonymous", lambda table: looked.append(table) or anonymous(table))
+    names = [f"s{n}" for n in range(30)]
+    boxes = [Box(name, (f"10.0.1.{n}",), (names[n - 1],), tells=False) for n, name in enumerate(names)]
+    assert len(World.of(*boxes).run(crawl_of([box.addresses[0] for box in boxes])).tables()) == 30
+    assert len(looked) == 30
 
 
 def test_of_two_ways_to_a_switch_the_shorter_one_counts() -> None:
