@@ -68,7 +68,9 @@ class SnmpAccess(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    ranges: tuple[Annotated[Network, BeforeValidator(_network)], ...] = Field(
+    ranges: Annotated[
+        tuple[Annotated[Network, BeforeValidator(_network)], ...], BeforeValidator(_split_commas)
+    ] = Field(
         min_length=1,
         max_length=256,
         description="Only addresses in these are ever asked; the narrowest counts.",

@@ -23,6 +23,12 @@ def test_an_address_range_and_a_community_are_enough() -> None:
     assert [name for name, group in settings.fabric_groups.items() if group.on] == ["snmp"]
 
 
+@pytest.mark.parametrize("ranges", ["10.20.0.0/16,fd00:20::/64", "10.20.0.0/16, fd00:20::/64"])
+def test_ranges_as_one_text(ranges: str) -> None:
+    (access,) = load({"access": [{**OPEN, "ranges": ranges}]}).snmp.access
+    assert [str(network) for network in access.ranges] == ["10.20.0.0/16", "fd00:20::/64"]
+
+
 def test_in_flags_and_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
     flag = '{"ranges": ["10.20.0.0/16"], "community_file": "/etc/hyperscout/community"}'
     assert (
