@@ -150,8 +150,10 @@ class Generations:
             self._differs_since_ns = now_ns
         lost = loss(before, offered)
         new = self._new_until_ns is not None and now_ns < self._new_until_ns
-        if new and not lost.nodes and len(offered.hypernodes) >= len(before.hypernodes):
-            lost = NO_LOSS  # NVLink that comes a moment after the cables: nobody relies on tiers yet
+        if new and not lost.nodes and (lost.tiers is None or lost.tiers[0] < lost.tiers[1]):
+            # NVLink that comes a moment after the cables, the whole cluster's or that of the nodes that came
+            # last: nobody relies on the tree yet.
+            lost = NO_LOSS
         if lost.tiers is None and not self._removals.too_many(before, lost, now_ns):
             if self._held is not None:
                 # It comes back, perhaps in steps: what is left must stand still anew.

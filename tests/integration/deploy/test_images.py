@@ -76,7 +76,8 @@ class TestImage:
         """No shell, no package manager, no pip."""
         programs = {p.name for p in either.folder.rglob("*bin/*")}
         wanted = {"python", "python3", "python3.11", "hyperscout", "kubectl-hyperscout"}
-        assert programs == wanted | ({"ibnetdiscover"} if either.archive.stem == "agent" else set())
+        tools = {"ibnetdiscover", "ibqueryerrors"} if either.archive.stem == "agent" else set()
+        assert programs == wanted | tools
         for path in either.files():
             if path.parent.name not in ("bin", "sbin") and os.access(either.folder / path, os.X_OK):
                 head = (either.folder / path).read_bytes()[:4]

@@ -403,6 +403,9 @@ async def test_a_peer_that_is_mute() -> None:
         burst, found = await with_peer(peer)
         assert found is not None
         assert (found.failure, found.received) == ("no answer", 0)
+        async with asyncio.timeout(10.0):
+            while len(peer.seen) < burst.sent:  # the peer's thread reads in its own time
+                await asyncio.sleep(0.01)
         assert len(peer.seen) == burst.sent
         assert unpack(peer.seen[-1], KEY).kind == DONE, (
             "it is told all the same: perhaps only answers are lost"

@@ -328,6 +328,27 @@ def test_nvlink_that_comes_a_moment_after_the_cables_is_not_held(after: float, h
     assert player.last.hypernodes[0].tier_name == ("leaf" if held else "nvlink")
 
 
+@pytest.mark.parametrize(("after", "held"), [(5, False), (100, False), (130, True)])
+def test_nvlink_of_the_nodes_that_came_last_joins_them(after: float, held: bool) -> None:
+    """At first some trays are known by their cables alone: each is a domain of its own."""
+    player = Player()
+    player.offer(0, racks(tree(TEN), 1))
+    player.run(4)
+    alone = len(player.last.hypernodes)
+    player.offer(after, racks(tree(TEN), 4))
+    player.run(after + 60)
+    assert (player.decision.held is not None) == held
+    assert (len(player.last.hypernodes) < alone) == (not held)
+
+
+def test_a_new_tree_that_loses_a_tier_is_held_all_the_same() -> None:
+    player = Player()
+    player.offer(0, racks(tree(TEN), 4))
+    player.run(4)
+    player.offer(5, tree(TEN))
+    assert player.decision.held is not None
+
+
 def test_nodes_that_a_new_tree_loses_are_held_all_the_same() -> None:
     player = Player()
     player.offer(0, tree(TEN))
