@@ -85,6 +85,7 @@ def infer(
         expected = frozenset(inputs.infiniband) | frozenset(inputs.lldp) | _published_nodes(previous)
         expected |= frozenset(inputs.gpus) | frozenset(inputs.pairs.nodes) | inputs.answering
         expected |= frozenset(inputs.labels)
+        expected |= {net.hosts[h] for h in np.flatnonzero(~net.unclaimed).tolist()}
         expected -= {net.hosts[h] for h in foreign}
     absent = expected - {net.hosts[h] for h in np.flatnonzero(placed).tolist()} if expected else frozenset()
     if previous is not None and absent:

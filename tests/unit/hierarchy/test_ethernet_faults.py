@@ -71,6 +71,28 @@ def test_switches_of_all_makers(shape: str, agents: str) -> None:
     assert [x.message for x in topology.anomalies] == []
 
 
+def test_a_host_that_is_in_no_domain_is_listed() -> None:
+    """Two leaves of one chassis id: cables to their ports contradict, and shape nothing. Nobody is lost."""
+    fabric = FABRICS["clos2"]
+    tables = tables_of(fabric)
+    chassis = [seen.table.ports[0].chassis_id for seen in tables if seen.table.ports[0].system_name < "m"][:2]
+    clones = tuple(
+        replace(
+            seen,
+            table=replace(
+                seen.table, ports=tuple(replace(port, chassis_id=chassis[0]) for port in seen.table.ports)
+            ),
+        )
+        if seen.table.ports[0].chassis_id == chassis[1]
+        else seen
+        for seen in tables
+    )
+    topology = infer(FabricInputs(tables=clones))
+    placed = {node for h in topology.hypernodes for node in h.nodes}
+    assert topology.nodes_without_evidence
+    assert placed | set(topology.nodes_without_evidence) == set(fabric.hosts)
+
+
 def test_switches_that_tell_no_id_are_found_by_their_cables() -> None:
     """Files, of which the walks of two styles tell neither a chassis id nor a name, nor at which address."""
     fabric = FABRICS["clos2"]
