@@ -11,8 +11,9 @@ After a take-over what was published stands for what is inferred, until everybod
 
 import asyncio
 import contextlib
+import gc
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -40,6 +41,19 @@ _T = TypeVar("_T")
 NS = 1_000_000_000
 LOOK_S = 0.5  # whether the nodes of the cluster are known: a list without any wakes nobody
 _IDLE_S = 3600.0  # nothing is due: look again in an hour all the same
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Nobody looks for garbage meanwhile: inference leaves next to none, but makes so many objects that all
+    evidence would be gone through again and again."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +278,7 @@ class Pipeline:
         if superseded := result.resolved.superseded:
             self._superseded({key: [row for row in snapshot.sweeps if row.key == key] for key in superseded})
 
+    @uncollected()
     def _inference(self, snapshot: Snapshot, view: ClusterView, now_ns: int) -> _Result:
         """In the thread: everything that takes long."""
         began_s = self._timer()

@@ -131,9 +131,10 @@ def _names(
     names = dict(heard.names)
     for row, far in fars:
         if far.kind == SWITCH:
-            names[far.device] = max(names.get(far.device, ""), row.neighbour.system_name)
+            chassis = far.end.chassis
+            names[chassis] = max(names.get(chassis, ""), row.neighbour.system_name)
     names |= {chassis: name for chassis, name in reports.names.items() if name or chassis not in names}
-    sources = {source for row in reports.rows for source in row.sources} | ({_LLDP} if heard.rows else set())
+    sources = frozenset({_LLDP} if heard.rows else ()).union(*{row.sources for row in reports.rows})
     return distinct_names(names, reports.silent, sources)
 
 

@@ -5,14 +5,14 @@ A host with an agent is known by the MAC addresses that its agent reports. One w
 name, else by its chassis id; so is what does not compute, and that never shapes.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hyperscout_formats.facts import LldpNeighbour
 
 from hyperscout_collector.fabric.identify import looks_foreign, names_a_host
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_collector.fabric.switch_reports import Row, SwitchReports, is_mac
+from hyperscout_collector.fabric.switch_reports import End, Row, SwitchReports, is_mac
 
 SWITCHING: Final = frozenset({"Bridge", "Router"})
 # What a neighbour is, by how well it is known; of several on one port the best known is the one that counts.
@@ -27,11 +27,10 @@ class Jack(NamedTuple):
 
 
 class Far(NamedTuple):
-    """The other end of a row: what it is, device, port, and what is odd about it."""
+    """The other end of a row: what it is, its device and port, and what is odd about it."""
 
     kind: int
-    device: str
-    port: str
+    end: End
     note: str = ""
 
 
@@ -55,17 +54,15 @@ class Neighbours:
         self._reports = reports
         self._claims = claims
         self._heard = heard
-        self._addresses = _Addresses(inputs, reports.rows)
+        neighbours = [row.neighbour for row in reports.rows]
+        self._addresses = _Addresses(inputs, neighbours)
         self._known = _known_names(inputs, options)
         self._interfaces = {
             node: {port.interface: port.mac for port in own} for node, own in inputs.lldp.items()
         }
-        self._switches = {
-            reports.chassis(row.neighbour.chassis_id)
-            for row in reports.rows
-            if row.neighbour.chassis_id and not SWITCHING.isdisjoint(row.neighbour.capabilities)
-        }
-        self._nobodys = _cloned_names(reports.rows)
+        heard_ids = {n.chassis_id for n in neighbours if not SWITCHING.isdisjoint(n.capabilities)}
+        self._switches = {reports.chassis(chassis) for chassis in heard_ids if chassis}
+        self._nobodys = _cloned_names(neighbours)
 
     def far(self, row: Row) -> Far:
         """The other end of a row."""
@@ -73,38 +70,36 @@ class Neighbours:
         own = self._reports.own
         chassis = self._reports.chassis(neighbour.chassis_id)
         if (jack := self._addresses.of(neighbour, self._claims.get(row.near, ()))) is not None:
-            return Far(HOST, *jack)
+            return Far(HOST, End(*jack))
         if chassis in own:
-            return Far(SWITCH, *self._reports.end(neighbour.chassis_id, neighbour.port_id))
+            return Far(SWITCH, self._reports.end(neighbour.chassis_id, neighbour.port_id))
         node = self._known.get(_plain(neighbour.system_name)) if neighbour.system_name else None
         if (jack := self._by_cable(row, node)) is not None:
-            return Far(HOST, *jack)
+            return Far(HOST, End(*jack))
         if node is None or self._has_other_addresses(node, neighbour):
             node = self._addresses.host_of(neighbour)
         if node is not None:
-            return Far(HOST, node, self._interface(node, neighbour))
+            return Far(HOST, End(node, self._interface(node, neighbour)))
         if not chassis:
             kind = SWITCH if not SWITCHING.isdisjoint(neighbour.capabilities) else OTHER
-            return Far(kind, f"neighbour of {row.near.chassis}/{row.near.port}", neighbour.port_id)
+            return Far(kind, End(f"neighbour of {row.near.chassis}/{row.near.port}", neighbour.port_id))
         if not _announces(neighbour) and chassis not in self._switches:
-            return Far(OTHER, chassis, neighbour.port_id)
+            return Far(OTHER, End(chassis, neighbour.port_id))
         if chassis in self._switches or chassis in self._heard or _talks_like_a_switch(neighbour):
-            return Far(SWITCH, chassis, neighbour.port_id)
+            return Far(SWITCH, End(chassis, neighbour.port_id))
         return self._stranger(neighbour, chassis)
 
     def _stranger(self, neighbour: LldpNeighbour, chassis: str) -> Far:
         """A host that no agent claims, or something that does not compute."""
-        name = neighbour.system_name
+        name, end = neighbour.system_name, End(chassis, neighbour.port_id)
         says = neighbour.capabilities
         if (says and "Station" not in says) or looks_foreign(name):
-            return Far(OTHER, chassis, neighbour.port_id)
+            return Far(OTHER, end)
         if _plain(name) in self._known:
-            return Far(
-                STRANGER, chassis, neighbour.port_id, f"it calls itself {name}, and has none of its addresses"
-            )
+            return Far(STRANGER, end, f"it calls itself {name}, and has none of its addresses")
         if name and name not in self._nobodys and names_a_host(name):
-            return Far(NAMED, name, neighbour.port_id)
-        return Far(STRANGER, chassis, neighbour.port_id)
+            return Far(NAMED, End(name, neighbour.port_id))
+        return Far(STRANGER, end)
 
     def _by_cable(self, row: Row, node: str | None) -> Jack | None:
         """The host that itself reports the cable in this port, unless the neighbour claims to be another."""
@@ -143,20 +138,18 @@ def _talks_like_a_switch(neighbour: LldpNeighbour) -> bool:
 class _Addresses:
     """Whose port it is that a switch hears. An address that two hosts have is nobody's."""
 
-    def __init__(self, inputs: FabricInputs, rows: Sequence[Row]) -> None:
+    def __init__(self, inputs: FabricInputs, neighbours: Sequence[LldpNeighbour]) -> None:
         """Of all nodes only those whose addresses switches hear: a cluster has many ports."""
-        heard = set()
-        for row in rows:
-            if row.neighbour.port_id_subtype == "mac":
-                heard.add(row.neighbour.port_id)
-            if row.neighbour.chassis_id_subtype == "mac":
-                heard.add(row.neighbour.chassis_id)
+        heard = {n.port_id for n in neighbours if n.port_id_subtype == "mac"}
+        heard |= {n.chassis_id for n in neighbours if n.chassis_id_subtype == "mac"}
         self._jacks: dict[str, list[Jack]] = {}
         for node, own in inputs.lldp.items():
             for said in own:
                 if said.mac in heard:
                     self._jacks.setdefault(said.mac, []).append(Jack(node, said.interface))
-        nodes = {jack.host for at in self._jacks.values() for jack in at}
+        hosts = {mac: {jack.host for jack in at} for mac, at in self._jacks.items()}
+        self._hosts = {mac: mine.pop() for mac, mine in hosts.items() if len(mine) == 1}
+        nodes = set(self._hosts.values())
         self._interfaces = {node: {said.interface for said in inputs.lldp[node]} for node in nodes}
 
     def of(self, neighbour: LldpNeighbour, claims: Sequence[Jack]) -> Jack | None:
@@ -174,10 +167,7 @@ class _Addresses:
 
     def host_of(self, neighbour: LldpNeighbour) -> str | None:
         """Whose chassis id it is, whatever the port."""
-        if neighbour.chassis_id_subtype != "mac":
-            return None
-        hosts = {jack.host for jack in self._jacks.get(neighbour.chassis_id, ())}
-        return next(iter(hosts)) if len(hosts) == 1 else None
+        return self._hosts.get(neighbour.chassis_id) if neighbour.chassis_id_subtype == "mac" else None
 
 
 def _known_names(inputs: FabricInputs, options: InferOptions) -> dict[str, str]:
@@ -205,11 +195,10 @@ def _plain(name: str) -> str:
     return name.lower().rstrip(".")
 
 
-def _cloned_names(rows: Sequence[Row]) -> set[str]:
+def _cloned_names(neighbours: Iterable[LldpNeighbour]) -> set[str]:
     """Names that two chassis claim for one port name (cloned images): they are nobody's."""
     claimed: dict[tuple[str, str], set[str]] = {}
-    for row in rows:
-        neighbour = row.neighbour
+    for neighbour in neighbours:
         if neighbour.system_name and SWITCHING.isdisjoint(neighbour.capabilities):
             key = neighbour.system_name, neighbour.port_id
             claimed.setdefault(key, set()).add(neighbour.chassis_id)

@@ -88,13 +88,12 @@ def switch_view(
 ) -> SwitchView:
     """All that switches see. `fars`: rows with their other ends. `claims`: which hosts' ports report a
     switch's port, whatever it says. `names`: of switches by chassis id."""
-    between, plugs = _claims(fars)
+    cables, found, disputed = undisputed(fars, reports, claims)
+    between, plugs = _claims(disputed)
     _other_names_of_a_port(between, reports, names)
     standing = _standing([*between.values(), *plugs.values()], reports, names)
     losers, anomalies = _settled(standing, claims, names)
     anomalies += _crowds(standing, names)
-    cables: list[SwitchCable] = []
-    found: list[Plug] = []
     for claim in standing:
         rivals = losers.get(id(claim))
         if rivals is not None and claim.silent:
@@ -110,11 +109,42 @@ def switch_view(
             cables.append(SwitchCable(a, b, speed_mbps, claim.sources, note, shapes))
         else:
             carrier = any(port.carrier for port in said)
-            kind, device, port = claim.far[:3]
+            kind, (device, port), _ = claim.far
             found.append(
                 Plug(a, kind, device, port, speed_mbps, carrier, claim.sources, note, shapes, claim.silent)
             )
     return SwitchView(sorted(cables), found, [*anomalies, *reports.anomalies])
+
+
+def undisputed(
+    fars: Sequence[tuple[Row, Far]],
+    reports: SwitchReports,
+    hosts: Mapping[tuple[str, str], Sequence[Jack]],
+) -> tuple[list[SwitchCable], list[Plug], list[tuple[Row, Far]]]:
+    """What nobody contradicts nor doubts, with both ends of a cable between switches telling of it; and the
+    rows that are left. Most cables are so, and what can be the matter with one takes long to go through."""
+    told = Counter([row.near for row, _ in fars])
+    told.update([far.end for _, far in fars if far.kind == SWITCH])
+    clear = {row.near: (row, far) for row, far in fars if not (row.doubt or row.past or far.note)}
+    cables: list[SwitchCable] = []
+    plugs: list[Plug] = []
+    left: list[tuple[Row, Far]] = []
+    for row, far in fars:
+        near, end = row.near, far.end
+        back = clear.get(end)
+        if near not in clear or near.chassis == end.chassis:
+            left.append((row, far))
+        elif far.kind != SWITCH and told[near] == 1 and (near not in hosts or Jack(*end) in hosts[near]):
+            said, by = reports.ports[near].said, tuple(sorted(row.sources))
+            plugs.append(Plug(near, far.kind, *end, said.speed_mbps, said.carrier, by, silent=row.silent))
+        elif back and far.kind == SWITCH and told[near] == told[end] == 2 and back[1] == (SWITCH, near, ""):
+            if near < end:
+                speed_mbps = max(reports.ports[near].said.speed_mbps, reports.ports[end].said.speed_mbps)
+                by = tuple(sorted(row.sources | back[0].sources))
+                cables.append(SwitchCable(near, end, speed_mbps, by))
+        else:
+            left.append((row, far))
+    return cables, plugs, left
 
 
 def _claims(
@@ -124,11 +154,11 @@ def _claims(
     between: dict[tuple[End, End], _Claim] = {}
     plugs: dict[tuple[End, End], _Claim] = {}
     for row, far in fars:
-        end = End(far.device, far.port)
+        end = far.end
         if far.kind == SWITCH:
             ends = min(row.near, end), max(row.near, end)
             claim = between.setdefault(ends, _Claim(ends, far))
-            if row.near.chassis == far.device:
+            if row.near.chassis == end.chassis:
                 claim.notes.append(
                     "it leads back to the switch that it comes from, or another has its chassis id"
                 )
@@ -206,9 +236,7 @@ def _settled(
     standing: Sequence[_Claim], hosts: Mapping[tuple[str, str], Sequence[Jack]], names: Mapping[str, str]
 ) -> tuple[dict[int, list[str]], list[Anomaly]]:
     """Those that have to give way, by their id, and why; and what is worth telling of it."""
-    sure = {
-        id(x): len(x.by) > 1 or Jack(x.far.device, x.far.port) in hosts.get(x.ends[0], ()) for x in standing
-    }
+    sure = {id(x): len(x.by) > 1 or Jack(*x.far.end) in hosts.get(x.ends[0], ()) for x in standing}
     alike = Counter((end, x.silent, x.far.kind) for x in standing if not sure[id(x)] for end in x.by)
     holder: dict[End, _Claim | None] = {}  # None: several neighbours, of which none is better known
     losers: dict[int, list[str]] = {}
@@ -221,7 +249,7 @@ def _settled(
             continue
         why: list[str] = []
         against: End | None = None  # the port that another teller puts into another cable
-        own = Jack(claim.far.device, claim.far.port)
+        own = Jack(*claim.far.end)
         for end in ends:
             if jacks := [jack for jack in hosts.get(end, ()) if jack != own]:
                 why.append(f"{'/'.join(jacks[0])} reports that it is in {say(_end(end, names))}")

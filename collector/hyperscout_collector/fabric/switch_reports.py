@@ -39,7 +39,7 @@ class Row:
 
     near: End
     neighbour: LldpNeighbour
-    sources: set[str]
+    sources: frozenset[str]
     silent: bool
     doubt: str = ""
     past: bool = False
@@ -48,6 +48,7 @@ class Row:
 class Port(NamedTuple):
     """What is known of a switch's port by the newest who tells of it. `live`: it is no file."""
 
+    end: End
     said: SwitchPort
     silent: bool
     live: bool
@@ -76,7 +77,9 @@ class SwitchReports:
     def end(self, chassis_id: str, port_id: str) -> End:
         """The port that a neighbour hears, under the name that the switch itself has for it."""
         chassis = self.known_as.get(chassis_id, chassis_id)
-        if chassis in self.own and (chassis, port_id) not in self.ports:
+        if (known := self.ports.get((chassis, port_id))) is not None:
+            return known.end
+        if chassis in self.own:
             if not self._aliases:
                 self._aliases.update(_aliases(self.ports))
             port_id = self._aliases.get(chassis, {}).get(port_id.lower(), port_id)
@@ -93,7 +96,7 @@ def switch_reports(inputs: FabricInputs) -> SwitchReports:
     tellers: dict[str, list[tuple[str, str]]] = {}  # by chassis id: who tells of it, and under what name
     sources: dict[str, set[str]] = {}
     names: dict[str, str] = {}
-    told: dict[tuple[str, str], list[tuple[Report, SwitchPort]]] = {}
+    told: dict[End, list[tuple[Report, SwitchPort]]] = {}
     for report in _in_order(reports):
         mine = tellers.setdefault(report.chassis, [])
         name = next((said.system_name for said in report.ports if said.system_name), "")
@@ -102,14 +105,19 @@ def switch_reports(inputs: FabricInputs) -> SwitchReports:
             mine.append((report.teller, name))
             sources.setdefault(report.chassis, set()).add(report.source)
         for port, said in _named_ports(report):
-            told.setdefault((report.chassis, port), []).append((report, said))
+            end = End(report.chassis, port)
+            if (of_port := told.get(end)) is None:
+                told[end] = [(report, said)]
+            else:
+                of_port.append((report, said))
     ports: dict[tuple[str, str], Port] = {}
     rows: list[Row] = []
+    witness = {report.source: frozenset((report.source,)) for report in reports}
     for end, of_port in told.items():
         newest, said = of_port[-1]
-        ports[end] = Port(said, newest.silent, newest.at_ns != _FILE_NS)
-        if any(said.neighbours for _, said in of_port):
-            rows += _rows(End(*end), of_port)
+        ports[end] = Port(end, said, newest.silent, newest.at_ns != _FILE_NS)
+        if said.neighbours or len(of_port) > 1:
+            rows += _rows(end, of_port, witness)
     silent = frozenset(chassis for chassis, who in tellers.items() if not who)
     anomalies = _clones(tellers, sources, names)
     own = frozenset(tellers)
@@ -168,8 +176,10 @@ def _named_ports(report: Report) -> Iterable[tuple[str, SwitchPort]]:
             yield port, said
 
 
-def _rows(end: End, told: Sequence[tuple[Report, SwitchPort]]) -> list[Row]:
-    """The neighbours of a port, each once. `told`: the newest last."""
+def _rows(
+    end: End, told: Sequence[tuple[Report, SwitchPort]], witness: Mapping[str, frozenset[str]]
+) -> Iterable[Row]:
+    """The neighbours of a port, each once. `told`: the newest last. `witness`: each source by itself."""
     newest, best = told[-1]
     rows: dict[tuple[str, str], Row] = {}
     for report, said in reversed(told):
@@ -178,15 +188,15 @@ def _rows(end: End, told: Sequence[tuple[Report, SwitchPort]]) -> list[Row]:
             continue
         older = (report.silent, -report.at_ns) > (newest.silent, -newest.at_ns)
         settled = older and (bool(best.neighbours) or not best.carrier)
+        by = witness[report.source]
         for neighbour in said.neighbours:
             key = neighbour.chassis_id, neighbour.port_id
             if (known := rows.get(key)) is not None:
-                known.sources.add(report.source)
+                known.sources |= by
             elif not settled:
-                rows[key] = Row(
-                    end, neighbour, {report.source}, report.silent, said.doubt, not (live or said.carrier)
-                )
-    return list(rows.values())
+                past = not (live or said.carrier)
+                rows[key] = Row(end, neighbour, by, report.silent, said.doubt, past)
+    return rows.values()
 
 
 def _clones(

@@ -1,8 +1,10 @@
 """When inference begins, in a cluster that has little to say."""
 
 import asyncio
+import gc
 from typing import cast
 
+import pytest
 from hyperscout_collector import pipeline
 from hyperscout_collector.cluster import ClusterView
 from hyperscout_collector.core.generations import Generations, GenerationSettings
@@ -47,3 +49,25 @@ async def test_a_cluster_without_nodes_is_no_reason_never_to_be_ready() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         work.close()
+
+
+def test_no_garbage_is_looked_for_while_inference_runs_and_it_is_afterwards() -> None:
+    """Whatever becomes of it; and it stays as it was set."""
+
+    @pipeline.uncollected()
+    def fails() -> None:
+        assert not gc.isenabled()
+        raise ValueError("as it may")
+
+    assert gc.isenabled()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="as it may"):
+            fails()
+        assert gc.isenabled()
+    gc.disable()
+    try:
+        with pipeline.uncollected():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

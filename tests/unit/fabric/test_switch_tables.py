@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hyperscout_collector.fabric import switch_cables
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SwitchTableSeen
 from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.topology import Topology
@@ -591,3 +592,77 @@ def test_any_tables_in_any_order_give_the_same(said: list[SwitchTableSeen], agen
             at.setdefault(end, []).append(x.note)
     switches = {s.id for s in one.switches}
     assert all(notes.count("") < 2 for end, notes in at.items() if end[0] in switches)
+
+
+@settings(max_examples=150)
+@given(
+    said=st.lists(tables(), max_size=3),
+    quiet=st.sets(st.sampled_from(DEVICES), max_size=6),
+    unasked=st.sets(st.sampled_from(SWITCHES), max_size=3),
+    silent=st.sets(st.sampled_from(["leaf-1a", "spine-1", "h11"])),
+    pulled=st.sets(st.sampled_from(sorted(CABLES)), max_size=3),
+    deaf=st.sets(st.sampled_from([end for text in CABLES for end in cable(text)]), max_size=4),
+    moved=st.sampled_from(
+        [
+            "",
+            "leaf-1a/swp1 h21/eth0",
+            "leaf-1a/swp9 h21/eth0",
+            "leaf-1a/swp8 leaf-1a/swp9",
+            "leaf-1a/swp1 leaf-1b/swp1",
+            "leaf-2a/swp31 spine-1/swp1",
+        ]
+    ),
+    guessed=st.sets(st.sampled_from(["swp1", "swp2", "swp31"])),
+    down=st.sets(st.sampled_from(["swp2", "swp3", "swp32"]), max_size=1),
+    impostor=st.booleans(),
+    asked_at_ns=st.integers(0, 1),
+)
+def test_clear_cables_are_what_settling_all_of_them_gives(
+    said: list[SwitchTableSeen],
+    quiet: set[str],
+    unasked: set[str],
+    silent: set[str],
+    pulled: set[str],
+    deaf: set[tuple[str, str]],
+    moved: str,
+    guessed: set[str],
+    down: set[str],
+    impostor: bool,
+    asked_at_ns: int,
+) -> None:
+    """Those that nobody disputes are not gone through; that changes nothing."""
+    wiring = replace(
+        ASKED,
+        agents=[d for d in DEVICES if d not in quiet],
+        asked=[s for s in SWITCHES if s not in unasked],
+        silent=silent - quiet,
+        deaf=deaf,
+        asked_at_ns=asked_at_ns,
+    )
+    inputs = renamed(
+        wiring.without(*sorted(pulled)).inputs(),
+        lambda port: replace(
+            port,
+            doubt="is a guess" if port.port_id in guessed else "",
+            carrier=port.carrier and port.port_id not in down,
+        ),
+    )
+    # What somebody else saw at another time.
+    if moved:
+        seen = {device for device, _ in cable(moved) if is_switch(device)}
+        others = replace(ASKED, cables=[moved], agents=[], asked=sorted(seen), silent=silent)
+        said = [*others.inputs().tables, *said]
+    if impostor:
+        stranger = "02:00:00:00:00:01"
+        heard = LldpNeighbour(
+            "mac", stranger, "mac", stranger, 120, system_name="h11", capabilities=("Station",)
+        )
+        own = chassis("leaf-1a")
+        said.append(
+            SwitchTableSeen(SwitchTable((SwitchPort("swp99", "mac", own, (heard,), port_id="swp99"),)))
+        )
+    inputs = replace(inputs, tables=(*inputs.tables, *said))
+    found = infer(inputs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(switch_cables, "undisputed", lambda fars, reports, hosts: ([], [], fars))
+        assert to_json(infer(inputs)) == to_json(found)
