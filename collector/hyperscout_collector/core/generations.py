@@ -16,6 +16,7 @@ from hyperscout_collector.core.membership import NO_LOSS, Loss, Removals, loss, 
 from hyperscout_collector.core.renewal import calmed, is_due, renewed
 from hyperscout_collector.core.stamps import AnomalyKey, LinkKey, by_link, placed, stamped
 from hyperscout_collector.hierarchy.conditions import NO_FACTS, ConditionFacts, with_conditions
+from hyperscout_collector.hierarchy.nvlink_tier import NAME as NVLINK
 from hyperscout_collector.link_changes import table_of
 from hyperscout_collector.topology import Anomaly, Topology
 
@@ -150,9 +151,13 @@ class Generations:
             self._differs_since_ns = now_ns
         lost = loss(before, offered)
         new = self._new_until_ns is not None and now_ns < self._new_until_ns
-        if new and not lost.nodes and (lost.tiers is None or lost.tiers[0] < lost.tiers[1]):
+        if (
+            new
+            and not lost.nodes
+            and (len(offered.hypernodes) >= len(before.hypernodes) or _only_nvlink(before, lost))
+        ):
             # NVLink that comes a moment after the cables, the whole cluster's or that of the nodes that came
-            # last: nobody relies on the tree yet.
+            # last: nobody relies on tiers yet.
             lost = NO_LOSS
         if lost.tiers is None and not self._removals.too_many(before, lost, now_ns):
             if self._held is not None:
@@ -313,6 +318,12 @@ class Generations:
             self._removals.agree()
         elif before is not None:
             self._removals.record(loss(before, offered), offered, now_ns)
+
+
+def _only_nvlink(before: Topology, lost: Loss) -> bool:
+    """Whether no domains but NVLink's go: hosts that were taken for one each turn out to be in one rack."""
+    gone = (h for h in before.hypernodes if h.name in lost.hypernodes)
+    return lost.tiers is None and all(h.tier_name == NVLINK for h in gone)
 
 
 def _has_content(topology: Topology) -> bool:

@@ -341,6 +341,14 @@ def test_nvlink_of_the_nodes_that_came_last_joins_them(after: float, held: bool)
     assert (len(player.last.hypernodes) < alone) == (not held)
 
 
+def test_leaves_that_a_new_tree_joins_are_held_all_the_same() -> None:
+    player = Player()
+    player.offer(0, racks(tree(TEN), 1))
+    player.run(4)
+    player.offer(5, racks(tree({"l00": [node for nodes in TEN.values() for node in nodes]}), 1))
+    assert player.decision.held is not None
+
+
 def test_a_new_tree_that_loses_a_tier_is_held_all_the_same() -> None:
     player = Player()
     player.offer(0, racks(tree(TEN), 4))
