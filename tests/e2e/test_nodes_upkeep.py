@@ -100,7 +100,8 @@ def test_settings_that_no_collector_takes_stop_at_the_first_node(lab: Lab) -> No
     upgrade(lab, "agent.tlsServerName=elsewhere.example")
     until(lambda: len(pods(lab, "agent").keys() - before.keys()) == 1, "a new agent")
     [new] = pods(lab, "agent").keys() - before.keys()
-    until(lambda: "another name" in lab.kubectl("logs", "-n", NAMESPACE, new, "-c", "agent"), "its complaint")
+    words = ("logs", "-n", NAMESPACE, new, "-c", "agent")  # refused until the container is made
+    until(lambda: "another name" in lab.kubectl(*words, check=False), "its complaint")
     now = pods(lab, "agent")
     assert not is_ready(now[new])
     assert [is_ready(now[name]) for name in now.keys() & before.keys()] == [True]
