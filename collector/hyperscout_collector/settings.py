@@ -22,6 +22,9 @@ from pydantic_settings import (
 
 from hyperscout_collector.cloud_labels import Keys, lists_of
 from hyperscout_collector.core.nccl_window import parse_windows
+from hyperscout_collector.history.settings import HistorySettings
+from hyperscout_collector.mqtt.settings import MqttSettings
+from hyperscout_collector.rest.settings import RestSettings
 
 PREFIX = "HYPERSCOUT_COLLECTOR_"
 _MAX_FILE_BYTES = 1024 * 1024
@@ -31,7 +34,7 @@ class SettingsError(ValueError):
     """Settings that cannot be used: where each came from, and what is wrong with it."""
 
 
-class CollectorSettings(BaseSettings):
+class CollectorSettings(RestSettings, HistorySettings, MqttSettings, BaseSettings):
     """Times in seconds unless the name says otherwise."""
 
     model_config = SettingsConfigDict(
@@ -270,7 +273,7 @@ class CollectorSettings(BaseSettings):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    @field_validator("listen", "http_listen", "mtls_listen")
+    @field_validator("listen", "http_listen", "mtls_listen", "rest_listen")
     @classmethod
     def _address(cls, value: str) -> str:
         if value:

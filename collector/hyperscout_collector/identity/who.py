@@ -28,7 +28,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, 2.1: b64token
 MAX_TOKEN_CHARS = 16 * 1024
 _SPREAD_S = 60  # agents that started together do not all come back in the same second
 
-_READS = frozenset({"GetTopology", "WatchTopology", "Explain", "ListFindings", "GetStatus"})
+_READS = frozenset({"GetTopology", "WatchTopology", "Explain", "ListFindings", "GetStatus", "ListHistory"})
 _TOPOLOGY = "/hyperscout.v1.TopologyService/"
 _GET_MEASURING = "/hyperscout.v1.MeasurementService/GetMeasuring"
 _PLACEMENT = "/hyperscout.v1.PlacementService/"

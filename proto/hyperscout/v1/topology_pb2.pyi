@@ -466,18 +466,26 @@ class GetTopologyRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OMIT_LINKS_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
     omit_links: _builtins.bool
     """Leave links and adapters out: they are most of the bytes."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """As it was published at that time. Unset = now."""
+
     def __init__(
         self,
         *,
         omit_links: _builtins.bool = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["omit_links", b"omit_links"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "at", b"at", "omit_links", b"omit_links"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__at: _TypeAlias = _typing.Literal["at"]  # noqa: Y015
+    _WhichOneofArgType__at: _TypeAlias = _typing.Literal["_at", b"_at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__at) -> _WhichOneofReturnType__at | None: ...
 
 Global___GetTopologyRequest: _TypeAlias = GetTopologyRequest  # noqa: Y015
 
@@ -1021,3 +1029,266 @@ class ApproveResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ApproveResponse: _TypeAlias = ApproveResponse  # noqa: Y015
+
+@_typing.final
+class Cause(_message.Message):
+    """Why a generation was published."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    FINDINGS_TOTAL_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"findings", "approved", "age" (evidence turned stale, or a time passed), "cluster" (nodes came, went or
+    take no work), "restart" or "takeover" (of the collector: what changed while nobody looked).
+    """
+    findings_total: _builtins.int
+    """How many changed in all."""
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[_finding_pb2.FindingKey]:
+        """Of "findings": some of those that changed. At most 8."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        findings: _abc.Iterable[_finding_pb2.FindingKey] | None = ...,
+        findings_total: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings", "findings_total", b"findings_total", "kind", b"kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Cause: _TypeAlias = Cause  # noqa: Y015
+
+@_typing.final
+class HistoryEvent(_message.Message):
+    """One thing that was other in one generation than in the one before it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    HYPERNODE_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    WHAT_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    """Grows with time; unique in one history."""
+    generation: _builtins.int
+    kind: _builtins.str
+    """GenerationPublished, ConditionChanged, AnomalyAppeared, AnomalyCleared, HyperNodeAdded, HyperNodeRemoved,
+    HyperNodeMoved, NodeAdded, NodeRemoved, NodeMoved, LinkAdded, LinkRemoved, SwitchAdded, SwitchRemoved.
+    """
+    hypernode: _builtins.str
+    """The HyperNode that it is about, or that it counts against; empty = none."""
+    node: _builtins.str
+    """The node that it is about; empty = none."""
+    what: _builtins.str
+    """Of ConditionChanged its type ("Degraded"), of an anomaly its kind ("MissingLink"); else empty."""
+    before: _builtins.str
+    """Of ConditionChanged the status before ("False"), of a move the HyperNode before; else empty."""
+    after: _builtins.str
+    reason: _builtins.str
+    """CamelCase; of a condition its reason."""
+    message: _builtins.str
+    """For people."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When the generation was published."""
+
+    @_builtins.property
+    def subject(self) -> Global___Endpoint:
+        """Ends of a link or of an anomaly, or a switch."""
+
+    @_builtins.property
+    def peer(self) -> Global___Endpoint: ...
+    @_builtins.property
+    def cause(self) -> Global___Cause:
+        """Of the generation."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        generation: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        hypernode: _builtins.str = ...,
+        node: _builtins.str = ...,
+        subject: Global___Endpoint | None = ...,
+        peer: Global___Endpoint | None = ...,
+        what: _builtins.str = ...,
+        before: _builtins.str = ...,
+        after: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        cause: Global___Cause | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_peer", b"_peer", "_subject", b"_subject", "at", b"at", "cause", b"cause", "peer", b"peer", "subject", b"subject"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_peer", b"_peer", "_subject", b"_subject", "after", b"after", "at", b"at", "before", b"before", "cause", b"cause", "generation", b"generation", "hypernode", b"hypernode", "id", b"id", "kind", b"kind", "message", b"message", "node", b"node", "peer", b"peer", "reason", b"reason", "subject", b"subject", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__peer: _TypeAlias = _typing.Literal["peer"]  # noqa: Y015
+    _WhichOneofArgType__peer: _TypeAlias = _typing.Literal["_peer", b"_peer"]  # noqa: Y015
+    _WhichOneofReturnType__subject: _TypeAlias = _typing.Literal["subject"]  # noqa: Y015
+    _WhichOneofArgType__subject: _TypeAlias = _typing.Literal["_subject", b"_subject"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__peer) -> _WhichOneofReturnType__peer | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__subject) -> _WhichOneofReturnType__subject | None: ...
+
+Global___HistoryEvent: _TypeAlias = HistoryEvent  # noqa: Y015
+
+@_typing.final
+class FlapCount(_message.Message):
+    """How often one thing changed to and fro within the time that was asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HYPERNODE_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    WHAT_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    hypernode: _builtins.str
+    what: _builtins.str
+    changes: _builtins.int
+    """Changes, to and fro."""
+    @_builtins.property
+    def subject(self) -> Global___Endpoint: ...
+    @_builtins.property
+    def peer(self) -> Global___Endpoint: ...
+    @_builtins.property
+    def last(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        hypernode: _builtins.str = ...,
+        subject: Global___Endpoint | None = ...,
+        peer: Global___Endpoint | None = ...,
+        what: _builtins.str = ...,
+        changes: _builtins.int = ...,
+        last: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_peer", b"_peer", "_subject", b"_subject", "last", b"last", "peer", b"peer", "subject", b"subject"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_peer", b"_peer", "_subject", b"_subject", "changes", b"changes", "hypernode", b"hypernode", "last", b"last", "peer", b"peer", "subject", b"subject", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__peer: _TypeAlias = _typing.Literal["peer"]  # noqa: Y015
+    _WhichOneofArgType__peer: _TypeAlias = _typing.Literal["_peer", b"_peer"]  # noqa: Y015
+    _WhichOneofReturnType__subject: _TypeAlias = _typing.Literal["subject"]  # noqa: Y015
+    _WhichOneofArgType__subject: _TypeAlias = _typing.Literal["_subject", b"_subject"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__peer) -> _WhichOneofReturnType__peer | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__subject) -> _WhichOneofReturnType__subject | None: ...
+
+Global___FlapCount: _TypeAlias = FlapCount  # noqa: Y015
+
+@_typing.final
+class ListHistoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    ABOUT_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    NET_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    about: _builtins.str
+    """Name of a node, HyperNode, switch or device, or both ends of a link ("leaf-03/p17"): what is about it.
+    Empty = everything.
+    """
+    net: _builtins.bool
+    """Only what differs in the end between since and until: what came and went again is left out."""
+    page_token: _builtins.str
+    """Opaque; from the response before."""
+    page_size: _builtins.int
+    """0 = the server's choice (200). At most 1,000."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """From this time on, included. Unset = as far as the history reaches."""
+
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """Up to this time, excluded. Unset = now."""
+
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Kinds of events; empty = all."""
+
+    def __init__(
+        self,
+        *,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        about: _builtins.str = ...,
+        kinds: _abc.Iterable[_builtins.str] | None = ...,
+        net: _builtins.bool = ...,
+        page_token: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_since", b"_since", "_until", b"_until", "since", b"since", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_since", b"_since", "_until", b"_until", "about", b"about", "kinds", b"kinds", "net", b"net", "page_size", b"page_size", "page_token", b"page_token", "since", b"since", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__since: _TypeAlias = _typing.Literal["since"]  # noqa: Y015
+    _WhichOneofArgType__since: _TypeAlias = _typing.Literal["_since", b"_since"]  # noqa: Y015
+    _WhichOneofReturnType__until: _TypeAlias = _typing.Literal["until"]  # noqa: Y015
+    _WhichOneofArgType__until: _TypeAlias = _typing.Literal["_until", b"_until"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__since) -> _WhichOneofReturnType__since | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until) -> _WhichOneofReturnType__until | None: ...
+
+Global___ListHistoryRequest: _TypeAlias = ListHistoryRequest  # noqa: Y015
+
+@_typing.final
+class ListHistoryResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FLAPS_FIELD_NUMBER: _builtins.int
+    OLDEST_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty at the end."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryEvent]: ...
+    @_builtins.property
+    def flaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___FlapCount]:
+        """On the first page: what changed more than twice, most often first. At most 100."""
+
+    @_builtins.property
+    def oldest(self) -> _timestamp_pb2.Timestamp:
+        """How far the history reaches back."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___HistoryEvent] | None = ...,
+        next_page_token: _builtins.str = ...,
+        flaps: _abc.Iterable[Global___FlapCount] | None = ...,
+        oldest: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["oldest", b"oldest"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "flaps", b"flaps", "next_page_token", b"next_page_token", "oldest", b"oldest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHistoryResponse: _TypeAlias = ListHistoryResponse  # noqa: Y015

@@ -65,6 +65,11 @@ class TopologyServiceStub:
                 request_serializer=hyperscout_dot_v1_dot_topology__pb2.ApproveRequest.SerializeToString,
                 response_deserializer=hyperscout_dot_v1_dot_topology__pb2.ApproveResponse.FromString,
                 _registered_method=True)
+        self.ListHistory = channel.unary_unary(
+                '/hyperscout.v1.TopologyService/ListHistory',
+                request_serializer=hyperscout_dot_v1_dot_topology__pb2.ListHistoryRequest.SerializeToString,
+                response_deserializer=hyperscout_dot_v1_dot_topology__pb2.ListHistoryResponse.FromString,
+                _registered_method=True)
 
 
 class TopologyServiceServicer:
@@ -111,6 +116,13 @@ class TopologyServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListHistory(self, request, context):
+        """What changed, newest first: each change of a published generation, and why it was published.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TopologyServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -143,6 +155,11 @@ def add_TopologyServiceServicer_to_server(servicer, server):
                     servicer.Approve,
                     request_deserializer=hyperscout_dot_v1_dot_topology__pb2.ApproveRequest.FromString,
                     response_serializer=hyperscout_dot_v1_dot_topology__pb2.ApproveResponse.SerializeToString,
+            ),
+            'ListHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHistory,
+                    request_deserializer=hyperscout_dot_v1_dot_topology__pb2.ListHistoryRequest.FromString,
+                    response_serializer=hyperscout_dot_v1_dot_topology__pb2.ListHistoryResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -308,6 +325,33 @@ class TopologyService:
             '/hyperscout.v1.TopologyService/Approve',
             hyperscout_dot_v1_dot_topology__pb2.ApproveRequest.SerializeToString,
             hyperscout_dot_v1_dot_topology__pb2.ApproveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hyperscout.v1.TopologyService/ListHistory',
+            hyperscout_dot_v1_dot_topology__pb2.ListHistoryRequest.SerializeToString,
+            hyperscout_dot_v1_dot_topology__pb2.ListHistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

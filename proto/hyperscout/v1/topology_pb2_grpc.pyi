@@ -44,6 +44,8 @@ class TopologyServiceStub:
     """Publishes a generation that is held back (mass removal, another number of tiers); of the published one,
     accepts the wiring: what is missing from it is forgotten.
     """
+    ListHistory: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ListHistoryRequest, _topology_pb2.ListHistoryResponse]
+    """What changed, newest first: each change of a published generation, and why it was published."""
 
 @_typing.type_check_only
 class TopologyServiceAsyncStub(TopologyServiceStub):
@@ -61,6 +63,8 @@ class TopologyServiceAsyncStub(TopologyServiceStub):
     """Publishes a generation that is held back (mass removal, another number of tiers); of the published one,
     accepts the wiring: what is missing from it is forgotten.
     """
+    ListHistory: _aio.UnaryUnaryMultiCallable[_topology_pb2.ListHistoryRequest, _topology_pb2.ListHistoryResponse]  # type: ignore[assignment]
+    """What changed, newest first: each change of a published generation, and why it was published."""
 
 class TopologyServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads the picture. Field names are, in JSON's camel case, those of `hyperscout infer -o json`."""
@@ -111,5 +115,13 @@ class TopologyServiceServicer(metaclass=_abc_1.ABCMeta):
         """Publishes a generation that is held back (mass removal, another number of tiers); of the published one,
         accepts the wiring: what is missing from it is forgotten.
         """
+
+    @_abc_1.abstractmethod
+    def ListHistory(
+        self,
+        request: _topology_pb2.ListHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topology_pb2.ListHistoryResponse, _abc.Awaitable[_topology_pb2.ListHistoryResponse]]:
+        """What changed, newest first: each change of a published generation, and why it was published."""
 
 def add_TopologyServiceServicer_to_server(servicer: TopologyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,35 @@
+"""What the API asks of a history."""
+
+from typing import Protocol
+
+from hyperscout.v1 import topology_pb2 as pb
+
+from hyperscout_collector.topology import Topology
+
+
+class HistoryError(Exception):
+    """It cannot be answered; says why. `code`: the word for it."""
+
+    code = "unavailable"
+
+
+class BadHistoryRequestError(HistoryError):
+    """What was asked for makes no sense; names the field."""
+
+    code = "invalid"
+
+
+class NotKeptError(HistoryError):
+    """The time lies before the oldest that is kept, or nothing is kept at all."""
+
+    code = "not_kept"
+
+
+class HistoryReader(Protocol):
+    """Both block for milliseconds, a picture of long ago for some hundred: for a thread. Raise HistoryError."""
+
+    def events(self, request: pb.ListHistoryRequest) -> pb.ListHistoryResponse:
+        """A page, newest first."""
+
+    def topology_at(self, at_ns: int) -> Topology:
+        """What was published at that time (Unix ns), with its links."""

@@ -1,0 +1,1 @@
+"""What goes to an MQTT broker (states, changes) and what comes from it (findings of devices)."""

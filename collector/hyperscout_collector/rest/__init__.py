@@ -1,0 +1,1 @@
+"""REST over the published picture: routes, pages, streams, problems. It only reads."""
