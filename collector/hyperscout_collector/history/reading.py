@@ -26,7 +26,7 @@ class NotKeptError(HistoryError):
 
 
 class HistoryReader(Protocol):
-    """Both block for milliseconds, a picture of long ago for some hundred: for a thread. Raise HistoryError."""
+    """Both block, for a picture of long ago some hundred ms: for a thread. Raise HistoryError."""
 
     def events(self, request: pb.ListHistoryRequest) -> pb.ListHistoryResponse:
         """A page, newest first."""
