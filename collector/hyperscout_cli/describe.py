@@ -5,11 +5,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+from hyperscout_collector.api.objects import domains_of
 from hyperscout_collector.figures import said
 from hyperscout_collector.publish.texts.names import host_list, visible
 
 from hyperscout_cli.errors import CliError
-from hyperscout_cli.kinds import KINDS, TABLES, complete_kind, domains_of, end_text, links, select
+from hyperscout_cli.kinds import KINDS, TABLES, complete_kind, end_text, links, select
 from hyperscout_cli.options import Endpoint, topology_options
 from hyperscout_cli.output import emit
 from hyperscout_cli.source import load

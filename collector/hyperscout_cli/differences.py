@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from hyperscout_collector.api.objects import device_names
 from hyperscout_collector.publish.texts.names import host_list
 from hyperscout_collector.topology import HyperNode, Topology
 
-from hyperscout_cli.kinds import device_names, end_text
+from hyperscout_cli.kinds import end_text
 
 
 def differences(before: Topology, after: Topology) -> Iterator[str]:

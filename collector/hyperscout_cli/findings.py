@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from google.protobuf.json_format import MessageToDict
 from hyperscout.v1 import finding_pb2
+from hyperscout_collector.api import objects
 
 from hyperscout_cli.client import Collector
 from hyperscout_cli.options import Endpoint
@@ -42,4 +42,4 @@ def _row(stored: "topology_pb2.StoredFinding", now_ns: int) -> Row:
         age(finding.observed_at.ToNanoseconds(), now_ns),
         "stale" if stored.stale else "",
     )
-    return Row(f"{key.node}:{key.probe}:{key.subject}", cells, (finding.reason,), MessageToDict(stored))
+    return Row(f"{key.node}:{key.probe}:{key.subject}", cells, (finding.reason,), objects.finding(stored))

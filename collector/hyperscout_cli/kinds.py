@@ -1,16 +1,15 @@
 """What `get` and `describe` know: the kinds of objects in a topology, and a table of each."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import click
+from hyperscout_collector.api import objects
 from hyperscout_collector.figures import digits
 from hyperscout_collector.publish.texts.names import host_list
 from hyperscout_collector.publish.texts.tree import HEALTHY, marks
 from hyperscout_collector.topology import Endpoint, HyperNode, Topology
-from hyperscout_collector.topology_json import to_json
 
 from hyperscout_cli.tables import Row, Table, age
 
@@ -67,110 +66,44 @@ HYPERNODE_MORE = ("PARENT", "SWITCHES", "SOURCE", "LATENCY", "OTHER", "MESSAGE")
 
 def hypernodes(topology: Topology, now_ns: int) -> Table:
     """By tier, then name."""
-    data = to_json(replace(topology, links=()))["hypernodes"]
+    data = objects.hypernodes(topology)
     rows = [hypernode_row(h, now_ns, d) for h, d in zip(topology.hypernodes, data, strict=True)]
     rows.sort(key=lambda r: (r.data["tier"], r.name))
     return Table("hypernode", HYPERNODE_HEADINGS, HYPERNODE_MORE, tuple(rows))
 
 
-def domains_of(topology: Topology) -> dict[str, list[HyperNode]]:
-    """The HyperNodes of every node, from tier 1 up."""
-    found: dict[str, list[HyperNode]] = {}
-    for h in sorted(topology.hypernodes, key=lambda h: h.tier):
-        for node in h.nodes:
-            found.setdefault(node, []).append(h)
-    return found
-
-
-def owners(topology: Topology) -> dict[str, str]:
-    """The node of every adapter id; a node's own name stands for its Ethernet side."""
-    return {x.id: x.node for x in topology.adapters}
-
-
-def device_names(topology: Topology) -> dict[str, str]:
-    """What a person calls a device id: the switch's name, or the node and its adapter ("gpu-01 mlx5_0")."""
-    adapters = {x.id: f"{x.node} {x.name}" if x.name else x.node for x in topology.adapters}
-    return adapters | {s.id: s.name or s.id for s in topology.switches}
-
-
 def nodes(topology: Topology, now_ns: int) -> Table:
     """Every node with its HyperNode of each tier."""
-    found = domains_of(topology)
-    for node in topology.nodes_without_evidence:
-        found.setdefault(node, [])
+    tier_of = {h.name: h.tier for h in topology.hypernodes}
     tiers = dict(sorted({h.tier: h.tier_name for h in topology.hypernodes}.items()))
-    owner = owners(topology)
-    links = Counter(owner.get(d) for x in topology.links for d in (x.a_device, x.b_device))
-    wrong = Counter(
-        e.name for x in topology.anomalies for e in {x.subject, x.peer or x.subject} if e.name in found
-    )
     rows = []
-    for node in sorted(found):
-        by_tier = {h.tier: h.name for h in found[node]}
-        data = {
-            "name": node,
-            "hypernodes": [h.name for h in found[node]],
-            "links": links[node],
-            "anomalies": wrong[node],
-            "evidence": bool(found[node]),
-        }
-        cells = (node, *(by_tier.get(t, "") for t in tiers), str(links[node] or ""), str(wrong[node] or ""))
-        rows.append(Row(node, cells, ("no evidence" if not found[node] else "",), data))
+    for data in objects.nodes(topology):
+        by_tier = {tier_of[name]: name for name in data["hypernodes"]}
+        counts = (str(data["links"] or ""), str(data["anomalies"] or ""))
+        cells = (data["name"], *(by_tier.get(t, "") for t in tiers), *counts)
+        rows.append(Row(data["name"], cells, ("" if data["evidence"] else "no evidence",), data))
     headings = ("NAME", *((name or f"TIER{t}").upper() for t, name in tiers.items()), "LINKS", "ANOMALIES")
     return Table("node", headings, ("NOTE",), tuple(rows))
 
 
 def switches(topology: Topology, now_ns: int) -> Table:
     """Every switch with its level (1 = leaf)."""
-    links = Counter(d for x in topology.links for d in (x.a_device, x.b_device))
-    serves: dict[str, list[str]] = {}
-    for h in topology.hypernodes:
-        for switch in h.switches:
-            serves.setdefault(switch, []).append(h.name)
     rows = []
-    for s in sorted(topology.switches, key=lambda s: (s.level or 99, s.name, s.id)):
-        data = {
-            "id": s.id,
-            "name": s.name,
-            "level": s.level,
-            "links": links[s.id],
-            "hypernodes": serves.get(s.id, []),
-        }
-        cells = (
-            s.name or s.id,
-            s.id,
-            str(s.level or "?"),
-            str(links[s.id] or ""),
-            host_list(serves.get(s.id, ())),
-        )
-        rows.append(Row(s.name or s.id, cells, (), data))
+    for data in objects.switches(topology):
+        name = data["name"] or data["id"]
+        counts = (str(data["level"] or "?"), str(data["links"] or ""))
+        rows.append(Row(name, (name, data["id"], *counts, host_list(data["hypernodes"])), (), data))
     return Table("switch", ("NAME", "ID", "LEVEL", "LINKS", "HYPERNODES"), (), tuple(rows))
 
 
 def links(topology: Topology, now_ns: int) -> Table:
     """Every cable, by its ends."""
-    names = device_names(topology)
-    owner = owners(topology)
     rows = []
-    for x in topology.links:
-        a, b = (names.get(d, d) for d in (x.a_device, x.b_device))
-        data = {
-            "a": {"device": x.a_device, "name": a, "node": owner.get(x.a_device), "port": x.a_port},
-            "b": {"device": x.b_device, "name": b, "node": owner.get(x.b_device), "port": x.b_port},
-            "fabric": x.fabric,
-            "sources": list(x.sources),
-            **({"note": x.note} if x.note else {}),
-        }
-        cells = (a, x.a_port, b, x.b_port, x.fabric, ",".join(x.sources))
-        rows.append(
-            Row(
-                f"{x.a_device}:{x.a_port}--{x.b_device}:{x.b_port}",
-                cells,
-                (x.note, x.a_device, x.b_device),
-                data,
-            )
-        )
-    rows.sort(key=lambda r: r.cells)
+    for data in objects.links(topology):
+        a, b = data["a"], data["b"]
+        name = objects.link_name(data)
+        cells = (a["name"], a["port"], b["name"], b["port"], data["fabric"], ",".join(data["sources"]))
+        rows.append(Row(name, cells, (data.get("note", ""), a["device"], b["device"]), data))
     return Table(
         "link", ("A", "PORT", "B", "PORT", "FABRIC", "SOURCES"), ("NOTE", "A-ID", "B-ID"), tuple(rows)
     )
@@ -185,7 +118,7 @@ def end_text(end: Endpoint | None) -> str:
 
 def anomalies(topology: Topology, now_ns: int) -> Table:
     """Everything that does not fit."""
-    data = to_json(replace(topology, links=()))["anomalies"]
+    data = objects.anomalies(topology)
     rows = []
     for x, d in zip(topology.anomalies, data, strict=True):
         cells = (
@@ -196,8 +129,7 @@ def anomalies(topology: Topology, now_ns: int) -> Table:
             f"{x.confidence:.2g}",
             age(x.since_ns, now_ns),
         )
-        name = f"{x.kind}:{x.subject.device}:{x.subject.port or ''}"
-        rows.append(Row(name, cells, (",".join(x.sources), x.message), d))
+        rows.append(Row(objects.anomaly_name(d), cells, (",".join(x.sources), x.message), d))
     headings = ("KIND", "SUBJECT", "PEER", "HYPERNODE", "CONFIDENCE", "AGE")
     return Table("anomaly", headings, ("SOURCES", "MESSAGE"), tuple(rows))
 
@@ -211,19 +143,6 @@ TABLES: dict[str, Callable[[Topology, int], Table]] = {
 }
 
 
-def _named(kind: str, row: Row) -> Iterable[str]:
-    """What a row answers to."""
-    if kind == "links":
-        ends = [row.data[e] for e in ("a", "b")]
-        return (row.name, *(e[k] for e in ends for k in ("device", "name", "node") if e[k]))
-    if kind == "anomalies":
-        ends = [row.data[e] for e in ("subject", "peer") if row.data[e]]
-        return (row.name, row.cells[0], row.cells[3], *(e[k] for e in ends for k in ("device", "name")))
-    if kind == "switches":
-        return (row.name, str(row.data["id"]))
-    return (row.name,)
-
-
 def select(kind: str, table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
     """The rows that answer to one of the names, and the names that nothing answers to.
 
@@ -232,8 +151,9 @@ def select(kind: str, table: Table, names: Sequence[str]) -> tuple[Table, list[s
     if not names:
         return table, []
     wanted = set(names)
-    rows = tuple(row for row in table.rows if not wanted.isdisjoint(_named(kind, row)))
-    known = {name for row in rows for name in _named(kind, row)}
+    answering = [(row, objects.names_of(kind, row.data)) for row in table.rows]
+    rows = tuple(row for row, own in answering if not wanted.isdisjoint(own))
+    known = {name for _, own in answering if not wanted.isdisjoint(own) for name in own}
     return replace(table, rows=rows), [name for name in names if name not in known]
 
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hyperscout_collector.api.measured import sayings
+from hyperscout_collector.api.objects import device_names, domains_of, owners
 from hyperscout_collector.topology import Link, Topology
 
 from hyperscout_cli.errors import CliError
-from hyperscout_cli.kinds import device_names, domains_of, owners
 
 
 @dataclass(frozen=True, slots=True)

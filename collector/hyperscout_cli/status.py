@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
-from hyperscout_collector.publish.texts.names import host_list, visible
-from hyperscout_collector.publish.texts.tree import count, marks
-from hyperscout_formats.reporters import is_fabric
+from hyperscout_collector.api import objects
+from hyperscout_collector.publish.texts.names import visible
+from hyperscout_collector.publish.texts.tree import count
 
 from hyperscout_cli.errors import AnswerIsNoError
 from hyperscout_cli.options import Endpoint, collector_options
@@ -16,12 +16,10 @@ from hyperscout_cli.tables import Row, Table, age, lines
 
 if TYPE_CHECKING:
     from hyperscout.v1.topology_pb2 import GetStatusResponse
-    from hyperscout_collector.topology import Topology
 
     from hyperscout_cli.client import Collector
 
 POLL_S = 0.5
-MAX_NAMED = 10
 
 
 @click.command(
@@ -55,9 +53,7 @@ def status(*, output: str, wait: bool, wait_timeout_s: float, collector: Endpoin
                 lambda: look(connection), lambda: time.monotonic() < until, lambda: time.sleep(POLL_S)
             )
     if output == "json":
-        from google.protobuf.json_format import MessageToDict
-
-        emit_json(MessageToDict(current) | {"wrong": wrong})
+        emit_json(objects.plain(current) | {"wrong": wrong})
     else:
         emit(report(current, wrong, time.time_ns()))
     if wait and wrong:
@@ -68,7 +64,7 @@ def status(*, output: str, wait: bool, wait_timeout_s: float, collector: Endpoin
 def look(connection: "Collector") -> "tuple[GetStatusResponse, list[str]]":
     """The status, and what is wrong in words."""
     current = connection.status()
-    return current, what_is_wrong(current, connection.topology(links=False))
+    return current, objects.what_is_wrong(current, connection.topology(links=False))
 
 
 def wait_for_health(
@@ -82,37 +78,6 @@ def wait_for_health(
         if not wrong or not more():
             return current, wrong
         pause()
-
-
-def what_is_wrong(current: "GetStatusResponse", topology: "Topology") -> list[str]:
-    """Everything that keeps the picture from being whole and well, one line each."""
-    wrong = [f"collector: {problem}" for problem in current.problems]
-    if not topology.hypernodes:
-        wrong.append("no HyperNodes yet")
-    if current.HasField("held"):
-        held = current.held
-        wrong.append(
-            f"generation {held.generation} is held: {held.reason} (`hyperscout diff`, `hyperscout approve`)"
-        )
-    away = [agent.node for agent in current.agents if not agent.connected]
-    if away:
-        wrong.append(f"{count(len(away), 'agent')} not connected: {_some(away)}")
-    # One switch that does not answer is its own finding's business: there is always one somewhere.
-    wrong += [
-        f"{agent.node} learns nothing: `hyperscout get findings {agent.node} -o wide` says why"
-        for agent in current.agents
-        if is_fabric(agent.node) and agent.findings and agent.findings == agent.failed_findings
-    ]
-    for lease in current.leases:
-        if lease.partial:
-            reason = lease.partial_reason or "partial sweep"
-            wrong.append(f"sweep from {lease.node} {lease.device}/{lease.port}: {reason}")
-    missing = topology.nodes_without_evidence
-    if missing:
-        wrong.append(f"{count(len(missing), 'node')} without evidence: {_some(missing)}")
-    for h in topology.hypernodes:
-        wrong += [f"{h.name}: {mark} ({reason}): {message}" for mark, reason, message in marks(h)]
-    return wrong
 
 
 def report(current: "GetStatusResponse", wrong: list[str], now_ns: int) -> Iterator[str]:
@@ -159,8 +124,3 @@ def _leases(current: "GetStatusResponse", now_ns: int) -> Table:
         for lease in current.leases
     ]
     return Table("lease", ("SWEPT-FROM", "PORT", "LEASED", "LAST-SWEEP", "NOTE"), (), tuple(rows))
-
-
-def _some(names: "list[str] | tuple[str, ...]") -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return host_list(sorted(names)[:MAX_NAMED]) + more
