@@ -10,14 +10,18 @@ from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.store import Store
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.gates.controller import Gates
+from hyperscout_collector.history.size import HistorySize
 from hyperscout_collector.identity.reviews import Reviews
 from hyperscout_collector.ingest.streams import Streams
+from hyperscout_collector.kube.client import Kube
 from hyperscout_collector.link_watch import LinkWatch
 from hyperscout_collector.measuring import Measuring
+from hyperscout_collector.mqtt.counters import MqttCounters
 from hyperscout_collector.nccl import NcclRuns
 from hyperscout_collector.pipeline import Pipeline
 from hyperscout_collector.placing import Placing
 from hyperscout_collector.publish.runner import PublisherRunner
+from hyperscout_collector.rest.counters import RestCounters
 from hyperscout_collector.saver import Saver
 from hyperscout_collector.seeds import Seeds
 from hyperscout_collector.sweeps import Sweeps
@@ -51,6 +55,11 @@ class Parts:
     blueprint: BlueprintFile | None = None
     published_ns: int = 0
     reviews: Reviews | None = None  # where an API server is asked who calls
+    kube: Kube | None = None  # where there is an API server
+    # What those did that are on; None = off
+    rest: RestCounters | None = None
+    mqtt: MqttCounters | None = None
+    history: HistorySize | None = None
 
     @property
     def problems(self) -> list[str]:
