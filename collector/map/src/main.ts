@@ -1,0 +1,1 @@
+// Starts the page: the model, the drawn map and the interface around it.

@@ -1,0 +1,49 @@
+// How a thing is, in one word, by which it is coloured: the worst of its conditions and of what does not fit about it.
+import type { Anomaly, HyperNode } from "./types";
+
+/** Worst first. "missing": it was there and is not; "unknown": nothing tells how it is. */
+export const STATES = ["missing", "notReady", "degraded", "inconsistent", "stale", "unknown", "ok"] as const;
+export type State = (typeof STATES)[number];
+
+const WORSE = new Map(STATES.map((state, i) => [state, i]));
+
+export function worst(a: State, b: State): State {
+  return (WORSE.get(a) ?? 0) <= (WORSE.get(b) ?? 0) ? a : b;
+}
+
+/** Condition -> [status that is well, state where it is not]. */
+const WELL = new Map<string, [string, State]>([
+  ["Ready", ["True", "notReady"]],
+  ["Degraded", ["False", "degraded"]],
+  ["Consistent", ["True", "inconsistent"]],
+  ["Stale", ["False", "stale"]],
+]);
+
+export function hypernodeState(hypernode: HyperNode): State {
+  let state: State = "ok";
+  for (const condition of hypernode.conditions) {
+    const well = WELL.get(condition.type);
+    if (well === undefined || condition.status === well[0]) continue;
+    state = worst(state, condition.status === "Unknown" ? "unknown" : well[1]);
+  }
+  return state;
+}
+
+/** What an anomaly makes of the cable that it is about. */
+const OF_LINK = new Map<string, State>([
+  ["MissingLink", "missing"],
+  ["MissingSwitch", "missing"],
+  ["SlowLink", "degraded"],
+  ["ErroringLink", "degraded"],
+]);
+
+export function linkState(anomaly: Anomaly): State {
+  return OF_LINK.get(anomaly.kind) ?? "inconsistent";
+}
+
+/** What it makes of a device at one of its ends: a device that misses a cable is there, and degraded. */
+export function deviceState(anomaly: Anomaly, isSubject: boolean): State {
+  if (anomaly.kind === "MissingSwitch" && isSubject) return "missing";
+  const state = linkState(anomaly);
+  return state === "missing" ? "degraded" : state;
+}

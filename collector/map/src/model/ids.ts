@@ -1,0 +1,23 @@
+// One text for each thing on the map, in deep links, selection and tests alike. Texts are looked up, never taken
+// apart: a device may be called anything.
+
+export type ItemId = string;
+export type Kind = "hypernode" | "switch" | "node" | "link" | "port" | "endpoint";
+
+export const hypernodeId = (name: string): ItemId => `hypernode:${name}`;
+export const switchId = (id: string): ItemId => `switch:${id}`;
+export const nodeId = (name: string): ItemId => `node:${name}`;
+/** Something that computes for nobody here: storage, a gateway, a host that no agent claims. */
+export const endpointId = (name: string): ItemId => `endpoint:${name}`;
+export const portId = (device: string, port: string): ItemId => `port:${device}/${port}`;
+
+/** A cable by its ends, whichever is told first, so that one that is missing keeps the id that it had. */
+export function linkId(a: { device: string; port: string | null }, b: { device: string; port: string | null }): ItemId {
+  const one = `${a.device}:${a.port ?? ""}`;
+  const other = `${b.device}:${b.port ?? ""}`;
+  return one < other ? `link:${one}--${other}` : `link:${other}--${one}`;
+}
+
+export function kindOf(id: ItemId): Kind {
+  return id.slice(0, id.indexOf(":")) as Kind;
+}

@@ -1,0 +1,348 @@
+// One generation of the topology with the indexes that drawing, search and panels ask. A snapshot makes it, deltas are
+// folded into it in place, at a cost that goes by the size of the delta and not of the cluster.
+import { deviceState, hypernodeState, linkState, worst, type State } from "./conditions";
+import { endpointId, hypernodeId, linkId, nodeId, portId, switchId, type ItemId } from "./ids";
+import type { Adapter, Anomaly, HyperNode, Link, LinkEnd, Switch, Tier, Topology, TopologyDelta } from "./types";
+
+/** What a fold touched: who draws looks at no more than this. */
+export interface Change {
+  generation: number;
+  /** HyperNodes came, went or hold other things; switches came or went: places have to be found anew. */
+  structure: boolean;
+  /** Cables came or went. */
+  links: boolean;
+  /** Things whose state may be another than before. */
+  touched: ReadonlySet<ItemId>;
+}
+
+/** A cable, there or missing. */
+export interface Cable {
+  id: ItemId;
+  a: LinkEnd;
+  b: LinkEnd;
+  /** null: it is missing, or somewhere else than it should be, and only an anomaly tells of it. */
+  link: Link | null;
+  fabric: string;
+  /** Name of the host's adapter ("mlx5_3"); "" between switches or where unknown. */
+  rail: string;
+}
+
+const byTierAndName = (a: HyperNode, b: HyperNode): number => a.tier - b.tier || compare(a.name, b.name);
+const byId = (a: { id: string }, b: { id: string }): number => compare(a.id, b.id);
+
+/** By code units, as the collector sorts (it sorts by code points, which differs beyond the basic plane alone). */
+export function compare(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+export class Picture {
+  generation = 0;
+  readonly hypernodes = new Map<string, HyperNode>();
+  readonly switches = new Map<string, Switch>();
+  /** By adapter id. */
+  readonly adapters = new Map<string, Adapter>();
+  /** Also those that are missing; `Cable.link` tells. */
+  readonly cables = new Map<ItemId, Cable>();
+  anomalies: readonly Anomaly[] = [];
+  nodesWithoutEvidence: readonly string[] = [];
+  foreignEndpoints: readonly string[] = [];
+  tiers: readonly Tier[] = [];
+  /** Whether cables are in it at all: a first picture may come without. */
+  complete = true;
+
+  private readonly cablesOfDevice = new Map<string, Set<ItemId>>();
+  private readonly adaptersOfNode = new Map<string, Set<string>>();
+  private domains: Map<string, HyperNode[]> | null = null;
+  private homes: Map<string, HyperNode> | null = null;
+  private wrong: Map<ItemId, Anomaly[]> | null = null;
+
+  static of(topology: Topology, complete = true): Picture {
+    const picture = new Picture();
+    picture.complete = complete;
+    for (const h of topology.hypernodes) picture.hypernodes.set(h.name, h);
+    for (const s of topology.switches) picture.switches.set(s.id, s);
+    for (const x of topology.adapters) picture.addAdapter(x);
+    for (const x of topology.links) picture.addLink(x);
+    picture.takeLists(topology);
+    picture.addMissing();
+    return picture;
+  }
+
+  /** Fold one delta in. Things that come again replace what was there, and what is gone already may go again. */
+  apply(delta: TopologyDelta): Change {
+    const touched = new Set<ItemId>();
+    let structure = false;
+    for (const anomaly of this.anomalies) this.touch(touched, anomaly);
+    for (const anomaly of this.anomalies) this.dropMissing(anomaly);
+    for (const name of delta.removedHypernodes ?? []) structure = this.hypernodes.delete(name) || structure;
+    for (const h of delta.hypernodes ?? []) {
+      const old = this.hypernodes.get(h.name);
+      structure ||= old === undefined || !sameMembers(old, h);
+      this.hypernodes.set(h.name, h);
+      touched.add(hypernodeId(h.name));
+    }
+    for (const id of delta.removedSwitches ?? []) structure = this.switches.delete(id) || structure;
+    for (const s of delta.switches ?? []) {
+      const old = this.switches.get(s.id);
+      structure ||= old?.name !== s.name || old.level !== s.level;
+      this.switches.set(s.id, s);
+    }
+    for (const x of delta.removedAdapters ?? []) this.removeAdapter(x);
+    for (const x of delta.addedAdapters ?? []) this.addAdapter(x);
+    for (const x of delta.removedLinks ?? []) this.removeCable(linkId(x.a, x.b));
+    for (const x of delta.addedLinks ?? []) this.addLink(x);
+    if (structure) this.domains = this.homes = null;
+    const listed = String(this.nodesWithoutEvidence) + String(this.foreignEndpoints);
+    this.takeLists({ ...this.lists(), ...delta });
+    structure ||= listed !== String(this.nodesWithoutEvidence) + String(this.foreignEndpoints);
+    this.addMissing();
+    for (const anomaly of this.anomalies) this.touch(touched, anomaly);
+    const links = [delta.removedLinks, delta.addedLinks, delta.addedAdapters].some((x) => (x?.length ?? 0) > 0);
+    for (const x of [...(delta.removedLinks ?? []), ...(delta.addedLinks ?? [])]) touched.add(linkId(x.a, x.b));
+    return { generation: this.generation, structure, links, touched };
+  }
+
+  /** As a snapshot would have it, in its order. */
+  topology(): Topology {
+    const links = [...this.cables.values()].flatMap((cable) => cable.link ?? []);
+    return {
+      hypernodes: [...this.hypernodes.values()].sort(byTierAndName),
+      switches: [...this.switches.values()].sort(byId),
+      adapters: [...this.adapters.values()].sort((a, b) => byId(a, b)),
+      links: links.sort(
+        (x, y) =>
+          compare(x.a.device, y.a.device) ||
+          compare(x.a.port, y.a.port) ||
+          compare(x.b.device, y.b.device) ||
+          compare(x.b.port, y.b.port),
+      ),
+      ...this.lists(),
+    };
+  }
+
+  // --- what is asked about one thing ---------------------------------------------------------------------------
+
+  /** The item that a device id (or a name in an anomaly) belongs to. */
+  itemOf(device: string, name = ""): ItemId {
+    if (this.switches.has(device)) return switchId(device);
+    const node = this.adapters.get(device)?.node ?? device;
+    if (this.domainsOf(node).length > 0 || this.nodesWithoutEvidence.includes(node)) return nodeId(node);
+    if (name !== "" && this.domainsOf(name).length > 0) return nodeId(name);
+    return endpointId(node);
+  }
+
+  /** The HyperNodes that hold a node, tier 1 first. */
+  domainsOf(node: string): readonly HyperNode[] {
+    if (this.domains === null) {
+      this.domains = new Map();
+      for (const h of [...this.hypernodes.values()].sort(byTierAndName)) {
+        for (const name of h.nodes) {
+          const found = this.domains.get(name);
+          if (found === undefined) this.domains.set(name, [h]);
+          else found.push(h);
+        }
+      }
+    }
+    return this.domains.get(node) ?? [];
+  }
+
+  /** The HyperNode whose own switch it is. */
+  homeOf(switchId: string): HyperNode | undefined {
+    if (this.homes === null) {
+      this.homes = new Map();
+      for (const h of [...this.hypernodes.values()].sort(byTierAndName)) {
+        for (const id of h.switches) if (!this.homes.has(id)) this.homes.set(id, h);
+      }
+    }
+    return this.homes.get(switchId);
+  }
+
+  /** Of a switch, or of all adapters of a node. */
+  cablesOf(id: ItemId): Cable[] {
+    const name = id.slice(id.indexOf(":") + 1);
+    const devices = id.startsWith("switch:") ? [name] : [name, ...(this.adaptersOfNode.get(name) ?? [])];
+    const found: Cable[] = [];
+    for (const device of devices) {
+      for (const cable of this.cablesOfDevice.get(device) ?? []) found.push(this.cables.get(cable) as Cable);
+    }
+    return found;
+  }
+
+  adaptersOf(node: string): Adapter[] {
+    return [...(this.adaptersOfNode.get(node) ?? [])].flatMap((id) => this.adapters.get(id) ?? []);
+  }
+
+  anomaliesOf(id: ItemId): readonly Anomaly[] {
+    if (this.wrong === null) {
+      this.wrong = new Map();
+      for (const anomaly of this.anomalies) {
+        const about = new Set<ItemId>();
+        this.touch(about, anomaly);
+        for (const item of about) {
+          const found = this.wrong.get(item);
+          if (found === undefined) this.wrong.set(item, [anomaly]);
+          else found.push(anomaly);
+        }
+      }
+    }
+    return this.wrong.get(id) ?? [];
+  }
+
+  stateOf(id: ItemId): State {
+    const name = id.slice(id.indexOf(":") + 1);
+    if (id.startsWith("hypernode:")) {
+      const hypernode = this.hypernodes.get(name);
+      return hypernode === undefined ? "unknown" : hypernodeState(hypernode);
+    }
+    let state: State = "ok";
+    const isLink = id.startsWith("link:");
+    for (const anomaly of this.anomaliesOf(id)) {
+      const isSubject = this.itemOf(anomaly.subject.device, anomaly.subject.name) === id;
+      state = worst(state, isLink ? linkState(anomaly) : deviceState(anomaly, isSubject));
+    }
+    if (id.startsWith("node:")) {
+      if (this.nodesWithoutEvidence.includes(name)) return "unknown";
+      if (state === "degraded" && this.complete && this.cablesOf(id).every((cable) => cable.link === null)) {
+        state = "notReady"; // cut off
+      }
+      const home = this.domainsOf(name)[0];
+      if (state === "ok" && home !== undefined && hypernodeState(home) === "stale") state = "stale";
+    }
+    return state;
+  }
+
+  /** What a person calls a device: the switch's name, or the node and its adapter ("gpu-01 mlx5_0"). */
+  deviceName(device: string): string {
+    const found = this.switches.get(device);
+    if (found !== undefined) return found.name || found.id;
+    const adapter = this.adapters.get(device);
+    if (adapter === undefined) return device;
+    return adapter.name ? `${adapter.node} ${adapter.name}` : adapter.node;
+  }
+
+  /** All that cables are told apart by, sorted. */
+  fabrics(): string[] {
+    return [...new Set([...this.cables.values()].map((cable) => cable.fabric))].filter((x) => x !== "").sort(compare);
+  }
+
+  rails(): string[] {
+    return [...new Set([...this.cables.values()].map((cable) => cable.rail))].filter((x) => x !== "").sort(compare);
+  }
+
+  // --- folding -------------------------------------------------------------------------------------------------
+
+  private lists(): Pick<
+    Topology,
+    "generation" | "anomalies" | "nodesWithoutEvidence" | "foreignEndpoints" | "tiers"
+  > {
+    return {
+      generation: this.generation,
+      anomalies: [...this.anomalies],
+      nodesWithoutEvidence: [...this.nodesWithoutEvidence],
+      foreignEndpoints: [...this.foreignEndpoints],
+      tiers: [...this.tiers],
+    };
+  }
+
+  private takeLists(from: ReturnType<Picture["lists"]>): void {
+    this.generation = from.generation;
+    this.anomalies = from.anomalies;
+    this.nodesWithoutEvidence = from.nodesWithoutEvidence;
+    this.foreignEndpoints = from.foreignEndpoints;
+    this.tiers = from.tiers;
+    this.wrong = null;
+  }
+
+  private addAdapter(adapter: Adapter): void {
+    this.adapters.set(adapter.id, adapter);
+    const mine = this.adaptersOfNode.get(adapter.node);
+    if (mine === undefined) this.adaptersOfNode.set(adapter.node, new Set([adapter.id]));
+    else mine.add(adapter.id);
+  }
+
+  private removeAdapter(adapter: Adapter): void {
+    const old = this.adapters.get(adapter.id);
+    if (old?.node !== adapter.node || old.name !== adapter.name) return;
+    this.adapters.delete(adapter.id);
+    this.adaptersOfNode.get(adapter.node)?.delete(adapter.id);
+  }
+
+  private addLink(link: Link): void {
+    const rail = this.adapters.get(link.a.device)?.name || this.adapters.get(link.b.device)?.name || "";
+    this.addCable({ id: linkId(link.a, link.b), a: link.a, b: link.b, link, fabric: link.fabric, rail });
+  }
+
+  private addCable(cable: Cable): void {
+    this.cables.set(cable.id, cable);
+    for (const { device } of [cable.a, cable.b]) {
+      const mine = this.cablesOfDevice.get(device);
+      if (mine === undefined) this.cablesOfDevice.set(device, new Set([cable.id]));
+      else mine.add(cable.id);
+    }
+  }
+
+  private removeCable(id: ItemId): void {
+    const cable = this.cables.get(id);
+    if (cable === undefined) return;
+    this.cables.delete(id);
+    for (const { device } of [cable.a, cable.b]) {
+      const mine = this.cablesOfDevice.get(device);
+      mine?.delete(id);
+      if (mine?.size === 0) this.cablesOfDevice.delete(device);
+    }
+  }
+
+  /** What anomalies call missing stays in the picture, at the place where it was. */
+  private addMissing(): void {
+    for (const anomaly of this.anomalies) {
+      const { subject, peer } = anomaly;
+      if (anomaly.kind !== "MissingLink" || peer === null) continue;
+      const id = linkId(subject, peer);
+      if (this.cables.has(id)) continue;
+      const rail = this.adapters.get(subject.device)?.name || this.adapters.get(peer.device)?.name || "";
+      const [a, b] = [subject, peer].map((end) => ({ device: end.device, port: end.port ?? "" })) as [LinkEnd, LinkEnd];
+      this.addCable({ id, a, b, link: null, fabric: this.fabricOf(subject.device, peer.device), rail });
+    }
+  }
+
+  private dropMissing(anomaly: Anomaly): void {
+    if (anomaly.kind !== "MissingLink" || anomaly.peer === null) return;
+    const id = linkId(anomaly.subject, anomaly.peer);
+    if (this.cables.get(id)?.link === null) this.removeCable(id);
+  }
+
+  /** An anomaly names no fabric: that of another cable of its devices. */
+  private fabricOf(...devices: string[]): string {
+    for (const device of devices) {
+      for (const id of this.cablesOfDevice.get(device) ?? []) {
+        const fabric = this.cables.get(id)?.fabric;
+        if (fabric) return fabric;
+      }
+    }
+    return "";
+  }
+
+  private touch(touched: Set<ItemId>, anomaly: Anomaly): void {
+    const { subject, peer } = anomaly;
+    for (const end of peer === null ? [subject] : [subject, peer]) {
+      touched.add(this.itemOf(end.device, end.name));
+      if (end.port !== null) touched.add(portId(end.device, end.port));
+    }
+    if (peer !== null) touched.add(linkId(subject, peer));
+    if (anomaly.hypernode) touched.add(hypernodeId(anomaly.hypernode));
+  }
+}
+
+function sameMembers(a: HyperNode, b: HyperNode): boolean {
+  return (
+    a.tier === b.tier &&
+    a.parent === b.parent &&
+    same(a.children, b.children) &&
+    same(a.nodes, b.nodes) &&
+    same(a.switches, b.switches)
+  );
+}
+
+function same(a: readonly string[], b: readonly string[]): boolean {
+  return a.length === b.length && a.every((x, i) => x === b[i]);
+}

@@ -1,0 +1,138 @@
+// What the collector says, as it says it: the objects of `-o json`, of REST and of its stream. Names and units are
+// those of proto/hyperscout/v1/topology.proto; nothing is renamed on the way to the screen.
+
+export interface Condition {
+  type: string;
+  /** "True", "False" or "Unknown". */
+  status: string;
+  reason: string;
+  message: string;
+  /** RFC 3339; absent when inferred offline. */
+  lastTransitionTime?: string;
+}
+
+/** In the unit that the field's name says; `p99` is the worse end; `samples` 0 = only the median is known. */
+export interface Measured {
+  median: number;
+  p99: number;
+  samples: number;
+  measuredAt?: string;
+}
+
+export interface HyperNode {
+  name: string;
+  /** 1 = closest to the hosts. */
+  tier: number;
+  tierName: string;
+  /** null at a root. */
+  parent: string | null;
+  children: string[];
+  /** All nodes below, sorted. */
+  nodes: string[];
+  /** Ids of the switches of its own tier. */
+  switches: string[];
+  conditions: Condition[];
+  /** "wires", "nvlink", "latency" or "labels". */
+  source: string;
+  confidence: number;
+  latencyUs?: Measured;
+  bandwidthGbps?: Measured;
+}
+
+export interface Switch {
+  id: string;
+  name: string;
+  /** 1 = leaf; 0 = nothing told its level. */
+  level: number;
+}
+
+export interface Adapter {
+  id: string;
+  node: string;
+  /** Its name on its host, "mlx5_0"; "" where unknown. */
+  name: string;
+}
+
+export interface LinkEnd {
+  device: string;
+  port: string;
+}
+
+export interface Link {
+  a: LinkEnd;
+  b: LinkEnd;
+  fabric: string;
+  sources: string[];
+  /** What is uncertain about it. */
+  note?: string;
+}
+
+export interface Endpoint {
+  /** GUID, chassis id or node name. */
+  device: string;
+  name: string;
+  port: string | null;
+}
+
+export interface Anomaly {
+  /** MissingLink, MissingSwitch, Miswired, SlowLink, ErroringLink, SourcesDisagree, UnknownHost, Overlap, BlueprintDrift. */
+  kind: string;
+  subject: Endpoint;
+  peer: Endpoint | null;
+  /** null or 0 = of no domain. */
+  tier: number | null;
+  sources: string[];
+  confidence: number;
+  message: string;
+  hypernode?: string | null;
+  /** RFC 3339. */
+  since?: string;
+}
+
+export interface Tier {
+  tier: number;
+  tierName: string;
+  latencyUs?: Measured;
+  bandwidthGbps?: Measured;
+}
+
+export interface Topology {
+  generation: number;
+  hypernodes: HyperNode[];
+  switches: Switch[];
+  adapters: Adapter[];
+  links: Link[];
+  anomalies: Anomaly[];
+  nodesWithoutEvidence: string[];
+  foreignEndpoints: string[];
+  tiers: Tier[];
+}
+
+/** What a reader lacks who holds the generation before: new and changed things whole, what is gone, and the short
+ * lists in full. */
+export interface TopologyDelta {
+  generation: number;
+  hypernodes?: HyperNode[];
+  removedHypernodes?: string[];
+  anomalies?: Anomaly[];
+  switches?: Switch[];
+  removedSwitches?: string[];
+  addedLinks?: Link[];
+  removedLinks?: Link[];
+  addedAdapters?: Adapter[];
+  removedAdapters?: Adapter[];
+  nodesWithoutEvidence?: string[];
+  foreignEndpoints?: string[];
+  tiers?: Tier[];
+}
+
+/** RFC 9457, as every refusal of the collector comes. */
+export interface ProblemDocument {
+  type?: string;
+  title: string;
+  status: number;
+  detail?: string;
+  instance?: string;
+  field?: string;
+  leader?: string;
+}

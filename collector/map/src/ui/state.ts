@@ -1,0 +1,124 @@
+// What one looks at is in the address after the "#": a link to the map leads to the same place, and the
+// browser's back and forward work. Secrets and anything measured are never in it.
+
+export type Tab = "wrong" | "filters" | "path" | "place";
+
+export interface Camera {
+  readonly x: number;
+  readonly y: number;
+  readonly zoom: number;
+}
+
+export interface View {
+  readonly tab: Tab;
+  /** Id of what is selected. */
+  readonly selected: string | null;
+  /** A host list of what a search has marked. */
+  readonly marked: string;
+  /** Chosen values of each filter; none chosen = all. */
+  readonly fabrics: readonly string[];
+  readonly rails: readonly string[];
+  readonly tiers: readonly string[];
+  readonly conditions: readonly string[];
+  /** Looked at as it was at this time (ms since 1970); null = live. */
+  readonly at: number | null;
+  /** Two nodes whose path is explained; an empty text where one is still to be picked. */
+  readonly path: readonly [string, string] | null;
+  readonly camera: Camera | null;
+}
+
+export const EMPTY: View = {
+  tab: "wrong",
+  selected: null,
+  marked: "",
+  fabrics: [],
+  rails: [],
+  tiers: [],
+  conditions: [],
+  at: null,
+  path: null,
+  camera: null,
+};
+
+const LISTS = ["fabrics", "rails", "tiers", "conditions"] as const;
+const TABS: readonly string[] = ["wrong", "filters", "path", "place"];
+const MOST = 200; // of anything in an address: it may be of any origin
+
+/** The part of an address after "#"; "" of the empty view. */
+export function toHash(view: View): string {
+  const found = new URLSearchParams();
+  if (view.tab !== EMPTY.tab) found.set("tab", view.tab);
+  if (view.selected !== null) found.set("select", view.selected);
+  if (view.marked) found.set("mark", view.marked);
+  for (const key of LISTS) for (const value of view[key]) found.append(key, value);
+  if (view.at !== null) found.set("at", new Date(view.at).toISOString());
+  if (view.path) for (const node of view.path) found.append("path", node);
+  if (view.camera) {
+    const { x, y, zoom } = view.camera;
+    found.set("camera", [x, y, zoom].map((n) => Number(n.toPrecision(6))).join(","));
+  }
+  return found.toString();
+}
+
+/** The view that an address says; what makes no sense in it is passed over. */
+export function fromHash(hash: string): View {
+  const found = new URLSearchParams(hash.replace(/^#/, ""));
+  const tab = found.get("tab") ?? "";
+  const at = Date.parse(found.get("at") ?? "");
+  const ends = found.getAll("path");
+  const camera = (found.get("camera") ?? "").split(",").map(Number);
+  const [x, y, zoom] = camera;
+  const sane = camera.length === 3 && camera.every(Number.isFinite) && (zoom ?? 0) > 0;
+  const list = (key: string): string[] => found.getAll(key).slice(0, MOST);
+  return {
+    tab: (TABS.includes(tab) ? tab : EMPTY.tab) as Tab,
+    selected: found.get("select"),
+    marked: found.get("mark") ?? "",
+    fabrics: list("fabrics"),
+    rails: list("rails"),
+    tiers: list("tiers"),
+    conditions: list("conditions"),
+    at: Number.isNaN(at) ? null : at,
+    path: ends.length ? [ends[0] ?? "", ends[1] ?? ""] : null,
+    camera: sane ? { x: x ?? 0, y: y ?? 0, zoom: zoom ?? 1 } : null,
+  };
+}
+
+export type Listener = (view: View, before: View) => void;
+
+/** The present view, in step with the address. */
+export class Views {
+  #view: View;
+  readonly #listeners: Listener[] = [];
+
+  constructor(private readonly window: Window) {
+    this.#view = fromHash(window.location.hash);
+    window.addEventListener("popstate", () => this.#set(fromHash(window.location.hash)));
+  }
+
+  get now(): View {
+    return this.#view;
+  }
+
+  /** Where one has come to a new place ("push") one can go back; what only moves takes the place of the last. */
+  change(what: Partial<View>, how: "push" | "replace" = "push"): void {
+    const next = { ...this.#view, ...what };
+    const [before, after] = [toHash(this.#view), toHash(next)];
+    if (before !== after) {
+      const address = after ? `#${after}` : this.window.location.pathname + this.window.location.search;
+      if (how === "push") this.window.history.pushState(null, "", address);
+      else this.window.history.replaceState(null, "", address);
+    }
+    this.#set(next);
+  }
+
+  listen(listener: Listener): void {
+    this.#listeners.push(listener);
+  }
+
+  #set(view: View): void {
+    const before = this.#view;
+    this.#view = view;
+    for (const listener of this.#listeners) listener(view, before);
+  }
+}
