@@ -128,8 +128,8 @@ def links_to_proto(links: Iterable[Link]) -> list[pb.Link]:
 def anomaly_to_proto(a: Anomaly) -> pb.Anomaly:
     return pb.Anomaly(
         kind=a.kind,
-        subject=_end_to_proto(a.subject),
-        peer=_end_to_proto(a.peer) if a.peer else None,
+        subject=end_to_proto(a.subject),
+        peer=end_to_proto(a.peer) if a.peer else None,
         tier=a.tier or 0,
         sources=a.sources,
         confidence=a.confidence,
@@ -139,7 +139,7 @@ def anomaly_to_proto(a: Anomaly) -> pb.Anomaly:
     )
 
 
-def _end_to_proto(end: Endpoint) -> pb.Endpoint:
+def end_to_proto(end: Endpoint) -> pb.Endpoint:
     return pb.Endpoint(device=end.device, name=end.name, port=end.port)
 
 

@@ -1,0 +1,22 @@
+"""Events of the history as the API sends them, and what to call them for whoever sends them elsewhere."""
+
+from hyperscout.v1 import topology_pb2 as pb
+
+from hyperscout_collector.api.mapping import end_to_proto
+from hyperscout_collector.history.events import Event
+
+
+def event_to_proto(event: Event) -> pb.HistoryEvent:
+    """Without id, time, generation and cause: those are its generation's, which the history knows."""
+    return pb.HistoryEvent(
+        kind=event.kind,
+        hypernode=event.hypernode,
+        node=event.node,
+        subject=end_to_proto(event.subject) if event.subject else None,
+        peer=end_to_proto(event.peer) if event.peer else None,
+        what=event.what,
+        before=event.before,
+        after=event.after,
+        reason=event.reason,
+        message=event.message,
+    )
