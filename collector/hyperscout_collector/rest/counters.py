@@ -1,6 +1,6 @@
 """What REST did since the start of the process, for /metrics."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 
@@ -11,7 +11,7 @@ class RestCounters:
     `seconds`: by route template, until the answer's head is out."""
 
     requests: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     readers: int = 0  # of the stream, now
     readers_total: int = 0
     dropped_total: int = 0  # readers of the stream that were too slow
