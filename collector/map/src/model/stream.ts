@@ -1,5 +1,7 @@
 // The live picture: a snapshot, then deltas. A stream that breaks is taken up where it ended, later and later while
 // the collector cannot be reached, so that a restart is not met by every open map at once.
+import { Problem, type Http } from "./http";
+import { EventReader, type ServerEvent } from "./sse";
 import type { ProblemDocument, Topology, TopologyDelta } from "./types";
 
 export type StreamState =
@@ -17,8 +19,136 @@ export interface StreamListener {
   state(state: StreamState): void;
 }
 
-export interface TopologyStream {
-  /** `since`: a generation that the caller holds already. */
-  start(since?: number): void;
-  stop(): void;
+/** Time and chance, passed in. `after` returns what calls it off. */
+export interface Clock {
+  after(ms: number, then: () => void): () => void;
+  random(): number;
+}
+
+export const REAL_CLOCK: Clock = {
+  after(ms, then) {
+    const timer = setTimeout(then, ms);
+    return () => clearTimeout(timer);
+  },
+  random: Math.random,
+};
+
+const FIRST_RETRY_MS = 500;
+const LAST_RETRY_MS = 30_000;
+/** The collector says something every 15 s; three times that and nobody is there. */
+const SILENCE_MS = 45_000;
+const REFUSED = new Set([401, 403]);
+
+export class TopologyStream {
+  /** Generation that the listener holds; null = none. */
+  private since: number | null = null;
+  private failures = 0;
+  private run: AbortController | null = null;
+  private callOffRetry: (() => void) | null = null;
+
+  constructor(
+    private readonly http: Http,
+    private readonly listener: StreamListener,
+    private readonly clock: Clock = REAL_CLOCK,
+  ) {}
+
+  /** Connects, or connects anew (with another token, say). */
+  start(): void {
+    this.end();
+    this.failures = 0;
+    void this.connect();
+  }
+
+  stop(): void {
+    this.end();
+    this.listener.state({ kind: "stopped" });
+  }
+
+  private end(): void {
+    this.callOffRetry?.();
+    this.callOffRetry = null;
+    this.run?.abort();
+    this.run = null;
+  }
+
+  private async connect(): Promise<void> {
+    const run = new AbortController();
+    this.run = run;
+    this.listener.state({ kind: "connecting" });
+    let problem: ProblemDocument | null = null;
+    let callOffSilence: () => void = () => undefined;
+    const heard = (): void => {
+      callOffSilence();
+      callOffSilence = this.clock.after(SILENCE_MS, () => run.abort());
+    };
+    try {
+      heard();
+      const headers: Record<string, string> = { Accept: "text/event-stream" };
+      if (this.since !== null) headers["Last-Event-ID"] = String(this.since);
+      const response = await this.http.request("/v1/stream", { headers, signal: run.signal, cache: "no-store" });
+      if (response.body === null) throw new TypeError("an answer without a body");
+      const reader = response.body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, never>).getReader();
+      const events = new EventReader();
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        heard();
+        for (const event of events.read(value)) {
+          if (this.run !== run) return;
+          problem = this.take(event) ?? problem;
+        }
+      }
+    } catch (error) {
+      if (error instanceof Problem) problem = error.document;
+      else if (!isBrokenConnection(error)) {
+        // What came could not be taken in: a mistake here or there, and one that a fresh snapshot may cure.
+        console.error(error);
+        this.since = null;
+      }
+    } finally {
+      callOffSilence();
+    }
+    if (this.run !== run) return; // stopped, or started anew
+    this.run = null;
+    run.abort(); // of a reader that a bad event left open
+    if (problem !== null && REFUSED.has(problem.status)) {
+      this.listener.state({ kind: "refused", problem });
+      return;
+    }
+    const retryMs = this.nextRetryMs();
+    this.listener.state({ kind: "waiting", retryMs, problem });
+    this.callOffRetry = this.clock.after(retryMs, () => void this.connect());
+  }
+
+  /** Returns the problem with which the collector ends the stream. */
+  private take(event: ServerEvent): ProblemDocument | null {
+    if (event.event === "error") return JSON.parse(event.data) as ProblemDocument;
+    if (event.event === "snapshot") {
+      const topology = JSON.parse(event.data) as Topology;
+      this.listener.snapshot(topology);
+      this.since = topology.generation;
+    } else if (event.event === "delta") {
+      const delta = JSON.parse(event.data) as TopologyDelta;
+      // What was taken in before the break may come again; without a snapshot there is nothing to fold it into.
+      if (this.since === null || delta.generation <= this.since) return null;
+      this.listener.delta(delta);
+      this.since = delta.generation;
+    } else {
+      return null;
+    }
+    this.failures = 0;
+    this.listener.state({ kind: "live" });
+    return null;
+  }
+
+  /** Doubling, and anywhere in its upper half. */
+  private nextRetryMs(): number {
+    const span = Math.min(LAST_RETRY_MS, FIRST_RETRY_MS * 2 ** Math.min(this.failures, 10));
+    this.failures += 1;
+    return span * (0.5 + this.clock.random() / 2);
+  }
+}
+
+function isBrokenConnection(error: unknown): boolean {
+  return error instanceof TypeError || (error instanceof Error && error.name === "AbortError");
 }
