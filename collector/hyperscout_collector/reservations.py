@@ -17,6 +17,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from hyperscout.v1 import placement_pb2 as pb
 
+from hyperscout_collector import database
 from hyperscout_collector.api.placement_mapping import (
     held_message,
     placement_of,
@@ -30,18 +31,16 @@ _log = logging.getLogger(__name__)
 
 API = "api"  # who holds what is kept here
 
-_VERSION = 1
 _SCHEMA = """
 CREATE TABLE gangs (
   gang TEXT PRIMARY KEY,
   request BLOB NOT NULL,   -- hyperscout.v1.PlaceRequest
   placement BLOB NOT NULL  -- hyperscout.v1.Placement
 ) WITHOUT ROWID;
-PRAGMA user_version = 1;
 """
 _MAX_BYTES = 512 * 1024 * 1024  # a million ranks are some 50 MB
+_KIND = database.Kind(_SCHEMA, 1, _MAX_BYTES, "and nothing is reserved", synced=True)
 _RETRY_S = 5.0
-_BUSY_TIMEOUT_S = 5.0
 
 
 class NotKeptError(Exception):
@@ -65,11 +64,13 @@ class Reservations:
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "reservations")
-        self._problems: list[str] = []
         try:
-            self._db = self._opened()
+            self._db, problem = database.opened(path, _KIND, now_ns)
+        except (database.OtherFormatError, database.NotMovedError) as error:
+            raise ReservationsError(str(error)) from error
         except (sqlite3.Error, OSError) as error:
             raise ReservationsError(f"{path}: {error}: the collector must be able to write it") from error
+        self._problems = [problem] if problem else []
 
     def load(self, *, over: bool = False) -> tuple[list[Held], list[str]]:
         """What is reserved and not over, and what could not be read. Blocks.
@@ -167,59 +168,11 @@ class Reservations:
                 request = request_message(held.request, gang).SerializeToString()
                 put.append((gang, request, held_message(held, held.placement.cost.top).SerializeToString()))
         db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        with database.transaction(db):
             if changes is None:
                 db.execute("DELETE FROM gangs")
             db.executemany("INSERT OR REPLACE INTO gangs VALUES (?, ?, ?)", put)
             db.executemany("DELETE FROM gangs WHERE gang = ?", gone)
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-
-    def _opened(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            return self._open()
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                raise  # no rights, no room: the file itself may be well
-            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._now_ns() // 1_000_000_000))
-            aside = self._path.with_name(f"{self._path.name}.damaged-{stamp}")
-            for suffix in ("", "-wal", "-shm"):
-                part = self._path.with_name(self._path.name + suffix)
-                if part.exists():
-                    part.rename(aside.with_name(aside.name + suffix))
-            problem = f"{self._path} is damaged ({error}); it was moved to {aside.name}: nothing is reserved"
-            self._problems.append(problem)
-            _log.error("%s", problem)
-        return self._open()
-
-    def _open(self) -> sqlite3.Connection:
-        db = sqlite3.connect(
-            self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
-        try:
-            found = [row[0] for row in db.execute("PRAGMA quick_check(1)")]
-            if found != ["ok"]:
-                raise sqlite3.DatabaseError(str(found[0]))
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
-            (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
-            db.execute(f"PRAGMA max_page_count = {_MAX_BYTES // page_bytes}")
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                db.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-            elif version != _VERSION:
-                raise sqlite3.OperationalError(
-                    f"format {version}, this collector reads {_VERSION}: start the version that wrote it"
-                )
-        except BaseException:
-            db.close()
-            raise
-        return db
 
 
 def read_row(gang: str, request: bytes, placement: bytes) -> Held | None:

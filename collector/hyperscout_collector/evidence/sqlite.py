@@ -11,7 +11,6 @@ A file that SQLite cannot read is moved aside, never deleted, and the collector 
 
 import contextlib
 import fcntl
-import logging
 import os
 import sqlite3
 import threading
@@ -23,6 +22,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from hyperscout.v1.finding_pb2 import Finding
 
+from hyperscout_collector import database
 from hyperscout_collector.evidence.rows import BadFinding, Key, Row, stored_row
 from hyperscout_collector.evidence.state import AgentRow
 from hyperscout_collector.evidence.store import (
@@ -34,9 +34,6 @@ from hyperscout_collector.evidence.store import (
     StoreUnusableError,
 )
 
-_log = logging.getLogger(__name__)
-
-_VERSION = 1
 _SCHEMA = """
 CREATE TABLE findings (
   node TEXT NOT NULL, probe TEXT NOT NULL, subject TEXT NOT NULL, rank INTEGER NOT NULL,
@@ -49,13 +46,12 @@ CREATE INDEX findings_sha256 ON findings (sha256) WHERE sha256 IS NOT NULL;
 CREATE TABLE bulks (sha256 BLOB PRIMARY KEY, size_bytes INTEGER NOT NULL, compressed BLOB NOT NULL);
 CREATE TABLE agents (node TEXT PRIMARY KEY, instance TEXT NOT NULL, version TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE topology (id INTEGER PRIMARY KEY CHECK (id = 1), json BLOB NOT NULL);
-PRAGMA user_version = 1;
 """
 _UNNAMED = "NOT EXISTS (SELECT 1 FROM findings WHERE findings.sha256 = bulks.sha256)"
-_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
-_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_BUSY_TIMEOUT_S = 5.0
-_JOURNAL_BYTES = 64 * 1024 * 1024  # the WAL is cut back to this after a checkpoint
+_WITHOUT = (
+    "and the collector starts without it: "
+    "agents send their findings again, names of HyperNodes are new unless a publisher knows them"
+)
 
 
 class SqliteStore:
@@ -69,7 +65,6 @@ class SqliteStore:
         self, path: Path, *, max_bytes: int = 4 * 1024**3, now_ns: Callable[[], int] = time.time_ns
     ) -> None:
         self.path = path
-        self._problems: list[str] = []
         self._now_ns = now_ns
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,81 +84,20 @@ class SqliteStore:
             raise StoreUnusableError(
                 f"{self.path}: another collector is using it: end that one, or choose another data folder"
             ) from error
-        self._writer = self._open_or_set_aside(max_bytes)
+        kind = database.Kind(_SCHEMA, 1, max_bytes, _WITHOUT)
         try:
-            self._reader = sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode=ro",
-                uri=True,
-                timeout=_BUSY_TIMEOUT_S,
-                check_same_thread=False,
-            )
+            self._writer, problem = database.opened(self.path, kind, self._now_ns)
+        except (database.OtherFormatError, database.NotMovedError) as error:
+            raise StoreUnusableError(str(error)) from error
+        except sqlite3.Error as error:
+            raise _wrapped(self.path, error) from error
+        self._problems = [problem] if problem else []
+        try:
+            self._reader = database.reader(self.path)
         except sqlite3.Error as error:
             self._writer.close()
             raise _wrapped(self.path, error) from error
         self._reader_lock = threading.Lock()
-
-    # Opening
-
-    def _open_or_set_aside(self, max_bytes: int) -> sqlite3.Connection:
-        try:
-            return self._open(max_bytes)
-        except sqlite3.DatabaseError as error:
-            if not _is(error, _CORRUPT):
-                raise _wrapped(self.path, error) from error
-            aside = self._set_aside()
-            problem = (
-                f"{self.path} is damaged ({error}); it was moved to {aside.name}, and the collector starts "
-                "without it: "
-                "agents send their findings again, names of HyperNodes are new unless a publisher knows them"
-            )
-            self._problems.append(problem)
-            _log.error("%s", problem)
-        try:
-            return self._open(max_bytes)
-        except sqlite3.DatabaseError as error:
-            raise _wrapped(self.path, error) from error
-
-    def _open(self, max_bytes: int) -> sqlite3.Connection:
-        db = sqlite3.connect(
-            self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
-        try:
-            found = [row[0] for row in db.execute("PRAGMA quick_check(1)")]
-            if found != ["ok"]:
-                damage = sqlite3.DatabaseError(str(found[0]))
-                damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-                raise damage
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
-            db.execute(f"PRAGMA journal_size_limit = {_JOURNAL_BYTES}")
-            (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
-            db.execute(f"PRAGMA max_page_count = {max(max_bytes // page_bytes, 1)}")
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                db.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-            elif version != _VERSION:
-                raise StoreUnusableError(
-                    f"{self.path} has format {version}, this collector reads {_VERSION}: "
-                    "start the version that wrote it, or choose another data folder"
-                )
-        except BaseException:
-            db.close()
-            raise
-        return db
-
-    def _set_aside(self) -> Path:
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._now_ns() // 1_000_000_000))
-        aside = self.path.with_name(f"{self.path.name}.damaged-{stamp}")
-        try:
-            for suffix in ("", "-wal", "-shm"):
-                part = self.path.with_name(self.path.name + suffix)
-                if part.exists():
-                    part.rename(aside.with_name(aside.name + suffix))
-        except OSError as error:
-            raise StoreUnusableError(
-                f"{self.path} is damaged and cannot be moved: {error.strerror}"
-            ) from error
-        return aside
 
     # Reading
 
@@ -272,16 +206,10 @@ class SqliteStore:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        db = self._writer
         try:
-            db.execute("BEGIN IMMEDIATE")
-            yield db
-            db.execute("COMMIT")
+            with database.transaction(self._writer):
+                yield self._writer
         except sqlite3.Error as error:
-            # SQLite may have rolled back by itself (it does when the disk is full).
-            with contextlib.suppress(sqlite3.Error):
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
             raise _wrapped(self.path, error) from error
 
     @contextlib.contextmanager
@@ -293,18 +221,13 @@ class SqliteStore:
                 raise _wrapped(self.path, error) from error
 
 
-def _is(error: sqlite3.Error, codes: frozenset[int]) -> bool:
-    code = getattr(error, "sqlite_errorcode", 0) or 0
-    return code in codes or code & 0xFF in codes
-
-
 def _wrapped(path: Path, error: sqlite3.Error) -> StoreError:
-    if _is(error, _FULL):
+    if database.is_full(error):
         return StoreFullError(f"{path}: {error}: no room: free some on its disk, or raise evidence_max_mib")
-    if _is(error, frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})):
+    if database.is_forbidden(error):
         return StoreUnusableError(
             f"{path}: {error}: the collector must be allowed to write it and its folder"
         )
-    if _is(error, _CORRUPT):
+    if database.is_damage(error):
         return StoreError(f"{path}: {error}: damaged: restart the collector, which moves it aside")
     return StoreError(f"{path}: {error}")

@@ -1,0 +1,145 @@
+"""One SQLite file in the data folder: opened, moved aside when it is damaged, written in transactions.
+
+The journal is a WAL: one connection writes while others read. What is kept in a file, and what is to be done
+when it cannot be, is its owner's to say; errors come as sqlite3's own, and here is told which is which.
+"""
+
+import contextlib
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
+_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_FORBIDDEN = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
+_BUSY_TIMEOUT_S = 5.0
+_JOURNAL_BYTES = 64 * 1024 * 1024  # the WAL is cut back to this after a checkpoint
+
+
+class OtherFormatError(Exception):
+    """The file was written by another version; says which."""
+
+
+class NotMovedError(Exception):
+    """The file is damaged and stands in the way; says why it could not be moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a file is. `schema` makes its tables; `version` is written into it, and read back.
+
+    `synced`: each commit reaches the disk before it returns (FULL); else a power cut may take the last ones.
+    `without`: what it means to start without the file, for the message when it was damaged.
+    """
+
+    schema: str
+    version: int
+    max_bytes: int
+    without: str
+    synced: bool = False
+
+
+def opened(
+    path: Path, kind: Kind, now_ns: Callable[[], int] = time.time_ns
+) -> tuple[sqlite3.Connection, str]:
+    """A connection that writes, and what a person should know: "", or where a damaged file was moved to.
+
+    Its folder is made when absent. Raises sqlite3.Error, OSError, OtherFormatError, NotMovedError. Blocks.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return _open(path, kind), ""
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        aside = _set_aside(path, now_ns())
+        problem = f"{path} is damaged ({error}); it was moved to {aside.name}, {kind.without}"
+        _log.error("%s", problem)
+    return _open(path, kind), problem
+
+
+def reader(path: Path) -> sqlite3.Connection:
+    """A connection that only reads, for any thread, one at a time. Raises sqlite3.Error."""
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S, check_same_thread=False
+    )
+
+
+@contextlib.contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing. Raises sqlite3.Error."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        # SQLite may have rolled back by itself (it does when the disk is full).
+        with contextlib.suppress(sqlite3.Error):
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        raise
+
+
+def is_full(error: sqlite3.Error) -> bool:
+    """Whether there was no room, on the disk or in the file."""
+    return _is(error, _FULL)
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether the file is no database, or no whole one."""
+    return _is(error, _CORRUPT)
+
+
+def is_forbidden(error: sqlite3.Error) -> bool:
+    """Whether the file or its folder may not be written."""
+    return _is(error, _FORBIDDEN)
+
+
+def _open(path: Path, kind: Kind) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    try:
+        found = [row[0] for row in db.execute("PRAGMA quick_check(1)")]
+        if found != ["ok"]:
+            damage = sqlite3.DatabaseError(str(found[0]))
+            damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise damage
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA synchronous = {'FULL' if kind.synced else 'NORMAL'}")
+        db.execute(f"PRAGMA journal_size_limit = {_JOURNAL_BYTES}")
+        (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
+        db.execute(f"PRAGMA max_page_count = {max(kind.max_bytes // page_bytes, 1)}")
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            db.executescript(f"BEGIN; {kind.schema} PRAGMA user_version = {kind.version}; COMMIT;")
+        elif version != kind.version:
+            raise OtherFormatError(
+                f"{path} has format {version}, this collector reads {kind.version}: "
+                "start the version that wrote it, or choose another data folder"
+            )
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _set_aside(path: Path, now_ns: int) -> Path:
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_ns // 1_000_000_000))
+    aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    try:
+        for suffix in ("", "-wal", "-shm"):
+            part = path.with_name(path.name + suffix)
+            if part.exists():
+                part.rename(aside.with_name(aside.name + suffix))
+    except OSError as error:
+        raise NotMovedError(f"{path} is damaged and cannot be moved: {error.strerror}") from error
+    return aside
+
+
+def _is(error: sqlite3.Error, codes: frozenset[int]) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) or 0
+    return code in codes or code & 0xFF in codes
