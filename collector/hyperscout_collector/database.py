@@ -58,7 +58,7 @@ def opened(
         if not is_damage(error):
             raise
         aside = _set_aside(path, now_ns())
-        problem = f"{path} is damaged ({error}); it was moved to {aside.name}, {kind.without}"
+        problem = f"{path} is damaged ({error}); it was moved to {aside.name}: {kind.without}"
         _log.error("%s", problem)
     return _open(path, kind), problem
 

@@ -39,7 +39,7 @@ CREATE TABLE gangs (
 ) WITHOUT ROWID;
 """
 _MAX_BYTES = 512 * 1024 * 1024  # a million ranks are some 50 MB
-_KIND = database.Kind(_SCHEMA, 1, _MAX_BYTES, "and nothing is reserved", synced=True)
+_KIND = database.Kind(_SCHEMA, 1, _MAX_BYTES, "nothing is reserved", synced=True)
 _RETRY_S = 5.0
 
 

@@ -49,7 +49,7 @@ CREATE TABLE topology (id INTEGER PRIMARY KEY CHECK (id = 1), json BLOB NOT NULL
 """
 _UNNAMED = "NOT EXISTS (SELECT 1 FROM findings WHERE findings.sha256 = bulks.sha256)"
 _WITHOUT = (
-    "and the collector starts without it: "
+    "the collector starts without it: "
     "agents send their findings again, names of HyperNodes are new unless a publisher knows them"
 )
 
