@@ -44,6 +44,14 @@ def lldp(
     )
 
 
+def called(finding: Finding, node: str, probe: str) -> Finding:
+    """The same finding under another key."""
+    found = Finding()
+    found.CopyFrom(finding)
+    found.key.node, found.key.probe = node, probe
+    return found
+
+
 def switch_port(
     reporter: str, interface: str, at_ns: int = T0, *, neighbour: str = "spine-1", port: str = "swp1"
 ) -> Finding:

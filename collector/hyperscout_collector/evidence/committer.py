@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from hyperscout_formats.reporters import is_fabric
+from hyperscout_formats.reporters import DEVICE_PROBE, is_fabric
 
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import KEPT_PROBES, AgentRow, Bulk, EvidenceState, KeyChange, Plan
@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _CRAWL_GRACE_S = 3600.0  # a crawl of thousands of switches that has begun anew takes many minutes
+# Of what an agent's full state says nothing: what stays without it, and what a device in its node reports.
+_NOT_ITS_OWN = KEPT_PROBES | {DEVICE_PROBE}
 _GROUP_ROWS = 4000  # of one transaction: some 50 ms of writing, so a lone change behind it does not wait long
 
 
@@ -242,7 +244,7 @@ class Committer:
     def _end_full_state(self, plan: Plan, full: FullState) -> None:
         node = full.agent.node
         known = plan.agents.get(node) or self._state.agents.get(node)
-        absent = {key for key in plan.keys_of(node) - full.keys if key.probe not in KEPT_PROBES}
+        absent = {key for key in plan.keys_of(node) - full.keys if key.probe not in _NOT_ITS_OWN}
         if known is not None and known.instance == full.agent.instance:
             waits = self._unclaimed[node].keys if node in self._unclaimed else set()
             for key in absent - waits:

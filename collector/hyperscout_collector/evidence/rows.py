@@ -42,6 +42,7 @@ SAME_CLOCK_NS = 2_000_000_000
 
 MAX_NAME_CHARS = 253  # of a node (RFC 1123), a probe or a subject
 MAX_REASON_CHARS = 1024
+MAX_TIME_NS = 1 << 62  # the year 2116: the store's numbers have 64 bits, for differences too
 
 OUTCOME_WORDS: Mapping[int, str] = {
     Outcome.OUTCOME_DATA: "data",
@@ -132,7 +133,7 @@ def row_of(finding: Finding, *, sent_ns: int, received_ns: int, looks: Iterable[
         observed_ns = finding.observed_at.ToNanoseconds()
     except ValueError as error:
         raise BadFinding(f"observed_at: {error}") from error
-    if abs(observed_ns) >= 1 << 62:
+    if abs(observed_ns) >= MAX_TIME_NS:
         raise BadFinding("observed_at is not a time of this age")
     return Row(
         key,

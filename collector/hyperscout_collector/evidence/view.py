@@ -24,6 +24,7 @@ from hyperscout_formats.facts import (
     SwitchPort,
 )
 from hyperscout_formats.ibnetdiscover import CA, SWITCH, Sweep, parse
+from hyperscout_formats.reporters import DEVICE_PROBE
 
 from hyperscout_collector.evidence.pair_grace import PairGrace
 from hyperscout_collector.evidence.pair_tables import Measured, PairTables, measured_by
@@ -148,6 +149,7 @@ class _Node:
     switch_ports: tuple[SwitchPort, ...] = ()
     tables: tuple[TableLook, ...] = ()
     seen_ns: int = 0
+    device_seen_ns: int = 0  # what a device in it reports, beside its agent
     sweeps: tuple[Row, ...] = field(default_factory=tuple)
     unsure: bool = False
 
@@ -176,6 +178,7 @@ class InputsView:
         self._switch_ports: dict[str, tuple[SwitchPort, ...]] = {}
         self._tables: dict[str, tuple[TableLook, ...]] = {}
         self._seen_ns: dict[str, int] = {}
+        self._device_seen_ns: dict[str, int] = {}
         self._sweeps: dict[str, tuple[Row, ...]] = {}
         self._unsure: dict[str, bool] = {}
         self.touch(state.nodes)
@@ -199,6 +202,7 @@ class InputsView:
             _set(self._switch_ports, name, node.switch_ports)
             _set(self._tables, name, node.tables)
             _set(self._seen_ns, name, node.seen_ns)
+            _set(self._device_seen_ns, name, node.device_seen_ns)
             _set(self._sweeps, name, node.sweeps)
             _set(self._unsure, name, node.unsure)
 
@@ -207,7 +211,8 @@ class InputsView:
         if limit_ns < self._started_ns:
             limit_ns = 0
         tables = tuple(look for looks in self._tables.values() for look in looks)
-        times = chain(self._seen_ns.values(), (look.row.seen_ns for look in tables))
+        reporters = (self._seen_ns, self._device_seen_ns)
+        times = chain(*(seen.values() for seen in reporters), (look.row.seen_ns for look in tables))
         fresh = min((ns for ns in times if ns >= limit_ns), default=None)
         self.next_stale_ns = None
         if fresh is not None:
@@ -222,7 +227,7 @@ class InputsView:
             dict(self._switch_ports),
             tables,
             tuple(row for rows in self._sweeps.values() for row in rows),
-            {node: seen_ns for node, seen_ns in self._seen_ns.items() if seen_ns < limit_ns},
+            {node: ns for seen_ns in reporters for node, ns in seen_ns.items() if ns < limit_ns},
             limit_ns,
             self.tables,
             frozenset(self._unsure),
@@ -234,7 +239,12 @@ class InputsView:
 
     def unseen_since(self, ns: int) -> list[str]:
         """Who reported nothing that was seen since then: nodes, switches and those that look at fabrics."""
-        return [node for node, seen_ns in self._seen_ns.items() if seen_ns < ns]
+        seen_ns, device_ns = self._seen_ns, self._device_seen_ns
+        return [x for x in seen_ns | device_ns if max(seen_ns.get(x, 0), device_ns.get(x, 0)) < ns]
+
+    def unseen_devices(self, ns: int) -> list[str]:
+        """Nodes with a device that reported nothing that was seen since then."""
+        return [node for node, seen_ns in self._device_seen_ns.items() if seen_ns < ns]
 
 
 def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) -> Resolved:
@@ -318,7 +328,11 @@ def _node(rows: Iterable[Row]) -> _Node:
     for row in rows:
         if row.key.probe == "lldp" and row.key.subject != "*":
             (untold if row.rank == FAILED else told).add(row.key.subject)
-        node.seen_ns = max(node.seen_ns, row.seen_ns) if row.rank != FAILED else node.seen_ns
+        if row.rank != FAILED:
+            if row.key.probe == DEVICE_PROBE:
+                node.device_seen_ns = max(node.device_seen_ns, row.seen_ns)
+            else:
+                node.seen_ns = max(node.seen_ns, row.seen_ns)
         match row.fact:
             case LldpPort():
                 lldp.append(row.fact)

@@ -12,6 +12,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest, StreamFindingsResponse, Welcome
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceServicer
+from hyperscout_formats.collector_time import stamp
 from hyperscout_formats.leader import refusal
 from hyperscout_formats.reporters import is_reporter
 
@@ -21,8 +22,9 @@ from hyperscout_collector.evidence.state import Bulk, EvidenceState
 from hyperscout_collector.identity.access import Access, Authenticator
 from hyperscout_collector.identity.who import AccessError, Caller, reports_for
 from hyperscout_collector.ingest.bulk import BulkLimits
+from hyperscout_collector.ingest.intake import MAX_BATCH_BYTES, SweepGate
 from hyperscout_collector.ingest.refusals import Refusals
-from hyperscout_collector.ingest.session import MAX_BATCH_BYTES, Session, SweepGate, TakeId, TextReader
+from hyperscout_collector.ingest.session import Session, TakeId, TextReader
 from hyperscout_collector.ingest.streams import AgentStream, End, StreamEndedError, Streams
 
 _log = logging.getLogger(__name__)
@@ -126,6 +128,7 @@ class DiscoveryService(DiscoveryServiceServicer):
         """The whole life of one stream. (`request_iterator` is not used: `read` can be timed.)"""
         stream: AgentStream | None = None
         end: End | None = None
+        await context.send_initial_metadata(stamp(self._clock_ns()))
         try:
             caller, stream = await self._greet(context)
             await self._serve(caller, stream, context)

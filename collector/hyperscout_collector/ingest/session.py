@@ -6,11 +6,9 @@ place of an older one before it can be read.
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import grpc
 from hyperscout.v1.discovery_pb2 import (
@@ -22,9 +20,9 @@ from hyperscout.v1.discovery_pb2 import (
     StreamFindingsRequest,
     StreamFindingsResponse,
 )
-from hyperscout.v1.finding_pb2 import Finding, FindingKey
+from hyperscout.v1.finding_pb2 import FindingKey
 from hyperscout_formats.errors import FormatError
-from hyperscout_formats.reporters import FABRIC_PROBES, SWITCH_PROBE, is_fabric, is_switch
+from hyperscout_formats.reporters import is_fabric
 
 from hyperscout_collector.evidence.committer import (
     Committer,
@@ -33,34 +31,17 @@ from hyperscout_collector.evidence.committer import (
     Refused,
     Submission,
 )
-from hyperscout_collector.evidence.rows import BadFinding, Key, Row, SweepFact, newer, row_of
-from hyperscout_collector.evidence.state import COUNTING_PROBE, LEASED_PROBES, AgentRow, Bulk, EvidenceState
+from hyperscout_collector.evidence.rows import Key, Row, SweepFact
+from hyperscout_collector.evidence.state import COUNTING_PROBE, AgentRow, Bulk, EvidenceState
 from hyperscout_collector.evidence.store import StoreError, StoreFullError
 from hyperscout_collector.ingest.bulk import BulkAssembly, BulkError, BulkLimits
+from hyperscout_collector.ingest.intake import MAX_BATCH_BYTES, Intake, SweepGate, texts_of
 from hyperscout_collector.ingest.streams import AgentStream, IngestCounters, StreamEndedError
 
-_log = logging.getLogger(__name__)
-
-MAX_BATCH_BYTES = 1024 * 1024
 _MAX_HELD_BATCHES = 16  # behind a missing text; an agent has fewer on their way
 _MAX_UNSTORED_BATCHES = 64
-_MAX_SAID_CHARS = 100
 _MAX_TEXTS = 8  # come in and not named by a finding yet
 _TEXT_TIMEOUT_S = 60.0
-
-
-class SweepGate(Protocol):
-    """Who may report what a whole fabric looks like."""
-
-    def may_sweep(self, node: str) -> bool:
-        """Whether the node holds a lease at all."""
-
-    def refuse_sweep(self, node: str, lease_id: str) -> str | None:
-        """Why a fabric finding of this node under this lease is refused; None when it is taken."""
-
-    def unreadable(self, node: str, lease_id: str, reason: str) -> None:
-        """A sweep came whose text is of no use."""
-
 
 # Reads a text in a thread and keeps the reading: (digest, text, source, format). Raises FormatError.
 TextReader = Callable[[bytes, bytes, str, str], object]
@@ -102,8 +83,11 @@ class Session:
     _assembly: BulkAssembly | None = None
     _texts: dict[bytes, BulkAssembly] = field(default_factory=dict)  # whole, and not read yet
     _asked: set[bytes] = field(default_factory=set)
-    _said: set[str] = field(default_factory=set)  # refusals that were logged
+    _intake: Intake = field(init=False)
     _unstored: "deque[asyncio.Future[list[Refused]]]" = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self._intake = Intake(self.stream.node, self.state, self.gate, self.counters)
 
     async def take(self, request: StreamFindingsRequest) -> None:
         """One message."""
@@ -146,69 +130,31 @@ class Session:
             raise StreamEndedError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, f"{len(self._held)} batches wait for a text"
             )
-        self.counters.batches += 1
-        self.counters.findings += len(batch.findings)
         self._held.append(self._look_at(batch, now_ns))
         await self._release()
 
     def _look_at(self, batch: FindingBatch, now_ns: int) -> _Batch:
-        sent_ns = _sent_ns(batch, now_ns)
-        self.stream.offset_ns = sent_ns - now_ns
-        looked = _Batch(batch.sequence, [], [], [], None, set(), batch.ByteSize(), now_ns)
-        for finding in batch.findings:
-            self._look_at_finding(finding, sent_ns, now_ns, looked)
-        for key in batch.removed:
-            if key.node == self.stream.node:
-                looked.removed.append(_key(key))
-            else:
-                self._refuse(_key(key), "foreign_finding", looked)
+        found = self._intake.look_at(batch, now_ns)
+        self.stream.offset_ns = found.offset_ns
+        if self._seen is not None:
+            self._seen |= found.named
+        full_state = None
         if batch.full_state_ends:
             if self._seen is None:
                 raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, "the full state ended twice")
             hello = self.stream.hello
-            looked.full_state = FullState(
-                AgentRow(hello.node, hello.instance, hello.version), frozenset(self._seen)
-            )
+            full_state = FullState(AgentRow(hello.node, hello.instance, hello.version), frozenset(self._seen))
             self._seen = None
-        return looked
-
-    def _look_at_finding(self, finding: Finding, sent_ns: int, now_ns: int, looked: _Batch) -> None:
-        key = _key(finding.key)
-        if key.node != self.stream.node:
-            self._refuse(key, "foreign_finding", looked)
-            return
-        if reason := _whose(finding):
-            self._refuse(key, "wrong_probe", looked, reason)
-            return
-        if self._seen is not None:
-            self._seen.add(key)
-        try:
-            row = row_of(finding, sent_ns=sent_ns, received_ns=now_ns, looks=self.state.looks(key))
-        except BadFinding as error:
-            looked.refused.append(Refused(key, str(error)))
-            return
-        # What a manager shows needs no lease: there is one that asks it, and it loads no fabric.
-        if not is_fabric(key.node) and (key.probe in LEASED_PROBES or finding.HasField("sweep")):
-            if any(not newer(row, look, now_ns) and row.rank == look.rank for look in self.state.looks(key)):
-                return  # the full state tells it again; under which lease it was made no longer matters
-            lease_id = finding.sweep.lease_id if finding.HasField("sweep") else ""
-            if refusal := self.gate.refuse_sweep(key.node, lease_id):
-                looked.refused.append(Refused(key, refusal))
-                return
-        if row.sha256:
-            looked.texts.add(row.sha256)
-        looked.rows.append((row, finding.SerializeToString()))
-
-    def _refuse(self, key: Key, why: str, looked: _Batch, reason: str = "") -> None:
-        """Somebody reports what is not theirs: counted each time, and said once a stream."""
-        node = self.stream.node
-        reason = reason or f"not a finding of {node}"
-        looked.refused.append(Refused(key, reason))
-        if why not in self._said:
-            self._said.add(why)
-            probe, subject, whose = map(_for_the_log, (key.probe, key.subject, key.node))
-            _log.warning("refused: %s reports %s %s of %s: %s", node, probe, subject, whose, reason)
-        self.counters.refusals[why] += 1
+        return _Batch(
+            batch.sequence,
+            found.rows,
+            found.removed,
+            found.refused,
+            full_state,
+            texts_of(found.rows),
+            batch.ByteSize(),
+            now_ns,
+        )
 
     async def _release(self) -> None:
         """Hand over the batches whose texts are here, in order."""
@@ -314,46 +260,6 @@ class Session:
             return await self.in_thread(work)
         except (BulkError, FormatError) as error:
             return str(error)
-
-
-def _for_the_log(text: str) -> str:
-    """As much of a name that nobody has checked as a line bears: it may be a megabyte, or several lines."""
-    return repr(text[:_MAX_SAID_CHARS])[1:-1]
-
-
-def _whose(finding: Finding) -> str:
-    """Whose business it is, where it is not that of who reports it; "" where it is.
-
-    What becomes of a finding goes by its payload, and a look that saw nothing has none: so both count.
-    """
-    node, probe, payload = finding.key.node, finding.key.probe, finding.WhichOneof("payload")
-    if payload == "sweep" and finding.sweep.format not in ("", probe):
-        return f"a text of {_for_the_log(finding.sweep.format)} is of the probe of that name"
-    if is_switch(node) or probe == SWITCH_PROBE or payload == "switch_port":
-        if is_switch(node) and probe == SWITCH_PROBE and payload in (None, "switch_port"):
-            return ""
-        return f"a switch reports the probe `{SWITCH_PROBE}` alone, and nobody else reports that"
-    if is_fabric(node) or probe in FABRIC_PROBES or payload == "switch_table":
-        if is_fabric(node) and probe in FABRIC_PROBES and payload in (None, "switch_table", "sweep"):
-            return ""
-        probes = ", ".join(f"`{name}`" for name in sorted(FABRIC_PROBES))
-        return f"an agent of role fabric reports the probes {probes} alone, and nobody else reports those"
-    return ""
-
-
-def _sent_ns(batch: FindingBatch, now_ns: int) -> int:
-    """When the batch was sent, by the agent's clock."""
-    try:
-        if batch.HasField("sent_at"):
-            return batch.sent_at.ToNanoseconds()
-        newest = max((finding.observed_at.ToNanoseconds() for finding in batch.findings), default=now_ns)
-    except ValueError:
-        return now_ns
-    return max(newest, now_ns)
-
-
-def _key(key: FindingKey) -> Key:
-    return Key(key.node, key.probe, key.subject)
 
 
 def _refusal(refused: Refused) -> Refusal:

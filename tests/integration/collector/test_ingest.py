@@ -21,14 +21,14 @@ from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.store import Changes, StoreFullError
-from hyperscout_collector.ingest import session
+from hyperscout_collector.ingest import intake
 from hyperscout_collector.ingest.bulk import BulkLimits
 from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings
 from hyperscout_collector.ingest.streams import AgentStream as LiveStream
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_formats.errors import FormatError
 from support.agent_stream import TIMEOUT_S, AgentStream
-from support.findings import T0, S, adapter, failed, lldp, sweep, switch_port, table
+from support.findings import T0, S, adapter, called, failed, lldp, sweep, switch_port, table
 
 HOUR = 3600 * S
 TEXT = b"# a sweep\n" * 100
@@ -200,14 +200,6 @@ async def test_a_bad_finding_is_refused_and_the_rest_of_its_batch_is_taken(
         assert list(r.stored()) == ["eth1"]
 
 
-def called(finding: Finding, node: str, probe: str) -> Finding:
-    """The same finding under another key."""
-    found = Finding()
-    found.CopyFrom(finding)
-    found.key.node, found.key.probe = node, probe
-    return found
-
-
 @pytest.mark.parametrize(
     ("reporter", "finding", "why"),
     [
@@ -265,12 +257,20 @@ async def test_whole_switches_are_reported_by_role_fabric_which_reports_nothing_
         assert r.streams.counters.refusals == {why: 1}
 
 
+async def test_what_a_device_reports_no_agent_does(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r, AgentStream(r.address, "n1") as agent:
+        found = called(lldp("n1", "p0"), "n1", "device")
+        assert "no agent reports that" in (await agent.store(found))[0]
+        assert "no agent reports that" in (await agent.store(removed=[found.key]))[0]
+        assert r.streams.counters.refusals == {"wrong_probe": 2}
+
+
 def test_a_text_of_another_format_is_of_another_probe() -> None:
     found = sweep("fabric/crawl", DIGEST)
     found.sweep.format = "ufm"
-    assert "of the probe of that name" in session._whose(found)
-    assert session._whose(called(found, "fabric/crawl", "ufm")) == ""
-    assert "role fabric" in session._whose(called(found, "n1", "ufm"))
+    assert "of the probe of that name" in intake._whose(found)
+    assert intake._whose(called(found, "fabric/crawl", "ufm")) == ""
+    assert "role fabric" in intake._whose(called(found, "n1", "ufm"))
 
 
 async def test_what_an_agent_of_role_fabric_may_report(tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange, Limits
 from hyperscout_collector.evidence.store import Changes, StoreFullError
+from hyperscout_formats.reporters import DEVICE_PROBE
 from hyperscout_formats.wire import switch_port_from_proto, switch_table_from_proto
 from hyperscout_formats.wire_measured import gpu_to_proto
 from hyperscout_sim.nvlink import hgx_host
-from support.findings import T0, S, adapter, failed, lldp, sweep, switch_port, table
+from support.findings import T0, S, adapter, called, failed, lldp, sweep, switch_port, table
 
 OLD, NEW = AgentRow("n1", 1, "0.1"), AgentRow("n1", 2, "0.1")
 
@@ -218,6 +219,16 @@ async def test_a_full_state_of_the_same_process_removes_what_it_lacks(tmp_path: 
         await r.send([lldp("n2", "eth0")])
         await r.send([lldp("n1", "eth1")], full=OLD)
         assert (r.subjects("n1"), r.subjects("n2")) == (["eth1"], ["eth0"])
+
+
+async def test_what_a_device_in_the_node_reports_is_not_the_agent_s_to_forget(tmp_path: Path) -> None:
+    async with rig(tmp_path, grace_s=1) as r:
+        await r.send([called(lldp("n1", "p0"), "n1", DEVICE_PROBE), lldp("n1", "eth1")], full=OLD)
+        await r.send([lldp("n1", "eth0")], full=OLD)
+        assert r.subjects() == ["eth0", "p0"]
+        await r.send([lldp("n1", "eth2")], full=NEW)
+        r.clock_ns[0] += 2 * S
+        assert [key.subject for key in r.committer.due(r.clock_ns[0], lambda node: True)] == ["eth0"]
 
 
 async def test_a_process_that_has_just_started_gets_time_to_look(tmp_path: Path) -> None:

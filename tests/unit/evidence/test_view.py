@@ -20,10 +20,11 @@ from hyperscout_collector.topology import HyperNode, Topology
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.facts import LatencyPort, LatencyResult
 from hyperscout_formats.ibnetdiscover import parse
+from hyperscout_formats.reporters import DEVICE_PROBE
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.shapes import clos2, rail_only
 from hyperscout_sim.sweep_text import sweep_text
-from support.findings import T0, S, adapter, chassis, failed, lldp, sweep, switch_port, table
+from support.findings import T0, S, adapter, called, chassis, failed, lldp, sweep, switch_port, table
 from support.measuring_agent import latency
 
 
@@ -215,6 +216,18 @@ def test_a_node_that_goes_away_goes_from_the_view(rig: Rig) -> None:
     snapshot = rig.view.snapshot(T0)
     assert (snapshot.lldp, snapshot.infiniband, snapshot.infiniband_at_ns) == ({}, {}, {})
     assert (rig.state.node_count, rig.view.unseen_since(T0 + S)) == (0, [])
+
+
+def test_of_a_node_and_the_device_in_it_each_can_fall_silent(rig: Rig) -> None:
+    later = T0 + 200 * S
+    rig.put(lldp("n1", "eth0", later), called(lldp("n1", "p0"), "n1", DEVICE_PROBE), at_ns=later)
+    rig.put(called(lldp("n2", "p0"), "n2", DEVICE_PROBE))
+    assert [port.interface for port in rig.view.snapshot(later).lldp["n1"]] == ["eth0", "p0"]
+    assert rig.view.snapshot(T0 + 300 * S).stale == {}
+    assert rig.view.snapshot(T0 + 300 * S + 1).stale == {"n1": T0, "n2": T0}
+    assert sorted(rig.view.unseen_devices(T0 + 1)) == ["n1", "n2"]
+    assert rig.view.unseen_since(T0 + 1) == ["n2"], "of n1 the agent speaks"
+    assert rig.view.unseen_devices(T0) == []
 
 
 def test_silence_makes_stale_and_a_failure_is_no_sight(rig: Rig) -> None:

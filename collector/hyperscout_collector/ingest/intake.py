@@ -1,0 +1,167 @@
+"""The one door for findings: whose they may be, what of them is taken, and what is refused and why.
+
+An agent's stream and a device's message both come in here. How each is told what was refused, and when it
+counts as stored, is theirs.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hyperscout.v1.discovery_pb2 import FindingBatch
+from hyperscout.v1.finding_pb2 import Finding, FindingKey
+from hyperscout_formats.reporters import DEVICE_PROBE, FABRIC_PROBES, SWITCH_PROBE, is_fabric, is_switch
+
+from hyperscout_collector.evidence.committer import Refused
+from hyperscout_collector.evidence.rows import MAX_TIME_NS, BadFinding, Key, Row, newer, row_of
+from hyperscout_collector.evidence.state import LEASED_PROBES, EvidenceState
+from hyperscout_collector.ingest.streams import IngestCounters
+
+_log = logging.getLogger(__name__)
+
+MAX_BATCH_BYTES = 1024 * 1024
+_MAX_SAID_CHARS = 100
+_DEVICE_PAYLOADS = (None, "lldp", "infiniband")
+
+
+class SweepGate(Protocol):
+    """Who may report what a whole fabric looks like."""
+
+    def may_sweep(self, node: str) -> bool:
+        """Whether the node holds a lease at all."""
+
+    def refuse_sweep(self, node: str, lease_id: str) -> str | None:
+        """Why a fabric finding of this node under this lease is refused; None when it is taken."""
+
+    def unreadable(self, node: str, lease_id: str, reason: str) -> None:
+        """A sweep came whose text is of no use."""
+
+
+@dataclass(slots=True)
+class Looked:
+    """What a batch amounts to. `named`: keys of all its findings that are the reporter's own, taken or not;
+    `offset_ns`: the reporter's clock minus ours."""
+
+    offset_ns: int
+    rows: list[tuple[Row, bytes]] = field(default_factory=list)
+    removed: list[Key] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    named: set[Key] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Intake:
+    """Of one reporter. `is_device`: it reports by messages, and what a device may."""
+
+    reporter: str
+    state: EvidenceState
+    gate: SweepGate
+    counters: IngestCounters
+    is_device: bool = False
+    _said: set[str] = field(default_factory=set)  # refusals that were logged
+
+    def look_at(self, batch: FindingBatch, now_ns: int) -> Looked:
+        """Nothing is stored yet. `now_ns`: Unix ns by our clock, when it came."""
+        self.counters.batches += 1
+        self.counters.findings += len(batch.findings)
+        sent_ns = _sent_ns(batch, now_ns)
+        looked = Looked(sent_ns - now_ns)
+        for finding in batch.findings:
+            self._look_at_finding(finding, sent_ns, now_ns, looked)
+        for key in batch.removed:
+            if self._is_own(Finding(key=key), looked):
+                looked.removed.append(_key(key))
+        return looked
+
+    def _look_at_finding(self, finding: Finding, sent_ns: int, now_ns: int, looked: Looked) -> None:
+        if not self._is_own(finding, looked):
+            return
+        key = _key(finding.key)
+        looked.named.add(key)
+        try:
+            row = row_of(finding, sent_ns=sent_ns, received_ns=now_ns, looks=self.state.looks(key))
+        except BadFinding as error:
+            looked.refused.append(Refused(key, str(error)))
+            return
+        # What a manager shows needs no lease: there is one that asks it, and it loads no fabric.
+        if not is_fabric(key.node) and (key.probe in LEASED_PROBES or finding.HasField("sweep")):
+            if any(not newer(row, look, now_ns) and row.rank == look.rank for look in self.state.looks(key)):
+                return  # the full state tells it again; under which lease it was made no longer matters
+            lease_id = finding.sweep.lease_id if finding.HasField("sweep") else ""
+            if refusal := self.gate.refuse_sweep(key.node, lease_id):
+                looked.refused.append(Refused(key, refusal))
+                return
+        looked.rows.append((row, finding.SerializeToString()))
+
+    def _is_own(self, finding: Finding, looked: Looked) -> bool:
+        if finding.key.node != self.reporter:
+            self._refuse(_key(finding.key), "foreign_finding", looked)
+        elif reason := _whose(finding, is_device=self.is_device):
+            self._refuse(_key(finding.key), "wrong_probe", looked, reason)
+        else:
+            return True
+        return False
+
+    def _refuse(self, key: Key, why: str, looked: Looked, reason: str = "") -> None:
+        """Somebody reports what is not theirs: counted each time, and said once a reporter."""
+        node = self.reporter
+        reason = reason or f"not a finding of {node}"
+        looked.refused.append(Refused(key, reason))
+        if why not in self._said:
+            self._said.add(why)
+            probe, subject, whose = map(_for_the_log, (key.probe, key.subject, key.node))
+            _log.warning("refused: %s reports %s %s of %s: %s", node, probe, subject, whose, reason)
+        self.counters.refusals[why] += 1
+
+
+def texts_of(rows: Iterable[tuple[Row, bytes]]) -> set[bytes]:
+    """Digests that they name."""
+    return {row.sha256 for row, _ in rows if row.sha256}
+
+
+def _whose(finding: Finding, *, is_device: bool = False) -> str:
+    """Whose business it is, where it is not that of who reports it; "" where it is.
+
+    What becomes of a finding goes by its payload, and a look that saw nothing has none: so both count.
+    """
+    node, probe, payload = finding.key.node, finding.key.probe, finding.WhichOneof("payload")
+    if payload == "sweep" and finding.sweep.format not in ("", probe):
+        return f"a text of {_for_the_log(finding.sweep.format)} is of the probe of that name"
+    if is_switch(node) or probe == SWITCH_PROBE or payload == "switch_port":
+        if is_switch(node) and probe == SWITCH_PROBE and payload in (None, "switch_port"):
+            return ""
+        return f"a switch reports the probe `{SWITCH_PROBE}` alone, and nobody else reports that"
+    if is_fabric(node) or probe in FABRIC_PROBES or payload == "switch_table":
+        if is_fabric(node) and probe in FABRIC_PROBES and payload in (None, "switch_table", "sweep"):
+            return ""
+        probes = ", ".join(f"`{name}`" for name in sorted(FABRIC_PROBES))
+        return f"an agent of role fabric reports the probes {probes} alone, and nobody else reports those"
+    if is_device or probe == DEVICE_PROBE:
+        if is_device and probe == DEVICE_PROBE and payload in _DEVICE_PAYLOADS:
+            return ""
+        return f"a device in a node reports the probe `{DEVICE_PROBE}` alone, and no agent reports that"
+    return ""
+
+
+def _for_the_log(text: str) -> str:
+    """As much of a name that nobody has checked as a line bears: it may be a megabyte, or several lines."""
+    return repr(text[:_MAX_SAID_CHARS])[1:-1]
+
+
+def _sent_ns(batch: FindingBatch, now_ns: int) -> int:
+    """When the batch was sent, by the reporter's clock; now, where it says nothing that makes sense."""
+    try:
+        if batch.HasField("sent_at"):
+            sent_ns = batch.sent_at.ToNanoseconds()
+        else:
+            times = (finding.observed_at.ToNanoseconds() for finding in batch.findings)
+            sent_ns = max(times, default=now_ns)
+            sent_ns = max(sent_ns, now_ns)
+    except ValueError:
+        return now_ns
+    return sent_ns if abs(sent_ns) < MAX_TIME_NS else now_ns
+
+
+def _key(key: FindingKey) -> Key:
+    return Key(key.node, key.probe, key.subject)
