@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from hyperscout_collector.api.objects import domains_of
 from hyperscout_collector.figures import said
-from hyperscout_collector.publish.texts.names import host_list, visible
+from hyperscout_collector.publish.texts.names import visible
+from hyperscout_formats.host_list import fold
 
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.kinds import KINDS, TABLES, complete_kind, end_text, links, select
@@ -84,7 +85,7 @@ def _hypernode(row: Row, topology: "Topology", now_ns: int) -> Iterator[str]:
         "Name": h.name,
         "Tier": f"{h.tier} {h.tier_name}",
         "Parent": h.parent or "none: it is a root",
-        "Nodes": f"{len(h.nodes)}: {host_list(h.nodes)}",
+        "Nodes": f"{len(h.nodes)}: {fold(h.nodes)}",
         "Switches": ", ".join(names.get(s, s) for s in h.switches) or "none",
     }
     if h.children:

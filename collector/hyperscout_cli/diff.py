@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from hyperscout_collector.publish.texts.names import host_list, visible
+from hyperscout_collector.publish.texts.names import visible
+from hyperscout_formats.host_list import fold
 
 from hyperscout_cli.cluster import hypernodes_and_labels, kubeconfig_option
 from hyperscout_cli.errors import NO
@@ -126,4 +127,4 @@ def _held(collector: Endpoint) -> Iterator[str]:
     yield f"generation {held.generation} is held since {held.since.ToJsonString()}: {held.reason}{applies}"
     yield from (f"- hypernode {name}" for name in held.removes_hypernodes)
     if held.removes_nodes:
-        yield f"- nodes {host_list(held.removes_nodes)}"
+        yield f"- nodes {fold(held.removes_nodes)}"

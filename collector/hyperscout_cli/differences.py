@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from hyperscout_collector.api.objects import device_names
-from hyperscout_collector.publish.texts.names import host_list
 from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_formats.host_list import fold
 
 from hyperscout_cli.kinds import end_text
 
@@ -32,9 +32,9 @@ def differences(before: Topology, after: Topology) -> Iterator[str]:
 def _hypernodes(before: Topology, after: Topology) -> Iterator[str]:
     old, new = ({h.name: h for h in t.hypernodes} for t in (before, after))
     for name in sorted(old.keys() - new.keys()):
-        yield f"- hypernode {name}  {_level(old[name])}  {host_list(old[name].nodes)}"
+        yield f"- hypernode {name}  {_level(old[name])}  {fold(old[name].nodes)}"
     for name in sorted(new.keys() - old.keys()):
-        yield f"+ hypernode {name}  {_level(new[name])}  {host_list(new[name].nodes)}"
+        yield f"+ hypernode {name}  {_level(new[name])}  {fold(new[name].nodes)}"
     for name in sorted(old.keys() & new.keys()):
         changes = list(_changes(old[name], new[name]))
         if changes:
@@ -54,9 +54,9 @@ def _changes(old: HyperNode, new: HyperNode) -> Iterator[str]:
         yield f"parent {old.parent or 'none'} -> {new.parent or 'none'}"
     for sign, these, others in (("+", new, old), ("-", old, new)):
         if nodes := set(these.nodes) - set(others.nodes):
-            yield f"{sign} nodes {host_list(nodes)}"
+            yield f"{sign} nodes {fold(nodes)}"
         if switches := set(these.switches) - set(others.switches):
-            yield f"{sign} switches {host_list(switches)}"
+            yield f"{sign} switches {fold(switches)}"
     was = {c.type: (c.status, c.reason) for c in old.conditions}
     for c in new.conditions:
         if was.get(c.type) != (c.status, c.reason):

@@ -7,9 +7,9 @@ from typing import Any
 import click
 from hyperscout_collector.api import objects
 from hyperscout_collector.figures import digits
-from hyperscout_collector.publish.texts.names import host_list
 from hyperscout_collector.publish.texts.tree import HEALTHY, marks
 from hyperscout_collector.topology import Endpoint, HyperNode, Topology
+from hyperscout_formats.host_list import fold
 
 from hyperscout_cli.tables import Row, Table, age
 
@@ -92,7 +92,7 @@ def switches(topology: Topology, now_ns: int) -> Table:
     for data in objects.switches(topology):
         name = data["name"] or data["id"]
         counts = (str(data["level"] or "?"), str(data["links"] or ""))
-        rows.append(Row(name, (name, data["id"], *counts, host_list(data["hypernodes"])), (), data))
+        rows.append(Row(name, (name, data["id"], *counts, fold(data["hypernodes"])), (), data))
     return Table("switch", ("NAME", "ID", "LEVEL", "LINKS", "HYPERNODES"), (), tuple(rows))
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from hyperscout_collector.publish.texts.names import host_list, visible
+from hyperscout_collector.publish.texts.names import visible
 from hyperscout_collector.publish.texts.tree import count
 from hyperscout_collector.topology import rfc3339
+from hyperscout_formats.host_list import fold
 
 from hyperscout_cli.measure_nccl import size_text
 from hyperscout_cli.tables import Row, Table, age, lines
@@ -133,7 +134,7 @@ def nodes_text(nodes: Iterable[str]) -> str:
 
     def flush() -> None:
         if pending:
-            parts.append(host_list(pending) + (f":{times}" if times > 1 else ""))
+            parts.append(fold(pending) + (f":{times}" if times > 1 else ""))
             pending.clear()
 
     for node, run in groupby(nodes):

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hyperscout_collector.publish.texts.names import host_list
 from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_formats.host_list import fold
 
 from hyperscout_cli.handwritten import Written
 
@@ -13,9 +13,9 @@ def disagreements(written: Sequence[Written], topology: Topology) -> Iterator[st
     wired = {n for h in topology.hypernodes for n in h.nodes}
     named = {n for w in written for n in w.nodes}
     if unknown := named - wired:
-        yield f"written, but in no fabric: {host_list(unknown)}"
+        yield f"written, but in no fabric: {fold(unknown)}"
     if forgotten := wired - named:
-        yield f"in the fabric, but not written: {host_list(forgotten)}"
+        yield f"in the fabric, but not written: {fold(forgotten)}"
     places: dict[str, list[str]] = {}
     for w in written:
         if not w.children:
@@ -72,7 +72,7 @@ def _tier(rows: Sequence[Written], hypernodes: Sequence[HyperNode]) -> Iterator[
             if owner.get(node, best) != best:
                 elsewhere.setdefault(owner[node], []).append(node)
         for name in sorted(elsewhere):
-            hosts = host_list(elsewhere[name])
+            hosts = fold(elsewhere[name])
             yield f"{hosts}: written in {row.name} (by its wires {best}), plugged into {name}"
     for name in sorted(partners):
         if len(partners[name]) > 1:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hyperscout_collector.publish.texts.names import host_list
+from hyperscout_formats.host_list import fold
+
 from hyperscout_collector.publish.texts.tree import count, marks
 from hyperscout_collector.topology import HyperNode, Link, Switch, Topology
 from hyperscout_collector.topology_json import to_json
@@ -240,4 +241,4 @@ def what_is_wrong(current: "GetStatusResponse", topology: Topology) -> list[str]
 
 def _some(names: "list[str] | tuple[str, ...]") -> str:
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return host_list(sorted(names)[:_MAX_NAMED]) + more
+    return fold(sorted(names)[:_MAX_NAMED]) + more

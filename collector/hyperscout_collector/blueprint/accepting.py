@@ -164,7 +164,7 @@ def _text(
         for s in switches:
             if s.id:
                 yield f"- {{name: {_quoted(s.name)}, id: {_quoted(s.id)}}}\n"
-            elif "[" in s.name:
+            elif "[" in s.name or "]" in s.name:
                 yield f"- {{name: {_quoted(s.name)}}}\n"  # brackets of its own, no range
             else:
                 yield f"- {_scalar(s.name)}\n"

@@ -11,10 +11,10 @@ links:
 - {a: {device: odd/name, port: "1"}, b: {device: leaf-u1-1, port: "41"}}
 """
 
-import re
 from typing import Any
 
 import numpy as np
+from hyperscout_formats import host_list
 from hyperscout_formats.errors import FormatError
 
 from hyperscout_collector.blueprint.declared import (
@@ -44,17 +44,16 @@ MAX_SWITCHES = 100_000
 _MAX_PATTERNS = 1000
 _MAX_HEADER_BYTES = 16 << 10
 MAX_END = 300  # characters
-_BRACKETS = re.compile(r"\[([0-9,-]+)\]")
 
 
 def parse(data: bytes, source: str = "blueprint") -> Blueprint:
     """Raises FormatError with the line that is wrong."""
     top = _fields(read(data, source), source, "version", "switches", "patterns", "links")
-    if not {"switches", "patterns", "links"} & top.keys():
-        raise FormatError(source, 0, "empty: expected switches, patterns or links")
     version = top.get("version")
     if version is not None and _text(version, source) != "1":
         raise FormatError(source, version.line, f"version {version.value!a}: only 1 is known")
+    if not {"switches", "patterns", "links"} & top.keys():
+        raise FormatError(source, 0, "empty: expected switches, patterns or links")
     cables = CableList()
     patterns = _patterns(top.get("patterns"), cables, source)
     for node in _list(top.get("links"), source, "links"):
@@ -121,23 +120,11 @@ def _switches(node: Node | None, source: str) -> tuple[DeclaredSwitch, ...]:
 
 
 def _expanded(text: str, line: int, source: str) -> list[str]:
-    """The names of "leaf-[01-32]": numbers as wide as the first one of their range."""
-    names = [""]
-    at = 0
-    for match in _BRACKETS.finditer(text):
-        try:
-            numbers = [
-                str(value).zfill(len(part.partition("-")[0]))
-                for part in match[1].split(",")
-                for value in values_of(part)
-            ]
-        except PatternError as error:
-            raise FormatError(source, line, str(error)) from error
-        if len(names) * len(numbers) > MAX_SWITCHES:
-            raise FormatError(source, line, f"more than {MAX_SWITCHES} switches")
-        names = [f"{name}{text[at : match.start()]}{number}" for name in names for number in numbers]
-        at = match.end()
-    return [name + text[at:] for name in names]
+    """The names of "leaf-[01-32]"; a comma outside of brackets is part of a name."""
+    try:
+        return host_list.spread(text, MAX_SWITCHES, "switches")
+    except host_list.HostListError as error:
+        raise FormatError(source, line, f"{error} (brackets of its own: {{name: {text[:40]!a}}})") from error
 
 
 def _patterns(node: Node | None, cables: CableList, source: str) -> tuple[Pattern, ...]:

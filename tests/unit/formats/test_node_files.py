@@ -59,13 +59,38 @@ def test_a_map_that_is_none() -> None:
         (b"b\r\na # comment\r\n\r\n# all\r\nb\r\n", ["b", "a"]),
         ("knoten-ü".encode(), ["knoten-ü"]),
         (b"", []),
+        (
+            b"n[08-10],login # racks\nr[1-2]n[1-2]\n",
+            ["n08", "n09", "n10", "login", "r1n1", "r1n2", "r2n1", "r2n2"],
+        ),
+        (b'"odd,name"\n', ["odd,name"]),
     ],
 )
 def test_a_list(data: bytes, names: list[str]) -> None:
     assert node_list.parse(data) == names
 
 
-@pytest.mark.parametrize("line", [b"two names", b"a\0b", b"\xff", b"x" * 254, b"a\tb", "a\u2028b".encode()])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"two names",
+        b"a\0b",
+        b"\xff",
+        b"x" * 254,
+        b"a\tb",
+        "a\u2028b".encode(),
+        b"a[1-2",
+        b"n[1-999999]",
+        b'"a b"',
+    ],
+)
 def test_a_list_with_a_line_that_is_no_name(line: bytes) -> None:
     with pytest.raises(FormatError, match="nodes:2: "):
         node_list.parse(b"a\n" + line + b"\nb\n", "nodes")
+
+
+def test_a_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_list, "MAX_NAMES", 4)
+    assert len(node_list.parse(b"a[1-3]\nb\na1\n")) == 4
+    with pytest.raises(FormatError, match="nodes:2: a node list has at most 4 names"):
+        node_list.parse(b"a[1-3]\nb[1-2]\n", "nodes")

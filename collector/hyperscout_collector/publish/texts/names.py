@@ -1,11 +1,11 @@
-"""What other programs accept as a name: YAML scalars, Kubernetes node names, Slurm host lists.
+"""What other programs accept as a name: YAML scalars, Kubernetes node names, Slurm names.
 
 Names come from wires (node descriptions, LLDP system names), so any text may turn up.
 """
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._/,-]*(\[[0-9,-]+\][A-Za-z0-9._/,-]*)*")
 # Words that a YAML 1.1 reader (its types bool, null and float) or Slurm's takes for something else.
@@ -13,11 +13,6 @@ _WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null",
 _KUBERNETES = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SLURM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ALL_SLURM = re.compile(rf"{_SLURM.pattern}(\n{_SLURM.pattern})*")
-_GUID = re.compile(r"[0-9a-f]+")
-_GUID_LENGTH = 16
-_DIGITS = "0123456789"
-_MAX_DIGITS = 9  # a host list's numbers are machine integers
-_MAX_RANGE = 65536  # Slurm takes more hosts in one range for a mistake
 _MAX_NAMED = 20
 
 
@@ -55,48 +50,3 @@ def left_out(names: Sequence[str], why: str) -> Iterator[str]:
         more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
         listed = ", ".join(json.dumps(name) for name in names[:_MAX_NAMED])
         yield f"# left out, {why}: {listed}{more}\n"
-
-
-def host_list(names: Iterable[str]) -> str:
-    """Slurm's bracket notation, `gpu-[01-04,07],login`, by name and number (slurm.conf(5), NodeName).
-
-    Only a number at the end of a name goes into brackets: Slurm refuses text after them. Leading zeros
-    are kept, since a range is printed as wide as its first number. A GUID is no number.
-    """
-    numbers: dict[str, list[str]] = {}
-    for name in names:
-        prefix = name.rstrip(_DIGITS)
-        if len(name) == _GUID_LENGTH and _GUID.fullmatch(name):
-            prefix = name
-        elif len(name) - len(prefix) > _MAX_DIGITS:
-            prefix = name[:-_MAX_DIGITS]
-        numbers.setdefault(prefix, []).append(name[len(prefix) :])
-    parts = []
-    for prefix in sorted(numbers):
-        digits = sorted(set(numbers[prefix]))
-        digits.sort(key=len)
-        if not digits[0]:
-            parts.append(prefix)
-            del digits[0]
-        if len(digits) == 1:
-            parts.append(prefix + digits[0])
-        elif digits:
-            parts.append(f"{prefix}[{','.join(_ranges(digits))}]")
-    return ",".join(parts)
-
-
-def _ranges(digits: Sequence[str]) -> Iterator[str]:
-    """Runs of consecutive numbers; `digits` are sorted by length, then value."""
-    first = last = digits[0]
-    start = value = int(first)
-    for text in digits[1:]:
-        number = int(text)
-        # One digit more is still the same range when it has no zero in front: 99, 100.
-        same_width = len(text) == len(last) or not text.startswith("0")
-        if number == value + 1 and same_width and number - start < _MAX_RANGE:
-            last, value = text, number
-            continue
-        yield first if first == last else f"{first}-{last}"
-        first = last = text
-        start = value = number
-    yield first if first == last else f"{first}-{last}"

@@ -5,9 +5,10 @@ Formats: topology.conf(5) and topology.yaml(5). Switch and block names are those
 
 from collections.abc import Iterator, Sequence
 
+from hyperscout_formats.host_list import fold
+
 from hyperscout_collector.publish.texts.names import (
     are_slurm_names,
-    host_list,
     is_slurm_name,
     left_out,
     scalar,
@@ -22,7 +23,7 @@ def slurm_tree(topology: Topology) -> Iterator[str]:
     """topology.conf for topology/tree: one line a HyperNode, leaves first."""
     yield from left_out(_unholdable(topology), _WHY)
     for hypernode, nodes, children in _switches(topology):
-        below = f"Switches={host_list(children)}" if children else f"Nodes={host_list(nodes)}"
+        below = f"Switches={fold(children)}" if children else f"Nodes={fold(nodes)}"
         yield f"SwitchName={hypernode.name} {below}\n"
 
 
@@ -31,7 +32,7 @@ def slurm_block(topology: Topology) -> Iterator[str]:
     yield from left_out(_unholdable(topology), _WHY)
     blocks = _blocks(topology)
     for hypernode, nodes in blocks:
-        yield f"BlockName={hypernode.name} Nodes={host_list(nodes)}\n"
+        yield f"BlockName={hypernode.name} Nodes={fold(nodes)}\n"
     if blocks:
         yield f"BlockSizes={','.join(str(size) for size in block_sizes(topology))}\n"
 
@@ -46,7 +47,7 @@ def slurm_yaml(topology: Topology) -> Iterator[str]:
     yield "- topology: tree\n  cluster_default: true\n  tree:\n    switches:\n"
     for hypernode, nodes, children in _switches(topology):
         yield f"    - switch: {scalar(hypernode.name)}\n"
-        yield f"      children: {scalar(host_list(children))}\n" if children else _nodes(nodes)
+        yield f"      children: {scalar(fold(children))}\n" if children else _nodes(nodes)
     yield "- topology: block\n  cluster_default: false\n  block:\n    block_sizes:\n"
     for size in block_sizes(topology):
         yield f"    - {size}\n"
@@ -94,7 +95,7 @@ def _doublings(domains: Sequence[str | None]) -> int:
 
 
 def _nodes(nodes: Sequence[str]) -> str:
-    return f"      nodes: {scalar(host_list(nodes))}\n"
+    return f"      nodes: {scalar(fold(nodes))}\n"
 
 
 def _unholdable(topology: Topology) -> list[str]:

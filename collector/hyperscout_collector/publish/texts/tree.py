@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
-from hyperscout_collector.publish.texts.names import host_list, visible
+from hyperscout_formats.host_list import fold
+
+from hyperscout_collector.publish.texts.names import visible
 from hyperscout_collector.topology import HyperNode, Topology
 
 _BAD, _GOOD, _QUIET = "\x1b[31m", "\x1b[1m", "\x1b[2m"
@@ -54,15 +56,14 @@ def tree(topology: Topology, *, colour: bool = False, nodes: bool = True) -> Ite
         )
         children = [by_name[c] for c in hypernode.children if c in by_name]
         if nodes and not children and hypernode.nodes:
-            yield below + "   " + paint(_QUIET, visible(host_list(hypernode.nodes))) + "\n"
+            yield below + "   " + paint(_QUIET, visible(fold(hypernode.nodes))) + "\n"
         for i, child in reversed(list(enumerate(children))):
             last = i == len(children) - 1
             stack.append((child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  ")))
     if topology.nodes_without_evidence:
         missing = topology.nodes_without_evidence
         yield (
-            paint(_BAD, f"{count(len(missing), 'node')} without evidence")
-            + f": {visible(host_list(missing))}\n"
+            paint(_BAD, f"{count(len(missing), 'node')} without evidence") + f": {visible(fold(missing))}\n"
         )
 
 
