@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -176,6 +176,10 @@ class FindingStore:
         """The best look there is for a key: whole before partial before failed."""
         entry = self._entries.get(Key(probe, subject))
         return entry.looks[0][1] if entry else None
+
+    def newest(self) -> Iterator[Finding]:
+        """The last look at each key, whatever came of it."""
+        return (entry.looks[-1][1] for entry in self._entries.values())
 
     # Bulk texts
 

@@ -15,6 +15,7 @@ from hyperscout.v1.discovery_pb2 import Seeds
 from hyperscout_formats.reporters import SWITCH_PROBE
 
 from hyperscout_agent.findings import FindingStore
+from hyperscout_agent.findings_page import findings_page
 from hyperscout_agent.http import NotYet, serving
 from hyperscout_agent.lldp_dissection import Dissector
 from hyperscout_agent.lldp_spawn import may_listen, run_listener
@@ -228,7 +229,12 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run all parts until `stop` is set. Raises OSError when the metrics' port cannot be had."""
-        pages = {"/metrics": self.metrics.text, "/healthz": self._health, "/readyz": self._ready}
+        pages = {
+            "/metrics": self.metrics.text,
+            "/healthz": self._health,
+            "/readyz": self._ready,
+            "/findings": self._findings,
+        }
         metrics = self._settings.metrics
         async with serving(metrics.host, metrics.port, pages) as port:
             _log.info("metrics at http://%s:%d/metrics", metrics.host, port)
@@ -247,6 +253,9 @@ class Agent:
     def _health(self) -> bytes:
         """Alive is who answers; a collector that is away is no reason to be killed."""
         return b"ok, connected\n" if self.uplink.stats.connected else b"ok, not connected\n"
+
+    def _findings(self) -> bytes:
+        return findings_page(self.store, self.scheduler.stats, connected=self.uplink.stats.connected)
 
     def _ready(self) -> bytes | NotYet:
         """Once a collector has greeted us, and from then on: settings or a certificate that no collector

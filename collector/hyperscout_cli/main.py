@@ -25,6 +25,7 @@ COMMANDS = {
     "explain-placement": ("explain_placement", "Place", "Say why a gang goes where it goes, or nowhere."),
     "placements": ("placements", "Place", "List, release, repair or improve gangs that hold nodes."),
     "status": ("status", "Look", "Show the collector's state: agents, sweeps, generations."),
+    "doctor": ("doctor", "Look", "Say why a node has no evidence, and what to do."),
     "tree": ("show_tree", "Look", "Print the hierarchy as a tree."),
     "get": ("get", "Look", "List hypernodes, nodes, links, findings, anomalies, ..."),
     "describe": ("describe", "Look", "Show one object with all that is known of it."),

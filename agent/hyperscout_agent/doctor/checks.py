@@ -1,0 +1,276 @@
+"""Judges what was collected on a node: one pure function a question, whose answer says what to do next."""
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from hyperscout_formats.facts import InfinibandPort
+
+from hyperscout_agent.doctor.facts import (
+    AgentSeen,
+    Check,
+    CollectorSeen,
+    HostSeen,
+    TokenSeen,
+    Verdict,
+    WithoutData,
+)
+from hyperscout_agent.doctor.way_checks import certificates, clock, collector, token_file
+from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD, NOTHING_YET
+from hyperscout_agent.settings import AgentSettings
+
+_ROOT = 0
+_MIN_FREE_BYTES = 1024 * 1024
+_MAX_NAMED = 3
+_TODO = {
+    NOTHING_HEARD: "see whether LLDP is on at the switch's port, then at the NIC's own LLDP agent",
+    NO_CARRIER: "see to the cable, or set the port up (ip link set PORT up)",
+    NOTHING_YET: "look again in a minute: switches speak every 30 s",
+}
+_POD = "in Kubernetes the chart does it"
+
+
+def node_checks(
+    settings: AgentSettings,
+    host: HostSeen,
+    agent: AgentSeen,
+    collectors: Sequence[CollectorSeen],
+    token: TokenSeen | None,
+    now_s: float,
+) -> list[Check]:
+    """All of them, in the order in which things depend on each other. `now_s`: this host's Unix time."""
+    found = [
+        agent_runs(agent, settings),
+        *(agent_probe(name, agent) for name in sorted(agent.probes)),
+        devices(host, settings),
+        *infiniband(host, settings),
+        *lldp(host, agent, settings),
+        *gpus(host, settings),
+        *programs(host, settings),
+        disk(host, settings),
+    ]
+    if (shown := token_file(token, now_s)) is not None:
+        found.append(shown)
+    ways = [collector(seen, settings.reporter, agent) for seen in collectors]
+    if any(way.verdict == "ok" for way in ways):  # the agent tries them in turn: one is enough
+        ways = [replace(way, verdict="warning") if way.verdict == "failed" else way for way in ways]
+    return [*found, *ways, clock(collectors), *certificates(collectors, now_s)]
+
+
+def agent_runs(agent: AgentSeen, settings: AgentSettings) -> Check:
+    """Whether an agent runs here under this name, and a collector listens to it."""
+    if agent.trouble:
+        return Check(
+            "agent",
+            "failed",
+            f"no agent answers at {agent.address}: {agent.trouble}",
+            "start it (`hyperscout agent`), or say where it listens (metrics.host, metrics.port)",
+        )
+    if agent.reporter != settings.reporter:
+        return Check(
+            "agent",
+            "failed",
+            f"the agent that runs here reports as {agent.reporter}, these settings say {settings.reporter}",
+            "give the doctor the agent's own settings (--config, HYPERSCOUT_AGENT_NODE)",
+        )
+    if not agent.connected:
+        return Check(
+            "agent",
+            "failed",
+            f"it runs as {agent.reporter}; no collector listens to it",
+            "see `collector` below",
+        )
+    return Check("agent", "ok", f"it runs as {agent.reporter}, and a collector listens to it")
+
+
+def agent_probe(name: str, agent: AgentSeen) -> Check:
+    """How a probe of the running agent fares, in its own words."""
+    seen = agent.probes[name]
+    counted = ", ".join(
+        f"{number} {word}"
+        for number, word in ((seen.data, "data"), (seen.nothing, "nothing"), (seen.failed, "failed"))
+        if number
+    )
+    mine = [one for one in agent.without_data if one.probe == name]
+    if seen.failed or seen.nothing:
+        return of_probe(name, counted, mine, has_data=bool(seen.data))
+    check = f"probe {name}"
+    if seen.success is False:
+        return Check(check, "failed", "its last look failed", "the agent's log says why")
+    if not seen.data:
+        return Check(
+            check, "skipped", "it has seen nothing: there is no such device, or nobody asked it to look"
+        )
+    return Check(check, "ok", counted)
+
+
+def of_probe(name: str, counted: str, without_data: Sequence[WithoutData], *, has_data: bool) -> Check:
+    """A probe of which some subjects gave nothing or could not be seen: each reason once, failures first."""
+    subjects: dict[tuple[bool, str], list[str]] = {}
+    for one in without_data:
+        subjects.setdefault((one.outcome != "failed", one.reason), []).append(one.subject)
+    told = [f"{_some(names)}: {reason}" for (_, reason), names in sorted(subjects.items())[:_MAX_NAMED]]
+    why = f"{counted}: {'; '.join(told) or 'it does not say why'}"
+    failures = {reason for (is_nothing, reason) in subjects if not is_nothing}
+    if failures - {NOTHING_YET}:
+        return Check(f"probe {name}", "warning" if has_data else "failed", why, _todo(failures))
+    return Check(
+        f"probe {name}", "ok" if has_data else "warning", why, _todo({one.reason for one in without_data})
+    )
+
+
+def _todo(reasons: AbstractSet[str]) -> str:
+    """What to do about the reasons that are known by their words; the others say it themselves."""
+    return next((todo for reason, todo in _TODO.items() if reason in reasons), "")
+
+
+def devices(host: HostSeen, settings: AgentSettings) -> Check:
+    """Whether there is anything on this host that could be evidence."""
+    if settings.role == "fabric":
+        return Check("devices", "skipped", "with role fabric nothing of this machine is looked at")
+    up = [port.name for port in host.ports if port.carrier]
+    active = [_name(port) for port in host.infiniband if port.state == "ACTIVE"]
+    seen = (
+        f"Ethernet ports with carrier: {_some(up)} of {len(host.ports)}; "
+        f"InfiniBand and RoCE ports active: {_some(active)} of {len(host.infiniband)}; "
+        f"NVIDIA GPUs: {host.gpus}"
+    )
+    if up or active or host.gpus:
+        return Check("devices", "ok", seen)
+    if host.ports or host.infiniband:
+        return Check(
+            "devices", "failed", f"no port has a link ({seen})", "plug a cable in, or set the port up"
+        )
+    return Check(
+        "devices",
+        "failed",
+        "this host shows no physical port, no InfiniBand port and no GPU",
+        "run it where the host's network is (hostNetwork: true); virtual ports are named by lldp.ports",
+    )
+
+
+def infiniband(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
+    """Ports that no subnet manager brought up, and the device files that sweeps open."""
+    if settings.role != "node":
+        return
+    ports = [port for port in host.infiniband if port.link_layer == "InfiniBand"]
+    if not ports:
+        yield Check("infiniband", "skipped", "no InfiniBand port is here")
+        return
+    waiting = [_name(port) for port in ports if port.state in ("INIT", "ARMED")]
+    down = [_name(port) for port in ports if port.state not in ("ACTIVE", "INIT", "ARMED")]
+    if waiting:
+        why = f"{_some(waiting)} has a link and waits for a subnet manager"
+        yield Check(
+            "infiniband", "failed", why, "see whether a subnet manager (opensm, UFM) runs in that fabric"
+        )
+    elif len(down) == len(ports):
+        yield Check("infiniband", "failed", f"no port is active: {_some(down)} down", "see to their cables")
+    elif down:
+        yield Check("infiniband", "warning", f"{_some(down)} of {len(ports)} down", "see to their cables")
+    else:
+        yield Check("infiniband", "ok", f"{len(ports)} active")
+    if not settings.ibnetdiscover.enabled:
+        yield Check("umad", "skipped", "ibnetdiscover.enabled is false: another node sweeps")
+    elif not host.umad:
+        todo = "load the module ib_umad; in a pod, give it the devices (agent.infiniband in the chart)"
+        yield Check("umad", "failed", "no /dev/infiniband/umad* is here: this node cannot sweep", todo)
+    elif not any(device.usable for device in host.umad):
+        todo = "run as their group or as root; in a pod, agent.infiniband.deviceGroup"
+        yield Check("umad", "failed", f"user {host.user} may not open {host.umad[0].path}: no sweeps", todo)
+    else:
+        yield Check("umad", "ok", f"{sum(device.usable for device in host.umad)} may be opened")
+
+
+def lldp(host: HostSeen, agent: AgentSeen, settings: AgentSettings) -> Iterator[Check]:
+    """Where LLDP neighbours come from, and whether the right to hear them is there."""
+    if settings.role == "fabric" or not settings.lldp.enabled:
+        yield Check("lldp source", "skipped", "lldp is off")
+        return
+    source = settings.lldp.source
+    if source == "lldpctl" or settings.role == "switch" or (source == "auto" and host.lldpd):
+        if not host.lldpd and settings.lldp.lldpctl_command == ("lldpctl",):
+            todo = "start lldpd, or set lldp.source: listener"
+            yield Check("lldp source", "failed", "lldpd is to be asked, and its socket is not there", todo)
+        elif host.lldpctl_trouble:
+            todo = "let this user into lldpd's group (_lldpd on Debian), or set lldp.source: listener"
+            yield Check("lldp source", "failed", f"lldpd does not answer: {host.lldpctl_trouble}", todo)
+        else:
+            yield Check("lldp source", "ok", "lldpd runs here and answers")
+        return
+    heard = agent.probes.get("lldp")
+    if heard is not None and (heard.data or (heard.nothing and not heard.failed)):
+        yield Check("lldp source", "ok", "the agent's listener hears the ports")
+    elif host.raw_socket:
+        yield Check("lldp source", "ok", f"no lldpd; user {host.user} may open raw sockets (CAP_NET_RAW)")
+    elif host.user == _ROOT:
+        todo = f"give it the capability NET_RAW, or run `hyperscout agent lldp-listener`; {_POD}"
+        yield Check(
+            "lldp source", "failed", "no lldpd, and root lacks CAP_NET_RAW here: nobody listens", todo
+        )
+    else:
+        todo = f"run `hyperscout agent lldp-listener` as root beside the agent, or install lldpd; {_POD}"
+        why = f"no lldpd, and user {host.user} may not open raw sockets (CAP_NET_RAW)"
+        yield Check("lldp source", "failed" if heard is None or heard.failed else "warning", why, todo)
+
+
+def gpus(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
+    if settings.role != "node" or not settings.nvlink.enabled:
+        return
+    if not host.gpus:
+        yield Check("gpus", "skipped", "no NVIDIA GPU is on the PCI bus")
+    elif host.nvml_trouble:
+        todo = "install the driver; in a pod, agent.nvml.enabled (runtimeClassName: nvidia)"
+        yield Check(
+            "gpus", "failed", f"{host.gpus} GPUs, and NVML cannot be asked: {host.nvml_trouble}", todo
+        )
+    else:
+        yield Check("gpus", "ok", f"{host.gpus} GPUs, and NVML answers")
+
+
+def programs(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
+    """Tools that the agent runs, as far as this host has work for them."""
+    if settings.role != "node":
+        return
+    fabric = any(port.link_layer == "InfiniBand" for port in host.infiniband)
+    wanted = {
+        "ibnetdiscover": fabric and settings.ibnetdiscover.enabled,
+        "ibqueryerrors": fabric and settings.ibnetdiscover.enabled and settings.ibqueryerrors.enabled,
+        "lldpctl": settings.lldp.enabled and (host.lldpd or settings.lldp.source == "lldpctl"),
+        "ib_send_lat": bool(host.infiniband) and settings.latency.enabled,
+    }
+    package = {"lldpctl": "lldpd", "ib_send_lat": "perftest"}
+    for name, is_wanted in wanted.items():
+        program = host.programs.get(name)
+        if program is not None and program.path:
+            yield Check(name, "ok", f"{program.path}, version {program.version or 'not told'}")
+        elif is_wanted:
+            todo = f"install {package.get(name, 'infiniband-diags')}, or set the command in the settings"
+            verdict: Verdict = "warning" if name in ("ib_send_lat", "ibqueryerrors") else "failed"
+            yield Check(name, verdict, "not found", todo)
+
+
+def disk(host: HostSeen, settings: AgentSettings) -> Check:
+    """The one folder that the agent writes to: where its listener meets it."""
+    if settings.role != "node" or not settings.lldp.enabled or host.lldpd:
+        return Check("disk", "skipped", "nothing is written")
+    if host.free_bytes is None:
+        if host.user == _ROOT:
+            return Check("disk", "ok", f"{host.socket_folder} is made when the agent starts")
+        todo = "make it, owned by the agent's user, or set lldp.socket"
+        return Check("disk", "warning", f"{host.socket_folder} is not there", todo)
+    if not host.socket_folder_writable:
+        why = f"user {host.user} may not write to {host.socket_folder}: the listener finds no socket"
+        return Check("disk", "warning", why, "own it by the agent's user, or set lldp.socket")
+    if host.free_bytes < _MIN_FREE_BYTES:
+        return Check("disk", "failed", f"{host.socket_folder} is full", "make room there")
+    return Check("disk", "ok", f"{host.socket_folder} may be written to")
+
+
+def _name(port: InfinibandPort) -> str:
+    return f"{port.device}/{port.port}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return (", ".join(names[:_MAX_NAMED]) or "none") + more

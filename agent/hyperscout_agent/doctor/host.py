@@ -1,0 +1,147 @@
+"""Looks at this host as the agent does, with the rights of whoever asks. Bounded in time; raises nothing."""
+
+import asyncio
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from hyperscout_formats.facts import InfinibandPort
+from hyperscout_formats.infiniband_sysfs import parse
+from hyperscout_formats.infiniband_tree import read_tree
+
+from hyperscout_agent.doctor.facts import Device, HostSeen, Program
+from hyperscout_agent.lldp_spawn import may_listen
+from hyperscout_agent.nvml import DriverAbsentError, Nvml, NvmlUnusableError
+from hyperscout_agent.pci_tree import read_pci_tree
+from hyperscout_agent.ports import PortState, compiled, physical_ports, read_port
+from hyperscout_agent.probes.base import ProbeError
+from hyperscout_agent.probes.lldpctl import lldpd_is_here, neighbours_by_port
+from hyperscout_agent.settings import AgentSettings
+from hyperscout_agent.subprocesses import ToolError, run_tool
+from hyperscout_agent.threads import in_thread
+
+T = TypeVar("T")
+_Devices = tuple[tuple[PortState, ...], tuple[InfinibandPort, ...], int]
+_MAX_DEVICES = 64
+_LOOK_TIMEOUT_S = 10.0  # sysfs of a sick adapter, or a driver that hangs, may never come back
+_VERSION_TIMEOUT_S = 3.0
+_MAX_VERSION_BYTES = 16 * 1024
+_VERSION = re.compile(r"\d+(\.\d+)+\S*|\b\d+\b")
+# How each program that the agent runs is asked for its version.
+_ASKED = {
+    "ibnetdiscover": "-V",
+    "ibqueryerrors": "-V",
+    "lldpctl": "-v",
+    "ib_send_lat": "--version",
+    "ib_send_bw": "--version",
+}
+
+
+async def look_at_host(
+    settings: AgentSettings, *, sysfs: Path = Path("/sys"), root: Path = Path("/")
+) -> HostSeen:
+    """`root`: where /dev and lldpd's socket are looked for (tests)."""
+    nothing: _Devices = ((), (), 0)
+    ports, infiniband, gpus = await _within(lambda: _devices(settings, sysfs), nothing, "devices")
+    nvml = await _within(
+        lambda: _nvml_trouble(settings), "NVML does not come back: the driver is stuck", "nvml"
+    )
+    lldpd = lldpd_is_here(root)
+    asks_lldpd = settings.lldp.source == "lldpctl" or (settings.lldp.source == "auto" and lldpd)
+    folder = settings.lldp.socket.parent
+    return HostSeen(
+        user=os.geteuid(),
+        raw_socket=may_listen(),
+        ports=ports,
+        infiniband=infiniband,
+        umad=tuple(_umad(root / "dev/infiniband")),
+        lldpd=lldpd,
+        lldpctl_trouble=await _lldpctl_trouble(settings) if settings.lldp.enabled and asks_lldpd else "",
+        gpus=gpus,
+        nvml_trouble=nvml if gpus else "",
+        programs=await _programs(settings),
+        socket_folder=str(folder),
+        socket_folder_writable=os.access(folder, os.W_OK | os.X_OK),
+        free_bytes=_free_bytes(folder),
+    )
+
+
+async def _within(work: Callable[[], T], otherwise: T, name: str) -> T:
+    try:
+        async with asyncio.timeout(_LOOK_TIMEOUT_S):
+            return await in_thread(work, f"doctor-{name}")
+    except TimeoutError:
+        return otherwise
+
+
+def _devices(settings: AgentSettings, sysfs: Path) -> _Devices:
+    names = physical_ports(sysfs, compiled(settings.lldp.ports))
+    ports = tuple(port for name in names if (port := read_port(sysfs, name)) is not None)
+    infiniband, _ = parse(read_tree(settings.infiniband.root), str(settings.infiniband.root))
+    return ports, infiniband, len(read_pci_tree(sysfs).gpus)
+
+
+def _nvml_trouble(settings: AgentSettings) -> str:
+    nvml = Nvml(settings.nvlink.library)
+    try:
+        nvml.open()
+    except (DriverAbsentError, NvmlUnusableError) as error:
+        return str(error)
+    nvml.close()
+    return ""
+
+
+def _umad(folder: Path) -> Iterable[Device]:
+    """Device files of the user-space management interface (Linux, Documentation/infiniband/user_mad)."""
+    for path in sorted(folder.glob("umad*"))[:_MAX_DEVICES]:
+        yield Device(str(path), os.access(path, os.R_OK | os.W_OK))
+
+
+async def _lldpctl_trouble(settings: AgentSettings) -> str:
+    try:
+        await neighbours_by_port(settings.lldp.lldpctl_command, "install lldpd")
+    except ProbeError as error:
+        return str(error)
+    return ""
+
+
+async def _programs(settings: AgentSettings) -> dict[str, Program]:
+    """By the name of the tool: what the settings call, and which it is."""
+    commands = {
+        "ibnetdiscover": settings.ibnetdiscover.command,
+        "ibqueryerrors": settings.ibqueryerrors.command,
+        "lldpctl": settings.lldp.lldpctl_command,
+        "ib_send_lat": settings.latency.ib_send_lat,
+        "ib_send_bw": settings.latency.ib_send_bw,
+    }
+    asked = [_program(name, command) for name, command in commands.items() if command]
+    return {program.name: program for program in await asyncio.gather(*asked)}
+
+
+async def _program(name: str, command: Sequence[str]) -> Program:
+    path = shutil.which(command[0])
+    if path is None:
+        return Program(name, "")
+    said: list[bytes] = []
+    try:
+        result = await run_tool(
+            (path, *command[1:], _ASKED[name]),
+            take=said.append,
+            timeout_s=_VERSION_TIMEOUT_S,
+            max_output_bytes=_MAX_VERSION_BYTES,
+        )
+    except ToolError:
+        return Program(name, path)
+    found = _VERSION.search((b"".join(said) + result.stderr).decode(errors="replace"))
+    return Program(name, path, found[0] if found else "")
+
+
+def _free_bytes(folder: Path) -> int | None:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize

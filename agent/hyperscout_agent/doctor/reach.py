@@ -1,0 +1,199 @@
+"""Goes the agent's way to a collector step by step, so that the step that fails can be named.
+
+The last step is a real Hello in this node's name, with an instance older than any agent's: where the agent's
+own stream is there, the collector says so and keeps that; where it is not, the Hello is greeted, promises no
+probe, and is gone a moment later. So the agent's stream is never disturbed.
+"""
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import json
+import os
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import grpc
+import grpc.aio
+from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest, StreamFindingsResponse
+from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
+from hyperscout_formats.collector_time import time_in
+from hyperscout_formats.leader import leader_in
+
+from hyperscout_agent.credentials import Credentials, CredentialsError, tls_hint
+from hyperscout_agent.doctor.facts import CollectorSeen, Stage, TokenSeen
+from hyperscout_agent.settings import AgentSettings
+from hyperscout_agent.targets import TargetError
+from hyperscout_agent.uplink import CHANNEL_OPTIONS
+
+_CONNECT_TIMEOUT_S = 5.0
+_HELLO_TIMEOUT_S = 20.0  # a standby that knows no leader keeps agents for 15 s
+_OLDEST_INSTANCE = 1  # an agent's is the time of its start, in ns
+_MAX_HINTS = 3
+_MAX_TOKEN_BYTES = 16 * 1024
+_LOCAL = ("unix:", "unix-abstract:")
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How to go to a collector, and what to call oneself there. `wall_ns`: this host's clock, Unix time."""
+
+    credentials: Credentials
+    reporter: str
+    wall_ns: Callable[[], int]
+
+
+async def ask_collectors(
+    settings: AgentSettings, *, wall_ns: Callable[[], int] = time.time_ns
+) -> tuple[CollectorSeen, ...]:
+    """All of them at once; a standby's hint at its leader is followed. Never raises."""
+    way = _Way(settings.credentials, settings.reporter, wall_ns)
+    return tuple(await asyncio.gather(*(_ask(target, way) for target in settings.collectors)))
+
+
+async def _ask(target: str, way: _Way) -> CollectorSeen:
+    found, leader = await _try(target, way)
+    for _ in range(_MAX_HINTS):
+        if not leader:
+            break
+        found, leader = await _try(leader, way)
+    return found if found.target == target else replace(found, target=f"{target}, led by {found.target}")
+
+
+async def _try(target: str, way: _Way) -> tuple[CollectorSeen, str | None]:
+    """What came of one address, and whom it said leads."""
+    until_s = None
+    try:
+        way.credentials.check(target)
+        metadata = way.credentials.metadata()
+        context = _context(way.credentials)
+    except (TargetError, CredentialsError) as error:
+        return CollectorSeen(target, "settings", str(error)), None
+    if not target.startswith(_LOCAL):
+        host, _, port = target.rpartition(":")
+        name = way.credentials.server_name or host.strip("[]")
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                until_s = await _connect(host.strip("[]"), int(port), context, name)
+        except socket.gaierror as error:
+            return CollectorSeen(target, "name", error.strerror or str(error)), None
+        except ssl.SSLError as error:
+            return CollectorSeen(target, "tls", _tls_words(error)), None
+        except TimeoutError:
+            return CollectorSeen(target, "connect", f"no answer in {_CONNECT_TIMEOUT_S:g} s"), None
+        except OSError as error:
+            return CollectorSeen(
+                target, "connect", os.strerror(error.errno) if error.errno else str(error)
+            ), None
+    found, leader = await _hello(target, way, metadata)
+    return replace(found, certificate_until_s=until_s), leader
+
+
+def _context(credentials: Credentials) -> ssl.SSLContext | None:
+    """As gRPC would have it. Raises CredentialsError."""
+    if credentials.for_channel() is None or credentials.ca is None:
+        return None
+    context = ssl.create_default_context(cafile=str(credentials.ca))
+    context.set_alpn_protocols(["h2"])
+    if credentials.cert is not None and credentials.key is not None:
+        context.load_cert_chain(credentials.cert, credentials.key, password="")
+    return context
+
+
+async def _connect(host: str, port: int, context: ssl.SSLContext | None, name: str) -> float | None:
+    """Connect, shake hands and hang up. Returns until when its certificate holds. Raises OSError."""
+    _, writer = await asyncio.open_connection(
+        host, port, ssl=context, server_hostname=name if context else None
+    )
+    try:
+        shown = writer.get_extra_info("peercert") if context else None
+        return ssl.cert_time_to_seconds(shown["notAfter"]) if shown else None
+    finally:
+        writer.close()
+
+
+def _tls_words(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not believed: {error.verify_message}"
+    return tls_hint(str(error)) or f"the handshake failed: {error.reason or error}"
+
+
+async def _hello(
+    target: str, way: _Way, metadata: tuple[tuple[str, str], ...]
+) -> tuple[CollectorSeen, str | None]:
+    channel = way.credentials.connect(target, CHANNEL_OPTIONS)
+    try:
+        async with asyncio.timeout(_HELLO_TIMEOUT_S):
+            return await _greet(target, way, channel, metadata)
+    except TimeoutError:
+        return CollectorSeen(target, "identity", f"no answer to Hello in {_HELLO_TIMEOUT_S:g} s"), None
+    finally:
+        await channel.close()
+
+
+async def _greet(
+    target: str, way: _Way, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]
+) -> tuple[CollectorSeen, str | None]:
+    await _ready(channel)
+    hello = Hello(node=way.reporter, version="doctor", instance=_OLDEST_INSTANCE)
+    began_ns = way.wall_ns()
+    call = DiscoveryServiceStub(channel).StreamFindings(metadata=metadata)
+    with contextlib.suppress(
+        grpc.aio.AioRpcError, asyncio.InvalidStateError
+    ):  # it is over: its status says why
+        await call.write(StreamFindingsRequest(hello=hello))
+    told_ns = time_in(tuple(await call.initial_metadata()))
+    ended_ns = way.wall_ns()
+    seen = CollectorSeen(target, "identity")
+    if told_ns is not None:
+        middle_ns = (began_ns + ended_ns) // 2
+        seen = replace(
+            seen, clock_offset_s=(middle_ns - told_ns) / 1e9, uncertain_s=(ended_ns - began_ns) / 2e9
+        )
+    first = None
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        first = await call.read()
+    if isinstance(first, StreamFindingsResponse) and first.HasField("welcome"):
+        call.cancel()
+        return replace(seen, stage="greeted", version=first.welcome.version), None
+    code, details = await call.code(), await call.details() or ""
+    leader = leader_in(await call.trailing_metadata())
+    if code is grpc.StatusCode.ABORTED:
+        return replace(seen, stage="greeted", detail=details, code=code.name), None
+    stage: Stage = "standby" if leader is not None else "identity"
+    return replace(seen, stage=stage, detail=details, code=code.name), leader
+
+
+async def _ready(channel: grpc.aio.Channel) -> None:
+    """So that what is timed is one way and back. A channel that fails says why in the call that follows."""
+    state = channel.get_state(try_to_connect=True)
+    while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
+        await channel.wait_for_state_change(state)
+        state = channel.get_state()
+
+
+def look_at_token(path: Path | None) -> TokenSeen | None:
+    """What the token's file holds (RFC 7519), without judging it; None where none is to be shown."""
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_TOKEN_BYTES + 1).decode("ascii").strip()
+    except OSError as error:
+        return TokenSeen(str(path), error.strerror or str(error))
+    except UnicodeDecodeError:
+        return TokenSeen(str(path), "not a token")
+    if not text or len(text) > _MAX_TOKEN_BYTES:
+        return TokenSeen(str(path), "empty" if not text else "too long for a token")
+    try:
+        body = text.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        expires = claims.get("exp")
+    except (IndexError, AttributeError, ValueError, binascii.Error):
+        return TokenSeen(str(path))  # an opaque one: only who made it can read it
+    return TokenSeen(str(path), expires_s=float(expires) if isinstance(expires, int | float) else None)

@@ -1,0 +1,200 @@
+"""`hyperscout doctor NODE`: what the collector's answers come to."""
+
+import json
+import time
+
+import pytest
+import yaml
+from google.protobuf.timestamp_pb2 import Timestamp
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
+from hyperscout_agent.doctor.facts import Check
+from hyperscout_agent.probes.lldp import NOTHING_HEARD
+from hyperscout_cli.doctor_node import NodeSeen, judge
+from hyperscout_collector.topology import Topology
+from support.command_line import CommandLine
+from support.topologies import two_leaves
+from support.topology_service import FakeTopologyService
+
+S = 1_000_000_000
+NOW_NS = 1_790_000_000 * S
+NODE = two_leaves().hypernodes[0].nodes[0]
+
+
+def stamp(ns: int) -> Timestamp:
+    found = Timestamp()
+    found.FromNanoseconds(ns)
+    return found
+
+
+def agent(node: str = NODE, **more: object) -> pb.AgentStatus:
+    given = {"version": "1", "connected": True, "last_heard": stamp(NOW_NS - 2 * S)} | more
+    return pb.AgentStatus(node=node, **given)  # type: ignore[arg-type]
+
+
+def stored(
+    probe: str,
+    subject: str,
+    outcome: str = "data",
+    reason: str = "",
+    *,
+    stale: bool = False,
+    at_ns: int = NOW_NS,
+) -> pb.StoredFinding:
+    finding = Finding(
+        key=FindingKey(node=NODE, probe=probe, subject=subject),
+        outcome=Outcome.Value(f"OUTCOME_{outcome.upper()}"),
+        reason=reason,
+        observed_at=stamp(at_ns),
+    )
+    return pb.StoredFinding(finding=finding, stale=stale)
+
+
+def judged(
+    *findings: pb.StoredFinding,
+    node: str = NODE,
+    agents: tuple[pb.AgentStatus, ...] = (agent(),),
+    topology: Topology | None = None,
+    **status: object,
+) -> dict[str, Check]:
+    given = pb.GetStatusResponse(version="1", agents=agents, **status)  # type: ignore[arg-type]
+    found = two_leaves() if topology is None else topology
+    return {check.name: check for check in judge(NodeSeen(node, given, found, findings), NOW_NS)}
+
+
+LONELY = Topology(3, nodes_without_evidence=("gpu-9",))
+HELD = pb.HeldGeneration(generation=4, reason="would remove half of the nodes")
+
+
+def test_a_well_node_has_nothing_wrong() -> None:
+    found = judged(stored("lldp", "eth0"), stored("infiniband", "mlx5_0/1"), stored("nvlink", "0"))
+    assert {check.verdict for check in found.values()} == {"ok"}, found
+    assert "silent probes" not in found
+
+
+@pytest.mark.parametrize(
+    ("found", "check", "verdict", "words"),
+    [
+        pytest.param(judged(agents=()), "agent", "warning", "others see its cables", id="no agent, cables"),
+        pytest.param(
+            judged(node="gpu-9", topology=LONELY, agents=()), "agent", "failed", "never heard", id="expected"
+        ),
+        pytest.param(
+            judged(node="gpu-9", agents=(agent("gpu-9.dc1.example"),)),
+            "agent",
+            "failed",
+            "called gpu-9.dc1.example",
+            id="a name with a domain",
+        ),
+        pytest.param(judged(node="zz", agents=()), "agent", "failed", "not expected", id="unknown"),
+        pytest.param(judged(node="zz", agents=()), "hierarchy", "failed", "no HyperNode", id="nowhere"),
+        pytest.param(
+            judged(agents=(agent(connected=False, last_heard=stamp(NOW_NS - 720 * S)),)),
+            "connected",
+            "failed",
+            "last heard 12m ago",
+            id="gone",
+        ),
+        pytest.param(
+            judged(agents=(agent(clock_offset_s=-90.0),)), "clock", "warning", "90.0 s behind", id="clock"
+        ),
+        pytest.param(
+            judged(agents=(agent(clock_offset_s=900.0),)), "clock", "failed", "900.0 s ahead", id="far"
+        ),
+        pytest.param(judged(agents=(agent(version="0"),)), "version", "warning", "agent 0", id="version"),
+        pytest.param(judged(), "findings", "failed", "reported nothing", id="no findings"),
+        pytest.param(
+            judged(stored("lldp", "eth0")), "silent probes", "skipped", "infiniband, nvlink", id="silent"
+        ),
+        pytest.param(
+            judged(stored("lldp", "eth0", "nothing", NOTHING_HEARD)),
+            "probe lldp",
+            "warning",
+            "disable-fw-lldp",
+            id="nothing heard",
+        ),
+        pytest.param(
+            judged(stored("nvlink", "*", "failed", "8 NVIDIA GPUs are here, but no driver")),
+            "probe nvlink",
+            "failed",
+            "no driver",
+            id="failed",
+        ),
+        pytest.param(
+            judged(stored("lldp", "eth0", at_ns=NOW_NS - S), stored("lldp", "eth0", "failed", "gone")),
+            "probe lldp",
+            "failed",
+            "1 failed: eth0: gone",
+            id="failed after data",
+        ),
+        pytest.param(
+            judged(stored("lldp", "a", stale=True), stored("lldp", "b")),
+            "fresh",
+            "warning",
+            "1 of 2",
+            id="stale",
+        ),
+        pytest.param(judged(stored("lldp", "a", stale=True)), "fresh", "failed", "all 1", id="all stale"),
+        pytest.param(
+            judged(stored("lldp", "a"), topology=LONELY, held=HELD),
+            "hierarchy",
+            "failed",
+            "4 is held",
+            id="held",
+        ),
+        pytest.param(
+            judged(problems=["disk full"]), "collector", "warning", "disk full", id="its own trouble"
+        ),
+    ],
+)
+def test_node(found: dict[str, Check], check: str, verdict: str, words: str) -> None:
+    assert (found[check].verdict, words in found[check].why) == (verdict, True), found[check]
+
+
+@pytest.fixture
+def sick(service: FakeTopologyService) -> FakeTopologyService:
+    service.status = pb.GetStatusResponse(
+        version="1", agents=[agent(last_heard=stamp(time.time_ns()))], generation=3
+    )
+    service.findings = [stored("lldp", "eth0"), stored("nvlink", "*", "failed", "no driver\x1b[31m")]
+    return service
+
+
+def test_the_table_ends_in_sentences(run: CommandLine, sick: FakeTopologyService) -> None:
+    ran = run("doctor", NODE)
+    assert ran.code == 3
+    assert ran.out.splitlines()[0].split() == ["CHECK", "RESULT", "WHY"]
+    assert ran.out.splitlines()[-1] == r"Wrong: probe nvlink: 1 failed: *: no driver\x1b[31m."
+
+
+def test_it_is_data_too(run: CommandLine, sick: FakeTopologyService) -> None:
+    ran = run("doctor", NODE, "-o", "json")
+    found = json.loads(ran.out)
+    assert (ran.code, found["node"], found["ok"]) == (3, NODE, False)
+    assert {"check": "version", "result": "ok", "why": "1", "todo": ""} in found["checks"]
+    assert yaml.safe_load(run("doctor", NODE, "-o", "yaml").out) == found
+
+
+def test_a_well_node_exits_0(run: CommandLine, sick: FakeTopologyService) -> None:
+    sick.findings = [stored("lldp", "eth0")]
+    ran = run("doctor", NODE)
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, f"Nothing keeps {NODE} from being seen.")
+
+
+def test_a_collector_that_is_away_is_an_answer(run: CommandLine) -> None:
+    ran = run("doctor", NODE, "--collector", "127.0.0.1:1")
+    assert ran.code == 3
+    assert "cannot reach the collector at 127.0.0.1:1" in ran.out
+
+
+@pytest.mark.parametrize(
+    "arguments", [("doctor", "--collector", "c:1"), ("doctor", "n1", "--config", "agent.yaml")]
+)
+def test_the_two_forms_are_not_mixed(run: CommandLine, arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).code == 2
+
+
+def test_settings_that_no_agent_starts_with_are_the_answer(run: CommandLine, tmp_path: object) -> None:
+    ran = run("doctor", "--config", f"{tmp_path}/agent.yaml")
+    assert ran.code == 3
+    assert "No such file or directory" in ran.out
