@@ -1,0 +1,191 @@
+"""The doctor on real parts: lldpd that is there or not, a missing right, and each step to a collector."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import pytest
+from hyperscout_agent.doctor.facts import CollectorSeen
+from hyperscout_agent.doctor.reach import ask_collectors, look_at_token
+from hyperscout_agent.main import Agent
+from hyperscout_agent.settings import AgentSettings, load_settings
+from hyperscout_collector.kube.client import Kube
+from hyperscout_collector.settings import load_settings as collector_settings
+from hyperscout_collector.shell import Collector
+from support.identities import AGENTS, FakeReviews, Family, jwt
+from support.lldpd import lldp_lab, run
+from support.real import require_real, tool
+
+NOW_S = 1_790_000_000.0
+_MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    return Family(tmp_path_factory.mktemp("ours"))
+
+
+@asynccontextmanager
+async def collector(
+    folder: Path, family: Family, reviews: FakeReviews | None = None, **more: Any
+) -> AsyncIterator[Collector]:
+    """One whose clock stands at NOW_S."""
+    flags = {
+        "listen": "127.0.0.1:0",
+        "mtls_listen": "127.0.0.1:0",
+        "http_listen": "",
+        "rest_listen": "",
+        "data_dir": folder / "data",
+        "tls_cert": family.server.cert,
+        "tls_key": family.server.key,
+        "tls_client_ca": family.ca,
+        "authenticate": "none" if reviews is None else "kubernetes",
+        "agent_service_account": AGENTS,
+        **more,
+    }
+    settings = collector_settings(flags=flags)
+    async with Collector(
+        settings, kube=cast(Kube, reviews), clock_ns=lambda: int(NOW_S * 1e9), timer=lambda: NOW_S
+    ) as running:
+        yield running
+
+
+def agent(*collectors: str, **more: Any) -> AgentSettings:
+    return load_settings(None, {"node": "n1", "collectors": collectors, **more}, {})
+
+
+async def asked(settings: AgentSettings, *, wall_s: float = NOW_S) -> CollectorSeen:
+    (found,) = await ask_collectors(settings, wall_ns=lambda: int(wall_s * 1e9))
+    return found
+
+
+# --- the way to a collector
+
+
+async def test_each_step_to_a_collector_is_named(tmp_path: Path, family: Family) -> None:
+    strangers = Family(tmp_path)
+    async with collector(tmp_path, family) as running:
+        mtls, n1 = running.mtls_address, family.client("node/n1")
+        keys = {"tls_ca": family.ca, "tls_cert": n1.cert, "tls_key": n1.key}
+        met = await asked(agent(mtls, **keys))
+        assert (met.stage, met.code, met.clock_offset_s) == ("greeted", "", 0.0)
+        assert met.certificate_until_s is not None
+        for settings, stage, words in (
+            (agent(mtls, **keys | {"node": "n2"}), "identity", "node 'n1'"),
+            (agent(mtls, **keys | {"tls_ca": strangers.ca}), "tls", "not believed"),
+            (agent(mtls, **keys | {"tls_server_name": "else.where"}), "tls", "else.where"),
+            (agent(mtls, **keys | {"tls_ca": tmp_path / "none.pem"}), "settings", "none.pem"),
+            (agent(mtls, tls_ca=family.ca), "identity", ""),
+            (agent(mtls), "identity", ""),
+            (agent("127.0.0.1:1", **keys), "connect", "refused"),
+            (agent("no.such.host.invalid:1", **keys), "name", ""),
+        ):
+            found = await asked(settings)
+            assert (found.stage, words in found.detail) == (stage, True), found
+        assert [agent.node for agent in running.status().agents] == [], "nobody was taken for an agent"
+
+
+async def test_a_clock_that_is_wrong_is_seen_though_nobody_lets_us_in(tmp_path: Path, family: Family) -> None:
+    async with collector(tmp_path, family, FakeReviews()) as running:
+        found = await asked(agent(running.address, tls_ca=family.ca), wall_s=NOW_S + 3600)
+    assert (found.stage, found.code) == ("identity", "UNAUTHENTICATED")
+    assert found.clock_offset_s == pytest.approx(3600, abs=1)
+
+
+async def test_an_expired_token_is_named_by_both_ends(tmp_path: Path, family: Family) -> None:
+    reviews = FakeReviews()
+    token = tmp_path / "token"
+    async with collector(tmp_path, family, reviews) as running:
+        settings = agent(running.address, tls_ca=family.ca, token_file=token)
+        token.write_text(reviews.agent("n1", exp=NOW_S + 600))
+        assert (await asked(settings)).stage == "greeted"
+        token.write_text(jwt(aud=[reviews.audience], exp=NOW_S - 60))  # one that nobody knows any more
+        found = await asked(settings)
+        assert (found.stage, found.code) == ("identity", "UNAUTHENTICATED")
+        seen = look_at_token(token)
+        assert seen is not None
+        assert seen.expires_s == NOW_S - 60
+
+
+async def test_the_agents_own_stream_goes_on(tmp_path: Path, family: Family) -> None:
+    """And the doctor is told that it is there, with the same credentials."""
+    async with collector(tmp_path, family) as running:
+        n1 = family.client("node/n1")
+        settings = agent(
+            running.mtls_address,
+            tls_ca=family.ca,
+            tls_cert=n1.cert,
+            tls_key=n1.key,
+            metrics={"port": 0},
+            lldp={"enabled": False},
+            latency={"enabled": False},
+        )
+        ours = Agent(settings, Random(0))
+        stop = asyncio.Event()
+        task = asyncio.create_task(ours.run(stop))
+        async with asyncio.timeout(TIMEOUT_S):
+            while not ours.uplink.stats.connected:
+                await asyncio.sleep(0.02)
+        found = await asked(settings)
+        assert (found.stage, found.code) == ("greeted", "ABORTED")
+        assert ours.uplink.stats.connected
+        assert (ours.uplink.stats.sessions, ours.uplink.stats.failures) == (1, 0)
+        stop.set()
+        await task
+
+
+# --- the host, as the command sees it
+
+
+def doctor(namespace: str, config: Path, *wrapper: str) -> dict[str, dict[str, str]]:
+    """`hyperscout doctor -o json` in a network namespace: checks by name."""
+    argv = [str(tool("ip")), "netns", "exec", namespace, *wrapper, sys.executable, "-c", _MAIN]
+    return _checks([*argv, "doctor", "--config", str(config), "-o", "json"])
+
+
+def _checks(argv: Sequence[str]) -> dict[str, dict[str, str]]:
+    import subprocess
+
+    done = subprocess.run(argv, capture_output=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 3, (done.stdout.decode(), done.stderr.decode())
+    return {check["check"]: check for check in json.loads(done.stdout)["checks"]}
+
+
+@pytest.mark.real
+def test_lldpd_and_rights_on_a_host(tmp_path: Path) -> None:
+    require_real("netns")
+    require_real("lldpd")
+    config = tmp_path / "agent.yaml"
+
+    def configure(lldp: dict[str, Any]) -> None:
+        given = {"node": "n1", "collectors": ["127.0.0.1:1"], "metrics": {"port": 1}}
+        config.write_text(json.dumps(given | {"lldp": {"ports": "nic.*"} | lldp}))
+
+    with lldp_lab() as lab:
+        lab.cable(("n1", "nic0"), ("leaf", "swp1"))
+        here = lab.namespace("n1")
+        configure({"source": "listener"})
+        found = doctor(here, config)
+        assert found["lldp source"]["result"] == "ok"
+        assert "carrier: nic0 of 1" in found["devices"]["why"]
+        assert found["agent"]["result"] == found["collector 127.0.0.1:1"]["result"] == "failed"
+
+        less = doctor(here, config, str(tool("setpriv")), "--bounding-set", "-net_raw")
+        assert less["lldp source"]["result"] == "failed"
+        assert "CAP_NET_RAW" in less["lldp source"]["why"]
+
+        daemon = lab.lldpd("n1", ["nic0"])
+        configure({"source": "lldpctl", "lldpctl_command": daemon.ctl()})
+        assert doctor(here, config)["lldp source"]["result"] == "ok"
+        daemon.stop()
+        gone = doctor(here, config)["lldp source"]
+        assert (gone["result"], "does not answer" in gone["why"]) == ("failed", True), gone
+
+        run(str(tool("ip")), "-n", lab.namespace("leaf"), "link", "set", "swp1", "down")
+        assert "no port has a link" in doctor(here, config)["devices"]["why"]
