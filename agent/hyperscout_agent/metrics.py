@@ -1,14 +1,18 @@
-"""What Prometheus may ask of an agent: the parts' own counters, read when asked."""
+"""/metrics of an agent: its probes, what it holds, its uplink. The parts' own counters, read when asked.
+
+What single probes count besides is in `metrics_of_probes`.
+"""
 
 import math
-import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from hyperscout_formats.prometheus_text import Family, counter, gauge
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import generate_latest
 
 from hyperscout_agent.findings import FindingStore
+from hyperscout_agent.metrics_of_probes import of_crawl, of_latency
 from hyperscout_agent.probes.latency import LatencyProbe
 from hyperscout_agent.scheduler import ProbeStats
 from hyperscout_agent.session import UplinkStats
@@ -16,11 +20,63 @@ from hyperscout_agent.session import UplinkStats
 if TYPE_CHECKING:
     from hyperscout_agent.probes.snmp import SnmpProbe
 
-_PREFIX = "hyperscout_agent_"
+BUILD = gauge("hyperscout_agent_build_info", "Always 1; which version runs.", "version")
+
+PROBE_SUCCESS = gauge("hyperscout_agent_probe_success", "1 when the last look of a probe succeeded.", "probe")
+PROBE_DURATION = gauge(
+    "hyperscout_agent_probe_duration_seconds", "Duration of a probe's last look in seconds.", "probe"
+)
+PROBE_SECONDS = counter(
+    "hyperscout_agent_probe_seconds_total", "Duration of all its looks in seconds.", "probe"
+)
+PROBE_SUCCEEDED_AT = gauge(
+    "hyperscout_agent_probe_last_success_timestamp_seconds",
+    "When a look last succeeded, in seconds since 1970.",
+    "probe",
+)
+PROBE_LEFT_BEHIND = gauge(
+    "hyperscout_agent_probe_left_behind", "1 while a look hangs past its time-out.", "probe"
+)
+PROBE_RUNS = counter(
+    "hyperscout_agent_probe_runs_total",
+    "Looks that ended, by outcome: data, nothing (there), failed.",
+    "probe",
+    "outcome",
+)
+
+FINDINGS = gauge("hyperscout_agent_findings", "Findings held.")
+DIRTY = gauge(
+    "hyperscout_agent_findings_dirty", "Findings that the collector has not acked yet: the uplink's queue."
+)
+BULK = gauge("hyperscout_agent_bulk_bytes", "Bytes of compressed texts held.")
+CONNECTED = gauge("hyperscout_agent_uplink_connected", "1 while a collector listens.")
+UPLINK: Mapping[str, Family] = {  # by field of UplinkStats
+    "sessions": counter(
+        "hyperscout_agent_uplink_sessions_total",
+        "Streams that a collector greeted; all but the first are reconnects.",
+    ),
+    "failures": counter(
+        "hyperscout_agent_uplink_failures_total", "Streams that ended or could not be opened."
+    ),
+    "batches_sent": counter("hyperscout_agent_uplink_batches_sent_total", "Batches of findings sent."),
+    "batches_acked": counter(
+        "hyperscout_agent_uplink_batches_acked_total", "Batches that the collector has stored."
+    ),
+    "findings_sent": counter(
+        "hyperscout_agent_uplink_findings_sent_total", "Findings sent, repeats included."
+    ),
+    "findings_acked": counter(
+        "hyperscout_agent_uplink_findings_acked_total", "Findings that the collector has stored or refused."
+    ),
+    "refusals": counter("hyperscout_agent_uplink_refusals_total", "Findings that the collector refused."),
+    "bulk_bytes_sent": counter(
+        "hyperscout_agent_uplink_bulk_bytes_sent_total", "Bytes of compressed texts sent."
+    ),
+}
 
 
 class AgentMetrics:
-    """A collector in the sense of prometheus_client. `wall_s`: seconds since 1970."""
+    """`probes`: how they fare, by name."""
 
     def __init__(
         self,
@@ -29,7 +85,6 @@ class AgentMetrics:
         probes: Callable[[], Mapping[str, ProbeStats]],
         *,
         version: str,
-        wall_s: Callable[[], float] = time.time,
         latency: LatencyProbe | None = None,
         crawl: "SnmpProbe | None" = None,
     ) -> None:
@@ -37,136 +92,48 @@ class AgentMetrics:
         self._uplink = uplink
         self._probes = probes
         self._version = version
-        self._wall_s = wall_s
         self._latency = latency
         self._crawl = crawl
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
+        self._process = CollectorRegistry()  # process_* and python_*, as every Python process shows them
+        ProcessCollector(registry=self._process)
+        PlatformCollector(registry=self._process)
+        GCCollector(registry=self._process)
 
     def text(self) -> bytes:
         """In Prometheus' text format 0.0.4."""
-        return generate_latest(self._registry)
+        return "".join(self._texts()).encode() + generate_latest(self._process)
 
-    def collect(self) -> Iterable[Metric]:
-        yield _one(GaugeMetricFamily, "info", "Always 1.", 1, version=self._version)
-        yield from self._of_probes()
-        store, uplink = self._store, self._uplink
-        yield _one(GaugeMetricFamily, "findings", "Findings held.", len(store))
-        yield _one(
-            GaugeMetricFamily, "findings_dirty", "Findings that the collector has not acked.", store.dirty
-        )
-        yield _one(GaugeMetricFamily, "bulk_bytes", "Bytes of compressed texts held.", store.bulk_bytes)
-        yield _one(GaugeMetricFamily, "uplink_connected", "1 while a collector listens.", uplink.connected)
-        for name, help_text, value in (
-            (
-                "uplink_sessions",
-                "Streams that a collector greeted; all but the first are reconnects.",
-                uplink.sessions,
-            ),
-            ("uplink_failures", "Streams that ended or could not be opened.", uplink.failures),
-            ("uplink_batches_acked", "Batches that the collector has stored.", uplink.batches_acked),
-            ("uplink_findings_sent", "Findings sent, repeats included.", uplink.findings_sent),
-            ("uplink_refusals", "Findings that the collector refused.", uplink.refusals),
-            ("uplink_bulk_bytes_sent", "Bytes of compressed texts sent.", uplink.bulk_bytes_sent),
-        ):
-            yield _one(CounterMetricFamily, name, help_text, value)
+    def _texts(self) -> Iterator[str]:
+        yield BUILD.by({self._version: 1})
+        yield from _of_all_probes(self._probes())
+        yield FINDINGS.of(len(self._store))
+        yield DIRTY.of(self._store.dirty)
+        yield BULK.of(self._store.bulk_bytes)
+        yield CONNECTED.of(self._uplink.connected)
+        for name, family in UPLINK.items():
+            yield family.of(getattr(self._uplink, name))
         if self._latency is not None:
-            yield from _of_latency(self._latency)
+            yield from of_latency(self._latency)
         if self._crawl is not None:
-            yield from _of_crawl(self._crawl)
-
-    def _of_probes(self) -> Iterable[Metric]:
-        now_s = self._wall_s()
-        for name, help_text, kind, value_of in (
-            ("success", "1 when the last look succeeded.", GaugeMetricFamily, lambda s: _flag(s.success)),
-            ("duration_seconds", "Duration of the last look.", GaugeMetricFamily, lambda s: s.duration_s),
-            (
-                "last_success_timestamp_seconds",
-                "When a look last succeeded, since 1970.",
-                GaugeMetricFamily,
-                lambda s: s.last_success_s,
-            ),
-            (
-                "age_seconds",
-                "Seconds since a look last succeeded.",
-                GaugeMetricFamily,
-                lambda s: max(0.0, now_s - s.last_success_s),
-            ),
-            (
-                "left_behind",
-                "1 while a look hangs past its time-out.",
-                GaugeMetricFamily,
-                lambda s: s.left_behind,
-            ),
-            ("runs", "Looks that ended.", CounterMetricFamily, lambda s: s.runs),
-            ("failures", "Looks that did not succeed.", CounterMetricFamily, lambda s: s.failures),
-        ):
-            family = kind(f"{_PREFIX}probe_{name}", help_text, labels=["probe"])
-            for probe, stats in self._probes().items():
-                value = float(value_of(stats))
-                if not math.isnan(value):
-                    family.add_metric([probe], value)
-            yield family
+            yield from of_crawl(self._crawl)
 
 
-def _of_latency(probe: LatencyProbe) -> Iterable[Metric]:
-    tasks, responder = probe.tasks, probe.responder
-    yield _one(GaugeMetricFamily, "latency_tasks", "Pair tasks that are alive.", len(tasks))
-    for name, help_text, value in (
-        ("latency_pings_sent", "Pings sent.", tasks.sent),
-        ("latency_answers_received", "Packets received by pings.", tasks.received),
-        ("latency_pings_received", "Packets received where pings are answered.", responder.received),
-        ("latency_answers_sent", "Pings answered.", responder.sent),
-        ("latency_sent_bytes", "Bytes sent to measure, headers included.", probe.bucket.sent_bytes),
-        ("latency_unstamped_bursts", "Bursts without time stamps of the kernel.", tasks.unstamped),
-    ):
-        yield _one(CounterMetricFamily, name, help_text, value)
-    for name, help_text, label, counts in (
-        ("latency_bursts", "Bursts by how they ended.", "outcome", tasks.bursts),
-        ("latency_tasks_refused", "Pair tasks that could not be done.", "reason", tasks.refused),
-        ("latency_pings_dropped", "Packets that were not answered.", "reason", probe.keyring.dropped),
-        ("latency_answers_dropped", "Answers and samples not believed.", "reason", tasks.dropped),
-    ):
-        family = CounterMetricFamily(_PREFIX + name, help_text, labels=[label])
-        for reason, count in sorted(counts.items()):
-            family.add_metric([reason], float(count))
-        yield family
-
-
-def _of_crawl(probe: "SnmpProbe") -> Iterable[Metric]:
-    stats, counts = probe.client_stats, probe.counts
-    switches = GaugeMetricFamily(
-        _PREFIX + "snmp_switches", "Switches of the last crawl by what came of it.", labels=["outcome"]
+def _of_all_probes(probes: Mapping[str, ProbeStats]) -> Iterator[str]:
+    """What is not known of a probe that has not looked yet is left out."""
+    yield PROBE_SUCCESS.by({name: s.success for name, s in probes.items() if s.success is not None})
+    yield PROBE_DURATION.by({name: s.duration_s for name, s in probes.items() if s.runs})
+    yield PROBE_SECONDS.by({name: s.all_s for name, s in probes.items()})
+    succeeded = {name: s.last_success_s for name, s in probes.items()}
+    yield PROBE_SUCCEEDED_AT.by({name: at_s for name, at_s in succeeded.items() if not math.isnan(at_s)})
+    yield PROBE_LEFT_BEHIND.by({name: s.left_behind for name, s in probes.items()})
+    yield PROBE_RUNS.by(
+        {(name, outcome): count for name, s in probes.items() for outcome, count in _outcomes(s).items()}
     )
-    for outcome, count in (
-        ("answered", probe.answered),
-        ("failed", probe.silent),
-        ("too_deep", counts.too_deep),
-        ("left_out", counts.left_out),
-        ("without_address", counts.without_address),
-    ):
-        switches.add_metric([outcome], float(count))
-    yield switches
-    yield _one(
-        GaugeMetricFamily,
-        "snmp_addresses_outside",
-        "Addresses heard in the last crawl that are in no range of snmp.access.",
-        len(counts.outside),
-    )
-    for name, help_text, value in (
-        ("snmp_requests", "Questions asked of switches, repeats left out.", stats.requests),
-        ("snmp_silences", "Questions that got no answer.", stats.silences),
-        ("snmp_rows", "Variables that switches answered with.", stats.rows),
-        ("snmp_garbage", "Datagrams that could not be read.", stats.garbage),
-    ):
-        yield _one(CounterMetricFamily, name, help_text, value)
 
 
-def _flag(success: bool | None) -> float:
-    return math.nan if success is None else float(success)
-
-
-def _one(kind: Any, name: str, help_text: str, value: float, **labels: str) -> Metric:
-    family: Metric = kind(_PREFIX + name, help_text, labels=list(labels))
-    family.add_metric(list(labels.values()), float(value))  # type: ignore[attr-defined]
-    return family
+def _outcomes(stats: ProbeStats) -> dict[str, int]:
+    return {
+        "data": stats.runs - stats.empty - stats.failures,
+        "nothing": stats.empty,
+        "failed": stats.failures,
+    }

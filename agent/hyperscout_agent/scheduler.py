@@ -53,9 +53,11 @@ class ProbeStats:
 
     success: bool | None = None  # of the last look; None = none has ended yet
     duration_s: float = math.nan
+    all_s: float = 0.0  # of all looks
     last_success_s: float = math.nan
     runs: int = 0
     failures: int = 0
+    empty: int = 0  # looks that succeeded, and found nothing there
     left_behind: bool = False  # hangs, and ignores that it was cancelled
 
 
@@ -163,6 +165,7 @@ class Scheduler:
             raise
         runner.stats.runs += 1
         runner.stats.duration_s = self._clock() - started_s
+        runner.stats.all_s += runner.stats.duration_s
         if not in_time:
             reason = f"no answer in {runner.probe.timeout_s:g} s"
             if not look.done():
@@ -218,6 +221,7 @@ class Scheduler:
         if runner.trouble:
             _log.info("probe %s: well again", probe.name)
             runner.trouble = ""
+        runner.stats.empty += all(x.outcome != Outcome.OUTCOME_DATA for x in observation.sights.values())
         runner.stats.success = True
         runner.stats.last_success_s = self._wall_ns() / 1e9
 

@@ -81,8 +81,10 @@ class UplinkStats:
     connected: bool = False
     sessions: int = 0  # streams that were greeted
     failures: int = 0
+    batches_sent: int = 0
     batches_acked: int = 0
     findings_sent: int = 0
+    findings_acked: int = 0
     refusals: int = 0
     bulk_bytes_sent: int = 0  # compressed
 
@@ -220,6 +222,7 @@ class Session:
         )
         message.sent_at.FromNanoseconds(self._wall_ns())
         await self._write(StreamFindingsRequest(batch=message))
+        self._stats.batches_sent += 1
         self._stats.findings_sent += len(batch.findings)
 
     async def _send_bulk(self, bulk: Bulk) -> None:
@@ -273,6 +276,7 @@ class Session:
             _, batch, _ = self._in_flight.popleft()
             self._store.acked(batch)
             self._stats.batches_acked += 1
+            self._stats.findings_acked += len(batch.findings)
         for refusal in ack.refusals:
             self._stats.refusals += 1
             _log.warning(

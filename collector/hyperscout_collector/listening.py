@@ -28,7 +28,7 @@ from hyperscout_collector.identity.ports import add_ports
 from hyperscout_collector.identity.reviews import Reviews
 from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings, Listeners
 from hyperscout_collector.kube.client import Kube
-from hyperscout_collector.metrics import Metrics
+from hyperscout_collector.metrics.page import Metrics
 from hyperscout_collector.parts import Parts
 from hyperscout_collector.settings import CollectorSettings, host_port
 

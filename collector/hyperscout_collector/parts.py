@@ -54,6 +54,7 @@ class Parts:
     gates: Gates | None = None  # where gangs wait behind scheduling gates
     blueprint: BlueprintFile | None = None
     published_ns: int = 0
+    generations: int = 0  # published since the start
     reviews: Reviews | None = None  # where an API server is asked who calls
     kube: Kube | None = None  # where there is an API server
     # What those did that are on; None = off

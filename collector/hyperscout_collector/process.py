@@ -113,7 +113,9 @@ class Replica:
         election: "asyncio.Task[None]",
     ) -> None:
         async with (
-            Standby(settings, elector.leader_address, follower.prepared) as standby,
+            Standby(
+                settings, elector.leader_address, follower.prepared, terms=lambda: elector.term
+            ) as standby,
             _running(follower.run(), "follower"),
         ):
             await _first(stop.wait(), elector.until(lambda: elector.leading), asyncio.wait([election]))
@@ -135,7 +137,7 @@ class Replica:
         previous = await asyncio.to_thread(follower.take)
         async with contextlib.AsyncExitStack() as stack:
             kube = (await stack.enter_async_context(await connected(settings))).fenced(elector.fence())
-            collector = Collector(settings, kube=kube, previous=previous)
+            collector = Collector(settings, kube=kube, previous=previous, terms=lambda: elector.term)
             begin = stack.enter_async_context(collector)  # it may wait for an API server for minutes
             if not await _done(begin, stop.wait(), elector.until(is_over), asyncio.wait([election])):
                 return

@@ -16,6 +16,7 @@ from typing import Any
 
 from hyperscout.v1 import topology_pb2
 from hyperscout_formats.facts import LatencyPort, NcclRun
+from hyperscout_formats.reporters import DEVICE_PROBE
 
 from hyperscout_collector.api.measured import MeasuredBy
 from hyperscout_collector.api.topology_service import NothingHeldError
@@ -46,7 +47,7 @@ from hyperscout_collector.kube.client import Kube
 from hyperscout_collector.link_watch import LinkWatch
 from hyperscout_collector.listening import Listening
 from hyperscout_collector.measuring import Measuring, MeasuringTools
-from hyperscout_collector.metrics import Metrics
+from hyperscout_collector.metrics.page import Metrics
 from hyperscout_collector.nccl import NcclRuns
 from hyperscout_collector.nccl_window import NcclWindow
 from hyperscout_collector.parts import Parts
@@ -61,7 +62,7 @@ from hyperscout_collector.reservations import Reservations, ReservationsError
 from hyperscout_collector.saver import Saver, read_saved
 from hyperscout_collector.seeds import Seeds
 from hyperscout_collector.settings import CollectorSettings
-from hyperscout_collector.status import figures, status
+from hyperscout_collector.status import status
 from hyperscout_collector.sweeps import Sweeps
 from hyperscout_collector.topology import Topology
 
@@ -77,7 +78,8 @@ class Collector:
 
     `clock_ns`: Unix ns; `timer`: monotonic seconds. `publishers`: besides those of the settings. `kube`: the
     API server, when it is connected to already; it may write as long as this collector leads. `previous`:
-    what another published before this one took over, in place of what is saved here.
+    what another published before this one took over, in place of what is saved here. `terms`: times that this
+    process became the leader.
     """
 
     parts: Parts
@@ -89,6 +91,7 @@ class Collector:
         publishers: Sequence[Publisher] = (),
         kube: Kube | None = None,
         previous: Topology | None = None,
+        terms: Callable[[], int] = lambda: 1,
         clock_ns: Callable[[], int] = time.time_ns,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -98,6 +101,7 @@ class Collector:
         self.http_address = ""
         self._kube = kube
         self._previous = previous
+        self._terms = terms
         self._took_over = False  # what is published was not told by our own disk
         self.leaving: tuple[str, str | None] = ("the collector is shutting down", None)
         self.crashed = asyncio.Event()
@@ -211,7 +215,7 @@ class Collector:
         settings, started_ns = self.settings, self._clock_ns()
         state = EvidenceState()
         state.load(loaded.rows, loaded.agents)
-        self.metrics = Metrics(lambda: figures(self.parts))
+        self.metrics = Metrics(lambda: self.parts, self._terms)
         self._texts = SweepTexts(store)
         view = InputsView(state, settings.stale_after_s, started_ns)
         streams = Streams(settings.max_streams)
@@ -291,6 +295,7 @@ class Collector:
             placing=placing,
             gates=outputs.gates,
             blueprint=self._blueprint,
+            kube=self._kube,
         )
         if saved is not None:
             self.parts.runner.offer(saved)  # a file that was lost meanwhile is there again
@@ -428,6 +433,7 @@ class Collector:
 
     def _publish(self, topology: Topology) -> None:
         self.parts.published_ns = self._clock_ns()
+        self.parts.generations += 1
         _log.info("generation %d", topology.generation)
         self.parts.runner.offer(topology)
         self.parts.saver.offer(topology)
@@ -450,8 +456,11 @@ class Collector:
             parts.seeds.tick()
             parts.placing.tick()
             gone = parts.committer.due(now_ns, lambda node: parts.streams.get(node) is not None)
-            for node in parts.view.unseen_since(now_ns - int(_FORGET_AFTER_S * NS)):
+            long_ago_ns = now_ns - int(_FORGET_AFTER_S * NS)
+            for node in parts.view.unseen_since(long_ago_ns):
                 gone += sorted(parts.state.keys_of(node))
+            for node in parts.view.unseen_devices(long_ago_ns):
+                gone += sorted(key for key in parts.state.keys_of(node) if key.probe == DEVICE_PROBE)
             self._to_forget.update({key: parts.state.looks(key) for key in gone})
             if self._to_forget:
                 await self._forget()

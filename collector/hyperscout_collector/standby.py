@@ -17,8 +17,6 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from hyperscout.v1 import discovery_pb2
 from hyperscout_formats.leader import refusal
-from prometheus_client import CollectorRegistry, Gauge
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from hyperscout_collector.api.measurement_service import SERVICE as MEASUREMENT_SERVICE
 from hyperscout_collector.api.placement_service import SERVICE as PLACEMENT_SERVICE
@@ -27,6 +25,7 @@ from hyperscout_collector.configured import StartError
 from hyperscout_collector.http import TEXT, HttpServer
 from hyperscout_collector.identity.ports import add_ports, for_certificates
 from hyperscout_collector.ingest.service import SERVER_OPTIONS
+from hyperscout_collector.metrics.page import CONTENT_TYPE, standby_text
 from hyperscout_collector.settings import CollectorSettings, host_port
 
 _log = logging.getLogger(__name__)
@@ -42,6 +41,7 @@ class Standby:
     """`async with` listens where a collector would. `leader()`: host:port of the leader, "" = none known.
 
     `prepared()`: whether it could take over without losing anything; it is not ready before.
+    `terms`: times that this process became the leader.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Standby:
         leader: Callable[[], str],
         prepared: Callable[[], bool] = lambda: True,
         *,
+        terms: Callable[[], int] = lambda: 0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.address = ""
@@ -58,6 +59,7 @@ class Standby:
         self._settings = settings
         self._leader = leader
         self._prepared = prepared
+        self._terms = terms
         self._sleep = sleep
         self._held = 0
         self._next: str | None = None  # where to send those that are held, once that is known
@@ -95,13 +97,11 @@ class Standby:
         _log.info("standby listens on %s", " and ".join(filter(None, (self.address, self.mtls_address))))
 
     async def _listen_http(self) -> None:
-        registry = CollectorRegistry()
-        Gauge("hyperscout_collector_leader", "1 while this replica leads", registry=registry).set(0)
         http = HttpServer(
             {
                 "/healthz": lambda: (HTTPStatus.OK, TEXT, b"ok\n"),
                 "/readyz": self._ready,
-                "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)),
+                "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE, standby_text(self._terms())),
             }
         )
         host, port = host_port(self._settings.http_listen)

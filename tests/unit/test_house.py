@@ -7,7 +7,6 @@ import subprocess
 import textwrap
 import tomllib
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,19 +14,11 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
-from hyperscout_agent.fabric_settings import SnmpSettings
 from hyperscout_agent.findings import FindingStore
-from hyperscout_agent.metrics import AgentMetrics
-from hyperscout_agent.probes.latency import LatencyProbe
-from hyperscout_agent.probes.snmp import SnmpProbe
-from hyperscout_agent.scheduler import ProbeStats, Scheduler
-from hyperscout_agent.session import UplinkStats
+from hyperscout_agent.scheduler import Scheduler
 from hyperscout_agent.settings import AgentSettings
 from hyperscout_cli.main import cli
-from hyperscout_collector.metrics import Figures
-from hyperscout_collector.metrics import Metrics as CollectorMetrics
 from hyperscout_collector.settings import CollectorSettings
-from hyperscout_collector.topology import Topology
 from pydantic import BaseModel
 from support import real
 from support.real import ROOT
@@ -189,31 +180,6 @@ def test_every_setting_is_documented_and_no_other(heading: str, model: type[Base
     section = page.split(f"\n### {heading}\n", 1)[1].split("\n## ", 1)[0].split("\n### ", 1)[0]
     documented = re.findall(r"^\| `([\w.]+)` \| (.*?) \|", section, re.MULTILINE)
     assert documented == list(settings_of(model))
-
-
-def some_figures() -> Figures:
-    """Figures in which every family has a sample, whatever fields there are."""
-    empty: dict[str, Any] = {"evidence": {("lldp", "data"): 1}, "topology": Topology(1)}
-    values = {f.name: empty.get(f.name, {"file": 1} if "dict" in str(f.type) else 0) for f in fields(Figures)}
-    return Figures(**values)
-
-
-def test_every_metric_is_documented_and_no_other() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text().split("\n## Metrics\n", 1)[1].split("\n## ", 1)[0]
-    documented = set()
-    for row in re.findall(r"^\| (`hyperscout_.*?) \|", page, re.MULTILINE):
-        prefix = re.match(r"`(hyperscout_(?:agent|collector))_", row)
-        assert prefix is not None
-        for name in re.findall(r"`([a-z_]+)", row):
-            documented.add(name if name.startswith("hyperscout") else prefix[1] + name)
-    store, stats = FindingStore("node-1"), {"lldp": ProbeStats(True, 0.1, 1.0)}
-    latency = LatencyProbe(interfaces=list)
-    crawl = SnmpProbe(SnmpSettings(), trigger=lambda: None)
-    text = AgentMetrics(store, UplinkStats(), lambda: stats, version="0", latency=latency, crawl=crawl).text()
-    text = text.decode()
-    text += CollectorMetrics(some_figures).text().decode()
-    families = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
-    assert documented == {name for name in families if not name.endswith("_created")}
 
 
 # --- the example in CONTRIBUTING is real ----------------------------------------------------------

@@ -8,7 +8,9 @@ nothing of other writers is lost on the way.
 import asyncio
 import json
 import time
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -37,6 +39,18 @@ class Fence:
     def remaining_s(self) -> float:
         """How long a write that goes out now may take, in seconds. Raises NotLeaderError."""
         return float("inf")
+
+
+@dataclass(slots=True)
+class KubeCounters:
+    """Writes of this connection, by (method, "written" or the word of the error), and their seconds by method."""
+
+    writes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    write_seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def wrote(self, method: str, outcome: str, took_s: float) -> None:
+        self.writes[method, outcome] += 1
+        self.write_seconds[method] += took_s
 
 
 class RateLimit:
@@ -102,6 +116,7 @@ class Kube:
         from kubernetes.aio.client import ApiClient
 
         self.host: str = configuration.host
+        self.counters = KubeCounters()  # of all that share the connections
         self._configuration = configuration
         self._client = ApiClient(configuration)
         self._limit = limit
@@ -145,8 +160,15 @@ class Kube:
     ) -> Object:
         """POST, PUT, PATCH or DELETE; returns the answer. Raises KubeError, NotLeaderError among them."""
         await self._limit.take()
-        timeout_s = min(timeout_s, self._fence.remaining_s())
-        return await self._ask(method, path, query, body, content, timeout_s)
+        began_s = time.perf_counter()
+        try:
+            timeout_s = min(timeout_s, self._fence.remaining_s())
+            answer = await self._ask(method, path, query, body, content, timeout_s)
+        except KubeError as error:
+            self.counters.wrote(method, error.word, time.perf_counter() - began_s)
+            raise
+        self.counters.wrote(method, "written", time.perf_counter() - began_s)
+        return answer
 
     async def review(self, path: str, body: Object, *, timeout_s: float = 5.0) -> Object:
         """Ask by POST (TokenReview, SubjectAccessReview): it changes nothing, so it is not fenced."""

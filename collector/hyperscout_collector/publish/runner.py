@@ -32,6 +32,7 @@ class PublisherState:
     problem: str | None = None
     generation: int = 0  # the last one that is out
     errors: int = 0
+    retries: int = 0
     _newest: Topology | None = None
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -79,6 +80,7 @@ class PublisherRunner:
             topology = state._newest
             if topology is None:
                 continue
+            state.retries += failures > 0
             try:
                 await state.publisher.publish(topology)
             except PublishError as error:

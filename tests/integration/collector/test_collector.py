@@ -401,7 +401,7 @@ async def test_health_metrics_and_reflection(tmp_path: Path) -> None:
         }
         prefix = "hyperscout_collector_"
         assert figures[prefix + "agents"] == 8
-        assert figures[prefix + 'evidence{outcome="data",probe="infiniband"}'] == 8
+        assert figures[prefix + 'evidence{probe="infiniband",outcome="data"}'] == 8
         assert figures[prefix + 'hypernodes{tier="1"}'] == 2
         assert figures[prefix + 'anomalies{kind="MissingLink"}'] == 0
         assert figures[prefix + "leases"] == 1

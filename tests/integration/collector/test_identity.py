@@ -112,8 +112,8 @@ async def test_a_switch_is_no_node_and_a_node_is_no_switch(
             "foreign_finding": "1",
             "wrong_probe": "1",
         }
-        assert "hyperscout_collector_nodes 0.0\n" in text
-        assert "hyperscout_collector_switches 1.0\n" in text
+        assert "hyperscout_collector_nodes 0\n" in text
+        assert "hyperscout_collector_switches 1\n" in text
         logged = [x.getMessage() for x in caplog.records if "calls itself 'switch/leaf-1'" in x.getMessage()]
         assert len(logged) == 1
         assert "127.0.0.1" in logged[0]
@@ -146,8 +146,8 @@ async def test_who_looks_at_fabrics_is_no_node_and_no_switch(tmp_path: Path, fam
         ):
             assert (await said(address, family.channel(who), name))[0] == Code.PERMISSION_DENIED, (who, name)
         text = running.metrics.text().decode()
-        assert "hyperscout_collector_nodes 1.0\n" in text
-        assert "hyperscout_collector_switches 0.0\n" in text
+        assert "hyperscout_collector_nodes 1\n" in text
+        assert "hyperscout_collector_switches 0\n" in text
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ async def test_a_standby_says_who_leads_and_is_healthy(tmp_path: Path) -> None:
         for page in ("healthz", "readyz", "metrics"):
             url = f"http://{standby.http_address}/{page}"
             text = await asyncio.to_thread(lambda url=url: urllib.request.urlopen(url).read())  # type: ignore[misc]
-            assert b"hyperscout_collector_leader 0.0" in text or b"ok" in text
+            assert b"hyperscout_collector_leader 0\n" in text or b"ok" in text
 
 
 async def test_a_standby_is_ready_when_it_could_take_over(tmp_path: Path) -> None:

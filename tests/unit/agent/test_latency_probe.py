@@ -175,9 +175,9 @@ async def test_metrics(probe: LatencyProbe) -> None:
     probe.tasks.bursts["measured"] += 3
     metrics = AgentMetrics(FindingStore("n1"), UplinkStats(), dict, version="1", latency=probe)
     text = metrics.text().decode()
-    assert 'hyperscout_agent_latency_pings_dropped_total{reason="forged"} 2.0' in text
-    assert 'hyperscout_agent_latency_bursts_total{outcome="measured"} 3.0' in text
-    assert "hyperscout_agent_latency_tasks 0.0" in text
+    assert 'hyperscout_agent_latency_pings_dropped_total{reason="forged"} 2' in text
+    assert 'hyperscout_agent_latency_bursts_total{outcome="measured"} 3' in text
+    assert "hyperscout_agent_latency_tasks 0\n" in text
 
 
 # What is held of the past

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
@@ -161,13 +162,16 @@ async def test_pages(tmp_path: Path, collector: FakeCollector, caplog: pytest.Lo
         status, text = await get(port, "/metrics?x=1")
         assert status == "HTTP/1.1 200 OK"
         values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-        assert values['hyperscout_agent_probe_success{probe="infiniband"}'] == "1.0"
+        assert values['hyperscout_agent_probe_success{probe="infiniband"}'] == "1"
+        assert values['hyperscout_agent_probe_runs_total{probe="infiniband",outcome="data"}'] == "1"
         assert float(values['hyperscout_agent_probe_duration_seconds{probe="infiniband"}']) >= 0
-        assert 0 <= float(values['hyperscout_agent_probe_age_seconds{probe="infiniband"}']) < 60
+        succeeded_s = values['hyperscout_agent_probe_last_success_timestamp_seconds{probe="infiniband"}']
+        assert 0 <= time.time() - float(succeeded_s) < 60
+        assert float(values["process_cpu_seconds_total"]) > 0
         assert 'hyperscout_agent_probe_success{probe="ibnetdiscover"}' not in values, "it has not looked yet"
-        assert values["hyperscout_agent_uplink_connected"] == "1.0"
-        assert values["hyperscout_agent_findings"] == "1.0"
-        assert values["hyperscout_agent_findings_dirty"] == "0.0"
+        assert values["hyperscout_agent_uplink_connected"] == "1"
+        assert values["hyperscout_agent_findings"] == "1"
+        assert values["hyperscout_agent_findings_dirty"] == "0"
         assert (await get(port, "/other"))[0] == "HTTP/1.1 404 Not Found"
         assert (await get(port, "/metrics", "POST"))[0] == "HTTP/1.1 405 Method Not Allowed"
         assert (await get(port, "/metrics", "HEAD"))[1] == ""

@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import pytest
 from hyperscout_collector.http import TEXT, HttpServer
-from hyperscout_collector.metrics import bounded
+from hyperscout_collector.metrics.ingest import bounded
 
 
 def broken() -> tuple[HTTPStatus, str, bytes]:

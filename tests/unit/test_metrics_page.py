@@ -1,0 +1,50 @@
+"""docs/metrics.md names every metric as it is declared, and no other; names keep Prometheus' conventions."""
+
+import importlib
+import re
+from collections.abc import Iterator
+
+import pytest
+from hyperscout_formats.prometheus_text import Family
+from support.real import ROOT
+
+PAGE = ROOT / "docs" / "metrics.md"
+MODULES = [
+    *(f"hyperscout_collector.metrics.{name}" for name in ("page", "ingest", "picture", "outputs", "readers")),
+    *("hyperscout_agent.metrics", "hyperscout_agent.metrics_of_probes"),
+]
+
+
+def declared() -> Iterator[Family]:
+    for module in MODULES:
+        for value in vars(importlib.import_module(module)).values():
+            several = value.values() if isinstance(value, dict) else (value,)
+            yield from (one for one in several if isinstance(one, Family))
+
+
+FAMILIES = list(declared())
+
+
+def row(family: Family) -> str:
+    labels = ", ".join(f"`{label}`" for label in family.labels) or "-"
+    return f"| `{family.name}` | {family.kind} | {labels} | {family.help} |"
+
+
+def test_every_metric_is_documented_as_it_is_declared_and_no_other() -> None:
+    written = re.findall(r"^\| `hyperscout_.*$", PAGE.read_text(), re.MULTILINE)
+    assert written == list(map(row, FAMILIES))
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_names_follow_the_conventions(family: Family) -> None:
+    assert re.fullmatch(r"hyperscout_(node_info|(agent|collector)_[a-z][a-z0-9_]*)", family.name)
+    assert family.name.endswith("_total") == (family.kind == "counter")
+    assert family.help.endswith(".")
+    for unit, word in (("seconds", "second"), ("bytes", "ytes")):
+        assert unit not in family.name or word in family.help, "HELP says the unit"
+    assert not {"le", "quantile", "job", "instance"} & set(family.labels)
+
+
+def test_no_name_is_declared_twice() -> None:
+    names = [family.name for family in FAMILIES]
+    assert len(names) == len(set(names))
