@@ -59,6 +59,6 @@ export function name(text: string, longest?: number): HTMLElement {
   return h("bdi", { class: "name", title: shown === text ? null : visible(text, 2000) }, shown);
 }
 
-export function button(label: Child, click: () => void, attributes: Attributes = {}): HTMLButtonElement {
-  return h("button", { type: "button", click, ...attributes }, label);
+export function button(click: () => void, attributes: Attributes, ...children: Child[]): HTMLButtonElement {
+  return h("button", { type: "button", click, ...attributes }, ...children);
 }

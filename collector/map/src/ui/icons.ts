@@ -39,6 +39,7 @@ export function icon(paths: readonly string[], kind = "", label = ""): SVGElemen
 }
 
 export const ICONS = {
+  well: ["M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13z", "M5 8.2l2.1 2.1L11 6.2"],
   brand: ["M8 1.5v3", "M8 4.5 3.5 8M8 4.5 12.5 8", "M3.5 8v3M12.5 8v3", "M2 11h3v3.5H2zM11 11h3v3.5h-3z", "M6.5 1h3v3h-3z"],
   close: ["M3.5 3.5 12.5 12.5", "M12.5 3.5 3.5 12.5"],
   plus: ["M8 3v10", "M3 8h10"],

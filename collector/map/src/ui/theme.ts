@@ -39,11 +39,14 @@ export function mapTheme(): MapTheme {
 export function themeToggle(changed: (theme: MapTheme) => void): HTMLButtonElement {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   let choice = kept();
-  const toggle = button("", () => {
-    choice = CHOICES[(CHOICES.indexOf(choice) + 1) % CHOICES.length] ?? "auto";
-    keep(choice);
-    apply();
-  });
+  const toggle = button(
+    () => {
+      choice = CHOICES[(CHOICES.indexOf(choice) + 1) % CHOICES.length] ?? "auto";
+      keep(choice);
+      apply();
+    },
+    { class: "square", id: "theme" },
+  );
   const apply = (): void => {
     const isDark = choice === "dark" || (choice === "auto" && dark.matches);
     document.documentElement.dataset["theme"] = isDark ? "dark" : "light";

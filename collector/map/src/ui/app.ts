@@ -1,0 +1,28 @@
+// What every part of the page is given: the picture, the map, the view, the collector. Parts know this and not
+// each other.
+
+import type { Http } from "../model/http";
+import type { MapView } from "../graph/api";
+import type { Change, Picture } from "../model/picture";
+import type { ItemId } from "../model/ids";
+import type { Views } from "./state";
+
+/** `change` null: another picture altogether. */
+export type PictureListener = (picture: Picture, change: Change | null) => void;
+
+export interface App {
+  readonly http: Http;
+  readonly map: MapView;
+  readonly views: Views;
+  /** What is on the screen: the live one, or one of the past. */
+  picture(): Picture;
+  onPicture(listener: PictureListener): void;
+  /** The time that is looked at (ms since 1970): ages are told from it. */
+  nowMs(): number;
+  /** Tell those who listen to the page instead of looking at it. */
+  say(text: string): void;
+  /** Select something and bring it into sight. */
+  go(id: ItemId): void;
+  /** The path that is explained, over whatever a search has marked. */
+  drawPath(ids: readonly ItemId[] | null): void;
+}

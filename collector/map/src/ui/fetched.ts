@@ -1,0 +1,48 @@
+// A section whose content is fetched about what is selected: it stays while the same thing is asked anew, and an
+// answer that comes after something else was selected is dropped.
+
+import { Problem } from "../model/http";
+import { fill, h, type Child } from "./dom";
+
+export class Fetched<T> {
+  readonly element: HTMLElement;
+  readonly #body = h("div", {});
+  #run: AbortController | null = null;
+  #key = "";
+
+  constructor(
+    title: string,
+    private readonly ask: (key: string, signal: AbortSignal) => Promise<T>,
+    private readonly render: (answer: T) => Child[],
+  ) {
+    this.element = h("section", { class: "section" }, h("h3", {}, title), this.#body);
+  }
+
+  /** `key` says what is asked for; "" = nothing, and the section is hidden. `asOf`: asked anew when it is another. */
+  show(key: string, asOf: number | string): void {
+    this.element.hidden = key === "";
+    const asked = `${asOf} ${key}`;
+    if (asked === this.#key) return;
+    const isOther = this.#key.slice(this.#key.indexOf(" ") + 1) !== key;
+    this.#key = asked;
+    this.#run?.abort();
+    if (key === "") return;
+    if (isOther) fill(this.#body, h("p", { class: "muted" }, "…"));
+    void this.#fetch(key);
+  }
+
+  async #fetch(key: string): Promise<void> {
+    const run = new AbortController();
+    this.#run = run;
+    let content: Child[];
+    try {
+      content = this.render(await this.ask(key, run.signal));
+    } catch (error) {
+      if (run.signal.aborted) return;
+      if (!(error instanceof Problem || error instanceof TypeError)) throw error;
+      const why = error instanceof Problem ? error.message : "the collector does not answer";
+      content = [h("p", { class: "muted" }, `Not to be had: ${why}`)];
+    }
+    if (this.#run === run) fill(this.#body, ...content);
+  }
+}

@@ -1,0 +1,41 @@
+// The picture as it was: fetched for the time in the address, and dropped when one is back at now.
+
+import { Problem, type Http } from "../model/http";
+import { Picture } from "../model/picture";
+import type { Topology } from "../model/types";
+
+export class Past {
+  /** null: one looks at the present, or the past is still on its way. */
+  picture: Picture | null = null;
+  #run: AbortController | null = null;
+
+  constructor(
+    private readonly http: Http,
+    private readonly changed: (why: Problem | TypeError | null) => void,
+  ) {}
+
+  /** null = now. What was asked for before and has not come is given up. */
+  show(at: number | null): void {
+    this.#run?.abort();
+    this.#run = null;
+    if (at !== null) return void this.#fetch(at);
+    const wasThere = this.picture !== null;
+    this.picture = null;
+    if (wasThere) this.changed(null);
+  }
+
+  async #fetch(at: number): Promise<void> {
+    const run = (this.#run = new AbortController());
+    try {
+      const query = new URLSearchParams({ at: new Date(at).toISOString() });
+      const topology = await this.http.get<Topology>(`/v1/topology?${query.toString()}`, run.signal);
+      if (this.#run !== run) return;
+      this.picture = Picture.of(topology);
+      this.changed(null);
+    } catch (error) {
+      if (run.signal.aborted) return;
+      if (!(error instanceof Problem || error instanceof TypeError)) throw error;
+      this.changed(error);
+    }
+  }
+}

@@ -1,0 +1,124 @@
+// How two nodes are connected: typed, or picked on the map one after the other. The collector explains; here it is
+// drawn and told.
+
+import { linkId, nodeId, type ItemId } from "../model/ids";
+import { Problem } from "../model/http";
+import type { Anomaly, Link } from "../model/types";
+import type { App } from "./app";
+import { button, fill, h, name, type Child } from "./dom";
+import { link, row, thingRow } from "./rows";
+import { stateIcon } from "./icons";
+import { visible, words } from "./text";
+import { anomalyId, between, stateOf } from "./things";
+
+/** As /v1/explain answers (ExplainResponse). */
+interface Explanation {
+  tier: number;
+  tierName?: string;
+  hypernode?: string;
+  path: Link[];
+  anomalies: Anomaly[];
+  text: string;
+}
+
+export function pathPanel(app: App): { element: HTMLElement; picks(id: ItemId): boolean } {
+  const inputs = ["a", "b"].map((end) =>
+    h("input", { id: `path-${end}`, autocomplete: "off", spellcheck: "false", placeholder: "node name" }),
+  ) as [HTMLInputElement, HTMLInputElement];
+  const answer = h("div", { "aria-live": "polite" });
+  const form = h(
+    "form",
+    { submit: (event: Event) => (event.preventDefault(), apply()) },
+    h("p", { class: "muted" }, "Type two nodes, or click them on the map."),
+    h("label", { class: "field" }, h("span", { class: "label" }, "From"), inputs[0]),
+    h("label", { class: "field" }, h("span", { class: "label" }, "To"), inputs[1]),
+    h(
+      "div",
+      { class: "actions" },
+      h("button", { type: "submit", class: "primary" }, "Explain"),
+      button(() => app.views.change({ path: [inputs[1].value.trim(), inputs[0].value.trim()] }), {}, "Swap"),
+      button(() => app.views.change({ path: null }), {}, "Clear"),
+    ),
+  );
+  const apply = (): void => app.views.change({ path: [inputs[0].value.trim(), inputs[1].value.trim()] });
+
+  let run: AbortController | null = null;
+  let asked = "";
+  const explain = async (a: string, b: string): Promise<void> => {
+    run?.abort();
+    const mine = (run = new AbortController());
+    try {
+      const query = new URLSearchParams({ a, b });
+      const found = await app.http.get<Explanation>(`/v1/explain?${query.toString()}`, mine.signal);
+      if (run === mine) show(found, a, b);
+    } catch (error) {
+      if (mine.signal.aborted) return;
+      if (!(error instanceof Problem || error instanceof TypeError)) throw error;
+      app.drawPath(null);
+      const why = error instanceof Problem ? error.message : "the collector does not answer";
+      fill(answer, h("p", { class: "answer refused" }, visible(why, 500)));
+    }
+  };
+  const show = (found: Explanation, a: string, b: string): void => {
+    const picture = app.picture();
+    const cables = found.path.map((x) => linkId(x.a, x.b));
+    const devices = found.path.flatMap((x) => [picture.itemOf(x.a.device), picture.itemOf(x.b.device)]);
+    const items = [...new Set([nodeId(a), ...devices, nodeId(b)])];
+    app.drawPath([...items, ...cables]);
+    fill(answer, h("p", { class: "answer" }, visibleLines(found.text)), ...hops(app, found));
+  };
+  const update = (): void => {
+    const { path, at } = app.views.now;
+    const [a, b] = path ?? ["", ""];
+    if (document.activeElement !== inputs[0]) inputs[0].value = a;
+    if (document.activeElement !== inputs[1]) inputs[1].value = b;
+    const key = JSON.stringify([path, at === null ? app.picture().generation : at]);
+    if (key === asked) return;
+    asked = key;
+    if (a && b && at === null) return void explain(a, b);
+    run?.abort();
+    app.drawPath(null);
+    fill(answer, at !== null && a !== "" && h("p", { class: "muted" }, "Paths are explained of the present alone: go back to live."));
+  };
+  app.onPicture(update);
+  app.views.listen((view, before) => {
+    if (String(view.path) !== String(before.path) || view.at !== before.at) {
+      asked = "";
+      update();
+    }
+  });
+  return {
+    element: h("div", {}, form, answer),
+    /** A click on the map: whether it was one of the two ends. */
+    picks(id) {
+      const { tab, path } = app.views.now;
+      if (tab !== "path" || !id.startsWith("node:") || (path?.[0] && path[1])) return false;
+      const node = id.slice("node:".length);
+      app.views.change({ path: path?.[0] ? [path[0], node] : [node, path?.[1] ?? ""] });
+      return true;
+    },
+  };
+}
+
+function hops(app: App, found: Explanation): Child[] {
+  const picture = app.picture();
+  const title = (x: Link): Child => {
+    const ends = [x.a, x.b].map((end) => `${picture.deviceName(end.device)}/${end.port}`);
+    return name(ends.join(" – "), 90);
+  };
+  const line = (x: Link): Child => {
+    const id = linkId(x.a, x.b);
+    return row(app, id, stateIcon(stateOf(picture, id), true), title(x), visible(x.fabric, 60));
+  };
+  return [
+    found.hypernode ? h("p", {}, "Both are in ", link(app, `hypernode:${found.hypernode}`), ".") : null,
+    found.path.length > 0 && h("h3", { class: "group" }, h("span", {}, "Cables"), h("span", {}, found.path.length)),
+    found.path.length > 0 && h("ol", { class: "list" }, ...found.path.map(line)),
+    found.anomalies.length > 0 && h("h3", { class: "group" }, h("span", {}, "On the way"), h("span", {}, found.anomalies.length)),
+    found.anomalies.length > 0 &&
+      h("ul", { class: "list" }, ...found.anomalies.slice(0, 50).map((x) => thingRow(app, anomalyId(x), `${words(x.kind)}: ${visible(between(picture, x), 90)}`))),
+  ];
+}
+
+/** Several lines stay lines; all else that cannot be seen is an escape. */
+const visibleLines = (text: string): string => text.split("\n").map((x) => visible(x, 500)).join("\n");

@@ -1,0 +1,43 @@
+// What the panels are made of: sections, facts in pairs, cards about one condition or anomaly.
+
+import type { State } from "../model/conditions";
+import type { App } from "./app";
+import { h, type Child } from "./dom";
+import { stateIcon } from "./icons";
+import { visible, words } from "./text";
+import { ago, clock, parseTime } from "./times";
+
+export function section(title: Child, ...children: Child[]): HTMLElement {
+  return h("section", { class: "section" }, h("h3", {}, title), ...children);
+}
+
+/** What is known, under its name; what is not known is left out. */
+export function pairs(...facts: readonly [string, Child][]): HTMLElement {
+  const known = facts.filter(([, value]) => value !== null && value !== undefined && value !== false && value !== "");
+  return h("dl", { class: "pairs" }, ...known.flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
+}
+
+/** A few of many, and how many more there are. */
+export function some<T>(all: readonly T[], most: number, render: (x: T) => Child): Child[] {
+  const left = all.length - most;
+  return [...all.slice(0, most).map(render), left > 0 && h("span", { class: "muted" }, `and ${left.toLocaleString("en")} more`)];
+}
+
+export function card(app: App, state: State, title: Child, reason: string, message: string, since: string | undefined, more = ""): HTMLElement {
+  const at = parseTime(since);
+  const tone = state === "ok" ? "" : state === "notReady" || state === "missing" ? " bad" : " degraded";
+  return h(
+    "div",
+    { class: `card${tone}` },
+    stateIcon(state, true),
+    h("strong", {}, title, reason && ` · ${visible(words(reason))}`),
+    message && h("span", { class: "more" }, visible(message, 1000)),
+    at !== null && h("span", { class: "small" }, "Since ", time(at, app.nowMs())),
+    more && h("span", { class: "small" }, more),
+  );
+}
+
+export function time(atMs: number, nowMs: number): HTMLElement {
+  const at = new Date(atMs).toISOString();
+  return h("time", { datetime: at, title: at }, `${clock(atMs, nowMs)} (${ago(atMs, nowMs)})`);
+}

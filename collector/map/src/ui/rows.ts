@@ -1,0 +1,37 @@
+// One line that leads to a thing on the map: the same in every list.
+
+import type { ItemId } from "../model/ids";
+import type { App } from "./app";
+import { button, h, name, type Child } from "./dom";
+import { stateIcon } from "./icons";
+import { exists, label, onMap, stateOf } from "./things";
+
+export function row(app: App, id: ItemId, first: Child, title: Child, more: Child = null): HTMLElement {
+  const chosen = app.views.now.selected === id;
+  return h(
+    "li",
+    {},
+    button(
+      () => app.go(id),
+      { class: "row", "data-key": id, "data-id": id, "aria-current": chosen ? "true" : null },
+      first,
+      h("span", {}, title),
+      more && h("span", { class: "more" }, more),
+    ),
+  );
+}
+
+/** The same of anything, as it is now. */
+export function thingRow(app: App, id: ItemId, more: Child = null): HTMLElement {
+  const picture = app.picture();
+  return row(app, id, stateIcon(stateOf(picture, id), true), name(label(picture, id), 90), more);
+}
+
+/** A name within a text that leads there; plain where the picture does not have it. */
+export function link(app: App, id: ItemId, text?: string): HTMLElement {
+  const picture = app.picture();
+  const shown = name(text ?? label(picture, id), 90);
+  const place = onMap(picture, id);
+  if (place === null || !exists(picture, place)) return shown;
+  return button(() => app.go(id), { class: "link", "data-key": `link ${id}`, "data-id": id }, shown);
+}

@@ -1,0 +1,37 @@
+// What the collector says of itself: a generation that it holds back, and its own trouble.
+
+import { Problem } from "../model/http";
+import type { App } from "./app";
+import type { Notices } from "./notices";
+import { visible } from "./text";
+
+const AGAIN_MS = 15_000;
+const MOST = 3;
+
+/** As /v1/status has it. */
+interface Status {
+  problems?: string[];
+  held?: { generation: number; reason: string };
+}
+
+export function watchStatus(app: App, notices: Notices): void {
+  const look = async (): Promise<void> => {
+    if (!app.picture().generation || document.hidden) return;
+    try {
+      const { held, problems = [] } = await app.http.get<Status>("/v1/status");
+      const text = held && `Generation ${held.generation} is held back: ${visible(held.reason, 300)} (hyperscout approve ${held.generation})`;
+      notices.set("held", text ? { kind: "", text } : null);
+      const said = problems.slice(0, MOST).map((x) => visible(x, 300)).join("; ");
+      notices.set("problems", said ? { kind: "", text: `The collector has trouble: ${said}` } : null);
+    } catch (error) {
+      // The stream tells when the collector is away; one without this route has nothing to tell.
+      if (!(error instanceof Problem || error instanceof TypeError)) throw error;
+    }
+  };
+  let first = true;
+  app.onPicture(() => {
+    if (first && app.picture().generation) void look();
+    first &&= !app.picture().generation;
+  });
+  setInterval(() => void look(), AGAIN_MS);
+}

@@ -1,0 +1,67 @@
+// The list of what is wrong: the first thing that an operator looks at, and the shortest way to its place.
+
+import { hypernodeState, linkState } from "../model/conditions";
+import { hypernodeId, nodeId } from "../model/ids";
+import type { Anomaly, HyperNode } from "../model/types";
+import type { App } from "./app";
+import { fill, h, name, type Child } from "./dom";
+import { ICONS, icon, STATE_WORDS, stateIcon } from "./icons";
+import { row } from "./rows";
+import { count, visible, words } from "./text";
+import { anomalyId, between, worstFirst } from "./things";
+import { parseTime, span } from "./times";
+
+const MOST = 300; // rows; more are counted
+
+export function wrongList(app: App): HTMLElement {
+  const panel = h("div", { class: "wrong" });
+  const render = (): void => fill(panel, ...rows(app));
+  app.onPicture(render);
+  app.views.listen((view, before) => {
+    if (view.selected !== before.selected) render();
+  });
+  return panel;
+}
+
+function rows(app: App): Child[] {
+  const picture = app.picture();
+  const anomalies = worstFirst(picture.anomalies);
+  const explained = new Set(anomalies.map((x) => x.hypernode));
+  const domains = [...picture.hypernodes.values()].filter((x) => hypernodeState(x) !== "ok" && !explained.has(x.name));
+  const silent = picture.nodesWithoutEvidence;
+  if (!anomalies.length && !domains.length && !silent.length) {
+    const nothing = picture.generation ? "Nothing is wrong" : "Nothing is published yet";
+    return [h("div", { class: "all-well" }, icon(ICONS.well), h("p", {}, nothing))];
+  }
+  const kinds = new Map<string, Anomaly[]>();
+  for (const x of anomalies) kinds.set(x.kind, [...(kinds.get(x.kind) ?? []), x]);
+  const found: Child[] = [];
+  for (const [kind, all] of kinds) found.push(...group(words(kind), all, (x) => anomalyRow(app, x)));
+  found.push(...group("Domains", domains, (x) => domainRow(app, x)));
+  found.push(...group("Nodes without evidence", silent, (x) => row(app, nodeId(x), stateIcon("unknown"), name(x, 90))));
+  return found;
+}
+
+function group<T>(title: string, all: readonly T[], render: (x: T) => Child): Child[] {
+  if (!all.length) return [];
+  const more = all.length - MOST;
+  return [
+    h("h3", { class: "group" }, h("span", {}, title), h("span", {}, all.length)),
+    h("ul", { class: "list" }, ...all.slice(0, MOST).map(render)),
+    more > 0 && h("p", { class: "muted" }, `and ${count(more, "more", "more")}`),
+  ];
+}
+
+function anomalyRow(app: App, x: Anomaly): HTMLElement {
+  const since = parseTime(x.since);
+  const facts = [x.hypernode ?? "", since === null ? "" : `for ${span(app.nowMs() - since)}`];
+  const more = facts.filter(Boolean).map((fact) => visible(fact, 80));
+  return row(app, anomalyId(x), stateIcon(linkState(x), true), name(between(app.picture(), x), 90), more.join(" · "));
+}
+
+function domainRow(app: App, x: HyperNode): HTMLElement {
+  const state = hypernodeState(x);
+  const wrong = x.conditions.filter((c) => c.reason && hypernodeState({ ...x, conditions: [c] }) !== "ok");
+  const more = [STATE_WORDS[state], ...wrong.map((c) => visible(words(c.reason), 80))].join(" · ");
+  return row(app, hypernodeId(x.name), stateIcon(state, true), name(x.name, 90), more);
+}
