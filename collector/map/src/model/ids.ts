@@ -6,6 +6,8 @@ export type Kind = "hypernode" | "switch" | "node" | "link" | "port" | "endpoint
 
 export const hypernodeId = (name: string): ItemId => `hypernode:${name}`;
 export const switchId = (id: string): ItemId => `switch:${id}`;
+/** A switch that is missing, of which nothing is known but the domain that misses it. */
+export const ghostId = (hypernode: string): ItemId => `switch:?${hypernode}`;
 export const nodeId = (name: string): ItemId => `node:${name}`;
 /** Something that computes for nobody here: storage, a gateway, a host that no agent claims. */
 export const endpointId = (name: string): ItemId => `endpoint:${name}`;

@@ -1,7 +1,7 @@
 // One generation of the topology with the indexes that drawing, search and panels ask. A snapshot makes it, deltas are
 // folded into it in place, at a cost that goes by the size of the delta and not of the cluster.
 import { deviceState, hypernodeState, linkState, worst, type State } from "./conditions";
-import { endpointId, hypernodeId, linkId, nodeId, portId, switchId, type ItemId } from "./ids";
+import { endpointId, ghostId, hypernodeId, linkId, nodeId, portId, switchId, type ItemId } from "./ids";
 import type { Adapter, Anomaly, HyperNode, Link, LinkEnd, Switch, Tier, Topology, TopologyDelta } from "./types";
 
 /** What a fold touched: who draws looks at no more than this. */
@@ -131,6 +131,17 @@ export class Picture {
     return endpointId(node);
   }
 
+  /** What stands at its ends: subject, then peer. */
+  itemsOf({ kind, subject, peer, hypernode }: Anomaly): ItemId[] {
+    const first =
+      kind === "MissingSwitch" && !this.switches.has(subject.device)
+        ? subject.device
+          ? switchId(subject.device)
+          : ghostId(hypernode ?? "")
+        : this.itemOf(subject.device, subject.name);
+    return peer === null ? [first] : [first, this.itemOf(peer.device, peer.name)];
+  }
+
   /** The HyperNodes that hold a node, tier 1 first. */
   domainsOf(node: string): readonly HyperNode[] {
     if (this.domains === null) {
@@ -157,12 +168,16 @@ export class Picture {
     return this.homes.get(switchId);
   }
 
+  /** What the ends of its cables are called: a switch's id, or a node's name and its adapters'. */
+  devicesOf(id: ItemId): string[] {
+    const name = id.slice(id.indexOf(":") + 1);
+    return id.startsWith("switch:") ? [name] : [name, ...(this.adaptersOfNode.get(name) ?? [])];
+  }
+
   /** Of a switch, or of all adapters of a node. */
   cablesOf(id: ItemId): Cable[] {
-    const name = id.slice(id.indexOf(":") + 1);
-    const devices = id.startsWith("switch:") ? [name] : [name, ...(this.adaptersOfNode.get(name) ?? [])];
     const found: Cable[] = [];
-    for (const device of devices) {
+    for (const device of this.devicesOf(id)) {
       for (const cable of this.cablesOfDevice.get(device) ?? []) found.push(this.cables.get(cable) as Cable);
     }
     return found;
@@ -188,6 +203,25 @@ export class Picture {
     return this.wrong.get(id) ?? [];
   }
 
+  /** The cables that it is about: the one between its ends, else those in the ports that it names. */
+  linksOf(anomaly: Anomaly): ItemId[] {
+    const { subject, peer } = anomaly;
+    if (peer !== null) {
+      const id = linkId(subject, peer);
+      if (this.cables.has(id)) return [id];
+    }
+    const found: ItemId[] = [];
+    for (const end of peer === null ? [subject] : [subject, peer]) {
+      for (const id of end.port === null ? [] : (this.cablesOfDevice.get(end.device) ?? [])) {
+        const cable = this.cables.get(id) as Cable;
+        for (const { device, port } of [cable.a, cable.b]) {
+          if (device === end.device && port === end.port) found.push(id);
+        }
+      }
+    }
+    return found;
+  }
+
   stateOf(id: ItemId): State {
     const name = id.slice(id.indexOf(":") + 1);
     if (id.startsWith("hypernode:")) {
@@ -197,7 +231,7 @@ export class Picture {
     let state: State = "ok";
     const isLink = id.startsWith("link:");
     for (const anomaly of this.anomaliesOf(id)) {
-      const isSubject = this.itemOf(anomaly.subject.device, anomaly.subject.name) === id;
+      const isSubject = this.itemsOf(anomaly)[0] === id;
       state = worst(state, isLink ? linkState(anomaly) : deviceState(anomaly, isSubject));
     }
     if (id.startsWith("node:")) {
@@ -324,11 +358,11 @@ export class Picture {
 
   private touch(touched: Set<ItemId>, anomaly: Anomaly): void {
     const { subject, peer } = anomaly;
+    for (const id of this.itemsOf(anomaly)) touched.add(id);
     for (const end of peer === null ? [subject] : [subject, peer]) {
-      touched.add(this.itemOf(end.device, end.name));
       if (end.port !== null) touched.add(portId(end.device, end.port));
     }
-    if (peer !== null) touched.add(linkId(subject, peer));
+    for (const id of this.linksOf(anomaly)) touched.add(id);
     if (anomaly.hypernode) touched.add(hypernodeId(anomaly.hypernode));
   }
 }

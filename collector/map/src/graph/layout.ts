@@ -1,0 +1,262 @@
+// Where everything stands: domains as boxes inside those of the tier above, a domain's switches on top of what they
+// serve, hosts in rows below. Made of memberships and names alone, never of cables or conditions, so that a cut cable
+// moves nothing; sizes go in steps, so that a host more or less moves only those beside it.
+import { endpointId, hypernodeId, nodeId, switchId, type ItemId } from "../model/ids";
+import { compare, type Picture } from "../model/picture";
+import type { HyperNode } from "../model/types";
+
+/** World units; the camera says how many pixels one is. */
+export const HOST = 12;
+const HOST_GAP = 6;
+export const SWITCH_WIDTH = 24;
+export const SWITCH_HEIGHT = 10;
+const SWITCH_GAP = 8;
+/** Between a domain's switches and what they serve: the cables' room. */
+const CHANNEL = 22;
+const PADDING = 8;
+const ASPECT = 1.6;
+
+export interface Rectangle {
+  x: number;
+  y: number;
+  w: number;
+  h: number;
+}
+
+/** A domain, or a band of what is in none. */
+export interface Box extends Rectangle {
+  id: ItemId;
+  label: string;
+  tier: number;
+  /** Boxes around it. */
+  depth: number;
+  /** Index of the box around it; -1 = none. */
+  parent: number;
+  /** Height of the strip with its label. */
+  header: number;
+  /** Lower edge of its switches' rows: where cables to what is inside begin. */
+  switchesEnd: number;
+}
+
+export interface Spot extends Rectangle {
+  id: ItemId;
+  kind: "node" | "switch" | "endpoint";
+  label: string;
+  /** Index of its box. */
+  box: number;
+}
+
+export interface Layout {
+  /** Outer ones before those inside them. */
+  boxes: Box[];
+  spots: Spot[];
+  boxOf: ReadonlyMap<ItemId, number>;
+  spotOf: ReadonlyMap<ItemId, number>;
+  bounds: Rectangle;
+}
+
+const collator = new Intl.Collator("en", { numeric: true });
+
+/** leaf-2 before leaf-10; the same everywhere. */
+export function natural(a: string, b: string): number {
+  return collator.compare(a, b) || compare(a, b);
+}
+
+interface Device {
+  id: ItemId;
+  kind: Spot["kind"];
+  label: string;
+}
+
+/** A box before it is placed: everything in it relative to its own corner. */
+interface Block {
+  id: ItemId;
+  label: string;
+  tier: number;
+  w: number;
+  h: number;
+  header: number;
+  switchesEnd: number;
+  devices: (Device & Rectangle)[];
+  children: { block: Block; x: number; y: number }[];
+}
+
+export function layOut(picture: Picture): Layout {
+  const placed = new Set<ItemId>();
+  const inside = new Map<string, HyperNode[]>();
+  const roots: HyperNode[] = [];
+  for (const h of picture.hypernodes.values()) {
+    const parent = h.parent === null ? undefined : picture.hypernodes.get(h.parent);
+    if (parent === undefined || parent.tier <= h.tier) roots.push(h);
+    else inside.set(parent.name, [...(inside.get(parent.name) ?? []), h]);
+  }
+  const ghosts = missingSwitches(picture);
+
+  function block(h: HyperNode): Block {
+    const children = (inside.get(h.name) ?? []).sort(byName).map(block);
+    const switches = [...h.switches.map((id) => device(picture, id)), ...(ghosts.get(h.name) ?? [])];
+    const hosts = h.nodes.map((name): Device => ({ id: nodeId(name), kind: "node", label: name }));
+    const mine = (devices: Device[]): Device[] => {
+      const left = devices.filter((d) => !placed.has(d.id));
+      for (const d of left) placed.add(d.id);
+      return left.sort((a, b) => natural(a.label, b.label) || compare(a.id, b.id));
+    };
+    return pack(hypernodeId(h.name), h.name, h.tier, mine(switches), mine(hosts), children);
+  }
+
+  const blocks = roots.sort((a, b) => b.tier - a.tier || byName(a, b)).map(block);
+  blocks.push(...bands(picture, placed));
+  return place(shelves(blocks, 2 * PADDING));
+}
+
+function byName(a: HyperNode, b: HyperNode): number {
+  return natural(a.name, b.name);
+}
+
+function device(picture: Picture, id: string): Device {
+  return { id: switchId(id), kind: "switch", label: picture.switches.get(id)?.name || id };
+}
+
+/** Switches that are gone keep their place in the domain that misses them. */
+function missingSwitches(picture: Picture): Map<string, Device[]> {
+  const found = new Map<string, Device[]>();
+  for (const anomaly of picture.anomalies) {
+    const { kind, subject, hypernode } = anomaly;
+    if (kind !== "MissingSwitch" || !hypernode || picture.switches.has(subject.device)) continue;
+    const id = picture.itemsOf(anomaly)[0] as ItemId;
+    const mine = found.get(hypernode) ?? [];
+    if (!mine.some((d) => d.id === id)) mine.push({ id, kind: "switch", label: subject.name || subject.device });
+    found.set(hypernode, mine);
+  }
+  return found;
+}
+
+/** What is in no domain. */
+function bands(picture: Picture, placed: Set<ItemId>): Block[] {
+  const rest = (devices: Device[]): Device[] =>
+    devices
+      .filter((d) => !placed.has(d.id) && placed.add(d.id))
+      .sort((a, b) => natural(a.label, b.label) || compare(a.id, b.id));
+  const silent = rest(picture.nodesWithoutEvidence.map((name) => ({ id: nodeId(name), kind: "node", label: name })));
+  const switches = rest([...picture.switches.keys()].map((id) => device(picture, id)));
+  const names = new Set(picture.foreignEndpoints);
+  for (const { node } of picture.adapters.values()) if (!placed.has(nodeId(node))) names.add(node);
+  const others = rest([...names].map((name) => ({ id: endpointId(name), kind: "endpoint", label: name })));
+  return [
+    { id: "band:switches", label: "switches of no domain", switches, hosts: [] },
+    { id: "band:silent", label: "nodes without evidence", switches: [], hosts: silent },
+    { id: "band:others", label: "other endpoints", switches: [], hosts: others },
+  ]
+    .filter((band) => band.switches.length + band.hosts.length > 0)
+    .map((band) => pack(band.id, band.label, 0, band.switches, band.hosts, []));
+}
+
+/** Columns for so many things, twice as wide as high, about: 1, 2, 3, 4, 6, 8, 12, 16, ... */
+function columnsFor(count: number): number {
+  for (let columns = 1; ; columns *= 2) {
+    if (columns * columns >= 2 * count) return columns;
+    const half = 1.5 * columns;
+    if (columns > 1 && half * half >= 2 * count) return half;
+  }
+}
+
+function pack(
+  id: ItemId,
+  label: string,
+  tier: number,
+  switches: Device[],
+  hosts: Device[],
+  children: Block[],
+): Block {
+  const header = 8 + 4 * tier;
+  const columns = columnsFor(hosts.length);
+  const hostsWidth = hosts.length === 0 ? 0 : columns * (HOST + HOST_GAP) - HOST_GAP;
+  const shelf = shelves(children, PADDING + 4 * tier);
+  const pitch = SWITCH_WIDTH + SWITCH_GAP;
+  const inner = Math.max(hostsWidth, shelf.w, Math.min(switches.length, 8) * pitch - SWITCH_GAP, 4 * pitch);
+  const perRow = Math.max(1, Math.floor((inner + SWITCH_GAP) / pitch));
+  const rows = Math.ceil(switches.length / perRow);
+  const devices: Block["devices"] = [];
+  // The switches of one row stand evenly over what they serve.
+  switches.forEach((d, i) => {
+    const row = Math.floor(i / perRow);
+    const inRow = Math.min(perRow, switches.length - row * perRow);
+    const x = PADDING + ((i % perRow) + 0.5) * (inner / inRow) - SWITCH_WIDTH / 2;
+    const y = header + PADDING / 2 + row * (SWITCH_HEIGHT + SWITCH_GAP);
+    devices.push({ ...d, x, y, w: SWITCH_WIDTH, h: SWITCH_HEIGHT });
+  });
+  const switchesEnd = rows === 0 ? header : header + PADDING / 2 + rows * (SWITCH_HEIGHT + SWITCH_GAP) - SWITCH_GAP;
+  let y = rows === 0 ? header + PADDING / 2 : switchesEnd + CHANNEL;
+  const left = PADDING + (inner - hostsWidth) / 2;
+  hosts.forEach((d, i) => {
+    const x = left + (i % columns) * (HOST + HOST_GAP);
+    devices.push({ ...d, x, y: y + Math.floor(i / columns) * (HOST + HOST_GAP), w: HOST, h: HOST });
+  });
+  if (hosts.length > 0) y += Math.ceil(hosts.length / columns) * (HOST + HOST_GAP) - HOST_GAP;
+  const offset = PADDING + (inner - shelf.w) / 2;
+  const inside = shelf.blocks.map((c) => ({ block: c.block, x: c.x + offset, y: c.y + y }));
+  return {
+    id,
+    label,
+    tier,
+    w: inner + 2 * PADDING,
+    h: y + shelf.h + PADDING,
+    header,
+    switchesEnd,
+    devices,
+    children: inside,
+  };
+}
+
+interface Shelves {
+  blocks: Block["children"];
+  w: number;
+  h: number;
+}
+
+/** Rows of blocks in their order, as wide as they fill about `ASPECT`. */
+function shelves(blocks: Block[], gap: number): Shelves {
+  const widest = Math.max(0, ...blocks.map((b) => b.w + gap));
+  const area = blocks.reduce((sum, b) => sum + (b.w + gap) * (b.h + gap), 0);
+  const columns = widest === 0 ? 0 : Math.max(1, Math.round(Math.sqrt(area * ASPECT) / widest));
+  const limit = columns * widest;
+  const found: Shelves = { blocks: [], w: 0, h: 0 };
+  let x = 0;
+  let y = 0;
+  let row = 0;
+  for (const block of blocks) {
+    if (x > 0 && x + block.w > limit) {
+      x = 0;
+      y += row + gap;
+      row = 0;
+    }
+    found.blocks.push({ block, x, y });
+    found.w = Math.max(found.w, x + block.w);
+    row = Math.max(row, block.h);
+    x += block.w + gap;
+  }
+  found.h = blocks.length === 0 ? 0 : y + row;
+  return found;
+}
+
+function place(top: Shelves): Layout {
+  const boxes: Box[] = [];
+  const spots: Spot[] = [];
+  function put(block: Block, x: number, y: number, depth: number, parent: number): void {
+    const { id, label, tier, w, h, header, switchesEnd } = block;
+    const box = boxes.length;
+    boxes.push({ id, label, tier, x, y, w, h, depth, parent, header, switchesEnd: y + switchesEnd });
+    for (const d of block.devices) {
+      spots.push({ id: d.id, kind: d.kind, label: d.label, box, x: x + d.x, y: y + d.y, w: d.w, h: d.h });
+    }
+    for (const c of block.children) put(c.block, x + c.x, y + c.y, depth + 1, box);
+  }
+  for (const { block, x, y } of top.blocks) put(block, x, y, 0, -1);
+  return {
+    boxes,
+    spots,
+    boxOf: new Map(boxes.map((box, i) => [box.id, i])),
+    spotOf: new Map(spots.map((spot, i) => [spot.id, i])),
+    bounds: { x: 0, y: 0, w: top.w, h: top.h },
+  };
+}

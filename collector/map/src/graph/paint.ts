@@ -1,0 +1,315 @@
+// Draws the scene for one view. What is drawn goes by how large a host is on the screen: boxes, devices and bundles of
+// cables at a glance; single cables and names when one comes nearer; then ports and theirs.
+import { STATES, type State } from "../model/conditions";
+import type { Picture } from "../model/picture";
+import type { MapTheme } from "./api";
+import { HOST, type Spot } from "./layout";
+import { sign, type Looks } from "./marks";
+import { OK, type Scene } from "./scene";
+import type { BusLine } from "./buses";
+
+/** The part of the world on a canvas: its upper left corner in world units, its size in CSS pixels. */
+export interface View {
+  x: number;
+  y: number;
+  zoom: number;
+  width: number;
+  height: number;
+}
+
+/** Pixels of a host from which on its cables are drawn one by one. */
+const SINGLE_PX = 20;
+const NAMES_PX = 34;
+/** Pixels between two ports from which on they, and then their names, are drawn. */
+const PORT_PX = 4;
+const PORT_NAME_PX = 10;
+const DIMMED = 0.18;
+/** So many that do not fit are drawn one by one at a glance; what is more is told by boxes and lists. */
+const MOST_WRONG = 2000;
+const LONGEST_NAME = 120;
+
+export const singleCables = (zoom: number): boolean => HOST * zoom >= SINGLE_PX;
+
+export function paint(
+  ctx: CanvasRenderingContext2D,
+  scene: Scene,
+  buses: readonly BusLine[],
+  theme: MapTheme,
+  looks: readonly Looks[],
+  view: View,
+): void {
+  ctx.fillStyle = theme.background;
+  ctx.fillRect(0, 0, view.width, view.height);
+  ctx.textBaseline = "middle";
+  paintBoxes(ctx, scene, theme, looks, view);
+  if (singleCables(view.zoom)) paintCables(ctx, scene, theme, looks, view);
+  else paintBuses(ctx, buses, theme, looks, view);
+  paintSpots(ctx, scene, theme, looks, view);
+  paintWrong(ctx, scene, looks, view);
+}
+
+function paintBoxes(
+  ctx: CanvasRenderingContext2D,
+  scene: Scene,
+  theme: MapTheme,
+  looks: readonly Looks[],
+  view: View,
+): void {
+  scene.layout.boxes.forEach((box, i) => {
+    const x = (box.x - view.x) * view.zoom;
+    const y = (box.y - view.y) * view.zoom;
+    const w = box.w * view.zoom;
+    const h = box.h * view.zoom;
+    if (x > view.width || y > view.height || x + w < 0 || y + h < 0) return;
+    const code = scene.boxState[i] as number;
+    const { colour, dash } = looks[code] as Looks;
+    ctx.globalAlpha = 1;
+    ctx.fillStyle = box.depth % 2 === 0 ? theme.domain : theme.domainInner;
+    ctx.fillRect(x, y, w, h);
+    ctx.globalAlpha = scene.boxDimmed[i] === 1 ? DIMMED : 1;
+    ctx.strokeStyle = code === OK ? theme.border : colour;
+    ctx.lineWidth = code === OK ? 1 : 2;
+    ctx.setLineDash(dash as number[]);
+    ctx.strokeRect(Math.round(x) + 0.5, Math.round(y) + 0.5, Math.round(w), Math.round(h));
+    ctx.setLineDash([]);
+    const header = box.header * view.zoom;
+    if (header < 8 || w < 40) return;
+    const font = Math.min(14, Math.max(9, header * 0.55));
+    ctx.font = `${font}px ${theme.font}`;
+    // Of a box that is wider than the screen, the name stays in sight.
+    const left = Math.max(x, Math.min(0, x + w - 200)) + 6;
+    const middle = y + header / 2;
+    let from = left;
+    if (code !== OK) {
+      ctx.lineWidth = 1.5;
+      ctx.strokeStyle = colour;
+      sign(ctx, STATES[code] as State, from + font / 2, middle, font * 0.42);
+      from += font + 4;
+    }
+    ctx.fillStyle = theme.text;
+    ctx.fillText(fit(labelOf(scene.picture, box.id, box.label), x + w - from - 4, font), from, middle);
+  });
+  ctx.globalAlpha = 1;
+}
+
+/** A domain that no wires tell of says so, and how sure that is. */
+function labelOf(picture: Picture, id: string, label: string): string {
+  const hypernode = picture.hypernodes.get(label);
+  if (!id.startsWith("hypernode:") || hypernode === undefined) return label;
+  const nodes = `${hypernode.nodes.length} node${hypernode.nodes.length === 1 ? "" : "s"}`;
+  const inferred = hypernode.source === "wires" ? "" : `, by ${hypernode.source} (${hypernode.confidence.toFixed(2)})`;
+  return `${label}   ${hypernode.tierName || `tier ${hypernode.tier}`}, ${nodes}${inferred}`;
+}
+
+/** As much of a text as its room holds, by the width of an average letter: measuring thousands would cost more. */
+export function fit(text: string, room: number, font: number): string {
+  const letters = Math.min(LONGEST_NAME, Math.floor(room / (font * 0.56)));
+  if (text.length <= letters) return text;
+  return letters < 3 ? "" : `${text.slice(0, letters - 1)}…`;
+}
+
+/** Of a device the end of its name tells it apart: "…-0123". */
+function fitEnd(text: string, room: number, font: number): string {
+  const letters = Math.min(LONGEST_NAME, Math.floor(room / (font * 0.56)));
+  if (text.length <= letters) return text;
+  return letters < 3 ? "" : `…${text.slice(text.length - letters + 1)}`;
+}
+
+function paintBuses(
+  ctx: CanvasRenderingContext2D,
+  buses: readonly BusLine[],
+  theme: MapTheme,
+  looks: readonly Looks[],
+  view: View,
+): void {
+  for (const bus of buses) {
+    const x1 = Math.round((bus.x1 - view.x) * view.zoom);
+    const x2 = Math.round((bus.x2 - view.x) * view.zoom);
+    const y1 = Math.round((bus.y1 - view.y) * view.zoom);
+    const y2 = Math.round((bus.y2 - view.y) * view.zoom);
+    if (Math.max(x1, x2) < 0 || Math.min(x1, x2) > view.width) continue;
+    if (Math.max(y1, y2) < 0 || Math.min(y1, y2) > view.height) continue;
+    const thick = Math.min(4, Math.max(1, Math.round(Math.log10(bus.count + 1) * 4 * view.zoom)));
+    // Always level or upright, so a filled rectangle does, which costs a tenth of a stroke.
+    ctx.fillStyle = bus.state === OK ? theme.cable : (looks[bus.state] as Looks).colour;
+    ctx.fillRect(Math.min(x1, x2), Math.min(y1, y2), Math.max(thick, Math.abs(x2 - x1)), Math.max(thick, Math.abs(y2 - y1)));
+  }
+}
+
+function paintCables(
+  ctx: CanvasRenderingContext2D,
+  scene: Scene,
+  theme: MapTheme,
+  looks: readonly Looks[],
+  view: View,
+): void {
+  const { a, b, state, dimmed, all } = scene.cables;
+  const shown = [new Path2D(), new Path2D(), new Path2D()]; // well, uncertain, dimmed
+  for (let i = 0; i < all.length; i += 1) {
+    if (state[i] !== OK || !inView(scene, a[i] as number, b[i] as number, view)) continue;
+    const at = scene.lineOf(i);
+    const lines = scene.cables.lines;
+    const path = shown[dimmed[i] === 1 ? 2 : all[i]?.link?.note ? 1 : 0] as Path2D;
+    path.moveTo(((lines[at] as number) - view.x) * view.zoom, ((lines[at + 1] as number) - view.y) * view.zoom);
+    path.lineTo(((lines[at + 2] as number) - view.x) * view.zoom, ((lines[at + 3] as number) - view.y) * view.zoom);
+  }
+  ctx.strokeStyle = theme.cable;
+  ctx.lineWidth = 1;
+  ctx.globalAlpha = 0.65;
+  ctx.stroke(shown[0] as Path2D);
+  ctx.setLineDash((looks[STATES.indexOf("unknown")] as Looks).dash as number[]);
+  ctx.stroke(shown[1] as Path2D);
+  ctx.setLineDash([]);
+  ctx.globalAlpha = DIMMED / 2;
+  ctx.stroke(shown[2] as Path2D);
+  ctx.globalAlpha = 1;
+}
+
+/** Whether the rectangle between two devices touches the view; it may hold a line that does not. */
+function inView(scene: Scene, a: number, b: number, view: View): boolean {
+  const one = scene.layout.spots[a];
+  const other = scene.layout.spots[b];
+  if (one === undefined || other === undefined) return false;
+  const right = view.x + view.width / view.zoom;
+  const bottom = view.y + view.height / view.zoom;
+  return (
+    (one.x <= right || other.x <= right) &&
+    (one.y <= bottom || other.y <= bottom) &&
+    (one.x + one.w >= view.x || other.x + other.w >= view.x) &&
+    (one.y + one.h >= view.y || other.y + other.h >= view.y)
+  );
+}
+
+function paintSpots(
+  ctx: CanvasRenderingContext2D,
+  scene: Scene,
+  theme: MapTheme,
+  looks: readonly Looks[],
+  view: View,
+): void {
+  const { zoom } = view;
+  scene.layout.spots.forEach((spot, i) => {
+    const x = Math.round((spot.x - view.x) * zoom);
+    const y = Math.round((spot.y - view.y) * zoom);
+    const w = Math.max(2, Math.round(spot.w * zoom));
+    const h = Math.max(2, Math.round(spot.h * zoom));
+    if (x > view.width || y > view.height || x + w < 0 || y + h < 0) return;
+    const code = scene.spotState[i] as number;
+    const { colour, dash } = looks[code] as Looks;
+    ctx.globalAlpha = scene.spotDimmed[i] === 1 ? DIMMED : 1;
+    const hollow = STATES[code] === "missing" || STATES[code] === "unknown";
+    ctx.fillStyle = code === OK ? (spot.kind === "node" ? theme.ok : theme.device) : hollow ? theme.background : colour;
+    ctx.fillRect(x, y, w, h);
+    if (hollow || (code !== OK && h >= 12)) {
+      ctx.strokeStyle = colour;
+      ctx.lineWidth = 1;
+      ctx.setLineDash(hollow ? (dash as number[]) : []);
+      ctx.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1);
+      ctx.setLineDash([]);
+    }
+    if (code !== OK && h >= 5) {
+      ctx.strokeStyle = hollow ? colour : theme.background;
+      ctx.lineWidth = Math.max(1, h / 10);
+      const inCorner = h >= NAMES_PX;
+      const r = inCorner ? 6 : h * 0.3;
+      sign(ctx, STATES[code] as State, inCorner ? x + w - 10 : x + w / 2, inCorner ? y + 10 : y + h / 2, r);
+    }
+    if (h >= NAMES_PX || (spot.kind === "switch" && h >= 12)) paintName(ctx, spot, theme, hollow, x, y, w, h);
+    if (w / 12 >= PORT_PX && spot.kind !== "endpoint") paintPorts(ctx, scene, i, theme, x, y, w, h);
+  });
+  ctx.globalAlpha = 1;
+}
+
+function paintName(
+  ctx: CanvasRenderingContext2D,
+  spot: Spot,
+  theme: MapTheme,
+  hollow: boolean,
+  x: number,
+  y: number,
+  w: number,
+  h: number,
+): void {
+  const font = Math.min(13, Math.max(8, h * 0.28));
+  const text = fitEnd(spot.label, w - 4, font);
+  if (text === "") return;
+  ctx.font = `${font}px ${theme.font}`;
+  ctx.fillStyle = hollow ? theme.text : theme.background;
+  ctx.textAlign = "center";
+  ctx.fillText(text, x + w / 2, y + h / 2);
+  ctx.textAlign = "left";
+}
+
+function paintPorts(
+  ctx: CanvasRenderingContext2D,
+  scene: Scene,
+  spot: number,
+  theme: MapTheme,
+  x: number,
+  y: number,
+  w: number,
+  h: number,
+): void {
+  const ports = scene.portsOf(spot);
+  const pitch = w / (ports.size + 1);
+  if (pitch < PORT_PX) return;
+  const half = Math.min(5, pitch / 4);
+  ctx.font = `9px ${theme.font}`;
+  for (const port of ports.values()) {
+    const px = x + port.offset * w;
+    const edge = port.atTop ? y : y + h;
+    ctx.fillStyle = theme.text;
+    ctx.fillRect(px - half, edge - half, 2 * half, 2 * half);
+    if (pitch < PORT_NAME_PX) continue;
+    ctx.save();
+    ctx.translate(px, port.atTop ? edge + half + 3 : edge - half - 3);
+    ctx.rotate(port.atTop ? Math.PI / 2 : -Math.PI / 2);
+    ctx.fillStyle = theme.background;
+    ctx.fillText(fit(port.label, h / 2 - 8, 9), 0, 0);
+    ctx.restore();
+  }
+}
+
+/** On top of everything and at every distance: a cable that is cut must be seen at a glance. */
+function paintWrong(ctx: CanvasRenderingContext2D, scene: Scene, looks: readonly Looks[], view: View): void {
+  const { wrong, a, b, state, dimmed, all } = scene.cables;
+  for (const i of wrong.slice(0, MOST_WRONG)) {
+    if (!inView(scene, a[i] as number, b[i] as number, view)) continue;
+    const at = scene.lineOf(i);
+    const [x1, y1, x2, y2] = [0, 1, 2, 3].map((n) => {
+      const world = scene.cables.lines[at + n] as number;
+      return (world - (n % 2 === 0 ? view.x : view.y)) * view.zoom;
+    }) as [number, number, number, number];
+    const { colour, dash } = looks[state[i] as number] as Looks;
+    ctx.globalAlpha = dimmed[i] === 1 ? DIMMED : 1;
+    ctx.strokeStyle = colour;
+    ctx.lineWidth = view.zoom < 1 ? 1.5 : 2;
+    ctx.beginPath();
+    if (all[i]?.link === null) {
+      broken(ctx, x1, y1, x2, y2);
+    } else {
+      ctx.setLineDash(dash as number[]);
+      ctx.moveTo(x1, y1);
+      ctx.lineTo(x2, y2);
+      ctx.stroke();
+      ctx.setLineDash([]);
+    }
+  }
+  ctx.globalAlpha = 1;
+}
+
+/** Two ends that do not meet, and a cross between them. */
+function broken(ctx: CanvasRenderingContext2D, x1: number, y1: number, x2: number, y2: number): void {
+  const at = (share: number): [number, number] => [x1 + (x2 - x1) * share, y1 + (y2 - y1) * share];
+  ctx.moveTo(x1, y1);
+  ctx.lineTo(...at(0.4));
+  ctx.moveTo(...at(0.6));
+  ctx.lineTo(x2, y2);
+  const [x, y] = at(0.5);
+  const r = Math.min(6, 0.08 * Math.hypot(x2 - x1, y2 - y1) + 1.5);
+  ctx.moveTo(x - r, y - r);
+  ctx.lineTo(x + r, y + r);
+  ctx.moveTo(x - r, y + r);
+  ctx.lineTo(x + r, y - r);
+  ctx.stroke();
+}

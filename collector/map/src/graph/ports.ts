@@ -1,0 +1,41 @@
+// Where along a device's edge each of its ports is: in the order of their names, so that a cable that is cut, or read
+// again under the same names, leaves the others where they are.
+import type { ItemId } from "../model/ids";
+import type { Picture } from "../model/picture";
+import { natural } from "./layout";
+
+/** By "device/port", from left to right. */
+export type Ports = ReadonlyMap<string, Port>;
+
+export interface Port {
+  device: string;
+  port: string;
+  /** As a person calls it: "17", or "mlx5_3/1" at a host. */
+  label: string;
+  /** Share of the device's width, 0 to 1. */
+  offset: number;
+  /** Hosts are cabled at their top; switches below to what is below them. */
+  atTop: boolean;
+}
+
+/** `isBelow`: whether the device at the other end stands below this one. */
+export function portsOf(picture: Picture, id: ItemId, isBelow: (device: string) => boolean): Ports {
+  const isSwitch = id.startsWith("switch:");
+  const mine = new Set(picture.devicesOf(id));
+  const found = new Map<string, Port>();
+  for (const cable of picture.cablesOf(id)) {
+    for (const [{ device, port }, peer] of [
+      [cable.a, cable.b],
+      [cable.b, cable.a],
+    ] as const) {
+      if (!mine.has(device)) continue;
+      const label = isSwitch || cable.rail === "" ? port : `${cable.rail}/${port}`;
+      found.set(`${device}/${port}`, { device, port, label, offset: 0, atTop: !isSwitch || !isBelow(peer.device) });
+    }
+  }
+  const sorted = [...found].sort(([, x], [, y]) => natural(x.label, y.label) || natural(x.device, y.device));
+  sorted.forEach(([, port], i) => {
+    port.offset = (i + 1) / (sorted.length + 1);
+  });
+  return new Map(sorted);
+}
