@@ -13,19 +13,17 @@ import { count, visible } from "./text";
 const GPU = "nvidia.com/gpu";
 const MOST = 100;
 
-/** As POST /v1/placements answers (PlaceResponse, or its placement alone). */
+/** As POST /v1/placements answers (Placement). */
 interface Placement {
   placed: boolean;
-  tier?: number;
-  hypernode?: string;
-  assignments?: { rank: number; node: string }[];
+  hypernode: string | null;
+  assignments: { rank: number; node: string }[];
   /** Used domains by tier. */
-  domains?: Record<string, number>;
-  nodes?: number;
-  reason?: string;
-  cost?: { degraded?: number; fragmentation?: number[] };
-  exact?: boolean;
-  predicted?: { ringS: number; treeS: number; measured: boolean };
+  domains: Record<string, number>;
+  reason: string;
+  cost: { degraded: number; fragmentation: number[] } | null;
+  exact: boolean;
+  predicted: { ringS: number; treeS: number; measured: boolean } | null;
 }
 
 export function placementPanel(app: App): HTMLElement {
@@ -59,8 +57,8 @@ export function placementPanel(app: App): HTMLElement {
       dryRun: true,
     };
     try {
-      const found = await app.http.send<Placement & { placement?: Placement }>("POST", "/v1/placements", body);
-      show(found?.placement ?? found ?? { placed: false });
+      const found = await app.http.send<Placement>("POST", "/v1/placements", body);
+      if (found) show(found);
     } catch (error) {
       if (!(error instanceof Problem || error instanceof TypeError)) throw error;
       const why = error instanceof Problem ? error.message : "The collector does not answer.";
@@ -92,7 +90,7 @@ export function placementPanel(app: App): HTMLElement {
 
 function byNode(found: Placement): Map<string, number[]> {
   const ranks = new Map<string, number[]>();
-  for (const { rank, node } of found.assignments ?? []) ranks.set(node, [...(ranks.get(node) ?? []), rank]);
+  for (const { rank, node } of found.assignments) ranks.set(node, [...(ranks.get(node) ?? []), rank]);
   return ranks;
 }
 
@@ -100,10 +98,10 @@ function byNode(found: Placement): Map<string, number[]> {
 const rankText = (all: readonly number[]): string => (all.length > 1 ? `${Math.min(...all)}-${Math.max(...all)}` : String(all[0] ?? ""));
 
 function told(app: App, found: Placement, ranks: ReadonlyMap<string, readonly number[]>): Child[] {
-  if (!found.placed) return [h("p", { class: "answer refused" }, h("strong", {}, "No place. "), visible(found.reason || "", 1000))];
+  if (!found.placed) return [h("p", { class: "answer refused" }, h("strong", {}, "No place. "), visible(found.reason, 1000))];
   const picture = app.picture();
   const tierNames = new Map([...picture.hypernodes.values()].map((x) => [String(x.tier), x.tierName]));
-  const domains = Object.entries(found.domains ?? {}).sort(([a], [b]) => Number(b) - Number(a));
+  const domains = Object.entries(found.domains).sort(([a], [b]) => Number(b) - Number(a));
   const used = domains.map(([tier, n]) => `${n} × ${visible(tierNames.get(tier) || `tier ${tier}`, 40)}`);
   const left = (found.cost?.fragmentation ?? []).reduce((a, b) => a + b, 0);
   const time = found.predicted;
@@ -111,13 +109,13 @@ function told(app: App, found: Placement, ranks: ReadonlyMap<string, readonly nu
     h(
       "div",
       { class: "answer placed" },
-      h("strong", {}, `${count(found.assignments?.length ?? 0, "worker")} on ${count(ranks.size, "node")}`),
+      h("strong", {}, `${count(found.assignments.length, "worker")} on ${count(ranks.size, "node")}`),
       found.hypernode ? h("div", {}, "within ", name(found.hypernode, 60)) : h("div", {}, "in no one domain"),
     ),
     pairs(
       ["Domains used", used.join(", ")],
-      ["Degraded links", found.cost?.degraded === undefined ? null : String(found.cost.degraded)],
-      ["Left free in them", found.cost?.fragmentation ? `${left}` : null],
+      ["Degraded links", found.cost && String(found.cost.degraded)],
+      ["Left free in them", found.cost && count(left, "worker")],
       ["All-reduce", time && `${(Math.min(time.ringS, time.treeS) * 1e3).toPrecision(3)} ms${time.measured ? "" : ", estimated"}`],
       ["Sure", found.exact ? "nothing is better" : "something better may exist"],
       ["But", found.reason ? visible(found.reason, 500) : null],
