@@ -20,13 +20,13 @@ TEXT = {
     "accent": (*SURFACES, *TONES),
     "on-accent": ("accent",),
     "past": ("past-soft",),
-    **{state: ("panel",) for state in STATES},
+    **dict.fromkeys(STATES, ("panel",)),
 }
 TEXT_ON_ITS_TONE = [("degraded", "degraded-soft"), ("not-ready", "bad-soft"), ("missing", "bad-soft")]
 DRAWN = {
     "focus": SURFACES,
     "device": ("domain", "domain-inner"),
-    **{drawn: GROUND for drawn in (*STATES, "selected", "path", "placed")},
+    **dict.fromkeys((*STATES, "selected", "path", "placed"), GROUND),
 }
 
 
