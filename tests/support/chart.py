@@ -30,7 +30,16 @@ EVERYTHING: Final[Object] = {
         "service": {
             "type": "LoadBalancer",
             "annotations": {"example.com/lb": "internal"},
-            "nodePorts": {"grpc": 30051, "grpcMtls": 30054},
+            "nodePorts": {"grpc": 30051, "grpcMtls": 30054, "rest": 30080},
+        },
+        "rest": {
+            "ingress": {
+                "enabled": True,
+                "className": "nginx",
+                "host": "map.example",
+                "tlsSecret": "map-tls",
+                "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"},
+            }
         },
         "mtls": {"enabled": True, "clientCaSecret": "switches-ca"},
         "data": {"kind": "ephemeral", "storageClassName": "fast"},
@@ -64,6 +73,7 @@ EVERYTHING: Final[Object] = {
     "networkPolicy": {
         "enabled": True,
         "grpcFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+        "restFrom": [{"namespaceSelector": {"matchLabels": {"name": "people"}}}],
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
     },
 }
@@ -93,7 +103,8 @@ PROFILES: Final[dict[str, Object]] = {
     "existing secret": {"tls": {"mode": "existingSecret", "secretName": "mine"}},
     "cert-manager": {"tls": {"mode": "certManager", "certManager": {"issuerRef": {"name": "ca"}}}},
     "insecure": {"tls": {"mode": "insecure"}, "authenticate": "none"},
-    "nobody is asked": {"authenticate": "none"},
+    "nobody is asked": {"authenticate": "none", "collector": {"rest": {"hosts": ["map.example"]}}},
+    "no map": {"collector": {"rest": {"enabled": False}}, "networkPolicy": {"enabled": True}},
     "dry run": {"publish": {"hyperNodes": "dry-run", "nodeLabels": "dry-run", "taints": "dry-run"}},
     "dry run of all": {
         "publish": {"hyperNodes": "dry-run", "nodeLabels": "on", "taints": "on", "kueueTopology": "x"}

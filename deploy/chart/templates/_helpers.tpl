@@ -101,6 +101,12 @@ app.kubernetes.io/part-of: hyperscout
 {{- if and .Values.collector.mtls.enabled (not .Values.collector.mtls.clientCaSecret) -}}
 {{- fail "collector.mtls.enabled: set collector.mtls.clientCaSecret, a Secret with the ca.crt of the clients' certificates" -}}
 {{- end -}}
+{{- if and .Values.collector.rest.ingress.enabled (not .Values.collector.rest.enabled) -}}
+{{- fail "collector.rest.ingress.enabled: there is nothing behind it; set collector.rest.enabled: true too" -}}
+{{- end -}}
+{{- if and .Values.collector.rest.ingress.enabled (not .Values.collector.rest.ingress.host) -}}
+{{- fail "collector.rest.ingress.enabled: set collector.rest.ingress.host" -}}
+{{- end -}}
 {{- if eq .Values.collector.data.kind "claim" -}}
 {{- if gt (int .Values.collector.replicas) 1 -}}
 {{- fail "collector.data.kind claim: replicas cannot share their evidence; set collector.replicas: 1, or data.kind: ephemeral" -}}

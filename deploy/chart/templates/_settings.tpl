@@ -3,6 +3,7 @@
 {{- $c := dict
   "listen" (include "hyperscout.anyAddress" (list . 50051))
   "http_listen" (include "hyperscout.anyAddress" (list . 50052))
+  "rest_listen" (ternary (include "hyperscout.anyAddress" (list . 50080)) "" .Values.collector.rest.enabled)
   "data_dir" "/var/lib/hyperscout"
   "kubernetes" .Values.publish.hyperNodes
   "leader_election" true
@@ -39,6 +40,8 @@
 {{- end }}
 {{- else }}
 {{- $_ := set $c "insecure" true }}
+{{- /* Without callers to ask, a browser's page of another site must not read along by a name of its own. */ -}}
+{{- $_ := set $c "rest_hosts" (concat (include "hyperscout.dnsNames" . | fromJsonArray) .Values.collector.rest.hosts (list .Values.collector.rest.ingress.host) | compact | uniq) }}
 {{- end }}
 {{- toYaml (merge (dict) $c .Values.collector.settings) }}
 {{- end -}}

@@ -212,6 +212,8 @@ def test_settings_are_understood(profile: str, tmp_path: Path, monkeypatch: pyte
         assert collector.fabric_service_account == ""
     assert (agent.tls_ca is None) is (profile == "insecure")
     assert (collector.tls_cert is None) is (profile == "insecure")
+    assert collector.rest_listen == ("" if profile == "no map" else f"{collector.listen[:-5]}50080")
+    assert ("map.example" in collector.rest_hosts) is (profile == "nobody is asked")
     assert collector.kubernetes == ("dry-run" if profile.startswith("dry run") else "publish")
     if profile == "everything":
         assert (collector.stale_after_s, collector.node_selector) == (120, "role=gpu")
@@ -354,6 +356,30 @@ def test_replicas_reach_each_other_whoever_else_may(others: tuple[str, ...]) -> 
         assert labels.items() <= pod.items()
 
 
+def test_who_may_open_the_map_is_said_apart() -> None:
+    """And where there is none, no port is open for it."""
+    policy = one(render(EVERYTHING), "NetworkPolicy", "-collector")["spec"]["ingress"]
+    [rest] = [rule for rule in policy if rule["ports"][0]["port"] == "rest"]
+    assert rest["from"] == EVERYTHING["networkPolicy"]["restFrom"]
+    without = render(PROFILES["no map"])
+    [collector] = [c for c, _ in containers(without) if c["name"] == "collector"]
+    services = [o for o in without if o["kind"] == "Service"]
+    rules = one(without, "NetworkPolicy", "-collector")["spec"]["ingress"]
+    named = [p["name"] for p in collector["ports"]] + [
+        p["name"] for o in services for p in o["spec"]["ports"]
+    ]
+    assert "rest" not in named + [rule["ports"][0]["port"] for rule in rules]
+
+
+def test_an_ingress_leads_to_the_map() -> None:
+    objects = render(EVERYTHING)
+    [rule] = one(objects, "Ingress")["spec"]["rules"]
+    backend = rule["http"]["paths"][0]["backend"]["service"]
+    main = one(objects, "Service", "-collector")
+    assert (rule["host"], backend["name"]) == ("map.example", main["metadata"]["name"])
+    assert backend["port"]["name"] in [port["name"] for port in main["spec"]["ports"]]
+
+
 def files_in(volume: dict[str, Any]) -> Iterator[str]:
     """Files that a Secret's, a ConfigMap's or a token's volume holds."""
     for kind in ("secret", "configMap"):
@@ -465,7 +491,7 @@ def test_what_an_operator_adds_comes_to_the_agent_alone() -> None:
 
 
 def test_a_service_for_other_networks_has_no_plaintext_port() -> None:
-    ports = {"grpc": 50051, "grpc-mtls": 50054}
+    ports = {"grpc": 50051, "rest": 50080, "grpc-mtls": 50054}
     for kind in ("ClusterIP", "NodePort", "LoadBalancer"):
         mtls = {"enabled": True, "clientCaSecret": "switches-ca"}
         service = {"type": kind, "nodePorts": {"grpcMtls": 30054}}
@@ -520,6 +546,8 @@ TYPOS: list[tuple[str, dict[str, Any], str]] = [
     ("a top-level name", {"colector": {}}, "colector"),
     ("a nested name", {"collector": {"replica": 3}}, "replica"),
     ("a setting", {"collector": {"settings": {"stale_after": 3}}}, "stale_after"),
+    ("where REST listens", {"collector": {"settings": {"rest_listen": ":1"}}}, "rest_listen"),
+    ("a host with a path", {"collector": {"rest": {"hosts": ["map.example/x"]}}}, "hosts"),
     ("a setting that the chart writes", {"collector": {"settings": {"listen": ":1"}}}, "listen"),
     ("an agent's setting", {"agent": {"settings": {"lldp": {"port": "x"}}}}, "port"),
     ("an agent's that the chart writes", {"agent": {"settings": {"lldp": {"source": "auto"}}}}, "source"),
@@ -541,6 +569,16 @@ TYPOS: list[tuple[str, dict[str, Any], str]] = [
 TOGETHER: list[tuple[str, dict[str, Any], str]] = [
     ("tokens in plaintext", {"tls": {"mode": "insecure"}}, "tokens are never sent in plaintext"),
     ("no issuer", {"tls": {"mode": "certManager"}}, "set tls.certManager.issuerRef"),
+    (
+        "an ingress for nobody",
+        {"collector": {"rest": {"ingress": {"enabled": True}}}},
+        "set collector.rest.ingress.host",
+    ),
+    (
+        "an ingress to nothing",
+        {"collector": {"rest": {"enabled": False, "ingress": {"enabled": True, "host": "map.example"}}}},
+        "set collector.rest.enabled: true too",
+    ),
     (
         "a shared claim",
         {"collector": {"data": {"kind": "claim", "claimName": "x"}}},
@@ -611,6 +649,9 @@ Notes = Callable[[str], str]
     ("values", "said"),
     [
         ({}, "rollout status deployment/hyperscout-collector"),
+        ({}, "https://localhost:50080/"),
+        ({}, "port-forward pod/${leader%%_*} 50080"),
+        (EVERYTHING, "https://map.example/"),
         ({"publish": {"hyperNodes": "dry-run"}}, "DRY RUN: nothing is written"),
         ({"tls": {"mode": "insecure"}, "authenticate": "none"}, "WARNING: nobody is asked who they are"),
         ({"tls": {"mode": "existingSecret"}}, "waits for the Secret hyperscout/hyperscout-tls"),
