@@ -43,7 +43,7 @@ class Fence:
 
 @dataclass(slots=True)
 class KubeCounters:
-    """Writes of this connection, by (method, "written" or the word of the error), and their seconds by method."""
+    """Writes of this connection, by (method, "written" or the word of the error); their seconds by method."""
 
     writes: Counter[tuple[str, str]] = field(default_factory=Counter)
     write_seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))

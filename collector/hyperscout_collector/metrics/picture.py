@@ -34,16 +34,13 @@ IN_CONDITION = gauge(
     "tier",
     "condition",
 )
-HYPERNODE_INFO = gauge(
-    "hyperscout_collector_hypernode_info",
-    "Always 1; the performance class of a HyperNode's tier, and its parent.",
+HYPERNODE_NODES = gauge(
+    "hyperscout_collector_hypernode_nodes",
+    "Nodes below a HyperNode; with the performance class of its tier, and its parent.",
     "hypernode",
     "tier",
     "tier_name",
     "parent",
-)
-HYPERNODE_NODES = gauge(
-    "hyperscout_collector_hypernode_nodes", "Nodes below a HyperNode.", "hypernode", "tier"
 )
 HYPERNODE_CONDITION = gauge(
     "hyperscout_collector_hypernode_condition",
@@ -166,8 +163,7 @@ def _stats(measured: Measured, unit: float) -> Iterator[tuple[tuple[str], float]
 
 def _domains(topology: Topology) -> Iterator[str]:
     domains = [(h, (h.name, str(h.tier))) for h in topology.hypernodes]
-    yield HYPERNODE_INFO.by({(*key, h.tier_name, h.parent or ""): 1 for h, key in domains})
-    yield HYPERNODE_NODES.by({key: len(h.nodes) for h, key in domains})
+    yield HYPERNODE_NODES.by({(*key, h.tier_name, h.parent or ""): len(h.nodes) for h, key in domains})
     yield HYPERNODE_CONDITION.by(
         {(*key, c.type): c.status == "True" for h, key in domains for c in h.conditions}
     )
