@@ -10,6 +10,7 @@ from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.store import Store
 from hyperscout_collector.evidence.view import InputsView
 from hyperscout_collector.gates.controller import Gates
+from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.size import HistorySize
 from hyperscout_collector.identity.reviews import Reviews
 from hyperscout_collector.ingest.streams import Streams
@@ -61,6 +62,7 @@ class Parts:
     rest: RestCounters | None = None
     mqtt: MqttCounters | None = None
     history: HistorySize | None = None
+    recorder: Recorder | None = None  # where a history is kept
 
     @property
     def problems(self) -> list[str]:
@@ -70,6 +72,8 @@ class Parts:
             found.append(f"evidence is not written, and nothing is acknowledged: {self.committer.problem}")
         if self.saver.problem is not None:
             found.append(self.saver.problem)
+        if self.recorder is not None and self.recorder.problem is not None:
+            found.append(self.recorder.problem)
         if self.reviews is not None and self.reviews.problem is not None:
             found.append(self.reviews.problem)
         if self.blueprint is not None and self.blueprint.problem is not None:

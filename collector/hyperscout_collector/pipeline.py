@@ -33,6 +33,7 @@ from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_collector.fabric.managed_nvlink import SOURCE as NVLINK_MANAGER
 from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.hierarchy.history import forget
+from hyperscout_collector.history.causes import APPROVED, CLUSTER, FINDINGS, TAKEOVER, Cause, CauseLog
 from hyperscout_collector.topology import Topology
 
 _log = logging.getLogger(__name__)
@@ -98,12 +99,12 @@ class _Forgotten:
 
 
 class Pipeline:
-    """`publish` gets each new generation, `superseded` sweeps that newer ones replaced, by key.
+    """`publish` gets each new generation and why it is, `superseded` sweeps that newer ones replaced, by key.
 
     `clock_ns`: Unix ns. `timer`: monotonic seconds. `inferred` is told how long each inference took.
     `measured_enough`: whether what agents measured of each other may place those that no wire shows.
     `watched`: adds to the evidence what ports do wrong. `drifted`: adds what differs from the blueprint to
-    what was inferred.
+    what was inferred. `causes`: keeps account of what changed.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class Pipeline:
         generations: Generations,
         cluster: Cluster,
         *,
-        publish: Callable[[Topology], None],
+        publish: Callable[[Topology, Cause], None],
         superseded: Callable[[Mapping[Key, Collection[Row]]], None],
         inferred: Callable[[float], None],
         clock_ns: Callable[[], int],
@@ -123,11 +124,13 @@ class Pipeline:
         measured_enough: Callable[[], bool] = lambda: True,
         watched: Callable[[FabricInputs], FabricInputs] = lambda inputs: inputs,
         drifted: Callable[[Topology], Topology] | None = None,
+        causes: CauseLog | None = None,
     ) -> None:
         self.takeover = takeover
         self._measured_enough = measured_enough
         self._watched = watched
         self._drifted = drifted
+        self._causes = causes or CauseLog()
         self.held: Held | None = None
         self.problems: tuple[str, ...] = ()
         self.inferences = 0
@@ -157,6 +160,7 @@ class Pipeline:
         if not changes:
             return
         self._view.follow(changes)
+        self._causes.changed((change.key for change in changes if change.news), self._clock_ns())
         waits = self._takeover_until_ns is not None  # for sweeps also that tell nothing new
         if any(change.news or (waits and change.key.probe in LEASED_PROBES) for change in changes):
             self._news = True
@@ -168,16 +172,19 @@ class Pipeline:
     def full_state(self, node: str) -> None:
         """All that an agent knows has been committed."""
         if self.takeover is not None and self.takeover.full_state(node) and self.takeover.active:
+            self._causes.said(TAKEOVER)
             self._news = True
             self._wake.set()
 
     def look_around(self) -> None:
         """Something changed in the cluster: a node, or a HyperNode that is not ours."""
         self._cluster_news = True
+        self._causes.said(CLUSTER)
         self._wake.set()
 
-    def look_again(self) -> None:
-        """The evidence is the same, and tells more than it did."""
+    def look_again(self, why: str = FINDINGS) -> None:
+        """The evidence is the same, and tells more than it did. `why`: a kind of cause."""
+        self._causes.said(why)
         self._news = True
         self._wake.set()
 
@@ -203,6 +210,7 @@ class Pipeline:
                     self._news = True
                 elif not self._news:
                     async with self._turn:
+                        self._causes.looking()
                         self._take(await self._in_thread(self._offer, self._last, view, now_ns))
             if (
                 self._news
@@ -215,7 +223,7 @@ class Pipeline:
                 await self._infer()
             elif self._is_due(self._tick_at_ns, now_ns):
                 async with self._turn:
-                    self._take(await self._in_thread(self._generations.tick, now_ns))
+                    self._take(await self._in_thread(self._generations.tick, now_ns), waited=True)
 
     async def approve(self, generation: int) -> int:
         """Let a held generation go, or accept the published one: what is missing from it is forgotten.
@@ -226,11 +234,10 @@ class Pipeline:
             published = self._generations.published
             if self.held is None and published is not None and published.generation == generation:
                 self._forgotten = _Forgotten.missing_from(published)
-                self._news = True
-                self._wake.set()
+                self.look_again(APPROVED)
                 return generation
             decision = await self._in_thread(self._generations.approve, generation, self._clock_ns())
-            self._take(decision)
+            self._take(decision, APPROVED)
             if decision.publish is None:
                 raise NotHeldError(f"generation {generation} is what is published already")
             return decision.publish.generation
@@ -263,6 +270,7 @@ class Pipeline:
     async def _infer(self) -> None:
         async with self._turn:
             self._news, self._refresh_at_ns = False, None
+            self._causes.looking()
             now_ns = self._clock_ns()
             snapshot = self._view.snapshot(now_ns)
             view = self._cluster.view()
@@ -341,7 +349,7 @@ class Pipeline:
             return published
         return forget(published, self._forgotten.nodes, self._forgotten.anomalies)
 
-    def _take(self, decision: Decision) -> None:
+    def _take(self, decision: Decision, why: str = "", *, waited: bool = False) -> None:
         if decision.held is not None and self.held is None:
             _log.warning(
                 "generation %d is held: %s; `hyperscout approve %d` publishes it",
@@ -352,7 +360,7 @@ class Pipeline:
         self.held = decision.held
         self._tick_at_ns = decision.wake_at_ns
         if decision.publish is not None:
-            self._publish(decision.publish)
+            self._publish(decision.publish, self._causes.of(self._clock_ns(), why, waited=waited))
 
     async def _in_thread(self, function: Callable[..., _T], *args: object) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)

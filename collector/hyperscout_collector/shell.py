@@ -42,6 +42,9 @@ from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Loaded, Store, StoreError
 from hyperscout_collector.evidence.view import InputsView, SweepTexts
 from hyperscout_collector.fabric.inputs import InferOptions
+from hyperscout_collector.history.causes import BLUEPRINT, RESTART, TAKEOVER, Cause, CauseLog
+from hyperscout_collector.history.reading import HistoryReader
+from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.ingest.streams import Streams
 from hyperscout_collector.kube.client import Kube
 from hyperscout_collector.link_watch import LinkWatch
@@ -124,6 +127,10 @@ class Collector:
     def store(self) -> Store:
         return self.parts.store
 
+    @property
+    def history(self) -> HistoryReader | None:
+        return self.parts.recorder
+
     def status(self) -> topology_pb2.GetStatusResponse:
         return status(self.parts)
 
@@ -166,7 +173,9 @@ class Collector:
             before = await published_before(self.settings, self._kube, self._previous, saved)
             self._took_over = before is not saved
             if self.settings.blueprint is not None:
-                self._blueprint = BlueprintFile(self.settings.blueprint, self._look_again)
+                self._blueprint = BlueprintFile(
+                    self.settings.blueprint, lambda: self.parts.pipeline.look_again(BLUEPRINT)
+                )
                 await asyncio.to_thread(self._blueprint.look)
             self._assemble(store, loaded, before, options, adapters, reservations)
             self._begin_all()
@@ -257,6 +266,7 @@ class Collector:
             measured_enough=lambda: self.parts.measuring.measured_enough,
             watched=links.added_to,
             drifted=self._blueprint.drifted if self._blueprint is not None else None,
+            causes=self._causes(saved, started_ns),
         )
         placing = Placing(
             reservations,
@@ -297,6 +307,12 @@ class Collector:
             blueprint=self._blueprint,
             kube=self._kube,
         )
+        if settings.history_max_days:
+            recorder = Recorder(settings.data_dir / "history.db", settings, self._clock_ns)
+            self.parts.recorder, self.parts.history = recorder, recorder.size
+            # HyperNodes read back from a cluster know no cables: that those are gone is no news.
+            if saved is not None and (saved.links or not saved.hypernodes):
+                recorder.resume(saved, Cause(TAKEOVER if self._took_over else RESTART))
         if saved is not None:
             self.parts.runner.offer(saved)  # a file that was lost meanwhile is there again
             self.parts.saver.offer(saved)
@@ -361,9 +377,18 @@ class Collector:
             return None
         return Takeover(published, self.settings.takeover_limit_s, now_ns)
 
+    def _causes(self, published: Topology | None, now_ns: int) -> CauseLog:
+        if published is None:
+            return CauseLog()
+        limit_s = self.settings.takeover_limit_s if self._took_over else self.settings.restart_grace_s
+        return CauseLog(TAKEOVER if self._took_over else RESTART, now_ns + int(limit_s * NS))
+
     def _begin_all(self) -> None:
         """Start the parts; what is started last ends first."""
         parts = self.parts
+        if parts.recorder is not None:
+            self._exit.callback(parts.recorder.close)
+            self._begin("history", parts.recorder.run())
         self._exit.push_async_callback(parts.committer.close)
         self._begin("evidence-writer", parts.committer.run())
         self._exit.callback(parts.pipeline.close)
@@ -401,6 +426,8 @@ class Collector:
         await self.parts.committer.drain()
         await self.parts.saver.flush()
         await self.parts.placing.reservations.flush()
+        if self.parts.recorder is not None:
+            await self.parts.recorder.flush()
 
     async def _listen(self) -> None:
         listening = Listening(
@@ -431,13 +458,15 @@ class Collector:
     def _full_state(self, node: str) -> None:
         self.parts.pipeline.full_state(node)
 
-    def _publish(self, topology: Topology) -> None:
+    def _publish(self, topology: Topology, cause: Cause) -> None:
         self.parts.published_ns = self._clock_ns()
         self.parts.generations += 1
         _log.info("generation %d", topology.generation)
         self.parts.runner.offer(topology)
         self.parts.saver.offer(topology)
         self.parts.placing.published(topology)
+        if self.parts.recorder is not None:
+            self.parts.recorder.offer(topology, cause)
 
     def _look_around(self) -> None:
         self.parts.pipeline.look_around()

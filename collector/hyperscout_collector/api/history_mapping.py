@@ -1,8 +1,10 @@
 """Events of the history as the API sends them, and what to call them for whoever sends them elsewhere."""
 
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.finding_pb2 import FindingKey
 
 from hyperscout_collector.api.mapping import end_to_proto
+from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.events import Event
 
 
@@ -20,3 +22,9 @@ def event_to_proto(event: Event) -> pb.HistoryEvent:
         reason=event.reason,
         message=event.message,
     )
+
+
+def cause_to_proto(cause: Cause) -> pb.Cause:
+    """Its findings are those that are named."""
+    keys = [FindingKey(node=key.node, probe=key.probe, subject=key.subject) for key in cause.findings]
+    return pb.Cause(kind=cause.kind, findings=keys, findings_total=cause.total)

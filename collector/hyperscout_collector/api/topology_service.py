@@ -5,7 +5,7 @@ import base64
 import binascii
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -14,17 +14,29 @@ from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_formats.leader import refusal
 
 from hyperscout_collector.api.explain import UnknownNodeError, explain
-from hyperscout_collector.api.mapping import timestamp
+from hyperscout_collector.api.mapping import timestamp, topology_to_proto
 from hyperscout_collector.api.measured import MeasuredBy
 from hyperscout_collector.api.watchers import WatchEndedError, Watchers
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.store import Store, StoredFinding, StoreError
+from hyperscout_collector.history.reading import (
+    BadHistoryRequestError,
+    HistoryError,
+    HistoryReader,
+    NotKeptError,
+)
 
 SERVICE = "hyperscout.v1.TopologyService"
 
 _PAGE_FINDINGS = 1000
 _MAX_PAGE_FINDINGS = 10_000
 _MAX_PAGE_BYTES = 2 * 1024 * 1024  # under the 4 MiB that a client takes by default
+NO_HISTORY = "no history is kept here: history_max_days is 0"
+_CODES: dict[type[HistoryError], grpc.StatusCode] = {
+    BadHistoryRequestError: grpc.StatusCode.INVALID_ARGUMENT,
+    NotKeptError: grpc.StatusCode.NOT_FOUND,
+}
+_Answer = TypeVar("_Answer")
 
 
 class NothingHeldError(LookupError):
@@ -39,6 +51,10 @@ class Backend(Protocol):
 
     @property
     def store(self) -> Store: ...
+
+    @property
+    def history(self) -> HistoryReader | None:
+        """None: none is kept."""
 
     def status(self) -> pb.GetStatusResponse: ...
 
@@ -70,6 +86,7 @@ class TopologyService:
             "GetTopology": unary(self.get_topology, pb.GetTopologyRequest),
             "Explain": unary(self.explain, pb.ExplainRequest),
             "ListFindings": unary(self.list_findings, pb.ListFindingsRequest),
+            "ListHistory": unary(self.list_history, pb.ListHistoryRequest),
             "GetStatus": unary(self.get_status, pb.GetStatusRequest),
             "Approve": unary(self.approve, pb.ApproveRequest),
             "WatchTopology": grpc.unary_stream_rpc_method_handler(
@@ -81,7 +98,15 @@ class TopologyService:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def get_topology(self, request: pb.GetTopologyRequest, context: Any) -> bytes:
-        return await asyncio.to_thread(self._backend.watchers.current.get_response, request.omit_links)
+        if not request.HasField("at"):
+            return await asyncio.to_thread(self._backend.watchers.current.get_response, request.omit_links)
+
+        def then(history: HistoryReader) -> bytes:
+            topology = history.topology_at(request.at.ToNanoseconds())
+            found = topology_to_proto(topology, omit_links=request.omit_links)
+            return bytes(pb.GetTopologyResponse(topology=found).SerializeToString())
+
+        return await self._of_history(then, context)
 
     async def watch_topology(self, request: pb.WatchTopologyRequest, context: Any) -> AsyncIterator[bytes]:
         watchers = self._backend.watchers
@@ -135,6 +160,19 @@ class TopologyService:
         if rows and (len(rows) == size or len(response.findings) < len(rows)):
             response.next_page_token = _token(rows[len(response.findings) - 1])
         return response
+
+    async def list_history(self, request: pb.ListHistoryRequest, context: Any) -> pb.ListHistoryResponse:
+        return await self._of_history(lambda history: history.events(request), context)
+
+    async def _of_history(self, ask: Callable[[HistoryReader], _Answer], context: Any) -> _Answer:
+        if (history := self._backend.history) is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_HISTORY)
+            raise AssertionError("abort has raised already")
+        try:
+            return await asyncio.to_thread(ask, history)
+        except HistoryError as error:
+            await context.abort(_CODES.get(type(error), grpc.StatusCode.UNAVAILABLE), str(error))
+            raise  # abort has raised already
 
     async def get_status(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         return self._backend.status()

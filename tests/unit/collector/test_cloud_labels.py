@@ -150,7 +150,7 @@ async def test_another_label_is_news_and_another_heartbeat_is_not() -> None:
         cast(SweepTexts, None),
         generations,
         cluster,
-        publish=lambda topology: None,
+        publish=lambda topology, cause: None,
         superseded=lambda looks: None,
         inferred=inferred.put_nowait,
         clock_ns=lambda: 1,

@@ -32,7 +32,7 @@ async def test_a_cluster_without_nodes_is_no_reason_never_to_be_ready() -> None:
         cast(SweepTexts, None),
         Generations(GenerationSettings(), None, 0),
         cluster,
-        publish=lambda topology: None,
+        publish=lambda topology, cause: None,
         superseded=lambda looks: None,
         inferred=lambda seconds: inferred.set(),
         clock_ns=lambda: 1,

@@ -1,0 +1,306 @@
+"""Answers from the file of the history: pages of events, what differs in the end, and pictures.
+
+What differs between two times is told from their pictures, so it costs the same for an hour and for a month.
+"""
+
+import base64
+import binascii
+import json
+import re
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hyperscout.v1 import topology_pb2 as pb
+
+from hyperscout_collector import database
+from hyperscout_collector.api.history_mapping import event_to_proto
+from hyperscout_collector.api.mapping import timestamp
+from hyperscout_collector.history.events import KINDS, events
+from hyperscout_collector.history.frames import FrameError, unpacked
+from hyperscout_collector.history.reading import BadHistoryRequestError, HistoryError, NotKeptError
+from hyperscout_collector.history.store import names_of
+from hyperscout_collector.topology import Endpoint, Topology, rfc3339, say
+
+NS = 1_000_000_000
+_PAGE = 200
+_MAX_PAGE = 1000
+_FLAPS = 100
+_FLAPPING = 2  # changes: it went and came back once
+_AHEAD_NS = 60 * NS  # a caller's clock may be
+_APART = re.compile(r"\s+(?:--|->)\s+")  # as messages have it
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request in the file's own terms. `low` (included) to `high` (excluded): ids of events. `names`: all
+    that it must be about; None = one of them was never recorded."""
+
+    low: int
+    high: int
+    names: Sequence[int] | None
+    kinds: Sequence[int]
+
+    def rows(self, join: str = "", hint: str = "") -> tuple[str, list[int]]:
+        """What follows a SELECT of columns of `events AS e`, up to its WHERE, and its values."""
+        source, text, values = f"events AS e {hint}", "e.id >= ? AND e.id < ?", [self.low, self.high]
+        if self.names:
+            source = "mentions AS m CROSS JOIN events AS e ON e.id = m.event"
+            text += " AND m.name = ? AND m.event >= ? AND m.event < ?"
+            values += [self.names[0], self.low, self.high]
+            for name in self.names[1:]:
+                text += " AND EXISTS (SELECT 1 FROM mentions WHERE name = ? AND event = e.id)"
+                values.append(name)
+        if self.kinds:
+            text += f" AND e.kind IN ({', '.join('?' * len(self.kinds))})"
+            values += self.kinds
+        return f"FROM {source} {join} WHERE {text}", values
+
+
+class FileReader:
+    """A `HistoryReader` of a file that a `HistoryStore` has opened. Raises sqlite3.Error when made."""
+
+    def __init__(self, path: Path, now_ns: Callable[[], int]) -> None:
+        self._db = database.reader(path)
+        self._now_ns = now_ns
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Wait for who reads, and let go of the file."""
+        with self._lock:
+            self._db.close()
+
+    def topology_at(self, at_ns: int) -> Topology:
+        if at_ns > self._now_ns() + _AHEAD_NS:
+            raise BadHistoryRequestError(f"at: {rfc3339(at_ns)} is yet to come")
+        with self._reading() as db:
+            oldest_ns = _oldest_ns(db)
+            row = db.execute(
+                "SELECT id FROM pictures WHERE at_ns <= ? ORDER BY at_ns DESC, id DESC LIMIT 1", (at_ns,)
+            ).fetchone()
+            if row is None:
+                raise NotKeptError(
+                    f"at: {rfc3339(at_ns)} is before the oldest that is kept, {rfc3339(oldest_ns)}"
+                    if oldest_ns
+                    else "nothing is recorded yet"
+                )
+            frames = _frames(db, row[0])
+        return _picture(frames)
+
+    def events(self, request: pb.ListHistoryRequest) -> pb.ListHistoryResponse:
+        size = request.page_size or _PAGE
+        if size > _MAX_PAGE:
+            raise BadHistoryRequestError(f"page_size: {size}: at most {_MAX_PAGE} events a page")
+        if unknown := set(request.kinds).difference(KINDS):
+            raise BadHistoryRequestError(f"kinds: {min(unknown)!r} is none; kinds are {', '.join(KINDS)}")
+        since, until = request.since.ToNanoseconds(), request.until.ToNanoseconds()
+        if request.HasField("since") and request.HasField("until") and until <= since:
+            raise BadHistoryRequestError("until: it is not after since")
+        return self._net(request, size) if request.net else self._page(request, size)
+
+    # What happened
+
+    def _page(self, request: pb.ListHistoryRequest, size: int) -> pb.ListHistoryResponse:
+        (before,) = _token(request.page_token, 1) or (None,)
+        with self._reading() as db:
+            answer = pb.ListHistoryResponse(oldest=timestamp(_oldest_ns(db)))
+            asked = _asked(db, request)
+            if asked.names is None:
+                return answer
+            if before is None:
+                answer.flaps.extend(_flaps(db, asked))
+            text, values = asked.rows("JOIN pictures AS p ON p.id = e.picture")
+            rows = db.execute(
+                f"SELECT e.id, e.body, p.at_ns, p.generation, p.cause {text} AND e.id < ?"
+                " ORDER BY e.id DESC LIMIT ?",
+                (*values, before if before is not None else asked.high, size + 1),
+            ).fetchall()
+        answer.events.extend(_event(*row) for row in rows[:size])
+        if len(rows) > size:
+            answer.next_page_token = _text(rows[size - 1][0])
+        return answer
+
+    # What is other in the end
+
+    def _net(self, request: pb.ListHistoryRequest, size: int) -> pb.ListHistoryResponse:
+        ends = _token(request.page_token, 3)
+        with self._reading() as db:
+            answer = pb.ListHistoryResponse(oldest=timestamp(_oldest_ns(db)))
+            asked = _asked(db, request)
+            if ends is None:
+                found = _ends(db, request)
+                if found is None:
+                    return answer
+                if asked.names is not None:
+                    answer.flaps.extend(_flaps(db, asked))
+                ends = (*found, 0)
+            old, new, skip = ends
+            frames = _frames(db, old), _frames(db, new)
+        if not all(frames):
+            raise NotKeptError("page_token: what it goes on from is not kept any more; ask anew")
+        wanted, about = set(request.kinds), _about(request.about)
+        changes = [
+            x
+            for x in reversed(events(_picture(frames[0]), _picture(frames[1])))
+            if (not wanted or x.kind in wanted) and all(not names_of(x).isdisjoint(names) for names in about)
+        ]
+        page = changes[skip : skip + size]
+        with self._reading() as db:
+            for change in page:
+                event = event_to_proto(change)
+                row = db.execute(
+                    "SELECT e.id, p.at_ns, p.generation, p.cause FROM names AS n"
+                    " JOIN events AS e ON e.thing = n.id JOIN pictures AS p ON p.id = e.picture"
+                    " WHERE n.name = ? AND e.picture <= ? ORDER BY e.id DESC LIMIT 1",
+                    (change.thing, new),
+                ).fetchone()
+                if row is not None:  # what was one too many of its kind was not recorded on its own
+                    _stamp(event, *row)
+                answer.events.append(event)
+        if skip + size < len(changes):
+            answer.next_page_token = _text(old, new, skip + size)
+        return answer
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """One state of the file, whatever is written meanwhile."""
+        with self._lock:
+            try:
+                self._db.execute("BEGIN")
+                try:
+                    yield self._db
+                finally:
+                    self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise HistoryError(f"the history cannot be read: {error}") from error
+
+
+def _asked(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> _Asked:
+    low = _first_event(db, request.since.ToNanoseconds()) if request.HasField("since") else 0
+    high = _first_event(db, request.until.ToNanoseconds()) if request.HasField("until") else None
+    if high is None:
+        high = 1 + (db.execute("SELECT MAX(id) FROM events").fetchone()[0] or 0)
+    names = []
+    for spellings in _about(request.about):
+        ids = (db.execute("SELECT id FROM names WHERE name = ?", (name,)).fetchone() for name in spellings)
+        names.append(next((row[0] for row in ids if row is not None), None))
+    known = [ident for ident in names if ident is not None]
+    kinds = [KINDS.index(kind) for kind in request.kinds]
+    return _Asked(high if low is None else low, high, known if len(known) == len(names) else None, kinds)
+
+
+def _about(text: str) -> list[tuple[str, ...]]:
+    """What it must be about, each in any of these spellings: one name, or the two ends of a link."""
+    if not text:
+        return []
+    ends, ids = _APART.split(text), text.split("--")
+    if len(ends) == 1 and all(":" in end for end in ids):
+        ends = ids  # as `get links -o name` has it
+    return [_spellings(end) for end in ends]
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    device, colon, port = name.rpartition(":")
+    return (name, say(Endpoint(device, device, port))) if colon else (name,)
+
+
+def _first_event(db: sqlite3.Connection, at_ns: int) -> int | None:
+    """The first event from this time on; None = there is none."""
+    row = db.execute(
+        "SELECT first_event FROM pictures WHERE at_ns >= ? ORDER BY at_ns, id LIMIT 1", (at_ns,)
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _ends(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> tuple[int, int] | None:
+    """The pictures that were out just before the two times; None = nothing is recorded by then."""
+    first = db.execute("SELECT MIN(id) FROM pictures").fetchone()[0]
+    before = "SELECT id FROM pictures WHERE at_ns < ? ORDER BY at_ns DESC, id DESC LIMIT 1"
+    old, new = first, db.execute("SELECT MAX(id) FROM pictures").fetchone()[0]
+    if request.HasField("since"):
+        old = (db.execute(before, (request.since.ToNanoseconds(),)).fetchone() or (first,))[0]
+    if request.HasField("until"):
+        new = (db.execute(before, (request.until.ToNanoseconds(),)).fetchone() or (None,))[0]
+    return None if old is None or new is None else (old, new)
+
+
+def _flaps(db: sqlite3.Connection, asked: _Asked) -> Iterator[pb.FlapCount]:
+    (all_events,) = db.execute("SELECT COALESCE(MAX(id) - MIN(id), 0) FROM events").fetchone()
+    many = not asked.kinds and asked.high - asked.low > all_events // 4
+    text, values = asked.rows(hint="INDEXED BY events_thing" if many else "")  # sorted, nothing else is read
+    rows = db.execute(
+        f"SELECT SUM(e.flips), MAX(e.id) {text} AND e.thing > 0 GROUP BY e.thing"
+        " HAVING SUM(e.flips) > ? ORDER BY 1 DESC, 2 DESC LIMIT ?",
+        (*values, _FLAPPING, _FLAPS),
+    ).fetchall()
+    for changes, newest in rows:
+        body, at_ns = db.execute(
+            "SELECT e.body, p.at_ns FROM events AS e JOIN pictures AS p ON p.id = e.picture WHERE e.id = ?",
+            (newest,),
+        ).fetchone()
+        event = pb.HistoryEvent.FromString(body)
+        yield pb.FlapCount(
+            hypernode=event.hypernode,
+            subject=event.subject if event.HasField("subject") else None,
+            peer=event.peer if event.HasField("peer") else None,
+            what=event.what or event.kind.removesuffix("Added").removesuffix("Removed").removesuffix("Moved"),
+            changes=changes,
+            last=timestamp(at_ns),
+        )
+
+
+def _event(ident: int, body: bytes, at_ns: int, generation: int, cause: bytes) -> pb.HistoryEvent:
+    event = pb.HistoryEvent.FromString(body)
+    _stamp(event, ident, at_ns, generation, cause)
+    return event
+
+
+def _stamp(event: pb.HistoryEvent, ident: int, at_ns: int, generation: int, cause: bytes) -> None:
+    event.id, event.generation = ident, generation
+    event.at.FromNanoseconds(at_ns)
+    event.cause.ParseFromString(cause)
+
+
+def _frames(db: sqlite3.Connection, picture: int) -> list[bytes]:
+    rows = db.execute(
+        "SELECT frame FROM pictures WHERE id <= ? AND id >= (SELECT span FROM pictures WHERE id = ?)"
+        " ORDER BY id",
+        (picture, picture),
+    )
+    return [frame for (frame,) in rows]
+
+
+def _picture(frames: Sequence[bytes]) -> Topology:
+    try:
+        return unpacked(frames[0], frames[1:])
+    except FrameError as error:
+        raise HistoryError(f"the history cannot be read: {error}") from error
+
+
+def _oldest_ns(db: sqlite3.Connection) -> int:
+    row = db.execute("SELECT at_ns FROM pictures ORDER BY id LIMIT 1").fetchone()
+    return row[0] if row else 0
+
+
+def _text(*numbers: int) -> str:
+    return base64.urlsafe_b64encode(json.dumps(numbers).encode()).decode()
+
+
+def _token(text: str, count: int) -> tuple[int, ...] | None:
+    """The other way round; None = the first page. Raises BadHistoryRequestError."""
+    if not text:
+        return None
+    try:
+        found = json.loads(base64.urlsafe_b64decode(text.encode()))
+    except (binascii.Error, ValueError) as error:
+        raise BadHistoryRequestError("page_token: it is not one of ours") from error
+    if (
+        isinstance(found, list)
+        and len(found) == count
+        and all(type(x) is int and 0 <= x < 2**62 for x in found)
+    ):
+        return tuple(found)
+    raise BadHistoryRequestError("page_token: it is not one of ours, or not of this question")
