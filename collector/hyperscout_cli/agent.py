@@ -6,11 +6,13 @@ from typing import Any
 import click
 from hyperscout_agent.settings import AgentSettings, SettingsError, load_settings
 
+from hyperscout_cli.command import Group
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.settings_flags import given, setting_flags
 
 
 @click.group(
+    cls=Group,
     invoke_without_command=True,
     epilog="""\b
 Settings come from flags, then the environment (HYPERSCOUT_AGENT_NODE, ...), then --config.

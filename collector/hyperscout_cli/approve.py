@@ -2,20 +2,23 @@
 
 import click
 
-from hyperscout_cli.options import Endpoint, collector_options
-from hyperscout_cli.output import emit
+from hyperscout_cli.command import Command
+from hyperscout_cli.options import Endpoint, collector_options, output_option
+from hyperscout_cli.output import emit, emit_data
 
 
 @click.command(
+    cls=Command,
     epilog="""\b
 Examples:
   hyperscout status            shows what is held, and why
   hyperscout diff              shows what it would remove
-  hyperscout approve 42"""
+  hyperscout approve 42""",
 )
 @click.argument("generation", type=click.IntRange(min=1))
+@output_option()
 @collector_options
-def approve(*, generation: int, collector: Endpoint) -> None:
+def approve(*, generation: int, output: str, collector: Endpoint) -> None:
     """Publish the held GENERATION now, or accept the published one as it is wired.
 
     The collector holds a generation that would remove many HyperNodes or nodes at once, or change the
@@ -28,4 +31,5 @@ def approve(*, generation: int, collector: Endpoint) -> None:
 
     with Collector(collector) as connection:
         published = connection.approve(generation)
-    emit([f"generation {published} is published\n"])
+    if not emit_data({"generation": published}, output):
+        emit([f"generation {published} is published\n"])

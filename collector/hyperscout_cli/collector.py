@@ -6,11 +6,13 @@ from typing import Any
 import click
 from hyperscout_collector.settings import PREFIX, CollectorSettings, SettingsError, load_settings
 
+from hyperscout_cli.command import Command
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.settings_flags import given, setting_flags
 
 
 @click.command(
+    cls=Command,
     epilog=f"""\b
 Settings come from flags, then the environment ({PREFIX}LISTEN, ...), then --config.
 
@@ -19,7 +21,7 @@ Examples:
   hyperscout collector --data-dir /tmp/hyperscout
   hyperscout collector --config /etc/hyperscout/collector.yaml
   hyperscout collector --kubeconfig ~/.kube/config --dry-run
-  {PREFIX}LISTEN=[::1]:50051 hyperscout collector"""
+  {PREFIX}LISTEN=[::1]:50051 hyperscout collector""",
 )
 @click.option(
     "--dry-run",

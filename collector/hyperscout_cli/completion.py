@@ -3,16 +3,18 @@
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
+from hyperscout_cli.command import Command
 from hyperscout_cli.main import COMPLETE_VARIABLE, cli
 from hyperscout_cli.output import emit
 
 
 @click.command(
+    cls=Command,
     epilog="""\b
 Examples:
   bash:  eval "$(hyperscout completion bash)"           (in ~/.bashrc)
   zsh:   eval "$(hyperscout completion zsh)"            (in ~/.zshrc, after compinit)
-  fish:  hyperscout completion fish > ~/.config/fish/completions/hyperscout.fish"""
+  fish:  hyperscout completion fish > ~/.config/fish/completions/hyperscout.fish""",
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:

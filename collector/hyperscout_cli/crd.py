@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hyperscout_cli.cluster import default_kubeconfig, kubeconfig_option, need_client
+from hyperscout_cli.command import Group
 from hyperscout_cli.crd_columns import NAME, VERSION, Plan, UnsuitableError, plan
 from hyperscout_cli.errors import CliError
-from hyperscout_cli.output import emit, note
+from hyperscout_cli.options import output_option
+from hyperscout_cli.output import emit, emit_data, emit_json, note
 
 if TYPE_CHECKING:
     from hyperscout_collector.kube.client import Kube
@@ -27,19 +29,26 @@ def text() -> str:
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   hyperscout crd show | kubectl apply --server-side -f -
-  hyperscout crd columns"""
+  hyperscout crd columns""",
 )
 def crd() -> None:
     """The definition of HyperNodes in a cluster."""
 
 
 @crd.command(epilog="\b\nExamples:\n  hyperscout crd show | kubectl apply --server-side -f -")
-def show() -> None:
+@output_option(words=("yaml", "json"), default="yaml")
+def show(*, output: str) -> None:
     """Print the definition of HyperNodes, to apply where there is none."""
-    emit([text()])
+    if output == "yaml":
+        emit([text()])
+        return
+    import yaml
+
+    emit_json(yaml.safe_load(text()))
 
 
 @crd.command(
@@ -53,24 +62,26 @@ Examples:
   hyperscout crd columns --kubeconfig admin.kubeconfig"""
 )
 @click.option("--dry-run", is_flag=True, help="Ask the server whether it would work; change nothing.")
+@output_option()
 @kubeconfig_option
-def columns(*, dry_run: bool, kubeconfig: Path | None) -> None:
+def columns(*, dry_run: bool, output: str, kubeconfig: Path | None) -> None:
     """Add hyperscout's columns to a HyperNode definition that another product owns.
 
     NODES, READY, DEGRADED and REASON (more with `kubectl get hypernodes -o wide`). The schema and the columns
     that are there stay as they are.
     """
     need_client("'crd columns'")
-    asyncio.run(_columns(kubeconfig or default_kubeconfig(), dry_run=dry_run))
+    done, owner = asyncio.run(_columns(kubeconfig or default_kubeconfig(), dry_run=dry_run))
+    _report(done, owner, output, dry_run=dry_run)
 
 
-async def _columns(kubeconfig: Path | None, *, dry_run: bool) -> None:
+async def _columns(kubeconfig: Path | None, *, dry_run: bool) -> tuple[Plan, str]:
     from hyperscout_collector.kube.client import connect
     from hyperscout_collector.kube.errors import ForbiddenError, KubeError, NotFoundError
 
     try:
         async with await connect(kubeconfig) as kube:
-            done, owner = await _add(kube, dry_run=dry_run)
+            return await _add(kube, dry_run=dry_run)
     except NotFoundError as error:
         raise CliError(
             f"the cluster has no {NAME}: install the chart, or `hyperscout crd show | kubectl apply -f -`"
@@ -81,7 +92,6 @@ async def _columns(kubeconfig: Path | None, *, dry_run: bool) -> None:
         ) from error
     except (KubeError, UnsuitableError) as error:
         raise CliError(str(error)) from error
-    _report(done, owner, dry_run=dry_run)
 
 
 async def _add(kube: "Kube", *, dry_run: bool) -> tuple[Plan, str]:
@@ -124,7 +134,7 @@ def _owner(found: Any) -> str:
     return str(labels.get("app.kubernetes.io/managed-by", ""))
 
 
-def _report(done: Plan, owner: str, *, dry_run: bool) -> None:
+def _report(done: Plan, owner: str, output: str, *, dry_run: bool) -> None:
     where = f"{NAME} {VERSION}"
     for name in done.kept:
         note(f"note: {where} has a column {name} that shows something else: left as it is")
@@ -132,6 +142,10 @@ def _report(done: Plan, owner: str, *, dry_run: bool) -> None:
         note(f"note: column {name} left out: this {where} has no such field")
     if not done.has_status:
         note(f"warning: {where} has no status subresource: no condition can be written, columns stay empty")
+    if output != "table":
+        found = {"added": list(done.added), "kept": list(done.kept), "leftOut": list(done.left_out)}
+        emit_data(found | {"patch": list(done.patch), "dryRun": dry_run, "owner": owner}, output)
+        return
     if not done.added:
         emit([f"{where}: nothing to add, all columns are there\n"])
         return

@@ -18,6 +18,7 @@ from hyperscout.v1 import topology_pb2, topology_pb2_grpc
 from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import rail_optimised
 
+from hyperscout_cli.command import Command
 from hyperscout_cli.demo_collector import DemoError, running_collector
 from hyperscout_cli.demo_kubernetes import demo_cluster
 from hyperscout_cli.demo_story import Seen, View, Witness, run_story
@@ -31,6 +32,7 @@ INTERRUPTED = 130
 # A minute is short: what settles in production for minutes settles here in moments.
 SETTINGS = {
     "http-listen": "",
+    "rest-listen": "127.0.0.1:0",
     "first-settle-s": "0.5",
     "settle-s": "1",
     "quiet-s": "2",
@@ -41,11 +43,12 @@ SETTINGS = {
 
 
 @click.command(
+    cls=Command,
     epilog=f"""\b
 Examples:
   hyperscout demo
   {STAY_VARIABLE}=1 hyperscout demo      keeps it up afterwards, and says how to look
-  hyperscout demo --kubeconfig FILE   publishes into a cluster that has no nodes yet"""
+  hyperscout demo --kubeconfig FILE   publishes into a cluster that has no nodes yet""",
 )
 @click.option(
     "--kubeconfig",
@@ -106,6 +109,7 @@ async def _demo(stay: bool, kubeconfig: Path | None) -> int:
             say(
                 f"collector listens on {collector.address} (process {collector.pid}); starting the agents ..."
             )
+            say(where_the_map_is(collector.map, stay=stay))
             player = Player(fabric, [collector.address])
             view = View(time.monotonic, time.time_ns)
             async with _beside(_watch(collector.address, view)), _beside(_play(player, view)):
@@ -113,7 +117,7 @@ async def _demo(stay: bool, kubeconfig: Path | None) -> int:
                 say(f"all as expected, in {time.monotonic() - begun:.1f} s:\n" + "".join(summary(seen)))
                 ended = True
                 if stay:
-                    say(how_to_look(collector.address, kubeconfig))
+                    say(how_to_look(collector.address, collector.map, kubeconfig))
                     await stopped.wait()
     return 0
 
@@ -156,7 +160,18 @@ def summary(seen: list[Seen]) -> Iterator[str]:
     return lines(Table("step", ("DONE", "SEEN", "AFTER"), (), rows))
 
 
-def how_to_look(address: str, kubeconfig: Path | None = None) -> str:
+def where_the_map_is(address: str, *, stay: bool) -> str:
+    """In one line; `address` is where the collector serves it, once it is built."""
+    from hyperscout_collector.rest.static import FOLDER
+
+    if not (FOLDER / "index.html").is_file():
+        return f"the map is not built: `make map` (needs npm), then see it at {address}"
+    return f"open the map in a browser: {address}" + (
+        "" if stay else f"  ({STAY_VARIABLE}=1 keeps it up after the story)"
+    )
+
+
+def how_to_look(address: str, map_address: str, kubeconfig: Path | None = None) -> str:
     """What to type in another terminal."""
     return (
         f"it stays up until Ctrl-C ({STAY_VARIABLE}=1); look at it from another terminal:\n"
@@ -165,4 +180,5 @@ def how_to_look(address: str, kubeconfig: Path | None = None) -> str:
         "hyperscout tree\n"
         "hyperscout explain node-0001 node-0064\n"
         "hyperscout watch\n"
+        f"curl {map_address}v1/hypernodes\n"
     ) + (f"kubectl --kubeconfig {kubeconfig} get hypernodes -w\n" if kubeconfig else "")

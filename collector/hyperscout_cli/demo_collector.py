@@ -12,6 +12,7 @@ from pathlib import Path
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 5.0
 _LISTENING = re.compile(rb"listens on (127\.0\.0\.1:\d+)")
+_MAP = re.compile(rb"the map at (http://127\.0\.0\.1:\d+/)")  # said before the other
 _LAST_LINES = 15
 _MAX_LINE = 64 << 10
 
@@ -35,9 +36,10 @@ class DemoError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunningCollector:
-    """Where it listens, and its process id."""
+    """Where it listens, the address of its map ("" = it has none), and its process id."""
 
     address: str
+    map: str
     pid: int
 
 
@@ -71,14 +73,14 @@ async def running_collector(folder: Path, settings: dict[str, str]) -> AsyncIter
         limit=_MAX_LINE,
     )
     log: list[str] = []
-    found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    found: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
     reader = asyncio.create_task(_read_log(process, log, found), name="collector log")
     try:
         try:
-            address = await asyncio.wait_for(found, START_TIMEOUT_S)
+            address, at = await asyncio.wait_for(found, START_TIMEOUT_S)
         except TimeoutError as error:
             raise DemoError(f"no collector within {START_TIMEOUT_S:g} s; it said:\n{''.join(log)}") from error
-        yield RunningCollector(address, process.pid)
+        yield RunningCollector(address, at, process.pid)
     finally:
         if process.returncode is None:
             process.terminate()
@@ -90,8 +92,11 @@ async def running_collector(folder: Path, settings: dict[str, str]) -> AsyncIter
         await reader
 
 
-async def _read_log(process: asyncio.subprocess.Process, log: list[str], found: asyncio.Future[str]) -> None:
-    """Keep the last lines of the process's log, and find its address in it."""
+async def _read_log(
+    process: asyncio.subprocess.Process, log: list[str], found: asyncio.Future[tuple[str, str]]
+) -> None:
+    """Keep the last lines of the process's log, and find its addresses in it."""
+    at = ""
     assert process.stderr is not None  # noqa: S101 (it was asked for)
     while True:
         try:
@@ -102,8 +107,10 @@ async def _read_log(process: asyncio.subprocess.Process, log: list[str], found: 
             break
         log.append(line.decode("utf-8", "replace"))
         del log[:-_LAST_LINES]
+        if match := _MAP.search(line):
+            at = match[1].decode()
         if (match := _LISTENING.search(line)) and not found.done():
-            found.set_result(match[1].decode())
+            found.set_result((match[1].decode(), at))
     await process.wait()
     if not found.done():
         found.set_exception(

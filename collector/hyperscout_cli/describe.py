@@ -1,19 +1,21 @@
 """`hyperscout describe`: one object with all that is known of it."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from hyperscout_collector.api import objects
 from hyperscout_collector.api.objects import domains_of
 from hyperscout_collector.figures import said
 from hyperscout_collector.publish.texts.names import visible
-from hyperscout_formats.host_list import fold
+from hyperscout_formats.host_list import fold, quoted
 
+from hyperscout_cli.command import Command
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.kinds import KINDS, TABLES, complete_kind, end_text, links, select
-from hyperscout_cli.options import Endpoint, topology_options
-from hyperscout_cli.output import emit
+from hyperscout_cli.options import Endpoint, output_option, topology_options
+from hyperscout_cli.output import emit, emit_data
 from hyperscout_cli.source import load
 from hyperscout_cli.tables import Row, Table, age, lines
 
@@ -24,33 +26,79 @@ DESCRIBED = ("hypernodes", "nodes", "switches", "links", "anomalies")
 
 
 @click.command(
+    cls=Command,
     epilog="""\b
 Examples:
   hyperscout describe hypernode leaf-03-1f2e
   hyperscout describe node gpu-01
+  hyperscout describe nodes 'gpu-[01-04]' -o yaml
   hyperscout describe switch leaf-03 --topology saved.json
-  hyperscout describe anomaly MissingLink"""
+  hyperscout describe anomaly MissingLink""",
 )
 @click.argument("kind", metavar="KIND", shell_complete=complete_kind)
-@click.argument("name", metavar="NAME")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@output_option("name")
 @topology_options
-def describe(*, kind: str, name: str, topology: str | None, collector: Endpoint) -> None:
-    """Show a hypernode, node, switch, link or anomaly with its conditions, cables and anomalies."""
+def describe(
+    *, kind: str, names: Sequence[str], output: str, topology: str | None, collector: Endpoint
+) -> None:
+    """Show a hypernode, node, switch, link or anomaly with its conditions, cables and anomalies.
+
+    `-o json` and `-o yaml` print a list, whatever its length: the objects of `get`, with `links`, `anomalies`
+    and `findings` as lists of theirs.
+    """
     found = KINDS.get(kind.lower(), "")
     if found not in DESCRIBED:
         raise click.UsageError(f"cannot describe {kind!r}; kinds are {', '.join(DESCRIBED)}")
     now_ns = time.time_ns()
     loaded = load(topology=topology, collector=collector)
-    table, missing = select(found, TABLES[found](loaded, now_ns), [name])
+    table, missing = select(found, TABLES[found](loaded, now_ns), names)
+    seen: dict[str, list[Row]] | None = None
+    if found == "nodes" and topology is None and table.rows:
+        seen = _findings([row.name for row in table.rows], collector, now_ns)
+    if output == "name":
+        emit(f"{table.kind}/{row.name}\n" for row in table.rows)
+    elif output != "table":
+        emit_data([_object(found, row, loaded, seen) for row in table.rows], output)
+    else:
+        for i, row in enumerate(table.rows):
+            emit(["\n"] * bool(i))
+            emit(_describe(found, row, table, loaded, now_ns))
+            if seen is not None:
+                emit(_found(seen.get(row.name, [])))
     if missing:
-        raise CliError(f"no {table.kind} answers to {name!r}")
-    for row in table.rows:
-        emit(_describe(found, row, table, loaded, now_ns))
-    if found == "nodes" and topology is None:
-        from hyperscout_cli.findings import findings
+        raise CliError(f"no {table.kind} answers to {', '.join(map(repr, missing))}")
 
-        seen, _ = findings(collector, [name], now_ns)
-        emit(_section("Findings", list(lines(seen, wide=True)) if seen.rows else []))
+
+def _findings(nodes: list[str], collector: Endpoint, now_ns: int) -> dict[str, list[Row]]:
+    from hyperscout_cli.findings import findings
+
+    table, _ = findings(collector, [quoted(node) for node in nodes], now_ns)
+    found: dict[str, list[Row]] = {}
+    for row in table.rows:
+        found.setdefault(row.cells[0], []).append(row)
+    return found
+
+
+def _found(rows: list[Row]) -> Iterator[str]:
+    from hyperscout_cli.findings import HEADINGS
+
+    table = Table("finding", HEADINGS, ("REASON",), tuple(rows))
+    yield from _section("Findings", list(lines(table, wide=True)) if rows else [])
+
+
+def _object(kind: str, row: Row, topology: "Topology", seen: dict[str, list[Row]] | None) -> dict[str, Any]:
+    """The object of `get`, and what is known besides. Its number of links gives way to the links."""
+    if kind in {"links", "anomalies"}:
+        return row.data
+    own = {row.data["id"]} if kind == "switches" else {row.name}
+    found = dict(row.data)
+    if kind != "hypernodes":
+        found["links"] = [x for x in objects.links(topology) if own & objects.names_of("links", x)]
+    found["anomalies"] = [x for x in objects.anomalies(topology) if own & objects.names_of("anomalies", x)]
+    if seen is not None:
+        found["findings"] = [x.data for x in seen.get(row.name, [])]
+    return found
 
 
 def _describe(kind: str, row: Row, table: Table, topology: "Topology", now_ns: int) -> Iterator[str]:

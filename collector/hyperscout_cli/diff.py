@@ -9,9 +9,11 @@ from hyperscout_collector.publish.texts.names import visible
 from hyperscout_formats.host_list import fold
 
 from hyperscout_cli.cluster import hypernodes_and_labels, kubeconfig_option
+from hyperscout_cli.command import Command
+from hyperscout_cli.differences import difference
 from hyperscout_cli.errors import NO
-from hyperscout_cli.options import Endpoint, topology_options
-from hyperscout_cli.output import emit, note
+from hyperscout_cli.options import Endpoint, output_option, topology_options
+from hyperscout_cli.output import emit, emit_data, note
 from hyperscout_cli.source import load
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ CLUSTER = "cluster"
 
 
 @click.command(
+    cls=Command,
     epilog="""\b
 Examples:
   hyperscout diff                              what a held generation would remove
@@ -33,7 +36,7 @@ Examples:
   hyperscout diff --blueprint plan.yaml --accept
 
 \b
-Exit code: 0 no difference, 3 there are differences."""
+Exit code: 0 no difference, 3 there are differences.""",
 )
 @click.argument("files", metavar="[A.json [B.json]]", nargs=-1, type=click.Path())
 @click.option(
@@ -48,6 +51,7 @@ Exit code: 0 no difference, 3 there are differences."""
 @click.option(
     "--accept", is_flag=True, help="Make what is wired the blueprint: FILE is written anew, or made."
 )
+@output_option()
 @kubeconfig_option
 @topology_options
 def diff(
@@ -56,6 +60,7 @@ def diff(
     hypernodes: str | None,
     blueprint: str | None,
     accept: bool,
+    output: str,
     kubeconfig: Path | None,
     topology: str | None,
     collector: Endpoint,
@@ -69,7 +74,7 @@ def diff(
         if hypernodes is not None:
             raise click.UsageError("--hypernodes and --blueprint: give one of them")
         found = _drift(blueprint, load(topology=topology, collector=collector), accept=accept)
-        emit(visible(line) + "\n" for line in found)
+        _show(found, output)
         return NO if found and not accept else 0
     if hypernodes is not None:
         found = _written(hypernodes, kubeconfig, topology, collector)
@@ -84,8 +89,13 @@ def diff(
         raise click.UsageError("--topology needs another one to compare with: a file or --hypernodes")
     else:
         found = list(_held(collector))
-    emit(visible(line) + "\n" for line in found)
+    _show(found, output)
     return NO if found else 0
+
+
+def _show(lines: Sequence[str], output: str) -> None:
+    if not emit_data({"differences": [difference(line) for line in lines]}, output):
+        emit(visible(line) + "\n" for line in lines)
 
 
 def _written(path: str, kubeconfig: Path | None, topology: str | None, collector: Endpoint) -> list[str]:

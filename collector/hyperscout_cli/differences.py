@@ -8,6 +8,17 @@ from hyperscout_formats.host_list import fold
 
 from hyperscout_cli.kinds import end_text
 
+_CHANGES = {"+": "added", "-": "removed", "~": "changed"}
+
+
+def difference(line: str) -> dict[str, str]:
+    """A line as an object. `change`: added, removed, changed, or empty where the line is a sentence."""
+    sign, _, rest = line.partition(" ")
+    if sign not in _CHANGES:
+        return {"change": "", "what": "", "message": line}
+    what, _, message = rest.partition(" ")
+    return {"change": _CHANGES[sign], "what": what, "message": message.strip()}
+
 
 def differences(before: Topology, after: Topology) -> Iterator[str]:
     """HyperNodes, then cables, then anomalies; nothing when the two are alike."""

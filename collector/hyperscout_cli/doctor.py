@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from hyperscout_cli.command import Command
 from hyperscout_cli.errors import NO
-from hyperscout_cli.options import Endpoint, collector_options
-from hyperscout_cli.output import emit, emit_json, emit_yaml
+from hyperscout_cli.options import Endpoint, collector_options, output_option
+from hyperscout_cli.output import emit, emit_data
 from hyperscout_cli.tables import Row, Table, lines
 
 if TYPE_CHECKING:
@@ -29,16 +30,17 @@ _SHOWN = {"ok": "ok", "warning": "warning", "failed": "FAILED", "skipped": "skip
 
 
 @click.command(
+    cls=Command,
     epilog="""\b
-On the node itself, as the agent's user or as root:
-  hyperscout doctor
+Examples:
+  hyperscout doctor                              on the node itself, as the agent's user or as root
   hyperscout doctor --config /etc/hyperscout/agent.yaml
   kubectl -n hyperscout exec POD -c agent -- hyperscout doctor
-From anywhere, by what the collector knows:
-  hyperscout doctor gpu-17
+  hyperscout doctor gpu-17                       from anywhere, by what the collector knows
   hyperscout doctor gpu-17 -o json
 
-Exit codes: 0 nothing is wrong (warnings may be told), 3 something is."""
+\b
+Exit codes: 0 nothing is wrong (warnings may be told), 3 something is.""",
 )
 @click.argument("node", required=False)
 @click.option(
@@ -47,9 +49,7 @@ Exit codes: 0 nothing is wrong (warnings may be told), 3 something is."""
     type=click.Path(dir_okay=False, path_type=Path),
     help=f"The agent's settings, on the node [default: {' or '.join(map(str, CONFIGS))}, if there].",
 )
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True
-)
+@output_option()
 @collector_options
 @click.pass_context
 def doctor(
@@ -73,10 +73,8 @@ def doctor(
         from hyperscout_cli.doctor_node import ask_about
 
         name, checks = node, ask_about(collector, node, time.time_ns())
-    if output == "table":
+    if not emit_data(as_data(name, checks), output):
         emit(report(name, checks))
-    else:
-        (emit_json if output == "json" else emit_yaml)(as_data(name, checks))
     return NO if _worst(checks, "failed") else 0
 
 

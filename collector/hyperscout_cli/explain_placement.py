@@ -4,8 +4,8 @@ import click
 
 from hyperscout_cli.errors import NO
 from hyperscout_cli.gang_flags import Gang, gang_options
-from hyperscout_cli.options import Endpoint, topology_options
-from hyperscout_cli.output import emit, emit_json, note
+from hyperscout_cli.options import Endpoint, output_option, topology_options
+from hyperscout_cli.output import emit, emit_data, note
 from hyperscout_cli.place import EXPLAINED
 from hyperscout_cli.several import SeveralCommand
 
@@ -35,7 +35,7 @@ Exit codes: 0 it has a place, 1 failure, 2 wrong usage or input, 3 there is no p
     show_default=True,
     help="At most so many candidates.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option()
 @topology_options
 def explain_placement(
     *,
@@ -61,12 +61,12 @@ def explain_placement(
     message = gang.message() if name is None else None
     found = explained(gang, name, message, limit, topology=topology, capacity=capacity, collector=collector)
     placed = found.placement.placed
-    if output == "json":
+    if output != "table":
         from hyperscout_collector.api.placement_mapping import placement_json
 
         from hyperscout_cli.placement_text import explanation_json
 
-        emit_json({"placement": placement_json(found.placement), **explanation_json(found)})
+        emit_data({"placement": placement_json(found.placement), **explanation_json(found)}, output)
     else:
         from hyperscout_cli.placement_text import explanation_text
 

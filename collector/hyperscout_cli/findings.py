@@ -7,27 +7,35 @@ from hyperscout.v1 import finding_pb2
 from hyperscout_collector.api import objects
 
 from hyperscout_cli.client import Collector
+from hyperscout_cli.node_names import names_in
 from hyperscout_cli.options import Endpoint
 from hyperscout_cli.tables import Row, Table, age
 
 if TYPE_CHECKING:
     from hyperscout.v1 import topology_pb2
 
-_HEADINGS = ("NODE", "PROBE", "SUBJECT", "OUTCOME", "AGE", "STALE")
+HEADINGS = ("NODE", "PROBE", "SUBJECT", "OUTCOME", "AGE", "STALE")
+_MAX_ASKED = 20  # nodes
 
 
 def findings(collector: Endpoint, nodes: Sequence[str], now_ns: int) -> tuple[Table, list[str]]:
-    """Findings of these nodes (all when none is named), and the nodes that have none. Raises CliError."""
+    """Findings of these nodes (all when none is named), and the nodes that have none.
+
+    Raises CliError, and UsageError for a name that is no host list.
+    """
+    wanted = names_in(nodes)
+    asked = wanted if len(wanted) <= _MAX_ASKED else []  # one by one; of more it asks for all, once
     rows: list[Row] = []
-    missing = []
     with Collector(collector) as connection:
-        for node in nodes or [""]:
-            of_node = [_row(stored, now_ns) for stored in connection.findings(node)]
-            if node and not of_node:
-                missing.append(node)
-            rows += of_node
+        for node in asked or [""]:
+            rows += (_row(stored, now_ns) for stored in connection.findings(node))
+    found = {row.cells[0] for row in rows}
+    missing = [node for node in wanted if node not in found]
+    if wanted and not asked:
+        found.intersection_update(wanted)
+        rows = [row for row in rows if row.cells[0] in found]
     rows.sort(key=lambda row: row.cells[:3])
-    return Table("finding", _HEADINGS, ("REASON",), tuple(rows)), missing
+    return Table("finding", HEADINGS, ("REASON",), tuple(rows)), missing
 
 
 def _row(stored: "topology_pb2.StoredFinding", now_ns: int) -> Row:

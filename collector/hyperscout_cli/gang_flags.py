@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hyperscout_cli.node_names import expanded
 from hyperscout_cli.options import Command
 
 if TYPE_CHECKING:
@@ -226,7 +227,13 @@ _OPTIONS: Sequence[Callable[[Command], Command]] = (
         multiple=True,
         help="The same, unless that takes a higher tier.",
     ),
-    click.option("--avoid", metavar="NAME...", multiple=True, help="Nodes and HyperNodes to stay away from."),
+    click.option(
+        "--avoid",
+        metavar="NAME...",
+        multiple=True,
+        callback=expanded,
+        help="Nodes and HyperNodes to stay away from; gpu-[01-16] is 16 of them.",
+    ),
     click.option("--use-down", is_flag=True, help="Use nodes whose own link is down like others."),
     click.option(
         "--request",

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 import click
 
+from hyperscout_cli.command import Command
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.kinds import ALIASES, KINDS, TABLES, complete_kind, select
-from hyperscout_cli.options import Endpoint, format_option, topology_options
-from hyperscout_cli.output import emit, emit_json, emit_yaml, note
+from hyperscout_cli.options import Endpoint, output_option, topology_options
+from hyperscout_cli.output import emit, emit_data, note
 from hyperscout_cli.source import load
 from hyperscout_cli.tables import Table, lines
 
 
 @click.command(
+    cls=Command,
     epilog="""\b
 Kinds (and their short names):
   hypernodes (hn)  nodes (no)  links (ln)  switches (sw)  findings (fi)  anomalies (an)
@@ -27,11 +29,11 @@ Examples:
   hyperscout get links gpu-01                  all cables of a node or switch
   hyperscout get anomalies MissingLink -o wide
   hyperscout get hn --topology saved.json      offline
-  hyperscout get hn -w                         follow changes"""
+  hyperscout get hn -w                         follow changes""",
 )
 @click.argument("kind", metavar="KIND", shell_complete=complete_kind)
 @click.argument("names", metavar="[NAME...]", nargs=-1)
-@format_option
+@output_option("wide", "name")
 @click.option("-w", "--watch", is_flag=True, help="Follow changes (hypernodes only).")
 @topology_options
 def get(
@@ -58,7 +60,7 @@ def get(
             raise click.UsageError("--watch follows hypernodes of a collector")
         from hyperscout_cli.watch import follow
 
-        follow(collector, names=names, wide=output == "wide")
+        follow(collector, names=names, output=output)
     now_ns = time.time_ns()
     if found == "findings":
         if topology is not None:
@@ -80,11 +82,9 @@ def get(
 
 def show(table: Table, output: str) -> None:
     """Print a table in the format asked for."""
-    if output == "json":
-        emit_json([row.data for row in table.rows])
-    elif output == "yaml":
-        emit_yaml([row.data for row in table.rows])
-    elif output == "name":
+    if emit_data([row.data for row in table.rows], output):
+        return
+    if output == "name":
         emit(f"{table.kind}/{row.name}\n" for row in table.rows)
     elif table.rows:
         emit(lines(table, wide=output == "wide"))

@@ -13,6 +13,7 @@ import click
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.files import node_name, read_bytes, read_topology, shown
 from hyperscout_cli.managed_files import ManagedFiles, with_managed_files
+from hyperscout_cli.options import output_option
 from hyperscout_cli.output import emit, warn
 from hyperscout_cli.several import SeveralCommand, files_option
 from hyperscout_cli.wanted_wiring import drifted
@@ -66,7 +67,7 @@ Examples:
 @click.option(
     "--blueprint", metavar="FILE", type=click.Path(), help="How it should be wired: what differs is named."
 )
-@click.option("-o", "--output", type=click.Choice(OUTPUTS), default="tree", show_default=True)
+@output_option(words=OUTPUTS, default="tree")
 def infer(
     *,
     ibnetdiscover: Sequence[str],

@@ -11,6 +11,7 @@ from hyperscout_collector.publish.texts.tree import HEALTHY, marks
 from hyperscout_collector.topology import Endpoint, HyperNode, Topology
 from hyperscout_formats.host_list import fold
 
+from hyperscout_cli.node_names import names_in
 from hyperscout_cli.tables import Row, Table, age
 
 ALIASES = {
@@ -146,12 +147,14 @@ TABLES: dict[str, Callable[[Topology, int], Table]] = {
 def select(kind: str, table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
     """The rows that answer to one of the names, and the names that nothing answers to.
 
-    A link answers to its devices, an anomaly to its kind, devices and HyperNode.
+    A link answers to its devices, an anomaly to its kind, devices and HyperNode. A name may be a host list.
+    Raises UsageError.
     """
     if not names:
         return table, []
-    wanted = set(names)
     answering = [(row, objects.names_of(kind, row.data)) for row in table.rows]
+    names = names_in(names, {name for _, own in answering for name in own})
+    wanted = set(names)
     rows = tuple(row for row, own in answering if not wanted.isdisjoint(own))
     known = {name for _, own in answering if not wanted.isdisjoint(own) for name in own}
     return replace(table, rows=rows), [name for name in names if name not in known]

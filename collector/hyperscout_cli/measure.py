@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
+from hyperscout_collector.api import objects
 from hyperscout_collector.publish.texts.names import visible
 from hyperscout_collector.publish.texts.tree import count
 
+from hyperscout_cli.command import Group
 from hyperscout_cli.measure_nccl import nccl
-from hyperscout_cli.options import Endpoint, collector_options
-from hyperscout_cli.output import emit, emit_json
+from hyperscout_cli.options import Endpoint, collector_options, output_option
+from hyperscout_cli.output import emit, emit_data
 from hyperscout_cli.tables import age
 
 if TYPE_CHECKING:
@@ -18,12 +20,13 @@ if TYPE_CHECKING:
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   hyperscout measure status
   hyperscout measure pause --reason "acceptance test of row 7"
   hyperscout measure resume
-  hyperscout measure nccl gpu-01 gpu-77"""
+  hyperscout measure nccl gpu-01 gpu-77""",
 )
 def measure() -> None:
     """What nodes measure of each other: see how it goes, pause it, resume it; run NCCL."""
@@ -38,7 +41,7 @@ Examples:
   hyperscout measure status
   hyperscout measure status -o json"""
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option()
 @collector_options
 def status(*, output: str, collector: Endpoint) -> None:
     """Show whether agents measure latency, how fast, and what has come of it."""
@@ -46,11 +49,7 @@ def status(*, output: str, collector: Endpoint) -> None:
 
     with Collector(collector) as connection:
         current = connection.measuring()
-    if output == "json":
-        from google.protobuf.json_format import MessageToDict
-
-        emit_json(MessageToDict(current, always_print_fields_with_no_presence=True))
-    else:
+    if not emit_data(objects.plain(current), output):
         emit(report(current, time.time_ns()))
 
 
@@ -61,8 +60,9 @@ Examples:
   hyperscout measure pause --reason "acceptance test of row 7\""""
 )
 @click.option("--reason", metavar="TEXT", default="", help="Why, for those who ask later.")
+@output_option()
 @collector_options
-def pause(*, reason: str, collector: Endpoint) -> None:
+def pause(*, reason: str, output: str, collector: Endpoint) -> None:
     """Pause measuring: what runs ends within a second, and nothing begins until it is resumed.
 
     A collector that restarts, or another replica that takes over, begins to measure again: to keep it off,
@@ -72,18 +72,21 @@ def pause(*, reason: str, collector: Endpoint) -> None:
 
     with Collector(collector) as connection:
         connection.set_measuring(paused=True, reason=reason)
-    emit(["measuring is paused\n"])
+    if not emit_data({"paused": True, "reason": reason}, output):
+        emit(["measuring is paused\n"])
 
 
 @measure.command(epilog="\b\nExamples:\n  hyperscout measure resume")
+@output_option()
 @collector_options
-def resume(*, collector: Endpoint) -> None:
+def resume(*, output: str, collector: Endpoint) -> None:
     """Let measuring go on."""
     from hyperscout_cli.client import Collector
 
     with Collector(collector) as connection:
         connection.set_measuring(paused=False)
-    emit(["measuring goes on\n"])
+    if not emit_data({"paused": False}, output):
+        emit(["measuring goes on\n"])
 
 
 def report(current: "GetMeasuringResponse", now_ns: int) -> Iterator[str]:

@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
+from hyperscout_collector.api import objects
 from hyperscout_collector.publish.texts.names import visible
 
-from hyperscout_cli.options import Endpoint, collector_options
-from hyperscout_cli.output import emit, emit_json, note
+from hyperscout_cli.command import Command
+from hyperscout_cli.node_names import expanded
+from hyperscout_cli.options import Endpoint, collector_options, output_option
+from hyperscout_cli.output import emit, emit_data, note
 from hyperscout_cli.tables import Row, Table, lines
 
 if TYPE_CHECKING:
@@ -35,15 +38,16 @@ def size_bytes(text: str) -> int:
 
 
 @click.command(
+    cls=Command,
     epilog="""\b
 Examples:
   hyperscout measure nccl gpu-01
   hyperscout measure nccl gpu-01 gpu-77
   hyperscout measure nccl gpu-01 gpu-77 --size 8 --size 1G -o json
 
-Exit codes: 0 measured, 1 it failed, 2 wrong usage, 3 it may not run now (and what to do about that)."""
+Exit codes: 0 measured, 1 it failed, 2 wrong usage, 3 it may not run now (and what to do about that).""",
 )
-@click.argument("nodes", metavar="NODE [NODE]", nargs=-1, required=True)
+@click.argument("nodes", metavar="NODE [NODE]", nargs=-1, required=True, callback=expanded)
 @click.option(
     "--size",
     "sizes",
@@ -61,7 +65,7 @@ Exit codes: 0 measured, 1 it failed, 2 wrong usage, 3 it may not run now (and wh
     show_default=True,
     help="How long the run may take; an agent may have a lower limit (nccl.timeout_s).",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option()
 @collector_options
 def nccl(
     *, nodes: tuple[str, ...], sizes: tuple[int, ...], limit_s: float, output: str, collector: Endpoint
@@ -81,11 +85,7 @@ def nccl(
     where = f"between {nodes[0]} and {nodes[1]}" if len(nodes) > 1 else f"within {nodes[0]}"
     with Collector(collector) as connection, progress(f"NCCL {where}: {limit_s:g} s at most"):
         run = connection.run_nccl(nodes, sizes, limit_s)
-    if output == "json":
-        from google.protobuf.json_format import MessageToDict
-
-        emit_json(MessageToDict(run, always_print_fields_with_no_presence=True))
-    else:
+    if not emit_data(objects.plain(run), output):
         emit(report(run, where))
 
 

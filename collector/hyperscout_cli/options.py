@@ -2,13 +2,15 @@
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+
+from hyperscout_cli.output import COLOR
 
 if TYPE_CHECKING:
     from hyperscout_agent.credentials import Credentials
@@ -19,6 +21,7 @@ DEFAULT_COLLECTOR = "127.0.0.1:50051"
 COLLECTOR_VARIABLE = "HYPERSCOUT_COLLECTOR"
 TOKEN_VARIABLE = "HYPERSCOUT_TOKEN"  # noqa: S105 - its name; never a flag, which every process could read
 FORMATS = ("table", "wide", "json", "yaml", "name")
+_ALIASES = {"text": "table"}  # what it was called where the table is prose
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,7 @@ class Endpoint:
 
 def _shown(flag: str, text: str, **more: Any) -> Callable[[Command], Command]:
     """One of the options about what is shown; HYPERSCOUT_... in the environment."""
-    return click.option(
-        flag, envvar=f"HYPERSCOUT_{flag[2:].upper().replace('-', '_')}", show_envvar=True, help=text, **more
-    )
+    return click.option(flag, envvar=f"HYPERSCOUT_{flag[2:].upper().replace('-', '_')}", help=text, **more)
 
 
 _FILE: dict[str, Any] = {"metavar": "FILE", "type": click.Path(path_type=Path)}
@@ -109,7 +110,6 @@ def _where(command: Command) -> Command:
         "--collector",
         metavar="ADDR",
         envvar=COLLECTOR_VARIABLE,
-        show_envvar=True,
         default=DEFAULT_COLLECTOR,
         show_default=True,
         callback=_or_of_group,
@@ -136,8 +136,50 @@ def topology_options(command: Command) -> Command:
     return collector_options(command)
 
 
-def format_option(command: Command) -> Command:
-    """-o table|wide|json|yaml|name."""
-    return click.option("-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True)(
-        command
-    )
+class Output(click.Choice):  # type: ignore[type-arg]  # no generic before click 8.2
+    """The words of -o; an alias is taken, and not shown."""
+
+    def __init__(self, words: Sequence[str], aliases: Mapping[str, str]) -> None:
+        super().__init__(words)
+        self._aliases = aliases
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        found: str = super().convert(self._aliases.get(value, value), param, ctx)
+        return found
+
+
+def output_option(
+    *more: str, words: Sequence[str] = (), default: str = "table"
+) -> Callable[[Command], Command]:
+    """-o table|json|yaml with `more` of wide and name, and --color: of every command that shows something.
+
+    `words`: in place of these; then `table` is taken for the default, so that the three work everywhere.
+    """
+    known = words or [word for word in FORMATS if word in {"table", "json", "yaml", *more}]
+    aliases = _ALIASES if not words else {"table": default, "text": default}
+
+    def decorate(command: Command) -> Command:
+        command = click.option(
+            "--color",
+            type=click.Choice(["auto", "always", "never"]),
+            default=None,
+            show_default="auto",
+            expose_value=False,
+            callback=_keep_color,
+            help="Colours; auto: on a terminal, unless NO_COLOR is set.",
+        )(command)
+        return click.option(
+            "-o",
+            "--output",
+            type=Output(known, aliases),
+            default=default,
+            show_default=True,
+            help=f"{default} is for people; json and yaml are the same object.",
+        )(command)
+
+    return decorate
+
+
+def _keep_color(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta[COLOR] = value

@@ -6,8 +6,8 @@ import click
 
 from hyperscout_cli.errors import NO
 from hyperscout_cli.gang_flags import Gang, gang_options, seconds
-from hyperscout_cli.options import Endpoint, topology_options
-from hyperscout_cli.output import emit, emit_json, note
+from hyperscout_cli.options import Endpoint, output_option, topology_options
+from hyperscout_cli.output import emit, emit_data, note
 from hyperscout_cli.several import SeveralCommand
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ Exit codes: 0 placed, 1 failure, 2 wrong usage or input, 3 there is no placement
     callback=seconds,
     help="Hold them so long (90s, 30m, 2h, 1d), not until they are released.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option("name")
 @topology_options
 def place(
     *,
@@ -102,13 +102,17 @@ def _answer(asked: "Placer", message: "pb.PlaceRequest", *, explain: bool, outpu
     # Before it is reserved: what the gang holds is no candidate any more.
     found = asked.explain(message, EXPLAINED) if explain else None
     placement = asked.place(message) if found is None or not message.dry_run else found.placement
-    if output == "json":
+    if output == "name":
+        emit(f"node/{node}\n" for node in dict.fromkeys(x.node for x in placement.assignments))
+        if not placement.placed:
+            note(placement.reason)
+    elif output != "table":
         data = placement_json(placement)
         if found is not None:
             from hyperscout_cli.placement_text import explanation_json
 
             data["explanation"] = explanation_json(found)
-        emit_json(data)
+        emit_data(data, output)
     else:
         from hyperscout_cli.placement_text import Names, explanation_text, placement_text
 

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from hyperscout_collector.publish.texts.names import visible
 
+from hyperscout_cli.command import Group
 from hyperscout_cli.errors import NO, CliError
 from hyperscout_cli.gang_flags import Gang, gang_options
-from hyperscout_cli.options import Command, Endpoint, collector_options
-from hyperscout_cli.output import emit, emit_json, note
+from hyperscout_cli.get import show
+from hyperscout_cli.node_names import expanded
+from hyperscout_cli.options import Endpoint, collector_options, output_option
+from hyperscout_cli.output import emit, emit_data, note, one_of_many
 from hyperscout_cli.several import SeveralCommand
 
 if TYPE_CHECKING:
@@ -19,22 +22,17 @@ if TYPE_CHECKING:
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   hyperscout placements list
   hyperscout placements release train-7
   hyperscout placements repair train-7 --failed gpu-17
   hyperscout placements improve train-7
-  hyperscout placements defragment --workers 64 --highest-tier-allowed leaf"""
+  hyperscout placements defragment --workers 64 --highest-tier-allowed leaf""",
 )
 def placements() -> None:
     """Gangs that hold nodes: list, follow, release, repair or improve them; make room for another."""
-
-
-def _output(command: Command) -> Command:
-    return click.option(
-        "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
-    )(command)
 
 
 @placements.command(
@@ -44,21 +42,17 @@ Examples:
   hyperscout placements list
   hyperscout placements list -o json""",
 )
-@_output
+@output_option("wide", "name")
 @collector_options
 def list_placements(*, output: str, collector: Endpoint) -> None:
     """List gangs that hold nodes."""
     from hyperscout_cli.placement_client import PlacementCollector
     from hyperscout_cli.placement_text import placements_table
-    from hyperscout_cli.tables import lines
 
     with PlacementCollector(collector) as connection:
         table = placements_table(connection.placements(), time.time_ns())
-    if output == "json":
-        emit_json([row.data for row in table.rows])
-    elif table.rows:
-        emit(lines(table))
-    else:
+    show(table, output)
+    if not table.rows and output in {"table", "wide"}:
         note("no gang holds nodes")
 
 
@@ -68,32 +62,33 @@ Examples:
   hyperscout placements watch
   hyperscout placements watch -o json | jq .released"""
 )
-@_output
+@output_option()
 @collector_options
 def watch(*, output: str, collector: Endpoint) -> None:
-    """Follow gangs as they come, change and go, until interrupted. `-o json` prints one object a line."""
+    """Follow gangs as they come, change and go, until interrupted.
+
+    `-o json` prints one object a line, `-o yaml` one document a change.
+    """
     from hyperscout_cli.placement_client import PlacementCollector
 
     with PlacementCollector(collector) as connection:
-        for text in changes(connection.watch_placements(), as_json=output == "json"):
+        for text in changes(connection.watch_placements(), output=output):
             emit([text])
     raise CliError(f"the collector at {collector.address} ended the stream")
 
 
-def changes(events: "Iterable[pb.WatchPlacementsResponse]", *, as_json: bool = False) -> Iterator[str]:
-    """Text for each event: lines of a table, or a line of JSON."""
-    import json
-
+def changes(events: "Iterable[pb.WatchPlacementsResponse]", *, output: str = "table") -> Iterator[str]:
+    """Text for each event: lines of a table, or one object."""
     from hyperscout_cli.placement_text import placements_table
     from hyperscout_cli.tables import Row, Table, lines
 
     heading = True
     for event in events:
         table = placements_table(event.placements, time.time_ns())
-        if as_json:
+        if output != "table":
             placed = [row.data for row in table.rows]
             data = {"snapshot": event.snapshot, "placements": placed, "released": list(event.released)}
-            yield json.dumps(data) + "\n"
+            yield one_of_many(data, output)
             continue
         blank = ("",) * (len(table.headings) - 2)
         gone = [Row(gang, (gang, *blank, "released")) for gang in event.released]
@@ -105,12 +100,13 @@ def changes(events: "Iterable[pb.WatchPlacementsResponse]", *, as_json: bool = F
 
 @placements.command(epilog="\b\nExamples:\n  hyperscout placements release train-7")
 @click.argument("gangs", metavar="GANG...", nargs=-1, required=True)
+@output_option()
 @collector_options
-def release(*, gangs: Sequence[str], collector: Endpoint) -> None:
+def release(*, gangs: Sequence[str], output: str, collector: Endpoint) -> None:
     """Give back what gangs hold. One that holds nothing does not keep the others."""
     from hyperscout_cli.placement_client import NotReleasedError, PlacementCollector
 
-    kept = []
+    kept, released = [], []
     with PlacementCollector(collector) as connection:
         for gang in gangs:
             try:
@@ -118,7 +114,10 @@ def release(*, gangs: Sequence[str], collector: Endpoint) -> None:
             except NotReleasedError as error:
                 kept.append(error.message)
             else:
-                emit([f"released {visible(gang)}\n"])
+                released.append(gang)
+                if output == "table":
+                    emit([f"released {visible(gang)}\n"])
+    emit_data({"released": released}, output)
     if kept:
         raise CliError("\n".join(kept))
 
@@ -138,10 +137,11 @@ Exit codes: 0 done, 1 failure, 2 wrong usage, 3 there is no replacement.""",
     metavar="NODE...",
     multiple=True,
     required=True,
+    callback=expanded,
     help="Nodes that its ranks must leave, and may not move to.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the moves, and leave what is held as it is.")
-@_output
+@output_option()
 @collector_options
 def repair(
     *, gang: str | None, failed: Sequence[str], dry_run: bool, output: str, collector: Endpoint
@@ -157,8 +157,8 @@ def repair(
     with PlacementCollector(collector) as connection:
         found = connection.repair(gang, failed, dry_run=dry_run)
         placed = found.placement.placed
-        if output == "json":
-            emit_json(_with_moves(found.placement, found.moves, {"keptTier": found.kept_tier}))
+        if output != "table":
+            emit_data(_with_moves(found.placement, found.moves, {"keptTier": found.kept_tier}), output)
         elif not placed:
             note(found.placement.reason)
         elif not found.moves:
@@ -178,7 +178,7 @@ Examples:
 Exit codes: 0 it would be better off, 1 failure, 2 wrong usage, 3 it is well where it is."""
 )
 @click.argument("gang", metavar="GANG")
-@_output
+@output_option()
 @collector_options
 def improve(*, gang: str, output: str, collector: Endpoint) -> int:
     """Say whether a GANG would be better off elsewhere now, and at what price. Nothing is changed."""
@@ -186,9 +186,9 @@ def improve(*, gang: str, output: str, collector: Endpoint) -> int:
 
     with PlacementCollector(collector) as connection:
         found = connection.improve(gang)
-        if output == "json":
+        if output != "table":
             more = {"better": found.better, "gain": found.gain, "price": found.price}
-            emit_json(_with_moves(found.placement, found.moves, more, placed=found.better))
+            emit_data(_with_moves(found.placement, found.moves, more, placed=found.better), output)
         elif not found.better:
             note(f"{gang} is well where it is")
         else:
@@ -215,7 +215,7 @@ Exit codes: 0 here is how, 1 failure, 2 wrong usage or input, 3 no such plan was
     show_default=True,
     help="At most so many workers of other gangs may move.",
 )
-@_output
+@output_option()
 @collector_options
 def defragment(*, gang: Gang, most_moves: int, output: str, collector: Endpoint) -> int:
     """Say which workers of other gangs to move so that a gang fits that has no place now. Changes nothing."""
@@ -227,8 +227,8 @@ def defragment(*, gang: Gang, most_moves: int, output: str, collector: Endpoint)
         with in_flags(gang):
             found = connection.defragment(message, most_moves)
         placed = found.placement.placed
-        if output == "json":
-            emit_json(_plan_json(found))
+        if output != "table":
+            emit_data(_plan_json(found), output)
         elif not placed:
             note(found.placement.reason)
         else:

@@ -5,10 +5,12 @@ from typing import Any, TypeVar
 
 import click
 
+from hyperscout_cli.command import Command
+
 F = TypeVar("F", bound=Callable[..., Any] | click.Command)
 
 
-class SeveralCommand(click.Command):
+class SeveralCommand(Command):
     """Bare words after a repeatable option belong to it; positional arguments go before."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

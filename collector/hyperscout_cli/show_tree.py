@@ -2,7 +2,8 @@
 
 import click
 
-from hyperscout_cli.options import Endpoint, topology_options
+from hyperscout_cli.command import Command
+from hyperscout_cli.options import Endpoint, output_option, topology_options
 from hyperscout_cli.output import emit
 from hyperscout_cli.source import load
 from hyperscout_cli.writers import OUTPUTS, written
@@ -10,6 +11,7 @@ from hyperscout_cli.writers import OUTPUTS, written
 
 @click.command(
     "tree",
+    cls=Command,
     epilog="""\b
 Examples:
   hyperscout tree
@@ -17,9 +19,9 @@ Examples:
   hyperscout tree -o slurm-tree > topology.conf
   hyperscout tree --topology today.json         offline""",
 )
-@click.option("-o", "--output", type=click.Choice(OUTPUTS), default="tree", show_default=True)
+@output_option(words=OUTPUTS, default="tree")
 @topology_options
 def show_tree(*, output: str, topology: str | None, collector: Endpoint) -> None:
     """Print the hierarchy as a tree, with sizes and what is wrong."""
-    loaded = load(topology=topology, collector=collector, links=output == "json")
+    loaded = load(topology=topology, collector=collector, links=output in {"json", "yaml"})
     emit(written(loaded, output))

@@ -5,21 +5,24 @@ import time
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
+from hyperscout_cli.command import Group
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.files import read_topology
-from hyperscout_cli.options import Endpoint, topology_options
+from hyperscout_cli.options import Endpoint, output_option, topology_options
 from hyperscout_cli.output import emit, note
 from hyperscout_cli.source import load as load_topology
 from hyperscout_cli.writers import OUTPUTS, written
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   hyperscout snapshot save today.json
   hyperscout snapshot load today.json
-  hyperscout diff today.json"""
+  hyperscout diff today.json""",
 )
 def snapshot() -> None:
     """Save the present topology to a file; look at a saved one, or have a collector go on from it."""
@@ -57,7 +60,7 @@ Examples:
   hyperscout infer --lldp lldp/*.json --previous before-move.json    offline, names live on"""
 )
 @click.argument("file", metavar="FILE", type=click.Path())
-@click.option("-o", "--output", type=click.Choice(OUTPUTS), default="tree", show_default=True)
+@output_option(words=OUTPUTS, default="tree")
 @click.option(
     "--data-dir",
     metavar="DIR",
@@ -69,6 +72,9 @@ def load(*, file: str, output: str, data_dir: Path | None) -> None:
 
     So names of HyperNodes live on when a collector's disk was lost, and what is missing since is told.
     """
+    context = click.get_current_context()
+    if data_dir is not None and context.get_parameter_source("output") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("-o and --data-dir: show FILE, or give it to a collector, one at a time")
     found = read_topology(file)
     if data_dir is None:
         emit(written(found, output))

@@ -1,7 +1,8 @@
 """`hyperscout status`: is the picture whole, and is the fabric well?"""
 
+import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -9,28 +10,59 @@ from hyperscout_collector.api import objects
 from hyperscout_collector.publish.texts.names import visible
 from hyperscout_collector.publish.texts.tree import count
 
+from hyperscout_cli.command import Command
 from hyperscout_cli.errors import AnswerIsNoError
-from hyperscout_cli.options import Endpoint, collector_options
-from hyperscout_cli.output import emit, emit_json
+from hyperscout_cli.options import Endpoint, collector_options, output_option
+from hyperscout_cli.output import emit, emit_data
 from hyperscout_cli.tables import Row, Table, age, lines
+from hyperscout_cli.waiting import READY, Progress, Wish, wishes
+from hyperscout_cli.waiting import wait as waited
 
 if TYPE_CHECKING:
     from hyperscout.v1.topology_pb2 import GetStatusResponse
+    from hyperscout_collector.topology import Topology
 
     from hyperscout_cli.client import Collector
 
+    Seen = tuple[GetStatusResponse, Topology]
+
 POLL_S = 0.5
+MAX_MISSING = 5  # lines of what is not so
 
 
 @click.command(
+    cls=Command,
     epilog="""\b
 Examples:
   hyperscout status
   hyperscout status -o json
-  hyperscout status --wait --wait-timeout 300 && echo all is well"""
+  hyperscout status --wait --wait-timeout 300 && echo all is well
+  hyperscout status --for generation=42
+  hyperscout status --for 'node/gpu-[01-16]' --for hypernode/leaf-03-1f2e=Ready
+
+\b
+What --for takes:
+  ready                        nothing is wrong (what --wait alone waits for)
+  generation=N                 generation N or a later one is published
+  node/NAME                    the node is in the hierarchy
+  hypernode/NAME               it is published
+  hypernode/NAME=CONDITION     and its condition Ready, Degraded, Consistent or Stale is as it should be
+  hypernode/NAME=CONDITION=STATUS
+NAME may be a host list. A collector that cannot be reached yet is waited for.
+
+\b
+Exit codes: 0 ok, 1 failure, 2 wrong usage, 3 it did not come to be in time.""",
 )
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option()
 @click.option("--wait", is_flag=True, help="Wait until nothing is wrong; exit 3 if that does not come to be.")
+@click.option(
+    "--for",
+    "wanted",
+    metavar="WHAT",
+    multiple=True,
+    callback=wishes,
+    help="Wait for this; repeat it to wait for all of them.",
+)
 @click.option(
     "--wait-timeout",
     "wait_timeout_s",
@@ -38,46 +70,53 @@ Examples:
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="How long --wait waits.",
+    help="How long --wait and --for wait.",
 )
 @collector_options
-def status(*, output: str, wait: bool, wait_timeout_s: float, collector: Endpoint) -> int:
+def status(
+    *, output: str, wait: bool, wanted: tuple[Wish, ...], wait_timeout_s: float, collector: Endpoint
+) -> int:
     """Show agents, sweeps, findings, the published generation, and what is held or wrong."""
     from hyperscout_cli.client import Collector
 
+    wanted = wanted or ((Wish(READY),) if wait else ())
     with Collector(collector) as connection:
-        current, wrong = look(connection)
-        if wait:
-            until = time.monotonic() + wait_timeout_s
-            current, wrong = wait_for_health(
-                lambda: look(connection), lambda: time.monotonic() < until, lambda: time.sleep(POLL_S)
-            )
-    if output == "json":
-        emit_json(objects.plain(current) | {"wrong": wrong})
-    else:
+        seen, missing = _wait(connection, wanted, wait_timeout_s)
+    current, topology = seen
+    wrong = objects.what_is_wrong(current, topology)
+    if not emit_data(objects.status(current, topology), output):
         emit(report(current, wrong, time.time_ns()))
-    if wait and wrong:
+    if not missing:
+        return 0
+    if [wish.text for wish in wanted] == [READY]:
         raise AnswerIsNoError(f"not well after {wait_timeout_s:g} s: {count(len(wrong), 'thing')} wrong")
-    return 0
+    raise AnswerIsNoError(f"not so after {wait_timeout_s:g} s: {'; '.join(missing[:MAX_MISSING])}")
 
 
-def look(connection: "Collector") -> "tuple[GetStatusResponse, list[str]]":
-    """The status, and what is wrong in words."""
-    current = connection.status()
-    return current, objects.what_is_wrong(current, connection.topology(links=False))
+def _wait(connection: "Collector", wanted: Sequence[Wish], limit_s: float) -> "tuple[Seen, list[str]]":
+    """The status and the topology as soon as they are as wanted, or when the time is over."""
 
+    def look() -> "Seen":
+        return connection.status(), connection.topology(links=False)
 
-def wait_for_health(
-    look: "Callable[[], tuple[GetStatusResponse, list[str]]]",
-    more: Callable[[], bool],
-    pause: Callable[[], None],
-) -> "tuple[GetStatusResponse, list[str]]":
-    """Look until nothing is wrong or there is no `more` time."""
-    while True:
-        current, wrong = look()
-        if not wrong or not more():
-            return current, wrong
-        pause()
+    def lacking(seen: "Seen") -> list[str]:
+        wrong = objects.what_is_wrong(*seen)
+        return [line for wish in wanted for line in wish.lacking(seen[1], wrong)]
+
+    if not wanted:
+        return look(), []
+    progress = Progress(shutil.get_terminal_size().columns)
+    try:
+        return waited(
+            look,
+            lacking,
+            limit_s=limit_s,
+            clock=time.monotonic,
+            pause=lambda: time.sleep(POLL_S),
+            say=progress.say,
+        )
+    finally:
+        progress.done()
 
 
 def report(current: "GetStatusResponse", wrong: list[str], now_ns: int) -> Iterator[str]:

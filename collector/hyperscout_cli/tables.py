@@ -1,12 +1,30 @@
 """Tables as kubectl prints them: upper-case headings, columns as wide as their widest cell."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hyperscout_collector.publish.texts.columns import padded, shortened, width
 from hyperscout_collector.publish.texts.names import visible
 
+from hyperscout_cli.output import Terminal, terminal
+
 _GAP = "   "
+# Texts that may be cut so that a line fits: what they say in full stands in `describe` and in `-o json`.
+_MESSAGES = {"MESSAGE", "REASON", "WHY", "NOTE", "OTHER", "CAUSE", "CHANGE"}
+_FREE = _MESSAGES | {"NODES", "HYPERNODES", "SWITCHES", "SOURCES", "ROLES", "SUBJECT", "PEER"}
+_NARROWEST = 12  # columns that are left of such a text
+_GOOD, _BAD, _UNSURE = "\x1b[32m", "\x1b[31m", "\x1b[33m"
+_RESET = "\x1b[0m"
+_TONES: Mapping[tuple[str, str], str] = {
+    **{(t, s): c for t in ("READY", "CONSISTENT") for s, c in (("True", _GOOD), ("False", _BAD))},
+    **{(t, s): c for t in ("DEGRADED", "STALE") for s, c in (("True", _BAD), ("False", _GOOD))},
+    **{(t, "Unknown"): _UNSURE for t in ("READY", "CONSISTENT", "DEGRADED", "STALE")},
+    ("OUTCOME", "failed"): _BAD,
+    ("STALE", "stale"): _UNSURE,
+    ("NOTE", "no evidence"): _BAD,
+    ("NOTE", "partial"): _UNSURE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +47,48 @@ class Table:
     rows: tuple[Row, ...]
 
 
-def lines(table: Table, *, wide: bool = False, heading: bool = True) -> Iterator[str]:
-    """The table as text. Empty cells show as `-`."""
+def lines(
+    table: Table, *, wide: bool = False, heading: bool = True, to: Terminal | None = None
+) -> Iterator[str]:
+    """The table as text, fitted to who reads it (by default stdout). Empty cells show as `-`."""
+    to = terminal() if to is None else to
+    headings = (*table.headings, *table.more) if wide else table.headings
     cells = [_cells((*r.cells, *r.more) if wide else r.cells) for r in table.rows]
     if heading:
-        cells.insert(0, (*table.headings, *table.more) if wide else table.headings)
+        cells.insert(0, headings)
     if not cells:
         return
-    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-    for row in cells:
-        yield _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
+    widths = [max(width(row[i]) for row in cells) for i in range(len(headings))]
+    if to.columns is not None:
+        _fit(widths, headings, to.columns - len(_GAP) * (len(widths) - 1))
+        cells = [tuple(map(shortened, row, widths)) for row in cells]
+    for number, row in enumerate(cells, -heading):
+        tones = _tones(headings, row, table.rows[number].name) if to.colour and number >= 0 else {}
+        parts = [padded(text, columns) for text, columns in zip(row, widths, strict=True)]
+        parts[-1] = row[-1]
+        for i, tone in tones.items():
+            parts[i] = f"{tone}{row[i]}{_RESET}{parts[i][len(row[i]) :]}"
+        yield _GAP.join(parts).rstrip() + "\n"
+
+
+def _tones(headings: Sequence[str], row: Sequence[str], name: str) -> dict[int, str]:
+    """Colours by column. A row of conditions has its type in its name."""
+    found = {}
+    for i, (heading, text) in enumerate(zip(headings, row, strict=True)):
+        if tone := _TONES.get((name.upper() if heading == "STATUS" else heading, text)):
+            found[i] = tone
+    return found
+
+
+def _fit(widths: list[int], headings: Sequence[str], columns: int) -> None:
+    """Take from the widest texts until they fit, or none is left to take from."""
+    free = [i for i, heading in enumerate(headings) if heading in _FREE and widths[i] > _NARROWEST]
+    while free and (over := sum(widths) - columns) > 0:
+        free.sort(key=widths.__getitem__)
+        widest = free[-1]
+        least = max(_NARROWEST, widths[free[-2]] - 1 if len(free) > 1 else 0)
+        widths[widest] = max(widths[widest] - over, least)
+        free = [i for i in free if widths[i] > _NARROWEST]
 
 
 def _cells(texts: Sequence[str]) -> tuple[str, ...]:

@@ -5,13 +5,15 @@ from importlib import metadata
 
 import click
 
-from hyperscout_cli.output import emit, emit_json
+from hyperscout_cli.command import Command
+from hyperscout_cli.options import output_option
+from hyperscout_cli.output import emit, emit_data
 
 PACKAGES = ("grpcio", "protobuf", "numpy")
 
 
-@click.command(epilog="\b\nExamples:\n  hyperscout version\n  hyperscout version -o json")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.command(cls=Command, epilog="\b\nExamples:\n  hyperscout version\n  hyperscout version -o json")
+@output_option()
 def version(output: str) -> None:
     """Print the version of hyperscout and of what it stands on."""
     found = {"hyperscout": own_version(), "python": platform.python_version()}
@@ -20,9 +22,7 @@ def version(output: str) -> None:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             found[package] = "not installed"
-    if output == "json":
-        emit_json(found)
-    else:
+    if not emit_data(found, output):
         emit(f"{name} {number}\n" for name, number in found.items())
 
 

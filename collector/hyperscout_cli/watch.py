@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from hyperscout_cli.command import Command
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.kinds import KINDS, hypernodes, select
-from hyperscout_cli.options import Endpoint, collector_options
-from hyperscout_cli.output import emit
+from hyperscout_cli.options import Endpoint, collector_options, output_option
+from hyperscout_cli.output import emit, one_of_many
 from hyperscout_cli.picture import Picture
 from hyperscout_cli.tables import Row, Table, lines
 
@@ -21,28 +22,39 @@ _HOME_AND_CLEAR = "\x1b[H\x1b[2J"
 
 
 @click.command(
+    cls=Command,
     epilog="""\b
 Examples:
   hyperscout watch                     on a terminal: one table that changes in place
   hyperscout watch | tee changes.txt   elsewhere: one line a change
-  hyperscout get hn -w leaf-03-1f2e    only this one"""
+  hyperscout watch -o json | jq .hypernodes[].name
+  hyperscout get hn -w leaf-03-1f2e    only this one""",
 )
 @click.argument("kind", default="hypernodes", required=False)
+@output_option("wide", "name")
 @collector_options
-def watch(*, kind: str, collector: Endpoint) -> None:
-    """Follow the HyperNodes as they change, until interrupted."""
+def watch(*, kind: str, output: str, collector: Endpoint) -> None:
+    """Follow the HyperNodes as they change, until interrupted.
+
+    `-o json` prints a line for each generation, `-o yaml` a document: HyperNodes that changed, as `get` shows
+    them, and those that were removed. `-o name` prints one name a change.
+    """
     if KINDS.get(kind.lower()) != "hypernodes":
         raise click.UsageError(f"cannot watch {kind!r}: only hypernodes")
-    follow(collector)
+    follow(collector, output=output)
 
 
-def follow(collector: Endpoint, *, names: Sequence[str] = (), wide: bool = False) -> NoReturn:
+def follow(collector: Endpoint, *, names: Sequence[str] = (), output: str = "table") -> NoReturn:
     """Print the table and its changes until the stream ends; raises CliError then."""
     from hyperscout_cli.client import Collector
 
     with Collector(collector) as connection:
-        live = sys.stdout.isatty()
-        for text in changes(connection.watch(), time.time_ns, names=names, wide=wide, live=live):
+        if output in {"table", "wide"}:
+            live = sys.stdout.isatty()
+            texts = changes(connection.watch(), time.time_ns, names=names, wide=output == "wide", live=live)
+        else:
+            texts = objects_changed(connection.watch(), time.time_ns, output, names=names)
+        for text in texts:
             emit([text])
     raise CliError(f"the collector at {collector.address} ended the stream")
 
@@ -80,6 +92,32 @@ def changes(
                 )
             )
         printed = rows
+
+
+def objects_changed(
+    events: "Iterable[topology_pb2.WatchTopologyResponse]",
+    clock: Callable[[], int],
+    output: str,
+    *,
+    names: Sequence[str] = (),
+) -> Iterator[str]:
+    """json: a line for each event; yaml: a document; name: a line for each HyperNode that changed or went."""
+    picture = Picture()
+    before: dict[str, Row] = {}
+    for event in events:
+        picture.take(event)
+        topology = picture.topology()
+        table, _ = select("hypernodes", hypernodes(topology, clock()), names)
+        rows = {row.name: row for row in table.rows}
+        changed = [row for name, row in rows.items() if name not in before or before[name].data != row.data]
+        removed = [name for name in before if name not in rows]
+        before = rows
+        if output == "name":
+            yield "".join(f"{table.kind}/{name}\n" for name in (*(row.name for row in changed), *removed))
+            continue
+        data = [row.data for row in changed]
+        found = {"generation": topology.generation, "hypernodes": data, "removedHypernodes": removed}
+        yield one_of_many(found, output)
 
 
 def _gone(row: Row) -> Row:

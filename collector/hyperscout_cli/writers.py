@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from hyperscout_cli.output import colours
+from hyperscout_cli.output import terminal, yaml_text
 
 if TYPE_CHECKING:
     from hyperscout_collector.topology import Topology
 
-OUTPUTS = ("tree", "json", "hypernodes", "slurm-tree", "slurm-block", "slurm-yaml")
+OUTPUTS = ("tree", "json", "yaml", "hypernodes", "slurm-tree", "slurm-block", "slurm-yaml")
 
 
 def written(topology: "Topology", output: str) -> Iterator[str]:
@@ -16,11 +16,16 @@ def written(topology: "Topology", output: str) -> Iterator[str]:
     if output == "tree":
         from hyperscout_collector.publish.texts.tree import tree
 
-        return tree(topology, colour=colours())
+        to = terminal()
+        return tree(topology, colour=to.colour, columns=to.columns)
     if output == "json":
         from hyperscout_collector.publish.texts.topology_json import topology_json
 
         return topology_json(topology)
+    if output == "yaml":
+        from hyperscout_collector.topology_json import to_json
+
+        return iter([yaml_text(to_json(topology))])
     if output == "hypernodes":
         from hyperscout_collector.publish.texts.hypernodes import hypernodes_yaml
 

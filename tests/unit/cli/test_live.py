@@ -9,7 +9,6 @@ import pytest
 import yaml
 from hyperscout.v1 import finding_pb2
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_cli.status import wait_for_health
 from hyperscout_cli.watch import changes
 from hyperscout_cli.writers import OUTPUTS, written
 from hyperscout_collector.api.mapping import hypernode_to_proto, timestamp, topology_to_proto
@@ -275,16 +274,6 @@ def test_status_waits_for_health_and_exits_3_without_it(
     assert "not well after 0 s" in ran.err
     service.topology = type(service.topology)(1, two_leaves().hypernodes[:1])
     assert run("status", "--wait", "--wait-timeout", "0").code == 0
-
-
-def test_waiting_ends_as_soon_as_nothing_is_wrong() -> None:
-    looks = iter([["down"], ["down"], [], ["down again"]])
-    pauses: list[int] = []
-    status, wrong = wait_for_health(
-        lambda: (pb.GetStatusResponse(), next(looks)), lambda: True, lambda: pauses.append(1)
-    )
-    assert (status, wrong) == (pb.GetStatusResponse(), [])
-    assert len(pauses) == 2
 
 
 def test_a_row_that_only_grew_older_is_not_printed_again() -> None:

@@ -59,7 +59,7 @@ def test_status_as_json_has_every_field(run: CommandLine, service: FakeMeasureme
     service.measuring = learning()
     found = json.loads(run("measure", "status", "-o", "json").out)
     assert found["state"] == "learning"
-    assert (found["probes"], found["failed"], found["inFlight"]) == ("1234", 0, 5)
+    assert (found["probes"], found["failed"], found["inFlight"]) == (1234, 0, 5)
 
 
 def test_pause_and_resume(run: CommandLine, service: FakeMeasurementService) -> None:

@@ -59,7 +59,7 @@ def test_a_run_between_two(run: CommandLine, service: FakeMeasurementService) ->
 def test_a_run_within_one_as_json(run: CommandLine, service: FakeMeasurementService) -> None:
     ran = run("measure", "nccl", "a", "-o", "json")
     found = json.loads(ran.out)
-    assert (found["method"], found["results"][1]["sizeBytes"]) == ("libnccl", str(1 << 30))
+    assert (found["method"], found["results"][1]["sizeBytes"]) == ("libnccl", 1 << 30)
     assert "within a" in ran.err
     assert list(service.asked[0].sizes_bytes) == []  # the server's choice
 
@@ -90,7 +90,7 @@ def test_no_collector_exits_1(run: CommandLine) -> None:
         ["a", "--size", "-8"],
         ["a", *["--size", "8"] * 33],
         ["a", "--limit", "0"],
-        ["a", "-o", "yaml"],
+        ["a", "-o", "dot"],
     ],
 )
 def test_wrong_usage_exits_2(run: CommandLine, service: FakeMeasurementService, arguments: list[str]) -> None:

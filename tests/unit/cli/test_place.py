@@ -370,7 +370,7 @@ def test_one_of_the_files_may_come_on_stdin(files: Files, run: CommandLine) -> N
         ["--workers", 4, "--reserve"],
         ["--workers", 4, "--expires", "30m"],
         ["--workers", 4, "--collector", "127.0.0.1:1"],
-        ["--workers", 4, "-o", "yaml"],
+        ["--workers", 4, "-o", "dot"],
     ],
 )
 def test_wrong_usage_exits_2_and_says_why(files: Files, flags: list[object]) -> None:

@@ -1,14 +1,16 @@
 """The hierarchy for people: an indented tree with sizes and what is wrong."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hyperscout_formats.host_list import fold
 
+from hyperscout_collector.publish.texts.columns import shortened, width
 from hyperscout_collector.publish.texts.names import visible
 from hyperscout_collector.topology import HyperNode, Topology
 
 _BAD, _GOOD, _QUIET = "\x1b[31m", "\x1b[1m", "\x1b[2m"
 _RESET = "\x1b[0m"
+_NARROWEST = 12  # columns of a list of hosts, however deep it stands
 # The status that needs no word, by condition type.
 HEALTHY = {"Ready": "True", "Degraded": "False", "Consistent": "True", "Stale": "False"}
 
@@ -26,8 +28,17 @@ def marks(hypernode: HyperNode) -> list[tuple[str, str, str]]:
     return found
 
 
-def tree(topology: Topology, *, colour: bool = False, nodes: bool = True) -> Iterator[str]:
-    """Lines of the tree, roots first; `nodes` adds the hosts under each tier-1 HyperNode."""
+def tree(
+    topology: Topology, *, colour: bool = False, nodes: bool = True, columns: int | None = None
+) -> Iterator[str]:
+    """Lines of the tree, roots first; `nodes` adds the hosts under each tier-1 HyperNode.
+
+    Lists of hosts are cut where a screen of so many `columns` ends.
+    """
+
+    def hosts(names: Iterable[str], before: str) -> str:
+        text = visible(fold(names))
+        return text if columns is None else shortened(text, max(_NARROWEST, columns - width(before)))
 
     def paint(code: str, text: str) -> str:
         return f"{code}{text}{_RESET}" if colour else text
@@ -56,15 +67,14 @@ def tree(topology: Topology, *, colour: bool = False, nodes: bool = True) -> Ite
         )
         children = [by_name[c] for c in hypernode.children if c in by_name]
         if nodes and not children and hypernode.nodes:
-            yield below + "   " + paint(_QUIET, visible(fold(hypernode.nodes))) + "\n"
+            yield below + "   " + paint(_QUIET, hosts(hypernode.nodes, below + "   ")) + "\n"
         for i, child in reversed(list(enumerate(children))):
             last = i == len(children) - 1
             stack.append((child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  ")))
     if topology.nodes_without_evidence:
         missing = topology.nodes_without_evidence
-        yield (
-            paint(_BAD, f"{count(len(missing), 'node')} without evidence") + f": {visible(fold(missing))}\n"
-        )
+        what = f"{count(len(missing), 'node')} without evidence"
+        yield f"{paint(_BAD, what)}: {hosts(missing, what + ': ')}\n"
 
 
 def count(n: int, one: str, many: str = "") -> str:
