@@ -87,7 +87,9 @@ function ofNode(app: App, id: ItemId): Child[] {
   const picture = app.picture();
   const domains = picture.domainsOf(rest(id));
   const chain = domains.map((x) => h("div", {}, `${visible(x.tierName) || `tier ${x.tier}`} `, link(app, hypernodeId(x.name))));
-  const adapters = picture.adaptersOf(rest(id)).map((x) => h("div", {}, name(x.name || "adapter"), " ", name(x.id)));
+  const order = new Intl.Collator("en", { numeric: true });
+  const known = picture.adaptersOf(rest(id)).sort((a, b) => order.compare(a.name, b.name));
+  const adapters = known.map((x) => h("div", {}, name(x.name || "adapter"), " ", name(x.id)));
   return [
     section(
       "Node",

@@ -44,13 +44,17 @@ function factsOf(app: App): Child[] {
   const bad = domains.filter(isBad).length;
   const show = (): void => app.views.change({ tab: "wrong" });
   const down = linksDown(picture);
+  const total = down.reduce((sum, [, n]) => sum + n, 0);
+  const [first] = down;
+  const where = down.length === 1 && first ? visible(first[0], 24) : `in ${count(down.length, "fabric")}`;
   return [
     h("span", { class: "chip", title: "Generation of the picture" }, h("span", { class: "muted" }, "generation"), h("strong", { id: "generation" }, picture.generation)),
     h("span", { class: "muted size" }, `${count(nodeNames(picture).length, "node")} · ${count(picture.switches.size, "switch", "switches")}${picture.complete ? ` · ${count(picture.cables.size, "cable")}` : ""}`),
     bad > 0
       ? button(show, { class: "chip degraded", id: "domains-bad" }, stateIcon("degraded"), `${count(bad, "domain")} ${STATE_WORDS.degraded.toLowerCase()}`)
       : h("span", { class: "chip", id: "domains-bad" }, stateIcon("ok"), "all domains well"),
-    ...down.map(([fabric, n]) => button(show, { class: "chip bad links-down" }, stateIcon("missing"), `${count(n, "link")} down`, fabric && h("span", { class: "muted" }, visible(fabric, 30)))),
+    down.length > 0 &&
+      button(show, { class: "chip bad", id: "links-down", title: down.map(([fabric, n]) => `${visible(fabric || "unknown fabric", 60)}: ${n}`).join("\n") }, stateIcon("missing"), `${count(total, "link")} down`, h("span", { class: "muted" }, where)),
   ];
 }
 

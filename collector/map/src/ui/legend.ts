@@ -15,7 +15,7 @@ export function legend(): HTMLElement {
   });
   return h(
     "details",
-    { class: "legend", open: window.innerHeight > 600 },
+    { class: "legend", open: window.innerHeight > 700 },
     h("summary", {}, "Legend"),
     h(
       "div",

@@ -1,21 +1,20 @@
 // How two nodes are connected: typed, or picked on the map one after the other. The collector explains; here it is
 // drawn and told.
 
-import { linkId, nodeId, type ItemId } from "../model/ids";
+import { hypernodeId, linkId, nodeId, type ItemId } from "../model/ids";
 import { Problem } from "../model/http";
 import type { Anomaly, Link } from "../model/types";
 import type { App } from "./app";
 import { button, fill, h, name, type Child } from "./dom";
-import { link, row, thingRow } from "./rows";
+import { row, thingRow } from "./rows";
 import { stateIcon } from "./icons";
 import { visible, words } from "./text";
 import { anomalyId, between, stateOf } from "./things";
 
 /** As /v1/explain answers (ExplainResponse). */
 interface Explanation {
-  tier: number;
-  tierName?: string;
-  hypernode?: string;
+  /** The lowest that holds both; "" where none does. */
+  hypernode: string;
   path: Link[];
   anomalies: Anomaly[];
   text: string;
@@ -111,7 +110,7 @@ function hops(app: App, found: Explanation): Child[] {
     return row(app, id, stateIcon(stateOf(picture, id), true), title(x), visible(x.fabric, 60));
   };
   return [
-    found.hypernode ? h("p", {}, "Both are in ", link(app, `hypernode:${found.hypernode}`), ".") : null,
+    found.hypernode !== "" && h("ul", { class: "list" }, thingRow(app, hypernodeId(found.hypernode), "holds both")),
     found.path.length > 0 && h("h3", { class: "group" }, h("span", {}, "Cables"), h("span", {}, found.path.length)),
     found.path.length > 0 && h("ol", { class: "list" }, ...found.path.map(line)),
     found.anomalies.length > 0 && h("h3", { class: "group" }, h("span", {}, "On the way"), h("span", {}, found.anomalies.length)),

@@ -28,9 +28,9 @@ export function thingRow(app: App, id: ItemId, more: Child = null): HTMLElement 
 }
 
 /** A name within a text that leads there; plain where the picture does not have it. */
-export function link(app: App, id: ItemId, text?: string): HTMLElement {
+export function link(app: App, id: ItemId, text?: Node | string): HTMLElement {
   const picture = app.picture();
-  const shown = name(text ?? label(picture, id), 90);
+  const shown = text instanceof HTMLElement ? text : name(typeof text === "string" ? text : label(picture, id), 90);
   const place = onMap(picture, id);
   if (place === null || !exists(picture, place)) return shown;
   return button(() => app.go(id), { class: "link", "data-key": `link ${id}`, "data-id": id }, shown);

@@ -4,7 +4,6 @@ import type { MapView } from "../graph/api";
 import type { App } from "./app";
 import { button, fill, h, name } from "./dom";
 import { ICONS, icon, STATE_WORDS, stateIcon } from "./icons";
-import { legend } from "./legend";
 import { count, words } from "./text";
 import { exists, kindWord, label, stateOf } from "./things";
 
@@ -31,7 +30,7 @@ export function stage(): Stage {
     canvas,
     connect(app) {
       const { map } = app;
-      element.append(hover, tools(map), legend());
+      element.append(hover, tools(map));
       map.on("hover", (over) => {
         hover.hidden = over === null || !exists(app.picture(), over.id);
         if (over === null || hover.hidden) return;

@@ -2,10 +2,11 @@
 
 import type { App } from "./app";
 import { button, h } from "./dom";
+import { legend } from "./legend";
 import type { Tab } from "./state";
 
 export const TABS: readonly Tab[] = ["wrong", "filters", "path", "place"];
-const TITLES: Readonly<Record<Tab, string>> = { wrong: "Wrong now", filters: "Filters", path: "Path", place: "Placement" };
+const TITLES: Readonly<Record<Tab, string>> = { wrong: "Problems", filters: "Filters", path: "Path", place: "Placement" };
 
 export function tabs(app: App, panels: Readonly<Record<Tab, HTMLElement>>): HTMLElement {
   const buttons = new Map(TABS.map((tab) => [tab, button(() => app.views.change({ tab }), { role: "tab", id: `tab-${tab}`, "aria-controls": `panel-${tab}` }, TITLES[tab])]));
@@ -19,7 +20,9 @@ export function tabs(app: App, panels: Readonly<Record<Tab, HTMLElement>>): HTML
     buttons.get(next)?.focus();
     event.preventDefault();
   });
+  const explained = legend();
   const render = (): void => {
+    explained.hidden = app.views.now.tab === "path" || app.views.now.tab === "place"; // their answers take the room
     for (const tab of TABS) {
       const isIt = app.views.now.tab === tab;
       buttons.get(tab)?.setAttribute("aria-selected", String(isIt));
@@ -31,9 +34,9 @@ export function tabs(app: App, panels: Readonly<Record<Tab, HTMLElement>>): HTML
   app.views.listen((view, before) => view.tab !== before.tab && render());
   const count = (): void => {
     const n = app.picture().anomalies.length;
-    buttons.get("wrong")?.replaceChildren(n ? `${TITLES.wrong} (${n})` : TITLES.wrong);
+    buttons.get("wrong")?.replaceChildren(TITLES.wrong, ...(n ? [h("span", { class: "badge" }, n)] : []));
   };
   app.onPicture(count);
   render();
-  return h("nav", { class: "side", "aria-label": "Tools" }, list, ...shown.values());
+  return h("nav", { class: "side", "aria-label": "Tools" }, list, ...shown.values(), explained);
 }

@@ -85,7 +85,7 @@ export function timebar(app: App): { element: HTMLElement; step(direction: 1 | -
     from.textContent = clock(start, end);
     const moment = at === null ? undefined : moments.filter((x) => x.at <= at).at(-1);
     what.textContent = at === null ? "now" : (moment?.texts[0] ?? "") + (moment && moment.texts.length > 1 ? ` (and ${moment.texts.length - 1} more)` : "");
-    output.textContent = at === null ? "Live" : `${clock(at, end)}, ${span(end - at)} ago`;
+    output.textContent = at === null ? "" : `${clock(at, end)}, ${span(end - at)} ago`;
     liveButton.disabled = at === null;
     document.body.classList.toggle("is-past", at !== null);
     back.disabled = !moments.some((x) => x.at < (at ?? Infinity));
