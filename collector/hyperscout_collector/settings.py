@@ -23,7 +23,8 @@ from pydantic_settings import (
 from hyperscout_collector.cloud_labels import Keys, lists_of
 from hyperscout_collector.core.nccl_window import parse_windows
 from hyperscout_collector.history.settings import HistorySettings
-from hyperscout_collector.mqtt.settings import MqttSettings
+from hyperscout_collector.mqtt.settings import MqttSettings, about_mqtt
+from hyperscout_collector.mqtt.topics import Broker
 from hyperscout_collector.rest.settings import RestSettings
 
 PREFIX = "HYPERSCOUT_COLLECTOR_"
@@ -325,9 +326,17 @@ class CollectorSettings(RestSettings, HistorySettings, MqttSettings, BaseSetting
             raise ValueError("fabric_service_account: nodes' agents must have another account")
         if self.expected_nodes is not None and self.expected_nodes_file is not None:
             raise ValueError("expected_nodes and expected_nodes_file: give one of them")
-        if problem := _about_tls(self) or _about_callers(self) or _about_outputs(self):
+        if problem := (
+            _about_tls(self) or _about_callers(self) or _about_outputs(self) or self._about_mqtt()
+        ):
             raise ValueError(problem)
         return self
+
+    def _about_mqtt(self) -> str | None:
+        def trusted(broker: Broker) -> bool:
+            return self.insecure or is_loopback(broker.host)
+
+        return about_mqtt(self, trusted=trusted)
 
 
 def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> CollectorSettings:
@@ -444,29 +453,43 @@ def _about_tls(settings: CollectorSettings) -> str | None:
         return "tls_cert and tls_key: give both or neither"
     if settings.mtls_listen and (settings.tls_cert is None or settings.tls_client_ca is None):
         return "mtls_listen needs tls_cert, tls_key and tls_client_ca"
-    if settings.tls_client_ca is not None and not settings.mtls_listen:
-        return "tls_client_ca: client certificates are asked for at mtls_listen only; set it too"
+    if settings.tls_client_ca is not None and not (settings.mtls_listen or settings.rest_listen):
+        return "tls_client_ca: client certificates are asked for at mtls_listen and rest_listen; set one"
+    if settings.tls_client_ca is not None and settings.tls_cert is None:
+        return "tls_client_ca needs tls_cert and tls_key: who shows a certificate is shown one"
     if not settings.listen and not settings.mtls_listen:
         return "listen: a collector must listen somewhere, at listen or at mtls_listen"
     return None
 
 
 def _about_callers(settings: CollectorSettings) -> str | None:
-    """What is wrong with who may reach `listen`: beyond this machine nobody is unknown or unprotected."""
-    if not settings.listen or is_loopback(host_port(settings.listen)[0]):
+    """What is wrong with who may reach the ports: beyond this machine nobody is unknown or unprotected."""
+    return _about_port(settings, "listen", "gRPC") or _about_port(settings, "rest_listen", "HTTP")
+
+
+def _about_port(settings: CollectorSettings, name: str, protocol: str) -> str | None:
+    address = getattr(settings, name)
+    if not address or is_loopback(host_port(address)[0]):
         return None
-    listen, plaintext = settings.listen, settings.tls_cert is None
+    plaintext = settings.tls_cert is None
     if plaintext and settings.authenticate != "none":
-        return f"listen {listen}: tokens are never sent in the clear; give tls_cert and tls_key"
+        return f"{name} {address}: tokens are never sent in the clear; give tls_cert and tls_key"
     if settings.authenticate != "none" or settings.insecure:
         return None
     if plaintext:
         return (
-            f"listen {listen}: plaintext gRPC is for this machine only (127.0.0.1, ::1); "
+            f"{name} {address}: plaintext {protocol} is for this machine only (127.0.0.1, ::1); "
             "give tls_cert, tls_key and authenticate, or set insecure: true if the network is trusted"
         )
+    if name == "rest_listen":
+        if settings.tls_client_ca is not None:
+            return None  # nobody comes in without a certificate then
+        return (
+            f"{name} {address}: anyone who reaches it could change things; set authenticate: kubernetes or "
+            "tls_client_ca, or insecure: true if the network is trusted"
+        )
     return (
-        f"listen {listen}: anyone who reaches it could report; set authenticate: kubernetes, "
+        f"{name} {address}: anyone who reaches it could report; set authenticate: kubernetes, "
         'or listen: "" and mtls_listen, or insecure: true if the network is trusted'
     )
 

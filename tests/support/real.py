@@ -110,6 +110,7 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "snmpd": _debian("snmpd", "snmpd"),
     "snmpwalk": _debian("snmp", "snmpwalk", "snmpbulkwalk"),
     "snmpsim": _apart("snmpsim", "snmpsim"),
+    "mosquitto": _debian("mosquitto", "mosquitto", "mosquitto_passwd"),
     "kubernetes": _kubernetes("etcd", "kube-apiserver", "kubectl"),
     "kube-controller-manager": _kubernetes("kube-controller-manager"),
     "kube-scheduler": _kubernetes("kube-scheduler"),

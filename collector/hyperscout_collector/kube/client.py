@@ -131,6 +131,11 @@ class Kube:
             await session.connector.close(abort_ssl=True)  # or their ends would outlive the loop
         await self._client.close()  # type: ignore[no-untyped-call]
 
+    @property
+    def fence(self) -> Fence:
+        """What stops its writes, for others that write elsewhere in the same term."""
+        return self._fence
+
     def fenced(self, fence: Fence) -> "Kube":
         """The same connections, with writes only while the fence lets them."""
         other = object.__new__(Kube)

@@ -4,6 +4,7 @@ To add a publisher, add a line here.
 """
 
 import asyncio
+import importlib.metadata
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -15,13 +16,16 @@ from hyperscout_collector.cloud_labels import place_of
 from hyperscout_collector.cluster import Cluster, KubernetesCluster, NoCluster
 from hyperscout_collector.gates.controller import Gates
 from hyperscout_collector.gates.machine import GateSettings
-from hyperscout_collector.kube.client import Kube, Object
+from hyperscout_collector.kube.client import Fence, Kube, Object
 from hyperscout_collector.kube.nodes import Nodes, why_down
+from hyperscout_collector.mqtt.client import Access
+from hyperscout_collector.mqtt.topics import broker_of
 from hyperscout_collector.publish.base import Publisher
 from hyperscout_collector.publish.file import FilePublisher
 from hyperscout_collector.publish.kubernetes import KubernetesPublisher
 from hyperscout_collector.publish.kubernetes_events import Events
 from hyperscout_collector.publish.kueue import KueuePublisher
+from hyperscout_collector.publish.mqtt import MqttPublisher
 from hyperscout_collector.publish.node_labels import NodeLabelsPublisher
 from hyperscout_collector.publish.slurm_files import SlurmFilesPublisher
 from hyperscout_collector.publish.taint_policy import TaintSettings
@@ -39,6 +43,7 @@ class Chosen:
     cluster: Cluster = field(default_factory=NoCluster)
     services: dict[str, Service] = field(default_factory=dict)
     gates: Gates | None = None
+    mqtt: MqttPublisher | None = None
 
 
 def needs_kubernetes(settings: CollectorSettings) -> bool:
@@ -64,6 +69,11 @@ def chosen(
         found.publishers.append(FilePublisher(settings.publish_file))
     if files := _slurm_files(settings):
         found.publishers.append(SlurmFilesPublisher(files, settings.slurm_hook))
+    if settings.mqtt_broker:
+        fence = kube.fence if kube is not None else Fence()
+        found.mqtt = _mqtt(settings, fence, clock_ns, timer, rng)
+        found.publishers.append(found.mqtt)
+        found.services["mqtt"] = found.mqtt.run
     if kube is None or settings.kubernetes == "off":
         return found
     nodes = Nodes(kube, settings.node_selector, rng=rng)
@@ -107,13 +117,42 @@ def chosen(
         dry_run = settings.kubernetes == "dry-run"
         found.publishers.append(KueuePublisher(kube, settings.kueue_topology, _print, dry_run=dry_run))
     found.cluster = KubernetesCluster(nodes, hypernodes.hypernodes)
-    found.services = {
+    found.services |= {
         "node-watch": nodes.reflector.run,
         "hypernodes": hypernodes.run,
         "node-events": events.run,
         **(gates.services if gates is not None else {}),
     }
     return found
+
+
+def _mqtt(
+    settings: CollectorSettings,
+    fence: Fence,
+    clock_ns: Callable[[], int],
+    timer: Callable[[], float],
+    rng: Random,
+) -> MqttPublisher:
+    access = Access(
+        broker_of(settings.mqtt_broker),
+        settings.mqtt_client_id or f"hyperscout-{settings.identity}",
+        settings.mqtt_qos,
+        settings.mqtt_user,
+        settings.mqtt_password_file,
+        settings.mqtt_tls_ca,
+        settings.mqtt_tls_cert,
+        settings.mqtt_tls_key,
+    )
+    return MqttPublisher(
+        access,
+        settings.mqtt_topic_prefix,
+        identity=settings.identity,
+        version=importlib.metadata.version("hyperscout"),
+        fence=fence,
+        clock_ns=clock_ns,
+        timer=timer,
+        rng=rng,
+    )
 
 
 def _gates(
