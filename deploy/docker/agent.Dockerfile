@@ -24,7 +24,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,ta
     python3 -m venv /build \
  && /build/bin/pip install --require-hashes -r /src/deploy/docker/build.requirements.txt
 
-# A layer of a few megabytes in the image, which is all that an upgrade of ours pulls.
+# A layer of a few megabytes in the image, which is all that an upgrade of ours pulls; and the map, for who serves it.
 FROM build AS own
 COPY . /src
 RUN cd /src \
@@ -32,6 +32,9 @@ RUN cd /src \
  && python3 -m venv --without-pip /opt/hyperscout \
  && /build/bin/pip --python /opt/hyperscout/bin/python install --no-index --no-deps --no-compile --root /own /wheel/*.whl \
  && find /own -name '*.pyi' -delete \
+ && mkdir /map \
+ && cd /own \
+ && find . -type d -path '*/hyperscout_collector/rest/static' -prune -exec cp -a --parents {} /map \; -exec rm -r {} + \
  && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -s /own /own
 
 # The root of the image, less our own code: what changes seldom is one layer.

@@ -22,7 +22,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,ta
     python3 -m venv /build \
  && /build/bin/pip install --require-hashes -r /src/deploy/docker/build.requirements.txt
 
-# A layer of a few megabytes in the image, which is all that an upgrade of ours pulls.
+# A layer of a few megabytes in the image, which is all that an upgrade of ours pulls; and the map, for who serves it.
 FROM build AS own
 COPY . /src
 RUN cd /src \
@@ -30,6 +30,9 @@ RUN cd /src \
  && python3 -m venv --without-pip /opt/hyperscout \
  && /build/bin/pip --python /opt/hyperscout/bin/python install --no-index --no-deps --no-compile --root /own /wheel/*.whl \
  && find /own -name '*.pyi' -delete \
+ && mkdir /map \
+ && cd /own \
+ && find . -type d -path '*/hyperscout_collector/rest/static' -prune -exec cp -a --parents {} /map \; -exec rm -r {} + \
  && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -s /own /own
 
 # The root of the image, less our own code: what changes seldom is one layer.
@@ -45,6 +48,7 @@ RUN python3 /src/deploy/docker/bare.py /bare --packages /opt/hyperscout
 FROM scratch
 COPY --from=root /bare/ /
 COPY --from=own /own/ /
+COPY --from=own /map/ /
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="hyperscout collector" \
@@ -58,6 +62,6 @@ ENV PATH=/opt/hyperscout/bin:/usr/bin:/usr/sbin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 USER 10001:10001
-EXPOSE 50051 50052 50054
+EXPOSE 50051 50052 50054 50080
 ENTRYPOINT ["hyperscout"]
 CMD ["collector"]

@@ -24,6 +24,7 @@ require_real("images", "root")
 VERSION = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 TIMEOUT_S = 60.0
 HEAD = struct.Struct("!I")
+_PACKAGES = "opt/hyperscout/lib/python3.11/site-packages"
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +133,14 @@ class TestImage:
         assert either.python("import os; print(os.getuid(), os.getgid(), os.getgroups())").split()[0] == str(
             USER
         )
+
+    def test_the_map_is_where_it_is_served(self, either: ImageRoot) -> None:
+        """All of it in the collector's image, once it is built; nothing of it in the agent's."""
+        built = ROOT / "collector" / "hyperscout_collector" / "rest" / "static"
+        wanted = {str(p.relative_to(built)) for p in built.rglob("*") if p.is_file()}
+        room = f"{_PACKAGES}/hyperscout_collector/rest/static"
+        found = {str(path.relative_to(room)) for path in either.files() if path.is_relative_to(room)}
+        assert found == (wanted if either.archive.stem == "collector" else set())
 
     @pytest.mark.parametrize("words", ["--help", "{name} --help", "version"])
     def test_the_command_starts(self, either: ImageRoot, words: str) -> None:
