@@ -5,7 +5,8 @@
 
 - chart/values.schema.json: the names under the settings of collector, agent and fabric;
 - docker/*.requirements.txt: what each image installs, cut out of constraints.txt with its hashes;
-- manifests/hyperscout.yaml: the chart with its default values, by the real helm.
+- manifests/hyperscout.yaml: the chart with its default values, by the real helm;
+- grafana/*.json: the dashboards, out of grafana/dashboards.yaml.
 """
 
 import json
@@ -209,8 +210,12 @@ def template(helm: Path, *options: str) -> str:
     return done.stdout
 
 
+sys.path.insert(0, str(DEPLOY / "grafana"))
+import dashboards  # noqa: E402 - it lies beside what it writes
+
 FILES: Mapping[Path, Callable[[], str]] = {
     SCHEMA: schema,
+    **{DEPLOY / "grafana" / f"{name}.json": partial(dashboards.text, name) for name in dashboards.names()},
     **{DEPLOY / "docker" / f"{image}.requirements.txt": partial(requirements, image) for image in IMAGES},
     MANIFEST: manifest,
 }
