@@ -1,12 +1,13 @@
-"""Where a collector that leads is reached: gRPC for agents and readers, HTTP for probes and metrics.
+"""Where a collector that leads is reached: gRPC for agents and readers, REST, HTTP for probes and metrics.
 
 It is the last that begins and the first that ends: who is let in finds everything at work.
 """
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -30,6 +31,13 @@ from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService
 from hyperscout_collector.kube.client import Kube
 from hyperscout_collector.metrics.page import Metrics
 from hyperscout_collector.parts import Parts
+from hyperscout_collector.rest.app import application
+from hyperscout_collector.rest.counters import RestCounters
+from hyperscout_collector.rest.handlers import Handlers
+from hyperscout_collector.rest.hosts import Hosts
+from hyperscout_collector.rest.hub import Hub
+from hyperscout_collector.rest.server import RestServer
+from hyperscout_collector.rest.standby import left
 from hyperscout_collector.settings import CollectorSettings, host_port
 
 _log = logging.getLogger(__name__)
@@ -42,8 +50,8 @@ _DISCOVERY_SERVICE = discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService
 class Listening:
     """`async with` listens, or raises StartError. `kube`: whom to ask who calls.
 
-    `leaving()`: what those who are connected are told in the end, and where to go on (see `WatchEndedError`).
-    `timer`: monotonic seconds.
+    `begin`: makes a task of the collector's. `leaving()`: what those who are connected are told in the end,
+    and where to go on (see `WatchEndedError`). `timer`: monotonic seconds.
     """
 
     def __init__(
@@ -56,11 +64,13 @@ class Listening:
         metrics: Metrics,
         kube: Kube | None,
         leaving: Callable[[], tuple[str, str | None]],
+        begin: Callable[[str, Coroutine[Any, Any, None]], None],
         timer: Callable[[], float],
     ) -> None:
         self.address = ""  # host:port of gRPC
         self.mtls_address = ""
         self.http_address = ""
+        self.rest_address = ""
         self._settings = settings
         self._parts = parts
         self._backend = backend
@@ -68,12 +78,15 @@ class Listening:
         self._metrics = metrics
         self._kube = kube
         self._leaving = leaving
+        self._begin = begin
         self._timer = timer
         self._exit = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> "Listening":
         try:
             await self._listen()
+            if self._settings.rest_listen:
+                await self._listen_rest()
             if self._settings.http_listen:
                 await self._listen_http()
         except BaseException:
@@ -83,7 +96,7 @@ class Listening:
         _log.info(
             "collector %s listens on %s: %d findings of %d nodes, generation %d",
             parts.version,
-            " and ".join(filter(None, (self.address, self.mtls_address))),
+            " and ".join(filter(None, (self.address, self.mtls_address, self.rest_address))),
             len(parts.state),
             parts.state.node_count,
             parts.watchers.current.topology.generation,
@@ -94,13 +107,15 @@ class Listening:
         await self._exit.aclose()
 
     async def _listen(self) -> None:
-        access = self._access()
+        self._access = access = self._checked()
+        self._topology = TopologyService(self._backend)
+        self._placing = self._placement()
         discovery = self._discovery(access)
         server = grpc.aio.server(interceptors=(Gate(access),), options=SERVER_OPTIONS)
         add_DiscoveryServiceServicer_to_server(discovery, server)
-        TopologyService(self._backend).add_to(server)
+        self._topology.add_to(server)
         MeasurementService(self._parts.measuring, self._parts.nccl).add_to(server)
-        self._placing().add_to(server)
+        self._placing.add_to(server)
         healthy = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         names = (
@@ -138,7 +153,7 @@ class Listening:
             take_id=parts.nccl.take_id,
         )
 
-    def _placing(self) -> PlacementService:
+    def _placement(self) -> PlacementService:
         placing = self._parts.placing
         service = PlacementService(
             placing.placements, placing.watchers, placing.reservations, clock_ns=self._parts.clock_ns
@@ -151,7 +166,7 @@ class Listening:
         self._parts.watchers.close(*self._leaving())
         self._parts.placing.watchers.close(*self._leaving())
 
-    def _access(self) -> Access:
+    def _checked(self) -> Access:
         settings = self._settings
         if settings.authenticate == "none":
             return Access()
@@ -166,6 +181,26 @@ class Listening:
 
     def _now_s(self) -> float:
         return self._parts.clock_ns() / NS
+
+    async def _listen_rest(self) -> None:
+        settings, parts = self._settings, self._parts
+        parts.rest = RestCounters()
+        hub = Hub(
+            parts.watchers,
+            epoch=f"{parts.started_ns:x}",
+            limit=settings.rest_max_streams,
+            counters=parts.rest,
+            timer=self._timer,
+        )
+        self._begin("stream", hub.run())
+        handlers = Handlers(self._backend, self._topology, self._placing, hub, self._access)
+        self._exit.callback(handlers.close)
+        app = application(handlers, self._access, Hosts.of(settings), parts.rest, timer=self._timer)
+        server = await self._exit.enter_async_context(RestServer(settings, app))
+        self._exit.callback(lambda: hub.close(left(*self._leaving(), server.address)))
+        self.rest_address = server.address
+        scheme = "http" if settings.tls_cert is None else "https"
+        _log.info("REST and the map at %s://%s/", scheme, server.address)
 
     async def _listen_http(self) -> None:
         metrics = self._metrics

@@ -102,6 +102,7 @@ class Collector:
         self.address = ""  # host:port of gRPC, once it listens
         self.mtls_address = ""
         self.http_address = ""
+        self.rest_address = ""
         self._kube = kube
         self._previous = previous
         self._terms = terms
@@ -438,11 +439,12 @@ class Collector:
             metrics=self.metrics,
             kube=self._kube,
             leaving=lambda: self.leaving,
+            begin=self._begin,
             timer=self._timer,
         )
         await self._exit.enter_async_context(listening)
         self.address, self.mtls_address = listening.address, listening.mtls_address
-        self.http_address = listening.http_address
+        self.http_address, self.rest_address = listening.http_address, listening.rest_address
 
     # Between the parts
 

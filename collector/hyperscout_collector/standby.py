@@ -26,6 +26,8 @@ from hyperscout_collector.http import TEXT, HttpServer
 from hyperscout_collector.identity.ports import add_ports, for_certificates
 from hyperscout_collector.ingest.service import SERVER_OPTIONS
 from hyperscout_collector.metrics.page import CONTENT_TYPE, standby_text
+from hyperscout_collector.rest.server import RestServer
+from hyperscout_collector.rest.standby import refusing
 from hyperscout_collector.settings import CollectorSettings, host_port
 
 _log = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ class Standby:
         self.address = ""
         self.mtls_address = ""
         self.http_address = ""
+        self.rest_address = ""
         self._settings = settings
         self._leader = leader
         self._prepared = prepared
@@ -92,6 +95,10 @@ class Standby:
         await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
         for name in _SERVICES:
             await healthy.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+        if settings.rest_listen:
+            app = refusing(self._answer, lambda: self.rest_address)
+            rest = await self._exit.enter_async_context(RestServer(settings, app))
+            self.rest_address = rest.address
         if settings.http_listen:
             await self._listen_http()
         _log.info("standby listens on %s", " and ".join(filter(None, (self.address, self.mtls_address))))

@@ -81,7 +81,7 @@ class Cluster:
     def start(self) -> None:
         self.processes.start(
             self.root.name, "collector", "collector", "--listen", f"[::]:{PORT}", "--insecure",
-            "--data-dir", self._folder / "data", "--http-listen", "",
+            "--data-dir", self._folder / "data", "--http-listen", "", "--rest-listen", "",
             "--measure-reverify-s", "60", "--hold-s", "5",
         )  # fmt: skip
         await_it(lambda: "listens on" in self.processes.log("collector"), "the collector listens", START_S)

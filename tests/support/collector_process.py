@@ -72,7 +72,18 @@ async def collector_process(
 ) -> AsyncIterator[CollectorProcess]:
     """Start one and wait until it listens; it is killed in the end if it still lives."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("HYPERSCOUT_COLLECTOR_")}
-    command = ("collector", "--listen", listen, "--data-dir", str(data_dir), "--http-listen", "", *flags)
+    command = (
+        "collector",
+        "--listen",
+        listen,
+        "--data-dir",
+        str(data_dir),
+        "--http-listen",
+        "",
+        "--rest-listen",
+        "",
+        *flags,
+    )
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",

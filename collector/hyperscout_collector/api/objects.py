@@ -17,7 +17,7 @@ from hyperscout_collector.topology_json import to_json
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-    from hyperscout.v1.topology_pb2 import ExplainResponse, GetStatusResponse, StoredFinding
+    from hyperscout.v1.topology_pb2 import ExplainResponse, GetStatusResponse, StoredFinding, TopologyDelta
 
 Object = dict[str, Any]
 
@@ -163,6 +163,45 @@ def names_of(kind: str, found: Object) -> set[str]:
 
 
 # Of messages
+
+
+def delta(message: "TopologyDelta") -> Object:
+    """What changed from one generation to a later one, in a topology's own words."""
+    from hyperscout.v1 import topology_pb2 as pb
+
+    from hyperscout_collector.api.mapping import topology_from_proto
+
+    came = to_json(
+        topology_from_proto(
+            pb.Topology(
+                generation=message.generation,
+                hypernodes=message.hypernodes,
+                switches=message.switches,
+                links=message.added_links,
+                adapters=message.added_adapters,
+                anomalies=message.anomalies,
+                tiers=message.tiers,
+            )
+        )
+    )
+    went = to_json(
+        topology_from_proto(pb.Topology(links=message.removed_links, adapters=message.removed_adapters))
+    )
+    return {
+        "generation": came["generation"],
+        "hypernodes": came["hypernodes"],
+        "removedHypernodes": list(message.removed_hypernodes),
+        "anomalies": came["anomalies"],
+        "switches": came["switches"],
+        "removedSwitches": list(message.removed_switches),
+        "addedLinks": came["links"],
+        "removedLinks": went["links"],
+        "nodesWithoutEvidence": list(message.nodes_without_evidence),
+        "foreignEndpoints": list(message.foreign_endpoints),
+        "addedAdapters": came["adapters"],
+        "removedAdapters": went["adapters"],
+        "tiers": came["tiers"],
+    }
 
 
 def finding(stored: "StoredFinding") -> Object:

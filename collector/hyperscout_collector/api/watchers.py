@@ -79,6 +79,7 @@ class Watchers:
         self.resnapshots = 0  # watchers that were too slow, since the start
         self._limit = limit
         self._watchers: set[Watcher] = set()
+        self._told: list[Callable[[], None]] = []
         self._ended: WatchEndedError | None = None
 
     def __len__(self) -> int:
@@ -97,6 +98,10 @@ class Watchers:
     def discard(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
 
+    def tell(self, told: Callable[[], None]) -> None:
+        """Call that, on the loop, whenever there is another generation."""
+        self._told.append(told)
+
     async def publish(self, topology: Topology) -> None:
         """Make it the current generation and queue its delta. Calls must not overlap."""
         old, new = self.current, Encoded(topology)
@@ -105,6 +110,8 @@ class Watchers:
             omit: await asyncio.to_thread(_encoded_delta, old.topology, topology, omit) for omit in wanted
         }
         self.current = new
+        for told in self._told:
+            told()
         for watcher in self._watchers:
             # Who came, or fell behind, while the delta was made gets a snapshot of this very generation.
             if watcher.lagged or watcher.omit_links not in deltas:

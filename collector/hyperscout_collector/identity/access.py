@@ -102,9 +102,8 @@ class Access:
 
     # Everybody else
 
-    async def admit(self, context: Any, verb: Verb) -> Caller:
-        """Who wants to read or change something. Raises AccessError."""
-        found = _shown(context)
+    async def admit(self, found: Shown, verb: Verb) -> Caller:
+        """Who wants to read or change something, over gRPC or HTTP. Raises AccessError."""
         if found.certificate:
             caller = self._certified(found)
             certificate_may(caller, verb)
@@ -201,7 +200,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
     async def _admit(self, context: Any, verb: Verb) -> Caller:
         try:
-            return await self._access.admit(context, verb)
+            return await self._access.admit(_shown(context), verb)
         except AccessError as error:
             await context.abort(error.code, str(error))
             raise  # abort has raised already

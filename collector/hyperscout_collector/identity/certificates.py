@@ -1,8 +1,8 @@
 """The server's certificates, which change while it runs: cert-manager and kubelets renew them in place.
 
-gRPC asks for them at each handshake, from threads of its own. The files are looked at once a second at the
-most, whatever connects; a pair that does not fit together (one file is new, the other not yet) is passed
-over until it does.
+gRPC asks for them at each handshake, from threads of its own, and so does the server of REST, on its loop.
+The files are looked at once a second at the most, whatever connects; a pair that does not fit together (one
+file is new, the other not yet) is passed over until it does.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ class ServerCertificates:
         self._clock = clock
         self._lock = threading.Lock()
         files = self._read()
-        self._check(files)
+        self._context = self._check(files)
         self._used = self._seen = _digest(files)
         self._looked_s = clock()
         self._first = files
@@ -62,9 +62,30 @@ class ServerCertificates:
 
     def renewed(self) -> grpc.ServerCertificateConfiguration:
         """New certificates; None (which gRPC's types forget) while there are none. Never raises."""
-        return self._renewed()  # type: ignore[return-value]
+        files = self._renewed()
+        return None if files is None else _configuration(files)  # type: ignore[return-value]
 
-    def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
+    def context(self, *, demanded: bool = False) -> ssl.SSLContext:
+        """For `asyncio`: HTTP/1.1, and always the newest certificates.
+
+        `demanded`: nobody comes in without one of the client CA's; else one is asked for where there is such
+        a CA. Raises CertificateError.
+        """
+
+        def switch(connection: ssl.SSLObject | ssl.SSLSocket, *_: object) -> None:
+            self._renewed()
+            if connection.context is not self._context:
+                connection.context = self._context
+
+        # Of the first context stays what a connection copies before it is switched: whether to ask.
+        first = self._check(self._first)
+        if self._client_ca is not None:
+            first.verify_mode = ssl.CERT_REQUIRED if demanded else ssl.CERT_OPTIONAL
+        first.set_alpn_protocols(["http/1.1"])
+        first.sni_callback = switch
+        return first
+
+    def _renewed(self) -> Files | None:
         with self._lock:
             if self._clock() - self._looked_s < _LOOK_S:
                 return None
@@ -75,7 +96,7 @@ class ServerCertificates:
                 if digest == self._used:
                     self._seen = digest
                     return None
-                self._check(files)
+                self._context = self._check(files)
             except CertificateError as error:
                 if (said := str(error).encode()) != self._seen:
                     _log.warning("the certificates in use stay: %s", error)
@@ -83,13 +104,13 @@ class ServerCertificates:
                 return None
             self._used = self._seen = digest
             _log.info("new certificates from %s", self._cert)
-            return _configuration(files)
+            return files
 
     def _read(self) -> Files:
         ca = None if self._client_ca is None else _bytes(self._client_ca)
         return _bytes(self._cert), _bytes(self._key), ca
 
-    def _check(self, files: Files) -> None:
+    def _check(self, files: Files) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_cert_chain(
@@ -105,6 +126,7 @@ class ServerCertificates:
                 context.load_verify_locations(cadata=files[2].decode("ascii"))
             except (ssl.SSLError, UnicodeDecodeError) as error:
                 raise CertificateError(f"{self._client_ca}: no certificates in PEM: {error}") from error
+        return context
 
 
 def _configuration(files: Files) -> grpc.ServerCertificateConfiguration:

@@ -88,7 +88,13 @@ async def test_drift_comes_and_goes_with_cables_and_with_the_file(
         "quiet_s": 0.05,
     }
     settings = load_settings(
-        flags={"listen": "127.0.0.1:0", "http_listen": "", "data_dir": tmp_path / "data", "blueprint": plan}
+        flags={
+            "listen": "127.0.0.1:0",
+            "http_listen": "",
+            "rest_listen": "",
+            "data_dir": tmp_path / "data",
+            "blueprint": plan,
+        }
         | quick
     )
     async with Collector(settings) as collector, played(collector) as player:
@@ -132,6 +138,7 @@ async def test_a_restart_finds_the_drift_again(tmp_path: Path) -> None:
         flags={
             "listen": "127.0.0.1:0",
             "http_listen": "",
+            "rest_listen": "",
             "data_dir": tmp_path / "data",
             "blueprint": plan,
             "first_settle_s": 0.05,

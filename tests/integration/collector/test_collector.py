@@ -31,7 +31,12 @@ TIMEOUT_S = 30.0
 
 def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
     quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "debounce_s": 0.01}
-    flags = {"listen": "127.0.0.1:0", "http_listen": "127.0.0.1:0", "data_dir": tmp_path / "data"}
+    flags = {
+        "listen": "127.0.0.1:0",
+        "http_listen": "127.0.0.1:0",
+        "rest_listen": "",
+        "data_dir": tmp_path / "data",
+    }
     return load_settings(flags={**flags, **quick, **more})
 
 

@@ -36,7 +36,14 @@ class World:
 
     def __init__(self, folder: Path, **more: Any) -> None:
         self.ahead_ns = 0
-        flags = {"listen": "127.0.0.1:0", "http_listen": "", "data_dir": folder / "data", **QUICK, **more}
+        flags = {
+            "listen": "127.0.0.1:0",
+            "http_listen": "",
+            "rest_listen": "",
+            "data_dir": folder / "data",
+            **QUICK,
+            **more,
+        }
         self.collector = Collector(load_settings(flags=flags), clock_ns=self.clock_ns)
 
     def clock_ns(self) -> int:

@@ -31,7 +31,7 @@ WHOLE = {1: [HOSTS[:4], HOSTS[4:]], 2: [HOSTS]}
 @asynccontextmanager
 async def collecting(folder: Path, **more: Any) -> AsyncIterator[Collector]:
     quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "debounce_s": 0.01}
-    flags = {"listen": "127.0.0.1:0", "http_listen": "", "data_dir": folder / "data"}
+    flags = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": folder / "data"}
     async with Collector(load_settings(flags={**flags, **quick, **more})) as collector:
         yield collector
 

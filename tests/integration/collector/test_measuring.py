@@ -39,7 +39,12 @@ def rtt_us(node: str, peer: str) -> float:
 
 def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
     quick = {"first_settle_s": 0.05, "settle_s": 0.05, "debounce_s": 0.01, "refresh_s": 1.0}
-    flags = {"listen": "127.0.0.1:0", "http_listen": "127.0.0.1:0", "data_dir": tmp_path / "data"}
+    flags = {
+        "listen": "127.0.0.1:0",
+        "http_listen": "127.0.0.1:0",
+        "rest_listen": "",
+        "data_dir": tmp_path / "data",
+    }
     fast = {"measure_probes_per_s": 2000.0, "measure_node_kbps": 10_000.0}
     return load_settings(flags={**flags, **quick, **fast, **more})
 

@@ -49,7 +49,7 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> NcclCommands:
 
 
 def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
-    flags = {"listen": "127.0.0.1:0", "http_listen": "", "data_dir": tmp_path / "data"}
+    flags = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": tmp_path / "data"}
     return load_settings(flags={**flags, **more})
 
 

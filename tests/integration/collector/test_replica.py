@@ -47,7 +47,7 @@ def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
         "quiet_s": 0.0,
         "debounce_s": 0.01,
     }
-    flags = {"listen": "127.0.0.1:0", "http_listen": "127.0.0.1:0", "data_dir": tmp_path}
+    flags = {"listen": "127.0.0.1:0", "http_listen": "127.0.0.1:0", "rest_listen": "", "data_dir": tmp_path}
     return load_settings(flags={**flags, **quick, **more})
 
 

@@ -31,6 +31,7 @@ async def collector(cluster: Cluster, folder: Path, family: Family) -> AsyncIter
     flags: dict[str, Any] = {
         "listen": "127.0.0.1:0",
         "http_listen": "127.0.0.1:0",
+        "rest_listen": "",
         "data_dir": folder / "data",
         "tls_cert": family.server.cert,
         "tls_key": family.server.key,

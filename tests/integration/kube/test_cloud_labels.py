@@ -58,6 +58,7 @@ async def test_where_a_cloud_says_its_nodes_are(kube: Cluster, tmp_path: Path) -
             **quick,
             "listen": "127.0.0.1:0",
             "http_listen": "",
+            "rest_listen": "",
             "data_dir": tmp_path / "data",
             "kubernetes": "publish",
             "kubeconfig": kube.kubeconfig,

@@ -33,6 +33,7 @@ async def collector(kube: Cluster, folder: Path) -> AsyncIterator[Collector]:
     flags: dict[str, Any] = {
         "listen": "127.0.0.1:0",
         "http_listen": "",
+        "rest_listen": "",
         "data_dir": folder / "data",
         "kubernetes": "dry-run",
         "kubeconfig": kube.kubeconfig,

@@ -288,6 +288,7 @@ def test_agents_on_switches_tell_a_collector_of_the_cables(lab: BareLab, wires: 
             {
                 "listen": "",
                 "http_listen": "",
+                "rest_listen": "",
                 "mtls_listen": where,
                 "tls_cert": str(served.cert),
                 "tls_key": str(served.key),

@@ -12,7 +12,9 @@ from hyperscout_collector.identity.who import (
     AccessError,
     AskLaterError,
     NotAllowedError,
+    Shown,
     UnknownCallerError,
+    shown,
     spread_s,
 )
 from hyperscout_collector.kube.errors import UnreachableError
@@ -42,6 +44,10 @@ class Context:
 
     async def abort(self, code: grpc.StatusCode, details: str) -> None:
         raise AbortedError(code, details)
+
+
+def shown_by(token: str = "") -> Shown:
+    return shown({}, Context(token).invocation_metadata())
 
 
 class World:
@@ -104,7 +110,7 @@ async def test_others_report_nothing(world: World, context: Context, error: type
 
 async def test_an_agent_reads_nothing(world: World) -> None:
     with pytest.raises(NotAllowedError, match="may not get"):
-        await world.access.admit(Context(AGENT_TOKEN), "get")
+        await world.access.admit(shown_by(AGENT_TOKEN), "get")
 
 
 async def test_an_agent_whose_time_is_over_connects_again(world: World) -> None:
@@ -152,21 +158,22 @@ async def test_where_nobody_asks_anyone_may() -> None:
     caller = await access.reporter(Context())
     assert caller.kind == "anyone"
     assert not access.over(caller)
-    assert (await access.admit(Context(), "update")).kind == "anyone"
+    assert (await access.admit(shown_by(), "update")).kind == "anyone"
 
 
 async def test_an_unreadable_certificate_is_nobody_s() -> None:
     auth = {"x509_pem_cert": [b"junk"], "peer_uri": [b"hyperscout://admin/ann"]}
-    for ask in (Access().reporter, lambda context: Access().admit(context, "get")):
-        with pytest.raises(UnknownCallerError, match="cannot be read"):
-            await ask(Context(auth=auth))
+    with pytest.raises(UnknownCallerError, match="cannot be read"):
+        await Access().reporter(Context(auth=auth))
+    with pytest.raises(UnknownCallerError, match="cannot be read"):
+        await Access().admit(shown(auth, ()), "get")
 
 
 # --- everybody else
 
 
 async def test_a_reader_is_looked_at_again_while_it_follows(world: World) -> None:
-    caller = await world.access.admit(Context(ANN), "get")
+    caller = await world.access.admit(shown_by(ANN), "get")
     assert (str(caller), caller.until_s) == ("user ann", NOW_S + 60)
     world.now_s += 60
     caller = await world.access.still_admitted(caller, "get")
