@@ -289,8 +289,9 @@ def _anomalies(old: Topology, new: Topology, homes: _Homes) -> Iterable[Event]:
 
 def _anomaly(kind: str, x: Anomaly, home: _Home) -> Event:
     names = [text for end in (x.subject, x.peer) if end is not None for text in (end.device, end.name)]
+    message = f"over: {x.message}" if kind == "AnomalyCleared" else x.message
     return Event(
-        kind, x.message, x.hypernode or "", home.node(*names), x.subject, x.peer, what=x.kind, reason=x.kind
+        kind, message, x.hypernode or "", home.node(*names), x.subject, x.peer, what=x.kind, reason=x.kind
     )
 
 

@@ -1,0 +1,236 @@
+"""What a collector remembers: cables that are cut and mended, nodes that move, restarts, and why."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_collector.api.mapping import timestamp
+from hyperscout_collector.settings import CollectorSettings, load_settings
+from hyperscout_collector.shell import Collector
+from hyperscout_sim.fabric import Cable
+from hyperscout_sim.player import Player
+from hyperscout_sim.shapes import clos2
+from support.agent_stream import AgentStream
+from support.collector_process import CHANNEL_OPTIONS
+from support.findings import lldp
+
+TIMEOUT_S = 30.0
+
+
+def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
+    quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "debounce_s": 0.01}
+    flags = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": tmp_path / "data"}
+    return load_settings(flags={**flags, **quick, **more})
+
+
+@asynccontextmanager
+async def played(collector: Collector) -> AsyncIterator[Player]:
+    """Agents of 8 hosts under 2 leaves and 2 spines."""
+    player = Player(clos2(leaves=2, hosts_per_leaf=4, spines=2), [collector.address], refresh_interval_s=3600)
+    task = asyncio.create_task(player.run())
+    try:
+        yield player
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def asked(collector: Collector) -> AsyncIterator["Reader"]:
+    async with grpc.aio.insecure_channel(collector.address, options=CHANNEL_OPTIONS) as channel:
+        yield Reader(TopologyServiceStub(channel))
+
+
+class Reader:
+    """Asks of the history, again and again until it is as wanted."""
+
+    def __init__(self, service: Any) -> None:
+        self.service = service
+
+    async def events(self, **request: Any) -> list[pb.HistoryEvent]:
+        return list((await self.service.ListHistory(pb.ListHistoryRequest(**request))).events)
+
+    async def until(
+        self, wanted: Callable[[list[pb.HistoryEvent]], bool], **request: Any
+    ) -> list[pb.HistoryEvent]:
+        found: list[pb.HistoryEvent] = []
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                while not wanted(found := await self.events(**request)):
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"last seen: {[told(x) for x in found]}") from None
+        return found
+
+    async def picture(self, at: Timestamp | None = None) -> pb.Topology:
+        return (await self.service.GetTopology(pb.GetTopologyRequest(at=at))).topology
+
+    async def grown(self) -> pb.Topology:
+        """The whole fabric, published and recorded, and nothing about it to come."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                now = await self.picture()
+                if len(now.links) == 12 and not now.anomalies and len(now.hypernodes) == 3:
+                    first = await self.events(page_size=1)
+                    if first and first[0].generation == now.generation:
+                        return now
+                await asyncio.sleep(0.02)
+
+
+def told(event: pb.HistoryEvent) -> tuple[str, ...]:
+    return (
+        event.kind,
+        event.hypernode,
+        event.node,
+        event.what,
+        event.before,
+        event.after,
+        event.cause.kind,
+        event.message,
+    )
+
+
+def cable_of(player: Player, host: str) -> Cable:
+    guids = {a.guid for a in player.fabric.adapters if a.host == host}
+    return next(c for c in player.fabric.cables if c.a in guids)
+
+
+def now() -> Timestamp:
+    return timestamp(time.time_ns()) or Timestamp()
+
+
+async def test_a_cable_that_is_cut_and_mended_is_told_with_its_cause(tmp_path: Path) -> None:
+    async with (
+        Collector(settings(tmp_path)) as collector,
+        asked(collector) as reader,
+        played(collector) as player,
+    ):
+        whole = await reader.grown()
+        (home,) = (h.name for h in whole.hypernodes if h.tier == 1 and "node-0006" in h.nodes)
+        before = now()
+        cable = cable_of(player, "node-0006")
+        player.cut(cable)
+        found = await reader.until(lambda events: any(x.what == "Degraded" for x in events), since=before)
+        cut = now()
+        assert {(x.kind, x.hypernode, x.node) for x in found if x.what != "Degraded"} >= {
+            ("LinkRemoved", home, "node-0006"),
+            ("AnomalyAppeared", home, "node-0006"),
+            ("ConditionChanged", home, "node-0006"),  # Ready names it
+        }
+        (flip,) = (x for x in found if x.what == "Degraded")
+        assert (flip.hypernode, flip.before, flip.after, flip.reason) == (home, "False", "True", "LinksDown")
+        assert "node-0006" in flip.message
+        assert flip.cause.kind == "findings"
+        assert "node-0006" in {key.node for key in flip.cause.findings}
+
+        player.restore(cable)
+        await reader.until(lambda events: not events, since=before, net=True)  # as if nothing had been
+        then = await reader.events(since=before, until=cut, net=True)
+        assert {x.kind for x in then} == {"LinkRemoved", "AnomalyAppeared", "ConditionChanged"}
+        assert all(x.id and x.generation > whole.generation for x in then)
+        assert len((await reader.picture(cut)).links) == 11
+        assert len((await reader.picture(before)).links) == 12
+        assert (await reader.picture(before)).generation == whole.generation
+        both = await reader.events(about="node-0006", kinds=["LinkAdded", "LinkRemoved"], since=before)
+        assert [x.kind for x in both] == ["LinkAdded", "LinkRemoved"]
+        ends = f"{both[0].subject.device}:{both[0].subject.port}--{both[0].peer.device}:{both[0].peer.port}"
+        assert [
+            x.id for x in await reader.events(about=ends, kinds=["LinkAdded", "LinkRemoved"], since=before)
+        ] == [x.id for x in both]
+
+
+async def test_what_changed_while_the_collector_was_down_is_a_restart(tmp_path: Path) -> None:
+    async with (
+        Collector(settings(tmp_path)) as collector,
+        asked(collector) as reader,
+        played(collector) as player,
+    ):
+        whole = await reader.grown()
+    before = now()
+    async with Collector(settings(tmp_path)) as collector, asked(collector) as reader:
+        assert (await reader.picture(before)).links == (
+            await reader.picture()
+        ).links  # it was out all the time
+        assert await reader.events(since=before) == []
+        player = Player(
+            clos2(leaves=2, hosts_per_leaf=4, spines=2), [collector.address], refresh_interval_s=3600
+        )
+        player.cut(cable_of(player, "node-0006"))
+        task = asyncio.create_task(player.run())
+        found = await reader.until(lambda events: any(x.kind == "LinkRemoved" for x in events), since=before)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        first = next(x for x in reversed(found) if x.generation > whole.generation)
+        assert first.cause.kind == "restart"
+        assert first.cause.findings_total > 0
+
+
+async def test_what_a_person_approved_says_so(tmp_path: Path) -> None:
+    names = [f"n{i:02}" for i in range(12)]
+    async with Collector(settings(tmp_path)) as collector, asked(collector) as reader:
+        agents = [AgentStream(collector.address, name) for name in names]
+        try:
+            for i, agent in enumerate(agents):
+                await agent.__aenter__()
+                cable = lldp(names[i], "eth0", time.time_ns(), neighbour=f"leaf-{i // 4}", port=names[i])
+                await agent.store(cable, full=True)
+            async with asyncio.timeout(TIMEOUT_S):
+                while [len(h.nodes) for h in (await reader.picture()).hypernodes] != [4, 4, 4]:
+                    await asyncio.sleep(0.02)
+            for name, agent in zip(names[4:], agents[4:], strict=True):  # all are plugged into the first leaf
+                await agent.store(lldp(name, "eth0", time.time_ns(), neighbour="leaf-0", port=name))
+            async with asyncio.timeout(TIMEOUT_S):
+                while not (status := await reader.service.GetStatus(pb.GetStatusRequest())).HasField("held"):
+                    await asyncio.sleep(0.02)
+            done = await reader.service.Approve(pb.ApproveRequest(generation=status.held.generation))
+            found = await reader.until(lambda events: any(x.generation >= done.generation for x in events))
+            moved = [x for x in found if x.generation == done.generation and x.kind == "NodeMoved"]
+            assert {x.node for x in moved} == set(names[4:])
+            assert {x.cause.kind for x in moved} == {"approved"}
+        finally:
+            for agent in agents:
+                await agent.__aexit__(None, None, None)
+
+
+def at(seconds: int) -> Timestamp:
+    return Timestamp(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("call", "request_", "code", "words"),
+    [
+        ("ListHistory", pb.ListHistoryRequest(kinds=["Nothing"]), "INVALID_ARGUMENT", "kinds"),
+        ("ListHistory", pb.ListHistoryRequest(page_size=2000), "INVALID_ARGUMENT", "page_size"),
+        ("ListHistory", pb.ListHistoryRequest(page_token="W10="), "INVALID_ARGUMENT", "page_token"),
+        ("ListHistory", pb.ListHistoryRequest(page_token="!"), "INVALID_ARGUMENT", "page_token"),
+        ("ListHistory", pb.ListHistoryRequest(since=at(9), until=at(9)), "INVALID_ARGUMENT", "until"),
+        ("GetTopology", pb.GetTopologyRequest(at=at(9)), "NOT_FOUND", "1970"),
+        ("GetTopology", pb.GetTopologyRequest(at=at(1 << 33)), "INVALID_ARGUMENT", "yet to come"),
+    ],
+)
+async def test_bad_requests_name_the_field(
+    tmp_path: Path, call: str, request_: Any, code: str, words: str
+) -> None:
+    async with Collector(settings(tmp_path)) as collector, asked(collector) as reader, played(collector):
+        await reader.grown()
+        with pytest.raises(grpc.aio.AioRpcError, match=words) as caught:
+            await getattr(reader.service, call)(request_)
+        assert caught.value.code() == grpc.StatusCode[code]
+
+
+async def test_where_none_is_kept_that_is_said(tmp_path: Path) -> None:
+    async with Collector(settings(tmp_path, history_max_days=0)) as collector, asked(collector) as reader:
+        for call in (reader.events(), reader.picture(at(9))):
+            with pytest.raises(grpc.aio.AioRpcError, match="history_max_days") as caught:
+                await call
+            assert caught.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+        assert not (tmp_path / "data" / "history.db").exists()
