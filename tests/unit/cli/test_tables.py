@@ -1,8 +1,14 @@
 """Tables and arguments: small pure parts of the command line."""
 
+import io
+import re
+
+import click
 import pytest
+from hyperscout_cli.output import COLOR, Terminal, colours
 from hyperscout_cli.several import _repeat
 from hyperscout_cli.tables import Row, Table, age, lines
+from hyperscout_collector.publish.texts.columns import width
 
 S = 1_000_000_000
 
@@ -55,3 +61,77 @@ def test_columns_line_up_and_control_characters_show() -> None:
 )
 def test_several_files_after_one_option(given: str, expected: str) -> None:
     assert _repeat(given.split(), {"--lldp", "--ib"}, {"-o"}) == expected.split()
+
+
+LONG = Table(
+    "x",
+    ("NAME", "NODES", "READY"),
+    ("MESSAGE",),
+    (
+        Row("r", ("leaf-葉", "n[01-04,07-09,11-22,30-41]", "False"), ("1 of 32 uplinks is down since noon",)),
+        Row("s", ("leaf-2", "n[42-49]", "Unknown"), ("",)),
+    ),
+)
+
+
+def test_a_table_is_cut_to_the_screen_where_texts_are_free() -> None:
+    def fitted(columns: int | None) -> list[str]:
+        return [line.rstrip("\n") for line in lines(LONG, wide=True, to=Terminal(columns))]
+
+    whole = max(map(width, fitted(None)))
+    assert fitted(None) == fitted(200) == fitted(whole)
+    assert fitted(None)[1].endswith("noon")
+    for columns in (whole - 1, 70, 60, 50):
+        cut = fitted(columns)
+        assert max(map(width, cut)) == columns
+        assert "…" in cut[1]
+        assert "leaf-葉   n[01-04" in cut[1]
+    assert fitted(60)[1] == "leaf-葉   n[01-04,07-09,11-…   False     1 of 32 uplinks is…"
+    narrow = fitted(20)  # names and conditions are never cut: the terminal breaks the line
+    assert narrow[1] == "leaf-葉   n[01-04,07-…   False     1 of 32 upl…"
+    assert narrow[2].startswith("leaf-2    n[42-49]       Unknown   -")
+
+
+def test_conditions_are_coloured_and_columns_stay() -> None:
+    plain = list(lines(LONG, wide=True))
+    coloured = list(lines(LONG, wide=True, to=Terminal(colour=True)))
+    assert "\x1b[31mFalse\x1b[0m" in coloured[1]
+    assert "\x1b[33mUnknown\x1b[0m" in coloured[2]
+    assert [re.sub("\x1b\\[[0-9]*m", "", line) for line in coloured] == plain
+    conditions = Table("condition", ("TYPE", "STATUS"), (), (Row("Degraded", ("Degraded", "True")),))
+    assert list(lines(conditions, to=Terminal(colour=True)))[1] == "Degraded   \x1b[31mTrue\x1b[0m\n"
+
+
+@pytest.mark.parametrize(
+    ("environment", "color", "tty", "expected"),
+    [
+        ({}, None, True, True),
+        ({}, None, False, False),
+        ({}, "auto", True, True),
+        ({}, "always", False, True),
+        ({}, "never", True, False),
+        ({"NO_COLOR": "1"}, None, True, False),
+        ({"NO_COLOR": ""}, None, True, True),
+        ({"NO_COLOR": "1"}, "always", True, True),
+        ({"TERM": "dumb"}, None, True, False),
+        ({"CLICOLOR": "0"}, None, True, False),
+        ({"CLICOLOR": "1"}, None, False, False),
+        ({"CLICOLOR_FORCE": "1"}, None, False, True),
+        ({"CLICOLOR_FORCE": "0"}, None, False, False),
+        ({"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, None, True, False),
+    ],
+)
+def test_who_says_whether_there_are_colours(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], color: str | None, tty: bool, expected: bool
+) -> None:
+    for name in ("NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"TERM": "xterm"} | environment).items():
+        monkeypatch.setenv(name, value)
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: tty)
+    context = click.Context(click.Command("x"))
+    if color is not None:
+        context.meta[COLOR] = color
+    with context:
+        assert colours(stream) is expected
