@@ -1,11 +1,13 @@
 """`hyperscout demo` as a process: it shows what it promises, and leaves nothing behind."""
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,7 @@ def test_the_demo_shows_faults_come_and_go_and_leaves_nothing(tmp_path: Path) ->
     for words in (
         "64 nodes with 4 rails in 2 pods",
         "NAME",
+        "the map",
         "is cut ...",
         "LinksDown",
         "is put back ...",
@@ -84,10 +87,12 @@ def test_a_demo_that_stays_is_looked_at_and_ends_with_its_collector(
     with demo:
         assert demo.stdout is not None
         try:
-            address = pid = ""
+            address = pid = map_at = ""
             for line in demo.stdout:
                 if found := re.search(r"listens on (\S+) \(process (\d+)\)", line):
                     address, pid = found[1], found[2]
+                if found := re.search(r"the map .*(http://127\.0\.0\.1:\d+/)", line):
+                    map_at = found[1]
                 if "hyperscout watch" in line:
                     break
             assert address
@@ -100,6 +105,8 @@ def test_a_demo_that_stays_is_looked_at_and_ends_with_its_collector(
                 timeout=30,
             )
             assert seen.stdout.count("hypernode/") == 7, seen.stderr
+            with urllib.request.urlopen(f"{map_at}v1/hypernodes", timeout=30) as answer:
+                assert len(json.load(answer)["items"]) == 7
         finally:
             demo.send_signal(end)
         assert demo.wait(30) == (-9 if end is signal.SIGKILL else 0)
