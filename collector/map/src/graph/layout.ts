@@ -14,7 +14,9 @@ const SWITCH_GAP = 8;
 /** Between a domain's switches and what they serve: the cables' room. */
 const CHANNEL = 22;
 const PADDING = 8;
-const ASPECT = 1.6;
+/** Of the whole, and what is tried for the rows inside to come near it. Not that of the window: places in links hold. */
+const ASPECT = 1.5;
+const INNER_ASPECTS = [1.5, 1, 0.7, 0.5, 2.2, 3];
 
 export interface Rectangle {
   x: number;
@@ -42,6 +44,8 @@ export interface Spot extends Rectangle {
   id: ItemId;
   kind: "node" | "switch" | "endpoint";
   label: string;
+  /** Without what all its siblings' names begin with. */
+  short: string;
   /** Index of its box. */
   box: number;
 }
@@ -55,11 +59,13 @@ export interface Layout {
   bounds: Rectangle;
 }
 
-const collator = new Intl.Collator("en", { numeric: true });
+/** What texts are sorted by so that leaf-2 comes before leaf-10, everywhere alike. */
+export function naturalKey(text: string): string {
+  return text.replace(/\d+/g, (digits) => digits.padStart(12, "0"));
+}
 
-/** leaf-2 before leaf-10; the same everywhere. */
 export function natural(a: string, b: string): number {
-  return collator.compare(a, b) || compare(a, b);
+  return compare(naturalKey(a), naturalKey(b)) || compare(a, b);
 }
 
 interface Device {
@@ -82,6 +88,21 @@ interface Block {
 }
 
 export function layOut(picture: Picture): Layout {
+  let best: Shelves | null = null;
+  for (const aspect of INNER_ASPECTS) {
+    const found = arrange(picture, aspect);
+    if (best === null || off(found) < off(best)) best = found;
+    if (off(best) < 0.2) break;
+  }
+  return place(best as Shelves);
+}
+
+/** How far from the wanted shape. */
+function off({ w, h }: Shelves, aspect = ASPECT): number {
+  return h === 0 ? 0 : Math.abs(Math.log(w / h / aspect));
+}
+
+function arrange(picture: Picture, aspect: number): Shelves {
   const placed = new Set<ItemId>();
   const inside = new Map<string, HyperNode[]>();
   const roots: HyperNode[] = [];
@@ -101,12 +122,13 @@ export function layOut(picture: Picture): Layout {
       for (const d of left) placed.add(d.id);
       return left.sort((a, b) => natural(a.label, b.label) || compare(a.id, b.id));
     };
-    return pack(hypernodeId(h.name), h.name, h.tier, mine(switches), mine(hosts), children);
+    const shelf = shelves(children, PADDING + 4 * h.tier, aspect);
+    return pack(hypernodeId(h.name), h.name, h.tier, mine(switches), mine(hosts), shelf);
   }
 
   const blocks = roots.sort((a, b) => b.tier - a.tier || byName(a, b)).map(block);
   blocks.push(...bands(picture, placed));
-  return place(shelves(blocks, 2 * PADDING));
+  return shelves(blocks, 2 * PADDING, ASPECT);
 }
 
 function byName(a: HyperNode, b: HyperNode): number {
@@ -148,7 +170,7 @@ function bands(picture: Picture, placed: Set<ItemId>): Block[] {
     { id: "band:others", label: "other endpoints", switches: [], hosts: others },
   ]
     .filter((band) => band.switches.length + band.hosts.length > 0)
-    .map((band) => pack(band.id, band.label, 0, band.switches, band.hosts, []));
+    .map((band) => pack(band.id, band.label, 0, band.switches, band.hosts, EMPTY));
 }
 
 /** Columns for so many things, twice as wide as high, about: 1, 2, 3, 4, 6, 8, 12, 16, ... */
@@ -166,12 +188,11 @@ function pack(
   tier: number,
   switches: Device[],
   hosts: Device[],
-  children: Block[],
+  shelf: Shelves,
 ): Block {
   const header = 8 + 4 * tier;
   const columns = columnsFor(hosts.length);
   const hostsWidth = hosts.length === 0 ? 0 : columns * (HOST + HOST_GAP) - HOST_GAP;
-  const shelf = shelves(children, PADDING + 4 * tier);
   const pitch = SWITCH_WIDTH + SWITCH_GAP;
   const inner = Math.max(hostsWidth, shelf.w, Math.min(switches.length, 8) * pitch - SWITCH_GAP, 4 * pitch);
   const perRow = Math.max(1, Math.floor((inner + SWITCH_GAP) / pitch));
@@ -208,18 +229,35 @@ function pack(
   };
 }
 
+/** What all of several names begin with, up to a mark between words; "" for one name. */
+function sharedPrefix(names: readonly string[]): string {
+  const first = names[0] ?? "";
+  if (names.length < 2) return "";
+  let length = first.length;
+  for (const name of names) while (!name.startsWith(first.slice(0, length))) length -= 1;
+  return /^.*[^\p{L}\p{N}]/su.exec(first.slice(0, length))?.[0] ?? "";
+}
+
 interface Shelves {
   blocks: Block["children"];
   w: number;
   h: number;
 }
 
-/** Rows of blocks in their order, as wide as they fill about `ASPECT`. */
-function shelves(blocks: Block[], gap: number): Shelves {
-  const widest = Math.max(0, ...blocks.map((b) => b.w + gap));
+const EMPTY: Shelves = { blocks: [], w: 0, h: 0 };
+
+/** Rows of blocks in their order, so many to a row that all together come nearest to a shape. */
+function shelves(blocks: Block[], gap: number, aspect: number): Shelves {
   const area = blocks.reduce((sum, b) => sum + (b.w + gap) * (b.h + gap), 0);
-  const columns = widest === 0 ? 0 : Math.max(1, Math.round(Math.sqrt(area * ASPECT) / widest));
-  const limit = columns * widest;
+  const widest = blocks.reduce((most, b) => Math.max(most, b.w + gap), 0);
+  if (widest === 0) return EMPTY;
+  const columns = Math.max(1, Math.floor(Math.sqrt(area * aspect) / widest));
+  const few = inRows(blocks, gap, columns * widest);
+  const more = inRows(blocks, gap, (columns + 1) * widest);
+  return off(more, aspect) < off(few, aspect) ? more : few;
+}
+
+function inRows(blocks: Block[], gap: number, limit: number): Shelves {
   const found: Shelves = { blocks: [], w: 0, h: 0 };
   let x = 0;
   let y = 0;
@@ -235,7 +273,7 @@ function shelves(blocks: Block[], gap: number): Shelves {
     row = Math.max(row, block.h);
     x += block.w + gap;
   }
-  found.h = blocks.length === 0 ? 0 : y + row;
+  found.h = y + row;
   return found;
 }
 
@@ -246,8 +284,15 @@ function place(top: Shelves): Layout {
     const { id, label, tier, w, h, header, switchesEnd } = block;
     const box = boxes.length;
     boxes.push({ id, label, tier, x, y, w, h, depth, parent, header, switchesEnd: y + switchesEnd });
-    for (const d of block.devices) {
-      spots.push({ id: d.id, kind: d.kind, label: d.label, box, x: x + d.x, y: y + d.y, w: d.w, h: d.h });
+    const prefixes = new Map(
+      (["switch", "node", "endpoint"] as const).map((kind) => [
+        kind,
+        sharedPrefix(block.devices.filter((d) => d.kind === kind).map((d) => d.label)).length,
+      ]),
+    );
+    for (const { id, kind, label, ...d } of block.devices) {
+      const short = label.slice(prefixes.get(kind));
+      spots.push({ id, kind, label, short, box, x: x + d.x, y: y + d.y, w: d.w, h: d.h });
     }
     for (const c of block.children) put(c.block, x + c.x, y + c.y, depth + 1, box);
   }

@@ -44,6 +44,7 @@ export function paint(
   paintBoxes(ctx, scene, theme, looks, view);
   if (singleCables(view.zoom)) paintCables(ctx, scene, theme, looks, view);
   else paintBuses(ctx, buses, theme, looks, view);
+  paintLabels(ctx, scene, theme, looks, view);
   paintSpots(ctx, scene, theme, looks, view);
   paintWrong(ctx, scene, looks, view);
 }
@@ -72,8 +73,25 @@ function paintBoxes(
     ctx.setLineDash(dash as number[]);
     ctx.strokeRect(Math.round(x) + 0.5, Math.round(y) + 0.5, Math.round(w), Math.round(h));
     ctx.setLineDash([]);
+  });
+  ctx.globalAlpha = 1;
+}
+
+function paintLabels(
+  ctx: CanvasRenderingContext2D,
+  scene: Scene,
+  theme: MapTheme,
+  looks: readonly Looks[],
+  view: View,
+): void {
+  scene.layout.boxes.forEach((box, i) => {
+    const x = (box.x - view.x) * view.zoom;
+    const y = (box.y - view.y) * view.zoom;
+    const w = box.w * view.zoom;
     const header = box.header * view.zoom;
-    if (header < 8 || w < 40) return;
+    if (header < 7 || w < 40 || x > view.width || y > view.height || x + w < 0 || y + header < 0) return;
+    const code = scene.boxState[i] as number;
+    ctx.globalAlpha = scene.boxDimmed[i] === 1 ? DIMMED : 1;
     const font = Math.min(14, Math.max(9, header * 0.55));
     ctx.font = `${font}px ${theme.font}`;
     // Of a box that is wider than the screen, the name stays in sight.
@@ -82,7 +100,7 @@ function paintBoxes(
     let from = left;
     if (code !== OK) {
       ctx.lineWidth = 1.5;
-      ctx.strokeStyle = colour;
+      ctx.strokeStyle = (looks[code] as Looks).colour;
       sign(ctx, STATES[code] as State, from + font / 2, middle, font * 0.42);
       from += font + 4;
     }
@@ -144,12 +162,15 @@ function paintCables(
   view: View,
 ): void {
   const { a, b, state, dimmed, all } = scene.cables;
-  const shown = [new Path2D(), new Path2D(), new Path2D()]; // well, uncertain, dimmed
+  // Of hosts, between switches, uncertain, dimmed.
+  const shown = [new Path2D(), new Path2D(), new Path2D(), new Path2D()];
+  const { spots } = scene.layout;
   for (let i = 0; i < all.length; i += 1) {
     if (state[i] !== OK || !inView(scene, a[i] as number, b[i] as number, view)) continue;
     const at = scene.lineOf(i);
     const lines = scene.cables.lines;
-    const path = shown[dimmed[i] === 1 ? 2 : all[i]?.link?.note ? 1 : 0] as Path2D;
+    const isUplink = spots[a[i] as number]?.kind === "switch" && spots[b[i] as number]?.kind === "switch";
+    const path = shown[dimmed[i] === 1 ? 3 : all[i]?.link?.note ? 2 : Number(isUplink)] as Path2D;
     path.moveTo(((lines[at] as number) - view.x) * view.zoom, ((lines[at + 1] as number) - view.y) * view.zoom);
     path.lineTo(((lines[at + 2] as number) - view.x) * view.zoom, ((lines[at + 3] as number) - view.y) * view.zoom);
   }
@@ -157,11 +178,14 @@ function paintCables(
   ctx.lineWidth = 1;
   ctx.globalAlpha = 0.65;
   ctx.stroke(shown[0] as Path2D);
-  ctx.setLineDash((looks[STATES.indexOf("unknown")] as Looks).dash as number[]);
+  ctx.globalAlpha = 0.45;
   ctx.stroke(shown[1] as Path2D);
+  ctx.globalAlpha = 0.65;
+  ctx.setLineDash((looks[STATES.indexOf("unknown")] as Looks).dash as number[]);
+  ctx.stroke(shown[2] as Path2D);
   ctx.setLineDash([]);
   ctx.globalAlpha = DIMMED / 2;
-  ctx.stroke(shown[2] as Path2D);
+  ctx.stroke(shown[3] as Path2D);
   ctx.globalAlpha = 1;
 }
 
@@ -231,12 +255,14 @@ function paintName(
   h: number,
 ): void {
   const font = Math.min(13, Math.max(8, h * 0.28));
-  const text = fitEnd(spot.label, w - 4, font);
+  const isWhole = spot.label.length * font * 0.56 <= w - 4;
+  const text = isWhole ? spot.label : fitEnd(spot.short, w - 4, font);
   if (text === "") return;
   ctx.font = `${font}px ${theme.font}`;
   ctx.fillStyle = hollow ? theme.text : theme.background;
   ctx.textAlign = "center";
-  ctx.fillText(text, x + w / 2, y + h / 2);
+  // Below the names of its ports, where those are written.
+  ctx.fillText(text, x + w / 2, spot.kind === "switch" || w < 12 * PORT_PX ? y + h / 2 : y + 0.78 * h);
   ctx.textAlign = "left";
 }
 

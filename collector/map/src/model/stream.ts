@@ -40,8 +40,8 @@ const SILENCE_MS = 45_000;
 const REFUSED = new Set([401, 403]);
 
 export class TopologyStream {
-  /** Generation that the listener holds; null = none. */
-  private since: number | null = null;
+  /** What the listener holds: the event's id, sent back as it came, and its generation. null = nothing. */
+  private held: { id: string; generation: number } | null = null;
   private failures = 0;
   private run: AbortController | null = null;
   private callOffRetry: (() => void) | null = null;
@@ -84,7 +84,7 @@ export class TopologyStream {
     try {
       heard();
       const headers: Record<string, string> = { Accept: "text/event-stream" };
-      if (this.since !== null) headers["Last-Event-ID"] = String(this.since);
+      if (this.held !== null) headers["Last-Event-ID"] = this.held.id;
       const response = await this.http.request("/v1/stream", { headers, signal: run.signal, cache: "no-store" });
       if (response.body === null) throw new TypeError("an answer without a body");
       const reader = response.body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, never>).getReader();
@@ -103,7 +103,7 @@ export class TopologyStream {
       else if (!isBrokenConnection(error)) {
         // What came could not be taken in: a mistake here or there, and one that a fresh snapshot may cure.
         console.error(error);
-        this.since = null;
+        this.held = null;
       }
     } finally {
       callOffSilence();
@@ -126,13 +126,13 @@ export class TopologyStream {
     if (event.event === "snapshot") {
       const topology = JSON.parse(event.data) as Topology;
       this.listener.snapshot(topology);
-      this.since = topology.generation;
+      this.held = { id: event.id, generation: topology.generation };
     } else if (event.event === "delta") {
       const delta = JSON.parse(event.data) as TopologyDelta;
       // What was taken in before the break may come again; without a snapshot there is nothing to fold it into.
-      if (this.since === null || delta.generation <= this.since) return null;
+      if (this.held === null || delta.generation <= this.held.generation) return null;
       this.listener.delta(delta);
-      this.since = delta.generation;
+      this.held = { id: event.id, generation: delta.generation };
     } else {
       return null;
     }
