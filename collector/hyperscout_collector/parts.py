@@ -18,6 +18,7 @@ from hyperscout_collector.kube.client import Kube
 from hyperscout_collector.link_watch import LinkWatch
 from hyperscout_collector.measuring import Measuring
 from hyperscout_collector.mqtt.counters import MqttCounters
+from hyperscout_collector.mqtt.devices import Devices
 from hyperscout_collector.nccl import NcclRuns
 from hyperscout_collector.pipeline import Pipeline
 from hyperscout_collector.placing import Placing
@@ -61,6 +62,7 @@ class Parts:
     # What those did that are on; None = off
     rest: RestCounters | None = None
     mqtt: MqttCounters | None = None
+    devices: Devices | None = None  # that report by MQTT
     history: HistorySize | None = None
     recorder: Recorder | None = None  # where a history is kept
 

@@ -51,6 +51,8 @@ from hyperscout_collector.link_watch import LinkWatch
 from hyperscout_collector.listening import Listening
 from hyperscout_collector.measuring import Measuring, MeasuringTools
 from hyperscout_collector.metrics.page import Metrics
+from hyperscout_collector.mqtt.devices import Devices
+from hyperscout_collector.mqtt.topics import device_of
 from hyperscout_collector.nccl import NcclRuns
 from hyperscout_collector.nccl_window import NcclWindow
 from hyperscout_collector.parts import Parts
@@ -59,6 +61,7 @@ from hyperscout_collector.placing import Placing
 from hyperscout_collector.publish.base import Publisher
 from hyperscout_collector.publish.chosen import Service, chosen, needs_kubernetes
 from hyperscout_collector.publish.memory import MemoryPublisher
+from hyperscout_collector.publish.mqtt import MqttPublisher
 from hyperscout_collector.publish.runner import PublisherRunner
 from hyperscout_collector.recall import published_before
 from hyperscout_collector.reservations import Reservations, ReservationsError
@@ -305,6 +308,7 @@ class Collector:
             saver=Saver(committer, self._timer),
             placing=placing,
             gates=outputs.gates,
+            mqtt=outputs.mqtt.counters if outputs.mqtt is not None else None,
             blueprint=self._blueprint,
             kube=self._kube,
         )
@@ -314,6 +318,8 @@ class Collector:
             # HyperNodes read back from a cluster know no cables: that those are gone is no news.
             if saved is not None and (saved.links or not saved.hypernodes):
                 recorder.resume(saved, Cause(TAKEOVER if self._took_over else RESTART))
+        if outputs.mqtt is not None and settings.mqtt_devices:
+            self.parts.devices = self._devices(outputs.mqtt)
         if saved is not None:
             self.parts.runner.offer(saved)  # a file that was lost meanwhile is there again
             self.parts.saver.offer(saved)
@@ -343,6 +349,27 @@ class Collector:
             enabled=settings.measure,
             learned=self._look_again,
         )
+
+    def _devices(self, mqtt: MqttPublisher) -> Devices:
+        parts = self.parts
+        devices = Devices(
+            dict(map(device_of, self.settings.mqtt_devices)),
+            mqtt.topics,
+            parts.state,
+            parts.streams,
+            parts.committer,
+            parts.sweeps,
+            mqtt.counters,
+            per_s=self.settings.mqtt_findings_per_s,
+            stale_after_ns=parts.stale_after_ns,
+            say=mqtt.say,
+            full_state=self._full_state,
+            clock_ns=self._clock_ns,
+            timer=self._timer,
+        )
+        mqtt.take, mqtt.reads = devices.take, (mqtt.topics.findings,)
+        self._services["mqtt-devices"] = devices.run
+        return devices
 
     def _nccl(self, streams: Streams, state: EvidenceState, cluster: Cluster) -> NcclRuns:
         def why_paused() -> str | None:

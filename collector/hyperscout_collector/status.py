@@ -2,6 +2,7 @@
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Outcome
+from hyperscout_formats.reporters import is_switch
 
 from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.evidence.state import KEPT_PROBES
@@ -49,13 +50,21 @@ def _agents(parts: Parts) -> list[pb.AgentStatus]:
         rows = list(parts.state.rows_of(node))
         stream, known = parts.streams.get(node), parts.state.agents.get(node)
         newest = max(rows, key=lambda row: row.received_ns, default=None)
-        heard_ns = stream.last_heard_ns if stream else newest.received_ns if newest else 0
-        offset_ns = stream.offset_ns if stream else newest.offset_ns if newest else 0
+        device = None
+        if parts.devices is not None and stream is None and (known is None or is_switch(node)):
+            device = parts.devices.heard(node)  # of a node with an agent, the agent is what counts
+        heard_ns = newest.received_ns if newest else 0
+        offset_ns = newest.offset_ns if newest else 0
+        version = known.version if known else ""
+        if stream is not None:
+            heard_ns, offset_ns, version = stream.last_heard_ns, stream.offset_ns, stream.hello.version
+        elif device is not None:
+            heard_ns, offset_ns, version = device.heard_ns, device.offset_ns, "mqtt"
         found.append(
             pb.AgentStatus(
                 node=node,
-                version=stream.hello.version if stream else known.version if known else "",
-                connected=stream is not None,
+                version=version,
+                connected=stream is not None or device is not None,
                 last_heard=timestamp(heard_ns),
                 findings=len(rows),
                 failed_findings=sum(row.outcome == Outcome.OUTCOME_FAILED for row in rows),

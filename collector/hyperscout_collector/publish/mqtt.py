@@ -107,6 +107,12 @@ class MqttPublisher:
             )
         return self._refused
 
+    async def say(self, message: Outgoing) -> None:
+        """Once, to whoever listens now: it is lost where the broker is not there."""
+        if self._progress is not None:
+            with suppress(BrokerError, NotLeaderError):
+                await self._send(self._progress, message)
+
     async def publish(self, topology: Topology) -> None:
         """Bring the broker up to date. Raises PublishError."""
         self._note(topology)
