@@ -3,6 +3,7 @@
 import click
 
 from hyperscout_cli.command import Command
+from hyperscout_cli.live_names import names
 from hyperscout_cli.options import Endpoint, collector_options, output_option
 from hyperscout_cli.output import emit, emit_data
 
@@ -15,7 +16,7 @@ Examples:
   hyperscout diff              shows what it would remove
   hyperscout approve 42""",
 )
-@click.argument("generation", type=click.IntRange(min=1))
+@click.argument("generation", type=click.IntRange(min=1), shell_complete=names("generations"))
 @output_option()
 @collector_options
 def approve(*, generation: int, output: str, collector: Endpoint) -> None:

@@ -14,6 +14,7 @@ from hyperscout_formats.host_list import fold, quoted
 from hyperscout_cli.command import Command
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.kinds import KINDS, TABLES, complete_kind, end_text, links, select
+from hyperscout_cli.live_names import names as live_names
 from hyperscout_cli.options import Endpoint, output_option, topology_options
 from hyperscout_cli.output import emit, emit_data
 from hyperscout_cli.source import load
@@ -36,7 +37,7 @@ Examples:
   hyperscout describe anomaly MissingLink""",
 )
 @click.argument("kind", metavar="KIND", shell_complete=complete_kind)
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=live_names())
 @output_option("name")
 @topology_options
 def describe(

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from hyperscout_cli.command import Command
 from hyperscout_cli.errors import NO
+from hyperscout_cli.live_names import names
 from hyperscout_cli.options import Endpoint, collector_options, output_option
 from hyperscout_cli.output import emit, emit_data
 from hyperscout_cli.tables import Row, Table, lines
@@ -42,7 +43,7 @@ Examples:
 \b
 Exit codes: 0 nothing is wrong (warnings may be told), 3 something is.""",
 )
-@click.argument("node", required=False)
+@click.argument("node", required=False, shell_complete=names("nodes"))
 @click.option(
     "--config",
     metavar="FILE",

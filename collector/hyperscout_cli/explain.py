@@ -8,6 +8,7 @@ from hyperscout_collector.publish.texts.names import visible
 
 from hyperscout_cli.command import Command
 from hyperscout_cli.errors import CliError
+from hyperscout_cli.live_names import names
 from hyperscout_cli.node_names import expanded
 from hyperscout_cli.options import Endpoint, output_option, topology_options
 from hyperscout_cli.output import emit, emit_data
@@ -21,7 +22,9 @@ Examples:
   hyperscout explain 'gpu-[01,77]' -o json
   hyperscout explain gpu-01 gpu-77 --topology saved.json""",
 )
-@click.argument("nodes", metavar="A B", nargs=-1, required=True, callback=expanded)
+@click.argument(
+    "nodes", metavar="A B", nargs=-1, required=True, callback=expanded, shell_complete=names("nodes")
+)
 @output_option()
 @topology_options
 def explain(*, nodes: Sequence[str], output: str, topology: str | None, collector: Endpoint) -> None:

@@ -4,6 +4,7 @@ import click
 
 from hyperscout_cli.errors import NO
 from hyperscout_cli.gang_flags import Gang, gang_options
+from hyperscout_cli.live_names import names
 from hyperscout_cli.options import Endpoint, output_option, topology_options
 from hyperscout_cli.output import emit, emit_data, note
 from hyperscout_cli.place import EXPLAINED
@@ -26,7 +27,13 @@ Exit codes: 0 it has a place, 1 failure, 2 wrong usage or input, 3 there is no p
 @click.option(
     "--capacity", metavar="FILE", type=click.Path(), help="What is free on each node (JSON; with --topology)."
 )
-@click.option("--gang", "name", metavar="NAME", help="A gang that holds nodes, in place of the flags above.")
+@click.option(
+    "--gang",
+    "name",
+    metavar="NAME",
+    shell_complete=names("gangs"),
+    help="A gang that holds nodes, in place of the flags above.",
+)
 @click.option(
     "--limit",
     metavar="N",

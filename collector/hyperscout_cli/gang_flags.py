@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hyperscout_cli.live_names import names
 from hyperscout_cli.node_names import expanded
 from hyperscout_cli.options import Command
 
@@ -232,6 +233,7 @@ _OPTIONS: Sequence[Callable[[Command], Command]] = (
         metavar="NAME...",
         multiple=True,
         callback=expanded,
+        shell_complete=names("nodes", "hypernodes"),
         help="Nodes and HyperNodes to stay away from; gpu-[01-16] is 16 of them.",
     ),
     click.option("--use-down", is_flag=True, help="Use nodes whose own link is down like others."),

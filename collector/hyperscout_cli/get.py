@@ -9,6 +9,7 @@ import click
 from hyperscout_cli.command import Command
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.kinds import ALIASES, KINDS, TABLES, complete_kind, select
+from hyperscout_cli.live_names import names as live_names
 from hyperscout_cli.options import Endpoint, output_option, topology_options
 from hyperscout_cli.output import emit, emit_data, note
 from hyperscout_cli.source import load
@@ -32,7 +33,7 @@ Examples:
   hyperscout get hn -w                         follow changes""",
 )
 @click.argument("kind", metavar="KIND", shell_complete=complete_kind)
-@click.argument("names", metavar="[NAME...]", nargs=-1)
+@click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=live_names())
 @output_option("wide", "name")
 @click.option("-w", "--watch", is_flag=True, help="Follow changes (hypernodes only).")
 @topology_options

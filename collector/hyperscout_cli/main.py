@@ -4,12 +4,13 @@ Sub-commands are imported when they are called: `infer` must not wait for gRPC, 
 larger friends.
 """
 
+import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -113,13 +114,28 @@ def program_name(path: str) -> str:
     return "kubectl hyperscout" if name.startswith("kubectl-") else "hyperscout"
 
 
+def quietly(complete: Callable[[], object]) -> NoReturn:
+    """Run a completion, and end this process: nothing but words reaches the shell."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        complete()
+        sys.stdout.flush()
+    except BaseException:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+    os._exit(0)  # a call to a collector that hangs is left behind
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code and never raises."""
+    if COMPLETE_VARIABLE in os.environ:
+        name = program_name(sys.argv[0])
+        quietly(lambda: cli.main(prog_name=name, complete_var=COMPLETE_VARIABLE))
     try:
         result: Any = cli.main(
             args=None if argv is None else list(argv),
             prog_name=program_name(sys.argv[0]),
-            complete_var=COMPLETE_VARIABLE,
             standalone_mode=False,
         )
     except click.ClickException as error:

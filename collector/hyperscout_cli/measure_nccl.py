@@ -13,6 +13,7 @@ from hyperscout_collector.api import objects
 from hyperscout_collector.publish.texts.names import visible
 
 from hyperscout_cli.command import Command
+from hyperscout_cli.live_names import names
 from hyperscout_cli.node_names import expanded
 from hyperscout_cli.options import Endpoint, collector_options, output_option
 from hyperscout_cli.output import emit, emit_data, note
@@ -47,7 +48,9 @@ Examples:
 
 Exit codes: 0 measured, 1 it failed, 2 wrong usage, 3 it may not run now (and what to do about that).""",
 )
-@click.argument("nodes", metavar="NODE [NODE]", nargs=-1, required=True, callback=expanded)
+@click.argument(
+    "nodes", metavar="NODE [NODE]", nargs=-1, required=True, callback=expanded, shell_complete=names("nodes")
+)
 @click.option(
     "--size",
     "sizes",

@@ -11,6 +11,7 @@ from hyperscout_cli.command import Group
 from hyperscout_cli.errors import NO, CliError
 from hyperscout_cli.gang_flags import Gang, gang_options
 from hyperscout_cli.get import show
+from hyperscout_cli.live_names import names
 from hyperscout_cli.node_names import expanded
 from hyperscout_cli.options import Endpoint, collector_options, output_option
 from hyperscout_cli.output import emit, emit_data, note, one_of_many
@@ -99,7 +100,7 @@ def changes(events: "Iterable[pb.WatchPlacementsResponse]", *, output: str = "ta
 
 
 @placements.command(epilog="\b\nExamples:\n  hyperscout placements release train-7")
-@click.argument("gangs", metavar="GANG...", nargs=-1, required=True)
+@click.argument("gangs", metavar="GANG...", nargs=-1, required=True, shell_complete=names("gangs"))
 @output_option()
 @collector_options
 def release(*, gangs: Sequence[str], output: str, collector: Endpoint) -> None:
@@ -131,13 +132,14 @@ Examples:
 
 Exit codes: 0 done, 1 failure, 2 wrong usage, 3 there is no replacement.""",
 )
-@click.argument("gang", metavar="GANG", required=False)
+@click.argument("gang", metavar="GANG", required=False, shell_complete=names("gangs"))
 @click.option(
     "--failed",
     metavar="NODE...",
     multiple=True,
     required=True,
     callback=expanded,
+    shell_complete=names("nodes"),
     help="Nodes that its ranks must leave, and may not move to.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the moves, and leave what is held as it is.")
@@ -177,7 +179,7 @@ Examples:
 
 Exit codes: 0 it would be better off, 1 failure, 2 wrong usage, 3 it is well where it is."""
 )
-@click.argument("gang", metavar="GANG")
+@click.argument("gang", metavar="GANG", shell_complete=names("gangs"))
 @output_option()
 @collector_options
 def improve(*, gang: str, output: str, collector: Endpoint) -> int:
