@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup venv demo test lint bench plot-rtt plot-placer proto proto-check constraints manifests images kube-assets lab-assets e2e-nodes bench-nodes e2e-scheduler e2e-volcano
+.PHONY: help setup venv demo test lint bench plot-rtt plot-placer proto proto-check openapi openapi-check constraints manifests images kube-assets lab-assets e2e-nodes bench-nodes e2e-scheduler e2e-volcano
 
 BIN := .venv/bin
 # What starts kubelets and switches of its own.
@@ -29,7 +29,7 @@ kube-assets: venv  ## the programs of a Kubernetes for tests, built with Go into
 lab-assets: kube-assets  ## likewise, and what a cluster of real nodes on this machine needs besides (tests/lab)
 	@$(BIN)/python tests/lab assets
 
-test: setup lint proto-check  ## setup, lint, proto-check, programs and images that tests need, then every test
+test: setup lint proto-check openapi-check  ## setup, lint, proto-check, openapi-check, programs and images that tests need, then every test
 	@$(BIN)/python tests/kube/assets.py || printf '== no Kubernetes to test on (see above)\n'
 	@$(BIN)/python tests/lab assets || printf '== no real nodes to test on (see above)\n'
 	@$(BIN)/python deploy/images.py || printf '== no images to test (see above)\n'
@@ -81,6 +81,12 @@ manifests: venv  ## render deploy/: the plain manifest, the chart's schema, what
 
 images: venv  ## build the agent's and the collector's image (buildah, docker or podman) into ~/.cache
 	@$(BIN)/python deploy/images.py
+
+openapi: venv  ## write REST's OpenAPI document anew from proto/ and the table of its operations
+	@$(BIN)/python proto/openapi.py
+
+openapi-check: venv  ## fail when the committed document is stale
+	$(call step,openapi,$(BIN)/python proto/openapi.py --check)
 
 constraints:  ## lock the newest allowed versions, with hashes, into constraints.txt (fetches uv into a throw-away venv)
 	@bash .ci/setup lock

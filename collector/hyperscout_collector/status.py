@@ -5,6 +5,7 @@ from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_formats.reporters import is_switch
 
 from hyperscout_collector.api.mapping import timestamp
+from hyperscout_collector.api.objects import what_is_wrong
 from hyperscout_collector.evidence.state import KEPT_PROBES
 from hyperscout_collector.parts import Parts
 
@@ -15,10 +16,11 @@ def status(parts: Parts) -> pb.GetStatusResponse:
     """Everything in one answer: some 50 bytes an agent."""
     held = parts.pipeline.held
     now_ns = parts.clock_ns()
-    return pb.GetStatusResponse(
+    topology = parts.watchers.current.topology
+    found = pb.GetStatusResponse(
         version=parts.version,
         started_at=timestamp(parts.started_ns),
-        generation=parts.watchers.current.topology.generation,
+        generation=topology.generation,
         published_at=timestamp(parts.published_ns),
         agents=_agents(parts),
         leases=parts.sweeps.leases(),
@@ -41,6 +43,8 @@ def status(parts: Parts) -> pb.GetStatusResponse:
         placements=len(parts.placing.placements),
         placed_workers=parts.placing.placements.ranks,
     )
+    found.wrong.extend(what_is_wrong(found, topology))
+    return found
 
 
 def _agents(parts: Parts) -> list[pb.AgentStatus]:

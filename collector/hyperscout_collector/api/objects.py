@@ -209,9 +209,9 @@ def finding(stored: "StoredFinding") -> Object:
     return plain(stored)
 
 
-def status(current: "GetStatusResponse", topology: Topology) -> Object:
-    """The collector's state, with `wrong`: what is wrong in words."""
-    return plain(current) | {"wrong": what_is_wrong(current, topology)}
+def status(current: "GetStatusResponse") -> Object:
+    """The collector's state."""
+    return plain(current)
 
 
 def explanation(answer: "ExplainResponse") -> Object:

@@ -186,8 +186,7 @@ class Handlers:
 
     async def get_status(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
         current = await self._topology.get_status(topology_pb2.GetStatusRequest(), Context())
-        topology = self._now().topology
-        return await self._look_for(lambda: json_answer(request, objects.status(current, topology)))
+        return await self._look_for(lambda: json_answer(request, objects.status(current)))
 
     # Placements
 

@@ -152,7 +152,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/status",
         _TOPOLOGY + "GetStatus",
         "The collector's state: agents, sweeps, what is held back, what is wrong.",
-        "Status",
+        "GetStatusResponse",
     ),
     Operation(
         "list_placements",

@@ -103,30 +103,49 @@ class Finding(_message.Message):
     SWITCH_PORT_FIELD_NUMBER: _builtins.int
     SWITCH_TABLE_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
+    """Data, nothing there, or failed."""
     reason: _builtins.str
     """For NOTHING and FAILED: why, in words a person can act on. At most 1 KiB."""
     @_builtins.property
-    def key(self) -> Global___FindingKey: ...
+    def key(self) -> Global___FindingKey:
+        """Who looked, with what, at what."""
+
     @_builtins.property
     def observed_at(self) -> _timestamp_pb2.Timestamp:
         """When it was seen, by the agent's clock."""
 
     @_builtins.property
-    def lldp(self) -> Global___LldpPort: ...
+    def lldp(self) -> Global___LldpPort:
+        """Of probe "lldp"."""
+
     @_builtins.property
-    def infiniband(self) -> Global___InfinibandPort: ...
+    def infiniband(self) -> Global___InfinibandPort:
+        """Of probe "infiniband"."""
+
     @_builtins.property
-    def sweep(self) -> Global___Sweep: ...
+    def sweep(self) -> Global___Sweep:
+        """Of probe "ibnetdiscover" and its like."""
+
     @_builtins.property
-    def gpu(self) -> Global___Gpu: ...
+    def gpu(self) -> Global___Gpu:
+        """Of probe "nvlink"."""
+
     @_builtins.property
-    def latency(self) -> Global___LatencyPort: ...
+    def latency(self) -> Global___LatencyPort:
+        """Of probe "latency"."""
+
     @_builtins.property
-    def nccl(self) -> Global___NcclRun: ...
+    def nccl(self) -> Global___NcclRun:
+        """Of probe "nccl"."""
+
     @_builtins.property
-    def switch_port(self) -> Global___SwitchPort: ...
+    def switch_port(self) -> Global___SwitchPort:
+        """Of probe "switch"."""
+
     @_builtins.property
-    def switch_table(self) -> Global___SwitchTable: ...
+    def switch_table(self) -> Global___SwitchTable:
+        """Of probes that ask whole switches."""
+
     def __init__(
         self,
         *,
@@ -167,17 +186,23 @@ class LldpPort(_message.Message):
     NEIGHBOURS_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
     interface: _builtins.str
+    """Name of the interface, "eth0"."""
     mac: _builtins.str
     """Permanent address, lower-case hex with colons."""
     carrier: _builtins.bool
+    """Whether there is a signal."""
     speed_mbps: _builtins.int
-    """0 when unknown or without carrier."""
+    """Mbit/s; 0 when unknown or without carrier."""
     carrier_changes: _builtins.int
     """Times the carrier changed since the interface appeared: flaps are counters, not findings."""
     @_builtins.property
-    def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___LldpNeighbour]: ...
+    def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___LldpNeighbour]:
+        """Who was heard on it."""
+
     @_builtins.property
-    def counters(self) -> Global___PortCounters: ...
+    def counters(self) -> Global___PortCounters:
+        """What went wrong on it."""
+
     def __init__(
         self,
         *,
@@ -218,15 +243,23 @@ class LldpNeighbour(_message.Message):
     chassis_id_subtype: _builtins.str
     """"mac", "ifname", "ifalias", "ip", "local", "unhandled" (of no use to lldpctl: the value is bytes in hex)."""
     chassis_id: _builtins.str
+    """Identity of the neighbour."""
     port_id_subtype: _builtins.str
     """"mac", "ifname", "ifalias", "ip", "local", "unhandled"."""
     port_id: _builtins.str
+    """Identity of its port."""
     ttl_s: _builtins.int
+    """Seconds that what it says stands."""
     port_description: _builtins.str
+    """What it calls its port; never an identity."""
     system_name: _builtins.str
+    """What it calls itself; never an identity."""
     system_description: _builtins.str
+    """What it says that it is: its product, its software."""
     @_builtins.property
-    def management_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def management_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Addresses at which it is managed."""
+
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Enabled capabilities: "Bridge", "Router", "Station", "Wlan", "Repeater", "Tel", "Docsis", "Other"."""
@@ -274,27 +307,37 @@ class SwitchPort(_message.Message):
     COUNTERS_FIELD_NUMBER: _builtins.int
     DOUBT_FIELD_NUMBER: _builtins.int
     interface: _builtins.str
+    """What the switch calls the port, "swp1"."""
     mac: _builtins.str
     """Permanent address, lower-case hex with colons."""
     carrier: _builtins.bool
+    """Whether there is a signal."""
     speed_mbps: _builtins.int
-    """0 when unknown or without carrier."""
+    """Mbit/s; 0 when unknown or without carrier."""
     carrier_changes: _builtins.int
     """Times the carrier changed since the interface appeared."""
     chassis_id_subtype: _builtins.str
     """The switch as its neighbours hear it; subtypes and texts as in LldpNeighbour."""
     chassis_id: _builtins.str
+    """Identity of the switch."""
     system_name: _builtins.str
+    """Name of the switch."""
     port_id_subtype: _builtins.str
     """The port as its neighbours hear it; empty where lldpd does not work on it."""
     port_id: _builtins.str
+    """Identity of the port."""
     port_description: _builtins.str
+    """What people called the port; never an identity."""
     doubt: _builtins.str
     """What is uncertain about it, in words that follow the port's name; empty = nothing."""
     @_builtins.property
-    def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___LldpNeighbour]: ...
+    def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___LldpNeighbour]:
+        """Who was heard on it."""
+
     @_builtins.property
-    def counters(self) -> Global___PortCounters: ...
+    def counters(self) -> Global___PortCounters:
+        """What went wrong on it."""
+
     def __init__(
         self,
         *,
@@ -371,10 +414,15 @@ class PortCounters(_message.Message):
     TX_ERRORS_FIELD_NUMBER: _builtins.int
     TX_DROPPED_FIELD_NUMBER: _builtins.int
     rx_errors: _builtins.int
+    """Packets received with any error."""
     rx_crc_errors: _builtins.int
+    """Packets received whose checksum was wrong."""
     rx_dropped: _builtins.int
+    """Packets received that were dropped."""
     tx_errors: _builtins.int
+    """Packets that could not be sent."""
     tx_dropped: _builtins.int
+    """Packets that were dropped before they were sent."""
     def __init__(
         self,
         *,
@@ -414,22 +462,31 @@ class InfinibandPort(_message.Message):
     LINK_DOWNED_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
     device: _builtins.str
+    """Name of the device, "mlx5_0"."""
     port: _builtins.int
+    """Number of the port, from 1."""
     node_guid: _builtins.int
+    """GUID of the device."""
     port_guid: _builtins.int
     """0 for a RoCE port."""
     system_image_guid: _builtins.int
+    """GUID that devices on one board share."""
     state: _builtins.str
     """"ACTIVE", "DOWN", "INIT", "ARMED", "ACTIVE_DEFER"."""
     physical_state: _builtins.str
     """"LinkUp", "Polling", "Disabled", ..."""
     rate_gbps: _builtins.float
+    """Gbit/s of the port as it is."""
     lid: _builtins.int
+    """Local identifier that the subnet manager gave it; 0 = none."""
     sm_lid: _builtins.int
+    """That of the subnet manager."""
     node_description: _builtins.str
+    """What the device calls itself; never an identity."""
     link_layer: _builtins.str
     """"InfiniBand" or "Ethernet"."""
     board_id: _builtins.str
+    """Which product it is."""
     link_downed: _builtins.int
     """Times the link failed and was retrained, from the port's own counter."""
     @_builtins.property
@@ -484,14 +541,19 @@ class Sweep(_message.Message):
     device: _builtins.str
     """The port it looked from; none where a manager was asked."""
     port: _builtins.int
+    """Port that it was made from."""
     port_guid: _builtins.int
+    """GUID of that port."""
     sha256: _builtins.bytes
     """SHA-256 of the text, and its size in bytes."""
     size_bytes: _builtins.int
+    """Bytes of the text."""
     partial: _builtins.bool
     """A sweep that did not see everything: never taken for a smaller fabric."""
     partial_reason: _builtins.str
+    """Why it is partial; empty = it is whole."""
     duration_s: _builtins.float
+    """Seconds that it took."""
     lease_id: _builtins.str
     """The lease under which it was made."""
     def __init__(
@@ -534,17 +596,25 @@ class Gpu(_message.Message):
     NEAREST_NICS_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
+    """Identity of the GPU."""
     model: _builtins.str
+    """Which product it is."""
     pci_address: _builtins.str
+    """Where it is."""
     driver_version: _builtins.str
+    """Version of its driver."""
     mig_mode: _builtins.str
     """"disabled", "enabled", or "" where the GPU has no such mode."""
     numa_node: _builtins.int
     """Unset where it is not known."""
     @_builtins.property
-    def mig_instances(self) -> _containers.RepeatedCompositeFieldContainer[Global___MigInstance]: ...
+    def mig_instances(self) -> _containers.RepeatedCompositeFieldContainer[Global___MigInstance]:
+        """What it is divided into; empty = it is whole."""
+
     @_builtins.property
-    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___NvlinkLink]: ...
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___NvlinkLink]:
+        """Its NVLinks."""
+
     @_builtins.property
     def fabric(self) -> Global___NvlinkFabric:
         """Unset where the GPU or the driver knows of no NVLink fabric."""
@@ -591,10 +661,13 @@ class MigInstance(_message.Message):
     GPU_INSTANCE_FIELD_NUMBER: _builtins.int
     COMPUTE_INSTANCE_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
+    """Identity of the part."""
     profile: _builtins.str
     """"1g.10gb"."""
     gpu_instance: _builtins.int
+    """Number of the GPU instance."""
     compute_instance: _builtins.int
+    """Number of the compute instance in it."""
     def __init__(
         self,
         *,
@@ -628,21 +701,27 @@ class NvlinkLink(_message.Message):
     BER_EXPONENT_FIELD_NUMBER: _builtins.int
     GBYTES_PER_S_FIELD_NUMBER: _builtins.int
     link: _builtins.int
+    """Number of the link, from 0."""
     active: _builtins.bool
+    """Whether it is up."""
     version: _builtins.int
     """Generation of NVLink, 0 = unknown."""
     remote_type: _builtins.str
     """"gpu", "switch", "other", "" = unknown."""
     remote_pci_address: _builtins.str
+    """Address of what it leads to; empty where that is not told."""
     replay_errors: _builtins.int
+    """Packets that were sent again."""
     recovery_errors: _builtins.int
+    """Times that the link was trained anew."""
     crc_errors: _builtins.int
+    """Packets whose checksum was wrong."""
     ber_exponent: _builtins.int
     """Effective bit error rate as a power of ten (-15 = 1e-15), 0 = none was measured: coarse, so that a healthy
     link is not news at every look.
     """
     gbytes_per_s: _builtins.float
-    """Of one direction, 0 = unknown."""
+    """GB/s of one direction; 0 = unknown."""
     def __init__(
         self,
         *,
@@ -683,6 +762,7 @@ class NvlinkFabric(_message.Message):
     cluster_uuid: _builtins.str
     """An all-zero UUID is node-local, and written as an empty text."""
     clique_id: _builtins.int
+    """Number of the clique within the cluster."""
     @_builtins.property
     def health(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What is not well with it, in words: "degraded bandwidth", "route unhealthy", "route recovery",
@@ -714,6 +794,7 @@ class GpuPeer(_message.Message):
     ANCESTOR_FIELD_NUMBER: _builtins.int
     NVLINKS_FIELD_NUMBER: _builtins.int
     pci_address: _builtins.str
+    """Address of the other GPU."""
     ancestor: _builtins.str
     """The common ancestor: "internal", "single-switch", "multiple-switches", "host-bridge", "node", "system";
     "" = not known.
@@ -747,6 +828,7 @@ class LatencyPort(_message.Message):
     RDMA_PORT_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     interface: _builtins.str
+    """Name of the interface."""
     udp_port: _builtins.int
     """0 = nobody answers there."""
     rdma_port: _builtins.str
@@ -795,18 +877,23 @@ class LatencyResult(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     HISTORY_FIELD_NUMBER: _builtins.int
     peer: _builtins.str
+    """Name of the node that answered."""
     peer_interface: _builtins.str
+    """Its interface."""
     method: _builtins.str
     """"udp": pings with kernel time stamps, the peer's own time taken out. "rdma": ib_send_lat, ib_send_bw."""
     sent: _builtins.int
+    """Pings that were sent."""
     received: _builtins.int
+    """Answers that came."""
     min_us: _builtins.float
     """Round trip in microseconds; 0 when nothing came back."""
     median_us: _builtins.float
+    """Median of the round trips, in microseconds."""
     jitter_us: _builtins.float
-    """Median distance from the median."""
+    """Median distance from the median, in microseconds."""
     bandwidth_gbps: _builtins.float
-    """0 = not measured."""
+    """In Gbit/s; 0 = not measured."""
     failure: _builtins.str
     """Why there is no number: "no answer", "its clock stepped", ..."""
     @_builtins.property
@@ -849,9 +936,13 @@ class LatencySample(_message.Message):
     MIN_US_FIELD_NUMBER: _builtins.int
     JITTER_US_FIELD_NUMBER: _builtins.int
     min_us: _builtins.float
+    """Shortest round trip, in microseconds."""
     jitter_us: _builtins.float
+    """Spread of the round trips, in microseconds."""
     @_builtins.property
-    def measured_at(self) -> _timestamp_pb2.Timestamp: ...
+    def measured_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was measured, by the agent's clock."""
+
     def __init__(
         self,
         *,
@@ -885,12 +976,19 @@ class NcclRun(_message.Message):
     method: _builtins.str
     """"nccl-tests" or "libnccl"."""
     nccl_version: _builtins.str
+    """Version of NCCL, "2.21.5"."""
     ranks: _builtins.int
+    """Number of GPUs that took part."""
     duration_s: _builtins.float
+    """Seconds that the whole run took."""
     @_builtins.property
-    def measured_at(self) -> _timestamp_pb2.Timestamp: ...
+    def measured_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was measured, by the agent's clock."""
+
     @_builtins.property
-    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___NcclResult]: ...
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___NcclResult]:
+        """What was measured, by operation and size."""
+
     def __init__(
         self,
         *,
@@ -922,10 +1020,13 @@ class NcclResult(_message.Message):
     operation: _builtins.str
     """"all_reduce", "sendrecv"."""
     size_bytes: _builtins.int
+    """Bytes of the message."""
     time_us: _builtins.float
+    """Microseconds that one operation took."""
     algorithm_gbytes_per_s: _builtins.float
-    """Gigabytes (1e9) a second: data by time, and scaled to what the slowest wire carried."""
+    """GB/s (1e9 bytes): data by time."""
     bus_gbytes_per_s: _builtins.float
+    """GB/s, scaled to what the slowest wire carried."""
     def __init__(
         self,
         *,

@@ -52,6 +52,7 @@ class Spread(_message.Message):
     TIER_FIELD_NUMBER: _builtins.int
     PREFERRED_FIELD_NUMBER: _builtins.int
     most: _builtins.int
+    """Number of workers."""
     tier: _builtins.str
     """Number or name of a tier; "0" or "node" = a node."""
     preferred: _builtins.bool
@@ -99,6 +100,7 @@ class Workers(_message.Message):
     RESOURCES_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     count: _builtins.int
+    """Number of workers."""
     role: _builtins.str
     """"" = "worker"."""
     @_builtins.property
@@ -129,9 +131,13 @@ class Part(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def workers(self) -> Global___Workers: ...
+    def workers(self) -> Global___Workers:
+        """Workers that are alike."""
+
     @_builtins.property
-    def group(self) -> Global___Group: ...
+    def group(self) -> Global___Group:
+        """Groups that are alike."""
+
     def __init__(
         self,
         *,
@@ -159,12 +165,17 @@ class Group(_message.Message):
     PARTS_FIELD_NUMBER: _builtins.int
     SPREAD_FIELD_NUMBER: _builtins.int
     count: _builtins.int
+    """Number of groups."""
     tier: _builtins.str
     """Number or name of a tier; "" = anywhere."""
     @_builtins.property
-    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]: ...
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
+        """What each group is made of, in order of ranks."""
+
     @_builtins.property
-    def spread(self) -> Global___Spread: ...
+    def spread(self) -> Global___Spread:
+        """How its workers are to be spread, for the case that a domain fails."""
+
     def __init__(
         self,
         *,
@@ -199,6 +210,7 @@ class PlaceRequest(_message.Message):
     gang: _builtins.str
     """Name of the gang; needed to reserve."""
     mode: Global___PlacementMode.ValueType
+    """What goes before what; unset: as low as possible."""
     highest_tier_allowed: _builtins.str
     """Number or name of a tier; "" = any."""
     use_down: _builtins.bool
@@ -210,7 +222,9 @@ class PlaceRequest(_message.Message):
         """What the gang is made of, in order of ranks."""
 
     @_builtins.property
-    def spread(self) -> Global___Spread: ...
+    def spread(self) -> Global___Spread:
+        """How the gang's workers are to be spread."""
+
     @_builtins.property
     def avoid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of nodes and HyperNodes."""
@@ -250,8 +264,11 @@ class Assignment(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
+    """From 0."""
     node: _builtins.str
+    """Name of the node."""
     role: _builtins.str
+    """Role of the worker in its gang; "worker" where none was given."""
     def __init__(
         self,
         *,
@@ -279,6 +296,7 @@ class PlacementCost(_message.Message):
     top: _builtins.int
     """Tier of the lowest domain that holds the gang; one above the highest where none does."""
     nodes: _builtins.int
+    """Number of nodes used."""
     degraded: _builtins.int
     """Degraded links in what is used."""
     @_builtins.property
@@ -317,8 +335,11 @@ class AllReduce(_message.Message):
     MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     MEASURED_FIELD_NUMBER: _builtins.int
     ring_s: _builtins.float
+    """Seconds with the ring algorithm."""
     tree_s: _builtins.float
+    """Seconds with the tree algorithm."""
     message_bytes: _builtins.int
+    """Bytes of the message that this is reckoned for."""
     measured: _builtins.bool
     """All of it rests on measurements."""
     def __init__(
@@ -377,11 +398,15 @@ class Placement(_message.Message):
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     HOLDER_FIELD_NUMBER: _builtins.int
     gang: _builtins.str
+    """Name of the gang."""
     placed: _builtins.bool
+    """Whether there is a place for it."""
     tier: _builtins.int
     """The lowest HyperNode that holds them all; unset if none does."""
     hypernode: _builtins.str
+    """Name of that HyperNode."""
     nodes: _builtins.int
+    """Number of nodes used."""
     reason: _builtins.str
     """Why not; of a placement, what was relaxed."""
     exact: _builtins.bool
@@ -389,23 +414,33 @@ class Placement(_message.Message):
     holder: _builtins.str
     """Who holds it: "api", or the kind of workload that the pods are of."""
     @_builtins.property
-    def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Assignment]: ...
+    def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Assignment]:
+        """Which rank goes to which node, by rank."""
+
     @_builtins.property
     def domains(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
         """Domains used, by tier."""
 
     @_builtins.property
-    def cost(self) -> Global___PlacementCost: ...
+    def cost(self) -> Global___PlacementCost:
+        """What it came to; unset where there is no place."""
+
     @_builtins.property
-    def bound(self) -> Global___PlacementCost: ...
+    def bound(self) -> Global___PlacementCost:
+        """Nothing costs less than this; unset where it is exact."""
+
     @_builtins.property
-    def predicted(self) -> Global___AllReduce: ...
+    def predicted(self) -> Global___AllReduce:
+        """How fast it will be; unset where nothing is known of that."""
+
     @_builtins.property
     def reserved_at(self) -> _timestamp_pb2.Timestamp:
         """When it was reserved, and until when. Unset: of a dry run; until it is released."""
 
     @_builtins.property
-    def expires_at(self) -> _timestamp_pb2.Timestamp: ...
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
+        """Until when it is reserved; unset: until it is released."""
+
     def __init__(
         self,
         *,

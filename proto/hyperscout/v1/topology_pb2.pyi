@@ -30,10 +30,13 @@ class Condition(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     LAST_TRANSITION_TIME_FIELD_NUMBER: _builtins.int
     type: _builtins.str
+    """"Ready", "Degraded", "Consistent" or "Stale"."""
     status: _builtins.str
     """"True", "False" or "Unknown"."""
     reason: _builtins.str
+    """Why, as one word in CamelCase."""
     message: _builtins.str
+    """For people: which cable, seen by whom, since when."""
     @_builtins.property
     def last_transition_time(self) -> _timestamp_pb2.Timestamp:
         """Moves only when status flips. Unset when the topology was inferred offline."""
@@ -72,8 +75,11 @@ class HyperNode(_message.Message):
     LATENCY_US_FIELD_NUMBER: _builtins.int
     BANDWIDTH_GBPS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    """Unique, and stable while domains come and go."""
     tier: _builtins.int
+    """1 = closest to the hosts."""
     tier_name: _builtins.str
+    """Class of performance: "nvlink", "leaf", "pod", "core"."""
     parent: _builtins.str
     """Unset at a root."""
     source: _builtins.str
@@ -81,21 +87,31 @@ class HyperNode(_message.Message):
     confidence: _builtins.float
     """0 to 1; of wires it is 1."""
     @_builtins.property
-    def children(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def children(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the HyperNodes right below; empty at tier 1."""
+
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """All nodes below, sorted."""
 
     @_builtins.property
-    def switches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
-    @_builtins.property
-    def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Condition]: ...
-    @_builtins.property
-    def latency_us(self) -> Global___Measured:
-        """Between nodes whose lowest common HyperNode this is. Unset: nothing was measured."""
+    def switches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the switches that make it."""
 
     @_builtins.property
-    def bandwidth_gbps(self) -> Global___Measured: ...
+    def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Condition]:
+        """What is well and what is not: Ready, Degraded, Consistent, Stale."""
+
+    @_builtins.property
+    def latency_us(self) -> Global___Measured:
+        """Round trip in microseconds, between nodes whose lowest common HyperNode this is. Unset: nothing was
+        measured.
+        """
+
+    @_builtins.property
+    def bandwidth_gbps(self) -> Global___Measured:
+        """In Gbit/s, between the same nodes."""
+
     def __init__(
         self,
         *,
@@ -142,6 +158,7 @@ class Measured(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     MEASURED_AT_FIELD_NUMBER: _builtins.int
     median: _builtins.float
+    """The middle one, in the unit of the field that this is in."""
     p99: _builtins.float
     """The worse end: of latency the 99th percentile, of bandwidth the first."""
     samples: _builtins.int
@@ -175,11 +192,17 @@ class Tier(_message.Message):
     LATENCY_US_FIELD_NUMBER: _builtins.int
     BANDWIDTH_GBPS_FIELD_NUMBER: _builtins.int
     tier: _builtins.int
+    """1 = closest to the hosts."""
     tier_name: _builtins.str
+    """Class of performance: "nvlink", "leaf", "pod", "core"."""
     @_builtins.property
-    def latency_us(self) -> Global___Measured: ...
+    def latency_us(self) -> Global___Measured:
+        """Round trip in microseconds, between nodes whose lowest common domain is of this tier."""
+
     @_builtins.property
-    def bandwidth_gbps(self) -> Global___Measured: ...
+    def bandwidth_gbps(self) -> Global___Measured:
+        """In Gbit/s, between the same nodes."""
+
     def __init__(
         self,
         *,
@@ -211,7 +234,9 @@ class Switch(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     LEVEL_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """GUID or chassis id."""
     name: _builtins.str
+    """Its name; empty where it has none."""
     level: _builtins.int
     """1 = leaf. 0 = nothing told its level."""
     def __init__(
@@ -241,6 +266,7 @@ class Adapter(_message.Message):
     id: _builtins.str
     """GUID, or the node's name where its Ethernet side is meant."""
     node: _builtins.str
+    """Name of the node that it is in."""
     name: _builtins.str
     """Its name on its host, "mlx5_0"; empty where unknown."""
     def __init__(
@@ -265,7 +291,9 @@ class LinkEnd(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
     device: _builtins.str
+    """GUID, chassis id or node name."""
     port: _builtins.str
+    """Name or number of the port on that device."""
     def __init__(
         self,
         *,
@@ -294,11 +322,17 @@ class Link(_message.Message):
     note: _builtins.str
     """What is uncertain about it; empty = nothing."""
     @_builtins.property
-    def a(self) -> Global___LinkEnd: ...
+    def a(self) -> Global___LinkEnd:
+        """One end."""
+
     @_builtins.property
-    def b(self) -> Global___LinkEnd: ...
+    def b(self) -> Global___LinkEnd:
+        """The other end."""
+
     @_builtins.property
-    def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the sources that saw it, "ibnetdiscover", "lldp"."""
+
     def __init__(
         self,
         *,
@@ -326,7 +360,9 @@ class Endpoint(_message.Message):
     device: _builtins.str
     """GUID, chassis id or node name."""
     name: _builtins.str
+    """What a person calls it."""
     port: _builtins.str
+    """Name or number of the port on that device; unset where the whole device is meant."""
     def __init__(
         self,
         *,
@@ -364,16 +400,21 @@ class Anomaly(_message.Message):
     confidence: _builtins.float
     """0 to 1; at most 0.5 where the evidence ties."""
     message: _builtins.str
+    """For people: what is wrong, and where."""
     hypernode: _builtins.str
     """The one domain it counts against."""
     @_builtins.property
-    def subject(self) -> Global___Endpoint: ...
+    def subject(self) -> Global___Endpoint:
+        """What it is about, or one end of it."""
+
     @_builtins.property
     def peer(self) -> Global___Endpoint:
         """Unset where there is no other end."""
 
     @_builtins.property
-    def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the sources that tell of it."""
+
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
         """First seen. Unset when inferred offline."""
@@ -420,14 +461,23 @@ class Topology(_message.Message):
     ADAPTERS_FIELD_NUMBER: _builtins.int
     TIERS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
+    """Number of the generation; grows with each that is published."""
     @_builtins.property
-    def hypernodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___HyperNode]: ...
+    def hypernodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___HyperNode]:
+        """Domains of the network, by tier, then name."""
+
     @_builtins.property
-    def switches(self) -> _containers.RepeatedCompositeFieldContainer[Global___Switch]: ...
+    def switches(self) -> _containers.RepeatedCompositeFieldContainer[Global___Switch]:
+        """All switches."""
+
     @_builtins.property
-    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]: ...
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]:
+        """All cables."""
+
     @_builtins.property
-    def anomalies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Anomaly]: ...
+    def anomalies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Anomaly]:
+        """What does not fit, by kind, then ends."""
+
     @_builtins.property
     def nodes_without_evidence(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Expected nodes that no fabric knows."""
@@ -437,9 +487,13 @@ class Topology(_message.Message):
         """Storage, fabric managers, gateways, SHARP aggregation nodes: their names."""
 
     @_builtins.property
-    def adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]: ...
+    def adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]:
+        """Whose the endpoints of the cables are."""
+
     @_builtins.property
-    def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tier]: ...
+    def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tier]:
+        """What was measured of each tier, from tier 1 up."""
+
     def __init__(
         self,
         *,
@@ -573,32 +627,51 @@ class TopologyDelta(_message.Message):
     REMOVED_ADAPTERS_FIELD_NUMBER: _builtins.int
     TIERS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
+    """Number of the generation that it leads to."""
     @_builtins.property
     def hypernodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___HyperNode]:
         """New and changed ones, whole."""
 
     @_builtins.property
-    def removed_hypernodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def removed_hypernodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of HyperNodes that are gone."""
+
     @_builtins.property
     def anomalies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Anomaly]:
         """All anomalies of this generation."""
 
     @_builtins.property
-    def switches(self) -> _containers.RepeatedCompositeFieldContainer[Global___Switch]: ...
+    def switches(self) -> _containers.RepeatedCompositeFieldContainer[Global___Switch]:
+        """New and changed switches, whole."""
+
     @_builtins.property
-    def removed_switches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def removed_switches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of switches that are gone."""
+
     @_builtins.property
-    def added_links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]: ...
+    def added_links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]:
+        """New cables; one of which anything changed is removed and added."""
+
     @_builtins.property
-    def removed_links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]: ...
+    def removed_links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]:
+        """Cables that are gone, as they were."""
+
     @_builtins.property
-    def nodes_without_evidence(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def nodes_without_evidence(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All expected nodes that no fabric knows."""
+
     @_builtins.property
-    def foreign_endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def foreign_endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of all foreign endpoints."""
+
     @_builtins.property
-    def added_adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]: ...
+    def added_adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]:
+        """New endpoints of cables."""
+
     @_builtins.property
-    def removed_adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]: ...
+    def removed_adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]:
+        """Endpoints that are gone, as they were."""
+
     @_builtins.property
     def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tier]:
         """All tiers of this generation."""
@@ -666,6 +739,7 @@ class ExplainResponse(_message.Message):
     tier: _builtins.int
     """Tier of the lowest HyperNode that holds both; 0 when none does."""
     tier_name: _builtins.str
+    """Class of performance of that tier; empty when there is none."""
     hypernode: _builtins.str
     """That HyperNode."""
     text: _builtins.str
@@ -675,13 +749,17 @@ class ExplainResponse(_message.Message):
         """The HyperNodes of each from tier 1 up."""
 
     @_builtins.property
-    def hypernodes_b(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def hypernodes_b(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Likewise of the other node."""
+
     @_builtins.property
     def path(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]:
         """A shortest path, cable by cable."""
 
     @_builtins.property
-    def anomalies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Anomaly]: ...
+    def anomalies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Anomaly]:
+        """What is wrong on the way or at either end. At most 100."""
+
     @_builtins.property
     def evidence(self) -> _containers.RepeatedCompositeFieldContainer[_finding_pb2.FindingKey]:
         """Keys of the findings it rests on, for the two nodes."""
@@ -746,8 +824,11 @@ class StoredFinding(_message.Message):
     RECEIVED_AT_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
     stale: _builtins.bool
+    """Older than what is relied on."""
     @_builtins.property
-    def finding(self) -> _finding_pb2.Finding: ...
+    def finding(self) -> _finding_pb2.Finding:
+        """What was seen."""
+
     @_builtins.property
     def received_at(self) -> _timestamp_pb2.Timestamp:
         """When the collector took it in, by its own clock."""
@@ -818,14 +899,21 @@ class AgentStatus(_message.Message):
     FAILED_FINDINGS_FIELD_NUMBER: _builtins.int
     CLOCK_OFFSET_S_FIELD_NUMBER: _builtins.int
     node: _builtins.str
+    """Name of its node."""
     version: _builtins.str
+    """Version of the agent."""
     connected: _builtins.bool
+    """Whether it is connected now."""
     findings: _builtins.int
+    """Number of its findings."""
     failed_findings: _builtins.int
+    """Number of those that say that a probe failed."""
     clock_offset_s: _builtins.float
-    """Clock of the agent minus the collector's, estimated from findings as they arrive."""
+    """Seconds by which the agent's clock is ahead of the collector's, estimated from findings as they arrive."""
     @_builtins.property
-    def last_heard(self) -> _timestamp_pb2.Timestamp: ...
+    def last_heard(self) -> _timestamp_pb2.Timestamp:
+        """When it was heard last, by the collector's clock."""
+
     def __init__(
         self,
         *,
@@ -858,15 +946,25 @@ class LeaseStatus(_message.Message):
     PARTIAL_FIELD_NUMBER: _builtins.int
     PARTIAL_REASON_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
+    """Identity of the lease."""
     node: _builtins.str
+    """Node of the agent that holds it."""
     device: _builtins.str
+    """Device that the sweep is made from, "mlx5_0"."""
     port: _builtins.int
+    """Its port, from 1."""
     partial: _builtins.bool
+    """Whether that sweep did not see all."""
     partial_reason: _builtins.str
+    """Why."""
     @_builtins.property
-    def granted_at(self) -> _timestamp_pb2.Timestamp: ...
+    def granted_at(self) -> _timestamp_pb2.Timestamp:
+        """Since when it is held."""
+
     @_builtins.property
-    def last_sweep_at(self) -> _timestamp_pb2.Timestamp: ...
+    def last_sweep_at(self) -> _timestamp_pb2.Timestamp:
+        """When the last sweep came."""
+
     def __init__(
         self,
         *,
@@ -900,17 +998,25 @@ class HeldGeneration(_message.Message):
     REMOVES_HYPERNODES_FIELD_NUMBER: _builtins.int
     REMOVES_NODES_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
+    """Its number."""
     reason: _builtins.str
+    """Why it is held."""
     @_builtins.property
-    def since(self) -> _timestamp_pb2.Timestamp: ...
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Since when."""
+
     @_builtins.property
     def applies_at(self) -> _timestamp_pb2.Timestamp:
         """Published on its own when it lasts until then."""
 
     @_builtins.property
-    def removes_hypernodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def removes_hypernodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of HyperNodes that it would remove."""
+
     @_builtins.property
-    def removes_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def removes_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of nodes that it would remove."""
+
     def __init__(
         self,
         *,
@@ -945,26 +1051,46 @@ class GetStatusResponse(_message.Message):
     PROBLEMS_FIELD_NUMBER: _builtins.int
     PLACEMENTS_FIELD_NUMBER: _builtins.int
     PLACED_WORKERS_FIELD_NUMBER: _builtins.int
+    WRONG_FIELD_NUMBER: _builtins.int
     version: _builtins.str
+    """Version of the collector."""
     generation: _builtins.int
+    """The generation that is published."""
     findings: _builtins.int
+    """Number of findings that are kept."""
     stale_findings: _builtins.int
+    """Number of those that are stale."""
     placements: _builtins.int
     """Gangs that hold nodes, and their workers."""
     placed_workers: _builtins.int
+    """Workers of those gangs."""
     @_builtins.property
-    def started_at(self) -> _timestamp_pb2.Timestamp: ...
+    def started_at(self) -> _timestamp_pb2.Timestamp:
+        """When it started, by its own clock."""
+
     @_builtins.property
-    def published_at(self) -> _timestamp_pb2.Timestamp: ...
+    def published_at(self) -> _timestamp_pb2.Timestamp:
+        """When that was published."""
+
     @_builtins.property
-    def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentStatus]: ...
+    def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentStatus]:
+        """Agents that are connected, or of which there are findings."""
+
     @_builtins.property
-    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseStatus]: ...
+    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseStatus]:
+        """Which agents sweep which fabric."""
+
     @_builtins.property
-    def held(self) -> Global___HeldGeneration: ...
+    def held(self) -> Global___HeldGeneration:
+        """A generation that is held back; unset where none is."""
+
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Trouble of the collector itself: a full disk, a publisher that fails."""
+
+    @_builtins.property
+    def wrong(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What keeps the picture from being whole and well, in words, one line each."""
 
     def __init__(
         self,
@@ -981,10 +1107,11 @@ class GetStatusResponse(_message.Message):
         problems: _abc.Iterable[_builtins.str] | None = ...,
         placements: _builtins.int = ...,
         placed_workers: _builtins.int = ...,
+        wrong: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_held", b"_held", "held", b"held", "published_at", b"published_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held", b"_held", "agents", b"agents", "findings", b"findings", "generation", b"generation", "held", b"held", "leases", b"leases", "placed_workers", b"placed_workers", "placements", b"placements", "problems", b"problems", "published_at", b"published_at", "stale_findings", b"stale_findings", "started_at", b"started_at", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held", b"_held", "agents", b"agents", "findings", b"findings", "generation", b"generation", "held", b"held", "leases", b"leases", "placed_workers", b"placed_workers", "placements", b"placements", "problems", b"problems", "published_at", b"published_at", "stale_findings", b"stale_findings", "started_at", b"started_at", "version", b"version", "wrong", b"wrong"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__held: _TypeAlias = _typing.Literal["held"]  # noqa: Y015
     _WhichOneofArgType__held: _TypeAlias = _typing.Literal["_held", b"_held"]  # noqa: Y015
@@ -998,6 +1125,7 @@ class ApproveRequest(_message.Message):
 
     GENERATION_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
+    """Number of the generation that is held, or of the published one."""
     def __init__(
         self,
         *,
@@ -1017,6 +1145,7 @@ class ApproveResponse(_message.Message):
 
     GENERATION_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
+    """Number under which it is published now."""
     def __init__(
         self,
         *,
@@ -1087,6 +1216,7 @@ class HistoryEvent(_message.Message):
     id: _builtins.int
     """Grows with time; unique in one history."""
     generation: _builtins.int
+    """The generation that brought it."""
     kind: _builtins.str
     """GenerationPublished, ConditionChanged, AnomalyAppeared, AnomalyCleared, HyperNodeAdded, HyperNodeRemoved,
     HyperNodeMoved, NodeAdded, NodeRemoved, NodeMoved, LinkAdded, LinkRemoved, SwitchAdded, SwitchRemoved.
@@ -1100,6 +1230,7 @@ class HistoryEvent(_message.Message):
     before: _builtins.str
     """Of ConditionChanged the status before ("False"), of a move the HyperNode before; else empty."""
     after: _builtins.str
+    """The same afterwards."""
     reason: _builtins.str
     """CamelCase; of a condition its reason."""
     message: _builtins.str
@@ -1113,7 +1244,9 @@ class HistoryEvent(_message.Message):
         """Ends of a link or of an anomaly, or a switch."""
 
     @_builtins.property
-    def peer(self) -> Global___Endpoint: ...
+    def peer(self) -> Global___Endpoint:
+        """The other end, where there is one."""
+
     @_builtins.property
     def cause(self) -> Global___Cause:
         """Of the generation."""
@@ -1164,15 +1297,23 @@ class FlapCount(_message.Message):
     CHANGES_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
     hypernode: _builtins.str
+    """The HyperNode that it is about; empty = none."""
     what: _builtins.str
+    """Type of the condition, kind of the anomaly or kind of the event."""
     changes: _builtins.int
     """Changes, to and fro."""
     @_builtins.property
-    def subject(self) -> Global___Endpoint: ...
+    def subject(self) -> Global___Endpoint:
+        """One end of the link, or the thing itself."""
+
     @_builtins.property
-    def peer(self) -> Global___Endpoint: ...
+    def peer(self) -> Global___Endpoint:
+        """The other end."""
+
     @_builtins.property
-    def last(self) -> _timestamp_pb2.Timestamp: ...
+    def last(self) -> _timestamp_pb2.Timestamp:
+        """When it changed last."""
+
     def __init__(
         self,
         *,
