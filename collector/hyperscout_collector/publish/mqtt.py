@@ -141,8 +141,6 @@ class MqttPublisher:
             del self._known[state]
 
     async def _bring(self, at: "_Progress", topology: Topology, states: dict[str, State]) -> None:
-        if not at.synced:
-            await self._send(at, self._about_us("syncing"))
         refused = await self._bring_states(at, topology.generation, states)
         gone = at.out.keys() - states.keys()
         if not at.synced:
@@ -219,13 +217,15 @@ class MqttPublisher:
     # Of the connection
 
     async def _begin(self, session: Session) -> None:
-        self._progress = _Progress(session)
+        at = _Progress(session)
         self._rival, self._refused = "", None
         try:
+            await self._send(at, self._about_us("syncing"))
             for topic in self.reads:
                 await session.subscribe(topic)
-        except RefusedError as error:
+        except (RefusedError, NotLeaderError) as error:
             self._refused = str(error)
+        self._progress = at
         self.wake()
 
     async def _goodbye(self, session: Session) -> None:
