@@ -4,6 +4,8 @@ Rows are told apart by 64-bit hashes of their columns; only what differs becomes
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +23,21 @@ def link_changes(old: Sequence[Link], new: Sequence[Link]) -> tuple[list[Link], 
         return [], []
     before, after = table_of(old), table_of(new)
     had, has = _rows(before), _rows(after)
-    gone = np.flatnonzero(~np.isin(had, has))
-    come = np.flatnonzero(~np.isin(has, had))
+    start, end = _alike(had, has)
+    had, has = had[start : len(had) - end], has[start : len(has) - end]
+    gone = np.flatnonzero(~np.isin(had, has)) + start
+    come = np.flatnonzero(~np.isin(has, had)) + start
     return [after[i] for i in come.tolist()], [before[i] for i in gone.tolist()]
+
+
+def _alike(one: _Hashes, other: _Hashes) -> tuple[int, int]:
+    """How many rows are the same from the start and up to the end: of two generations, nearly all."""
+    n = min(len(one), len(other))
+    differ = np.flatnonzero(one[:n] != other[:n])
+    start = int(differ[0]) if len(differ) else n
+    n -= start
+    differ = np.flatnonzero(one[len(one) - n :] != other[len(other) - n :])
+    return start, n - 1 - int(differ[-1]) if len(differ) else n
 
 
 def lost_links(old: Sequence[Link], new: Sequence[Link]) -> list[Link]:
@@ -47,12 +61,28 @@ def wired_devices(links: Sequence[Link]) -> set[str]:
     return {table.devices[i] for i in np.unique(np.concatenate([table.a, table.b])).tolist()}
 
 
+def without(table: LinkTable, rows: Sequence[int]) -> LinkTable:
+    """The table less these rows."""
+    if not rows:
+        return table
+    stay = np.ones(len(table), np.bool_)
+    stay[list(rows)] = False
+    place = np.cumsum(stay) - 1
+    notes = {int(place[row]): note for row, note in table.notes.items() if stay[row]}
+    columns = {
+        name: getattr(table, name)[stay] for name in ("a", "a_port", "b", "b_port", "fabric", "sources")
+    }
+    return replace(table, **columns, notes=notes)
+
+
 def table_of(links: Sequence[Link]) -> LinkTable:
     """The links in columns."""
     return links if isinstance(links, LinkTable) else LinkTable.of(links)
 
 
+@lru_cache(maxsize=3)  # a generation is compared with the one before by all who watch, then with the next
 def _rows(table: LinkTable) -> _Hashes:
+    """Of whole rows; not to be written into."""
     hashes = _joined(*_ends(table))
     for values, column in ((table.fabrics, table.fabric), (table.source_sets, table.sources)):
         hashes = _joined(hashes, _of(values)[column] if len(column) else hashes)

@@ -42,7 +42,7 @@ def topology_from_proto(message: pb.Topology) -> Topology:
         tuple(map(_hypernode, message.hypernodes)),
         tuple(Switch(s.id, s.name, s.level) for s in message.switches),
         tuple(Adapter(x.id, x.node, x.name) for x in message.adapters),
-        LinkTable.of([_link(x) for x in message.links]),
+        LinkTable.of([link_from_proto(x) for x in message.links]),
         tuple(map(_anomaly, message.anomalies)),
         tuple(message.nodes_without_evidence),
         tuple(message.foreign_endpoints),
@@ -147,7 +147,7 @@ def _end(message: pb.Endpoint) -> Endpoint:
     return Endpoint(message.device, message.name, message.port if message.HasField("port") else None)
 
 
-def _link(x: pb.Link) -> Link:
+def link_from_proto(x: pb.Link) -> Link:
     return Link(x.a.device, x.a.port, x.b.device, x.b.port, x.fabric, tuple(x.sources), x.note)
 
 

@@ -88,7 +88,7 @@ def with_waiting(
     devices = {end for x in links for end in (x.a_device, x.b_device)}
     devices -= {x.id for x in offered.adapters}
     adapters = [x for x in published.adapters if x.id in devices]
-    return replace(offered, links=_extended(table, links), adapters=(*offered.adapters, *adapters))
+    return replace(offered, links=extended(table, links), adapters=(*offered.adapters, *adapters))
 
 
 def _with_switches(
@@ -129,7 +129,7 @@ def _rows_of(table: LinkTable, anomalies: Collection[Anomaly]) -> list[Link]:
     ]
 
 
-def _extended(table: LinkTable, links: Sequence[Link]) -> LinkTable:
+def extended(table: LinkTable, links: Sequence[Link]) -> LinkTable:
     """The table with a few more rows."""
     if not links:
         return table

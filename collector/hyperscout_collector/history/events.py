@@ -144,7 +144,7 @@ def bounded(changes: Sequence[Event], most: int = MOST_OF_A_KIND) -> list[Event]
 
 
 class _Home:
-    """The lowest HyperNode of nodes and switches, and what a person calls a device. Made when asked for."""
+    """The lowest HyperNode of nodes and switches, and what a person calls a device; made when asked for."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -169,11 +169,13 @@ class _Home:
             self._nodes.update(topology.nodes_without_evidence)
         return next((name for name in names if name in self._nodes), "")
 
+    def call(self, devices: set[str]) -> None:
+        """Learn what a person calls these devices."""
+        self._called = {x.id: x.node for x in self._topology.adapters if x.id in devices}
+        self._called |= {s.id: s.name for s in self._topology.switches if s.id in devices and s.name}
+
     def end(self, device: str, port: str) -> Endpoint:
         """An end of a link, called as anomalies call it."""
-        if not self._called:
-            self._called = {x.id: x.node for x in self._topology.adapters}
-            self._called |= {s.id: s.name for s in self._topology.switches if s.name}
         return Endpoint(device, self._called.get(device, device), port or None)
 
 
@@ -188,6 +190,7 @@ def _links(old: Topology, new: Topology, homes: _Homes) -> Iterable[Event]:
         ("LinkRemoved", "is gone", removed, after, homes[0]),
         ("LinkAdded", "is there", added, before, homes[1]),
     ):
+        home.call({device for x in links for device in (x.a_device, x.b_device)})
         for link in sorted({_ends(x): x for x in links if _ends(x) not in others}.values()):
             yield _link(kind, word, link, home)
 
@@ -224,11 +227,11 @@ def _switches(old: Topology, new: Topology, homes: _Homes) -> Iterable[Event]:
 
 def _nodes(old: Topology, new: Topology) -> Iterable[Event]:
     """By their HyperNode of tier 1; "" is a node that is expected and that no fabric shows."""
+    if _members(old) == _members(new) and old.nodes_without_evidence == new.nodes_without_evidence:
+        return
     was, now = _node_homes(old), _node_homes(new)
-    for node in sorted(was.keys() | now.keys()):
+    for node in sorted(node for node in was.keys() | now.keys() if was.get(node) != now.get(node)):
         before, after = was.get(node), now.get(node)
-        if before == after:
-            continue
         if before is None:
             message = f"{node} is in {after}" if after else f"{node} is expected, and no fabric shows it"
             yield Event("NodeAdded", message, after or "", node, after=after or "")
@@ -240,6 +243,10 @@ def _nodes(old: Topology, new: Topology) -> Iterable[Event]:
             yield Event(
                 "NodeMoved", message, after or before, node, before=before, after=after, reason=reason
             )
+
+
+def _members(topology: Topology) -> list[tuple[str, tuple[str, ...]]]:
+    return [(h.name, h.nodes) for h in topology.hypernodes if not h.children]
 
 
 def _node_homes(topology: Topology) -> dict[str, str]:

@@ -1,23 +1,28 @@
 """Pictures of generations, packed: a whole one, then steps from each to the next.
 
-A step is a `TopologyDelta` less what did not change, deflated with words of its whole one as a dictionary
-(zlib's `zdict`): a flapping cable among a thousand nodes is some 300 bytes. What a step needs besides
-stands before it as a line of JSON: `gone` and `put` are the places of anomalies that went (in the list
-before) and came (in the list after), `same` names the lists that stayed.
+A whole one is a `Topology` message without its links, and those in columns: a million links are no million
+objects. A step is a `TopologyDelta` less what did not change, deflated with the message before it as a
+dictionary (zlib's `zdict`): a flapping cable among a thousand nodes is some 300 bytes. What a step needs
+besides stands before it as a line of JSON: `gone` and `put` are the places of anomalies that went (in the
+list before) and came (in the list after), `same` names the lists that stayed.
 """
 
 import json
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from google.protobuf.message import DecodeError
 from hyperscout.v1 import topology_pb2 as pb
 
 from hyperscout_collector.api.delta import delta
 from hyperscout_collector.api.fold import folded
-from hyperscout_collector.api.mapping import topology_to_proto
-from hyperscout_collector.topology import Topology
+from hyperscout_collector.api.mapping import link_from_proto, topology_to_proto
+from hyperscout_collector.core.details import extended
+from hyperscout_collector.link_changes import table_of, without
+from hyperscout_collector.topology import Adapter, Link, LinkTable, Topology
 
 _WORDS_BYTES = 32_768  # what zlib looks back
 _LEVEL = 6
@@ -29,11 +34,9 @@ class FrameError(Exception):
 
 
 def packed_whole(topology: Topology) -> bytes:
-    """All of it. Some seconds with a million links."""
+    """All of it."""
     head = topology_to_proto(topology, omit_links=True).SerializeToString()
-    links = topology_to_proto(Topology(0, adapters=topology.adapters, links=topology.links))
-    # Parts of a message one after the other are the message (protobuf's encoding: fields are merged).
-    return len(head).to_bytes(4, "big") + zlib.compress(head + links.SerializeToString(), _LEVEL)
+    return len(head).to_bytes(4, "big") + zlib.compress(head + _columns(topology), _LEVEL)
 
 
 def words(whole: bytes) -> bytes:
@@ -68,17 +71,20 @@ def packed_step(old: Topology, new: Topology, dictionary: bytes) -> bytes:
 
 def unpacked(whole: bytes, steps: Sequence[bytes]) -> Topology:
     """The generation after the last of the steps. Raises FrameError."""
-    head, rest = _split(whole)
+    head, columns = _split(whole)
     dictionary = head[-_WORDS_BYTES:]
     try:
-        picture = pb.Topology.FromString(head + rest)
+        picture = pb.Topology.FromString(head)
         kept = {name: list(getattr(picture, name)) for name in ("anomalies", *_KEPT)}
         deltas = [_taken(step, dictionary, kept) for step in steps]
-        if deltas:
-            for name, values in kept.items():
-                deltas[-1].ClearField(name)  # type: ignore[arg-type]
-                getattr(deltas[-1], name).extend(values)
-        return folded(picture, deltas)
+        links, adapters = _after(*_read_columns(columns), deltas)
+        for step in deltas:
+            for name in ("added_links", "removed_links", "added_adapters", "removed_adapters"):
+                step.ClearField(name)
+        for name, values in kept.items() if deltas else ():
+            deltas[-1].ClearField(name)  # type: ignore[arg-type]
+            getattr(deltas[-1], name).extend(values)
+        return replace(folded(picture, deltas), links=links, adapters=adapters)
     except (zlib.error, DecodeError, ValueError, LookupError, TypeError) as error:
         raise FrameError(f"a step cannot be read: {error}") from error
 
@@ -98,8 +104,69 @@ def _taken(packed: bytes, dictionary: bytes, kept: dict[str, list[Any]]) -> pb.T
     return step
 
 
+def _after(
+    table: LinkTable, adapters: Sequence[Adapter], deltas: Sequence[pb.TopologyDelta]
+) -> tuple[LinkTable, Sequence[Adapter]]:
+    """Links and adapters after the steps."""
+    gone, came = set[Link](), dict[Link, None]()
+    left, more = set[Adapter](), dict[Adapter, None]()
+    for step in deltas:
+        for link in map(link_from_proto, step.removed_links):
+            came.pop(link, None)
+            gone.add(link)
+        came.update(dict.fromkeys(map(link_from_proto, step.added_links)))
+        for x in step.removed_adapters:
+            more.pop(Adapter(x.id, x.node, x.name), None)
+            left.add(Adapter(x.id, x.node, x.name))
+        more.update(dict.fromkeys(Adapter(x.id, x.node, x.name) for x in step.added_adapters))
+    if left or more:
+        adapters = tuple(sorted((*(x for x in adapters if x not in left), *more)))
+    if gone:
+        ends = {link.a_device for link in gone}
+        near = np.fromiter((device in ends for device in table.devices), np.bool_, len(table.devices))
+        rows = [i for i in np.flatnonzero(near[table.a]).tolist() if table[i] in gone]
+        table = without(table, rows)
+    return extended(table, list(came)), adapters
+
+
+# Links in columns: the length of a text, the text (JSON: names, notes), then the columns.
+
+_COLUMNS = ("a", "a_port", "b", "b_port", "fabric", "sources")
+
+
+def _columns(topology: Topology) -> bytes:
+    table, adapters = table_of(topology.links), topology.adapters
+    devices = {device: i for i, device in enumerate(table.devices)}
+    nodes: dict[str, int] = {}
+    names: dict[str, int] = {}
+    whose = [
+        (
+            devices.setdefault(x.id, len(devices)),
+            nodes.setdefault(x.node, len(nodes)),
+            names.setdefault(x.name, len(names)),
+        )
+        for x in adapters
+    ]
+    tables = (list(devices), table.ports, table.fabrics, table.source_sets, list(nodes), list(names))
+    text = json.dumps([len(table), len(whose), sorted(table.notes.items()), *map(list, tables)]).encode()
+    columns = [getattr(table, name) for name in _COLUMNS] + list(np.array(whose, np.int32).reshape(-1, 3).T)
+    return len(text).to_bytes(4, "big") + text + b"".join(x.astype("<i4").tobytes() for x in columns)
+
+
+def _read_columns(encoded: bytes) -> tuple[LinkTable, tuple[Adapter, ...]]:
+    start = 4 + int.from_bytes(encoded[:4], "big")
+    links, adapters, notes, devices, ports, fabrics, sources, nodes, names = json.loads(encoded[4:start])
+    numbers = np.frombuffer(encoded, "<i4", offset=start).astype(np.int32)
+    columns = numbers[: links * len(_COLUMNS)].reshape(len(_COLUMNS), links)
+    whose = numbers[links * len(_COLUMNS) :].reshape(3, adapters).tolist()
+    named = dict(zip(_COLUMNS, columns, strict=True))
+    table = LinkTable(devices, ports, fabrics, list(map(tuple, sources)), **named, notes=dict(notes))
+    found = (Adapter(devices[i], nodes[n], names[m]) for i, n, m in zip(*whose, strict=True))
+    return table, tuple(found)
+
+
 def _split(whole: bytes) -> tuple[bytes, bytes]:
-    """Without links and adapters, and those."""
+    """The message, and the columns."""
     try:
         raw = zlib.decompress(whole[4:])
     except zlib.error as error:
