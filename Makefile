@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup venv demo test lint bench plot-rtt plot-placer proto proto-check openapi openapi-check constraints manifests images kube-assets lab-assets e2e-nodes bench-nodes e2e-scheduler e2e-volcano
+.PHONY: help setup venv map map-test demo test lint bench plot-rtt plot-placer proto proto-check openapi openapi-check constraints man manifests images kube-assets lab-assets e2e-nodes bench-nodes e2e-scheduler e2e-volcano
 
 BIN := .venv/bin
 # What starts kubelets and switches of its own.
@@ -20,7 +20,14 @@ setup:  ## make .venv, and (as root) install the Debian packages that some tests
 venv:  ## the Python part of setup alone
 	@bash .ci/setup python
 
+map: venv  ## build the map that the collector serves at / (Node.js and npm; once for each state of its sources)
+	@$(BIN)/python collector/map/build.py
+
+map-test: venv  ## check the types of the map's sources, and run its tests
+	$(call step,map-test,$(BIN)/python collector/map/build.py --test)
+
 demo: venv  ## a simulated cluster through the real path, a cut cable, a dead switch; KUBE=1: and a real API server
+	@$(BIN)/python collector/map/build.py --if-possible
 	@$(if $(filter-out 0,$(KUBE)),$(BIN)/python tests/kube/run.py -- sh -c 'exec $(BIN)/hyperscout demo --kubeconfig "$$KUBECONFIG"',$(BIN)/hyperscout demo)
 
 kube-assets: venv  ## the programs of a Kubernetes for tests, built with Go into ~/.cache (ten minutes, once)
@@ -32,6 +39,8 @@ lab-assets: kube-assets  ## likewise, and what a cluster of real nodes on this m
 test: setup lint proto-check openapi-check  ## setup, lint, proto-check, openapi-check, programs and images that tests need, then every test
 	@$(BIN)/python tests/kube/assets.py || printf '== no Kubernetes to test on (see above)\n'
 	@$(BIN)/python tests/lab assets || printf '== no real nodes to test on (see above)\n'
+	@$(BIN)/python collector/map/build.py --if-possible
+	$(call step,map-test,$(BIN)/python collector/map/build.py --test --if-possible)
 	@$(BIN)/python deploy/images.py || printf '== no images to test (see above)\n'
 	$(call step,tests,$(BIN)/pytest -n auto --maxprocesses=4 --dist loadscope --durations=10 -m "not alone")
 	$(call step,tests that need the machine,$(BIN)/pytest -p no:xdist --durations=10 -m alone)
@@ -76,10 +85,14 @@ proto: venv  ## write the stubs anew from proto/hyperscout/v1/*.proto
 proto-check: venv  ## fail when the committed stubs are stale
 	$(call step,stubs,$(BIN)/python proto/generate.py --check)
 
+man: venv  ## manual pages of all commands, into build/man (man -l build/man/hyperscout.1)
+	@$(BIN)/python deploy/man.py build/man
+
 manifests: venv  ## render deploy/: the plain manifest, the chart's schema, what the images install (needs helm)
 	@$(BIN)/python deploy/render.py
 
 images: venv  ## build the agent's and the collector's image (buildah, docker or podman) into ~/.cache
+	@$(BIN)/python collector/map/build.py --if-possible
 	@$(BIN)/python deploy/images.py
 
 openapi: venv  ## write REST's OpenAPI document anew from proto/ and the table of its operations

@@ -64,14 +64,28 @@ export function naturalKey(text: string): string {
   return text.replace(/\d+/g, (digits) => digits.padStart(12, "0"));
 }
 
-export function natural(a: string, b: string): number {
-  return compare(naturalKey(a), naturalKey(b)) || compare(a, b);
+/** As people count; each name is read once. */
+export function sortedBy<T>(items: readonly T[], name: (item: T) => string): T[] {
+  return items
+    .map((item): [T, string, string] => [item, naturalKey(name(item)), name(item)])
+    .sort(([, a, x], [, b, y]) => compare(a, b) || compare(x, y))
+    .map(([item]) => item);
 }
 
 interface Device {
   id: ItemId;
   kind: Spot["kind"];
   label: string;
+}
+
+/** What a domain holds, in its order. */
+interface Members {
+  id: ItemId;
+  label: string;
+  tier: number;
+  switches: Device[];
+  hosts: Device[];
+  children: Members[];
 }
 
 /** A box before it is placed: everything in it relative to its own corner. */
@@ -88,13 +102,16 @@ interface Block {
 }
 
 export function layOut(picture: Picture): Layout {
+  const { domains, bands } = membersOf(picture);
   let best: Shelves | null = null;
   for (const aspect of INNER_ASPECTS) {
-    const found = arrange(picture, aspect);
+    const blocks = domains.map((members) => blockOf(members, aspect));
+    const found = shelves(blocks, 2 * PADDING, ASPECT);
     if (best === null || off(found) < off(best)) best = found;
     if (off(best) < 0.2) break;
   }
-  return place(best as Shelves);
+  // Below all domains, and of no weight in their shape: that something has no domain moves nothing that has one.
+  return place(below(best ?? EMPTY, bands.map((members) => blockOf(members, 6))));
 }
 
 /** How far from the wanted shape. */
@@ -102,7 +119,12 @@ function off({ w, h }: Shelves, aspect = ASPECT): number {
   return h === 0 ? 0 : Math.abs(Math.log(w / h / aspect));
 }
 
-function arrange(picture: Picture, aspect: number): Shelves {
+function blockOf(members: Members, aspect: number): Block {
+  const children = members.children.map((child) => blockOf(child, aspect));
+  return pack(members, shelves(children, PADDING + 4 * members.tier, aspect));
+}
+
+function membersOf(picture: Picture): { domains: Members[]; bands: Members[] } {
   const placed = new Set<ItemId>();
   const inside = new Map<string, HyperNode[]>();
   const roots: HyperNode[] = [];
@@ -112,27 +134,46 @@ function arrange(picture: Picture, aspect: number): Shelves {
     else inside.set(parent.name, [...(inside.get(parent.name) ?? []), h]);
   }
   const ghosts = missingSwitches(picture);
-
-  function block(h: HyperNode): Block {
-    const children = (inside.get(h.name) ?? []).sort(byName).map(block);
+  /** Those that no other box has yet. */
+  const mine = (devices: Device[]): Device[] => {
+    const left = devices.filter((d) => !placed.has(d.id));
+    for (const d of left) placed.add(d.id);
+    return sortedBy(left, (d) => d.label);
+  };
+  function domain(h: HyperNode): Members {
+    const children = sortedBy(inside.get(h.name) ?? [], (child) => child.name).map(domain);
     const switches = [...h.switches.map((id) => device(picture, id)), ...(ghosts.get(h.name) ?? [])];
     const hosts = h.nodes.map((name): Device => ({ id: nodeId(name), kind: "node", label: name }));
-    const mine = (devices: Device[]): Device[] => {
-      const left = devices.filter((d) => !placed.has(d.id));
-      for (const d of left) placed.add(d.id);
-      return left.sort((a, b) => natural(a.label, b.label) || compare(a.id, b.id));
-    };
-    const shelf = shelves(children, PADDING + 4 * h.tier, aspect);
-    return pack(hypernodeId(h.name), h.name, h.tier, mine(switches), mine(hosts), shelf);
+    const id = hypernodeId(h.name);
+    return { id, label: h.name, tier: h.tier, switches: mine(switches), hosts: mine(hosts), children };
   }
+  const domains = sortedBy(roots, (h) => h.name)
+    .sort((a, b) => b.tier - a.tier)
+    .map(domain);
 
-  const blocks = roots.sort((a, b) => b.tier - a.tier || byName(a, b)).map(block);
-  blocks.push(...bands(picture, placed));
-  return shelves(blocks, 2 * PADDING, ASPECT);
+  const silent = picture.nodesWithoutEvidence.map((name): Device => ({ id: nodeId(name), kind: "node", label: name }));
+  const switches = [...picture.switches.keys()].map((id) => device(picture, id));
+  const names = new Set(picture.foreignEndpoints);
+  const claimed = mine(silent);
+  for (const { node } of picture.adapters.values()) if (!placed.has(nodeId(node))) names.add(node);
+  const others = [...names].map((name): Device => ({ id: endpointId(name), kind: "endpoint", label: name }));
+  const bands: Members[] = [
+    { id: "band:switches", label: "switches of no domain", tier: 0, switches: mine(switches), hosts: [], children: [] },
+    { id: "band:silent", label: "nodes without evidence", tier: 0, switches: [], hosts: claimed, children: [] },
+    { id: "band:others", label: "other endpoints", tier: 0, switches: [], hosts: mine(others), children: [] },
+  ];
+  return { domains, bands: bands.filter((band) => band.switches.length + band.hosts.length > 0) };
 }
 
-function byName(a: HyperNode, b: HyperNode): number {
-  return natural(a.name, b.name);
+function below(domains: Shelves, bands: Block[]): Shelves {
+  const all: Shelves = { ...domains, blocks: [...domains.blocks] };
+  for (const block of bands) {
+    const y = all.h === 0 ? 0 : all.h + 2 * PADDING;
+    all.blocks.push({ block, x: 0, y });
+    all.h = y + block.h;
+    all.w = Math.max(all.w, block.w);
+  }
+  return all;
 }
 
 function device(picture: Picture, id: string): Device {
@@ -153,26 +194,6 @@ function missingSwitches(picture: Picture): Map<string, Device[]> {
   return found;
 }
 
-/** What is in no domain. */
-function bands(picture: Picture, placed: Set<ItemId>): Block[] {
-  const rest = (devices: Device[]): Device[] =>
-    devices
-      .filter((d) => !placed.has(d.id) && placed.add(d.id))
-      .sort((a, b) => natural(a.label, b.label) || compare(a.id, b.id));
-  const silent = rest(picture.nodesWithoutEvidence.map((name) => ({ id: nodeId(name), kind: "node", label: name })));
-  const switches = rest([...picture.switches.keys()].map((id) => device(picture, id)));
-  const names = new Set(picture.foreignEndpoints);
-  for (const { node } of picture.adapters.values()) if (!placed.has(nodeId(node))) names.add(node);
-  const others = rest([...names].map((name) => ({ id: endpointId(name), kind: "endpoint", label: name })));
-  return [
-    { id: "band:switches", label: "switches of no domain", switches, hosts: [] },
-    { id: "band:silent", label: "nodes without evidence", switches: [], hosts: silent },
-    { id: "band:others", label: "other endpoints", switches: [], hosts: others },
-  ]
-    .filter((band) => band.switches.length + band.hosts.length > 0)
-    .map((band) => pack(band.id, band.label, 0, band.switches, band.hosts, EMPTY));
-}
-
 /** Columns for so many things, twice as wide as high, about: 1, 2, 3, 4, 6, 8, 12, 16, ... */
 function columnsFor(count: number): number {
   for (let columns = 1; ; columns *= 2) {
@@ -182,14 +203,7 @@ function columnsFor(count: number): number {
   }
 }
 
-function pack(
-  id: ItemId,
-  label: string,
-  tier: number,
-  switches: Device[],
-  hosts: Device[],
-  shelf: Shelves,
-): Block {
+function pack({ id, label, tier, switches, hosts }: Members, shelf: Shelves): Block {
   const header = 8 + 4 * tier;
   const columns = columnsFor(hosts.length);
   const hostsWidth = hosts.length === 0 ? 0 : columns * (HOST + HOST_GAP) - HOST_GAP;

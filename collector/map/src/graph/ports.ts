@@ -1,8 +1,8 @@
 // Where along a device's edge each of its ports is: in the order of their names, so that a cable that is cut, or read
 // again under the same names, leaves the others where they are.
 import type { ItemId } from "../model/ids";
-import { compare, type Picture } from "../model/picture";
-import { naturalKey } from "./layout";
+import type { Picture } from "../model/picture";
+import { sortedBy } from "./layout";
 
 /** By "device/port", from left to right. */
 export type Ports = ReadonlyMap<string, Port>;
@@ -33,11 +33,9 @@ export function portsOf(picture: Picture, id: ItemId, isBelow: (device: string) 
       found.set(`${device}/${port}`, { device, port, label, offset: 0, atTop: !isSwitch || !isBelow(peer.device) });
     }
   }
-  const sorted = [...found]
-    .map(([key, port]): [string, Port, string] => [key, port, naturalKey(`${port.label} ${port.device}`)])
-    .sort(([, , x], [, , y]) => compare(x, y));
+  const sorted = sortedBy([...found], ([, { label, device }]) => `${label} ${device}`);
   sorted.forEach(([, port], i) => {
     port.offset = (i + 1) / (sorted.length + 1);
   });
-  return new Map(sorted.map(([key, port]) => [key, port]));
+  return new Map(sorted);
 }

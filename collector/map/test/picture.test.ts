@@ -1,0 +1,126 @@
+import { describe, expect, it } from "vitest";
+import { linkId, nodeId, switchId, hypernodeId } from "../src/model/ids";
+import { Picture } from "../src/model/picture";
+import type { Topology, TopologyDelta } from "../src/model/types";
+import { SMALL, inOrder, railOptimised, withCut } from "./topologies";
+
+/** As the collector makes it: api/delta.py. */
+function deltaOf(old: Topology, fresh: Topology): TopologyDelta {
+  const text = (x: unknown): string => JSON.stringify(x);
+  const gone = <T>(a: T[], b: T[], key: (x: T) => string): T[] => {
+    const there = new Set(b.map(key));
+    return a.filter((x) => !there.has(key(x)));
+  };
+  return {
+    generation: fresh.generation,
+    hypernodes: gone(fresh.hypernodes, old.hypernodes, text),
+    removedHypernodes: gone(old.hypernodes, fresh.hypernodes, (h) => h.name).map((h) => h.name),
+    switches: gone(fresh.switches, old.switches, text),
+    removedSwitches: gone(old.switches, fresh.switches, (s) => s.id).map((s) => s.id),
+    addedLinks: gone(fresh.links, old.links, text),
+    removedLinks: gone(old.links, fresh.links, text),
+    addedAdapters: gone(fresh.adapters, old.adapters, text),
+    removedAdapters: gone(old.adapters, fresh.adapters, text),
+    anomalies: fresh.anomalies,
+    nodesWithoutEvidence: fresh.nodesWithoutEvidence,
+    foreignEndpoints: fresh.foreignEndpoints,
+    tiers: fresh.tiers,
+  };
+}
+
+const healthy = railOptimised(SMALL);
+const cable = healthy.links.find((x) => x.a.device === "node-0001-mlx5_1");
+if (cable === undefined) throw new Error("no such cable");
+const cut = withCut(healthy, cable, "unit-p0-u00");
+
+describe("folding", () => {
+  const another = railOptimised({ ...SMALL, units: 3, spines: 1 }, 7);
+  const rewitnessed: Topology = {
+    ...healthy,
+    generation: 2,
+    links: healthy.links.map((x, i) => (i % 3 === 0 ? { ...x, sources: ["ibnetdiscover", "lldp"] } : x)),
+  };
+  const renamed: Topology = inOrder({
+    ...healthy,
+    generation: 2,
+    adapters: healthy.adapters.map((x) => (x.node === "node-0002" ? { ...x, node: "gpu-2" } : x)),
+    nodesWithoutEvidence: ["node-0002"],
+  });
+  it.each([
+    ["a cable is cut", healthy, cut],
+    ["and mended", cut, { ...healthy, generation: 3 }],
+    ["other domains, switches, hosts and cables", healthy, another],
+    ["and back", another, { ...healthy, generation: 8 }],
+    ["a second witness for many cables", healthy, rewitnessed],
+    ["adapters of another host", healthy, renamed],
+    ["nothing", healthy, { ...healthy, generation: 2 }],
+  ])("gives what a fresh snapshot gives: %s", (_, old, fresh) => {
+    const folded = Picture.of(old);
+    folded.apply(deltaOf(old, fresh));
+    const read = Picture.of(fresh);
+    expect(folded.topology()).toEqual(fresh);
+    expect([...folded.cables.keys()].sort()).toEqual([...read.cables.keys()].sort());
+    for (const id of [...read.switches.keys()].map(switchId)) {
+      const ids = (picture: Picture): string[] => picture.cablesOf(id).map((x) => x.id).sort();
+      expect(ids(folded)).toEqual(ids(read));
+      expect(folded.stateOf(id)).toBe(read.stateOf(id));
+    }
+    expect(folded.rails()).toEqual(read.rails());
+  });
+
+  it("leaves no trace of a hundred cuts", () => {
+    const picture = Picture.of(healthy);
+    for (let i = 0; i < 50; i += 1) {
+      picture.apply(deltaOf(healthy, cut));
+      picture.apply(deltaOf(cut, healthy));
+    }
+    expect(picture.topology()).toEqual(healthy);
+    expect(picture.cables.size).toBe(healthy.links.length);
+  });
+
+  it("says what it touched, and that a cut cable moves nothing", () => {
+    const change = Picture.of(healthy).apply(deltaOf(healthy, cut));
+    expect(change).toMatchObject({ generation: 2, structure: false, links: true });
+    const about = [nodeId("node-0001"), switchId("leaf-p0-u00-r1"), hypernodeId("unit-p0-u00"), linkId(cable.a, cable.b)];
+    expect([...change.touched]).toEqual(expect.arrayContaining(about));
+    expect(change.touched).not.toContain(nodeId("node-0002"));
+  });
+});
+
+describe("states", () => {
+  const picture = Picture.of(cut);
+  it.each([
+    [linkId(cable.a, cable.b), "missing"],
+    [linkId(cable.b, cable.a), "missing"],
+    [nodeId("node-0001"), "degraded"],
+    [switchId("leaf-p0-u00-r1"), "degraded"],
+    [hypernodeId("unit-p0-u00"), "degraded"],
+    [hypernodeId("core"), "ok"],
+    [nodeId("node-0002"), "ok"],
+  ])("%s is %s", (id, state) => expect(picture.stateOf(id)).toBe(state));
+
+  it("keeps a cut cable where it was, with its rail and fabric", () => {
+    expect(picture.cables.get(linkId(cable.a, cable.b))).toMatchObject({ link: null, rail: "mlx5_1", fabric: "ib" });
+  });
+
+  it("calls a node cut off that has lost every cable", () => {
+    const mine = healthy.links.filter((x) => x.a.device.startsWith("node-0001-"));
+    const lost = mine.reduce((topology, x) => {
+      const next = withCut(topology, topology.links.find((y) => y === x) ?? x, "unit-p0-u00");
+      return { ...next, anomalies: [...topology.anomalies, ...next.anomalies] };
+    }, healthy);
+    expect(Picture.of(lost).stateOf(nodeId("node-0001"))).toBe("notReady");
+  });
+
+  it("knows a node without evidence, and one of a stale domain", () => {
+    const stale = { type: "Stale", status: "True", reason: "EvidenceOld", message: "" };
+    const old = Picture.of({
+      ...healthy,
+      nodesWithoutEvidence: ["node-9999"],
+      hypernodes: healthy.hypernodes.map((h) => ({ ...h, conditions: h.name === "unit-p0-u00" ? [stale] : [] })),
+    });
+    expect(old.stateOf(nodeId("node-9999"))).toBe("unknown");
+    expect(old.stateOf(nodeId("node-0001"))).toBe("stale");
+    expect(old.stateOf(nodeId("node-0016"))).toBe("ok");
+  });
+});
