@@ -36,7 +36,7 @@ Examples:
   hyperscout diff --blueprint plan.yaml --accept
 
 \b
-Exit code: 0 no difference, 3 there are differences.""",
+Exit codes: 0 no difference, 3 there are differences.""",
 )
 @click.argument("files", metavar="[A.json [B.json]]", nargs=-1, type=click.Path())
 @click.option(

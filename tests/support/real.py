@@ -120,6 +120,7 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "images": _images,
     "gcc": _debian("build-essential", "gcc"),
     "ortools": _apart("oracle", "OR-tools"),
+    "groff": _debian("groff-base", "groff"),
     "openssl": _debian("openssl", "openssl"),
     "root": _root,
     "netns": _netns,

@@ -1,0 +1,153 @@
+"""Writes manual pages out of the commands' own help: one a command, for man(7).
+
+    make man                              into build/man
+    deploy/man.py DIR                     into DIR, as DIR/hyperscout-get.1 and so on
+
+Nothing of it is committed: pages say what the commands say at the time.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import click
+from hyperscout_cli.command import Section, sections
+from hyperscout_cli.main import COMMANDS, cli
+
+SECTION = "1"
+_PROGRAM = "hyperscout"
+_TITLES = {"Exit codes": "EXIT STATUS", "Examples": "EXAMPLES"}
+_HEADING = re.compile(r"([A-Z][A-Za-z ()\-]+):(?: (.+))?")
+_OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
+
+
+def pages() -> dict[str, str]:
+    """File names, and what goes into each."""
+    return dict(_pages(cli, _PROGRAM, None))
+
+
+def _pages(command: click.Command, path: str, parent: click.Context | None) -> Iterator[tuple[str, str]]:
+    name = path.rpartition(" ")[2]
+    context = command.context_class(command, info_name=name, parent=parent, **command.context_settings)
+    yield f"{path.replace(' ', '-')}.{SECTION}", "".join(_page(command, path, context))
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None  # noqa: S101 (listed a line above)
+            yield from _pages(found, f"{path} {name}", context)
+
+
+def _page(command: click.Command, path: str, context: click.Context) -> Iterator[str]:
+    name = path.replace(" ", "-")
+    version = metadata.version(_PROGRAM)
+    yield '.\\" Written by deploy/man.py; do not edit.\n'
+    yield f'.TH {name.upper()} {SECTION} "" "{_PROGRAM} {version}" "{_PROGRAM}"\n'
+    short = (
+        "find out how the machines of an AI cluster are really wired" if path == _PROGRAM else _short(command)
+    )
+    yield f".SH NAME\n{_text(name)} \\- {_text(short)}\n"
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield f".SH SYNOPSIS\n.B {_text(path)}\n{_text(usage)}\n"
+    yield ".SH DESCRIPTION\n"
+    yield from _paragraphs(command.help or "")
+    if isinstance(command, click.Group):
+        yield from _commands(command, path, context)
+    options = [p.get_help_record(context) for p in command.get_params(context) if isinstance(p, click.Option)]
+    yield ".SH OPTIONS\n" if any(options) else ""
+    for record in filter(None, options):
+        yield f".TP\n{_option(record[0])}\n{_text(record[1])}\n"
+    yield from _epilog(command.epilog or "")
+    for section in sections(command, path.removeprefix(_PROGRAM).strip()):
+        yield from _section(section)
+
+
+def _short(command: click.Command) -> str:
+    text = command.short_help or inspect.cleandoc(command.help or "").split("\n\n")[0].replace("\n", " ")
+    first = re.split(r"(?<=[a-z])[.:;] ", text)[0].rstrip(".")
+    return first[:1].lower() + first[1:]
+
+
+def _commands(group: click.Group, path: str, context: click.Context) -> Iterator[str]:
+    yield ".SH COMMANDS\n"
+    for name in group.list_commands(context):
+        if path == _PROGRAM:
+            text = COMMANDS[name][2]
+        else:
+            command = group.get_command(context, name)
+            assert command is not None  # noqa: S101 (listed a line above)
+            text = command.get_short_help_str(200)
+        yield f".TP\n.BR {_text(path.replace(' ', '-'))}\\-{_text(name)} ({SECTION})\n{_text(text)}\n"
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """As click breaks lines: a paragraph that begins with \\b stays as it is."""
+    for i, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
+        yield ".PP\n" * bool(i)
+        if paragraph.startswith("\b\n"):
+            yield from _kept(paragraph.removeprefix("\b\n").split("\n"))
+        else:
+            yield _text(paragraph.replace("\n", " ")) + "\n"
+
+
+def _kept(lines: list[str]) -> Iterator[str]:
+    yield ".nf\n"
+    yield from (_text(line) + "\n" for line in lines)
+    yield ".fi\n"
+
+
+def _epilog(text: str) -> Iterator[str]:
+    """Each `Heading:` at the left begins a section; what has none is a note."""
+    for block in re.split(r"\n\n|\x08\n", inspect.cleandoc(text)):
+        if not block.strip():
+            continue
+        first, _, rest = block.strip("\n").partition("\n")
+        match = _HEADING.fullmatch(first)
+        title = _TITLES.get(match[1], match[1].upper()) if match else "NOTES"
+        yield f".SH {_text(title)}\n"
+        if match and not match[2]:
+            yield from _kept(inspect.cleandoc("\n" + rest).split("\n"))
+        else:
+            whole = f"{match[2]} {rest}" if match else block
+            yield _text(" ".join(whole.split())) + "\n"
+
+
+def _section(section: Section) -> Iterator[str]:
+    yield f".SH {_TITLES.get(section.title, section.title.upper())}\n"
+    for term, text in section.rows:
+        if term:
+            yield f".TP\n.B {_text(term)}\n"
+        elif section.title == "See also":
+            text = re.sub(rf"{_PROGRAM} ([\w-]+)", rf"{_PROGRAM}-\1({SECTION})", text)  # noqa: PLW2901
+        yield _text(text) + "\n"
+
+
+def _option(text: str) -> str:
+    bold = _OPTION.sub(lambda match: f"\\fB{match[1]}\\fR", text.replace("\\", "\\e"))
+    return bold.replace("-", "\\-")
+
+
+def _text(text: str) -> str:
+    """For groff (groff_man(7)): a hyphen that is copied stays one, and no line is a request."""
+    escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
+
+
+def main(folder: Path) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    found = pages()
+    for old in folder.glob(f"{_PROGRAM}*.{SECTION}"):
+        if old.name not in found:
+            old.unlink()
+    for name, text in found.items():
+        (folder / name).write_text(text, "utf-8")
+    print(f"{folder}: {len(found)} pages")
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: deploy/man.py DIR")
+    sys.exit(main(Path(sys.argv[1])))
