@@ -149,6 +149,15 @@ class TestImage:
         assert b"hyperscout" in done.stdout
 
 
+def test_the_agents_image_says_what_is_wrong(agent: ImageRoot) -> None:
+    """Where nothing is: no collector, no port, no settings file."""
+    done = agent.run("hyperscout", "doctor", "-o", "json")
+    assert done.returncode == 3, done.stderr.decode()
+    found = {check["check"]: check["result"] for check in json.loads(done.stdout)["checks"]}
+    assert (found["settings"], found["ibnetdiscover"]) == ("ok", "ok")
+    assert found["collector 127.0.0.1:50051"] == "failed"
+
+
 LINKED = """
 import subprocess, sys
 linker, *linked = sys.argv[1:]
