@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { layOut, sortedBy, type Layout, type Rectangle } from "../src/graph/layout";
 import { Scene } from "../src/graph/scene";
-import { linkId, nodeId, switchId } from "../src/model/ids";
+import { nodeId, switchId } from "../src/model/ids";
 import { Picture } from "../src/model/picture";
 import type { Topology } from "../src/model/types";
 import { SMALL, railOptimised, withCut, type Shape } from "./topologies";
@@ -99,8 +99,8 @@ describe("the layout", () => {
       const at = scene.lineOf(scene.cables.indexOf.get(id) as number);
       return [...scene.cables.lines.subarray(at, at + 4)];
     };
-    for (const { a, b } of healthy.links) expect(line(after, linkId(a, b))).toEqual(line(before, linkId(a, b)));
-    expect(after.cables.wrong.map((i) => after.cables.all[i]?.id)).toEqual([linkId(cable.a, cable.b)]);
+    for (const { id } of before.cables.all) expect(line(after, id)).toEqual(line(before, id));
+    expect(after.cables.wrong.map((i) => after.cables.all[i]?.id)).toEqual([before.picture.cableId(cable.a, cable.b)]);
     expect(before.cables.wrong).toEqual([]);
   });
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { linkId, nodeId, switchId, hypernodeId } from "../src/model/ids";
+import { nodeId, switchId, hypernodeId } from "../src/model/ids";
 import { Picture } from "../src/model/picture";
 import type { Topology, TopologyDelta } from "../src/model/types";
 import { SMALL, inOrder, railOptimised, withCut } from "./topologies";
@@ -32,6 +32,7 @@ const healthy = railOptimised(SMALL);
 const cable = healthy.links.find((x) => x.a.device === "node-0001-mlx5_1");
 if (cable === undefined) throw new Error("no such cable");
 const cut = withCut(healthy, cable, "unit-p0-u00");
+const cutId = Picture.of(healthy).cableId(cable.a, cable.b);
 
 describe("folding", () => {
   const another = railOptimised({ ...SMALL, units: 3, spines: 1 }, 7);
@@ -53,6 +54,11 @@ describe("folding", () => {
     ["and back", another, { ...healthy, generation: 8 }],
     ["a second witness for many cables", healthy, rewitnessed],
     ["adapters of another host", healthy, renamed],
+    [
+      "another name for an adapter",
+      healthy,
+      { ...healthy, generation: 2, adapters: healthy.adapters.map((x, i) => (i === 0 ? { ...x, name: "ib0" } : x)) },
+    ],
     ["nothing", healthy, { ...healthy, generation: 2 }],
   ])("gives what a fresh snapshot gives: %s", (_, old, fresh) => {
     const folded = Picture.of(old);
@@ -81,7 +87,7 @@ describe("folding", () => {
   it("says what it touched, and that a cut cable moves nothing", () => {
     const change = Picture.of(healthy).apply(deltaOf(healthy, cut));
     expect(change).toMatchObject({ generation: 2, structure: false, links: true });
-    const about = [nodeId("node-0001"), switchId("leaf-p0-u00-r1"), hypernodeId("unit-p0-u00"), linkId(cable.a, cable.b)];
+    const about = [nodeId("node-0001"), switchId("leaf-p0-u00-r1"), hypernodeId("unit-p0-u00"), cutId];
     expect([...change.touched]).toEqual(expect.arrayContaining(about));
     expect(change.touched).not.toContain(nodeId("node-0002"));
   });
@@ -90,8 +96,7 @@ describe("folding", () => {
 describe("states", () => {
   const picture = Picture.of(cut);
   it.each([
-    [linkId(cable.a, cable.b), "missing"],
-    [linkId(cable.b, cable.a), "missing"],
+    [cutId, "missing"],
     [nodeId("node-0001"), "degraded"],
     [switchId("leaf-p0-u00-r1"), "degraded"],
     [hypernodeId("unit-p0-u00"), "degraded"],
@@ -99,8 +104,18 @@ describe("states", () => {
     [nodeId("node-0002"), "ok"],
   ])("%s is %s", (id, state) => expect(picture.stateOf(id)).toBe(state));
 
+  it("knows a cut cable by the names of its host and adapter, too", () => {
+    const [anomaly] = cut.anomalies;
+    if (anomaly === undefined) throw new Error("no anomaly");
+    const subject = { device: "node-0001", name: "node-0001", port: "mlx5_1" };
+    const named = Picture.of({ ...cut, anomalies: [{ ...anomaly, subject }] });
+    expect(named.stateOf(cutId)).toBe("missing");
+    expect(named.cables.get(cutId)).toMatchObject({ link: null, rail: "mlx5_1" });
+    expect(picture.cableId(cable.b, cable.a)).toBe(cutId);
+  });
+
   it("keeps a cut cable where it was, with its rail and fabric", () => {
-    expect(picture.cables.get(linkId(cable.a, cable.b))).toMatchObject({ link: null, rail: "mlx5_1", fabric: "ib" });
+    expect(picture.cables.get(cutId)).toMatchObject({ link: null, rail: "mlx5_1", fabric: "ib" });
   });
 
   it("calls a node cut off that has lost every cable", () => {

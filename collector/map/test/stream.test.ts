@@ -34,7 +34,7 @@ class FakeClock implements Clock {
 
 /** Until everything that is ready to go on has gone on. */
 async function settled(): Promise<void> {
-  for (let i = 0; i < 50; i += 1) await new Promise<void>((done) => setTimeout(done));
+  for (let i = 0; i < 12; i += 1) await new Promise<void>((done) => setTimeout(done));
 }
 
 class FakeCollector {

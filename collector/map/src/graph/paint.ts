@@ -234,11 +234,16 @@ function paintSpots(
     if (code !== OK && h >= 5) {
       ctx.strokeStyle = hollow ? colour : theme.background;
       ctx.lineWidth = Math.max(1, h / 10);
-      const inCorner = h >= NAMES_PX;
-      const r = inCorner ? 6 : h * 0.3;
-      sign(ctx, STATES[code] as State, inCorner ? x + w - 10 : x + w / 2, inCorner ? y + 10 : y + h / 2, r);
+      // Beside the name, where there is one.
+      const isNamed = h >= NAMES_PX || (spot.kind === "switch" && h >= 12 && w >= 3 * h);
+      const r = Math.min(8, h * 0.3);
+      const aside = spot.kind === "switch" ? y + h / 2 : y + r + 6;
+      sign(ctx, STATES[code] as State, isNamed ? x + w - r - 4 : x + w / 2, isNamed ? aside : y + h / 2, r);
     }
-    if (h >= NAMES_PX || (spot.kind === "switch" && h >= 12)) paintName(ctx, spot, theme, hollow, x, y, w, h);
+    const signRoom = code !== OK && spot.kind === "switch" ? Math.min(24, h) : 0;
+    if (h >= NAMES_PX || (spot.kind === "switch" && h >= 12)) {
+      paintName(ctx, spot, theme, hollow, x, y, w - signRoom, h);
+    }
     if (w / 12 >= PORT_PX && spot.kind !== "endpoint") paintPorts(ctx, scene, i, theme, x, y, w, h);
   });
   ctx.globalAlpha = 1;
@@ -326,13 +331,19 @@ function paintWrong(ctx: CanvasRenderingContext2D, scene: Scene, looks: readonly
 
 /** Two ends that do not meet, and a cross between them. */
 function broken(ctx: CanvasRenderingContext2D, x1: number, y1: number, x2: number, y2: number): void {
+  const length = Math.hypot(x2 - x1, y2 - y1);
+  const r = Math.min(6, 0.08 * length + 1.5);
+  const gap = Math.min(0.3, (2 * r) / Math.max(length, 1));
   const at = (share: number): [number, number] => [x1 + (x2 - x1) * share, y1 + (y2 - y1) * share];
+  ctx.setLineDash(length > 30 ? [5, 4] : []);
   ctx.moveTo(x1, y1);
-  ctx.lineTo(...at(0.4));
-  ctx.moveTo(...at(0.6));
-  ctx.lineTo(x2, y2);
+  ctx.lineTo(...at(0.5 - gap));
+  ctx.moveTo(x2, y2);
+  ctx.lineTo(...at(0.5 + gap));
+  ctx.stroke();
+  ctx.setLineDash([]);
   const [x, y] = at(0.5);
-  const r = Math.min(6, 0.08 * Math.hypot(x2 - x1, y2 - y1) + 1.5);
+  ctx.beginPath();
   ctx.moveTo(x - r, y - r);
   ctx.lineTo(x + r, y + r);
   ctx.moveTo(x - r, y + r);

@@ -13,12 +13,9 @@ export const nodeId = (name: string): ItemId => `node:${name}`;
 export const endpointId = (name: string): ItemId => `endpoint:${name}`;
 export const portId = (device: string, port: string): ItemId => `port:${device}/${port}`;
 
-/** A cable by its ends, whichever is told first, so that one that is missing keeps the id that it had. */
-export function linkId(a: { device: string; port: string | null }, b: { device: string; port: string | null }): ItemId {
-  const one = `${a.device}:${a.port ?? ""}`;
-  const other = `${b.device}:${b.port ?? ""}`;
-  return one < other ? `link:${one}--${other}` : `link:${other}--${one}`;
-}
+/** A cable by what its ends are called (`Picture.cableId` makes them), whichever is told first. */
+export const linkId = (one: string, other: string): ItemId =>
+  one < other ? `link:${one}--${other}` : `link:${other}--${one}`;
 
 export function kindOf(id: ItemId): Kind {
   return id.slice(0, id.indexOf(":")) as Kind;

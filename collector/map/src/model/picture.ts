@@ -2,7 +2,7 @@
 // folded into it in place, at a cost that goes by the size of the delta and not of the cluster.
 import { deviceState, hypernodeState, linkState, worst, type State } from "./conditions";
 import { endpointId, ghostId, hypernodeId, linkId, nodeId, portId, switchId, type ItemId } from "./ids";
-import type { Adapter, Anomaly, HyperNode, Link, LinkEnd, Switch, Tier, Topology, TopologyDelta } from "./types";
+import type { Adapter, Anomaly, Endpoint, HyperNode, Link, LinkEnd, Switch, Tier, Topology, TopologyDelta } from "./types";
 
 /** What a fold touched: who draws looks at no more than this. */
 export interface Change {
@@ -87,10 +87,13 @@ export class Picture {
       structure ||= old?.name !== s.name || old.level !== s.level;
       this.switches.set(s.id, s);
     }
-    for (const x of delta.removedAdapters ?? []) this.removeAdapter(x);
-    for (const x of delta.addedAdapters ?? []) this.addAdapter(x);
-    for (const x of delta.removedLinks ?? []) this.removeCable(linkId(x.a, x.b));
+    for (const x of delta.removedLinks ?? []) this.removeCable(touchedCable(touched, this.cableId(x.a, x.b)));
+    const renamed = new Set<string>();
+    for (const x of delta.removedAdapters ?? []) this.renaming(renamed, x, () => this.removeAdapter(x));
+    for (const x of delta.addedAdapters ?? []) this.renaming(renamed, x, () => this.addAdapter(x));
+    for (const id of renamed) this.rename(id);
     for (const x of delta.addedLinks ?? []) this.addLink(x);
+    for (const x of delta.addedLinks ?? []) touched.add(this.cableId(x.a, x.b));
     if (structure) this.domains = this.homes = null;
     const listed = String(this.nodesWithoutEvidence) + String(this.foreignEndpoints);
     this.takeLists({ ...this.lists(), ...delta });
@@ -98,7 +101,6 @@ export class Picture {
     this.addMissing();
     for (const anomaly of this.anomalies) this.touch(touched, anomaly);
     const links = [delta.removedLinks, delta.addedLinks, delta.addedAdapters].some((x) => (x?.length ?? 0) > 0);
-    for (const x of [...(delta.removedLinks ?? []), ...(delta.addedLinks ?? [])]) touched.add(linkId(x.a, x.b));
     return { generation: this.generation, structure, links, touched };
   }
 
@@ -118,6 +120,19 @@ export class Picture {
       ),
       ...this.lists(),
     };
+  }
+
+  /** The id of a cable. An end at a host is called by its adapter's name, which a cable that is missing is told by,
+   * too, so that one that is cut keeps its id. */
+  cableId(a: Pick<Endpoint, "device" | "port">, b: Pick<Endpoint, "device" | "port">): ItemId {
+    return linkId(this.endOf(a.device, a.port ?? ""), this.endOf(b.device, b.port ?? ""));
+  }
+
+  private endOf(device: string, port: string): string {
+    const adapter = this.adapters.get(device);
+    if (!adapter?.name) return `${device}/${port}`;
+    // One port each, as a rule, and then nobody tells it.
+    return `${adapter.node}/${adapter.name}${port === "1" || port === "" ? "" : `/${port}`}`;
   }
 
   // --- what is asked about one thing ---------------------------------------------------------------------------
@@ -207,7 +222,7 @@ export class Picture {
   linksOf(anomaly: Anomaly): ItemId[] {
     const { subject, peer } = anomaly;
     if (peer !== null) {
-      const id = linkId(subject, peer);
+      const id = this.cableId(subject, peer);
       if (this.cables.has(id)) return [id];
     }
     const found: ItemId[] = [];
@@ -301,9 +316,22 @@ export class Picture {
     this.adaptersOfNode.get(adapter.node)?.delete(adapter.id);
   }
 
+  /** Does it, and notes an adapter that cables are known by already and that is another then. */
+  private renaming(renamed: Set<string>, { id }: Adapter, change: () => void): void {
+    for (const cable of this.cablesOfDevice.get(id) ?? []) renamed.add(cable);
+    change();
+  }
+
+  private rename(id: ItemId): void {
+    const link = this.cables.get(id)?.link;
+    if (!link) return;
+    this.removeCable(id);
+    this.addLink(link);
+  }
+
   private addLink(link: Link): void {
-    const rail = this.adapters.get(link.a.device)?.name || this.adapters.get(link.b.device)?.name || "";
-    this.addCable({ id: linkId(link.a, link.b), a: link.a, b: link.b, link, fabric: link.fabric, rail });
+    const { a, b, fabric } = link;
+    this.addCable({ id: this.cableId(a, b), a, b, link, fabric, rail: this.railOf(a) || this.railOf(b) });
   }
 
   private addCable(cable: Cable): void {
@@ -331,18 +359,23 @@ export class Picture {
     for (const anomaly of this.anomalies) {
       const { subject, peer } = anomaly;
       if (anomaly.kind !== "MissingLink" || peer === null) continue;
-      const id = linkId(subject, peer);
+      const id = this.cableId(subject, peer);
       if (this.cables.has(id)) continue;
-      const rail = this.adapters.get(subject.device)?.name || this.adapters.get(peer.device)?.name || "";
       const [a, b] = [subject, peer].map((end) => ({ device: end.device, port: end.port ?? "" })) as [LinkEnd, LinkEnd];
-      this.addCable({ id, a, b, link: null, fabric: this.fabricOf(subject.device, peer.device), rail });
+      const rail = this.railOf(a) || this.railOf(b);
+      this.addCable({ id, a, b, link: null, fabric: this.fabricOf(a.device, b.device), rail });
     }
   }
 
   private dropMissing(anomaly: Anomaly): void {
     if (anomaly.kind !== "MissingLink" || anomaly.peer === null) return;
-    const id = linkId(anomaly.subject, anomaly.peer);
+    const id = this.cableId(anomaly.subject, anomaly.peer);
     if (this.cables.get(id)?.link === null) this.removeCable(id);
+  }
+
+  /** Name of a host's adapter, or of its interface where its cables are told by the host's name. */
+  private railOf({ device, port }: LinkEnd): string {
+    return this.adapters.get(device)?.name || (this.domainsOf(device).length > 0 ? port : "");
   }
 
   /** An anomaly names no fabric: that of another cable of its devices. */
@@ -365,6 +398,11 @@ export class Picture {
     for (const id of this.linksOf(anomaly)) touched.add(id);
     if (anomaly.hypernode) touched.add(hypernodeId(anomaly.hypernode));
   }
+}
+
+function touchedCable(touched: Set<ItemId>, id: ItemId): ItemId {
+  touched.add(id);
+  return id;
 }
 
 function sameMembers(a: HyperNode, b: HyperNode): boolean {

@@ -122,7 +122,7 @@ export class TopologyStream {
 
   /** Returns the problem with which the collector ends the stream. */
   private take(event: ServerEvent): ProblemDocument | null {
-    if (event.event === "error") return JSON.parse(event.data) as ProblemDocument;
+    if (event.event === "error") return JSON.parse(event.data.slice(event.data.lastIndexOf("\n") + 1)) as ProblemDocument;
     if (event.event === "snapshot") {
       const topology = JSON.parse(event.data) as Topology;
       this.listener.snapshot(topology);

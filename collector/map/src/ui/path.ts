@@ -1,7 +1,7 @@
 // How two nodes are connected: typed, or picked on the map one after the other. The collector explains; here it is
 // drawn and told.
 
-import { hypernodeId, linkId, nodeId, type ItemId } from "../model/ids";
+import { hypernodeId, nodeId, type ItemId } from "../model/ids";
 import { Problem } from "../model/http";
 import type { Anomaly, Link } from "../model/types";
 import type { App } from "./app";
@@ -9,7 +9,7 @@ import { button, fill, h, name, type Child } from "./dom";
 import { row, thingRow } from "./rows";
 import { stateIcon } from "./icons";
 import { visible, words } from "./text";
-import { anomalyId, between, stateOf } from "./things";
+import { anomalyId, stateOf } from "./things";
 
 /** As /v1/explain answers (ExplainResponse). */
 interface Explanation {
@@ -60,7 +60,7 @@ export function pathPanel(app: App): { element: HTMLElement; picks(id: ItemId): 
   };
   const show = (found: Explanation, a: string, b: string): void => {
     const picture = app.picture();
-    const cables = found.path.map((x) => linkId(x.a, x.b));
+    const cables = found.path.map((x) => picture.cableId(x.a, x.b));
     const devices = found.path.flatMap((x) => [picture.itemOf(x.a.device), picture.itemOf(x.b.device)]);
     const items = [...new Set([nodeId(a), ...devices, nodeId(b)])];
     app.drawPath([...items, ...cables]);
@@ -106,7 +106,7 @@ function hops(app: App, found: Explanation): Child[] {
     return name(ends.join(" – "), 90);
   };
   const line = (x: Link): Child => {
-    const id = linkId(x.a, x.b);
+    const id = picture.cableId(x.a, x.b);
     return row(app, id, stateIcon(stateOf(picture, id), true), title(x), visible(x.fabric, 60));
   };
   return [
@@ -115,7 +115,7 @@ function hops(app: App, found: Explanation): Child[] {
     found.path.length > 0 && h("ol", { class: "list" }, ...found.path.map(line)),
     found.anomalies.length > 0 && h("h3", { class: "group" }, h("span", {}, "On the way"), h("span", {}, found.anomalies.length)),
     found.anomalies.length > 0 &&
-      h("ul", { class: "list" }, ...found.anomalies.slice(0, 50).map((x) => thingRow(app, anomalyId(x), `${words(x.kind)}: ${visible(between(picture, x), 90)}`))),
+      h("ul", { class: "list" }, ...found.anomalies.slice(0, 50).map((x) => thingRow(app, anomalyId(x), words(x.kind)))),
   ];
 }
 

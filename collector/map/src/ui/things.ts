@@ -1,6 +1,6 @@
 // What a thing on the map is called, and how one gets from an anomaly or a cable's end to it.
 
-import { hypernodeId, kindOf, linkId, portId, type ItemId } from "../model/ids";
+import { hypernodeId, kindOf, portId, type ItemId } from "../model/ids";
 import { linkState, STATES, type State } from "../model/conditions";
 import type { Cable, Picture } from "../model/picture";
 import type { Anomaly, Endpoint, LinkEnd } from "../model/types";
@@ -91,7 +91,7 @@ export function anomalyOf(picture: Picture, id: ItemId): Anomaly | null {
 /** The place on the map that an anomaly is about. */
 export function placeOf(picture: Picture, x: Anomaly): ItemId {
   if (x.peer) {
-    const cable = linkId(x.subject, x.peer);
+    const cable = picture.cableId(x.subject, x.peer);
     if (picture.cables.has(cable)) return cable;
   }
   for (const end of x.peer ? [x.subject, x.peer] : [x.subject]) {
