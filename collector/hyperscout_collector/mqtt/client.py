@@ -22,14 +22,12 @@ from paho.mqtt.properties import Properties
 from hyperscout_collector.mqtt.payloads import SCHEMA_VERSION, Outgoing
 from hyperscout_collector.mqtt.topics import Broker
 
+_NO_REASON = "Unspecified error"  # what paho makes of a socket that failed
 TIMEOUT_S = 10.0  # for an answer of the broker
 _KEEPALIVE_S = 20
 _MAX_PACKET_BYTES = 4 * 1024 * 1024  # states of our own come back when they are listed
 _RECEIVE_MAXIMUM = 100  # messages of QoS 1 and 2 on their way to us
 _MAX_SECRET_BYTES = 64 * 1024  # the protocol has no longer ones
-# Both libraries log what they send, at times with its content: none of it goes anywhere.
-_SILENT = logging.getLogger(f"{__name__}.silent")
-_SILENT.disabled = True
 # Topic, payload, and whether the broker had kept it from before. Must not block, and must not raise.
 Take = Callable[[str, bytes, bool], None]
 
@@ -52,16 +50,34 @@ class Access:
     key: Path | None = None
 
 
+class _Overheard(logging.Handler):
+    """Both libraries log what they send, at times with its content: none of it goes anywhere. But why a
+    socket failed stands nowhere else."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.last = record.getMessage()
+
+    def logger(self) -> logging.Logger:
+        found = logging.Logger("mqtt", logging.ERROR)  # noqa: LOG001 - of this connection, and of no tree
+        found.addHandler(self)
+        return found
+
+
 class Client(aiomqtt.Client):
     """One connection, made once. `limits`: what the broker said of itself, once it is connected."""
 
     def __init__(self, access: Access, secrets: "Secrets", will: Outgoing, take: Take) -> None:
+        self._overheard = _Overheard()
         super().__init__(
             access.broker.host,
             access.broker.port,
             username=access.user or None,
             password=secrets.password,
-            logger=_SILENT,
+            logger=self._overheard.logger(),
             identifier=access.client_id,
             protocol=aiomqtt.ProtocolVersion.V5,
             will=aiomqtt.Will(
@@ -127,10 +143,8 @@ class Client(aiomqtt.Client):
                 pass
         except aiomqtt.MqttError as error:
             cause = error.__cause__
-            if isinstance(cause, aiomqtt.MqttCodeError):
-                return self._why(cause)
-            return f"the connection was lost: {cause or error}"
-        return "the connection was closed"
+            return self._why(cause) if isinstance(cause, aiomqtt.MqttCodeError) else self._why_lost()
+        return "the broker closed the connection"
 
     def drop(self, reason: str) -> None:
         """Give it up: it does not do what it should."""
@@ -162,6 +176,8 @@ class Client(aiomqtt.Client):
     def _why(self, error: aiomqtt.MqttCodeError) -> str:
         """A reason code in words, with what to do about those that a person can do something about."""
         said = str(error.rc) if error.rc is not None else str(error)
+        if said == _NO_REASON:
+            return self._why_lost()
         hints = {
             "Not authorized": "look at mqtt_user, mqtt_password_file and the broker's access rules",
             "Bad user name or password": "look at mqtt_user and mqtt_password_file",
@@ -173,6 +189,15 @@ class Client(aiomqtt.Client):
         hint = next((hint for word, hint in hints.items() if word.lower() in said.lower()), "")
         return f"{said}{'; ' if hint else ''}{hint}"
 
+    def _why_lost(self) -> str:
+        if self._overheard.last:
+            return f"the connection was lost: {self._overheard.last}"
+        # So a broker ends, and so some of them make room for another client of this name.
+        return (
+            "the connection was lost without a reason; if that goes on, another client may have the id "
+            f"{self._access.client_id!r}: mqtt_client_id"
+        )
+
     # What paho calls, always on the loop once it is connected
 
     def _on_connect(
@@ -180,6 +205,13 @@ class Client(aiomqtt.Client):
     ) -> None:
         self.limits = properties
         super()._on_connect(client, userdata, flags, reason_code, properties)
+
+    def _on_disconnect(
+        self, client: Any, userdata: Any, flags: Any, reason_code: Any, properties: Any = None
+    ) -> None:
+        if not self._connected.done():  # the other end may find our certificate wanting at any time
+            self._connected.set_exception(aiomqtt.MqttCodeError(reason_code))
+        super()._on_disconnect(client, userdata, flags, reason_code, properties)
 
     def _on_publish(
         self, client: Any, userdata: Any, mid: int, reason_code: Any, properties: Properties

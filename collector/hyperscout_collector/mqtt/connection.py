@@ -83,7 +83,8 @@ class Connection:
     """`run` as a task. `problem`: why it does not stand; None while it does.
 
     `will()`: what the broker says of us when we are gone without a word. `begin(session)` when it stands,
-    `goodbye(session)` before we leave in peace. `timer`: monotonic seconds.
+    `goodbye(session)` before we leave in peace, `failed()` each time that it does not stand any more.
+    `tried` is set after the first attempt, whatever came of it. `timer`: monotonic seconds.
     """
 
     def __init__(
@@ -95,17 +96,20 @@ class Connection:
         begin: Callable[[Session], Awaitable[None]],
         goodbye: Callable[[Session], Awaitable[None]],
         take: Take,
+        failed: Callable[[], None],
         rng: Random,
         timer: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.problem: str | None = f"not connected to {access.broker} yet"
+        self.tried = asyncio.Event()
         self._access = access
         self._counters = counters
         self._will = will
         self._begin = begin
         self._goodbye = goodbye
         self._take = take
+        self._failed = failed
         self._rng = rng
         self._timer = timer
         self._sleep = sleep
@@ -128,6 +132,8 @@ class Connection:
             if failures == 1 or not (self.problem or "").startswith(problem):
                 _log.warning("MQTT broker %s", problem)
             self.problem = f"{problem} (failure {failures}, tried again within {_RETRY_CAP_S:g} s)"
+            self.tried.set()
+            self._failed()
             await self._sleep(delay_s)
 
     async def _once(self) -> str:
@@ -143,6 +149,7 @@ class Connection:
             try:
                 self.problem = None
                 await self._begin(session)
+                self.tried.set()
                 return await client.gone()
             except asyncio.CancelledError:
                 with contextlib.suppress(BrokerError, TimeoutError):

@@ -86,6 +86,7 @@ class MqttPublisher:
             begin=self._begin,
             goodbye=self._goodbye,
             take=self._take,
+            failed=self._lost,
             rng=rng,
             timer=timer,
             sleep=sleep,
@@ -116,10 +117,11 @@ class MqttPublisher:
     async def publish(self, topology: Topology) -> None:
         """Bring the broker up to date. Raises PublishError."""
         self._note(topology)
-        states = await asyncio.to_thread(states_of, topology)
+        await self._connection.tried.wait()
         progress = self._progress
         if progress is None or self._connection.problem is not None:
             raise PublishError(self._connection.problem or "not connected", retry=False)
+        states = await asyncio.to_thread(states_of, topology)
         try:
             await self._bring(progress, topology, states)
         except NotLeaderError as error:
@@ -202,16 +204,11 @@ class MqttPublisher:
                 await self._is_listed.wait()
         except TimeoutError:
             self._refused = (
-                f"the broker does not show us what is retained at {self.topics.hypernodes}: states of "
-                "earlier may be left there; its access rules must let us read it"
+                f"the broker does not show us all that is retained at {self.topics.hypernodes}, so states of "
+                "earlier may be left there: its access rules must let us read it, and what it queues for a "
+                "client must be enough (mosquitto: max_queued_messages)"
             )
-            return set()
         await at.session.unsubscribe(self.topics.hypernodes)
-        if missing := sum(name not in self._listed for name in ours):
-            self._refused = (
-                f"the broker does not show us {missing} of {len(ours)} states: others of earlier may be left "
-                "there; raise what it queues for a client (mosquitto: max_queued_messages)"
-            )
         return self._listed.difference(ours)
 
     # Of the connection
@@ -226,6 +223,10 @@ class MqttPublisher:
         except (RefusedError, NotLeaderError) as error:
             self._refused = str(error)
         self._progress = at
+        self.wake()
+
+    def _lost(self) -> None:
+        """What is said of it is told anew."""
         self.wake()
 
     async def _goodbye(self, session: Session) -> None:
