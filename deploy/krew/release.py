@@ -77,6 +77,7 @@ def manifest(archives: Sequence[Path], uri: str, homepage: str) -> str:
         raise KrewError(
             f"archives of one version are expected, not of {', '.join(sorted(versions)) or 'none'}"
         )
+    platforms = "".join(_platform(archive, uri) for archive in sorted(archives, key=lambda x: x.name))
     text = TEMPLATE.read_text("utf-8")
     text = text[text.index("apiVersion:") :]
     for name, value in (
