@@ -75,9 +75,11 @@ class Collector:
     def __exit__(self, *_: object) -> None:
         self._channel.close()
 
-    def topology(self, *, links: bool = True) -> "Topology":
-        """The published topology; without its links it is much smaller."""
+    def topology(self, *, links: bool = True, at_ns: int | None = None) -> "Topology":
+        """The published topology, or that of a time (Unix ns); without its links it is much smaller."""
         request = topology_pb2.GetTopologyRequest(omit_links=not links)
+        if at_ns is not None:
+            request.at.FromNanoseconds(at_ns)
         return topology_from_proto(self._ask("GetTopology", request).topology)
 
     def status(self) -> topology_pb2.GetStatusResponse:
@@ -103,6 +105,15 @@ class Collector:
             token = page.next_page_token
             if not token:
                 return
+
+    def history(self, request: topology_pb2.ListHistoryRequest) -> Iterator[topology_pb2.ListHistoryResponse]:
+        """What changed, page by page, the newest first."""
+        while True:
+            page = self._ask("ListHistory", request)
+            yield page
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
 
     def approve(self, generation: int) -> int:
         """Publish a held generation; returns the one that is published now."""

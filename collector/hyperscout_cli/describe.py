@@ -19,6 +19,7 @@ from hyperscout_cli.options import Endpoint, output_option, topology_options
 from hyperscout_cli.output import emit, emit_data
 from hyperscout_cli.source import load
 from hyperscout_cli.tables import Row, Table, age, lines
+from hyperscout_cli.times import at_option
 
 if TYPE_CHECKING:
     from hyperscout_collector.topology import Anomaly, Topology
@@ -34,14 +35,22 @@ Examples:
   hyperscout describe node gpu-01
   hyperscout describe nodes 'gpu-[01-04]' -o yaml
   hyperscout describe switch leaf-03 --topology saved.json
+  hyperscout describe node gpu-01 --at 2h
   hyperscout describe anomaly MissingLink""",
 )
 @click.argument("kind", metavar="KIND", shell_complete=complete_kind)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=live_names())
+@at_option
 @output_option("name")
 @topology_options
 def describe(
-    *, kind: str, names: Sequence[str], output: str, topology: str | None, collector: Endpoint
+    *,
+    kind: str,
+    names: Sequence[str],
+    at_ns: int | None,
+    output: str,
+    topology: str | None,
+    collector: Endpoint,
 ) -> None:
     """Show a hypernode, node, switch, link or anomaly with its conditions, cables and anomalies.
 
@@ -52,10 +61,10 @@ def describe(
     if found not in DESCRIBED:
         raise click.UsageError(f"cannot describe {kind!r}; kinds are {', '.join(DESCRIBED)}")
     now_ns = time.time_ns()
-    loaded = load(topology=topology, collector=collector)
+    loaded = load(topology=topology, collector=collector, at_ns=at_ns)
     table, missing = select(found, TABLES[found](loaded, now_ns), names)
     seen: dict[str, list[Row]] | None = None
-    if found == "nodes" and topology is None and table.rows:
+    if found == "nodes" and topology is None and at_ns is None and table.rows:
         seen = _findings([row.name for row in table.rows], collector, now_ns)
     if output == "name":
         emit(f"{table.kind}/{row.name}\n" for row in table.rows)

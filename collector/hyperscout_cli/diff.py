@@ -15,8 +15,10 @@ from hyperscout_cli.errors import NO
 from hyperscout_cli.options import Endpoint, output_option, topology_options
 from hyperscout_cli.output import emit, emit_data, note
 from hyperscout_cli.source import load
+from hyperscout_cli.times import time_option
 
 if TYPE_CHECKING:
+    from hyperscout.v1.topology_pb2 import HistoryEvent
     from hyperscout_collector.topology import Topology
 
 CLUSTER = "cluster"
@@ -27,6 +29,7 @@ CLUSTER = "cluster"
     epilog="""\b
 Examples:
   hyperscout diff                              what a held generation would remove
+  hyperscout diff --since 2h                   what is other than it was two hours ago
   hyperscout diff yesterday.json               a saved topology and the published one
   hyperscout diff yesterday.json today.json    two saved ones
   hyperscout diff --hypernodes mine.yaml       where hand-written HyperNodes and the wires differ
@@ -51,6 +54,7 @@ Exit codes: 0 no difference, 3 there are differences.""",
 @click.option(
     "--accept", is_flag=True, help="Make what is wired the blueprint: FILE is written anew, or made."
 )
+@time_option("--since", "What differs since then, of what is published")
 @output_option()
 @kubeconfig_option
 @topology_options
@@ -60,6 +64,7 @@ def diff(
     hypernodes: str | None,
     blueprint: str | None,
     accept: bool,
+    since_ns: int | None,
     output: str,
     kubeconfig: Path | None,
     topology: str | None,
@@ -70,6 +75,10 @@ def diff(
         raise click.UsageError("give at most two saved topologies, or --hypernodes or --blueprint, not both")
     if accept and (blueprint is None or blueprint == "-"):
         raise click.UsageError("--accept writes the blueprint: name its file with --blueprint")
+    if since_ns is not None:
+        if files or hypernodes or blueprint or topology:
+            raise click.UsageError("--since compares what a collector published: give nothing else with it")
+        return _since(since_ns, output, collector)
     if blueprint is not None:
         if hypernodes is not None:
             raise click.UsageError("--hypernodes and --blueprint: give one of them")
@@ -91,6 +100,26 @@ def diff(
         found = list(_held(collector))
     _show(found, output)
     return NO if found else 0
+
+
+def _since(since_ns: int, output: str, collector: Endpoint) -> int:
+    from hyperscout_collector.api.objects import plain
+
+    from hyperscout_cli.client import Collector
+    from hyperscout_cli.history import asked, reach
+    from hyperscout_cli.history_text import difference_line
+
+    events: list[HistoryEvent] = []
+    with Collector(collector) as connection:
+        for page in connection.history(asked(since_ns=since_ns, net=True)):
+            if not events:
+                reach(page, since_ns)
+            events += page.events
+    lines = [difference_line(event) for event in events]
+    found = [difference(line) | {"event": plain(event)} for line, event in zip(lines, events, strict=True)]
+    if not emit_data({"differences": found}, output):
+        emit(visible(line) + "\n" for line in lines)
+    return NO if events else 0
 
 
 def _show(lines: Sequence[str], output: str) -> None:

@@ -14,6 +14,7 @@ from hyperscout_cli.options import Endpoint, output_option, topology_options
 from hyperscout_cli.output import emit, emit_data, note
 from hyperscout_cli.source import load
 from hyperscout_cli.tables import Table, lines
+from hyperscout_cli.times import at_option
 
 
 @click.command(
@@ -29,18 +30,21 @@ Examples:
   hyperscout get nodes gpu-01 gpu-02 -o wide
   hyperscout get links gpu-01                  all cables of a node or switch
   hyperscout get anomalies MissingLink -o wide
+  hyperscout get hn --at 2026-01-31T14:03:07Z  as they were then
   hyperscout get hn --topology saved.json      offline
   hyperscout get hn -w                         follow changes""",
 )
 @click.argument("kind", metavar="KIND", shell_complete=complete_kind)
 @click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=live_names())
 @output_option("wide", "name")
+@at_option
 @click.option("-w", "--watch", is_flag=True, help="Follow changes (hypernodes only).")
 @topology_options
 def get(
     *,
     kind: str,
     names: Sequence[str],
+    at_ns: int | None,
     output: str,
     watch: bool,
     topology: str | None,
@@ -57,21 +61,21 @@ def get(
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise click.UsageError(f"no such kind: {kind!r}{hint}; kinds are {', '.join(ALIASES)}")
     if watch:
-        if found != "hypernodes" or topology is not None:
+        if found != "hypernodes" or topology is not None or at_ns is not None:
             raise click.UsageError("--watch follows hypernodes of a collector")
         from hyperscout_cli.watch import follow
 
         follow(collector, names=names, output=output)
     now_ns = time.time_ns()
     if found == "findings":
-        if topology is not None:
-            raise click.UsageError("a saved topology has no findings: ask a collector")
+        if topology is not None or at_ns is not None:
+            raise click.UsageError("findings are kept as they are now: ask a collector, without --at")
         from hyperscout_cli.findings import findings
 
         table, missing = findings(collector, names, now_ns)
     else:
         links = found in {"links", "nodes", "switches"}
-        loaded = load(topology=topology, collector=collector, links=links)
+        loaded = load(topology=topology, collector=collector, links=links, at_ns=at_ns)
         table, missing = select(found, TABLES[found](loaded, now_ns), names)
     show(table, output)
     if missing:

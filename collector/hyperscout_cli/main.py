@@ -32,6 +32,7 @@ COMMANDS = {
     "describe": ("describe", "Look", "Show one object with all that is known of it."),
     "explain": ("explain", "Look", "Say how two nodes are connected, and why."),
     "watch": ("watch", "Look", "Follow the HyperNodes as they change."),
+    "history": ("history", "Look", "Show what changed, when and why."),
     "diff": ("diff", "Look", "Compare topologies, or wires and what people wrote."),
     "snapshot": ("snapshot", "Look", "Save the topology to a file, or go on from one."),
     "approve": ("approve", "Act", "Publish a generation that is held back."),

@@ -6,6 +6,7 @@ from hyperscout_cli.command import Command
 from hyperscout_cli.options import Endpoint, output_option, topology_options
 from hyperscout_cli.output import emit
 from hyperscout_cli.source import load
+from hyperscout_cli.times import at_option
 from hyperscout_cli.writers import OUTPUTS, written
 
 
@@ -17,11 +18,13 @@ Examples:
   hyperscout tree
   hyperscout tree -o json > today.json          save it, for --topology, --previous and diff
   hyperscout tree -o slurm-tree > topology.conf
+  hyperscout tree --at 2h                       as it was two hours ago
   hyperscout tree --topology today.json         offline""",
 )
+@at_option
 @output_option(words=OUTPUTS, default="tree")
 @topology_options
-def show_tree(*, output: str, topology: str | None, collector: Endpoint) -> None:
+def show_tree(*, at_ns: int | None, output: str, topology: str | None, collector: Endpoint) -> None:
     """Print the hierarchy as a tree, with sizes and what is wrong."""
-    loaded = load(topology=topology, collector=collector, links=output in {"json", "yaml"})
+    loaded = load(topology=topology, collector=collector, links=output in {"json", "yaml"}, at_ns=at_ns)
     emit(written(loaded, output))

@@ -1,6 +1,7 @@
 """What a collector remembers: cables that are cut and mended, nodes that move, restarts, and why."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import clos2
 from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS
+from support.command_line import CommandLine, Ran
 from support.findings import lldp
 
 TIMEOUT_S = 30.0
@@ -234,3 +236,71 @@ async def test_where_none_is_kept_that_is_said(tmp_path: Path) -> None:
                 await call
             assert caught.value.code() == grpc.StatusCode.FAILED_PRECONDITION
         assert not (tmp_path / "data" / "history.db").exists()
+
+
+async def test_the_command_line_tells_it(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = CommandLine(capsysbinary, monkeypatch)
+    async with (
+        Collector(settings(tmp_path)) as collector,
+        asked(collector) as reader,
+        played(collector) as player,
+    ):
+        to = ("--collector", collector.address)
+
+        async def ask(*arguments: str) -> Ran:
+            return await asyncio.to_thread(run, *arguments, *to)
+
+        await reader.grown()
+        before = now().ToJsonString()
+        cable = cable_of(player, "node-0006")
+        assert (await ask("diff", "--since", before)).code == 0
+        player.cut(cable)
+        await reader.until(lambda events: any(x.what == "Degraded" for x in events))
+        differs = await ask("diff", "--since", before)
+        assert differs.code == 3
+        lines = differs.out.splitlines()
+        assert [line for line in lines if line.startswith("- link node-0006/p1 -- leaf-02/p2 (since ")] != []
+        assert [line for line in lines if "Degraded False -> True (LinksDown)" in line] != []
+        assert all("findings: node-0006 infiniband" in line for line in lines)
+        as_json = json.loads((await ask("diff", "--since", before, "-o", "json")).out)["differences"]
+        assert [x["change"] for x in as_json].count("removed") == 1
+        assert {x["event"]["cause"]["kind"] for x in as_json} == {"findings"}
+        assert (await ask("diff", "--since", "1h")).err.startswith("the history begins at ")
+
+        table = (await ask("history", "node-0006", "-o", "wide")).out.splitlines()
+        assert table[0].split() == ["TIME", "KIND", "SUBJECT", "CHANGE", "GENERATION", "HYPERNODE", "CAUSE"]
+        assert len(table) == 4
+        assert [
+            line for line in table if "LinkRemoved" in line and "node-0006/p1 -- leaf-02/p2" in line
+        ] != []
+        listed = json.loads((await ask("history", "--kind", "linkremoved", "-o", "json")).out)
+        assert [x["subject"]["name"] for x in listed] == ["node-0006"]
+        assert "older ones are there" in (await ask("history", "--limit", "1")).err
+        assert "nothing changed about 'node-0001'" in (await ask("history", "node-0001")).err
+        assert (await ask("history", "--net", "--flaps")).code == 2
+        for _ in range(2):
+            player.restore(cable)
+            await reader.until(lambda events: not events, since=from_text(before), net=True)
+            player.cut(cable)
+            await reader.until(
+                lambda events: any(x.kind == "LinkRemoved" for x in events), since=from_text(before), net=True
+            )
+        flaps = (await ask("history", "--flaps")).out.splitlines()
+        assert any(line.split()[:2] == ["5", "Link"] for line in flaps)
+
+        assert "Degraded" not in (await ask("tree", "--at", before)).out
+        assert "Degraded" in (await ask("tree")).out
+        then = json.loads((await ask("get", "links", "node-0006", "--at", before, "-o", "json")).out)
+        assert len(then) == 1
+        assert (await ask("get", "links", "node-0006")).code == 1
+        assert "leaf-02" in (await ask("describe", "node", "node-0006", "--at", before)).out
+        assert "before the oldest" in (await ask("tree", "--at", "1d")).err
+        assert (await ask("get", "findings", "--at", before)).code == 2
+
+
+def from_text(text: str) -> Timestamp:
+    found = Timestamp()
+    found.FromJsonString(text)
+    return found

@@ -1,0 +1,102 @@
+"""Events in words."""
+
+import pytest
+from hyperscout.v1.topology_pb2 import Cause, HistoryEvent
+from hyperscout_cli.history_text import about, cause, change, difference_line, event_table
+from hyperscout_collector.api.mapping import timestamp
+
+WHY = {
+    "kind": "findings",
+    "findings": [{"node": "n1", "probe": "lldp", "subject": "eth0"}],
+    "findings_total": 3,
+}
+AT = {"at": timestamp(1_767_225_600_000_000_000), "generation": 4, "id": 9, "cause": WHY}
+ENDS = {
+    "subject": {"device": "g1", "name": "n1", "port": "1"},
+    "peer": {"device": "g2", "name": "leaf-1", "port": "eth7"},
+}
+SINCE = " (since 2026-01-01T00:00:00Z, findings: n1 lldp eth0 and 2 more)"
+
+
+@pytest.mark.parametrize(
+    ("event", "subject", "said", "line"),
+    [
+        pytest.param(
+            {"kind": "LinkRemoved", "hypernode": "h", "node": "n1", "message": "is gone", **ENDS},
+            "n1/p1 -- leaf-1/eth7",
+            "is gone",
+            "- link n1/p1 -- leaf-1/eth7",
+            id="link",
+        ),
+        pytest.param(
+            {"kind": "AnomalyCleared", "what": "MissingLink", "message": "over: no cable", **ENDS},
+            "n1/p1 -- leaf-1/eth7",
+            "MissingLink: over: no cable",
+            "- anomaly MissingLink n1/p1 -- leaf-1/eth7: no cable",
+            id="anomaly",
+        ),
+        pytest.param(
+            {
+                "kind": "SwitchAdded",
+                "subject": {"device": "s1", "name": "leaf-1"},
+                "message": "switch leaf-1 is there",
+            },
+            "leaf-1",
+            "switch leaf-1 is there",
+            "+ switch leaf-1",
+            id="switch",
+        ),
+        pytest.param(
+            {"kind": "NodeMoved", "hypernode": "h2", "node": "n1", "message": "n1 moved from h1 to h2"},
+            "n1",
+            "n1 moved from h1 to h2",
+            "~ node n1: n1 moved from h1 to h2",
+            id="node",
+        ),
+        pytest.param(
+            {"kind": "HyperNodeAdded", "hypernode": "h2", "message": "h2 (tier 1) is there"},
+            "h2",
+            "h2 (tier 1) is there",
+            "+ hypernode h2: h2 (tier 1) is there",
+            id="HyperNode",
+        ),
+        pytest.param(
+            {
+                "kind": "ConditionChanged",
+                "hypernode": "h",
+                "what": "Ready",
+                "after": "False",
+                "reason": "NodesNotReady",
+                "message": "n1",
+            },
+            "h",
+            "Ready unset -> False (NodesNotReady): n1",
+            "~ hypernode h: Ready unset -> False (NodesNotReady)",
+            id="condition",
+        ),
+        pytest.param(
+            {"kind": "GenerationPublished", "message": "1 link removed"},
+            "generation 4",
+            "1 link removed",
+            "~ hypernode generation 4: 1 link removed",
+            id="generation",
+        ),
+    ],
+)
+def test_in_words(event: dict[str, object], subject: str, said: str, line: str) -> None:
+    found = HistoryEvent(**event, **AT)  # type: ignore[arg-type]
+    assert (about(found), change(found)) == (subject, said)
+    assert difference_line(found) == line + SINCE
+    (row,) = event_table([found]).rows
+    assert row.cells == ("2026-01-01T00:00:00Z", event["kind"], subject, said)
+    assert row.data["generation"] == 4
+
+
+def test_a_cause_names_some_and_counts_the_rest() -> None:
+    assert cause(Cause(kind="approved")) == "approved"
+    assert cause(Cause(kind="findings", findings_total=7)) == "findings"
+    several = [{"node": f"n{i}", "probe": "lldp", "subject": "e"} for i in range(5)]
+    assert (
+        cause(Cause(kind="restart", findings=several))
+        == "restart: n0 lldp e, n1 lldp e, n2 lldp e and 2 more"
+    )
