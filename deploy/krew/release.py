@@ -83,12 +83,7 @@ def manifest(archives: Sequence[Path], uri: str, homepage: str) -> str:
     for name, value in (
         ("VERSION", versions.pop()),
         ("HOMEPAGE", homepage),
-        (
-            "PLATFORMS",
-            "".join(_platform(archive, uri) for archive in sorted(archives, key=lambda x: x.name)).rstrip(
-                "\n"
-            ),
-        ),
+        ("PLATFORMS", platforms.rstrip("\n")),
     ):
         text = text.replace(f"@{name}@", value)
     return text
