@@ -37,6 +37,7 @@ class MeasuringAgent:
     tasks: list[PairTask] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     stopped_at: list[float] = field(default_factory=list)
+    bandwidth_gbps: float = 0.0  # that RDMA finds as well; 0 = there is none
 
     async def publish(self) -> None:
         now_ns = time.time_ns()
@@ -59,18 +60,25 @@ class MeasuringAgent:
 
     def _measure(self, task: PairTask) -> None:
         us = self.rtt(self.stream.node, task.peer)
-        result = LatencyResult(
+        burst = LatencyResult(
             task.peer, task.peer_interface, task.method, time.time_ns(), 16, 16, us, us * 1.1, us * 0.02
         )
+        rdma = replace(burst, method="rdma", bandwidth_gbps=self.bandwidth_gbps)
         port = self.ports[task.interface]
-        key = (task.peer, task.peer_interface, task.method)
-        kept = [r for r in port.results if (r.peer, r.peer_interface, r.method) != key]
-        self.ports[task.interface] = replace(port, results=(*kept, result))
+        key = (task.peer, task.peer_interface)
+        kept = [r for r in port.results if (r.peer, r.peer_interface) != key]
+        found = (burst, rdma) if self.bandwidth_gbps else (burst,)
+        self.ports[task.interface] = replace(port, results=(*kept, *found))
 
 
 @asynccontextmanager
 async def measuring_agents(
-    address: str, nodes: Sequence[str], rtt: Rtt, *, probes: Sequence[str] = LATENCY_PROBES
+    address: str,
+    nodes: Sequence[str],
+    rtt: Rtt,
+    *,
+    probes: Sequence[str] = LATENCY_PROBES,
+    bandwidth_gbps: float = 0.0,
 ) -> AsyncIterator[dict[str, MeasuringAgent]]:
     """They are connected, and at work."""
     async with AsyncExitStack() as stack:
@@ -78,7 +86,7 @@ async def measuring_agents(
         for number, node in enumerate(nodes, 1):
             stream = await stack.enter_async_context(AgentStream(address, node, probes=probes))
             port = LatencyPort("ib0", (f"10.0.{number >> 8}.{number & 255}",), 4711)
-            agents[node] = MeasuringAgent(stream, rtt, {"ib0": port})
+            agents[node] = MeasuringAgent(stream, rtt, {"ib0": port}, bandwidth_gbps=bandwidth_gbps)
         tasks = [asyncio.create_task(agent.run()) for agent in agents.values()]
         try:
             yield agents

@@ -8,6 +8,7 @@ can never go missing in silence.
 import contextlib
 import functools
 import os
+import runpy
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -100,6 +101,12 @@ def _lab() -> str | None:
     return needs.lack()
 
 
+def _map() -> str | None:
+    """Built assets, of the sources that are there."""
+    build = runpy.run_path(str(ROOT / "collector/map/build.py"))
+    return None if build["is_built"]() else "the map is not built, or of other sources: run `make map`"
+
+
 # Each check returns None when the component is there, else what is missing and what to do about it.
 COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "ibsim": _debian("ibsim-utils", "ibsim", "ibsim-run"),
@@ -111,6 +118,7 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "snmpwalk": _debian("snmp", "snmpwalk", "snmpbulkwalk"),
     "snmpsim": _apart("snmpsim", "snmpsim"),
     "mosquitto": _debian("mosquitto", "mosquitto", "mosquitto_passwd"),
+    "prometheus": _debian("prometheus", "prometheus", "promtool"),
     "kubernetes": _kubernetes("etcd", "kube-apiserver", "kubectl"),
     "kube-controller-manager": _kubernetes("kube-controller-manager"),
     "kube-scheduler": _kubernetes("kube-scheduler"),
@@ -122,6 +130,8 @@ COMPONENTS: Final[dict[str, Callable[[], str | None]]] = {
     "ortools": _apart("oracle", "OR-tools"),
     "groff": _debian("groff-base", "groff"),
     "openssl": _debian("openssl", "openssl"),
+    "chromium": _debian("chromium", "chromium"),
+    "map": _map,
     "root": _root,
     "netns": _netns,
 }

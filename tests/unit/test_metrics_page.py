@@ -1,28 +1,13 @@
 """docs/metrics.md names every metric as it is declared, and no other; names keep Prometheus' conventions."""
 
-import importlib
 import re
-from collections.abc import Iterator
 
 import pytest
 from hyperscout_formats.prometheus_text import Family
+from support.metric_families import FAMILIES
 from support.real import ROOT
 
 PAGE = ROOT / "docs" / "metrics.md"
-MODULES = [
-    *(f"hyperscout_collector.metrics.{name}" for name in ("page", "ingest", "picture", "outputs", "readers")),
-    *("hyperscout_agent.metrics", "hyperscout_agent.metrics_of_probes"),
-]
-
-
-def declared() -> Iterator[Family]:
-    for module in MODULES:
-        for value in vars(importlib.import_module(module)).values():
-            several = value.values() if isinstance(value, dict) else (value,)
-            yield from (one for one in several if isinstance(one, Family))
-
-
-FAMILIES = list(declared())
 
 
 def row(family: Family) -> str:

@@ -62,6 +62,8 @@ class NotLeaderError(KubeError):
     word = "not_leader"
 
 
+WORDS = ("failed", "unreachable", "conflict", "gone", "not_found", "forbidden", "rejected", "not_leader")
+
 _BY_STATUS: dict[int, type[KubeError]] = {
     HTTPStatus.UNAUTHORIZED: ForbiddenError,
     HTTPStatus.FORBIDDEN: ForbiddenError,

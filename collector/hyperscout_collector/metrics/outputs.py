@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from hyperscout_formats.prometheus_text import counter, gauge
 
 from hyperscout_collector.kube.client import KubeCounters
+from hyperscout_collector.kube.errors import WORDS
 from hyperscout_collector.mqtt.counters import INBOUND_OUTCOMES, MqttCounters
 from hyperscout_collector.parts import Parts
 from hyperscout_collector.placements import OUTCOMES
+
+OUTCOMES_OF_WRITES = ("written", *WORDS)
 
 PUBLISHED = gauge(
     "hyperscout_collector_published_generation", "Last generation that a publisher got out.", "publisher"
@@ -75,7 +78,11 @@ def _publishers(parts: Parts) -> Iterator[str]:
 
 
 def _kubernetes(counters: KubeCounters) -> Iterator[str]:
-    yield KUBERNETES_WRITES.by(dict(sorted(counters.writes.items())))
+    # All outcomes of a method that was ever used: a first failure that is a new series is no increase.
+    used = sorted({method for method, _ in counters.writes})
+    yield KUBERNETES_WRITES.by(
+        {(m, outcome): counters.writes[m, outcome] for m in used for outcome in OUTCOMES_OF_WRITES}
+    )
     yield KUBERNETES_SECONDS.by(dict(sorted(counters.write_seconds.items())))
 
 

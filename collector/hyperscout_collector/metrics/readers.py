@@ -9,6 +9,7 @@ from hyperscout_collector.parts import Parts
 from hyperscout_collector.rest.counters import RestCounters
 
 NS = 1_000_000_000
+STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
 WATCHERS = gauge("hyperscout_collector_watchers", "Readers that follow the topology by gRPC.")
 RESNAPSHOTS = counter(
@@ -64,7 +65,10 @@ def readers(parts: Parts) -> Iterator[str]:
 
 
 def _rest(counters: RestCounters) -> Iterator[str]:
-    yield REQUESTS.by(dict(sorted(counters.requests.items())))
+    # All classes of a route that was ever asked: a first 5xx that is a new series is no increase.
+    asked = sorted({(method, route) for method, route, _ in counters.requests})
+    keys = [(*route, status) for route in asked for status in STATUS_CLASSES]
+    yield REQUESTS.by({key: counters.requests[key] for key in keys})
     yield REQUEST_SECONDS.by(dict(sorted(counters.seconds.items())))
     yield STREAM_READERS.of(counters.readers)
     yield STREAMS_OPENED.of(counters.readers_total)

@@ -1,0 +1,21 @@
+"""Every metric that one of the processes shows, as it is declared."""
+
+import importlib
+from collections.abc import Iterator
+
+from hyperscout_formats.prometheus_text import Family
+
+_MODULES = [
+    *(f"hyperscout_collector.metrics.{name}" for name in ("page", "ingest", "picture", "outputs", "readers")),
+    *("hyperscout_agent.metrics", "hyperscout_agent.metrics_of_probes"),
+]
+
+
+def _declared() -> Iterator[Family]:
+    for module in _MODULES:
+        for value in vars(importlib.import_module(module)).values():
+            several = value.values() if isinstance(value, dict) else (value,)
+            yield from (one for one in several if isinstance(one, Family))
+
+
+FAMILIES = list(_declared())
