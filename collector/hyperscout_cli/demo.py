@@ -21,6 +21,7 @@ from hyperscout_sim.shapes import rail_optimised
 from hyperscout_cli.command import Command
 from hyperscout_cli.demo_collector import DemoError, running_collector
 from hyperscout_cli.demo_kubernetes import demo_cluster
+from hyperscout_cli.demo_past import looked_back
 from hyperscout_cli.demo_story import Seen, View, Witness, run_story
 from hyperscout_cli.errors import CliError
 from hyperscout_cli.options import COLLECTOR_VARIABLE
@@ -113,8 +114,11 @@ async def _demo(stay: bool, kubeconfig: Path | None) -> int:
             player = Player(fabric, [collector.address])
             view = View(time.monotonic, time.time_ns)
             async with _beside(_watch(collector.address, view)), _beside(_play(player, view)):
+                begun_s = time.time()
                 seen = await run_story(fabric, player, view, say, witness=witness)
                 say(f"all as expected, in {time.monotonic() - begun:.1f} s:\n" + "".join(summary(seen)))
+                found_s = begun_s + seen[0].after_s
+                say(f"the history tells it again:\n{await looked_back(collector.address, found_s)}")
                 ended = True
                 if stay:
                     say(how_to_look(collector.address, collector.map, kubeconfig))
