@@ -91,7 +91,8 @@ class LldpSettings(_Group):
     )
     ports: str | None = Field(
         default=None,
-        description="In place of the physical ports: a regular expression of names, or (^) of beginnings.",
+        description="In place of the physical ports: a regular expression that the whole name matches "
+        "(eth[0-3]). With a ^ before it the beginning of the name is enough: ^eth takes eth0 and eth10.",
     )
     interval_s: float = Field(
         default=30.0,

@@ -50,6 +50,20 @@ def test_a_pattern_overrides(tmp_path: Path) -> None:
         compiled("(")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("eth[0-3]", ["eth0"]),
+        ("^eth", ["eth0", "eth0.100", "eth10"]),
+        ("^eth[0-9]+$", ["eth0", "eth10"]),
+    ],
+)
+def test_the_documented_patterns_take_what_is_said(tmp_path: Path, pattern: str, names: list[str]) -> None:
+    for name in ("eth0", "eth10", "eth0.100", "xeth0"):
+        interface(tmp_path, name)
+    assert physical_ports(tmp_path, compiled(pattern)) == names
+
+
 def test_no_sysfs_is_no_ports(tmp_path: Path) -> None:
     assert physical_ports(tmp_path / "nowhere") == []
     assert read_port(tmp_path, "eth0") is None
