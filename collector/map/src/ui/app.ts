@@ -23,6 +23,7 @@ export interface App {
   say(text: string): void;
   /** Select something and bring it into sight. */
   go(id: ItemId): void;
+  moveTo(ids: readonly ItemId[]): void;
   /** The path that is explained, over whatever a search has marked. */
   drawPath(ids: readonly ItemId[] | null): void;
 }

@@ -52,7 +52,7 @@ function head(app: App, id: ItemId): HTMLElement {
       "div",
       { class: "state" },
       ...(there ? [stateIcon(state), h("strong", { class: `is-${state}` }, STATE_WORDS[state])] : ["Not in this picture"]),
-      place !== null && there && button(() => app.map.focus([place], true), { class: "plain", "data-key": "show" }, "Show on the map"),
+      place !== null && there && button(() => app.moveTo([place]), { class: "plain", "data-key": "show" }, "Show on the map"),
       kindOf(id) === "node" && button(() => app.views.change({ path: [rest(id), ""], tab: "path" }), { class: "plain", "data-key": "from" }, "Path from here"),
     ),
   );

@@ -43,7 +43,7 @@ export function eventState(event: HistoryEvent): "degraded" | "ok" | "" {
 }
 
 export function eventText(event: HistoryEvent): string {
-  const about = event.node || event.hypernode || endName(event.subject);
+  const about = event.kind.startsWith("Switch") ? endName(event.subject) : event.node || event.hypernode || endName(event.subject);
   switch (event.kind) {
     case "ConditionChanged":
       return visible(`${event.hypernode ?? ""} ${event.what ?? ""}: ${event.after ?? ""}${event.reason ? ` (${words(event.reason)})` : ""}`);

@@ -1,17 +1,19 @@
 // What happened lately to the thing that is selected, and how often it flapped.
 
-import { kindOf, type ItemId } from "../model/ids";
+import type { ItemId } from "../model/ids";
 import type { App } from "./app";
 import { button, h, type Child } from "./dom";
 import { eventState, eventText, type HistoryEvent, type HistoryPage } from "./events";
 import { Fetched } from "./fetched";
 import { count } from "./text";
-import { anomalyOf, endText, label, portOf, rest } from "./things";
+import { anomalyOf, portOf, rest } from "./things";
 import { ago, clock, parseTime } from "./times";
 
 const MOST = 20;
+const WRITTEN_MS = 1500;
 
 export function historySection(app: App): { element: HTMLElement; show(id: ItemId): void } {
+  let again: ReturnType<typeof setTimeout> | undefined;
   const fetched = new Fetched<HistoryPage>(
     "History",
     (key, signal) => {
@@ -24,16 +26,25 @@ export function historySection(app: App): { element: HTMLElement; show(id: ItemI
   );
   return {
     element: fetched.element,
-    show: (id) => fetched.show(aboutOf(app, id), `${app.views.now.at ?? "live"}/${app.picture().generation}`),
+    show(id) {
+      const asOf = `${app.views.now.at ?? "live"}/${app.picture().generation}`;
+      fetched.show(aboutOf(app, id), asOf);
+      // It is written down a moment after it is published.
+      clearTimeout(again);
+      again = setTimeout(() => fetched.show(aboutOf(app, id), `${asOf}/again`), WRITTEN_MS);
+    },
   };
 }
 
-/** The name under which the history knows a thing: of a cable one end, "leaf-03/p17". */
+/** The name under which the history knows a thing: of a cable both ends by their ids, "0x1:3--0x2:7". */
 function aboutOf(app: App, id: ItemId): string {
   const picture = app.picture();
-  const end = anomalyOf(picture, id)?.subject ?? picture.cables.get(id)?.a ?? portOf(picture, id)?.end;
-  if (end) return endText(picture, end);
-  return kindOf(id) === "switch" ? label(picture, id) : rest(id);
+  const anomaly = anomalyOf(picture, id);
+  const cable = picture.cables.get(id);
+  const port = portOf(picture, id)?.end;
+  const ends = anomaly ? [anomaly.subject, anomaly.peer] : cable ? [cable.a, cable.b] : [port];
+  const names = ends.flatMap((end) => (end ? [end.port ? `${end.device}:${end.port}` : end.device] : []));
+  return names.length ? names.join("--") : rest(id);
 }
 
 function render(app: App, page: HistoryPage): Child[] {

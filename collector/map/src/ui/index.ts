@@ -50,6 +50,7 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
   const notices = new Notices();
   const listeners: PictureListener[] = [];
   const spoken = h("div", { class: "unseen", role: "log", "aria-live": "polite", id: "spoken" });
+  let fitted = ""; // the camera that sees all of it; "" where somebody moved it
   let drawnPath: readonly ItemId[] | null = null;
 
   const app: App = {
@@ -63,8 +64,9 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
     go: (id) => {
       views.change({ selected: id });
       const item = onMap(app.picture(), id);
-      if (item !== null) map.focus([item], true);
+      if (item !== null) moveTo([item]);
     },
+    moveTo: (ids) => moveTo(ids),
     drawPath: (ids) => {
       drawnPath = ids;
       highlight();
@@ -74,6 +76,11 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
     const marked = expand(views.now.marked) ?? [];
     if (drawnPath) map.setHighlight({ kind: "path", ids: drawnPath });
     else map.setHighlight(marked.length ? { kind: "search", ids: marked.map(nodeId) } : null);
+  };
+  // A panel that opens makes the map narrower: it is told of that first, and then moves.
+  const moveTo = (ids: readonly ItemId[]): void => {
+    fitted = "";
+    requestAnimationFrame(() => requestAnimationFrame(() => map.focus(ids, true)));
   };
   const emit = (change: Change | null): void => {
     for (const listener of listeners) listener(app.picture(), change);
@@ -90,11 +97,15 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
     show(app.picture());
   });
   let hasCamera = false;
+  const cameraText = (): string => JSON.stringify({ ...map.camera() });
   const show = (picture: Picture): void => {
     map.setPicture(picture);
     map.select(views.now.selected === null ? null : onMap(picture, views.now.selected));
-    if (!hasCamera && views.now.camera) map.setCamera(views.now.camera);
-    hasCamera ||= picture.generation > 0;
+    if (!hasCamera && picture.generation > 0) {
+      hasCamera = true;
+      if (views.now.camera) map.setCamera(views.now.camera);
+      else fitted = cameraText();
+    }
     highlight();
     emit(null);
   };
@@ -134,12 +145,20 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
   let settling: ReturnType<typeof setTimeout> | undefined;
   map.on("camera", (camera) => {
     clearTimeout(settling);
-    settling = setTimeout(() => hasCamera && views.change({ camera: { ...camera } }, "replace"), CAMERA_SETTLES_MS);
+    settling = setTimeout(() => {
+      if (hasCamera) views.change({ camera: cameraText() === fitted ? null : { ...camera } }, "replace");
+    }, CAMERA_SETTLES_MS);
   });
+  // Who sees all of it still sees all of it when a panel opens.
+  new ResizeObserver(() => {
+    if (cameraText() !== fitted) return;
+    map.fit();
+    fitted = cameraText();
+  }).observe(place.canvas);
   views.listen((view, before) => {
     if (view.selected !== before.selected) map.select(view.selected === null ? null : onMap(app.picture(), view.selected));
     if (view.marked !== before.marked) highlight();
-    if (view.camera && JSON.stringify(view.camera) !== JSON.stringify({ ...map.camera() }) && view.camera !== before.camera) map.setCamera(view.camera);
+    if (view.camera && JSON.stringify(view.camera) !== cameraText() && view.camera !== before.camera) map.setCamera(view.camera);
     if (view.at !== before.at) {
       if (view.at === null) notices.set("past", null);
       past.show(view.at);

@@ -8,7 +8,7 @@ import { anomalyId, kindWord, label, onMap, stateOf, worstFirst } from "./things
 
 const WALK = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right" } as const;
 type Arrow = keyof typeof WALK;
-const PAN: Readonly<Record<Arrow, readonly [number, number]>> = { ArrowUp: [0, 80], ArrowDown: [0, -80], ArrowLeft: [80, 0], ArrowRight: [-80, 0] };
+const PAN: Readonly<Record<Arrow, readonly [number, number]>> = { ArrowUp: [0, -80], ArrowDown: [0, 80], ArrowLeft: [-80, 0], ArrowRight: [80, 0] };
 
 export interface Actions {
   search(): void;
@@ -73,7 +73,7 @@ function walk(app: App, arrow: Arrow): void {
   const place = app.map.screenPositionOf(next);
   const map = document.getElementById("map")?.getBoundingClientRect();
   const isSeen = place && map && place.x > 20 && place.y > 20 && place.x < map.width - 20 && place.y < map.height - 20;
-  if (!isSeen) app.map.focus([next], true);
+  if (!isSeen) app.moveTo([next]);
   app.say(`${kindWord(next)} ${label(picture, next)}, ${STATE_WORDS[stateOf(picture, next)].toLowerCase()}`);
 }
 

@@ -64,14 +64,14 @@ export function pathPanel(app: App): { element: HTMLElement; picks(id: ItemId): 
     const devices = found.path.flatMap((x) => [picture.itemOf(x.a.device), picture.itemOf(x.b.device)]);
     const items = [...new Set([nodeId(a), ...devices, nodeId(b)])];
     app.drawPath([...items, ...cables]);
-    fill(answer, h("p", { class: "answer" }, visibleLines(found.text)), ...hops(app, found));
+    fill(answer, h("p", { class: "answer" }, visibleLines(found.text)), ...hops(app, found, a));
   };
   const update = (): void => {
     const { path, at } = app.views.now;
     const [a, b] = path ?? ["", ""];
     if (document.activeElement !== inputs[0]) inputs[0].value = a;
     if (document.activeElement !== inputs[1]) inputs[1].value = b;
-    const key = JSON.stringify([path, at === null ? app.picture().generation : at]);
+    const key = JSON.stringify([path, at, app.picture().generation, app.picture().complete]);
     if (key === asked) return;
     asked = key;
     if (a && b && at === null) return void explain(a, b);
@@ -99,15 +99,16 @@ export function pathPanel(app: App): { element: HTMLElement; picks(id: ItemId): 
   };
 }
 
-function hops(app: App, found: Explanation): Child[] {
+function hops(app: App, found: Explanation, from: string): Child[] {
   const picture = app.picture();
-  const title = (x: Link): Child => {
-    const ends = [x.a, x.b].map((end) => `${picture.deviceName(end.device)}/${end.port}`);
-    return name(ends.join(" – "), 90);
-  };
+  let here = nodeId(from);
   const line = (x: Link): Child => {
     const id = picture.cableId(x.a, x.b);
-    return row(app, id, stateIcon(stateOf(picture, id), true), title(x), visible(x.fabric, 60));
+    // Told in the direction in which one goes, whichever end the link names first.
+    const ends = picture.itemOf(x.b.device) === here ? [x.b, x.a] : [x.a, x.b];
+    here = picture.itemOf(ends[1]?.device ?? "");
+    const title = name(ends.map((end) => `${picture.deviceName(end.device)}/${end.port}`).join(" → "), 90);
+    return row(app, id, stateIcon(stateOf(picture, id), true), title, visible(x.fabric, 60));
   };
   return [
     found.hypernode !== "" && h("ul", { class: "list" }, thingRow(app, hypernodeId(found.hypernode), "holds both")),

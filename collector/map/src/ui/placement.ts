@@ -29,7 +29,7 @@ interface Placement {
 export function placementPanel(app: App): HTMLElement {
   const workers = h("input", { type: "number", min: 1, max: 1_000_000, value: 8, id: "workers", required: true });
   const gpus = h("input", { type: "number", min: 1, max: 1024, id: "gpus", placeholder: "whole node" });
-  const mode = h("select", { id: "mode" }, h("option", { value: "PLACEMENT_MODE_HARD" }, "Hard: never above"), h("option", { value: "PLACEMENT_MODE_SOFT" }, "Soft: as low as possible"));
+  const mode = h("select", { id: "mode" }, h("option", { value: "PLACEMENT_MODE_HARD" }, "never (hard)"), h("option", { value: "PLACEMENT_MODE_SOFT" }, "if need be (soft)"));
   const tier = h("select", { id: "tier" });
   const answer = h("div", { "aria-live": "polite" });
   const labelled = (text: string, input: HTMLElement): HTMLElement => h("label", { class: "field" }, h("span", { class: "label" }, text), input);
@@ -43,7 +43,7 @@ export function placementPanel(app: App): HTMLElement {
     { submit: (event: Event) => (event.preventDefault(), void ask()) },
     h("p", { class: "muted" }, "Shows where a gang would go. Nothing is reserved."),
     h("div", { class: "pair" }, labelled("Workers", workers), labelled("GPUs per worker", gpus)),
-    h("div", { class: "pair" }, labelled("Mode", mode), labelled("Highest tier", tier)),
+    h("div", { class: "pair" }, labelled("Highest tier", tier), labelled("Above it", mode)),
     h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Preview"), clear),
     answer,
   );
@@ -70,7 +70,7 @@ export function placementPanel(app: App): HTMLElement {
   const show = (found: Placement): void => {
     const ranks = byNode(found);
     app.map.setPreview(found.placed ? { nodes: new Map([...ranks].map(([node, all]) => [node, rankText(all)])) } : null);
-    if (found.placed) app.map.focus([...ranks.keys()].map(nodeId), true);
+    if (found.placed) app.moveTo([...ranks.keys()].map(nodeId));
     fill(answer, ...told(app, found, ranks));
   };
   const tiers = (): void => {
@@ -126,7 +126,7 @@ function told(app: App, found: Placement, ranks: ReadonlyMap<string, readonly nu
       "ul",
       { class: "list" },
       ...some([...ranks], MOST, ([node, all]) =>
-        row(app, nodeId(node), stateIcon(picture.stateOf(nodeId(node)), true), name(node, 60), `rank ${rankText(all)}`),
+        row(app, nodeId(node), stateIcon(picture.stateOf(nodeId(node)), true), name(node, 60), null, `rank ${rankText(all)}`),
       ),
     ),
   ];

@@ -6,25 +6,27 @@ import { button, h, name, type Child } from "./dom";
 import { stateIcon } from "./icons";
 import { exists, label, onMap, stateOf } from "./things";
 
-export function row(app: App, id: ItemId, first: Child, title: Child, more: Child = null): HTMLElement {
+/** `more` is a line below, `beside` a word at the end. */
+export function row(app: App, id: ItemId, first: Child, title: Child, more: Child = null, beside: Child = null): HTMLElement {
   const chosen = app.views.now.selected === id;
   return h(
     "li",
     {},
     button(
       () => app.go(id),
-      { class: "row", "data-key": id, "data-id": id, "aria-current": chosen ? "true" : null },
+      { class: beside === null ? "row" : "row wide", "data-key": id, "data-id": id, "aria-current": chosen ? "true" : null },
       first,
       h("span", {}, title),
+      beside !== null && h("span", { class: "beside" }, beside),
       more && h("span", { class: "more" }, more),
     ),
   );
 }
 
 /** The same of anything, as it is now. */
-export function thingRow(app: App, id: ItemId, more: Child = null): HTMLElement {
+export function thingRow(app: App, id: ItemId, beside: Child = null): HTMLElement {
   const picture = app.picture();
-  return row(app, id, stateIcon(stateOf(picture, id), true), name(label(picture, id), 90), more);
+  return row(app, id, stateIcon(stateOf(picture, id), true), name(label(picture, id), 90), null, beside);
 }
 
 /** A name within a text that leads there; plain where the picture does not have it. */

@@ -68,7 +68,7 @@ export function searchBox(app: App): { element: HTMLElement; focus(): void } {
       items.push(option(0, `Mark ${count(nodes.length, "node")}`, h("span", { class: "muted" }, name(hostlist(nodes), 60))));
       choices.push(() => {
         app.views.change({ marked: hostlist(nodes) });
-        app.map.focus(nodes.map(nodeId), true);
+        app.moveTo(nodes.map(nodeId));
       });
     }
     const { hits, total } = find(picture, text);
@@ -117,6 +117,8 @@ function many(picture: Picture, text: string): string[] | null {
 
 const RANKS = new Map(["hypernode", "switch", "node", "endpoint"].map((kind, i) => [kind, i]));
 
+const ORDER = new Intl.Collator("en", { numeric: true });
+
 /** Names that begin so come before those that hold it; GUIDs are found with or without 0x and colons. */
 export function find(picture: Picture, text: string): { hits: Hit[]; total: number } {
   const wanted = text.toLowerCase();
@@ -139,7 +141,7 @@ export function find(picture: Picture, text: string): { hits: Hit[]; total: numb
     const item = picture.itemOf(x.id);
     take(item, label(picture, item), x.id, x.id);
   }
-  found.sort((a, b) => a.rank - b.rank);
+  found.sort((a, b) => a.rank - b.rank || ORDER.compare(a.hit.text, b.hit.text));
   return { hits: found.slice(0, MOST).map((x) => x.hit), total: found.length };
 }
 

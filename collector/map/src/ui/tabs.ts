@@ -22,7 +22,7 @@ export function tabs(app: App, panels: Readonly<Record<Tab, HTMLElement>>): HTML
   });
   const explained = legend();
   const render = (): void => {
-    explained.hidden = app.views.now.tab === "path" || app.views.now.tab === "place"; // their answers take the room
+    if (app.views.now.tab !== "wrong") explained.removeAttribute("open"); // their answers want the room
     for (const tab of TABS) {
       const isIt = app.views.now.tab === tab;
       buttons.get(tab)?.setAttribute("aria-selected", String(isIt));

@@ -116,6 +116,7 @@ export function timebar(app: App): { element: HTMLElement; step(direction: 1 | -
   const refresh = async (): Promise<void> => {
     if (asking) return void (askAgain = true);
     asking = true;
+    askAgain = false;
     try {
       const found = await events(app, newestEvent);
       oldest = found.oldest ?? oldest;
@@ -129,15 +130,17 @@ export function timebar(app: App): { element: HTMLElement; step(direction: 1 | -
     }
     setTimeout(() => {
       asking = false;
-      if (askAgain) {
-        askAgain = false;
-        void refresh();
-      }
+      if (askAgain) void refresh();
     }, AGAIN_MS);
+  };
+  // It is written down a moment after it is published: asked for at once, and once more.
+  const changed = (): void => {
+    void refresh();
+    askAgain = true;
   };
   available("…");
   app.onPicture(() => {
-    if (app.views.now.at === null && app.picture().generation) void refresh();
+    if (app.views.now.at === null && app.picture().generation) changed();
     render();
   });
   app.views.listen((view, before) => view.at !== before.at && render());
