@@ -17,5 +17,5 @@ export default defineConfig({
     host: "127.0.0.1",
     proxy: { "/v1": "http://127.0.0.1:50054" },
   },
-  test: { include: ["test/**/*.test.ts"], environment: "node" },
+  test: { include: ["test/**/*.test.ts"], environment: "node", testTimeout: 60_000 },
 });

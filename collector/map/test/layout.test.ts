@@ -96,10 +96,10 @@ describe("the layout", () => {
     const after = new Scene(Picture.of(withCut(healthy, cable, "unit-p0-u00")));
     expect(after.layout).toEqual(before.layout);
     const line = (scene: Scene, id: string): number[] => {
-      const at = scene.lineOf(scene.cables.indexOf.get(id) as number);
+      const at = scene.cables.lineOf(scene.cables.indexOf.get(id) as number);
       return [...scene.cables.lines.subarray(at, at + 4)];
     };
-    for (const { id } of before.cables.all) expect(line(after, id)).toEqual(line(before, id));
+    for (const id of before.cables.indexOf.keys()) expect(line(after, id)).toEqual(line(before, id));
     expect(after.cables.wrong.map((i) => after.cables.all[i]?.id)).toEqual([before.picture.cableId(cable.a, cable.b)]);
     expect(before.cables.wrong).toEqual([]);
   });
@@ -140,15 +140,17 @@ describe("the layout", () => {
   });
 
   it("takes time as the cluster grows, and not as its square", () => {
-    const seconds = (pods: number): number => {
-      const picture = Picture.of(railOptimised({ ...LARGE, pods, units: 5 }));
-      layOut(picture);
-      const began = performance.now();
-      for (let i = 0; i < 5; i += 1) layOut(picture);
-      return performance.now() - began;
+    const best = (pods: number): number => {
+      const picture = Picture.of(railOptimised({ pods, units: 5, hosts: 125, rails: 1, spines: 1 }));
+      const runs = Array.from({ length: 7 }, () => {
+        const began = performance.now();
+        layOut(picture);
+        return performance.now() - began;
+      });
+      return Math.min(...runs);
     };
     // Eight times the nodes; 64 times the time would be the square.
-    expect(seconds(8) / seconds(1)).toBeLessThan(40);
+    expect(best(8) / best(1)).toBeLessThan(40);
   });
 });
 
@@ -179,7 +181,7 @@ describe("filters", () => {
     expect(dimmed(switchId("leaf-p0-u00-r1"))).toBe(true);
     expect(dimmed(switchId("leaf-p0-u00-r0"))).toBe(false);
     expect(dimmed(nodeId("node-0001"))).toBe(false);
-    const shown = scene.cables.all.filter((_, i) => scene.cables.dimmed[i] === 0);
+    const shown = scene.cables.all.flatMap((cable, i) => (cable && scene.cables.dimmed[i] === 0 ? [cable] : []));
     expect(new Set(shown.map((cable) => cable.rail))).toEqual(new Set(["mlx5_0"]));
     scene.setFilter({ states: new Set(["degraded"]) });
     expect(dimmed(nodeId("node-0001"))).toBe(true);

@@ -1,6 +1,7 @@
 // Cables at a glance: one line from a domain to the switches above it, along the gaps between boxes, as thick as the
 // cables are many. Single cables would be a black field there.
-import { OK, type Bundle } from "./scene";
+import { OK } from "./cables";
+import type { Bundle } from "./scene";
 import type { Layout } from "./layout";
 
 export interface BusLine {

@@ -86,6 +86,8 @@ interface Members {
   switches: Device[];
   hosts: Device[];
   children: Members[];
+  /** Once made, where nothing but its own devices is in it. */
+  block?: Block;
 }
 
 /** A box before it is placed: everything in it relative to its own corner. */
@@ -120,6 +122,7 @@ function off({ w, h }: Shelves, aspect = ASPECT): number {
 }
 
 function blockOf(members: Members, aspect: number): Block {
+  if (members.children.length === 0) return (members.block ??= pack(members, EMPTY));
   const children = members.children.map((child) => blockOf(child, aspect));
   return pack(members, shelves(children, PADDING + 4 * members.tier, aspect));
 }

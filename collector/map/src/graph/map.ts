@@ -19,6 +19,7 @@ const MARGIN = 0.2;
 /** A kept picture is stretched no more than this while zooming. */
 const MOST_STRETCH = 1.6;
 const REST_MS = 120;
+const SLICE_MS = 4;
 /** Pixels of a host when something is looked at. */
 const READABLE_PX = 48;
 const PLAIN: MapTheme = {
@@ -65,6 +66,7 @@ class CanvasMap implements MapView {
   /** What the kept picture shows; null = it has to be drawn anew. */
   private keptView: View | null = null;
   private wantsFrame = 0;
+  private preparing = 0;
   private lastMoved = 0;
   private wasFitted = false;
   private frames = 0;
@@ -110,6 +112,17 @@ class CanvasMap implements MapView {
     this.buses = busLines(this.scene.layout, this.scene.bundles);
     this.hands.setBounds(this.scene.layout.bounds, this.width, this.height);
     this.redraw();
+    clearTimeout(this.preparing);
+    this.prepare(0);
+  }
+
+  /** Where cables end is found out before someone comes near enough to see it, in slices that no frame notices. */
+  private prepare(from: number): void {
+    this.preparing = window.setTimeout(() => {
+      const until = performance.now() + SLICE_MS;
+      const next = this.scene.cables.prepare(from, () => performance.now() < until);
+      if (next < this.scene.cables.all.length) this.prepare(next);
+    });
   }
 
   setFilter(filter: MapFilter): void {
@@ -202,6 +215,7 @@ class CanvasMap implements MapView {
 
   destroy(): void {
     cancelAnimationFrame(this.wantsFrame);
+    clearTimeout(this.preparing);
     this.observer.disconnect();
     this.hands.destroy();
     this.container.removeEventListener("click", this.clicked);

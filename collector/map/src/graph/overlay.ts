@@ -5,7 +5,8 @@ import type { Highlight, MapTheme, Preview } from "./api";
 import { HOST, type Rectangle } from "./layout";
 import { fit, type View } from "./paint";
 import { placeOf } from "./pick";
-import { MISSING, type Scene } from "./scene";
+import { MISSING } from "./cables";
+import type { Scene } from "./scene";
 
 export interface Marks {
   selected: ItemId | null;
@@ -52,7 +53,7 @@ function outline(
   ctx.lineWidth = width;
   const cable = scene.cables.indexOf.get(id);
   if (cable !== undefined) {
-    const at = scene.lineOf(cable);
+    const at = scene.cables.lineOf(cable);
     const line = scene.cables.lines.subarray(at, at + 4);
     ctx.setLineDash(scene.cables.state[cable] === MISSING ? [3, 5] : []);
     ctx.beginPath();

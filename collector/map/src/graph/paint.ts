@@ -5,7 +5,8 @@ import type { Picture } from "../model/picture";
 import type { MapTheme } from "./api";
 import { HOST, type Spot } from "./layout";
 import { sign, type Looks } from "./marks";
-import { OK, type Scene } from "./scene";
+import { OK } from "./cables";
+import type { Scene } from "./scene";
 import type { BusLine } from "./buses";
 
 /** The part of the world on a canvas: its upper left corner in world units, its size in CSS pixels. */
@@ -167,7 +168,7 @@ function paintCables(
   const { spots } = scene.layout;
   for (let i = 0; i < all.length; i += 1) {
     if (state[i] !== OK || !inView(scene, a[i] as number, b[i] as number, view)) continue;
-    const at = scene.lineOf(i);
+    const at = scene.cables.lineOf(i);
     const lines = scene.cables.lines;
     const isUplink = spots[a[i] as number]?.kind === "switch" && spots[b[i] as number]?.kind === "switch";
     const path = shown[dimmed[i] === 1 ? 3 : all[i]?.link?.note ? 2 : Number(isUplink)] as Path2D;
@@ -281,7 +282,7 @@ function paintPorts(
   w: number,
   h: number,
 ): void {
-  const ports = scene.portsOf(spot);
+  const ports = scene.cables.portsOf(spot);
   const pitch = w / (ports.size + 1);
   if (pitch < PORT_PX) return;
   const half = Math.min(5, pitch / 4);
@@ -306,7 +307,7 @@ function paintWrong(ctx: CanvasRenderingContext2D, scene: Scene, looks: readonly
   const { wrong, a, b, state, dimmed, all } = scene.cables;
   for (const i of wrong.slice(0, MOST_WRONG)) {
     if (!inView(scene, a[i] as number, b[i] as number, view)) continue;
-    const at = scene.lineOf(i);
+    const at = scene.cables.lineOf(i);
     const [x1, y1, x2, y2] = [0, 1, 2, 3].map((n) => {
       const world = scene.cables.lines[at + n] as number;
       return (world - (n % 2 === 0 ? view.x : view.y)) * view.zoom;

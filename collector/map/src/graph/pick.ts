@@ -3,7 +3,8 @@ import { portId, type ItemId } from "../model/ids";
 import type { Rectangle } from "./layout";
 import type { Ports } from "./ports";
 import { singleCables } from "./paint";
-import { OK, type Scene } from "./scene";
+import { OK } from "./cables";
+import type { Scene } from "./scene";
 
 /** Pixels beside a cable that still hit it. */
 const REACH_PX = 5;
@@ -15,7 +16,7 @@ export function pick(scene: Scene, x: number, y: number, zoom: number): ItemId |
   for (let i = 0; i < spots.length; i += 1) {
     const spot = spots[i] as Rectangle & { id: ItemId };
     if (scene.spotDimmed[i] === 1 || !within(spot, x, y, Math.max(0, 4 / zoom - spot.h / 2))) continue;
-    return portAt(scene.portsOf(i), spot, x, y, zoom) ?? spot.id;
+    return portAt(scene.cables.portsOf(i), spot, x, y, zoom) ?? spot.id;
   }
   const cable = nearestCable(scene, x, y, reach, !singleCables(zoom));
   if (cable !== null) return cable;
@@ -53,7 +54,7 @@ function nearestCable(scene: Scene, x: number, y: number, reach: number, wrongOn
     if (one === undefined || other === undefined || dimmed[i] === 1) return;
     if (x < Math.min(one.x, other.x) - reach || x > Math.max(one.x + one.w, other.x + other.w) + reach) return;
     if (y < Math.min(one.y, other.y) - reach || y > Math.max(one.y + one.h, other.y + other.h) + reach) return;
-    const at = scene.lineOf(i);
+    const at = scene.cables.lineOf(i);
     const [x1, y1, x2, y2] = [0, 1, 2, 3].map((n) => lines[at + n] as number) as [number, number, number, number];
     // What does not fit is hit before a sound cable that lies as near.
     const distance = toSegment(x, y, x1, y1, x2, y2) * (state[i] === OK ? 1 : 0.5);
@@ -83,7 +84,7 @@ export function placeOf(scene: Scene, id: ItemId): Rectangle | null {
   if (box !== undefined) return box;
   const cable = scene.cables.indexOf.get(id);
   if (cable !== undefined) {
-    const at = scene.lineOf(cable);
+    const at = scene.cables.lineOf(cable);
     const [x1, y1, x2, y2] = [...scene.cables.lines.subarray(at, at + 4)] as [number, number, number, number];
     if (Number.isNaN(x1) || Number.isNaN(x2)) return null;
     return { x: Math.min(x1, x2), y: Math.min(y1, y2), w: Math.abs(x2 - x1), h: Math.abs(y2 - y1) };
@@ -95,9 +96,9 @@ function portPlace(scene: Scene, key: string): Rectangle | null {
   for (const cable of scene.picture.cables.values()) {
     for (const { device, port } of [cable.a, cable.b]) {
       if (`${device}/${port}` !== key) continue;
-      const at = scene.spotFor(device);
+      const at = scene.cables.spotFor(device);
       const spot = scene.layout.spots[at];
-      const found = spot === undefined ? undefined : scene.portsOf(at).get(key);
+      const found = spot === undefined ? undefined : scene.cables.portsOf(at).get(key);
       if (spot === undefined || found === undefined) return null;
       const y = found.atTop ? spot.y : spot.y + spot.h;
       return { x: spot.x + found.offset * spot.w, y, w: 0, h: 0 };

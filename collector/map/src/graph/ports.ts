@@ -1,8 +1,8 @@
 // Where along a device's edge each of its ports is: in the order of their names, so that a cable that is cut, or read
 // again under the same names, leaves the others where they are.
 import type { ItemId } from "../model/ids";
-import type { Picture } from "../model/picture";
-import { sortedBy } from "./layout";
+import { compare, type Picture } from "../model/picture";
+import { naturalKey } from "./layout";
 
 /** By "device/port", from left to right. */
 export type Ports = ReadonlyMap<string, Port>;
@@ -33,9 +33,25 @@ export function portsOf(picture: Picture, id: ItemId, isBelow: (device: string) 
       found.set(`${device}/${port}`, { device, port, label, offset: 0, atTop: !isSwitch || !isBelow(peer.device) });
     }
   }
-  const sorted = sortedBy([...found], ([, { label, device }]) => `${label} ${device}`);
+  const sorted = [...found].sort(
+    ([, x], [, y]) => compare(keyOf(x.label), keyOf(y.label)) || compare(x.device, y.device),
+  );
   sorted.forEach(([, port], i) => {
     port.offset = (i + 1) / (sorted.length + 1);
   });
   return new Map(sorted);
+}
+
+const MOST_KEYS = 10_000;
+const keys = new Map<string, string>();
+
+/** Thousands of devices call their ports alike. */
+function keyOf(label: string): string {
+  let key = keys.get(label);
+  if (key === undefined) {
+    if (keys.size >= MOST_KEYS) keys.clear();
+    key = naturalKey(label);
+    keys.set(label, key);
+  }
+  return key;
 }

@@ -2,32 +2,12 @@
 // dims it. Rebuilt by parts, so that a flipped condition costs no more than itself.
 import { STATES, type State } from "../model/conditions";
 import type { ItemId } from "../model/ids";
-import { endpointId, nodeId, switchId } from "../model/ids";
-import type { Cable, Change, Picture } from "../model/picture";
-import type { LinkEnd } from "../model/types";
+import type { Change, Picture } from "../model/picture";
 import type { MapFilter } from "./api";
-import { layOut, type Layout, type Spot } from "./layout";
-import { portsOf, type Ports } from "./ports";
+import { Cables, CODE, OK } from "./cables";
+import { layOut, type Layout } from "./layout";
 
-export const CODE = new Map<State, number>(STATES.map((state, i) => [state, i]));
-export const OK = CODE.get("ok") as number;
-export const MISSING = CODE.get("missing") as number;
-
-/** Cables in columns; `a` and `b` are indexes of spots, -1 = its device is nowhere. */
-export interface Cables {
-  all: Cable[];
-  a: Int32Array;
-  b: Int32Array;
-  state: Uint8Array;
-  dimmed: Uint8Array;
-  /** Indexes of those that are not ok. */
-  wrong: number[];
-  indexOf: ReadonlyMap<ItemId, number>;
-  /** Four world coordinates each; NaN until somebody asked (`lineOf`). */
-  lines: Float32Array;
-}
-
-/** Cables from one domain to the switches of the domain around it, as one line. */
+/** Cables from one domain to the switches of the domains around it, as one line. */
 export interface Bundle {
   /** Index of the inner box. */
   box: number;
@@ -44,8 +24,6 @@ export class Scene {
   spotState = new Uint8Array(0);
   boxDimmed = new Uint8Array(0);
   spotDimmed = new Uint8Array(0);
-  private ports = new Map<number, Ports>();
-  private spots = new Map<string, number>();
   private filter: MapFilter = {};
 
   constructor(public picture: Picture) {
@@ -55,8 +33,12 @@ export class Scene {
   setPicture(picture: Picture): void {
     this.picture = picture;
     this.layout = layOut(picture);
-    this.readStates();
-    this.readCables();
+    this.boxState = Uint8Array.from(this.layout.boxes, (box) =>
+      box.id.startsWith("hypernode:") ? this.codeOf(box.id) : OK,
+    );
+    this.spotState = Uint8Array.from(this.layout.spots, (spot) => this.codeOf(spot.id));
+    this.cables = new Cables(picture, this.layout);
+    this.bundle();
     this.refilter();
   }
 
@@ -71,9 +53,8 @@ export class Scene {
       const spot = this.layout.spotOf.get(id);
       if (spot !== undefined) this.spotState[spot] = this.codeOf(id);
     }
-    // A cable that is missing is one more or less, too.
-    if (change.links || this.cables.all.length !== this.picture.cables.size) this.readCables();
-    else this.readCableStates();
+    this.cables.update(change.touched);
+    this.bundle();
     this.refilter();
   }
 
@@ -82,92 +63,8 @@ export class Scene {
     this.refilter();
   }
 
-  /** World coordinates of a cable's two ends: [ax, ay, bx, by] from `at` on in `cables.lines`. */
-  lineOf(cable: number): number {
-    const at = 4 * cable;
-    const lines = this.cables.lines;
-    if (!Number.isNaN(lines[at] as number)) return at;
-    const { a, b } = this.cables;
-    const { a: one, b: other } = this.cables.all[cable] as Cable;
-    this.putEnd(at, a[cable] as number, one);
-    this.putEnd(at + 2, b[cable] as number, other);
-    return at;
-  }
-
-  /** The ports of a device that have a cable, or miss one. */
-  portsOf(spot: number): Ports {
-    let ports = this.ports.get(spot);
-    if (ports === undefined) {
-      const { id, y } = this.layout.spots[spot] as Spot;
-      const isBelow = (peer: string): boolean => (this.layout.spots[this.spotFor(peer)]?.y ?? y) > y;
-      ports = portsOf(this.picture, id, isBelow);
-      this.ports.set(spot, ports);
-    }
-    return ports;
-  }
-
-  private putEnd(at: number, mine: number, end: LinkEnd): void {
-    const spot = this.layout.spots[mine];
-    if (spot === undefined) return;
-    const port = this.portsOf(mine).get(`${end.device}/${end.port}`);
-    this.cables.lines[at] = spot.x + (port?.offset ?? 0.5) * spot.w;
-    this.cables.lines[at + 1] = (port?.atTop ?? true) ? spot.y : spot.y + spot.h;
-  }
-
-  /** Where a device stands; -1 = nowhere. */
-  spotFor(device: string): number {
-    let spot = this.spots.get(device);
-    if (spot === undefined) {
-      const node = this.picture.adapters.get(device)?.node ?? device;
-      const { spotOf } = this.layout;
-      spot = spotOf.get(switchId(device)) ?? spotOf.get(nodeId(node)) ?? spotOf.get(endpointId(node)) ?? -1;
-      this.spots.set(device, spot);
-    }
-    return spot;
-  }
-
   private codeOf(id: ItemId): number {
     return CODE.get(this.picture.stateOf(id)) ?? OK;
-  }
-
-  private readStates(): void {
-    this.boxState = Uint8Array.from(this.layout.boxes, (box) =>
-      box.id.startsWith("hypernode:") ? this.codeOf(box.id) : OK,
-    );
-    this.spotState = Uint8Array.from(this.layout.spots, (spot) => this.codeOf(spot.id));
-  }
-
-  private readCables(): void {
-    const all = [...this.picture.cables.values()];
-    this.ports = new Map();
-    this.spots = new Map();
-    this.cables = {
-      all,
-      a: Int32Array.from(all, (cable) => this.spotFor(cable.a.device)),
-      b: Int32Array.from(all, (cable) => this.spotFor(cable.b.device)),
-      state: new Uint8Array(all.length),
-      dimmed: new Uint8Array(all.length),
-      wrong: [],
-      indexOf: new Map(all.map((cable, i) => [cable.id, i])),
-      lines: new Float32Array(4 * all.length).fill(NaN),
-    };
-    this.readCableStates();
-  }
-
-  private readCableStates(): void {
-    const { state, indexOf } = this.cables;
-    state.fill(OK);
-    const wrong = new Set<number>();
-    for (const anomaly of this.picture.anomalies) {
-      for (const id of this.picture.linksOf(anomaly)) {
-        const cable = indexOf.get(id);
-        if (cable === undefined) continue;
-        state[cable] = Math.min(state[cable] as number, this.codeOf(id));
-        if (state[cable] !== OK) wrong.add(cable);
-      }
-    }
-    this.cables.wrong = [...wrong].sort((a, b) => a - b);
-    this.bundle();
   }
 
   private bundle(): void {
@@ -205,7 +102,9 @@ export class Scene {
     this.boxDimmed = Uint8Array.from(boxes, (_, i) => Number(!(inTier(i) && wanted(this.boxState[i] as number))));
     const byCable = fabrics !== undefined || rails !== undefined;
     const reached = new Uint8Array(spots.length);
-    all.forEach((cable, i) => {
+    for (let i = 0; i < all.length; i += 1) {
+      const cable = all[i];
+      if (cable === undefined) continue;
       const matches =
         (fabrics === undefined || fabrics.has(cable.fabric)) && (rails === undefined || rails.has(cable.rail));
       if (matches) {
@@ -213,14 +112,13 @@ export class Scene {
         if ((b[i] as number) >= 0) reached[b[i] as number] = 1;
       }
       dimmed[i] = Number(!(matches && wanted(state[i] as number)));
-    });
+    }
     this.spotDimmed = Uint8Array.from(spots, (spot, i) =>
       Number(!(inTier(spot.box) && wanted(this.spotState[i] as number) && (!byCable || reached[i] === 1))),
     );
-    if (tiers !== undefined) {
-      for (let i = 0; i < a.length; i += 1) {
-        if (this.spotDimmed[a[i] as number] === 1 && this.spotDimmed[b[i] as number] === 1) dimmed[i] = 1;
-      }
+    if (tiers === undefined) return;
+    for (let i = 0; i < all.length; i += 1) {
+      if (this.spotDimmed[a[i] as number] === 1 && this.spotDimmed[b[i] as number] === 1) dimmed[i] = 1;
     }
   }
 }

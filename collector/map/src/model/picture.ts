@@ -52,6 +52,8 @@ export class Picture {
 
   private readonly cablesOfDevice = new Map<string, Set<ItemId>>();
   private readonly adaptersOfNode = new Map<string, Set<string>>();
+  /** What the fold under way touches. */
+  private changed = new Set<ItemId>();
   private domains: Map<string, HyperNode[]> | null = null;
   private homes: Map<string, HyperNode> | null = null;
   private wrong: Map<ItemId, Anomaly[]> | null = null;
@@ -65,12 +67,13 @@ export class Picture {
     for (const x of topology.links) picture.addLink(x);
     picture.takeLists(topology);
     picture.addMissing();
+    picture.changed.clear();
     return picture;
   }
 
   /** Fold one delta in. Things that come again replace what was there, and what is gone already may go again. */
   apply(delta: TopologyDelta): Change {
-    const touched = new Set<ItemId>();
+    const touched = (this.changed = new Set<ItemId>());
     let structure = false;
     for (const anomaly of this.anomalies) this.touch(touched, anomaly);
     for (const anomaly of this.anomalies) this.dropMissing(anomaly);
@@ -87,20 +90,20 @@ export class Picture {
       structure ||= old?.name !== s.name || old.level !== s.level;
       this.switches.set(s.id, s);
     }
-    for (const x of delta.removedLinks ?? []) this.removeCable(touchedCable(touched, this.cableId(x.a, x.b)));
+    for (const x of delta.removedLinks ?? []) this.removeCable(this.cableId(x.a, x.b));
     const renamed = new Set<string>();
     for (const x of delta.removedAdapters ?? []) this.renaming(renamed, x, () => this.removeAdapter(x));
     for (const x of delta.addedAdapters ?? []) this.renaming(renamed, x, () => this.addAdapter(x));
     for (const id of renamed) this.rename(id);
     for (const x of delta.addedLinks ?? []) this.addLink(x);
-    for (const x of delta.addedLinks ?? []) touched.add(this.cableId(x.a, x.b));
     if (structure) this.domains = this.homes = null;
-    const listed = String(this.nodesWithoutEvidence) + String(this.foreignEndpoints);
+    const before = this.outside();
     this.takeLists({ ...this.lists(), ...delta });
-    structure ||= listed !== String(this.nodesWithoutEvidence) + String(this.foreignEndpoints);
+    structure ||= before !== this.outside() || this.hasStranger(delta.addedAdapters, delta.removedAdapters);
     this.addMissing();
     for (const anomaly of this.anomalies) this.touch(touched, anomaly);
     const links = [delta.removedLinks, delta.addedLinks, delta.addedAdapters].some((x) => (x?.length ?? 0) > 0);
+    this.changed = new Set();
     return { generation: this.generation, structure, links, touched };
   }
 
@@ -316,6 +319,17 @@ export class Picture {
     this.adaptersOfNode.get(adapter.node)?.delete(adapter.id);
   }
 
+  /** What has a place without being in a domain. */
+  private outside(): string {
+    const gone = this.anomalies.filter((x) => x.kind === "MissingSwitch").map((x) => [x.subject.device, x.hypernode]);
+    return JSON.stringify([this.nodesWithoutEvidence, this.foreignEndpoints, gone]);
+  }
+
+  /** Whether one of the adapters is that of a host in no domain. */
+  private hasStranger(...adapters: (readonly Adapter[] | undefined)[]): boolean {
+    return adapters.some((some) => some?.some(({ node }) => this.domainsOf(node).length === 0));
+  }
+
   /** Does it, and notes an adapter that cables are known by already and that is another then. */
   private renaming(renamed: Set<string>, { id }: Adapter, change: () => void): void {
     for (const cable of this.cablesOfDevice.get(id) ?? []) renamed.add(cable);
@@ -335,6 +349,7 @@ export class Picture {
   }
 
   private addCable(cable: Cable): void {
+    this.changed.add(cable.id);
     this.cables.set(cable.id, cable);
     for (const { device } of [cable.a, cable.b]) {
       const mine = this.cablesOfDevice.get(device);
@@ -346,6 +361,7 @@ export class Picture {
   private removeCable(id: ItemId): void {
     const cable = this.cables.get(id);
     if (cable === undefined) return;
+    this.changed.add(id);
     this.cables.delete(id);
     for (const { device } of [cable.a, cable.b]) {
       const mine = this.cablesOfDevice.get(device);
@@ -398,11 +414,6 @@ export class Picture {
     for (const id of this.linksOf(anomaly)) touched.add(id);
     if (anomaly.hypernode) touched.add(hypernodeId(anomaly.hypernode));
   }
-}
-
-function touchedCable(touched: Set<ItemId>, id: ItemId): ItemId {
-  touched.add(id);
-  return id;
 }
 
 function sameMembers(a: HyperNode, b: HyperNode): boolean {
