@@ -70,6 +70,12 @@ EVERYTHING: Final[Object] = {
         ],
     },
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {
+        "enabled": True,
+        "labels": {"release": "prometheus"},
+        "runbookBase": "https://git.example/hyperscout/",
+    },
+    "grafana": {"dashboards": {"enabled": True, "annotations": {"grafana_folder": "hyperscout"}}},
     "networkPolicy": {
         "enabled": True,
         "grpcFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
@@ -130,6 +136,7 @@ PROFILES: Final[dict[str, Object]] = {
 _OTHERS: Final = (
     ("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors", "Namespaced"),
     ("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors", "Namespaced"),
+    ("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules", "Namespaced"),
     ("cert-manager.io", "v1", "Certificate", "certificates", "Namespaced"),
     ("kueue.x-k8s.io", "v1beta1", "Topology", "topologies", "Cluster"),
     ("kueue.x-k8s.io", "v1beta1", "ResourceFlavor", "resourceflavors", "Cluster"),

@@ -450,6 +450,25 @@ def test_pods_follow_their_own_settings(values: dict[str, Any], restarted: set[s
     assert {kind for kind in before if before[kind] != after[kind]} == restarted
 
 
+def test_alerts_and_dashboards_are_those_of_the_repository() -> None:
+    assert not [
+        o for o in render({}) if o["kind"] == "PrometheusRule" or "dashboards" in o["metadata"]["name"]
+    ]
+    objects = render(EVERYTHING)
+    rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text())
+    for alert in (rule for group in rules["groups"] for rule in group["rules"] if "alert" in rule):
+        alert["annotations"]["runbook_url"] = (
+            f"https://git.example/hyperscout/{alert['annotations']['runbook_url']}"
+        )
+    assert one(objects, "PrometheusRule", "")["spec"] == rules
+    found = one(objects, "ConfigMap", "-dashboards")
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    files = {path.name: path.read_text() for path in (ROOT / "deploy" / "grafana").glob("*.json")}
+    assert {name: json.loads(text) for name, text in found["data"].items()} == {
+        name: json.loads(text) for name, text in files.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("values", "holder"),
     [({"text": "links: []"}, f"{RELEASE}-collector-blueprint"), ({"configMap": "wiring"}, "wiring")],
