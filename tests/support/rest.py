@@ -6,6 +6,7 @@
 import asyncio
 import gzip
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -75,9 +76,13 @@ async def follow(
     *,
     headers: Mapping[str, str] | None = None,
     tls: ssl.SSLContext | None = None,
+    small: bool = False,
 ) -> AsyncIterator[AsyncIterator[Event]]:
-    """The events of a stream, until it ends. A reader that does not ask for the next one reads nothing."""
-    async with _asked(address, path, "GET", headers or {}, None, tls) as (reader, status, found):
+    """The events of a stream, until it ends. A reader that does not ask for the next one reads nothing.
+
+    `small`: with so little room for what was not read that its sender soon notices.
+    """
+    async with _asked(address, path, "GET", headers or {}, None, tls, small=small) as (reader, status, found):
         if status != 200:
             raise AssertionError(f"{status}: {(await reader.read(2000)).decode()}")
         assert found["content-type"] == "text/event-stream"
@@ -86,16 +91,28 @@ async def follow(
 
 @asynccontextmanager
 async def _asked(
-    address: str, path: str, method: str, headers: Mapping[str, str], body: Any, tls: ssl.SSLContext | None
+    address: str,
+    path: str,
+    method: str,
+    headers: Mapping[str, str],
+    body: Any,
+    tls: ssl.SSLContext | None,
+    *,
+    small: bool = False,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, int, dict[str, str]]]:
     host, _, port = address.rpartition(":")
     data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     sent = {"Host": address, "Content-Length": str(len(data)), "Connection": "close", **headers}
     if body is not None:
         sent.setdefault("Content-Type", "application/json")
+    plug = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    plug.setblocking(False)
+    if small:
+        plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     async with asyncio.timeout(TIMEOUT_S):
+        await asyncio.get_running_loop().sock_connect(plug, (host, int(port)))
         reader, writer = await asyncio.open_connection(
-            host, int(port), ssl=tls, server_hostname="localhost" if tls else None
+            sock=plug, ssl=tls, server_hostname="localhost" if tls else None
         )
     try:
         lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())

@@ -46,6 +46,7 @@ class ServerCertificates:
         self._client_ca = client_ca
         self._clock = clock
         self._lock = threading.Lock()
+        self._verify = ssl.CERT_NONE
         files = self._read()
         self._context = self._check(files)
         self._used = self._seen = _digest(files)
@@ -72,15 +73,16 @@ class ServerCertificates:
         a CA. Raises CertificateError.
         """
 
+        if self._client_ca is not None:
+            self._verify = ssl.CERT_REQUIRED if demanded else ssl.CERT_OPTIONAL
+
         def switch(connection: ssl.SSLObject | ssl.SSLSocket, *_: object) -> None:
             self._renewed()
             if connection.context is not self._context:
                 connection.context = self._context
 
-        # Of the first context stays what a connection copies before it is switched: whether to ask.
-        first = self._check(self._first)
-        if self._client_ca is not None:
-            first.verify_mode = ssl.CERT_REQUIRED if demanded else ssl.CERT_OPTIONAL
+        # A connection begins with this one, and copies from it whether to ask for a certificate.
+        self._context = first = self._check(self._first)
         first.set_alpn_protocols(["http/1.1"])
         first.sni_callback = switch
         return first
@@ -112,6 +114,7 @@ class ServerCertificates:
 
     def _check(self, files: Files) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = self._verify
         try:
             context.load_cert_chain(
                 self._cert, self._key, password=""

@@ -122,6 +122,8 @@ async def _parsed(request: Request, body: Body) -> Any:
         if len(data) > _MAX_BODY_BYTES:
             raise ProblemError(413, "too-large", f"the body may have {_MAX_BODY_BYTES} bytes")
     message = body()
+    if data.lstrip()[:1] != b"{":
+        raise ProblemError(400, "bad-request", "the body is no JSON object")
     try:
         Parse(bytes(data), message, max_recursion_depth=_MAX_DEPTH)
     except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:

@@ -16,6 +16,8 @@ from hyperscout_collector.rest.ring import Ring, Snapshot, encoded_delta, encode
 
 BEAT_S = 15.0  # a comment is sent this often: proxies cut what is silent, and the caller is looked at again
 RESUME_S = 120.0  # deltas are kept this long after the last reader left
+MAX_DELTAS = 512
+MAX_BYTES = 16 * 1024 * 1024  # of deltas, whoever has not read them yet
 _SPACING_S = 0.25  # between deltas: changes that come faster are told together
 _BEAT = b": beat\n\n"
 
@@ -51,7 +53,7 @@ class Hub:
         self.epoch = epoch
         self._counters = counters
         self._watchers = watchers
-        self._ring = Ring(epoch)
+        self._ring = Ring(epoch, MAX_DELTAS, MAX_BYTES)
         self._limit = limit
         self._timer = timer
         self._readers: set[Reader] = set()

@@ -9,7 +9,7 @@ from typing import Literal
 from hyperscout.v1 import placement_pb2, topology_pb2
 
 from hyperscout_collector.rest.kinds import KINDS, Kind
-from hyperscout_collector.rest.pages import PAGING
+from hyperscout_collector.rest.pages import PAGING, paging
 from hyperscout_collector.rest.parameters import Parameter
 from hyperscout_collector.rest.rendered import OUTPUTS
 
@@ -143,7 +143,7 @@ OPERATIONS: tuple[Operation, ...] = (
             ),
             Parameter("kind", "Only events of this kind.", example="ConditionChanged", repeated=True),
             Parameter("net", "Only what differs in the end.", "flag", True),
-            *PAGING,
+            *paging(200, 1000),
         ),
     ),
     Operation(

@@ -19,19 +19,20 @@ from hyperscout_collector.rest.problems import bad
 
 PAGE_SIZE = 1000
 MAX_PAGE_SIZE = 10_000
-PAGING = (
-    Parameter(
-        "pageSize",
-        f"Objects a page, at most; a page may have fewer. Without it {PAGE_SIZE}.",
-        "number",
-        100,
-        least=1,
-        most=MAX_PAGE_SIZE,
-    ),
-    Parameter(
-        "pageToken", "`nextPageToken` of the page before, for the same query; without it the first page."
-    ),
-)
+
+
+def paging(size: int = PAGE_SIZE, most: int = MAX_PAGE_SIZE) -> tuple[Parameter, Parameter]:
+    """The parameters of a list whose pages have so many objects, if nobody says how many."""
+    about = f"Objects a page, at most; a page may have fewer. Without it {size}."
+    return (
+        Parameter("pageSize", about, "number", 100, least=1, most=most),
+        Parameter(
+            "pageToken", "`nextPageToken` of the page before, for the same query; without it the first page."
+        ),
+    )
+
+
+PAGING = paging()
 
 
 def page(

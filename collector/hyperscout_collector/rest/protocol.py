@@ -52,6 +52,13 @@ class Connection(H11Protocol):
         if not self.transport.is_closing():
             self._expect()
 
+    def send_400_response(self, msg: str) -> None:
+        """What cannot be read ends the connection; whoever was still answering on it is rid of that."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        super().send_400_response(msg)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_nothing()
         super().connection_lost(exc)

@@ -18,8 +18,6 @@ from hyperscout_collector.api.delta import delta
 from hyperscout_collector.publish.texts.topology_json import topology_json
 from hyperscout_collector.topology import Topology
 
-MAX_DELTAS = 512
-MAX_BYTES = 16 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
 
 
@@ -47,7 +45,7 @@ class Ring:
     `epoch`: a text that no other collector has, so that generations of two are not confused.
     """
 
-    def __init__(self, epoch: str, max_deltas: int = MAX_DELTAS, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, epoch: str, max_deltas: int, max_bytes: int) -> None:
         self.epoch = epoch
         self.topology: Topology | None = None  # where the deltas lead to; None = nobody follows
         self.snapshot: Snapshot | None = None

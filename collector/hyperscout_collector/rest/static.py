@@ -53,7 +53,7 @@ class Pages:
 
         try:
             self._hosts.check(request)
-            if path == "/" and not self._index.is_file():
+            if path == "/" and scope["method"] in ("GET", "HEAD") and not self._index.is_file():
                 await PlainTextResponse(_NOT_BUILT, 404)(scope, receive, with_policy)
                 return
             await self._files(scope, receive, with_policy)
@@ -61,7 +61,7 @@ class Pages:
             await problem.response(request)(scope, receive, send)
         except HTTPException as error:
             found = (
-                ProblemError(405, "method-not-allowed", "files are only read: GET")
+                ProblemError(405, "method-not-allowed", "files are only read", allowed=("GET", "HEAD"))
                 if error.status_code == 405
                 else ProblemError(
                     404, "not-found", f"no {path[:253]!r} here: /v1/openapi.json says what there is"

@@ -1,0 +1,339 @@
+"""REST of a running collector, asked by a plain client: the same objects as elsewhere, and clear refusals."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hyperscout_collector.api import objects
+from hyperscout_collector.publish.texts import slurm
+from hyperscout_collector.publish.texts.hypernodes import hypernodes_yaml
+from hyperscout_collector.rest.kinds import KINDS
+from hyperscout_collector.shell import Collector
+from hyperscout_collector.topology_json import to_json
+from support.rest import Reply, ask
+from support.rest_collector import played, publish, rest_collector
+from support.topologies import two_leaves
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+async def collector(tmp_path: Path) -> AsyncIterator[Collector]:
+    """One that has published two leaves."""
+    async with rest_collector(tmp_path, two_leaves(), history_max_days=0) as running:
+        yield running
+
+
+async def get(collector: Collector, path: str, **headers: str) -> Reply:
+    return await ask(
+        collector.rest_address, path, headers={k.replace("_", "-"): v for k, v in headers.items()}
+    )
+
+
+async def listed(collector: Collector, path: str) -> list[dict[str, Any]]:
+    """All pages."""
+    found: list[dict[str, Any]] = []
+    token = ""
+    while True:
+        joint = "&" if "?" in path else "?"
+        reply = await get(collector, f"{path}{joint}pageSize=2" + (f"&pageToken={token}" if token else ""))
+        assert reply.status == 200, reply.body
+        found += reply.json["items"]
+        if not (token := reply.json["nextPageToken"]):
+            return found
+
+
+# --- the picture
+
+
+async def test_the_topology_is_that_of_the_command_line(collector: Collector) -> None:
+    reply = await get(collector, "/v1/topology")
+    assert reply.json == to_json(two_leaves())
+    assert (await get(collector, "/v1/topology", accept_encoding="gzip")).json == reply.json
+    small = (await get(collector, "/v1/topology?links=false")).json
+    assert small == reply.json | {"links": [], "adapters": []}
+
+
+@pytest.mark.parametrize(
+    ("query", "accept", "writer"),
+    [
+        ("", "application/yaml", hypernodes_yaml),
+        ("?output=hypernodes", "*/*", hypernodes_yaml),
+        ("", "text/plain", slurm.slurm_tree),
+        ("?output=slurm-block", "application/json", slurm.slurm_block),
+        ("?output=slurm-yaml", "*/*", slurm.slurm_yaml),
+    ],
+)
+async def test_texts_for_others(collector: Collector, query: str, accept: str, writer: Any) -> None:
+    reply = await get(collector, "/v1/topology" + query, accept=accept)
+    assert reply.body.decode() == "".join(writer(two_leaves()))
+    assert reply.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("kind", objects.OF_TOPOLOGY)
+async def test_lists_are_the_objects_of_get(collector: Collector, kind: str) -> None:
+    expected = sorted(objects.OF_TOPOLOGY[kind](two_leaves()), key=KINDS[kind].place)
+    assert expected
+    assert await listed(collector, f"/v1/{kind}") == expected
+    assert (await get(collector, f"/v1/{kind}")).json["generation"] == 7
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("hypernodes?tier=1", ["leaf-a", "leaf-b"]),
+        ("hypernodes?tier=1&node=n01", ["leaf-a"]),
+        ("hypernodes?tierName=leaf&parent=core", ["leaf-a", "leaf-b"]),
+        ("hypernodes?name=leaf-a&name=core", ["core", "leaf-a"]),
+        ("hypernodes?condition=Degraded", ["leaf-b"]),
+        ("hypernodes?condition=Ready%3DTrue", ["leaf-a"]),
+        ("hypernodes?switch=sw-core", ["core"]),
+        ("nodes?hypernode=leaf-b", ["n03", "n04"]),
+        ("nodes?evidence=false", ["n09"]),
+        ("nodes?name=n04&name=n03", ["n03", "n04"]),
+        ("switches?level=2", ["spine"]),
+        ("switches?name=s1", ["leaf-a"]),
+        ("links?source=lldp", ["n04 mlx5_0"]),
+        ("links?node=n01&node=n02", ["n01 mlx5_0", "n02 mlx5_0"]),
+        ("links?device=s9", ["leaf-a", "leaf-b"]),
+        ("links?fabric=other", []),
+        ("anomalies?kind=MissingLink&hypernode=leaf-b", ["n03"]),
+        ("anomalies?kind=Miswired", []),
+        ("anomalies?name=leaf-b", ["n03"]),
+    ],
+)
+async def test_filters(collector: Collector, path: str, expected: list[str]) -> None:
+    def name(one: dict[str, Any]) -> str:
+        return str(one["name"] if "name" in one else one.get("a", one.get("subject"))["name"])
+
+    assert [name(one) for one in await listed(collector, f"/v1/{path}")] == expected
+
+
+async def test_one_by_its_name(collector: Collector) -> None:
+    for path, expected in (
+        ("hypernodes/leaf-b", objects.hypernodes(two_leaves())[1]),
+        ("nodes/n01", objects.nodes(two_leaves())[0]),
+        ("switches/s9", objects.switches(two_leaves())[2]),
+        ("switches/spine", objects.switches(two_leaves())[2]),
+    ):
+        assert (await get(collector, f"/v1/{path}")).json == expected
+    assert (await get(collector, "/v1/nodes/a%2Fb%3F%00")).status == 404
+
+
+async def test_a_page_goes_on_while_things_change(collector: Collector) -> None:
+    first = (await get(collector, "/v1/nodes?pageSize=2")).json
+    there = two_leaves()
+    fewer = replace(there.hypernodes[0], nodes=("n02",))
+    await publish(collector, replace(there, generation=8, hypernodes=(fewer, *there.hypernodes[1:])))
+    second = (await get(collector, f"/v1/nodes?pageSize=9&pageToken={first['nextPageToken']}")).json
+    assert [x["name"] for x in first["items"]] == ["n01", "n02"]
+    assert [x["name"] for x in second["items"]] == ["n03", "n04", "n09"]
+    assert (first["generation"], second["generation"]) == (7, 8)
+
+
+async def test_what_did_not_change_is_not_sent_again(collector: Collector) -> None:
+    paths = ("topology", "topology?output=slurm-tree", "hypernodes", "hypernodes/core", "nodes", "links")
+    for path in (*paths, "switches", "anomalies", "openapi.json"):
+        etag = (await get(collector, f"/v1/{path}")).headers["etag"]
+        again = await get(collector, f"/v1/{path}", if_none_match=etag)
+        assert (again.status, again.body, again.headers["etag"]) == (304, b"", etag)
+    await publish(collector, replace(two_leaves(), generation=8))
+    for path in paths:
+        assert (await get(collector, f"/v1/{path}", if_none_match=etag)).status == 200
+
+
+async def test_head_is_get_without_its_body(collector: Collector) -> None:
+    reply = await ask(collector.rest_address, "/v1/topology", method="HEAD")
+    assert (reply.status, reply.body) == (200, b"")
+    assert int(reply.headers["content-length"]) > 100
+
+
+# --- what stands behind it
+
+
+async def test_a_live_cluster(tmp_path: Path) -> None:
+    """Findings, explain, status and the life of a placement, on what agents really sent."""
+    async with rest_collector(tmp_path) as collector, played(collector) as player:
+        host = player.fabric.hosts[0]
+        findings = await listed(collector, f"/v1/findings?node={host}")
+        assert {x["finding"]["key"]["node"] for x in findings} == {host}
+        assert all(x["stale"] is False for x in findings)
+        explained = (await get(collector, f"/v1/explain?a={host}&b={player.fabric.hosts[1]}")).json
+        assert (explained["tier"], explained["hypernodesA"][0]) == (1, explained["hypernode"])
+        status = (await get(collector, "/v1/status")).json
+        assert len(status["agents"]) == 8
+        assert all(agent["connected"] for agent in status["agents"])
+        await _placement_s_life(collector)
+        await _what_was(collector)
+
+
+async def _what_was(collector: Collector) -> None:
+    async with asyncio.timeout(30):
+        while not (events := (await get(collector, "/v1/history")).json.get("items")):
+            await asyncio.sleep(0.05)
+    now = (await get(collector, "/v1/topology")).json
+    at = (await get(collector, f"/v1/topology?at={events[0]['at']}")).json
+    assert at["generation"] == max(event["generation"] for event in events)
+    assert [h["name"] for h in at["hypernodes"]] == [h["name"] for h in now["hypernodes"]]
+    before = await get(collector, "/v1/topology?at=2001-01-01T00:00:00Z")
+    assert (before.status, before.json["type"]) == (404, "urn:hyperscout:problem:not-found")
+    kind = events[0]["kind"]
+    alike = (await get(collector, f"/v1/history?kind={kind}")).json["items"]
+    assert alike == [event for event in events if event["kind"] == kind]
+
+
+async def _placement_s_life(collector: Collector) -> None:
+    address = collector.rest_address
+    gang = {"gang": "train-7", "parts": [{"workers": {"count": 4}}], "mode": "PLACEMENT_MODE_SOFT"}
+    tried = await ask(address, "/v1/placements", method="POST", body={**gang, "dryRun": True})
+    assert (tried.status, tried.json["placed"], tried.json["tier"]) == (200, True, 1)
+    assert (await get(collector, "/v1/placements")).json["items"] == []
+    done = await ask(address, "/v1/placements", method="POST", body={**gang, "expiresIn": "3600s"})
+    assert done.json["assignments"] == tried.json["assignments"]
+    assert "expiresAt" in done.json
+    (held,) = (await get(collector, "/v1/placements?name=train-7")).json["items"]
+    assert held == done.json | {"predicted": None}  # which is not reckoned for a list
+    assert (await get(collector, "/v1/placements?node=elsewhere")).json["items"] == []
+    again = await ask(address, "/v1/placements", method="POST", body=gang)
+    assert (again.status, again.json["type"]) == (409, "urn:hyperscout:problem:exists")
+    assert (await ask(address, "/v1/placements/train-7", method="DELETE")).status == 204
+    gone = await ask(address, "/v1/placements/train-7", method="DELETE")
+    assert (gone.status, gone.headers["content-type"]) == (404, "application/problem+json")
+    wrong = await ask(address, "/v1/placements", method="POST", body={**gang, "highestTierAllowed": "moon"})
+    assert (wrong.status, wrong.json["field"]) == (400, "highestTierAllowed")
+    too_many = {"dryRun": True, "parts": [{"workers": {"count": 400}}]}
+    refused = await ask(address, "/v1/placements", method="POST", body=too_many)
+    assert (refused.status, refused.json["placed"]) == (200, False)
+    assert refused.json["reason"]
+
+
+# --- what is not answered
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "more", "status", "word"),
+    [
+        ("GET", "/v1/nothing", {}, 404, "not-found"),
+        ("GET", "/nothing", {}, 404, "not-found"),
+        ("GET", "/../../etc/passwd", {}, 404, "not-found"),
+        ("GET", "/%2e%2e/%2e%2e/settings.py", {}, 404, "not-found"),
+        ("GET", "/assets/../../app.py", {}, 404, "not-found"),
+        ("POST", "/", {"body": {}}, 405, "method-not-allowed"),
+        ("PUT", "/v1/topology", {"body": {}}, 405, "method-not-allowed"),
+        ("OPTIONS", "/v1/placements", {}, 405, "method-not-allowed"),
+        ("BREW", "/v1/approve", {}, 405, "method-not-allowed"),
+        ("GET", "/v1/hypernodes/nobody", {}, 404, "not-found"),
+        ("GET", "/v1/nodes/", {}, 404, "not-found"),
+        ("GET", "/v1/topology", {"headers": {"Accept": "image/png"}}, 406, "not-acceptable"),
+        ("GET", "/v1/topology?output=png", {}, 400, "bad-request"),
+        ("GET", "/v1/nodes?pageToken=%F0%9F%98%80", {}, 400, "bad-request"),
+        ("GET", "/v1/findings?pageToken=x", {}, 400, "bad-request"),
+        ("GET", "/v1/explain?a=n01", {}, 400, "bad-request"),
+        ("GET", "/v1/explain?a=n01&b=nobody", {}, 404, "not-found"),
+        ("GET", "/v1/topology?at=2001-01-01T00:00:00Z", {}, 404, "not-found"),
+        ("GET", "/v1/history?pageSize=5000", {}, 400, "bad-request"),
+        ("POST", "/v1/approve", {"body": {"generation": 99}}, 409, "conflict"),
+        ("POST", "/v1/approve", {"body": b"{"}, 400, "bad-request"),
+        ("POST", "/v1/approve", {"body": b"\xff\xfe"}, 400, "bad-request"),
+        ("POST", "/v1/approve", {"body": []}, 400, "bad-request"),
+        ("POST", "/v1/approve", {"body": {"generation": -1}}, 400, "bad-request"),
+        ("POST", "/v1/approve", {"body": {"generation": 1, "more": 2}}, 400, "bad-request"),
+        ("POST", "/v1/placements", {"body": {"dryRun": True, "gang": "/"}}, 400, "bad-request"),
+        ("POST", "/v1/placements", {"body": b"[" * 100_000}, 400, "bad-request"),
+        ("POST", "/v1/placements", {"body": b" " * (5 << 20)}, 413, "too-large"),
+        (
+            "POST",
+            "/v1/approve",
+            {"body": {"generation": 7}, "headers": {"Content-Type": "text/plain"}},
+            415,
+            "unsupported-media-type",
+        ),
+        (
+            "POST",
+            "/v1/approve",
+            {"body": b"generation=7", "headers": {"Content-Type": "application/x-www-form-urlencoded"}},
+            415,
+            "unsupported-media-type",
+        ),
+        ("DELETE", "/v1/placements/nobody", {}, 404, "not-found"),
+        ("GET", "/v1/topology", {"headers": {"Host": "evil.example"}}, 403, "wrong-host"),
+        ("GET", "/", {"headers": {"Host": "evil.example"}}, 403, "wrong-host"),
+        ("GET", "/v1/topology", {"headers": {"Authorization": "Basic eDp5"}}, 401, "unauthenticated"),
+    ],
+)
+async def test_every_refusal_is_a_problem_document(
+    collector: Collector, method: str, path: str, more: dict[str, Any], status: int, word: str
+) -> None:
+    reply = await ask(collector.rest_address, path, method=method, **more)
+    assert reply.status == status, reply.body
+    assert reply.headers["content-type"] == "application/problem+json"
+    found = reply.json
+    assert found["type"] == f"urn:hyperscout:problem:{word}"
+    assert (found["status"], bool(found["title"]), bool(found["detail"])) == (status, True, True)
+    assert reply.headers["cache-control"] == "no-store"
+    if status == 405:
+        assert "GET" in reply.headers["allow"] or "POST" in reply.headers["allow"]
+
+
+async def test_every_answer_has_the_headers_that_keep_browsers_in_order(collector: Collector) -> None:
+    for path in ("/", "/v1/topology", "/v1/nothing", "/v1/status"):
+        headers = (await get(collector, path)).headers
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "access-control-allow-origin" not in headers
+
+
+async def test_names_are_texts_wherever_they_come_from(collector: Collector) -> None:
+    there = two_leaves()
+    nasty = '<script>alert(1)</script>\r\nSet-Cookie: a=b\u2028"'
+    await publish(collector, replace(there, generation=8, nodes_without_evidence=(nasty,)))
+    reply = await get(collector, "/v1/nodes?evidence=false")
+    assert [x["name"] for x in reply.json["items"]] == [nasty]
+    assert "set-cookie" not in reply.headers
+    assert b"\r" not in reply.body
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET /v1/topology HTTP/9.9\r\n\r\n",
+        b"GET  HTTP/1.1\r\n\r\n",
+        b"GET /v1/topology HTTP/1.1\r\n" + b"X: " + b"y" * 200_000 + b"\r\n\r\n",
+        b"POST /v1/approve HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+        b"POST /v1/approve HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET http://[::1/v1/topology HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /%ff%fe%00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /v1/nodes/%ff?%ff=%ff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+async def test_garbage_ends_its_own_connection_alone(
+    collector: Collector, sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, _, port = collector.rest_address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(sent)
+    writer.write_eof()
+    answer = b""
+    async with asyncio.timeout(30):
+        with suppress(ConnectionResetError):  # closed, with some of it unread
+            answer = await reader.read(-1) if b"localhost" not in sent else await reader.read(20)
+    writer.close()
+    assert not answer.startswith(b"HTTP/1.1 5"), answer[:200]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert (await get(collector, "/v1/status")).status == 200
+
+
+async def test_the_description_is_there(collector: Collector) -> None:
+    found = (await get(collector, "/v1/openapi.json", accept_encoding="gzip")).json
+    assert found["openapi"] == "3.1.0"
+    assert json.dumps(found).count("http://") == 0

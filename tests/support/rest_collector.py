@@ -1,0 +1,76 @@
+"""A collector with REST and a picture: published by hand, or by the agents of a simulated fabric."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from hyperscout_collector.kube.client import Kube
+from hyperscout_collector.settings import load_settings
+from hyperscout_collector.shell import Collector
+from hyperscout_collector.topology import Topology
+from hyperscout_sim.player import Player
+from hyperscout_sim.shapes import SimFabric, clos2
+
+from support.identities import FakeReviews, Family
+from support.live import Watcher
+
+QUICK = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "debounce_s": 0.01}
+
+
+@asynccontextmanager
+async def rest_collector(
+    folder: Path,
+    topology: Topology | None = None,
+    *,
+    family: Family | None = None,
+    reviews: FakeReviews | None = None,
+    **more: Any,
+) -> AsyncIterator[Collector]:
+    """`topology` is published. `family`: with TLS, and client certificates of it; `reviews`: with tokens."""
+    tls: dict[str, Any] = {}
+    if family is not None:
+        tls = {
+            "tls_cert": family.server.cert,
+            "tls_key": family.server.key,
+            "tls_client_ca": family.ca,
+            "mtls_listen": "127.0.0.1:0",
+        }
+    flags = {
+        "listen": "127.0.0.1:0",
+        "http_listen": "",
+        "rest_listen": "127.0.0.1:0",
+        "data_dir": folder / "data",
+        "authenticate": "none" if reviews is None else "kubernetes",
+        **QUICK,
+        **tls,
+        **more,
+    }
+    async with Collector(load_settings(flags=flags), kube=cast(Kube, reviews)) as running:
+        if topology is not None:
+            await publish(running, topology)
+        yield running
+
+
+async def publish(collector: Collector, topology: Topology) -> None:
+    """As the collector's own publishers do."""
+    await collector.watchers.publish(topology)
+    collector.parts.placing.published(topology)
+
+
+@asynccontextmanager
+async def played(collector: Collector, fabric: SimFabric | None = None) -> AsyncIterator[Player]:
+    """The agents of a fabric (8 hosts, 2 leaves), until what they see is published."""
+    fabric = fabric or clos2(leaves=2, hosts_per_leaf=4, spines=2)
+    player = Player(fabric, [collector.address], refresh_interval_s=3600)
+    task = asyncio.create_task(player.run())
+    try:
+        nodes = set(fabric.hosts)
+        await Watcher(collector.address).until(
+            lambda t: {node for h in t.hypernodes for node in h.nodes} == nodes, "all hosts"
+        )
+        yield player
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
