@@ -8,6 +8,7 @@ still would keep the socket for as long as it likes.
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ class Client(aiomqtt.Client):
             clean_start=True,
             properties=_connect_properties(),
             tls_context=secrets.tls,
+            socket_options=((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),),  # what is small need not wait
         )
         self.limits: Properties | None = None
         self._access = access

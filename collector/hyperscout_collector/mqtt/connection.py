@@ -12,7 +12,7 @@ from random import Random
 
 import aiomqtt
 
-from hyperscout_collector.mqtt.client import Access, BrokerError, Client, Take, read_secrets
+from hyperscout_collector.mqtt.client import TIMEOUT_S, Access, BrokerError, Client, Take, read_secrets
 from hyperscout_collector.mqtt.counters import MqttCounters
 from hyperscout_collector.mqtt.payloads import Outgoing
 
@@ -58,10 +58,10 @@ class Session:
             raise RefusedError(f"{message.topic}: {refused}: the broker's access rules must let us write it")
         self._counters.published_total += 1
 
-    async def subscribe(self, topic: str) -> None:
-        """At QoS 1 where that is to be had."""
+    async def subscribe(self, topic: str, qos: int = 1, timeout_s: float = TIMEOUT_S) -> None:
+        """Ask for what is sent there. The answer may stand behind all that is retained."""
         try:
-            codes = await self._client.subscribe(topic, qos=min(self._qos, 1))
+            codes = await self._client.subscribe(topic, qos=qos, timeout=timeout_s)
         except (aiomqtt.MqttError, OSError) as error:
             raise BrokerError(f"{topic}: {error}") from error
         for code in codes:

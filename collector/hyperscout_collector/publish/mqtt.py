@@ -31,7 +31,7 @@ from hyperscout_collector.mqtt.topics import Topics
 from hyperscout_collector.publish.base import PublishError, nobody
 from hyperscout_collector.topology import Topology
 
-_LIST_TIMEOUT_S = 10.0
+_LIST_TIMEOUT_S = 60.0  # for thousands of states
 _AT_ONCE = 16
 _MAX_LISTED = 100_000
 _MAX_STATE_BYTES = 4096  # of a collector's state: another's may be anything
@@ -167,16 +167,20 @@ class MqttPublisher:
         self, at: "_Progress", generation: int, states: dict[str, State]
     ) -> RefusedError | None:
         """Returns why one of them is not out, although the others are."""
-        refused = None
-        due = [(name, state) for name, state in states.items() if at.out.get(name) != state.digest]
-        for chunk in (due[i : i + _AT_ONCE] for i in range(0, len(due), _AT_ONCE)):
-            sends = [self._send_state(at, generation, name, state) for name, state in chunk]
-            for error in await asyncio.gather(*sends, return_exceptions=True):
-                if isinstance(error, RefusedError):
-                    refused = error
-                elif error is not None:
-                    raise error
-        return refused
+        refused: list[RefusedError] = []
+        due = iter([(name, state) for name, state in states.items() if at.out.get(name) != state.digest])
+
+        async def some() -> None:
+            for name, state in due:
+                try:
+                    await self._send_state(at, generation, name, state)
+                except RefusedError as error:
+                    refused.append(error)
+
+        for error in await asyncio.gather(*(some() for _ in range(_AT_ONCE)), return_exceptions=True):
+            if error is not None:
+                raise error
+        return refused[0] if refused else None
 
     async def _send_state(self, at: "_Progress", generation: int, name: str, state: State) -> None:
         known = self._known.get(name)
@@ -197,18 +201,19 @@ class MqttPublisher:
         """
         self._listed.clear()
         self._is_listed.clear()
-        await at.session.subscribe(self.topics.hypernodes)
-        await at.session.subscribe(self.topics.collector)
-        try:
+        # At QoS 0: of others a broker queues only so many, and drops the rest.
+        await at.session.subscribe(self.topics.hypernodes, 0, _LIST_TIMEOUT_S)
+        await at.session.subscribe(self.topics.collector, 1, _LIST_TIMEOUT_S)
+        with suppress(TimeoutError):
             async with asyncio.timeout(_LIST_TIMEOUT_S):
                 await self._is_listed.wait()
-        except TimeoutError:
-            self._refused = (
-                f"the broker does not show us all that is retained at {self.topics.hypernodes}, so states of "
-                "earlier may be left there: its access rules must let us read it, and what it queues for a "
-                "client must be enough (mosquitto: max_queued_messages)"
-            )
         await at.session.unsubscribe(self.topics.hypernodes)
+        if missing := sum(name not in self._listed for name in ours):
+            self._refused = (
+                f"the broker shows us not all that stands at {self.topics.hypernodes} ({missing} of "
+                f"{len(ours)} are missing), so states of earlier may be left there: its access rules must let "
+                "us read them, and what it queues for a client must be enough (mosquitto: max_queued_messages)"
+            )
         return self._listed.difference(ours)
 
     # Of the connection

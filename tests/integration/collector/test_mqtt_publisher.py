@@ -335,11 +335,12 @@ async def test_more_states_than_the_broker_shows_are_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hyperscout_collector.publish.mqtt._LIST_TIMEOUT_S", 0.3)
-    lines = ("allow_anonymous true", "max_queued_messages 5", "max_inflight_messages 1")
-    many = Topology(1, tuple(HyperNode(f"d{i}", 1, "leaf", None, (), (f"n{i}",), ()) for i in range(200)))
-    async with mosquitto(tmp_path, *lines) as broker, rig(broker) as r:
-        r.offer(many)
-        await until(lambda: r.runner.states[0].generation == 1)
+    acl = tmp_path / "acl"
+    acl.write_text("topic readwrite lab/collector\ntopic write lab/hypernodes/+\n")
+    acl.chmod(0o600)
+    async with mosquitto(tmp_path, "allow_anonymous true", f"acl_file {acl}") as broker, rig(broker) as r:
+        r.offer(two_leaves())
+        await until(lambda: r.runner.states[0].generation == 7)
         (problem,) = r.runner.problems
         assert "max_queued_messages" in problem
 
