@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import shutil
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +18,7 @@ from hyperscout_sim.shapes import rail_optimised
 from playwright.async_api import Browser, Route
 from support.browser import DOCS_IMAGES, TIMEOUT_MS, chromium, tab, writes_docs
 from support.collector_process import CollectorProcess, collector_process
+from support.palette import write_small
 from support.real import require_real
 from support.rest import ask
 
@@ -645,6 +645,7 @@ async def test_it_looks_as_the_docs_show_it(demo: World, browser: Browser) -> No
             await seen.open("#tab=path&path=node-0001&path=node-0060")
             await seen.says("#panel-path", "6 cables")
             written.append(await seen.screenshot("map-path"))
+            await seen.page.get_by_role("button", name="Clear").click()
             await seen.page.click("#tab-place")
             await seen.page.fill("#workers", "24")
             await seen.page.get_by_role("button", name="Preview").click()
@@ -663,4 +664,4 @@ async def test_it_looks_as_the_docs_show_it(demo: World, browser: Browser) -> No
     if writes_docs():
         DOCS_IMAGES.mkdir(exist_ok=True)
         for path in written:
-            shutil.copy(path, DOCS_IMAGES / path.name)
+            await write_small(browser, path, DOCS_IMAGES / path.name)

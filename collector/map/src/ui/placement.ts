@@ -117,7 +117,7 @@ function told(app: App, found: Placement, ranks: ReadonlyMap<string, readonly nu
       ["Degraded links", found.cost && String(found.cost.degraded)],
       ["Left free in them", found.cost && count(left, "worker")],
       ["All-reduce", time && `${(Math.min(time.ringS, time.treeS) * 1e3).toPrecision(3)} ms${time.measured ? "" : ", estimated"}`],
-      ["Sure", found.exact ? "nothing is better" : "something better may exist"],
+      ["Proof", found.exact ? "nothing is better" : "none: something better may exist"],
       ["But", found.reason ? visible(found.reason, 500) : null],
       ["Nodes", name(hostlist(ranks.keys()), 200)],
     ),
