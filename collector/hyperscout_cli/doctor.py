@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
+from hyperscout_formats.host_list import HostListError, expand
 
 from hyperscout_cli.command import Command
 from hyperscout_cli.errors import NO
@@ -71,6 +72,13 @@ def doctor(
     else:
         if config is not None:
             raise click.UsageError("--config is for the node itself: leave NODE out")
+        try:
+            names = expand(node)
+        except HostListError as error:
+            raise click.UsageError(str(error)) from error
+        if len(names) != 1:
+            raise click.UsageError(f"{node}: one node at a time")
+        [node] = names
         from hyperscout_cli.doctor_node import ask_about
 
         name, checks = node, ask_about(collector, node, time.time_ns())

@@ -188,9 +188,15 @@ def test_a_collector_that_is_away_is_an_answer(run: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("doctor", "--collector", "c:1"), ("doctor", "n1", "--config", "agent.yaml")]
+    "arguments",
+    [
+        ("doctor", "--collector", "c:1"),
+        ("doctor", "n1", "--config", "agent.yaml"),
+        ("doctor", "n[1-2]"),
+        ("doctor", "n[1"),
+    ],
 )
-def test_the_two_forms_are_not_mixed(run: CommandLine, arguments: tuple[str, ...]) -> None:
+def test_what_cannot_be_meant_is_said(run: CommandLine, arguments: tuple[str, ...]) -> None:
     assert run(*arguments).code == 2
 
 
