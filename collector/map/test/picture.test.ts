@@ -114,6 +114,27 @@ describe("states", () => {
     expect(picture.cableId(cable.b, cable.a)).toBe(cutId);
   });
 
+  it("leaves a cut cable at its host, though the collector lists an adapter without a cable no more", () => {
+    const [anomaly] = cut.anomalies;
+    if (anomaly === undefined) throw new Error("no anomaly");
+    const unlisted: Topology = {
+      ...cut,
+      adapters: cut.adapters.filter((x) => x.id !== cable.a.device),
+      anomalies: [{ ...anomaly, subject: { ...anomaly.subject, name: "node-0001" } }],
+    };
+    const folded = Picture.of(healthy);
+    folded.apply(deltaOf(healthy, unlisted));
+    expect(folded.cables.get(cutId)).toMatchObject({ link: null, rail: "mlx5_1" });
+    expect(folded.topology()).toEqual(unlisted);
+    for (const one of [folded, Picture.of(unlisted)]) {
+      expect(one.cablesOf(nodeId("node-0001")).map((x) => x.id)).toContain(cutId);
+      expect(one.stateOf(nodeId("node-0001"))).toBe("degraded");
+    }
+    folded.apply(deltaOf(unlisted, { ...healthy, generation: 3 }));
+    expect(folded.cables.get(cutId)?.link).not.toBeNull();
+    expect(folded.adaptersOf("node-0001").map((x) => x.name)).toEqual(["mlx5_0", "mlx5_1"]);
+  });
+
   it("keeps a cut cable where it was, with its rail and fabric", () => {
     expect(picture.cables.get(cutId)).toMatchObject({ link: null, rail: "mlx5_1", fabric: "ib" });
   });

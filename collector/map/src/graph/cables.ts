@@ -102,7 +102,7 @@ export class Cables {
   spotFor(device: string): number {
     let spot = this.spots.get(device);
     if (spot === undefined) {
-      const node = this.picture.adapters.get(device)?.node ?? device;
+      const node = this.picture.adapterOf(device)?.node ?? device;
       const { spotOf } = this.layout;
       spot = spotOf.get(switchId(device)) ?? spotOf.get(nodeId(node)) ?? spotOf.get(endpointId(node)) ?? -1;
       this.spots.set(device, spot);

@@ -276,7 +276,7 @@ class CanvasMap implements MapView {
     front.drawImage(this.kept, x, y, kept.width * stretch, kept.height * stretch);
     const above = this.overlay.getContext("2d") as CanvasRenderingContext2D;
     above.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
-    paintOverlay(above, this.scene, this.marks, this.theme, view);
+    paintOverlay(above, this.scene, this.marks, this.theme, this.looks, view);
     this.frames += 1;
     if (stretch !== 1) this.ask(); // sharp again as soon as the hand rests
     this.emit("painted", this.stats());

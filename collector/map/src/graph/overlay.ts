@@ -3,7 +3,8 @@
 import type { ItemId } from "../model/ids";
 import type { Highlight, MapTheme, Preview } from "./api";
 import { HOST, type Rectangle } from "./layout";
-import { fit, type View } from "./paint";
+import type { Looks } from "./marks";
+import { fit, paintSpot, type View } from "./paint";
 import { placeOf } from "./pick";
 import { MISSING } from "./cables";
 import type { Scene } from "./scene";
@@ -20,12 +21,13 @@ export function paintOverlay(
   scene: Scene,
   marks: Marks,
   theme: MapTheme,
+  looks: readonly Looks[],
   view: View,
 ): void {
   ctx.clearRect(0, 0, view.width, view.height);
   const { highlight, preview } = marks;
   if (highlight?.kind === "path" && highlight.ids.size > 0) {
-    ctx.globalAlpha = 0.72;
+    ctx.globalAlpha = 0.5;
     ctx.fillStyle = theme.background;
     ctx.fillRect(0, 0, view.width, view.height);
     ctx.globalAlpha = 1;
@@ -33,6 +35,13 @@ export function paintOverlay(
   for (const id of highlight?.ids ?? []) {
     const isPath = highlight?.kind === "path";
     outline(ctx, scene, id, isPath ? theme.path : theme.selected, isPath ? 4 : 2, view);
+  }
+  if (highlight?.kind === "path") {
+    ctx.textBaseline = "middle";
+    for (const id of highlight.ids) {
+      const spot = scene.layout.spotOf.get(id);
+      if (spot !== undefined) paintSpot(ctx, scene, spot, theme, looks, view);
+    }
   }
   if (preview !== null) paintPreview(ctx, scene, preview, theme, view);
   if (marks.hovered !== null) outline(ctx, scene, marks.hovered, theme.text, 1.5, view);

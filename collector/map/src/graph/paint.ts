@@ -212,42 +212,55 @@ function paintSpots(
   looks: readonly Looks[],
   view: View,
 ): void {
-  const { zoom } = view;
-  scene.layout.spots.forEach((spot, i) => {
-    const x = Math.round((spot.x - view.x) * zoom);
-    const y = Math.round((spot.y - view.y) * zoom);
-    const w = Math.max(2, Math.round(spot.w * zoom));
-    const h = Math.max(2, Math.round(spot.h * zoom));
-    if (x > view.width || y > view.height || x + w < 0 || y + h < 0) return;
-    const code = scene.spotState[i] as number;
-    const { colour, dash } = looks[code] as Looks;
+  for (let i = 0; i < scene.layout.spots.length; i += 1) {
     ctx.globalAlpha = scene.spotDimmed[i] === 1 ? DIMMED : 1;
-    const hollow = STATES[code] === "missing" || STATES[code] === "unknown";
-    ctx.fillStyle = code === OK ? (spot.kind === "node" ? theme.ok : theme.device) : hollow ? theme.background : colour;
-    ctx.fillRect(x, y, w, h);
-    if (hollow || (code !== OK && h >= 12)) {
-      ctx.strokeStyle = colour;
-      ctx.lineWidth = 1;
-      ctx.setLineDash(hollow ? (dash as number[]) : []);
-      ctx.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1);
-      ctx.setLineDash([]);
-    }
-    if (code !== OK && h >= 5) {
-      ctx.strokeStyle = hollow ? colour : theme.background;
-      ctx.lineWidth = Math.max(1, h / 10);
-      // Beside the name, where there is one.
-      const isNamed = h >= NAMES_PX || (spot.kind === "switch" && h >= 12 && w >= 3 * h);
-      const r = Math.min(8, h * 0.3);
-      const aside = spot.kind === "switch" ? y + h / 2 : y + r + 6;
-      sign(ctx, STATES[code] as State, isNamed ? x + w - r - 4 : x + w / 2, isNamed ? aside : y + h / 2, r);
-    }
-    const signRoom = code !== OK && spot.kind === "switch" ? Math.min(24, h) : 0;
-    if (h >= NAMES_PX || (spot.kind === "switch" && h >= 12)) {
-      paintName(ctx, spot, theme, hollow, x, y, w - signRoom, h);
-    }
-    if (w / 12 >= PORT_PX && spot.kind !== "endpoint") paintPorts(ctx, scene, i, theme, x, y, w, h);
-  });
+    paintSpot(ctx, scene, i, theme, looks, view);
+  }
   ctx.globalAlpha = 1;
+}
+
+/** A device, its sign, name and ports, as far as it is large enough for them. */
+export function paintSpot(
+  ctx: CanvasRenderingContext2D,
+  scene: Scene,
+  index: number,
+  theme: MapTheme,
+  looks: readonly Looks[],
+  view: View,
+): void {
+  const spot = scene.layout.spots[index] as Spot;
+  const { zoom } = view;
+  const x = Math.round((spot.x - view.x) * zoom);
+  const y = Math.round((spot.y - view.y) * zoom);
+  const w = Math.max(2, Math.round(spot.w * zoom));
+  const h = Math.max(2, Math.round(spot.h * zoom));
+  if (x > view.width || y > view.height || x + w < 0 || y + h < 0) return;
+  const code = scene.spotState[index] as number;
+  const { colour, dash } = looks[code] as Looks;
+  const hollow = STATES[code] === "missing" || STATES[code] === "unknown";
+  ctx.fillStyle = code === OK ? (spot.kind === "node" ? theme.ok : theme.device) : hollow ? theme.background : colour;
+  ctx.fillRect(x, y, w, h);
+  if (hollow || (code !== OK && h >= 12)) {
+    ctx.strokeStyle = colour;
+    ctx.lineWidth = 1;
+    ctx.setLineDash(hollow ? (dash as number[]) : []);
+    ctx.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1);
+    ctx.setLineDash([]);
+  }
+  if (code !== OK && h >= 5) {
+    ctx.strokeStyle = hollow ? colour : theme.background;
+    ctx.lineWidth = Math.max(1, h / 10);
+    // Beside the name, where there is one.
+    const isNamed = h >= NAMES_PX || (spot.kind === "switch" && h >= 12 && w >= 3 * h);
+    const r = Math.min(8, h * 0.3);
+    const aside = spot.kind === "switch" ? y + h / 2 : y + r + 6;
+    sign(ctx, STATES[code] as State, isNamed ? x + w - r - 4 : x + w / 2, isNamed ? aside : y + h / 2, r);
+  }
+  const signRoom = code !== OK && spot.kind === "switch" ? Math.min(24, h) : 0;
+  if (h >= NAMES_PX || (spot.kind === "switch" && h >= 12)) {
+    paintName(ctx, spot, theme, hollow, x, y, w - signRoom, h);
+  }
+  if (w / 12 >= PORT_PX && spot.kind !== "endpoint") paintPorts(ctx, scene, index, theme, x, y, w, h);
 }
 
 function paintName(

@@ -52,6 +52,8 @@ export class Picture {
 
   private readonly cablesOfDevice = new Map<string, Set<ItemId>>();
   private readonly adaptersOfNode = new Map<string, Set<string>>();
+  /** Adapters that are known by a missing cable alone. */
+  private readonly ghosts = new Map<string, Adapter>();
   /** What the fold under way touches. */
   private changed = new Set<ItemId>();
   private domains: Map<string, HyperNode[]> | null = null;
@@ -66,7 +68,7 @@ export class Picture {
     for (const x of topology.adapters) picture.addAdapter(x);
     for (const x of topology.links) picture.addLink(x);
     picture.takeLists(topology);
-    picture.addMissing();
+    picture.addMissing(new Map());
     picture.changed.clear();
     return picture;
   }
@@ -77,6 +79,8 @@ export class Picture {
     let structure = false;
     for (const anomaly of this.anomalies) this.touch(touched, anomaly);
     for (const anomaly of this.anomalies) this.dropMissing(anomaly);
+    const gone = new Map(this.ghosts);
+    for (const ghost of gone.values()) this.dropGhost(ghost);
     for (const name of delta.removedHypernodes ?? []) structure = this.hypernodes.delete(name) || structure;
     for (const h of delta.hypernodes ?? []) {
       const old = this.hypernodes.get(h.name);
@@ -93,6 +97,7 @@ export class Picture {
     for (const x of delta.removedLinks ?? []) this.removeCable(this.cableId(x.a, x.b));
     const renamed = new Set<string>();
     for (const x of delta.removedAdapters ?? []) this.renaming(renamed, x, () => this.removeAdapter(x));
+    for (const x of delta.removedAdapters ?? []) gone.set(x.id, x);
     for (const x of delta.addedAdapters ?? []) this.renaming(renamed, x, () => this.addAdapter(x));
     for (const id of renamed) this.rename(id);
     for (const x of delta.addedLinks ?? []) this.addLink(x);
@@ -100,7 +105,7 @@ export class Picture {
     const before = this.outside();
     this.takeLists({ ...this.lists(), ...delta });
     structure ||= before !== this.outside() || this.hasStranger(delta.addedAdapters, delta.removedAdapters);
-    this.addMissing();
+    this.addMissing(gone);
     for (const anomaly of this.anomalies) this.touch(touched, anomaly);
     const links = [delta.removedLinks, delta.addedLinks, delta.addedAdapters].some((x) => (x?.length ?? 0) > 0);
     this.changed = new Set();
@@ -125,17 +130,22 @@ export class Picture {
     };
   }
 
-  /** The id of a cable. An end at a host is called by its adapter's name, which a cable that is missing is told by,
-   * too, so that one that is cut keeps its id. */
+  /** The id of a cable, there or missing. */
   cableId(a: Pick<Endpoint, "device" | "port">, b: Pick<Endpoint, "device" | "port">): ItemId {
     return linkId(this.endOf(a.device, a.port ?? ""), this.endOf(b.device, b.port ?? ""));
   }
 
+  /** A host's end may be told by the names of host and adapter: that is the adapter's only port. */
   private endOf(device: string, port: string): string {
-    const adapter = this.adapters.get(device);
-    if (!adapter?.name) return `${device}/${port}`;
-    // One port each, as a rule, and then nobody tells it.
-    return `${adapter.node}/${adapter.name}${port === "1" || port === "" ? "" : `/${port}`}`;
+    for (const id of this.adaptersOfNode.get(device) ?? []) {
+      if (id !== device && this.adapterOf(id)?.name === port) return `${id}/1`;
+    }
+    return `${device}/${port}`;
+  }
+
+  /** Also one that has lost its only cable, which the collector lists no more. */
+  adapterOf(device: string): Adapter | undefined {
+    return this.adapters.get(device) ?? this.ghosts.get(device);
   }
 
   // --- what is asked about one thing ---------------------------------------------------------------------------
@@ -143,7 +153,7 @@ export class Picture {
   /** The item that a device id (or a name in an anomaly) belongs to. */
   itemOf(device: string, name = ""): ItemId {
     if (this.switches.has(device)) return switchId(device);
-    const node = this.adapters.get(device)?.node ?? device;
+    const node = this.adapterOf(device)?.node ?? device;
     if (this.domainsOf(node).length > 0 || this.nodesWithoutEvidence.includes(node)) return nodeId(node);
     if (name !== "" && this.domainsOf(name).length > 0) return nodeId(name);
     return endpointId(node);
@@ -202,7 +212,7 @@ export class Picture {
   }
 
   adaptersOf(node: string): Adapter[] {
-    return [...(this.adaptersOfNode.get(node) ?? [])].flatMap((id) => this.adapters.get(id) ?? []);
+    return [...(this.adaptersOfNode.get(node) ?? [])].flatMap((id) => this.adapterOf(id) ?? []);
   }
 
   anomaliesOf(id: ItemId): readonly Anomaly[] {
@@ -267,7 +277,7 @@ export class Picture {
   deviceName(device: string): string {
     const found = this.switches.get(device);
     if (found !== undefined) return found.name || found.id;
-    const adapter = this.adapters.get(device);
+    const adapter = this.adapterOf(device);
     if (adapter === undefined) return device;
     return adapter.name ? `${adapter.node} ${adapter.name}` : adapter.node;
   }
@@ -370,17 +380,31 @@ export class Picture {
     }
   }
 
-  /** What anomalies call missing stays in the picture, at the place where it was. */
-  private addMissing(): void {
+  /** What anomalies call missing stays in the picture, at the place where it was. `gone`: adapters that were there. */
+  private addMissing(gone: ReadonlyMap<string, Adapter>): void {
     for (const anomaly of this.anomalies) {
       const { subject, peer } = anomaly;
       if (anomaly.kind !== "MissingLink" || peer === null) continue;
+      for (const end of [subject, peer]) this.addGhost(end, gone.get(end.device));
       const id = this.cableId(subject, peer);
       if (this.cables.has(id)) continue;
       const [a, b] = [subject, peer].map((end) => ({ device: end.device, port: end.port ?? "" })) as [LinkEnd, LinkEnd];
       const rail = this.railOf(a) || this.railOf(b);
       this.addCable({ id, a, b, link: null, fabric: this.fabricOf(a.device, b.device), rail });
     }
+  }
+
+  private addGhost({ device, name }: Endpoint, before: Adapter | undefined): void {
+    if (this.switches.has(device) || this.adapterOf(device) || this.domainsOf(name).length === 0) return;
+    if (device === name) return;
+    const ghost = before?.node === name ? before : { id: device, node: name, name: "" };
+    this.ghosts.set(device, ghost);
+    this.adaptersOfNode.set(name, (this.adaptersOfNode.get(name) ?? new Set()).add(device));
+  }
+
+  private dropGhost({ id, node }: Adapter): void {
+    this.ghosts.delete(id);
+    this.adaptersOfNode.get(node)?.delete(id);
   }
 
   private dropMissing(anomaly: Anomaly): void {
@@ -391,7 +415,7 @@ export class Picture {
 
   /** Name of a host's adapter, or of its interface where its cables are told by the host's name. */
   private railOf({ device, port }: LinkEnd): string {
-    return this.adapters.get(device)?.name || (this.domainsOf(device).length > 0 ? port : "");
+    return this.adapterOf(device)?.name || (this.domainsOf(device).length > 0 ? port : "");
   }
 
   /** An anomaly names no fabric: that of another cable of its devices. */
