@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import clos2
 from kube.api import ApiError
 from kube.control_plane import Options
+from kube.processes import free_port
 from support.collector_process import CollectorProcess, collector_process
 from support.kubernetes import Cluster
 
@@ -66,6 +68,15 @@ class Replicas:
     b: CollectorProcess
     player: Player
     audit: Path
+    pages: list[str]  # where the metrics of both are
+
+    async def leadership(self, number: int) -> tuple[float, float]:
+        """Whether a replica leads, and how often it became the leader, by its metrics."""
+        url = f"http://{self.pages[number]}/metrics"
+        text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=10).read().decode())
+        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        prefix = "hyperscout_collector_leader"
+        return float(values[prefix]), float(values[f"{prefix}_transitions_total"])
 
     def holder(self) -> str:
         return str(self.cluster.api.ask("GET", LEASE)["spec"]["holderIdentity"])
@@ -103,10 +114,12 @@ async def replicas(cluster: Cluster, tmp_path: Path, *flags: str) -> AsyncIterat
     fabric = clos2(leaves=2, hosts_per_leaf=4, spines=2)
     async with AsyncExitStack() as stack:
         both = []
-        for name in ("a", "b"):
+        pages = [f"127.0.0.1:{free_port()}" for _ in "ab"]
+        for name, page in zip("ab", pages, strict=True):
             cluster.grant(name, RULES)
             kubeconfig = ("--kubeconfig", str(cluster.kubeconfig_of(name)), "--kubernetes", "publish")
             election = ("--leader-election", "--lease-namespace", "default", "--identity", name)
+            election = (*election, "--http-listen", page)
             both.append(
                 await stack.enter_async_context(
                     collector_process(tmp_path / name, *kubeconfig, *election, *QUICK, *flags)
@@ -117,7 +130,7 @@ async def replicas(cluster: Cluster, tmp_path: Path, *flags: str) -> AsyncIterat
                 await until(lambda: b"findings of" in both[0].said, "a leader")
         player = Player(fabric, [x.address for x in both], refresh_interval_s=3600)
         playing = asyncio.create_task(player.run())
-        found = Replicas(cluster, *both, player, tmp_path / "audit.log")
+        found = Replicas(cluster, *both, player, tmp_path / "audit.log", pages)
         try:
             await until(lambda: player.settled and len(player.agents) == len(HOSTS), "all agents stream")
             await until(lambda: len(cluster.hypernodes()) == 3, "HyperNodes")
@@ -167,6 +180,7 @@ async def test_a_killed_leader_is_followed_and_nothing_flaps(audited: Cluster, t
 async def test_a_clean_exit_hands_over_at_once(audited: Cluster, tmp_path: Path) -> None:
     async with replicas(audited, tmp_path) as r:
         published = await steady(r)
+        assert (await r.leadership(0), await r.leadership(1)) == ((1, 1), (0, 0))
         began_s = time.monotonic()
         stopping = asyncio.create_task(r.a.stop())
         await until(lambda: b"elected, term 1" in r.b.said, "the other is elected")
@@ -180,6 +194,7 @@ async def test_a_clean_exit_hands_over_at_once(audited: Cluster, tmp_path: Path)
         assert lease["spec"]["leaseTransitions"] == 1
         assert lease["metadata"]["annotations"]["hyperscout.io/address"] == r.b.address
         await until(lambda: b"take-over complete" in r.b.said, "everybody was heard")
+        assert await r.leadership(1) == (1, 1)
         assert await steady(r) == published
 
 

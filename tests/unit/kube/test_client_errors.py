@@ -1,10 +1,11 @@
-"""What the client says when a server says nothing."""
+"""What the client says when a server says nothing, and what it counts."""
 
 import asyncio
+import contextlib
 
 import pytest
-from hyperscout_collector.kube.client import Kube, RateLimit
-from hyperscout_collector.kube.errors import UnreachableError
+from hyperscout_collector.kube.client import Fence, Kube, RateLimit
+from hyperscout_collector.kube.errors import WORDS, KubeError, NotLeaderError, UnreachableError
 from kubernetes.aio.client import Configuration
 
 
@@ -26,3 +27,49 @@ async def test_a_server_that_hangs_is_named_with_what_happened() -> None:
                 await kube.review("/path", {}, timeout_s=0.05)
         async with asyncio.timeout(10):
             await gone.wait()
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (b"200 OK", "written"),
+        (b"409 Conflict", "conflict"),
+        (b"403 Forbidden", "forbidden"),
+        (b"422 Unprocessable Entity", "rejected"),
+        (b"503 Service Unavailable", "unreachable"),
+        (b"", "unreachable"),
+    ],
+)
+async def test_writes_are_counted_by_what_came_of_them(answer: bytes, outcome: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if answer:
+            head = b"HTTP/1.1 " + answer + b"\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            writer.write(head + b"Content-Length: 2\r\n\r\n{}")
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    configuration = Configuration()
+    configuration.host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    limit = RateLimit(1, 10, clock=lambda: 0.0)
+    async with server, Kube(configuration, limit) as kube:
+        with contextlib.suppress(KubeError):
+            await kube.fenced(Fence()).write("PATCH", "/path")
+        with pytest.raises(NotLeaderError):
+            await kube.paced(limit).fenced(_Deposed()).write("DELETE", "/path")
+        with contextlib.suppress(KubeError):
+            await kube.get("/path")
+        assert kube.counters.writes == {("PATCH", outcome): 1, ("DELETE", "not_leader"): 1}
+        assert kube.counters.write_seconds["PATCH"] > 0
+        assert outcome in {"written", *WORDS}
+
+
+class _Deposed(Fence):
+    def remaining_s(self) -> float:
+        raise NotLeaderError("somebody else leads")
+
+
+def test_every_kind_of_error_has_a_word() -> None:
+    kinds = [KubeError, *KubeError.__subclasses__()]
+    assert sorted(kind.word for kind in kinds) == sorted(WORDS)

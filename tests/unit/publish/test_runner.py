@@ -76,6 +76,7 @@ async def test_trouble_is_shown_until_it_is_over_and_a_newer_generation_is_tried
         while runner.states[0].generation != 2:
             await asyncio.sleep(0)
     assert runner.problems == []
+    assert (runner.states[0].errors, runner.states[0].retries) == (1, 1)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
