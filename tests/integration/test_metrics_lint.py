@@ -1,0 +1,47 @@
+"""The real promtool has nothing against what is shown, by parts that are seldom there, too."""
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from hyperscout_agent.fabric_settings import SnmpSettings
+from hyperscout_agent.findings import FindingStore
+from hyperscout_agent.metrics import AgentMetrics
+from hyperscout_agent.probes.latency import LatencyProbe
+from hyperscout_agent.probes.snmp import SnmpProbe
+from hyperscout_agent.scheduler import ProbeStats
+from hyperscout_agent.session import UplinkStats
+from hyperscout_collector.metrics.page import standby_text
+from support.metric_families import FAMILIES
+from support.real import require_real, tool
+
+
+def agent() -> bytes:
+    latency = LatencyProbe(interfaces=list)
+    for counts in (latency.tasks.refused, latency.tasks.dropped, latency.keyring.dropped):
+        counts["forged"] += 1
+    crawl = SnmpProbe(SnmpSettings(), trigger=lambda: None)
+    stats = {"lldp": ProbeStats(True, 0.1, 1.0, 1.0, 3), "snmp": ProbeStats()}
+    metrics = AgentMetrics(
+        FindingStore("n"), UplinkStats(), lambda: stats, version="0", latency=latency, crawl=crawl
+    )
+    return metrics.text()
+
+
+def declared() -> bytes:
+    """Each family with one figure, whatever it needs to be shown."""
+    plain = [f for f in FAMILIES if f.kind != "histogram"]
+    return "".join(f.by({("x",) * len(f.labels): 1}) if f.labels else f.of(1) for f in plain).encode()
+
+
+@pytest.mark.parametrize("page", [agent, declared, lambda: standby_text(2)], ids=["agent", "all", "standby"])
+def test_promtool_has_nothing_to_say(page: Callable[[], bytes]) -> None:
+    require_real("prometheus")
+    promtool = tool("promtool")
+    assert promtool is not None
+    text = page()
+    assert text.count(b"hyperscout_") > 5
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=text, capture_output=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
