@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup venv map map-test demo test lint bench plot-rtt plot-placer proto proto-check openapi openapi-check constraints man manifests images kube-assets lab-assets e2e-nodes bench-nodes e2e-scheduler e2e-volcano
+.PHONY: help setup venv map map-test demo test lint bench plot-rtt plot-placer proto proto-check mqtt-schemas openapi openapi-check constraints man manifests images kube-assets lab-assets e2e-nodes bench-nodes e2e-scheduler e2e-volcano
 
 BIN := .venv/bin
 # What starts kubelets and switches of its own.
@@ -85,6 +85,9 @@ proto: venv  ## write the stubs anew from proto/hyperscout/v1/*.proto
 
 proto-check: venv  ## fail when the committed stubs are stale
 	$(call step,stubs,$(BIN)/python proto/generate.py --check)
+
+mqtt-schemas: venv  ## write docs/schemas/mqtt anew (a test fails when it is stale)
+	@$(BIN)/python -m hyperscout_collector.mqtt.schemas docs/schemas/mqtt
 
 man: venv  ## manual pages of all commands, into build/man (man -l build/man/hyperscout.1)
 	@$(BIN)/python deploy/man.py build/man

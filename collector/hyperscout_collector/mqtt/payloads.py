@@ -57,7 +57,10 @@ def states_of(topology: Topology) -> dict[str, State]:
 
 
 class Backlog:
-    """Changes that are to be told, oldest first: at most so many; of those that went before, the number."""
+    """Changes that are to be told, oldest first: at most so many; of those that went before, the number.
+
+    `lost_total`: that found no room, with some that were told just then: it only grows.
+    """
 
     def __init__(self, most: int = MOST_EVENTS) -> None:
         self.lost = 0  # and not told yet

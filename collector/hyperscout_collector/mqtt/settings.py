@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, Field, field_validator
 
@@ -25,7 +24,7 @@ class MqttSettings(BaseModel):
     mqtt_client_id: str = Field(
         "", max_length=128, description='client id; "" = "hyperscout-" and the identity'
     )
-    mqtt_qos: Literal[0, 1, 2] = Field(1, description="quality of service of what is published")
+    mqtt_qos: int = Field(1, ge=0, le=2, description="quality of service of what is published")
     mqtt_topic_prefix: str = Field(
         "hyperscout",
         min_length=1,

@@ -1,0 +1,170 @@
+"""Any bytes give a batch or one named error; and what is taken is what the schema says may be sent."""
+
+import contextlib
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from google.protobuf.json_format import MessageToDict
+from hyperscout.v1.discovery_pb2 import FindingBatch
+from hyperscout_collector.mqtt.checking import problem
+from hyperscout_collector.mqtt.findings_schema import FINDINGS
+from hyperscout_collector.mqtt.reading import MAX_MESSAGE_BYTES, BadMessageError, read
+from hypothesis import given
+from hypothesis import strategies as st
+from support.findings import T0, adapter, called, failed, lldp, stamp, switch_port
+
+SCHEMA = jsonschema.Draft202012Validator(FINDINGS)
+BATCH = FindingBatch(
+    findings=[
+        switch_port("switch/leaf-1", "swp1"),
+        called(adapter("n1"), "n1", "device"),
+        called(lldp("n1", "p0"), "n1", "device"),
+        failed("n1", "device", "*"),
+    ],
+    removed=[lldp("n1", "p1").key],
+    full_state_ends=True,
+    sent_at=stamp(T0),
+)
+MESSAGE = MessageToDict(BATCH)
+
+
+def why(value: Any) -> str:
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    with pytest.raises(BadMessageError) as caught:
+        read(data)
+    return str(caught.value)
+
+
+def with_(path: str, value: Any) -> Any:
+    """The message with something else at a.b.0.c; "-" takes it away."""
+    found = json.loads(json.dumps(MESSAGE))
+    *way, last = path.split(".")
+    at = found
+    for step in way:
+        at = at[int(step) if step.isdecimal() else step]
+    if value == "-":
+        del at[last]
+    else:
+        at[int(last) if last.isdecimal() else last] = value
+    return found
+
+
+def test_the_contract_s_own_json_is_taken_as_it_is() -> None:
+    SCHEMA.validate(MESSAGE)
+    assert read(json.dumps(MESSAGE).encode()) == BATCH
+
+
+def test_the_least_of_a_message() -> None:
+    key = {"node": "switch/leaf-1", "probe": "switch", "subject": "Ethernet0"}
+    finding = {"key": key, "observedAt": "2026-11-22T08:00:00Z", "outcome": "OUTCOME_NOTHING"}
+    assert read(json.dumps({"findings": [finding]}).encode()).findings[0].key.subject == "Ethernet0"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([], "expected object, found array"),
+        (1, "expected object, found number"),
+        ({}, "findings is missing"),
+        (with_("sequence", "1"), "no such field: 'sequence'"),
+        (with_("findings.0.key.node", ""), "findings[0].key.node: 0 characters; 1 to 253"),
+        (with_("findings.0.key.node", "-"), "findings[0].key: node is missing"),
+        (with_("findings.0.key.subject", "x" * 254), "254 characters"),
+        (with_("findings.0.outcome", 1), "findings[0].outcome: 1 is none of OUTCOME_DATA"),
+        (with_("findings.0.outcome", [[[]]]), "findings[0].outcome: array is none of"),
+        (with_("findings.0.outcome", "OUTCOME_UNSPECIFIED"), "is none of"),
+        (with_("findings.0.sweep", {}), "findings[0]: no such field: 'sweep'"),
+        (with_("findings.0.lldp", {}), "lldp and switchPort: one of them at most"),
+        (with_("findings.0.switchPort.neighbours", [{}] * 257), "257 of them; up to 256"),
+        (with_("findings.0.switchPort.carrier", 1), "expected boolean, found number"),
+        (with_("findings.0.switchPort.carrierChanges", -1), "-1 is not within 0"),
+        (with_("findings.0.switchPort.carrierChanges", 1.5), "expected integer"),
+        (
+            with_("findings.0.switchPort.carrierChanges", True),
+            "expected integer or string, found boolean"[:16],
+        ),
+        (with_("findings.0.switchPort.speedMbps", 10**400), "a number of many digits"),
+        (with_("findings.0.switchPort.speedMbps", "1e3"), "is not of the form"),
+        (with_("findings.0.observedAt", "2026-11-22T08:00:00"), "is not of the form"),
+        (with_("findings.0.observedAt", "2026-11-22T08:00:00Z\n"), "is not of the form"),
+        (with_("findings.0.observedAt", "2026-02-30T08:00:00Z"), "observedAt"),
+        (with_("findings.1.infiniband.nodeGuid", str(2**64)), "nodeGuid"),
+        (with_("findings.0.reason", "\ud800"), "surrogate"),
+        (b'{"findings": [], "findings": []}', "a field is there twice"),
+        (b'{"findings": NaN}', "NaN is no number"),
+        (b'{"findings": 1e999}', "found number"),
+        (b'{"findings": [' + b"1" * 5000 + b"]}", "no JSON"),
+        (b"\xff\xfe", "no UTF-8: byte 0"),
+        (b"", "no JSON"),
+        (b"[" * 500_000, "nested too deeply"),
+        (b'{"findings":' * 50_000, "nested too deeply"),
+        (b" " * (MAX_MESSAGE_BYTES + 1), "up to 1048576 are taken"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(value: Any, words: str) -> None:
+    said = why(value)
+    assert words in said
+    assert len(said) < 500
+    assert said.isprintable()
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+NAMES = st.sampled_from(
+    [*FINDINGS["properties"], *(n for d in FINDINGS["$defs"].values() for n in d["properties"])]
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(NAMES | st.text(max_size=5), inner, max_size=6)
+    ),
+    max_leaves=30,
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> Any:
+    """The message with something else in a place or two."""
+    found = json.loads(json.dumps(MESSAGE))
+    for _ in range(draw(st.integers(1, 3))):
+        at = found
+        while True:
+            steps = list(at) if isinstance(at, dict) else list(range(len(at)))
+            if not steps:
+                break
+            step = draw(st.sampled_from(steps))
+            if isinstance(at[step], dict | list) and at[step] and draw(st.integers(0, 4)):
+                at = at[step]
+                continue
+            if draw(st.booleans()):
+                at[step] = draw(JSON)
+            elif isinstance(at, dict):
+                del at[step]
+            break
+    return found
+
+
+@given(JSON | mutated())
+def test_what_is_taken_is_what_the_schema_allows(value: Any) -> None:
+    value = json.loads(json.dumps(value), parse_constant=lambda word: 0)
+    assert (problem(value, FINDINGS, FINDINGS) is None) == SCHEMA.is_valid(value)
+
+
+def encoded(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+@given(st.binary(max_size=300) | JSON.map(encoded) | mutated().map(encoded))
+def test_any_bytes_give_a_batch_or_the_error(data: bytes) -> None:
+    with contextlib.suppress(BadMessageError):
+        assert isinstance(read(data), FindingBatch)
+        SCHEMA.validate(json.loads(data))
+
+
+@given(st.data())
+def test_bytes_of_a_message_with_one_changed(data: st.DataObject) -> None:
+    text = bytearray(json.dumps(MESSAGE).encode())
+    text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(BadMessageError):
+        read(bytes(text))
