@@ -13,12 +13,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_settings import NoDecode
 
+from hyperscout_agent.setting_texts import split_commas
+
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
-
-
-def _split_commas(value: object) -> object:
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 def _network(value: object) -> object:
@@ -69,7 +67,7 @@ class SnmpAccess(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     ranges: Annotated[
-        tuple[Annotated[Network, BeforeValidator(_network)], ...], BeforeValidator(_split_commas)
+        tuple[Annotated[Network, BeforeValidator(_network)], ...], BeforeValidator(split_commas)
     ] = Field(
         min_length=1,
         max_length=256,
@@ -110,7 +108,7 @@ class SnmpSettings(FabricGroup):
         description="Ranges of addresses and files of their credentials; nothing else is asked. Empty: off.",
     )
     seeds: Annotated[
-        tuple[Annotated[Address, BeforeValidator(_address)], ...], NoDecode, BeforeValidator(_split_commas)
+        tuple[Annotated[Address, BeforeValidator(_address)], ...], NoDecode, BeforeValidator(split_commas)
     ] = Field(
         default=(),
         max_length=4096,

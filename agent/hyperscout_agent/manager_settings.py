@@ -9,10 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from hyperscout_agent.fabric_settings import FabricGroup
-
-
-def _split_commas(value: object) -> object:
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+from hyperscout_agent.setting_texts import split_commas
 
 
 class ManagerSettings(FabricGroup):
@@ -86,7 +83,7 @@ class NetqSettings(ManagerSettings):
         le=64 * 1024 * 1024,
         description="Bytes of one answer; a cable is 300 of them.",
     )
-    premises: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)] = Field(
+    premises: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)] = Field(
         default=(), max_length=64, description="Names of the premises that are asked; empty: all."
     )
 

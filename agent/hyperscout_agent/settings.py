@@ -38,6 +38,7 @@ from hyperscout_agent.credentials import Credentials
 from hyperscout_agent.fabric_settings import FabricGroup, SnmpSettings
 from hyperscout_agent.lldpd_tools import lldpcli_of
 from hyperscout_agent.manager_settings import NetqSettings, NmxSettings, UfmSettings
+from hyperscout_agent.setting_texts import split_commas
 
 _PREFIX = "HYPERSCOUT_AGENT_"
 _MAX_FILE_BYTES = 1024 * 1024
@@ -46,10 +47,6 @@ _MAX_NAME_CHARS = 253  # of who reports (RFC 1123)
 
 class SettingsError(ValueError):
     """The settings cannot be used; each line names a key and says what is wrong with it."""
-
-
-def _split_commas(value: object) -> object:
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 def _split_words(value: object) -> object:
@@ -65,7 +62,7 @@ def _checked_pattern(value: str | None) -> str | None:
 
 
 # In the environment and in flags these are plain text.
-_Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)]
+_Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)]
 _Command = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_words)]
 
 
