@@ -48,6 +48,10 @@ _SYSFS = Path("/sys")
 Service = Callable[[], Awaitable[None]]
 
 
+class StartError(Exception):
+    """The agent cannot start; says what to change."""
+
+
 class Agent:
     """All parts of one agent, wired."""
 
@@ -198,7 +202,11 @@ class Agent:
     def _fabric_probes(self) -> Iterator[Probe]:
         """What asks whole switches, or who manages them. Imported here: on nodes it would only take room."""
         if self._settings.snmp.on:
-            from hyperscout_agent.probes.snmp import SnmpProbe
+            try:
+                from hyperscout_agent.probes.snmp import SnmpProbe
+            except ModuleNotFoundError as error:
+                install = "pip install 'hyperscout[agent,snmp]'"
+                raise StartError(f"snmp.access: {error.name} is not installed: {install}") from error
 
             self._crawl = SnmpProbe(self._settings.snmp, trigger=lambda: self.scheduler.trigger("snmp"))
             yield self._crawl
@@ -272,10 +280,7 @@ async def run(settings: AgentSettings) -> int:
     _log.info("agent %s of %s %s", version(), settings.role, settings.node)
     try:
         await Agent(settings, Random()).run(stop)  # noqa: S311 - jitter, not secrets
-    except ModuleNotFoundError as error:
-        _log.error("snmp.access: %s is not installed: pip install 'hyperscout[agent,snmp]'", error.name)
-        return 1
-    except OSError as error:
+    except (StartError, OSError) as error:
         _log.error("%s", error)
         return 1
     finally:
