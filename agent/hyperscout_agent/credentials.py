@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
+from hyperscout_agent.secret_files import NO_TEXT, SecretError, read_secret
 from hyperscout_agent.targets import TargetError, check_target
 
 _MAX_BYTES = 1024 * 1024
@@ -74,10 +75,13 @@ class Credentials:
         if self.token_file is None:
             return ()
         try:
-            token = _read(self.token_file, _MAX_TOKEN_BYTES).decode("ascii").strip()
-        except UnicodeDecodeError as error:
-            raise CredentialsError(f"{self.token_file}: not a token") from error
-        return bearer(token, str(self.token_file))
+            token = read_secret(self.token_file, _MAX_TOKEN_BYTES)
+        except OSError as error:
+            raise CredentialsError(f"{self.token_file}: {error.strerror}") from error
+        except SecretError as error:
+            what = "not a token" if error.reason == NO_TEXT else error.reason
+            raise CredentialsError(f"{self.token_file}: {what}") from None
+        return bearer(token.strip(), str(self.token_file))
 
     def connect(self, target: str, options: Sequence[tuple[str, int | str]]) -> grpc.aio.Channel:
         """A new channel with the files as they are now. Raises CredentialsError."""
@@ -113,12 +117,12 @@ def tls_hint(details: str) -> str:
     return next((hint for words, hint in _HINTS if words in details), "")
 
 
-def _read(path: Path, most: int = _MAX_BYTES) -> bytes:
+def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            found = file.read(most + 1)
+            found = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise CredentialsError(f"{path}: {error.strerror}") from error
-    if not found or len(found) > most:
-        raise CredentialsError(f"{path}: {'empty' if not found else f'larger than {most} bytes'}")
+    if not found or len(found) > _MAX_BYTES:
+        raise CredentialsError(f"{path}: {'empty' if not found else f'larger than {_MAX_BYTES} bytes'}")
     return found

@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from hyperscout_agent.manager_settings import ManagerSettings
+from hyperscout_agent.secret_files import SecretError, read_secret
 
 _PIECE_BYTES: Final = 64 * 1024
 _MAX_SECRET_BYTES: Final = 4096
@@ -171,14 +172,8 @@ def bearer(token: object) -> dict[str, str]:
 
 def _secret(file: Path) -> str:
     try:
-        with file.open("rb") as opened:
-            found = opened.read(_MAX_SECRET_BYTES + 1)
+        return read_secret(file, _MAX_SECRET_BYTES)
     except OSError as error:
         raise ManagerError(f"credentials: {file}: {error.strerror}") from None
-    try:
-        text = found.decode().rstrip("\r\n")
-    except UnicodeDecodeError:
-        text = ""
-    if not text or len(found) > _MAX_SECRET_BYTES:
-        raise ManagerError(f"credentials: {file}: empty, too long, or no text")
-    return text
+    except SecretError:
+        raise ManagerError(f"credentials: {file}: empty, too long, or no text") from None

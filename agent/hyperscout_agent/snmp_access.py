@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hyperscout_agent.fabric_settings import SnmpAccess
+from hyperscout_agent.secret_files import read_secret
 
 _MAX_BYTES = 1024
 # RFC 3414, 11.2: shorter ones are no use against a dictionary, and switches refuse them.
@@ -136,19 +137,7 @@ def _entry(settings: SnmpAccess) -> Entry:
 
 def _secret(path: Path, least: int = 1) -> Secret:
     """Raises OSError, and ValueError with words that hold nothing of the file."""
-    with path.open("rb") as file:
-        found = file.read(_MAX_BYTES + 1)
-    found = found.rstrip(b"\r\n")
-    if len(found) > _MAX_BYTES:
-        raise ValueError(f"{path}: larger than {_MAX_BYTES} bytes")
-    try:
-        text = found.decode()
-    except UnicodeDecodeError:
-        text = ""
-    if not text.isprintable() or (found and not text):
-        raise ValueError(f"{path}: not one line of text")
+    text = read_secret(path, _MAX_BYTES)
     if len(text) < least:
-        raise ValueError(
-            f"{path}: empty" if not text else f"{path}: under the {least} characters that SNMPv3 demands"
-        )
+        raise ValueError(f"{path}: under the {least} characters that SNMPv3 demands")
     return Secret(text)
