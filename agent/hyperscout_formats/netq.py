@@ -5,14 +5,14 @@ nodes in tiers, and between two nodes all cables with the interfaces at their en
 by host name alone, so that name stands where a chassis id should: who knows the chassis ids puts them there.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from hyperscout_formats import json_document
 from hyperscout_formats.errors import FormatError, Problem
 from hyperscout_formats.facts import LldpNeighbour, SwitchPort, SwitchTable
-from hyperscout_formats.lldp_text import cleaned
+from hyperscout_formats.json_document import listed, name_in
 from hyperscout_formats.problems import Problems
 
 MAX_BYTES: Final = 64 << 20
@@ -20,7 +20,6 @@ MAX_BYTES: Final = 64 << 20
 MAX_CABLES: Final = 1_000_000
 MAX_NEIGHBOURS: Final = 64
 """Of one port; a cable has one."""
-MAX_NAME: Final = 253
 _TTL_S: Final = 120  # IEEE 802.1AB-2016, 8.5.4: what NetQ leaves out
 _EXPECTED: Final = "expected the JSON that NetQ answers to topologygraph/fetch-topology"
 
@@ -45,15 +44,8 @@ class Graph:
 
 def parse(data: bytes, source: str = "netq") -> Graph:
     """Raises FormatError for any other text."""
-    if len(data) > MAX_BYTES:
-        raise FormatError(source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read")
-    try:
-        document = json.loads(data)
-    except json.JSONDecodeError as error:
-        raise FormatError(source, error.lineno, f"not JSON: {error.msg}; {_EXPECTED}") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(source, 0, f"not JSON; {_EXPECTED}") from error
-    graphs = [graph for graph in _listed(document) if isinstance(graph, Mapping) and "nodes" in graph]
+    document = json_document.document(data, source, MAX_BYTES, _EXPECTED)
+    graphs = [graph for graph in listed(document) if isinstance(graph, Mapping) and "nodes" in graph]
     if not graphs:
         raise FormatError(source, 0, f'no graph with "nodes" in it; {_EXPECTED}')
     problems = Problems(source)
@@ -80,7 +72,7 @@ def _nodes(graph: Mapping[str, Any], problems: Problems) -> dict[str, _Node]:
     found: dict[str, _Node] = {}
     names: set[str] = set()
     for item in _nested(graph.get("nodes"), "compounded_nodes"):
-        ident, name = _text(item.get("id")), _text(item.get("name"))
+        ident, name = name_in(item.get("id")), name_in(item.get("name"))
         tier = item.get("tier")
         switches = item.get("device_type") == "switch" or (type(tier) is int and tier > 0)
         if not ident or not name:
@@ -98,12 +90,12 @@ def _cables(
 ) -> Iterator[tuple[_End, _End]]:
     for item in _nested(graph.get("links"), "compounded_links"):
         ends = [
-            _End(_text(end.get("node")), _text(end.get("interface")))
-            for end in _listed(item.get("interfaces"))
+            _End(name_in(end.get("node")), name_in(end.get("interface")))
+            for end in listed(item.get("interfaces"))
             if isinstance(end, Mapping)
         ]
         if len(ends) != 2 or not all(end.node in nodes and end.interface for end in ends):
-            problems.add(0, f"a link without two ends that are known: {_text(item.get('id'))[:80]!a}")
+            problems.add(0, f"a link without two ends that are known: {name_in(item.get('id'))[:80]!a}")
         else:
             yield ends[0], ends[1]
 
@@ -139,19 +131,8 @@ def _ports(
 
 
 def _nested(groups: Any, key: str) -> Iterator[Mapping[str, Any]]:
-    for group in _listed(groups):
+    for group in listed(groups):
         if isinstance(group, Mapping):
-            for item in _listed(group.get(key)):
+            for item in listed(group.get(key)):
                 if isinstance(item, Mapping):
                     yield item
-
-
-def _listed(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
-
-
-def _text(value: Any) -> str:
-    text = cleaned(value[:1024]).strip() if isinstance(value, str) else ""
-    return text if len(text) <= MAX_NAME else ""

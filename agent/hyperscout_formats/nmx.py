@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hyperscout_formats import nvml_values
+from hyperscout_formats import json_document, nvml_values
 from hyperscout_formats.errors import FormatError, Problem
 from hyperscout_formats.facts import Gpu, NvlinkFabric
-from hyperscout_formats.lldp_text import cleaned
+from hyperscout_formats.json_document import listed, name_in
 from hyperscout_formats.problems import Problems
 
 NODES, GPUS = "compute-nodes", "gpus"
@@ -23,7 +23,6 @@ MAX_BYTES: Final = 64 << 20
 MAX_NODES: Final = 200_000
 MAX_GPUS: Final = 128
 """Of one host."""
-_MAX_TEXT: Final = 253
 _KEPT: Final = {
     NODES: ("ID", "Name", "DomainUUID", "GpuIDList", "Health"),
     GPUS: ("ID", "DeviceID", "DomainUUID", "PartitionID", "Health"),
@@ -55,15 +54,15 @@ def parse(data: bytes, source: str = "nmx") -> Domains:
     problems = Problems(source)
     by_id = {
         ident: gpu
-        for gpu in _listed(document.get(GPUS))
-        if isinstance(gpu, Mapping) and (ident := _text(gpu.get("ID")))
+        for gpu in listed(document.get(GPUS))
+        if isinstance(gpu, Mapping) and (ident := name_in(gpu.get("ID")))
     }
     found: dict[str, tuple[Gpu, ...]] = {}
-    nodes = [node for node in _listed(document.get(NODES)) if isinstance(node, Mapping)]
+    nodes = [node for node in listed(document.get(NODES)) if isinstance(node, Mapping)]
     if len(nodes) > MAX_NODES:
         raise FormatError(source, 0, f"{len(nodes)} compute nodes, at most {MAX_NODES} are read")
     for node in nodes:
-        name, domain = _text(node.get("Name")), _domain(node.get("DomainUUID"))
+        name, domain = name_in(node.get("Name")), _domain(node.get("DomainUUID"))
         if not name or not domain:
             problems.add(0, f"a compute node without a name or a domain: {(name or domain)[:60]!a}")
         elif name in found:
@@ -76,14 +75,7 @@ def parse(data: bytes, source: str = "nmx") -> Domains:
 
 
 def _document(data: bytes, source: str) -> Mapping[str, Any]:
-    if len(data) > MAX_BYTES:
-        raise FormatError(source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read")
-    try:
-        document = json.loads(data)
-    except json.JSONDecodeError as error:
-        raise FormatError(source, error.lineno, f"not JSON: {error.msg}; {_EXPECTED}") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(source, 0, f"not JSON; {_EXPECTED}") from error
+    document = json_document.document(data, source, MAX_BYTES, _EXPECTED)
     if isinstance(document, list):
         return {NODES: document}
     if not isinstance(document, Mapping):
@@ -98,14 +90,14 @@ def _gpus(
     by_id: Mapping[str, Mapping[str, Any]],
     problems: Problems,
 ) -> Iterable[Gpu]:
-    idents = sorted({ident for item in _listed(node.get("GpuIDList")) if (ident := _text(item))})
+    idents = sorted({ident for item in listed(node.get("GpuIDList")) if (ident := name_in(item))})
     if len(idents) > MAX_GPUS:
         problems.add(0, f"{name}: {len(idents)} GPUs; {MAX_GPUS} are kept")
     known = [(ident, by_id[ident]) for ident in idents[:MAX_GPUS] if ident in by_id]
     # Without its GPUs a host is in a domain all the same.
-    for ident, gpu in known or [(_text(node.get("ID")) or name, node)]:
+    for ident, gpu in known or [(name_in(node.get("ID")) or name, node)]:
         number = gpu.get("DeviceID")
-        ill = _text(gpu.get("Health")).lower() in _ILL
+        ill = name_in(gpu.get("Health")).lower() in _ILL
         yield Gpu(
             uuid=f"nmx:{ident}",
             model="",
@@ -120,16 +112,16 @@ def _gpus(
 
 
 def _sorted(value: Any) -> Any:
-    return sorted(map(_text, value)) if isinstance(value, list) else value
+    return sorted(map(name_in, value)) if isinstance(value, list) else value
 
 
 def _order(item: Mapping[str, Any]) -> tuple[str, str]:
-    return _text(item.get("ID")), _text(item.get("Name"))
+    return name_in(item.get("ID")), name_in(item.get("Name"))
 
 
 def _domain(value: Any) -> str:
     """ "" where it is none, or that of nobody (all zero)."""
-    text_ = _text(value).lower()
+    text_ = name_in(value).lower()
     return "" if not text_.strip("0-") else text_
 
 
@@ -137,12 +129,3 @@ def _number(value: Any) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 9:
         value = int(value)
     return value if type(value) is int and 0 <= value < 1 << 31 else 0
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str:
-    found = cleaned(value[:1024]).strip() if isinstance(value, str) else ""
-    return found if len(found) <= _MAX_TEXT else ""

@@ -1,9 +1,9 @@
 """Reader of `kubectl get nodes -o json`: the labels of each node."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from hyperscout_formats import json_document
 from hyperscout_formats.errors import FormatError, Problem
 from hyperscout_formats.problems import Problems
 
@@ -15,16 +15,9 @@ _EXPECTED: Final = "expected the output of `kubectl get nodes -o json`"
 
 def parse(data: bytes, source: str = "nodes") -> tuple[dict[str, dict[str, str]], tuple[Problem, ...]]:
     """Labels by node, and what was passed over. Raises FormatError for any other text."""
-    if len(data) > MAX_BYTES:
-        raise FormatError(source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read")
     if data[:64].lstrip()[:1] != b"{":
         raise FormatError(source, 0, f"no JSON object; {_EXPECTED}")
-    try:
-        document = json.loads(data)
-    except json.JSONDecodeError as error:
-        raise FormatError(source, error.lineno, f"not JSON: {error.msg}; {_EXPECTED}") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(source, 0, f"not JSON; {_EXPECTED}") from error
+    document = json_document.document(data, source, MAX_BYTES, _EXPECTED)
     items = document.get("items", [document])
     if not isinstance(items, list) or len(items) > MAX_NODES:
         raise FormatError(source, 0, f"no list of at most {MAX_NODES} nodes; {_EXPECTED}")
