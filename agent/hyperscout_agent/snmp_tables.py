@@ -4,13 +4,12 @@ from dataclasses import replace
 from typing import Final
 
 from hyperscout_formats import snmp_switch
-from hyperscout_formats.facts import LldpNeighbour, PortCounters, SwitchPort, SwitchTable
+from hyperscout_formats.facts import SWITCHING, LldpNeighbour, PortCounters, SwitchPort, SwitchTable
 from hyperscout_formats.wire import switch_table_to_proto
 
 from hyperscout_agent.findings import MAX_FINDING_BYTES
 from hyperscout_agent.snmp_walk import Walk
 
-_SWITCHES: Final = frozenset({"Bridge", "Router"})
 # What still leaves room for the finding's key and reason, and for what others say of it.
 _MAX_TABLE_BYTES: Final = MAX_FINDING_BYTES - 16 * 1024
 # Tried in turn when a table is too large.
@@ -64,7 +63,7 @@ def uncounted(table: SwitchTable) -> SwitchTable:
 def may_switch(neighbour: LldpNeighbour) -> bool:
     """Who does not say what it does may be anything; what an adapter itself sends says little."""
     if neighbour.capabilities:
-        return bool(_SWITCHES.intersection(neighbour.capabilities))
+        return bool(SWITCHING.intersection(neighbour.capabilities))
     return neighbour.port_id_subtype != "mac" or bool(neighbour.system_name)
 
 

@@ -1,6 +1,10 @@
 """Facts that readers return and inference takes: plain frozen values without behaviour."""
 
 from dataclasses import dataclass
+from typing import Final
+
+SWITCHING: Final = frozenset({"Bridge", "Router"})
+"""Capabilities of what forwards for others (IEEE 802.1AB-2016, 8.5.8)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from hyperscout.v1 import discovery_pb2
 from hyperscout.v1.discovery_pb2 import StreamFindingsResponse
-from hyperscout_formats.facts import LldpNeighbour, LldpPort, SwitchPort, SwitchTable
+from hyperscout_formats.facts import SWITCHING, LldpNeighbour, LldpPort, SwitchPort, SwitchTable
 from hyperscout_formats.reporters import is_fabric
 
 from hyperscout_collector.evidence.rows import Fact
@@ -20,7 +20,6 @@ from hyperscout_collector.ingest.streams import AgentStream, Streams
 
 MAX_SEEDS = 4096
 _MAX_OF_ONE = 16  # of one switch
-_SWITCHING = frozenset({"Bridge", "Router"})
 _TELLING = LldpPort | SwitchPort | SwitchTable
 
 
@@ -89,7 +88,7 @@ def _heard_in(fact: Fact | None) -> Iterator[str]:
 def _of_switches(neighbours: Iterable[LldpNeighbour]) -> Iterator[str]:
     """Addresses of what switches, and of what does not say whether it does."""
     for neighbour in neighbours:
-        if not neighbour.capabilities or not _SWITCHING.isdisjoint(neighbour.capabilities):
+        if not neighbour.capabilities or not SWITCHING.isdisjoint(neighbour.capabilities):
             for text in neighbour.management_addresses[:_MAX_OF_ONE]:
                 if (address := _reachable(text)) is not None:
                     yield address

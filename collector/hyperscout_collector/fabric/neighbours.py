@@ -6,15 +6,14 @@ name, else by its chassis id; so is what does not compute, and that never shapes
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from hyperscout_formats.facts import LldpNeighbour
+from hyperscout_formats.facts import SWITCHING, LldpNeighbour
 
 from hyperscout_collector.fabric.identify import looks_foreign, names_a_host
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_collector.fabric.switch_reports import End, Row, SwitchReports, is_mac
 
-SWITCHING: Final = frozenset({"Bridge", "Router"})
 # What a neighbour is, by how well it is known; of several on one port the best known is the one that counts.
 OTHER, STRANGER, NAMED, HOST, SWITCH = range(5)
 
