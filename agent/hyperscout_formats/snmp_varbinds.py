@@ -13,6 +13,7 @@ from hyperscout_formats.snmp_rows import (
     COUNTER64,
     GAUGE,
     INTEGER,
+    MAX_OID_PARTS,
     OID,
     OPAQUE,
     STRING,
@@ -22,7 +23,6 @@ from hyperscout_formats.snmp_rows import (
 
 _SEQUENCE: Final = 0x30
 _OID: Final = 0x06
-_MAX_ARCS: Final = 128  # RFC 2578, 3.5
 _MAX_ARC: Final = 0xFFFF_FFFF
 # RFC 2578, 7.1 and RFC 3416, 3: tags of values.
 _NUMBERS: Final = {0x02: INTEGER, 0x41: COUNTER, 0x42: GAUGE, 0x43: TICKS, 0x46: COUNTER64}
@@ -87,7 +87,7 @@ def _content(data: bytes, at: int, tag: int, source: str) -> tuple[int, int]:
 
 def _arcs(content: bytes, source: str) -> tuple[int, ...]:
     """X.690, 8.19."""
-    if not content or content[-1] & 0x80 or len(content) > 5 * _MAX_ARCS:
+    if not content or content[-1] & 0x80 or len(content) > 5 * MAX_OID_PARTS:
         raise FormatError(source, 0, "an OID that is none")
     arcs: list[int] = []
     arc = 0
@@ -99,6 +99,6 @@ def _arcs(content: bytes, source: str) -> tuple[int, ...]:
             arc = 0
     first = min(arcs[0] // 40, 2)
     arcs[:1] = (first, arcs[0] - 40 * first)
-    if len(arcs) > _MAX_ARCS or max(arcs) > _MAX_ARC:
+    if len(arcs) > MAX_OID_PARTS or max(arcs) > _MAX_ARC:
         raise FormatError(source, 0, "an OID that is too long")
     return tuple(arcs)
