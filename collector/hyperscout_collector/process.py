@@ -114,7 +114,10 @@ class Replica:
     ) -> None:
         async with (
             Standby(
-                settings, elector.leader_address, follower.prepared, terms=lambda: elector.term
+                settings,
+                elector.leader_address,
+                follower.prepared,
+                transitions=lambda: elector.transitions,
             ) as standby,
             _running(follower.run(), "follower"),
         ):
@@ -137,7 +140,9 @@ class Replica:
         previous = await asyncio.to_thread(follower.take)
         async with contextlib.AsyncExitStack() as stack:
             kube = (await stack.enter_async_context(await connected(settings))).fenced(elector.fence())
-            collector = Collector(settings, kube=kube, previous=previous, terms=lambda: elector.term)
+            collector = Collector(
+                settings, kube=kube, previous=previous, transitions=lambda: elector.transitions
+            )
             begin = stack.enter_async_context(collector)  # it may wait for an API server for minutes
             if not await _done(begin, stop.wait(), elector.until(is_over), asyncio.wait([election])):
                 return

@@ -84,8 +84,8 @@ class Collector:
 
     `clock_ns`: Unix ns; `timer`: monotonic seconds. `publishers`: besides those of the settings. `kube`: the
     API server, when it is connected to already; it may write as long as this collector leads. `previous`:
-    what another published before this one took over, in place of what is saved here. `terms`: times that this
-    process became the leader.
+    what another published before this one took over, in place of what is saved here. `transitions`: times
+    that the Lease went to another replica.
     """
 
     parts: Parts
@@ -97,7 +97,7 @@ class Collector:
         publishers: Sequence[Publisher] = (),
         kube: Kube | None = None,
         previous: Topology | None = None,
-        terms: Callable[[], int] = lambda: 1,
+        transitions: Callable[[], int] = lambda: 0,
         clock_ns: Callable[[], int] = time.time_ns,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -108,7 +108,7 @@ class Collector:
         self.rest_address = ""
         self._kube = kube
         self._previous = previous
-        self._terms = terms
+        self._transitions = transitions
         self._took_over = False  # what is published was not told by our own disk
         self.leaving: tuple[str, str | None] = ("the collector is shutting down", None)
         self.crashed = asyncio.Event()
@@ -228,7 +228,7 @@ class Collector:
         settings, started_ns = self.settings, self._clock_ns()
         state = EvidenceState()
         state.load(loaded.rows, loaded.agents)
-        self.metrics = Metrics(lambda: self.parts, self._terms)
+        self.metrics = Metrics(lambda: self.parts, self._transitions)
         self._texts = SweepTexts(store)
         view = InputsView(state, settings.stale_after_s, started_ns)
         streams = Streams(settings.max_streams)

@@ -43,7 +43,7 @@ class Standby:
     """`async with` listens where a collector would. `leader()`: host:port of the leader, "" = none known.
 
     `prepared()`: whether it could take over without losing anything; it is not ready before.
-    `terms`: times that this process became the leader.
+    `transitions`: times that the Lease went to another replica.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Standby:
         leader: Callable[[], str],
         prepared: Callable[[], bool] = lambda: True,
         *,
-        terms: Callable[[], int] = lambda: 0,
+        transitions: Callable[[], int] = lambda: 0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.address = ""
@@ -62,7 +62,7 @@ class Standby:
         self._settings = settings
         self._leader = leader
         self._prepared = prepared
-        self._terms = terms
+        self._transitions = transitions
         self._sleep = sleep
         self._held = 0
         self._next: str | None = None  # where to send those that are held, once that is known
@@ -108,7 +108,7 @@ class Standby:
             {
                 "/healthz": lambda: (HTTPStatus.OK, TEXT, b"ok\n"),
                 "/readyz": self._ready,
-                "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE, standby_text(self._terms())),
+                "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE, standby_text(self._transitions())),
             }
         )
         host, port = host_port(self._settings.http_listen)

@@ -71,7 +71,7 @@ class Replicas:
     pages: list[str]  # where the metrics of both are
 
     async def leadership(self, number: int) -> tuple[float, float]:
-        """Whether a replica leads, and how often it became the leader, by its metrics."""
+        """Whether a replica leads, and how often the Lease went to another, by its metrics."""
         url = f"http://{self.pages[number]}/metrics"
         text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=10).read().decode())
         values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
@@ -180,7 +180,7 @@ async def test_a_killed_leader_is_followed_and_nothing_flaps(audited: Cluster, t
 async def test_a_clean_exit_hands_over_at_once(audited: Cluster, tmp_path: Path) -> None:
     async with replicas(audited, tmp_path) as r:
         published = await steady(r)
-        assert (await r.leadership(0), await r.leadership(1)) == ((1, 1), (0, 0))
+        assert (await r.leadership(0), await r.leadership(1)) == ((1, 0), (0, 0))
         began_s = time.monotonic()
         stopping = asyncio.create_task(r.a.stop())
         await until(lambda: b"elected, term 1" in r.b.said, "the other is elected")

@@ -95,6 +95,11 @@ class Elector:
         return self._election.term
 
     @property
+    def transitions(self) -> int:
+        """How often the Lease went to another holder, as it was last seen."""
+        return self._election.seen.record.transitions if self._election.seen is not None else 0
+
+    @property
     def may_write(self) -> bool:
         return self._election.leading and self._clock() < self._election.write_until_s
 

@@ -22,7 +22,8 @@ from hyperscout_collector.parts import Parts
 BUILD = gauge("hyperscout_collector_build_info", "Always 1; which version runs.", "version")
 LEADER = gauge("hyperscout_collector_leader", "1 while this replica leads.")
 TRANSITIONS = counter(
-    "hyperscout_collector_leader_transitions_total", "Times that this process became the leader."
+    "hyperscout_collector_leader_transitions_total",
+    "Times that the Lease went to another replica, as it counts itself; 0 without leader_election.",
 )
 INFERENCE_SECONDS = histogram(
     "hyperscout_collector_inference_seconds",
@@ -37,11 +38,11 @@ __all__ = ["CONTENT_TYPE", "Metrics", "standby_text"]
 
 
 class Metrics:
-    """The page of a collector that leads. `terms`: times that this process became the leader."""
+    """The page of a collector that leads. `transitions`: times that the Lease went to another replica."""
 
     content_type = CONTENT_TYPE
 
-    def __init__(self, parts: Callable[[], Parts], terms: Callable[[], int] = lambda: 1) -> None:
+    def __init__(self, parts: Callable[[], Parts], transitions: Callable[[], int] = lambda: 0) -> None:
         self.inference_seconds = Histogram(
             INFERENCE_SECONDS, (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30)
         )
@@ -49,14 +50,14 @@ class Metrics:
             PLACEMENT_SECONDS, (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
         )
         self._parts = parts
-        self._terms = terms
+        self._transitions = transitions
         self._picture = Picture()
         self._process = _Process()
 
     def text(self) -> bytes:
         parts = self._parts()
         texts = (
-            *_leading(1, self._terms()),
+            *_leading(1, self._transitions()),
             self.inference_seconds.text(),
             self.placement_seconds.text(),
             *ingest(parts),
@@ -80,12 +81,12 @@ class _Process:
         return generate_latest(self._registry)
 
 
-def _leading(leads: int, terms: int) -> Iterator[str]:
+def _leading(leads: int, transitions: int) -> Iterator[str]:
     yield BUILD.by({importlib.metadata.version("hyperscout"): 1})
     yield LEADER.of(leads)
-    yield TRANSITIONS.of(terms)
+    yield TRANSITIONS.of(transitions)
 
 
-def standby_text(terms: int) -> bytes:
+def standby_text(transitions: int) -> bytes:
     """All that a replica shows that does not lead: what it would know is the leader's to tell."""
-    return "".join(_leading(0, terms)).encode() + _Process().text()
+    return "".join(_leading(0, transitions)).encode() + _Process().text()
