@@ -41,6 +41,15 @@ EVERYTHING: Final[Object] = {
                 "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"},
             }
         },
+        "mqtt": {
+            "broker": "mqtts://broker.example",
+            "topicPrefix": "hall-1/hyperscout",
+            "user": "hyperscout",
+            "passwordSecret": "mqtt-password",
+            "caSecret": "mqtt-ca",
+            "clientSecret": "mqtt-client",
+            "devices": ["leaf-1=switch/leaf-1"],
+        },
         "mtls": {"enabled": True, "clientCaSecret": "switches-ca"},
         "data": {"kind": "ephemeral", "storageClassName": "fast"},
         "priorityClassName": "system-cluster-critical",

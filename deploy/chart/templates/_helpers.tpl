@@ -132,3 +132,20 @@ app.kubernetes.io/part-of: hyperscout
 {{- fail "agent.infiniband.enabled: set agent.infiniband.resourceName (a device plugin's) or agent.infiniband.resourceClaimTemplate (a DRA driver's), or bring the devices by agent.extraVolumes" -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Secrets for the MQTT broker as sources of one volume; "" where there are none. */}}
+{{- define "hyperscout.mqttSecrets" -}}
+{{- with .Values.collector.mqtt }}
+{{- if .broker }}
+{{- with .passwordSecret }}
+- secret: {name: {{ . }}, items: [{key: password, path: password}]}
+{{- end }}
+{{- with .caSecret }}
+- secret: {name: {{ . }}, items: [{key: ca.crt, path: ca.crt}]}
+{{- end }}
+{{- with .clientSecret }}
+- secret: {name: {{ . }}, items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}

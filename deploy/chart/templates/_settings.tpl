@@ -31,6 +31,24 @@
 {{- $_ := set $c "mtls_listen" (include "hyperscout.anyAddress" (list . 50054)) }}
 {{- $_ := set $c "tls_client_ca" "/etc/hyperscout/clients/ca.crt" }}
 {{- end }}
+{{- with .Values.collector.mqtt }}
+{{- if .broker }}
+{{- $_ := set $c "mqtt_broker" .broker }}
+{{- $_ := set $c "mqtt_topic_prefix" .topicPrefix }}
+{{- $_ := set $c "mqtt_user" .user }}
+{{- $_ := set $c "mqtt_devices" .devices }}
+{{- if .passwordSecret }}
+{{- $_ := set $c "mqtt_password_file" "/etc/hyperscout/mqtt/password" }}
+{{- end }}
+{{- if .caSecret }}
+{{- $_ := set $c "mqtt_tls_ca" "/etc/hyperscout/mqtt/ca.crt" }}
+{{- end }}
+{{- if .clientSecret }}
+{{- $_ := set $c "mqtt_tls_cert" "/etc/hyperscout/mqtt/tls.crt" }}
+{{- $_ := set $c "mqtt_tls_key" "/etc/hyperscout/mqtt/tls.key" }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if include "hyperscout.tokens" . }}
 {{- $_ := set $c "token_audience" .Values.tokenAudience }}
 {{- $_ := set $c "peer_token_file" "/var/run/secrets/hyperscout/token" }}

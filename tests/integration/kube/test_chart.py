@@ -385,7 +385,9 @@ def files_in(volume: dict[str, Any]) -> Iterator[str]:
     for kind in ("secret", "configMap"):
         yield from (item["path"] for item in volume.get(kind, {}).get("items", ()))
     for source in volume.get("projected", {}).get("sources", ()):
-        yield source["serviceAccountToken"]["path"]
+        if "serviceAccountToken" in source:
+            yield source["serviceAccountToken"]["path"]
+        yield from files_in(source)
 
 
 def test_probes_reach_who_answers() -> None:
