@@ -1,0 +1,457 @@
+"""What was recorded comes back, at any time; the file stays as small and as young as it was set to."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_collector import database
+from hyperscout_collector.api.mapping import timestamp
+from hyperscout_collector.evidence.rows import Key
+from hyperscout_collector.history import store as store_module
+from hyperscout_collector.history.causes import Cause
+from hyperscout_collector.history.events import KINDS, Event, events
+from hyperscout_collector.history.frames import FrameError, packed_step, packed_whole, unpacked, words
+from hyperscout_collector.history.reader import FileReader
+from hyperscout_collector.history.reading import BadHistoryRequestError, NotKeptError
+from hyperscout_collector.history.size import HistorySize
+from hyperscout_collector.history.store import HistoryStore, names_of
+from hyperscout_collector.topology import Adapter, Anomaly, Endpoint, Link, LinkTable, Topology
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.topologies import SINCE_NS, leaves, measured, two_leaves
+
+S = 1_000_000_000
+DAY = 86_400 * S
+T0 = SINCE_NS
+WHY = Cause("findings", (Key("n01", "lldp", "eth0"),), 1)
+
+
+def opened(
+    path: Path, size: HistorySize | None = None, *, mib: float = 64, days: float = 30, now_ns: int = T0
+) -> HistoryStore:
+    return HistoryStore(
+        path, size or HistorySize(), max_bytes=int(mib * 2**20), max_age_ns=int(days * DAY), now_ns=now_ns
+    )
+
+
+def reading(path: Path, now_ns: int = T0 + 400 * DAY) -> FileReader:
+    return FileReader(path, lambda: now_ns)
+
+
+def same(topology: Topology) -> Topology:
+    """In one order: links and adapters have none of their own."""
+    return replace(topology, links=tuple(sorted(topology.links)), adapters=tuple(sorted(topology.adapters)))
+
+
+def anomaly(i: int, message: str = "gone") -> Anomaly:
+    ends = Endpoint(f"a{i:02}", f"n{i:02}", "1"), Endpoint("s1", "leaf-a", str(i))
+    return Anomaly("MissingLink", *ends, 1, ("lldp",), 0.9, message, "leaf-a", SINCE_NS)
+
+
+def cut(i: int, whole: Topology | None = None) -> Topology:
+    """Without the i-th link, which an anomaly names."""
+    whole = whole or two_leaves()
+    links = [x for k, x in enumerate(whole.links) if k != i % len(whole.links)]
+    return replace(whole, links=LinkTable.of(links), anomalies=(*whole.anomalies, anomaly(i)))
+
+
+def told(reader: FileReader, **request: object) -> list[pb.HistoryEvent]:
+    return list(reader.events(pb.ListHistoryRequest(**request)).events)  # type: ignore[arg-type]
+
+
+# Pictures
+
+ENDS = st.tuples(st.sampled_from(["a", "b", "s1", "s2"]), st.sampled_from(["1", "2"]))
+LINKS = st.builds(
+    lambda a, b, fabric, sources, note: Link(*a, *b, fabric, sources, note),
+    ENDS,
+    ENDS,
+    st.sampled_from(["ib", "eth"]),
+    st.sampled_from([("lldp",), ("lldp", "snmp")]),
+    st.sampled_from(["", "?"]),
+)
+TOPOLOGIES = st.builds(
+    Topology,
+    st.integers(1, 9),
+    st.sampled_from([h.hypernodes for h in (two_leaves(), measured(), leaves(("n1",)), leaves())]),
+    st.sampled_from([two_leaves().switches, two_leaves().switches[:1], ()]),
+    st.lists(
+        st.builds(Adapter, st.sampled_from("abc"), st.sampled_from(["n1", "n2"]), st.just("x")),
+        max_size=3,
+        unique=True,
+    ),
+    st.lists(LINKS, max_size=6, unique=True).map(LinkTable.of),
+    st.lists(st.integers(0, 9), max_size=5, unique=True).flatmap(
+        lambda many: st.tuples(
+            *(st.builds(anomaly, st.just(i), st.sampled_from(["gone", "away"])) for i in many)
+        )
+    ),
+    st.sampled_from([(), ("n8",), ("n8", "n9")]),
+    st.sampled_from([(), ("storage",)]),
+    st.sampled_from([(), measured().tiers]),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(TOPOLOGIES, min_size=1, max_size=6))
+def test_steps_lead_from_one_picture_to_the_next(many: Sequence[Topology]) -> None:
+    whole = packed_whole(many[0])
+    steps = [packed_step(a, b, words(whole)) for a, b in pairwise(many)]
+    for i, expected in enumerate(many):
+        assert same(unpacked(whole, steps[:i])) == same(expected)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.tuples(TOPOLOGIES, st.integers(0, 2)), min_size=1, max_size=8))
+def test_at_any_time_there_is_what_was_out_then(
+    tmp_path_factory: pytest.TempPathFactory, many: Sequence[tuple[Topology, int]]
+) -> None:
+    path = tmp_path_factory.mktemp("history") / "history.db"
+    out: list[tuple[int, Topology]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_module, "_STEPS", 3)  # several spans
+        store = opened(path)
+        for topology, pause in many:
+            out.append(((out[-1][0] if out else T0) + pause * S, topology))
+            store.record(*out[-1], WHY)
+        store.close()
+        again = opened(path, now_ns=out[-1][0])
+        assert again.newest is not None
+        assert same(again.newest) == same(out[-1][1])
+        again.close()
+    reader = reading(path)
+    for at_ns in range(out[0][0], out[-1][0] + S, S // 2):
+        expected = [topology for then_ns, topology in out if then_ns <= at_ns][-1]
+        assert same(reader.topology_at(at_ns)) == same(expected)
+    first, last = out[0][1], out[-1][1]
+    assert [x.kind for x in told(reader, net=True)] == [x.kind for x in reversed(events(first, last))]
+    reader.close()
+
+
+@given(st.binary(max_size=60))
+def test_what_is_no_picture_is_one_error(garbage: bytes) -> None:
+    whole = packed_whole(two_leaves())
+    for frames in ((garbage, []), (whole, [garbage]), (whole[:4] + garbage, [])):
+        with suppress(FrameError):
+            unpacked(*frames)
+
+
+# Events
+
+
+def test_events_are_found_by_all_their_names_and_pages_are_stable(tmp_path: Path) -> None:
+    store, reader = opened(tmp_path / "history.db"), None
+    whole = two_leaves()
+    for i in range(20):
+        store.record(T0 + i * S, cut(0) if i % 2 else whole, WHY)
+    reader = reading(tmp_path / "history.db")
+    every = told(reader)
+    assert [x.id for x in every] == sorted((x.id for x in every), reverse=True)
+    assert len(every) == 1 + 19 * 3  # a link, an anomaly, the generation; the first has no changes
+    assert {x.cause.findings[0].node for x in every} == {"n01"}
+    for name, kinds in {
+        "n01": {"LinkAdded", "LinkRemoved"},
+        "a01": {"LinkAdded", "LinkRemoved"},
+        "n01/p1": {"LinkAdded", "LinkRemoved"},
+        "n01/p1 -- leaf-a/p1": {"LinkAdded", "LinkRemoved"},
+        "leaf-a/p1 -> n01/p1": {"LinkAdded", "LinkRemoved"},
+        "a01:1--s1:1": {"LinkAdded", "LinkRemoved"},
+        "n00": {"AnomalyAppeared", "AnomalyCleared"},
+        "n00/p1 -- leaf-b/p1": set[str](),
+        "nobody": set[str](),
+        "": set(KINDS[0:2]) | {"AnomalyAppeared", "AnomalyCleared", "GenerationPublished"},
+    }.items():
+        assert {x.kind for x in told(reader, about=name)} == kinds, name
+        assert {
+            x.kind
+            for x in told(reader, about=name, net=True, since=timestamp(T0), until=timestamp(T0 + 2 * S))
+        } == ({kind for kind in kinds if kind.endswith(("Removed", "Appeared"))}), name
+    seen: list[int] = []
+    request = pb.ListHistoryRequest(page_size=7)
+    for turn in range(100):
+        answer = reader.events(request)
+        assert bool(answer.flaps) == (turn == 0)
+        seen += [x.id for x in answer.events]
+        store.record(T0 + (100 + turn) * S, cut(1) if turn % 2 else whole, WHY)  # meanwhile
+        request.page_token = answer.next_page_token
+        if not request.page_token:
+            break
+    assert seen == [x.id for x in every]
+    of_link = told(reader, kinds=["LinkRemoved"], since=timestamp(T0 + 3 * S), until=timestamp(T0 + 7 * S))
+    assert [x.at.ToNanoseconds() for x in of_link] == [T0 + 5 * S, T0 + 3 * S]  # since included, until not
+    store.close()
+    reader.close()
+
+
+def test_what_flaps_is_counted_most_often_first(tmp_path: Path) -> None:
+    store, reader = opened(tmp_path / "history.db"), None
+    whole = two_leaves()
+    for i in range(7):
+        store.record(T0 + i * S, cut(0) if i % 2 else whole, WHY)
+    store.record(T0 + 7 * S, cut(1), WHY)
+    store.record(T0 + 8 * S, whole, WHY)
+    reader = reading(tmp_path / "history.db")
+    flaps = reader.events(pb.ListHistoryRequest()).flaps
+    assert [(x.what, x.changes, x.last.ToNanoseconds() - T0) for x in flaps] == [
+        ("MissingLink", 6, 6 * S),
+        ("Link", 6, 6 * S),
+    ]
+    assert [
+        x.changes for x in reader.events(pb.ListHistoryRequest(about="n01", kinds=["LinkAdded"])).flaps
+    ] == [3]
+    late = reader.events(pb.ListHistoryRequest(since=timestamp(T0 + 5 * S)))
+    assert list(late.flaps) == []
+    store.close()
+    reader.close()
+
+
+def test_net_pages_stay_with_the_question(tmp_path: Path) -> None:
+    store = opened(tmp_path / "history.db")
+    store.record(T0, two_leaves(), WHY)
+    store.record(T0 + S, replace(two_leaves(), links=(), anomalies=()), Cause("approved"))
+    reader = reading(tmp_path / "history.db")
+    request = pb.ListHistoryRequest(net=True, page_size=2)
+    first = reader.events(request)
+    store.record(T0 + 2 * S, two_leaves(), WHY)  # all is well again
+    request.page_token = first.next_page_token
+    second = reader.events(request)
+    request.page_token = second.next_page_token
+    third = reader.events(request)
+    kinds = [x.kind for page in (first, second, third) for x in page.events]
+    assert kinds == ["AnomalyCleared"] + ["LinkRemoved"] * 5
+    assert {x.cause.kind for page in (first, second, third) for x in page.events} == {"approved"}
+    assert not third.next_page_token
+    assert told(reader, net=True) == []
+    store.close()
+    reader.close()
+
+
+def test_a_mass_change_is_bounded_and_what_ends_differ_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = LinkTable.of([Link(f"a{i:04}", "1", "s1", str(i), "ib", ("lldp",)) for i in range(1500)])
+    store = opened(tmp_path / "history.db")
+    store.record(T0, Topology(1, links=many), WHY)
+    store.record(T0 + S, Topology(2, links=many[:1]), WHY)
+    reader = reading(tmp_path / "history.db")
+    answer = reader.events(pb.ListHistoryRequest(page_size=1000, kinds=["LinkRemoved"]))
+    assert len(answer.events) == 1000
+    assert answer.events[0].message.startswith("500 more")
+    net = pb.ListHistoryRequest(net=True, page_size=1000)
+    whole = list(reader.events(net).events)
+    net.page_token = reader.events(net).next_page_token
+    assert len(whole) + len(reader.events(net).events) == 1499
+    store.close()
+    reader.close()
+
+
+def test_ages_alone_make_no_event_but_are_in_the_picture(tmp_path: Path) -> None:
+    store = opened(tmp_path / "history.db")
+    store.record(T0, measured(), WHY)
+    older = replace(measured(), generation=8, tiers=())
+    store.record(T0 + S, older, Cause("age"))
+    reader = reading(tmp_path / "history.db")
+    assert [x.generation for x in told(reader)] == [7]
+    assert same(reader.topology_at(T0 + S)) == same(older)
+    store.close()
+    reader.close()
+
+
+# Bounds
+
+
+def fill(
+    store: HistoryStore, many: int, *, every_ns: int = 60 * S, grow: Callable[[int], int] = lambda i: i % 40
+) -> None:
+    """Generations that differ in a link and in some random words, which do not deflate."""
+    rng = Random(7)
+    for i in range(many):
+        picture = cut(grow(i))
+        noise = anomaly(90, rng.randbytes(150).hex())
+        store.record(
+            T0 + i * every_ns, replace(picture, generation=i, anomalies=(*picture.anomalies, noise)), WHY
+        )
+
+
+def test_the_oldest_goes_when_the_file_is_full(tmp_path: Path) -> None:
+    size = HistorySize()
+    store = opened(tmp_path / "history.db", size, mib=0.25)
+    largest = 0
+    for _ in range(3):
+        fill(store, 200)
+        largest = max(largest, size.bytes)
+        assert (tmp_path / "history.db").stat().st_size <= 2**18
+    assert 0.6 * 2**18 < largest <= 2**18
+    assert 0 < size.generations < 600
+    reader = reading(tmp_path / "history.db")
+    oldest = reader.events(pb.ListHistoryRequest(page_size=1)).oldest.ToNanoseconds()
+    assert oldest == size.oldest_ns > T0
+    with pytest.raises(NotKeptError, match="before the oldest"):
+        reader.topology_at(oldest - 1)
+    assert reader.topology_at(oldest).generation > 0
+    request = pb.ListHistoryRequest(page_size=1000)
+    seen = 0
+    while True:
+        answer = reader.events(request)
+        assert all(x.at.ToNanoseconds() >= oldest for x in answer.events)
+        seen += len(answer.events)
+        if not (token := answer.next_page_token):
+            break
+        request.page_token = token
+    assert seen == size.events
+    with sqlite3.connect(tmp_path / "history.db") as db:  # nothing is left of what went
+        assert (
+            db.execute("SELECT MIN(event) FROM mentions").fetchone()
+            == db.execute("SELECT MIN(id) FROM events").fetchone()
+        )
+        used = "SELECT name FROM mentions UNION SELECT thing FROM events"
+        stray = f"SELECT COUNT(*) FROM names WHERE id NOT IN ({used})"
+        assert db.execute(stray).fetchone() == (0,)
+    db.close()
+    reader.close()
+    store.close()
+
+
+def test_what_is_too_old_goes_and_what_is_out_stays(tmp_path: Path) -> None:
+    size = HistorySize()
+    store = opened(tmp_path / "history.db", size, days=3)
+    fill(store, 240, every_ns=3600 * S)  # ten days
+    end_ns = T0 + 239 * 3600 * S
+    assert end_ns - 4.1 * DAY < size.oldest_ns < end_ns - 2.9 * DAY
+    store.close()
+    store = opened(tmp_path / "history.db", size, days=3, now_ns=end_ns + 100 * DAY)
+    assert store.newest is not None
+    assert store.newest.generation == 239
+    assert size.generations <= 25  # the last span
+    store.close()
+
+
+def test_a_lower_limit_is_kept_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    store = opened(path, mib=4)
+    fill(store, 300)
+    store.close()
+    assert path.stat().st_size > 2**18
+    size = HistorySize()
+    store = opened(path, size, mib=0.25, now_ns=T0 + DAY)
+    assert size.bytes <= 2**18
+    store.record(T0 + 2 * DAY, two_leaves(), WHY)
+    store.close()
+    assert path.stat().st_size <= 2**18
+
+
+# Trouble
+
+
+def test_a_damaged_file_is_moved_aside(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    path.write_bytes(b"what is this" * 1000)
+    store = opened(path)
+    assert "history.db.damaged-" in store.problem
+    assert "begins anew" in store.problem
+    store.record(T0, two_leaves(), WHY)
+    store.close()
+    assert opened(path).problem == ""
+    assert next(tmp_path.glob("history.db.damaged-*")).read_bytes().startswith(b"what is this")
+
+
+def test_a_picture_that_cannot_be_read_begins_a_new_span(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    store = opened(path)
+    for i in range(3):
+        store.record(T0 + i * S, cut(i), WHY)
+    store.close()
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE pictures SET frame = x'00' WHERE id = 2")
+    db.close()
+    store = opened(path, now_ns=T0 + 5 * S)
+    assert "goes on with a new picture" in store.problem
+    store.record(T0 + 9 * S, cut(1), WHY)
+    reader = reading(path)
+    assert same(reader.topology_at(T0 + 9 * S)) == same(cut(1))
+    assert same(reader.topology_at(T0)) == same(cut(0))
+    store.close()
+    reader.close()
+
+
+def test_another_format_is_left_alone(tmp_path: Path) -> None:
+    opened(tmp_path / "history.db").close()
+    with sqlite3.connect(tmp_path / "history.db") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(database.OtherFormatError, match="format 99"):
+        opened(tmp_path / "history.db")
+
+
+def test_a_clock_that_was_ahead_leaves_nothing_in_the_future(tmp_path: Path) -> None:
+    store = opened(tmp_path / "history.db")
+    store.record(T0 + 100 * DAY, cut(0), WHY)
+    store.record(T0 + S, cut(1), WHY)  # set back: order is kept
+    store.close()
+    store = opened(tmp_path / "history.db", now_ns=T0 + 2 * S)
+    store.record(T0 + 3 * S, cut(2), WHY)
+    reader = reading(tmp_path / "history.db", T0 + 3 * S)
+    assert [x.at.ToNanoseconds() for x in told(reader, kinds=["GenerationPublished"])] == [
+        T0 + 3 * S,
+        T0 + 2 * S,
+        T0 + 2 * S,
+    ]
+    with pytest.raises(BadHistoryRequestError, match="yet to come"):
+        reader.topology_at(T0 + DAY)
+    store.close()
+    reader.close()
+
+
+def test_readers_see_whole_states_while_it_is_written(tmp_path: Path) -> None:
+    store = opened(tmp_path / "history.db", mib=0.25)
+    store.record(T0, cut(0), WHY)
+    reader, stop, problems = reading(tmp_path / "history.db"), threading.Event(), list[str]()
+
+    def ask() -> None:
+        while not stop.is_set():
+            answer = reader.events(pb.ListHistoryRequest(page_size=50))
+            ids = [x.id for x in answer.events]
+            if ids != list(range(ids[0], ids[0] - len(ids), -1)) or not all(
+                x.generation >= 0 for x in answer.events
+            ):
+                problems.append(str(ids))
+            reader.topology_at(T0 + DAY * 300)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    fill(store, 300)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    store.close()
+    reader.close()
+
+
+def test_what_an_event_answers_to() -> None:
+    event = Event(
+        "LinkAdded", "", "h", "n", Endpoint("0a", "leaf", "7"), Endpoint("n", "n", "eth0"), named=("m",)
+    )
+    assert names_of(event) == {"h", "n", "m", "0a", "leaf", "leaf/p7", "0a/p7", "n/eth0"}
+    assert names_of(Event("NodeMoved", "", "b", "n", before="a", after="b")) == {"n", "a", "b"}
+    assert names_of(Event("ConditionChanged", "", "b", before="True", after="False")) == {"b"}
+
+
+def test_nothing_recorded_yet_is_said(tmp_path: Path) -> None:
+    store, reader = opened(tmp_path / "history.db"), reading(tmp_path / "history.db")
+    with pytest.raises(NotKeptError, match="nothing is recorded yet"):
+        reader.topology_at(T0)
+    for net in (False, True):
+        answer = reader.events(pb.ListHistoryRequest(net=net, about="n"))
+        assert (len(answer.events), answer.HasField("oldest")) == (0, False)
+    reader.close()
+    store.close()
+    assert [file.name for file in tmp_path.iterdir()] == ["history.db"]
