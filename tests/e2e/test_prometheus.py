@@ -73,8 +73,13 @@ async def world(kube: Cluster, folder: Path) -> AsyncIterator[World]:
         found.player = await stack.enter_async_context(played(found.collector.address))
         others = await stack.enter_async_context(exporter(other_exporters()))
         jobs = (
-            job("hyperscout-collector", found.collector_at),
-            job("hyperscout-agent", found.agent_at, metric_relabel_configs=[named(SELF)]),
+            job(
+                "hyperscout-collector",
+                found.collector_at,
+                honor_labels=True,
+                relabel_configs=[named("host-7")],
+            ),
+            job("hyperscout-agent", found.agent_at, relabel_configs=[named(SELF)]),
             job("others", others, honor_labels=True),
         )
         running = prometheus(folder / "prometheus", jobs, hasty_rules())
@@ -83,7 +88,7 @@ async def world(kube: Cluster, folder: Path) -> AsyncIterator[World]:
 
 
 def named(node: str) -> dict[str, Any]:
-    """As the chart's PodMonitor names the node."""
+    """As Kubernetes' targets have it: where the pod runs."""
     return {"target_label": "node", "replacement": node}
 
 
