@@ -15,7 +15,7 @@ export default defineConfig({
   },
   server: {
     host: "127.0.0.1",
-    proxy: { "/v1": "http://127.0.0.1:50054" },
+    proxy: { "/v1": "http://127.0.0.1:50080" },
   },
   test: { include: ["test/**/*.test.ts"], environment: "node", testTimeout: 60_000 },
 });

@@ -251,7 +251,7 @@ export function paintSpot(
     ctx.strokeStyle = hollow ? colour : theme.background;
     ctx.lineWidth = Math.max(1, h / 10);
     // Beside the name, where there is one.
-    const isNamed = h >= NAMES_PX || (spot.kind === "switch" && h >= 12 && w >= 3 * h);
+    const isNamed = h >= NAMES_PX || (spot.kind === "switch" && h >= 12);
     const r = Math.min(8, h * 0.3);
     const aside = spot.kind === "switch" ? y + h / 2 : y + r + 6;
     sign(ctx, STATES[code] as State, isNamed ? x + w - r - 4 : x + w / 2, isNamed ? aside : y + h / 2, r);
