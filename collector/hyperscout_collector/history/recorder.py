@@ -140,7 +140,12 @@ class Recorder:
             return
         if waiting.only_if_other and store.newest is not None and not events(store.newest, waiting.topology):
             return
-        store.record(waiting.at_ns, waiting.topology, waiting.cause, waiting.missed)
+        try:
+            store.record(waiting.at_ns, waiting.topology, waiting.cause, waiting.missed)
+        except sqlite3.Error as error:
+            if database.is_full(error):
+                store.fold()
+            raise
 
     def _open(self) -> HistoryStore:
         store = HistoryStore(

@@ -1,0 +1,186 @@
+"""The history is written beside everything else: what it cannot write it says, and goes on."""
+
+import asyncio
+import subprocess
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_collector.evidence.rows import Key
+from hyperscout_collector.history import recorder as recorder_module
+from hyperscout_collector.history.causes import Cause
+from hyperscout_collector.history.reading import HistoryError
+from hyperscout_collector.history.recorder import Recorder
+from hyperscout_collector.history.settings import HistorySettings
+from hyperscout_collector.history.store import HistoryStore
+from hyperscout_collector.topology import Anomaly, Endpoint, Topology
+from support.real import require_real
+from support.topologies import SINCE_NS, two_leaves
+
+S = 1_000_000_000
+
+
+class Clock:
+    """One second a look."""
+
+    def __init__(self) -> None:
+        self.now_ns = SINCE_NS
+
+    def __call__(self) -> int:
+        self.now_ns += S
+        return self.now_ns
+
+
+@asynccontextmanager
+async def recording(folder: Path) -> AsyncIterator[Recorder]:
+    found = Recorder(folder / "history.db", HistorySettings(), Clock())
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def generation(number: int, noise: bytes = b"") -> Topology:
+    ends = Endpoint(f"a{number}", f"n{number}"), None
+    strange = Anomaly("UnknownHost", *ends, None, ("lldp",), 0.5, noise.hex())
+    return replace(two_leaves(), generation=number, anomalies=(strange,))
+
+
+def why(number: int) -> Cause:
+    return Cause("findings", (Key(f"n{number}", "lldp", "eth0"),), 1)
+
+
+def published(recorder: Recorder) -> list[pb.HistoryEvent]:
+    """Oldest first."""
+    request = pb.ListHistoryRequest(kinds=["GenerationPublished"])
+    return list(reversed(recorder.events(request).events))
+
+
+async def test_before_the_file_is_open_that_is_said(tmp_path: Path) -> None:
+    async with recording(tmp_path) as recorder:
+        with pytest.raises(HistoryError, match="not open yet"):
+            recorder.events(pb.ListHistoryRequest())
+        assert await recorder.flush()
+        assert published(recorder) == []
+        assert recorder.problem is None
+
+
+async def test_generations_that_do_not_fit_in_line_become_one(tmp_path: Path) -> None:
+    async with recording(tmp_path) as recorder:
+        for number in range(1, 21):
+            recorder.offer(generation(number), why(number))
+        assert await recorder.flush()
+        found = published(recorder)
+        assert [x.generation for x in found] == [*range(1, 16), 20]
+        assert "4 generations before it could not be recorded" in found[-1].message
+        assert {key.node for key in found[-1].cause.findings} == {"n16", "n17", "n18", "n19", "n20"}
+        assert recorder.topology_at(SINCE_NS + 50 * S).generation == 20
+
+
+async def test_what_is_known_already_is_not_recorded_at_a_start(tmp_path: Path) -> None:
+    async with recording(tmp_path) as recorder:
+        recorder.offer(generation(1), why(1))
+        await recorder.flush()
+    async with recording(tmp_path) as recorder:
+        recorder.resume(generation(1), Cause("restart"))
+        await recorder.flush()
+        assert [x.generation for x in published(recorder)] == [1]
+        recorder.resume(generation(3), Cause("takeover"))
+        await recorder.flush()
+        assert [(x.generation, x.cause.kind) for x in published(recorder)] == [
+            (1, "findings"),
+            (3, "takeover"),
+        ]
+
+
+async def test_a_file_that_is_damaged_while_it_is_open_begins_anew(tmp_path: Path) -> None:
+    async with recording(tmp_path) as recorder:
+        for number in range(1, 50):
+            recorder.offer(generation(number, bytes(4000)), why(number))
+            await recorder.flush()
+        recorder._let_go()
+        path = tmp_path / "history.db"
+        path.write_bytes(b"what is this" * 1000)
+        recorder.offer(generation(50), why(50))
+        assert await recorder.flush()
+        assert [x.generation for x in published(recorder)] == [50]
+        assert "moved to history.db.damaged-" in (recorder.problem or "")
+
+
+async def test_a_folder_that_may_not_be_written_is_said_and_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("in the way")
+    async with recording(tmp_path / "data") as recorder:
+        recorder.offer(generation(1), why(1))
+        assert not await recorder.flush()
+        assert "the history is not written" in (recorder.problem or "")
+        with pytest.raises(HistoryError, match="not written"):
+            recorder.topology_at(SINCE_NS)
+        assert recorder.size.write_failures_total == 1
+        (tmp_path / "data").unlink()
+        assert await recorder.flush()
+        assert recorder.problem is None
+        assert [x.generation for x in published(recorder)] == [1]
+
+
+async def test_a_full_disk_stops_nothing_and_leaves_a_gap_that_is_told(tmp_path: Path) -> None:
+    require_real("root")
+    mount = tmp_path / "small"
+    mount.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(mount)], capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.decode().strip()}")
+    try:
+        ballast = mount / "ballast"
+        ballast.write_bytes(b"x" * 3_300_000)
+        async with recording(mount) as recorder:
+            number = 0
+            for number in range(1, 400):
+                recorder.offer(generation(number, number.to_bytes(2, "big") * 5000), why(number))
+                if not await recorder.flush():
+                    break
+            assert "no room: free some on its disk" in (recorder.problem or "")
+            last = published(recorder)[-1].generation
+            assert last == number - 1  # what was recorded is read as before
+            for later in range(number + 1, number + 31):
+                recorder.offer(generation(later), why(later))
+            ballast.unlink()
+            assert any([await recorder.flush() for _ in range(10)])
+            assert recorder.problem is None
+            found = published(recorder)
+            assert found[-1].generation == number + 30
+            assert "15 generations before it could not be recorded" in found[-1].message
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+async def test_writing_waits_for_nobody_and_nobody_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+    record = HistoryStore.record
+
+    def slowly(self: HistoryStore, *arguments: object) -> None:
+        begun.set()
+        assert go.wait(10)
+        record(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(recorder_module.HistoryStore, "record", slowly)
+    async with recording(tmp_path) as recorder:
+        task = asyncio.create_task(recorder.run())
+        recorder.offer(generation(1), why(1))
+        assert await asyncio.to_thread(begun.wait, 10)
+        for number in range(2, 100):
+            recorder.offer(generation(number), why(number))  # at once: the loop is free
+        assert published(recorder) == []
+        go.set()
+        async with asyncio.timeout(10):
+            while not (found := published(recorder)) or found[-1].generation != 99:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
