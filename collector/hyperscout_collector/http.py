@@ -14,7 +14,7 @@ _REQUEST_TIMEOUT_S = 5.0
 _MAX_REQUEST_BYTES = 16 * 1024
 _MAX_CONNECTIONS = 64
 
-# Path -> (status, content type, body). Called on the loop: a page is made in a millisecond or so.
+# Path -> (status, content type, body). Called on the loop: a page is made in milliseconds.
 Page = Callable[[], tuple[HTTPStatus, str, bytes]]
 TEXT = "text/plain; charset=utf-8"
 

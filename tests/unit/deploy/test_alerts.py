@@ -139,6 +139,17 @@ def test_the_rules_are_rules() -> None:
     checked(ALERTS, "check", "rules")
 
 
+def test_the_configuration_in_the_docs_is_one(tmp_path: Path) -> None:
+    require_real("prometheus")
+    block = re.search(
+        r"^```yaml\n(rule_files.*?)^```", (ROOT / "docs" / "metrics.md").read_text(), re.M | re.S
+    )
+    assert block is not None
+    (tmp_path / "alerts.yaml").write_text(ALERTS.read_text())
+    (tmp_path / "prometheus.yaml").write_text(block[1])
+    checked(tmp_path / "prometheus.yaml", "check", "config")
+
+
 def test_each_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
     require_real("prometheus")
     promtool_test(tmp_path / "cases.yaml", [of(case) for case in CASES])
