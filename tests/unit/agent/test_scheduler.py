@@ -198,6 +198,14 @@ async def test_three_outcomes() -> None:
         assert scheduler.stats["lldp"].success is False
 
 
+async def test_looks_are_counted_by_what_came_of_them() -> None:
+    probe = FakeProbe("eth0", "", "cannot", "mixed")
+    async with scheduled(probe) as (scheduler, _, time):
+        await time.pass_s(35)
+        stats = scheduler.stats["lldp"]
+        assert (probe.started, stats.runs, stats.empty, stats.failures) == (4, 4, 1, 2)
+
+
 async def test_triggers_are_heard_at_once_but_bounded() -> None:
     probe = FakeProbe()
     async with scheduled(probe) as (scheduler, _, time):

@@ -142,7 +142,7 @@ def test_the_rules_are_rules() -> None:
 def test_the_configuration_in_the_docs_is_one(tmp_path: Path) -> None:
     require_real("prometheus")
     block = re.search(
-        r"^```yaml\n(rule_files.*?)^```", (ROOT / "docs" / "metrics.md").read_text(), re.M | re.S
+        r"^```yaml\n(rule_files.*?)^```", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE | re.DOTALL
     )
     assert block is not None
     (tmp_path / "alerts.yaml").write_text(ALERTS.read_text())
