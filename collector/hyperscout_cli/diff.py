@@ -119,6 +119,8 @@ def _since(since_ns: int, output: str, collector: Endpoint) -> int:
     found = [difference(line) | {"event": plain(event)} for line, event in zip(lines, events, strict=True)]
     if not emit_data({"differences": found}, output):
         emit(visible(line) + "\n" for line in lines)
+        if not lines:
+            note("nothing differs")
     return NO if events else 0
 
 
