@@ -256,7 +256,7 @@ class CanvasMap implements MapView {
   private view(margin: number): View {
     const { x, y, zoom } = this.hands.camera();
     const [width, height] = [this.width * (1 + 2 * margin), this.height * (1 + 2 * margin)];
-    return { x: x - width / 2 / zoom, y: y - height / 2 / zoom, zoom, width, height };
+    return { x: x - width / 2 / zoom, y: y - height / 2 / zoom, zoom, width, height, inset: margin * this.width };
   }
 
   private readonly frame = (): void => {

@@ -16,6 +16,8 @@ export interface View {
   zoom: number;
   width: number;
   height: number;
+  /** So many pixels at each side are not in sight yet. */
+  inset: number;
 }
 
 /** Pixels of a host from which on its cables are drawn one by one. */
@@ -96,7 +98,7 @@ function paintLabels(
     const font = Math.min(14, Math.max(9, header * 0.55));
     ctx.font = `${font}px ${theme.font}`;
     // Of a box that is wider than the screen, the name stays in sight.
-    const left = Math.max(x, Math.min(0, x + w - 200)) + 6;
+    const left = Math.max(x, Math.min(view.inset, x + w - 200)) + 6;
     const middle = y + header / 2;
     let from = left;
     if (code !== OK) {
