@@ -126,17 +126,24 @@ def _panel(said: Mapping[str, Any], kind: str) -> dict[str, Any]:
     }
     match kind:
         case "stat":
-            steps = [{"color": "green", "value": None}, {"color": "red", "value": said.get("bad_from")}]
-            coloured = "bad_from" in said
-            if coloured:
+            steps = _colours(said)
+            if steps:
                 found["fieldConfig"]["defaults"]["thresholds"] = {"mode": "absolute", "steps": steps}
-            found["options"] = {"colorMode": "background" if coloured else "none", "graphMode": "none"}
+            found["options"] = {"colorMode": "background" if steps else "none", "graphMode": "none"}
         case "lines":
             legend = {"displayMode": "list", "placement": "bottom"}
             found["options"] = {"tooltip": {"mode": "multi"}, "legend": legend}
         case "table":
             found["transformations"] = [{"id": "organize", "options": {"excludeByName": _NO_COLUMNS}}]
     return found
+
+
+def _colours(said: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """From which figure on it is which; none where a figure is neither good nor bad."""
+    for key, below, above in (("bad_from", "green", "red"), ("good_from", "red", "green")):
+        if key in said:
+            return [{"color": below, "value": None}, {"color": above, "value": said[key]}]
+    return []
 
 
 def _target(ref: str, expr: str, legend: str, kind: str) -> dict[str, Any]:
