@@ -43,7 +43,14 @@ class Collector:
         self._endpoint = endpoint
         self._timeout_s = endpoint.timeout_s
         self._credentials = endpoint.credentials
-        self._connect(endpoint.address)
+        self._connect(self._address())
+
+    def _address(self) -> str:
+        if not self._endpoint.namespace:
+            return self._endpoint.address
+        from hyperscout_cli.port_forward import forwarded
+
+        return forwarded(self._endpoint.namespace, self._timeout_s)
 
     def _connect(self, address: str) -> None:
         options: list[tuple[str, int | str]] = [
@@ -176,7 +183,8 @@ class Collector:
     def _follow(self, error: grpc.RpcError) -> bool:
         """Whether a standby said who leads; then that is whom we ask now."""
         leader = leader_in(error.trailing_metadata()) if isinstance(error, grpc.Call) else None
-        if not leader or leader == self.address:
+        # From outside of the cluster the leader's own address leads nowhere.
+        if not leader or leader == self.address or self._endpoint.namespace:
             return False
         self._channel.close()
         self._connect(leader)

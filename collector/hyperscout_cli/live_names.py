@@ -18,7 +18,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from hyperscout_cli.options import DEFAULT_COLLECTOR, TOKEN_VARIABLE, Endpoint
+from hyperscout_cli.options import DEFAULT_COLLECTOR, TOKEN_VARIABLE, Endpoint, reached_in
 
 DEADLINE_S = 1.0
 KEPT_S = 10.0
@@ -75,12 +75,14 @@ def known(ctx: click.Context) -> Names:
         small = saved != "-" and Path(saved).stat().st_size <= _MAX_SAVED_BYTES
         return _of_topology(read_topology(saved)) if small else {}
     given = {name: ctx.params.get(name) for name in ("tls_ca", "tls_cert", "tls_key", "token_file")}
+    namespace = reached_in(ctx, ctx.params.get("namespace") or "")
     endpoint = Endpoint(
-        ctx.params.get("collector") or DEFAULT_COLLECTOR,
+        (not namespace and ctx.params.get("collector")) or DEFAULT_COLLECTOR,
         DEADLINE_S,
         **given,
         tls_server_name=ctx.params.get("tls_server_name") or "",
         insecure=bool(ctx.params.get("insecure")),
+        namespace=namespace,
         token="" if given["token_file"] else os.environ.get(TOKEN_VARIABLE, "").strip(),
     )
     cache = Cache(_folder(), repr(endpoint) + endpoint.token, time.time)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 
 DEFAULT_COLLECTOR = "127.0.0.1:50051"
+DEFAULT_NAMESPACE = "hyperscout"
 COLLECTOR_VARIABLE = "HYPERSCOUT_COLLECTOR"
 TOKEN_VARIABLE = "HYPERSCOUT_TOKEN"  # noqa: S105 - its name; never a flag, which every process could read
 FORMATS = ("table", "wide", "json", "yaml", "name")
@@ -36,6 +37,7 @@ class Endpoint:
     tls_server_name: str = ""
     token_file: Path | None = None
     insecure: bool = False
+    namespace: str = ""  # of a cluster, whose collector kubectl leads to; "" = `address` is asked
     token: str = field(default="", repr=False)
 
     @property
@@ -83,11 +85,13 @@ def collector_options(command: Command) -> Command:
     """--collector, --timeout and what is shown to it; the command gets all of them as one `Endpoint`."""
 
     @functools.wraps(command)
-    def with_endpoint(*args: Any, collector: str, timeout_s: float, **more: Any) -> Any:
+    def with_endpoint(*args: Any, collector: str, namespace: str, timeout_s: float, **more: Any) -> Any:
         names = ("tls_ca", "tls_cert", "tls_key", "tls_server_name", "token_file", "insecure")
         shown = {name: more.pop(name) for name in names}
         token = "" if shown["token_file"] is not None else os.environ.get(TOKEN_VARIABLE, "").strip()
-        return command(*args, collector=Endpoint(collector, timeout_s, token=token, **shown), **more)
+        shown["namespace"] = reached_in(click.get_current_context(), namespace)
+        address = DEFAULT_COLLECTOR if shown["namespace"] else collector
+        return command(*args, collector=Endpoint(address, timeout_s, token=token, **shown), **more)
 
     found: Command = with_endpoint
     for option in reversed(_SHOWN):
@@ -95,8 +99,31 @@ def collector_options(command: Command) -> Command:
     return _where(found)
 
 
+def reached_in(context: click.Context, namespace: str) -> str:
+    """The namespace to forward a port to; "" where an address is asked. Raises UsageError for both.
+
+    `kubectl hyperscout` is about a cluster: unless an address is named, it looks there.
+    """
+    source, root = context.get_parameter_source("collector"), context.find_root()
+    if source is ParameterSource.COMMANDLINE or root.params.get("collector"):
+        if namespace and context.get_parameter_source("namespace") is ParameterSource.COMMANDLINE:
+            raise click.UsageError("--collector and --namespace: give one of them")
+        return ""
+    if not namespace and source is ParameterSource.DEFAULT and (root.info_name or "").startswith("kubectl"):
+        return DEFAULT_NAMESPACE
+    return namespace
+
+
 def _where(command: Command) -> Command:
-    """--collector and --timeout."""
+    """--collector, --namespace and --timeout."""
+    command = click.option(
+        "--namespace",
+        metavar="NAME",
+        envvar="HYPERSCOUT_NAMESPACE",
+        default="",
+        help="Reach the collector of this namespace through `kubectl port-forward`, in place of --collector. "
+        f"`kubectl hyperscout` does so by itself (in {DEFAULT_NAMESPACE}).",
+    )(command)
     command = click.option(
         "--timeout",
         "timeout_s",
