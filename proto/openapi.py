@@ -258,7 +258,7 @@ def _answer(operation: Operation, schemas: Schemas) -> Schema:
         content = {"text/event-stream": {"schema": {"type": "string"}}}
     if operation.name == "get_topology":
         others = {media.partition(";")[0] for media, _ in OUTPUTS.values()} - {"application/json"}
-        content |= {media: {"schema": {"type": "string"}} for media in sorted(others)}
+        content |= {media: {} for media in sorted(others)}
     found: Schema = {"description": "What was asked for.", "content": content}
     return {**found, "headers": headers} if operation.cached else found
 

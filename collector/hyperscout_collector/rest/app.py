@@ -55,6 +55,7 @@ def application(
     ]
     app = Starlette(routes=[*routes, Mount("/", Pages(hosts))])
     app.router.redirect_slashes = False
+    app.router.default = _nowhere
     return secured(counted(app, counters, timer))
 
 
@@ -141,6 +142,12 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (await self._answer(Request(scope, receive)))(scope, receive, send)
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    """A path that fits no route, not even the one for all others: it has a line break."""
+    problem = ProblemError(404, "not-found", "there is no such path")
+    await problem.response(Request(scope))(scope, receive, send)
 
 
 def secured(app: ASGIApp) -> ASGIApp:

@@ -18,7 +18,7 @@ BEAT_S = 15.0  # a comment is sent this often: proxies cut what is silent, and t
 RESUME_S = 120.0  # deltas are kept this long after the last reader left
 MAX_DELTAS = 512
 MAX_BYTES = 16 * 1024 * 1024  # of deltas, whoever has not read them yet
-_SPACING_S = 0.25  # between deltas: changes that come faster are told together
+_SPACING_S = 0.5  # between deltas: changes that come faster are told together
 _BEAT = b": beat\n\n"
 
 

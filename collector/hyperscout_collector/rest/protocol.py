@@ -38,7 +38,7 @@ class Connection(H11Protocol):
         transport.set_write_buffer_limits(high=_BUFFER_BYTES)
         self.app_state = {
             PEER: _peer(transport.get_extra_info("ssl_object")),
-            ABORT: transport.abort,
+            ABORT: self._abort,
         }
         self._expect()
 
@@ -62,6 +62,12 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_nothing()
         super().connection_lost(exc)
+
+    def _abort(self) -> None:
+        """End it, whatever is unsent."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # or an answer that is not whole would be logged
+        self.transport.abort()
 
     def _expect(self) -> None:
         self._expect_nothing()
