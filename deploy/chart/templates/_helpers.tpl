@@ -92,6 +92,9 @@ app.kubernetes.io/part-of: hyperscout
 {{- if and (eq .Values.tls.mode "certManager") (not .Values.tls.certManager.issuerRef) -}}
 {{- fail "tls.mode certManager: set tls.certManager.issuerRef, as in {name: internal-ca, kind: ClusterIssuer}" -}}
 {{- end -}}
+{{- if and (hasPrefix "mqtts:" .Values.collector.mqtt.broker) (not .Values.collector.mqtt.caSecret) -}}
+{{- fail "collector.mqtt: the image knows no authorities; set collector.mqtt.caSecret to a Secret with ca.crt" -}}
+{{- end -}}
 {{- if and .Values.gates.admissionPolicy (ne .Values.gates.mode "on") -}}
 {{- fail "gates.admissionPolicy: nobody would open the gates that it adds; set gates.mode: \"on\" too" -}}
 {{- end -}}

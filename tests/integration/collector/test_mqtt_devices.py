@@ -15,7 +15,7 @@ from hyperscout_collector.shell import Collector
 from hyperscout_collector.topology import Topology
 from support.agent_stream import AgentStream
 from support.collector_process import collector_process
-from support.findings import lldp, switch_port
+from support.findings import S, lldp, switch_port
 from support.mosquitto import Listener, Mosquitto, listening, mosquitto
 from support.mqtt_world import DEVICES, LEAVES, Reader, dpu, password_file, report, reports, secured, send
 from support.real import require_real
@@ -278,6 +278,49 @@ async def test_a_node_s_agent_and_the_device_in_it_keep_to_their_own(tmp_path: P
         await until(lambda: c.parts.streams.get("n1") is None)
         (n1,) = [agent for agent in c.status().agents if agent.node == "n1"]
         assert not n1.connected, "the device speaks for itself"
+
+
+async def test_a_device_s_clock_may_say_anything(tmp_path: Path) -> None:
+    """An hour behind, it is as fresh as the others; what it dates in the year 9999 blocks nothing."""
+    async with broker_with_users(tmp_path) as broker, collector(tmp_path, broker) as c:
+        behind_ns = time.time_ns() - 3600 * S
+        await tell(broker, {"leaf-1": reports(behind_ns)["leaf-1"]})
+        mad = reports(time.time_ns())["leaf-2"]
+        await tell(broker, {"leaf-2": mad | {"sentAt": "9999-12-31T23:59:59Z"}})
+        await until(lambda: inbound(c).get("taken") == 2)
+        for reporter in ("switch/leaf-1", "switch/leaf-2"):
+            (row,) = c.parts.state.rows_of(reporter)
+            assert abs(row.seen_ns - time.time_ns()) < 60 * S
+        status = {agent.node: agent for agent in c.status().agents}
+        assert abs(status["switch/leaf-1"].clock_offset_s + 3600) < 60
+
+
+async def test_a_collector_that_ends_says_so_and_waits_for_no_broker(tmp_path: Path) -> None:
+    async with broker_with_users(tmp_path) as broker, reader(broker, topic="lab/collector") as other:
+        async with collector(tmp_path, broker):
+            await other.until(lambda: b"syncing" in other.standing.get("lab/collector", b""))
+        await other.until(lambda: b"offline" in other.standing["lab/collector"])
+        async with asyncio.timeout(TIMEOUT_S):
+            async with collector(tmp_path, broker):
+                broker.freeze()
+        broker.thaw()
+        await other.until(lambda: b"offline" in other.standing["lab/collector"])
+
+
+async def test_a_port_that_accepts_and_says_nothing(tmp_path: Path) -> None:
+    """Neither starting nor ending hangs on it."""
+    writers = []
+    silent = await asyncio.start_server(lambda _, writer: writers.append(writer), "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    given = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": tmp_path}
+    given["mqtt_broker"] = f"mqtt://127.0.0.1:{port}"
+    async with asyncio.timeout(TIMEOUT_S):
+        async with Collector(load_settings(flags=given)) as c:
+            await until(lambda: any("not connected" in x for x in c.parts.runner.problems))
+        await until(lambda: writers)
+    for writer in writers:
+        writer.close()
+    silent.close()
 
 
 async def test_the_will_is_read_when_the_collector_is_killed(tmp_path: Path) -> None:
