@@ -590,6 +590,7 @@ TYPOS: list[tuple[str, dict[str, Any], str]] = [
 TOGETHER: list[tuple[str, dict[str, Any], str]] = [
     ("tokens in plaintext", {"tls": {"mode": "insecure"}}, "tokens are never sent in plaintext"),
     ("no issuer", {"tls": {"mode": "certManager"}}, "set tls.certManager.issuerRef"),
+    ("no ca of a broker", {"collector": {"mqtt": {"broker": "mqtts://b"}}}, "set collector.mqtt.caSecret"),
     (
         "an ingress for nobody",
         {"collector": {"rest": {"ingress": {"enabled": True}}}},
