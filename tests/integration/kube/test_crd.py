@@ -235,6 +235,16 @@ def test_columns_are_added_once_to_another_ones_definition(foreign: Cluster) -> 
     assert foreign.api.ask("GET", CRD)["metadata"]["resourceVersion"] == version
 
 
+def test_columns_are_told_as_json_and_yaml(foreign: Cluster) -> None:
+    as_json, as_yaml = (run(foreign.kubeconfig, "--dry-run", "-o", word).stdout for word in ("json", "yaml"))
+    found = json.loads(as_json)
+    assert found == yaml.safe_load(as_yaml)
+    assert found["added"][:4] == ["Nodes", "Ready", "Degraded", "Reason"]
+    assert "TierName" in found["leftOut"]
+    assert (found["dryRun"], found["owner"]) == (True, "Helm release volcano-system/volcano")
+    assert [step["op"] for step in found["patch"]].count("add") == len(found["added"])
+
+
 @pytest.mark.parametrize(("races", "code"), [(1, 0), (9, 1)])
 def test_somebody_elses_change_is_never_undone(
     foreign: Cluster, monkeypatch: pytest.MonkeyPatch, races: int, code: int
