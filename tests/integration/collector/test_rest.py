@@ -12,6 +12,8 @@ import pytest
 from hyperscout_collector.api import objects
 from hyperscout_collector.publish.texts import slurm
 from hyperscout_collector.publish.texts.hypernodes import hypernodes_yaml
+from hyperscout_collector.rest import protocol as protocol_module
+from hyperscout_collector.rest import server as server_module
 from hyperscout_collector.rest.kinds import KINDS
 from hyperscout_collector.shell import Collector
 from hyperscout_collector.topology_json import to_json
@@ -334,6 +336,50 @@ async def test_garbage_ends_its_own_connection_alone(
     assert not answer.startswith(b"HTTP/1.1 5"), answer[:200]
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
     assert (await get(collector, "/v1/status")).status == 200
+
+
+HALF_A_BODY = (
+    b"POST /v1/approve HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 100\r\n\r\n{"
+)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET /v1/topology HTTP/1.1\r\nHost: localhost\r\n", HALF_A_BODY],
+    ids=["nothing", "head", "body"],
+)
+async def test_who_does_not_say_what_it_wants_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(protocol_module, "_REQUEST_TIMEOUT_S", 0.1)
+    async with rest_collector(tmp_path, two_leaves()) as running:
+        host, _, port = running.rest_address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(sent)
+        async with asyncio.timeout(30):
+            with suppress(ConnectionResetError):
+                assert await reader.read(-1) == b""
+        writer.close()
+
+
+async def test_there_are_no_more_connections_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_OTHER_CONNECTIONS", 1)
+    async with rest_collector(tmp_path, two_leaves(), rest_max_streams=1) as running:
+        host, _, port = running.rest_address.rpartition(":")
+        held = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            reply = await ask(running.rest_address, "/v1/status")
+            raise AssertionError(f"a third got in: {reply.status}")
+        for _, writer in held:
+            writer.close()
+        async with asyncio.timeout(30):
+            while True:
+                with suppress(ConnectionError, asyncio.IncompleteReadError):
+                    if (await ask(running.rest_address, "/v1/status")).status == 200:
+                        break
 
 
 async def test_the_description_is_there(collector: Collector) -> None:
