@@ -12,6 +12,7 @@ import numpy as np
 from playwright.async_api import Browser
 
 _MOST = 256
+_STEP = 32
 _NEAR = 4096  # colours compared at a time
 _DECODE = """
 async (png) => {
@@ -29,7 +30,7 @@ async (png) => {
 
 
 async def write_small(browser: Browser, source: Path, target: Path) -> None:
-    """The same picture in the 256 colours that it shows most."""
+    """The same picture in 256 colours."""
     page = await browser.new_page()
     try:
         width, height, data = await page.evaluate(_DECODE, base64.b64encode(source.read_bytes()).decode())
@@ -38,21 +39,34 @@ async def write_small(browser: Browser, source: Path, target: Path) -> None:
     pixels = np.frombuffer(base64.b64decode(data), np.uint8).reshape(height * width, 4)[:, :3]
     codes = pixels.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
     known, index, shown = np.unique(codes, return_inverse=True, return_counts=True)
-    palette = known[np.argsort(shown)[::-1][:_MOST]]
-    chosen = _nearest(_rgb(known), _rgb(palette))
-    target.write_bytes(_png(width, height, _rgb(palette), chosen[index].astype(np.uint8)))
+    palette = _palette(_rgb(known), shown)
+    chosen, _ = _nearest(_rgb(known), palette)
+    target.write_bytes(_png(width, height, palette, chosen[index].astype(np.uint8)))
 
 
 def _rgb(codes: np.ndarray) -> np.ndarray:
     return np.stack([codes >> 16 & 255, codes >> 8 & 255, codes & 255], axis=1).astype(np.int32)
 
 
-def _nearest(colours: np.ndarray, palette: np.ndarray) -> np.ndarray:
-    found = []
+def _palette(colours: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    """Those that are shown most, then again and again those without which most would be wrong."""
+    chosen = np.argsort(shown)[::-1][:_STEP]
+    while len(chosen) < min(_MOST, len(colours)):
+        _, error = _nearest(colours, colours[chosen])
+        worst = np.argsort(error * shown)[::-1][: min(_STEP, _MOST - len(chosen))]
+        chosen = np.concatenate([chosen, worst])
+    return colours[chosen]
+
+
+def _nearest(colours: np.ndarray, palette: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Index in the palette for each colour, and the square of how far away that is."""
+    index, error = [], []
     for first in range(0, len(colours), _NEAR):
         part = colours[first : first + _NEAR, None, :] - palette[None, :, :]
-        found.append((part * part).sum(axis=2).argmin(axis=1))
-    return np.concatenate(found)
+        squares = (part * part).sum(axis=2)
+        index.append(squares.argmin(axis=1))
+        error.append(squares.min(axis=1))
+    return np.concatenate(index), np.concatenate(error)
 
 
 def _png(width: int, height: int, palette: np.ndarray, indices: np.ndarray) -> bytes:

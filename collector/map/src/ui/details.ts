@@ -65,18 +65,20 @@ function body(app: App, id: ItemId): Child[] {
   const wrong = anomaly ? [anomaly] : picture.anomaliesOf(id);
   const hypernode = kindOf(id) === "hypernode" ? picture.hypernodes.get(rest(id)) : undefined;
   return [
-    hypernode && section("Conditions", ...hypernode.conditions.map((c) => conditionCard(app, c))),
+    hypernode && section("Conditions", ...badFirst(hypernode.conditions).map((c) => conditionCard(app, c))),
     wrong.length > 0 && section(anomaly ? "What is wrong" : `What is wrong (${wrong.length})`, ...wrong.slice(0, 50).map((x) => anomalyCard(app, x, anomaly === null))),
     ...factsOf(app, id),
   ];
 }
 
+const isGood = (c: Condition): boolean => c.status === (c.type === "Ready" || c.type === "Consistent" ? "True" : "False");
+const badFirst = (all: readonly Condition[]): Condition[] => [...all].sort((a, b) => Number(isGood(a)) - Number(isGood(b)));
+
 function conditionCard(app: App, c: Condition): HTMLElement {
-  const isGood = c.type === "Ready" || c.type === "Consistent" ? "True" : "False";
   const states: Record<string, State> = { Ready: "notReady", Degraded: "degraded", Consistent: "inconsistent", Stale: "stale" };
   const bad = c.status === "Unknown" ? "unknown" : (states[c.type] ?? "unknown");
-  const state = c.status === isGood ? "ok" : bad;
-  return card(app, state, `${visible(c.type)}: ${visible(c.status)}`, c.reason && c.status !== isGood ? c.reason : "", c.message, c.lastTransitionTime);
+  const state = isGood(c) ? "ok" : bad;
+  return card(app, state, `${visible(c.type)}: ${visible(c.status)}`, isGood(c) ? "" : c.reason, c.message, c.lastTransitionTime);
 }
 
 function anomalyCard(app: App, x: Anomaly, leads: boolean): HTMLElement {

@@ -160,7 +160,7 @@ function cables(app: App, id: ItemId): Child[] {
   if (!found.length) return picture.complete ? [section("Cables", h("p", { class: "muted" }, "none"))] : [];
   const line = (x: (typeof found)[number]): Child => {
     const state = x.cable.link === null ? "missing" : picture.stateOf(x.cable.id);
-    const adapter = picture.adapters.get(x.here.device)?.name;
+    const adapter = picture.adapterOf(x.here.device)?.name;
     const port = [adapter, x.here.port].filter(Boolean).join("/");
     return row(app, x.cable.id, stateIcon(state, true), h("span", {}, name(port, 40), " → ", name(endText(picture, x.there), 70)));
   };

@@ -127,7 +127,7 @@ export function onMap(picture: Picture, id: ItemId): ItemId | null {
 /** Names of the nodes that a thing belongs to: whose findings say something about it. */
 export function nodesOf(picture: Picture, id: ItemId): string[] {
   const owner = (device: string): string[] => {
-    const node = picture.adapters.get(device)?.node ?? device;
+    const node = picture.adapterOf(device)?.node ?? device;
     return picture.domainsOf(node).length || picture.nodesWithoutEvidence.includes(node) ? [node] : [];
   };
   const cable = picture.cables.get(id) ?? portOf(picture, id)?.cable;
