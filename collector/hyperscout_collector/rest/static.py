@@ -1,7 +1,7 @@
 """The map at `/`: files that were built beforehand, the same for everybody, with no data in them.
 
 So nobody is asked who they are. What the pages may do is said in one strict policy (CSP): nothing of any
-other host, no script or style but the files.
+other host, no script or style but the files, and nothing that makes HTML of a text.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent / "static"
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 _HASHED = "/assets/"  # names there change with their content
 _NOT_BUILT = (
