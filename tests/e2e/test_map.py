@@ -603,6 +603,15 @@ async def swept_by_one(folder: Path, fabric: SimFabric) -> AsyncIterator[World]:
             await player.kill(fabric.hosts[0])
 
 
+_BOTH_IN_SIGHT = """
+(ids) => {
+  const box = document.getElementById("map").getBoundingClientRect();
+  const places = ids.map((id) => window.hyperscoutMap.screenPositionOf(id));
+  return places.every((at) => at.x > 0 && at.y > 0 && at.x < box.width && at.y < box.height);
+}
+"""
+
+
 async def test_five_thousand_nodes_load_and_stay_usable(tmp_path: Path, browser: Browser) -> None:
     fabric = rail_optimised(20, 128, 8, shared_spines=16, pods=2)
     print(f"{len(fabric.hosts)} nodes, {len(fabric.switches)} switches, {len(fabric.cables)} cables")
@@ -619,6 +628,7 @@ async def test_five_thousand_nodes_load_and_stay_usable(tmp_path: Path, browser:
         await seen.says("#details", "node-4321", "Cables (8)")
         await seen.page.evaluate("location.hash = '#tab=path&path=node-0001&path=node-5120'")
         await seen.says("#panel-path", "6 cables")
+        await seen.until(_BOTH_IN_SIGHT, ["node:node-0001", "node:node-5120"])
         await seen.screenshot("map-5000")
         uplink = next(c for c in fabric.cables if c.a in {x.guid for x in fabric.switches})
         generation = await seen.page.evaluate("window.hyperscoutMap.stats().generation")

@@ -23,6 +23,7 @@ export function header(app: App, search: HTMLElement, ...tools: HTMLElement[]): 
   app.onPicture(render);
   app.views.listen((view, before) => view.at !== before.at && render());
   render();
+  setInterval(() => awaySince !== null && render(), 1000);
   return {
     element: h("header", { class: "header" }, h("h1", { class: "brand" }, icon(ICONS.brand), "hyperscout"), facts, search, connection, ...tools),
     connected(now) {

@@ -20,6 +20,7 @@ import { keyboard } from "./keys";
 import { Notices, refusal } from "./notices";
 import { Past } from "./past";
 import { pathPanel } from "./path";
+import { keepTimes } from "./pieces";
 import { placementPanel } from "./placement";
 import { searchBox } from "./search";
 import { stage } from "./stage";
@@ -176,6 +177,7 @@ export function startUi({ root, http, live, makeMap }: Given): { map: MapView } 
     if (state.kind !== "connecting") notices.set("collector", text === null ? null : { kind: "bad", text });
   });
   watchStatus(app, notices);
+  keepTimes(app);
   http.token = keptToken();
   if (views.now.at !== null) past.show(views.now.at);
   void live.start();

@@ -3,6 +3,7 @@
 import { hypernodeId, type ItemId } from "../model/ids";
 import type { App } from "./app";
 import { STATE_WORDS } from "./icons";
+import { isSeen } from "./stage";
 import { TABS } from "./tabs";
 import { anomalyId, kindWord, label, onMap, stateOf, worstFirst } from "./things";
 
@@ -70,10 +71,7 @@ function walk(app: App, arrow: Arrow): void {
   const next = from === null ? (root ? hypernodeId(root.name) : null) : app.map.neighbour(from, WALK[arrow]);
   if (next === null) return app.say("Nothing lies there");
   app.views.change({ selected: next }, "replace");
-  const place = app.map.screenPositionOf(next);
-  const map = document.getElementById("map")?.getBoundingClientRect();
-  const isSeen = place && map && place.x > 20 && place.y > 20 && place.x < map.width - 20 && place.y < map.height - 20;
-  if (!isSeen) app.moveTo([next]);
+  if (!isSeen(app, next)) app.moveTo([next]);
   app.say(`${kindWord(next)} ${label(picture, next)}, ${STATE_WORDS[stateOf(picture, next)].toLowerCase()}`);
 }
 

@@ -7,6 +7,7 @@ import type { Anomaly, Link } from "../model/types";
 import type { App } from "./app";
 import { button, fill, h, name, type Child } from "./dom";
 import { row, thingRow } from "./rows";
+import { isSeen } from "./stage";
 import { stateIcon } from "./icons";
 import { visible, words } from "./text";
 import { anomalyId, stateOf } from "./things";
@@ -43,6 +44,7 @@ export function pathPanel(app: App): { element: HTMLElement; picks(id: ItemId): 
 
   let run: AbortController | null = null;
   let asked = "";
+  let isNew = app.views.now.camera === null; // what is asked for anew is brought into sight, once
   const explain = async (a: string, b: string): Promise<void> => {
     run?.abort();
     const mine = (run = new AbortController());
@@ -64,6 +66,8 @@ export function pathPanel(app: App): { element: HTMLElement; picks(id: ItemId): 
     const devices = found.path.flatMap((x) => [picture.itemOf(x.a.device), picture.itemOf(x.b.device)]);
     const items = [...new Set([nodeId(a), ...devices, nodeId(b)])];
     app.drawPath([...items, ...cables]);
+    if (isNew && [a, b].some((node) => !isSeen(app, nodeId(node)))) app.moveTo(items);
+    isNew = false;
     fill(answer, h("p", { class: "answer" }, visibleLines(found.text)), ...hops(app, found, a));
   };
   const update = (): void => {
@@ -83,6 +87,7 @@ export function pathPanel(app: App): { element: HTMLElement; picks(id: ItemId): 
   app.views.listen((view, before) => {
     if (String(view.path) !== String(before.path) || view.at !== before.at) {
       asked = "";
+      isNew = true;
       update();
     }
   });

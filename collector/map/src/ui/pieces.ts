@@ -5,7 +5,7 @@ import type { App } from "./app";
 import { h, type Child } from "./dom";
 import { stateIcon } from "./icons";
 import { visible, words } from "./text";
-import { ago, clock, parseTime } from "./times";
+import { ago, clock, parseTime, span } from "./times";
 
 export function section(title: Child, ...children: Child[]): HTMLElement {
   return h("section", { class: "section" }, h("h3", {}, title), ...children);
@@ -37,7 +37,23 @@ export function card(app: App, state: State, title: Child, reason: string, messa
   );
 }
 
-export function time(atMs: number, nowMs: number): HTMLElement {
+/** When it was, or for how long it has been so. `keepTimes` keeps it true while it stands there. */
+export function time(atMs: number, nowMs: number, form: "when" | "for" = "when"): HTMLElement {
   const at = new Date(atMs).toISOString();
-  return h("time", { datetime: at, title: at }, `${clock(atMs, nowMs)} (${ago(atMs, nowMs)})`);
+  return h("time", { datetime: at, title: at, "data-form": form }, timeText(atMs, nowMs, form));
+}
+
+function timeText(atMs: number, nowMs: number, form: string): string {
+  return form === "for" ? `for ${span(nowMs - atMs)}` : `${clock(atMs, nowMs)} (${ago(atMs, nowMs)})`;
+}
+
+const TICK_MS = 5000;
+
+export function keepTimes(app: App): void {
+  setInterval(() => {
+    for (const found of document.querySelectorAll("time[data-form]")) {
+      const at = Date.parse(found.getAttribute("datetime") ?? "");
+      found.textContent = timeText(at, app.nowMs(), found.getAttribute("data-form") ?? "");
+    }
+  }, TICK_MS);
 }

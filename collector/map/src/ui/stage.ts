@@ -1,6 +1,7 @@
 // Where the map is drawn, with what floats over it: tools to zoom, the legend, a word about what is under the pointer.
 
 import type { MapView } from "../graph/api";
+import type { ItemId } from "../model/ids";
 import type { App } from "./app";
 import { button, fill, h, name } from "./dom";
 import { ICONS, icon, STATE_WORDS, stateIcon } from "./icons";
@@ -51,6 +52,17 @@ export function stage(): Stage {
       canvas.addEventListener("pointerleave", () => (hover.hidden = true));
     },
   };
+}
+
+const MARGIN_PX = 20;
+
+/** Whether a thing lies in what one sees of the map, and not on its very edge. */
+export function isSeen(app: App, id: ItemId): boolean {
+  const place = app.map.screenPositionOf(id);
+  const map = document.getElementById("map")?.getBoundingClientRect();
+  if (!place || !map) return false;
+  const within = (at: number, size: number): boolean => at > MARGIN_PX && at < size - MARGIN_PX;
+  return within(place.x, map.width) && within(place.y, map.height);
 }
 
 function tools(map: MapView): HTMLElement {

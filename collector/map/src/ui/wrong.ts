@@ -6,10 +6,11 @@ import type { Anomaly, HyperNode } from "../model/types";
 import type { App } from "./app";
 import { fill, h, name, type Child } from "./dom";
 import { ICONS, icon, STATE_WORDS, stateIcon } from "./icons";
+import { time } from "./pieces";
 import { row } from "./rows";
 import { count, visible, words } from "./text";
 import { anomalyId, between, worstFirst } from "./things";
-import { parseTime, span } from "./times";
+import { parseTime } from "./times";
 
 const MOST = 300; // rows; more are counted
 
@@ -54,9 +55,9 @@ function group<T>(title: string, all: readonly T[], render: (x: T) => Child): Ch
 
 function anomalyRow(app: App, x: Anomaly): HTMLElement {
   const since = parseTime(x.since);
-  const facts = [x.hypernode ?? "", since === null ? "" : `for ${span(app.nowMs() - since)}`];
-  const more = facts.filter(Boolean).map((fact) => visible(fact, 80));
-  return row(app, anomalyId(x), stateIcon(linkState(x), true), name(between(app.picture(), x), 90), more.join(" · "));
+  const where = x.hypernode ? visible(x.hypernode, 80) : "";
+  const more = h("span", {}, where, where && since !== null && " · ", since !== null && time(since, app.nowMs(), "for"));
+  return row(app, anomalyId(x), stateIcon(linkState(x), true), name(between(app.picture(), x), 90), more);
 }
 
 function domainRow(app: App, x: HyperNode): HTMLElement {
