@@ -5,7 +5,9 @@ when it cannot be, is its owner's to say; errors come as sqlite3's own, and here
 """
 
 import contextlib
+import fcntl
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +25,10 @@ _JOURNAL_BYTES = 64 * 1024 * 1024  # the WAL is cut back to this after a checkpo
 
 class OtherFormatError(Exception):
     """The file was written by another version; says which."""
+
+
+class InUseError(Exception):
+    """Another process has the file."""
 
 
 class NotMovedError(Exception):
@@ -61,6 +67,23 @@ def opened(
         problem = f"{path} is damaged ({error}); it was moved to {aside.name}: {kind.without}"
         _log.error("%s", problem)
     return _open(path, kind), problem
+
+
+def locked(path: Path) -> int:
+    """A file descriptor that keeps others from the file (a lock beside it) until it is closed.
+
+    The folder is made when absent. Raises OSError, InUseError.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(found)
+        raise InUseError(
+            f"{path}: another collector is using it: end that one, or choose another data folder"
+        ) from error
+    return found
 
 
 def reader(path: Path) -> sqlite3.Connection:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from math import inf
 from random import Random
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -16,6 +17,8 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 
 from hyperscout_collector.api.fold import folded
+from hyperscout_collector.api.history_mapping import cause_from_proto
+from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.settings import CollectorSettings, host_port, is_loopback
 from hyperscout_collector.topology import Topology
 
@@ -27,6 +30,8 @@ _NOBODY_S = 3.0  # without a leader for this long there is none to learn from
 _PREPARED_ANYWAY_S = 30.0  # a leader that cannot be followed must not stand in the way of its successor
 _MAX_DELTAS = 256  # then it begins anew with a snapshot
 _MAX_FILE_BYTES = 1024 * 1024
+_LATEST = 32  # generations that the leader is asked why it published them
+_ANSWER_S = 2.0
 OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_receive_message_length", -1),  # the leader is one of us
     ("grpc.keepalive_time_ms", 20_000),
@@ -39,8 +44,15 @@ class PeerError(Exception):
     """The leader may not be spoken to with these settings; says which."""
 
 
+def _nobody(event: pb.WatchTopologyResponse) -> None:
+    return None
+
+
 class Follower:
-    """`leader()`: host:port of the leader, "" = none is known. `run` as a task."""
+    """`leader()`: host:port of the leader, "" = none is known. `run` as a task.
+
+    `heard` is called with every event of the leader's stream.
+    """
 
     def __init__(
         self,
@@ -51,6 +63,8 @@ class Follower:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.heard: Callable[[pb.WatchTopologyResponse], None] = _nobody
+        self._service: Any = None  # a stub, of the leader that is followed
         self.problem: str | None = None  # why it does not follow
         self._followed = ""  # the leader that was heard last
         self._settings = settings
@@ -114,20 +128,33 @@ class Follower:
 
     async def _follow(self, address: str) -> None:
         async with channel(self._settings, address) as connection:
-            call = TopologyServiceStub(connection).WatchTopology(
-                pb.WatchTopologyRequest(), metadata=_metadata(self._settings)
-            )
+            service = TopologyServiceStub(connection)
+            call = service.WatchTopology(pb.WatchTopologyRequest(), metadata=_metadata(self._settings))
             async for event in call:
+                self._service = service
                 self._left_s, self._heard = None, True
                 if self.problem is not None or address != self._followed:
                     _log.info("following the leader, %s", address)
                     self.problem, self._followed = None, address
+                self.heard(event)
                 if event.HasField("snapshot"):
                     self._snapshot, self._deltas = event.snapshot, []
                 elif len(self._deltas) >= _MAX_DELTAS:
                     return
                 else:
                     self._deltas.append(event.delta)
+
+    async def why(self, generation: int) -> Cause | None:
+        """Why the leader published it, as its history says; None = that does not know, or cannot be asked."""
+        if (service := self._service) is None:
+            return None
+        request = pb.ListHistoryRequest(kinds=["GenerationPublished"], page_size=_LATEST)
+        try:
+            answer = await service.ListHistory(request, timeout=_ANSWER_S, metadata=_metadata(self._settings))
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, PeerError):
+            return None
+        found = (x.cause for x in answer.events if x.generation == generation)
+        return next(map(cause_from_proto, found), None)
 
     def _lament(self, problem: str) -> None:
         if problem != self.problem:

@@ -14,12 +14,15 @@ import resource
 import secrets
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from random import Random
 from typing import Any
 
 from hyperscout_collector.configured import StartError, connected, own_namespace
 from hyperscout_collector.follower import Follower
+from hyperscout_collector.history.following import Following
+from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.kube.election import LeaseTimes
 from hyperscout_collector.kube.lease import Elector
 from hyperscout_collector.settings import CollectorSettings, host_port
@@ -120,6 +123,7 @@ class Replica:
                 transitions=lambda: elector.transitions,
             ) as standby,
             _running(follower.run(), "follower"),
+            recorded(settings, follower),
         ):
             await _first(stop.wait(), elector.until(lambda: elector.leading), asyncio.wait([election]))
             standby.dismiss(advertised(settings) if elector.leading else elector.leader_address())
@@ -155,6 +159,24 @@ class Replica:
                 collector.leaving = ("the collector is shutting down", "")
             else:
                 collector.leaving = ("another replica leads now", elector.leader_address())
+
+
+@contextlib.asynccontextmanager
+async def recorded(settings: CollectorSettings, follower: Follower) -> AsyncIterator[Recorder | None]:
+    """What the leader publishes goes into our own history: it may be ours to go on with."""
+    if not settings.history_max_days:
+        yield None
+        return
+    recorder = Recorder(settings.data_dir / "history.db", settings, time.time_ns)
+    following = Following(recorder, follower.why)
+    follower.heard = following.hear
+    try:
+        async with _running(recorder.run(), "history"), _running(following.run(), "history-follower"):
+            yield recorder
+    finally:
+        await following.finish()
+        await recorder.flush()
+        recorder.close()
 
 
 async def _wake_publishers(elector: Elector, collector: Collector) -> None:

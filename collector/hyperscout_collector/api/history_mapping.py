@@ -4,6 +4,7 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import FindingKey
 
 from hyperscout_collector.api.mapping import end_to_proto
+from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.events import Event
 
@@ -22,6 +23,12 @@ def event_to_proto(event: Event) -> pb.HistoryEvent:
         reason=event.reason,
         message=event.message,
     )
+
+
+def cause_from_proto(message: pb.Cause) -> Cause:
+    """The other way round."""
+    keys = tuple(Key(x.node, x.probe, x.subject) for x in message.findings)
+    return Cause(message.kind, keys, message.findings_total)
 
 
 def cause_to_proto(cause: Cause) -> pb.Cause:

@@ -10,7 +10,6 @@ A file that SQLite cannot read is moved aside, never deleted, and the collector 
 """
 
 import contextlib
-import fcntl
 import os
 import sqlite3
 import threading
@@ -67,8 +66,9 @@ class SqliteStore:
         self.path = path
         self._now_ns = now_ns
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock_file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock_file = database.locked(path)
+        except database.InUseError as error:
+            raise StoreUnusableError(str(error)) from error
         except OSError as error:
             raise StoreUnusableError(f"{path}: {error.strerror}: choose another data folder") from error
         try:
@@ -78,12 +78,6 @@ class SqliteStore:
             raise
 
     def _take(self, max_bytes: int) -> None:
-        try:
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise StoreUnusableError(
-                f"{self.path}: another collector is using it: end that one, or choose another data folder"
-            ) from error
         kind = database.Kind(_SCHEMA, 1, max_bytes, _WITHOUT)
         try:
             self._writer, problem = database.opened(self.path, kind, self._now_ns)

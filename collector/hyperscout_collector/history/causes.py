@@ -15,6 +15,7 @@ from hyperscout_collector.evidence.state import LEASED_PROBES
 
 FINDINGS, APPROVED, AGE, CLUSTER = "findings", "approved", "age", "cluster"
 BLUEPRINT, RESTART, TAKEOVER = "blueprint", "restart", "takeover"
+FOLLOWED = "followed"  # the leader published it, and does not say why
 NAMED = 8  # findings of a cause, in the API
 _KEPT = 1000  # keys that are remembered
 _KEPT_NS = 900 * 1_000_000_000  # longer than anything is held

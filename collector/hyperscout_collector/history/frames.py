@@ -77,7 +77,7 @@ def unpacked(whole: bytes, steps: Sequence[bytes]) -> Topology:
         picture = pb.Topology.FromString(head)
         kept = {name: list(getattr(picture, name)) for name in ("anomalies", *_KEPT)}
         deltas = [_taken(step, dictionary, kept) for step in steps]
-        links, adapters = _after(*_read_columns(columns), deltas)
+        links, adapters = links_after(*_read_columns(columns), deltas)
         for step in deltas:
             for name in ("added_links", "removed_links", "added_adapters", "removed_adapters"):
                 step.ClearField(name)
@@ -104,7 +104,7 @@ def _taken(packed: bytes, dictionary: bytes, kept: dict[str, list[Any]]) -> pb.T
     return step
 
 
-def _after(
+def links_after(
     table: LinkTable, adapters: Sequence[Adapter], deltas: Sequence[pb.TopologyDelta]
 ) -> tuple[LinkTable, Sequence[Adapter]]:
     """Links and adapters after the steps."""

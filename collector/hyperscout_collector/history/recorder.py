@@ -29,6 +29,13 @@ from hyperscout_collector.topology import Topology
 
 _log = logging.getLogger(__name__)
 
+_TROUBLE = (
+    sqlite3.Error,
+    OSError,
+    database.InUseError,
+    database.OtherFormatError,
+    database.NotMovedError,
+)
 _RETRY_S = 5.0
 _WAITING = 16  # generations in line: each may hold a million links
 _DAY_NS = 86_400 * 1_000_000_000
@@ -120,7 +127,7 @@ class Recorder:
                 first = self._line[0] if self._line else None
                 try:
                     await loop.run_in_executor(self._thread, self._record, first)
-                except (sqlite3.Error, OSError, database.OtherFormatError, database.NotMovedError) as error:
+                except _TROUBLE as error:
                     self._lament(error)
                     return False
                 self._trouble = ""

@@ -9,6 +9,7 @@ now. One thread writes; readers have a connection of their own (`reader.py`).
 """
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -55,7 +56,8 @@ _FILL = 0.9  # of the file; the rest is for what is written next
 
 
 class HistoryStore:
-    """`path`: the file. Blocks, and raises as `database.opened` does. `size` is kept up to date.
+    """`path`: the file. Blocks, and raises as `database.opened` and `database.locked` do. `size` is kept up to
+    date.
 
     `problem`: what a person should know of the file, "" = nothing.
     """
@@ -64,7 +66,12 @@ class HistoryStore:
         self, path: Path, size: HistorySize, *, max_bytes: int, max_age_ns: int, now_ns: int
     ) -> None:
         kind = database.Kind(_SCHEMA, 1, max_bytes, "the history begins anew")
-        self._db, self.problem = database.opened(path, kind, lambda: now_ns)
+        self._lock_file = database.locked(path)
+        try:
+            self._db, self.problem = database.opened(path, kind, lambda: now_ns)
+        except BaseException:
+            os.close(self._lock_file)
+            raise
         self._size = size
         self._max_bytes = max_bytes
         self._max_age_ns = max_age_ns
@@ -75,13 +82,16 @@ class HistoryStore:
         try:
             self._begin(now_ns)
         except BaseException:
-            self._db.close()
+            self.close()
             raise
 
     def close(self) -> None:
-        """Let go of the file. Never raises."""
+        """Let go of the file. Never raises; twice is no error."""
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
+        if self._lock_file >= 0:
+            os.close(self._lock_file)
+            self._lock_file = -1
 
     # Opening
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import grpc
@@ -15,6 +16,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.api.mapping import timestamp
+from hyperscout_collector.follower import Follower
+from hyperscout_collector.process import recorded
 from hyperscout_collector.settings import CollectorSettings, load_settings
 from hyperscout_collector.shell import Collector
 from hyperscout_sim.fabric import Cable
@@ -201,6 +204,42 @@ async def test_what_a_person_approved_says_so(tmp_path: Path) -> None:
         finally:
             for agent in agents:
                 await agent.__aexit__(None, None, None)
+
+
+async def test_a_standby_that_takes_over_knows_what_its_leader_recorded(tmp_path: Path) -> None:
+    own = tmp_path / "standby"
+    async with Collector(settings(tmp_path)) as leader, asked(leader) as reader, played(leader) as player:
+        follower = Follower(settings(tmp_path), lambda: leader.address, rng=Random(1))
+        async with recorded(settings(tmp_path, data_dir=own), follower) as recorder:
+            assert recorder is not None
+            task = asyncio.create_task(follower.run())
+            await reader.grown()
+            await until(lambda: recorder.size.generations > 0)
+            before = now()
+            player.cut(cable_of(player, "node-0006"))
+            events = await reader.until(
+                lambda events: any(x.what == "Degraded" for x in events), since=before
+            )
+            generation = max(x.generation for x in events)
+            latest = pb.ListHistoryRequest(page_size=1)
+            await until(lambda: recorder.events(latest).events[0].generation >= generation)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            previous = await asyncio.to_thread(follower.take)
+    async with (
+        Collector(settings(tmp_path, data_dir=own), previous=previous) as second,
+        asked(second) as reader,
+    ):
+        found = await reader.until(lambda events: any(x.what == "Degraded" for x in events), since=before)
+        wanted = {(x.kind, x.what, x.hypernode, x.cause.kind) for x in events}
+        assert {(x.kind, x.what, x.hypernode, x.cause.kind) for x in found} >= wanted
+        assert len((await reader.picture(before)).links) == 12
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not happened():
+            await asyncio.sleep(0.01)
 
 
 def at(seconds: int) -> Timestamp:

@@ -22,10 +22,11 @@ from hyperscout_collector.history.reader import FileReader
 from hyperscout_collector.history.reading import BadHistoryRequestError, NotKeptError
 from hyperscout_collector.history.size import HistorySize
 from hyperscout_collector.history.store import HistoryStore, names_of
-from hyperscout_collector.topology import Adapter, Anomaly, Endpoint, Link, LinkTable, Topology
+from hyperscout_collector.topology import Endpoint, Link, LinkTable, Topology
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.topologies import SINCE_NS, leaves, measured, two_leaves
+from support.any_topologies import TOPOLOGIES, anomaly, same
+from support.topologies import SINCE_NS, measured, two_leaves
 
 S = 1_000_000_000
 DAY = 86_400 * S
@@ -45,16 +46,6 @@ def reading(path: Path, now_ns: int = T0 + 400 * DAY) -> FileReader:
     return FileReader(path, lambda: now_ns)
 
 
-def same(topology: Topology) -> Topology:
-    """In one order: links and adapters have none of their own."""
-    return replace(topology, links=tuple(sorted(topology.links)), adapters=tuple(sorted(topology.adapters)))
-
-
-def anomaly(i: int, message: str = "gone") -> Anomaly:
-    ends = Endpoint(f"a{i:02}", f"n{i:02}", "1"), Endpoint("s1", "leaf-a", str(i))
-    return Anomaly("MissingLink", *ends, 1, ("lldp",), 0.9, message, "leaf-a", SINCE_NS)
-
-
 def cut(i: int, whole: Topology | None = None) -> Topology:
     """Without the i-th link, which an anomaly names."""
     whole = whole or two_leaves()
@@ -67,36 +58,6 @@ def told(reader: FileReader, **request: object) -> list[pb.HistoryEvent]:
 
 
 # Pictures
-
-ENDS = st.tuples(st.sampled_from(["a", "b", "s1", "s2"]), st.sampled_from(["1", "2"]))
-LINKS = st.builds(
-    lambda a, b, fabric, sources, note: Link(*a, *b, fabric, sources, note),
-    ENDS,
-    ENDS,
-    st.sampled_from(["ib", "eth"]),
-    st.sampled_from([("lldp",), ("lldp", "snmp")]),
-    st.sampled_from(["", "?"]),
-)
-TOPOLOGIES = st.builds(
-    Topology,
-    st.integers(1, 9),
-    st.sampled_from([h.hypernodes for h in (two_leaves(), measured(), leaves(("n1",)), leaves())]),
-    st.sampled_from([two_leaves().switches, two_leaves().switches[:1], ()]),
-    st.lists(
-        st.builds(Adapter, st.sampled_from("abc"), st.sampled_from(["n1", "n2"]), st.just("x")),
-        max_size=3,
-        unique=True,
-    ),
-    st.lists(LINKS, max_size=6, unique=True).map(LinkTable.of),
-    st.lists(st.integers(0, 9), max_size=5, unique=True).flatmap(
-        lambda many: st.tuples(
-            *(st.builds(anomaly, st.just(i), st.sampled_from(["gone", "away"])) for i in many)
-        )
-    ),
-    st.sampled_from([(), ("n8",), ("n8", "n9")]),
-    st.sampled_from([(), ("storage",)]),
-    st.sampled_from([(), measured().tiers]),
-)
 
 
 @settings(deadline=None)
@@ -358,7 +319,9 @@ def test_a_damaged_file_is_moved_aside(tmp_path: Path) -> None:
     assert "begins anew" in store.problem
     store.record(T0, two_leaves(), WHY)
     store.close()
-    assert opened(path).problem == ""
+    again = opened(path)
+    assert again.problem == ""
+    again.close()
     assert next(tmp_path.glob("history.db.damaged-*")).read_bytes().startswith(b"what is this")
 
 
@@ -379,6 +342,14 @@ def test_a_picture_that_cannot_be_read_begins_a_new_span(tmp_path: Path) -> None
     assert same(reader.topology_at(T0)) == same(cut(0))
     store.close()
     reader.close()
+
+
+def test_one_collector_a_file(tmp_path: Path) -> None:
+    store = opened(tmp_path / "history.db")
+    with pytest.raises(database.InUseError, match="another collector"):
+        opened(tmp_path / "history.db")
+    store.close()
+    opened(tmp_path / "history.db").close()
 
 
 def test_another_format_is_left_alone(tmp_path: Path) -> None:
@@ -454,4 +425,4 @@ def test_nothing_recorded_yet_is_said(tmp_path: Path) -> None:
         assert (len(answer.events), answer.HasField("oldest")) == (0, False)
     reader.close()
     store.close()
-    assert [file.name for file in tmp_path.iterdir()] == ["history.db"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["history.db", "history.db.lock"]

@@ -1,0 +1,131 @@
+"""A standby records what the leader publishes, so that the history does not begin anew when it takes over.
+
+The stream of generations does not say why each was published; the leader's own history does, a moment later.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from hyperscout.v1 import topology_pb2 as pb
+
+from hyperscout_collector.api.mapping import topology_from_proto
+from hyperscout_collector.history.causes import FOLLOWED, RESTART, Cause
+from hyperscout_collector.history.frames import links_after
+from hyperscout_collector.history.recorder import Recorder
+from hyperscout_collector.link_changes import table_of
+from hyperscout_collector.topology import Topology
+
+_log = logging.getLogger(__name__)
+
+_TRIES, _PAUSE_S = 5, 0.2  # the leader writes its history beside what it publishes
+
+
+class Following:
+    """`hear` every event of the leader's stream, on the loop; `run` as a task.
+
+    `why(generation)`: the cause, as the leader recorded it; None = it has not, or cannot be asked. Events
+    that wait are bounded by whoever follows: a snapshot takes the place of all before it.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        why: Callable[[int], Awaitable[Cause | None]],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._recorder = recorder
+        self._why = why
+        self._sleep = sleep
+        self._events: deque[pb.WatchTopologyResponse] = deque()
+        self._wake = asyncio.Event()
+        self._topology: Topology | None = None
+        self._unsaid: Topology | None = None  # not recorded yet: its cause is asked for
+
+    def hear(self, event: pb.WatchTopologyResponse) -> None:
+        """A snapshot, or what changed since."""
+        if event.HasField("snapshot"):
+            self._events.clear()
+        self._events.append(event)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Record until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while await self._next():
+                if (topology := self._unsaid) is not None:
+                    cause = await self._cause(topology.generation)
+                    self._say(cause)
+
+    async def finish(self) -> None:
+        """Record what is left, after `run`; the leader, who may be gone, is not asked any more."""
+        self._say(Cause(FOLLOWED))
+        while await self._next():
+            self._say(Cause(FOLLOWED))
+
+    async def _next(self) -> bool:
+        """Take an event in; False when there is none."""
+        if not self._events:
+            return False
+        event = self._events.popleft()
+        topology = await asyncio.to_thread(self._taken, event)
+        if topology is not None and topology.generation:
+            if event.HasField("snapshot"):  # what is other by now changed while we did not follow
+                self._recorder.resume(topology, Cause(RESTART))
+            else:
+                self._unsaid = topology
+        return True
+
+    def _say(self, cause: Cause) -> None:
+        if self._unsaid is not None:
+            self._recorder.offer(self._unsaid, cause)
+            self._unsaid = None
+
+    def _taken(self, event: pb.WatchTopologyResponse) -> Topology | None:
+        """In a thread: the picture after the event."""
+        if event.HasField("snapshot"):
+            self._topology = topology_from_proto(event.snapshot)
+        elif self._topology is not None:
+            self._topology = advanced(self._topology, event.delta)
+        return self._topology
+
+    async def _cause(self, generation: int) -> Cause:
+        for _ in range(_TRIES):
+            if (found := await self._why(generation)) is not None:
+                return found
+            await self._sleep(_PAUSE_S)
+        return Cause(FOLLOWED)
+
+
+def advanced(old: Topology, step: pb.TopologyDelta) -> Topology:
+    """The picture after a step."""
+    part = topology_from_proto(
+        pb.Topology(
+            generation=step.generation,
+            hypernodes=step.hypernodes,
+            switches=step.switches,
+            anomalies=step.anomalies,
+            nodes_without_evidence=step.nodes_without_evidence,
+            foreign_endpoints=step.foreign_endpoints,
+            tiers=step.tiers,
+        )
+    )
+    hypernodes = {h.name: h for h in (*old.hypernodes, *part.hypernodes)}
+    switches = {s.id: s for s in (*old.switches, *part.switches)}
+    for name in step.removed_hypernodes:
+        hypernodes.pop(name, None)
+    for ident in step.removed_switches:
+        switches.pop(ident, None)
+    links, adapters = links_after(table_of(old.links), old.adapters, [step])
+    return replace(
+        part,
+        hypernodes=tuple(sorted(hypernodes.values(), key=lambda h: (h.tier, h.name))),
+        switches=tuple(sorted(switches.values(), key=lambda s: s.id)),
+        links=links,
+        adapters=adapters,
+    )

@@ -1,0 +1,83 @@
+"""A standby records what its leader publishes, and why."""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_collector.api.delta import delta
+from hyperscout_collector.api.mapping import topology_to_proto
+from hyperscout_collector.evidence.rows import Key
+from hyperscout_collector.history.causes import Cause
+from hyperscout_collector.history.following import Following, advanced
+from hyperscout_collector.history.recorder import Recorder
+from hyperscout_collector.history.settings import HistorySettings
+from hyperscout_collector.topology import Topology
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from support.any_topologies import TOPOLOGIES, same
+from support.topologies import SINCE_NS, two_leaves
+
+WHY = Cause("findings", (Key("n01", "lldp", "eth0"),), 1)
+
+
+@hypothesis_settings(deadline=None)
+@given(st.lists(TOPOLOGIES, min_size=2, max_size=5))
+def test_steps_lead_to_the_same_picture(many: Sequence[Topology]) -> None:
+    now = many[0]
+    for old, new in pairwise(many):
+        now = advanced(now, delta(old, new))
+        assert same(now) == same(new)
+
+
+async def test_generations_of_the_leader_are_recorded_with_their_causes(tmp_path: Path) -> None:
+    slept: list[float] = []
+    asked: list[int] = []
+
+    async def why(generation: int) -> Cause | None:
+        asked.append(generation)
+        if generation == 9 or asked.count(generation) < 2:
+            return None  # not written yet; of 9 it never is
+        return WHY
+
+    async def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+
+    def step(old: Topology, new: Topology) -> pb.WatchTopologyResponse:
+        return pb.WatchTopologyResponse(delta=delta(old, new))
+
+    whole = two_leaves()
+    cut = Topology(8, whole.hypernodes, whole.switches, whole.adapters, whole.links[1:])
+    other = Topology(9, whole.hypernodes, whole.switches, whole.adapters, whole.links[2:])
+    recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS)
+    following = Following(recorder, why, sleep=sleep)
+    tasks = [asyncio.create_task(recorder.run()), asyncio.create_task(following.run())]
+
+    async def until(generation: int) -> list[pb.HistoryEvent]:
+        async with asyncio.timeout(10):
+            while True:
+                await asyncio.sleep(0.01)
+                if recorder.size.generations:
+                    found = recorder.events(pb.ListHistoryRequest(kinds=["GenerationPublished"])).events
+                    if found and found[0].generation >= generation:
+                        return list(found)
+
+    following.hear(pb.WatchTopologyResponse(delta=pb.TopologyDelta(generation=3)))  # of what, is not known
+    following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
+    following.hear(step(whole, cut))
+    following.hear(step(cut, other))
+    found = await until(9)
+    assert [(x.generation, x.cause.kind) for x in found] == [(9, "followed"), (8, "findings"), (7, "restart")]
+    assert found[1].cause.findings[0].node == "n01"
+    assert asked[:2] == [8, 8]
+    # Away for a while: what changed meanwhile is one event of a start, and nothing is told twice.
+    following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(other)))
+    following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(Topology(12, whole.hypernodes))))
+    found = await until(12)
+    assert [(x.generation, x.cause.kind) for x in found][:2] == [(12, "restart"), (9, "followed")]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    recorder.close()
