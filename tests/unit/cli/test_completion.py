@@ -171,9 +171,24 @@ def test_the_cache_is_bounded_and_believes_little(tmp_path: Path) -> None:
     assert cache("39").read() == {"nodes": ["a"]}
     now_s[0] -= 60  # from the future: the clock was set back
     assert cache("39").read() is None
-    file.unlink()
+    now_s[0] += 60
+    assert cache("39").read() == {"nodes": ["a"]}
+    if os.geteuid() == 0:
+        os.chown(file, 12345, -1)  # somebody else's
+        assert cache("39").read() is None
+        os.chown(file, 0, -1)
+    file.rename(tmp_path / "elsewhere")
     file.symlink_to(tmp_path / "elsewhere")
     assert cache("39").read() is None
+
+
+def test_only_words_reach_the_shell() -> None:
+    code = (
+        "import os; from hyperscout_cli.main import quietly\n"
+        "quietly(lambda: (print('word'), os.write(2, b'noise'), [][1]))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "word\n", "")
 
 
 def test_nobody_waits_longer_than_the_deadline() -> None:
