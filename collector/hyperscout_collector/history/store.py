@@ -56,8 +56,7 @@ _FILL = 0.9  # of the file; the rest is for what is written next
 
 
 class HistoryStore:
-    """`path`: the file. Blocks, and raises as `database.opened` and `database.locked` do. `size` is kept up to
-    date.
+    """`path`: the file. Blocks, and raises as `database.opened` and `locked` do. `size` is kept up to date.
 
     `problem`: what a person should know of the file, "" = nothing.
     """

@@ -1170,7 +1170,8 @@ class Cause(_message.Message):
     FINDINGS_TOTAL_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """"findings", "approved", "age" (evidence turned stale, or a time passed), "cluster" (nodes came, went or
-    take no work), "restart" or "takeover" (of the collector: what changed while nobody looked).
+    take no work), "blueprint" (its file changed), "restart" or "takeover" (of the collector: what changed while
+    nobody looked), "followed" (by the leader of that time, which did not say why).
     """
     findings_total: _builtins.int
     """How many changed in all."""
