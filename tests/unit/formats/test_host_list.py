@@ -147,7 +147,7 @@ def test_lists_are_bounded() -> None:
     with pytest.raises(HostListError, match="at most 4194304 are read"):
         expand("a" * (5 << 20))
     with pytest.raises(HostListError, match="brackets in a text of over 1000 characters"):
-        expand("a" * (1 << 20) + "[1-99999]")
+        expand("a" * 1001 + "[1-9]")
     assert spread("a,b-[1-2]") == ["a,b-1", "a,b-2"]
     with pytest.raises(HostListError, match="more than 3 switches"):
         spread("s[1-2][1-2]", 3, "switches")
