@@ -56,6 +56,7 @@ class Handlers:
         self._access = access
         self._rendered = Rendered(Topology(0))
         self._look = Lookers("rest", threads=_THREADS, most=_MOST_WAITING)
+        backend.watchers.tell(self._forget)
 
     def close(self) -> None:
         self._look.close()
@@ -137,6 +138,8 @@ class Handlers:
         return json_answer(request, objects.explanation(answer))
 
     async def stream(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
+        if request.method == "HEAD":  # else a head would follow for ever
+            return Response(headers={"Cache-Control": "no-store"}, media_type="text/event-stream")
         since = request.headers.get("last-event-id") or values.get("since", "")
         if len(since) > 100:
             since = ""
@@ -227,6 +230,10 @@ class Handlers:
         return text_answer(request, lambda zipped: zip_of(text) if zipped else text, "application/json", etag)
 
     # Parts of these
+
+    def _forget(self) -> None:
+        """What was made of the generation before is of no use any more."""
+        self._rendered = Rendered(Topology(0))
 
     def _now(self) -> Rendered:
         current = self._backend.watchers.current.topology

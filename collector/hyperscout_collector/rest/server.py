@@ -15,10 +15,12 @@ from uvicorn.server import ServerState
 
 from hyperscout_collector.configured import StartError
 from hyperscout_collector.identity.certificates import CertificateError, ServerCertificates
-from hyperscout_collector.rest.protocol import Connection
+from hyperscout_collector.rest.protocol import HEAD_BYTES, Connection
 from hyperscout_collector.settings import CollectorSettings, host_port, is_loopback
 
 _STOP_GRACE_S = 2.0  # for answers that are under way
+_HANDSHAKE_TIMEOUT_S = 15.0
+_HANDSHAKE_S = 10.0  # meanwhile a connection is held that nothing else counts
 _OTHER_CONNECTIONS = 1000  # besides those that follow the stream
 
 
@@ -32,6 +34,7 @@ class RestServer:
             app,
             interface="asgi3",
             http="h11",
+            h11_max_incomplete_event_size=HEAD_BYTES,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -53,7 +56,11 @@ class RestServer:
             return found
 
         try:
-            server = await loop.create_server(connection, host, port, ssl=_context(settings))
+            context = _context(settings)
+            handshake_s = None if context is None else _HANDSHAKE_TIMEOUT_S
+            server = await loop.create_server(
+                connection, host, port, ssl=context, ssl_handshake_timeout=handshake_s
+            )
         except CertificateError as error:
             raise StartError(str(error)) from error
         except (OSError, socket.gaierror) as error:
