@@ -1,6 +1,6 @@
 """Links that are gone, whichever end stands first, in tables with texts in any order."""
 
-from hyperscout_collector.link_changes import links_at, lost_links, wired_devices
+from hyperscout_collector.link_changes import link_changes, links_at, lost_links, wired_devices, without
 from hyperscout_collector.topology import Link, LinkTable
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,3 +39,22 @@ def test_it_is_a_difference_of_sets(old: list[Link], new: list[Link]) -> None:
 
     there = {looped(x) for x in new}
     assert lost_links(old, LinkTable.of(new)) == [x for x in old if looped(x) not in there]
+
+
+links = st.lists(
+    st.builds(lambda a, b, n: Link(*a, *b, "ib", ("lldp",), n), ends, ends, st.sampled_from("!?"))
+)
+
+
+@given(links, links)
+def test_changes_are_those_of_whole_rows_wherever_they_stand(old: list[Link], new: list[Link]) -> None:
+    old, new = list(dict.fromkeys(old)), list(dict.fromkeys(new))
+    added, removed = link_changes(LinkTable.of(old), LinkTable.of(new))
+    assert added == [x for x in new if x not in old]
+    assert removed == [x for x in old if x not in new]
+
+
+@given(links, st.sets(st.integers(0, 20)))
+def test_a_table_less_some_rows(old: list[Link], rows: set[int]) -> None:
+    gone = sorted(row for row in rows if row < len(old))
+    assert list(without(LinkTable.of(old), gone)) == [x for i, x in enumerate(old) if i not in rows]
