@@ -4,7 +4,7 @@ import { Scene } from "../src/graph/scene";
 import { nodeId, switchId } from "../src/model/ids";
 import { Picture } from "../src/model/picture";
 import type { Topology } from "../src/model/types";
-import { SMALL, railOptimised, withCut, type Shape } from "./topologies";
+import { SMALL, deltaOf, railOptimised, withCut, type Shape } from "./topologies";
 
 const LARGE: Shape = { pods: 2, units: 20, hosts: 125, rails: 8, spines: 24 };
 const healthy = railOptimised(SMALL);
@@ -151,6 +151,57 @@ describe("the layout", () => {
     };
     // Eight times the nodes; 64 times the time would be the square.
     expect(best(8) / best(1)).toBeLessThan(40);
+  });
+});
+
+describe("a scene after a change", () => {
+  const cut = (node: string, generation: number): Topology => {
+    const cable = healthy.links.find((x) => x.a.device === `${node}-mlx5_0`);
+    if (cable === undefined) throw new Error("no cable");
+    return { ...withCut(healthy, cable, "unit-p0-u00"), generation };
+  };
+  const stale = { type: "Stale", status: "True", reason: "EvidenceOld", message: "" };
+  const steps: Topology[] = [
+    healthy,
+    cut("node-0001", 2),
+    cut("node-0002", 3),
+    { ...healthy, generation: 4 },
+    { ...healthy, generation: 5, links: healthy.links.slice(0, -3) },
+    {
+      ...healthy,
+      generation: 6,
+      links: [
+        ...healthy.links,
+        { a: { device: "leaf-p0-u00-r0", port: "900" }, b: { device: "core-1", port: "900" }, fabric: "x", sources: [] },
+      ],
+    },
+    {
+      ...healthy,
+      generation: 7,
+      hypernodes: healthy.hypernodes.map((h) => (h.name === "unit-p0-u00" ? { ...h, conditions: [stale] } : h)),
+    },
+    railOptimised({ ...SMALL, units: 3 }, 8),
+  ];
+
+  it("is as one made anew, step by step", () => {
+    const scene = new Scene(Picture.of(healthy));
+    steps.slice(1).forEach((step, i) => {
+      scene.apply(scene.picture.apply(deltaOf(steps[i] as Topology, step)));
+      const fresh = new Scene(Picture.of(step));
+      expect(scene.layout).toEqual(fresh.layout);
+      expect([...scene.spotState]).toEqual([...fresh.spotState]);
+      expect([...scene.boxState]).toEqual([...fresh.boxState]);
+      expect(scene.bundles).toEqual(fresh.bundles);
+      const cables = ({ cables }: Scene): Map<string, unknown> =>
+        new Map(
+          [...cables.indexOf].sort().map(([id, at]) => {
+            const line = cables.lineOf(at);
+            return [id, [cables.a[at], cables.b[at], cables.state[at], ...cables.lines.subarray(line, line + 4)]];
+          }),
+        );
+      expect(cables(scene)).toEqual(cables(fresh));
+      expect(scene.cables.wrong.length).toBe(fresh.cables.wrong.length);
+    });
   });
 });
 

@@ -1,32 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { nodeId, switchId, hypernodeId } from "../src/model/ids";
 import { Picture } from "../src/model/picture";
-import type { Topology, TopologyDelta } from "../src/model/types";
-import { SMALL, inOrder, railOptimised, withCut } from "./topologies";
-
-/** As the collector makes it: api/delta.py. */
-function deltaOf(old: Topology, fresh: Topology): TopologyDelta {
-  const text = (x: unknown): string => JSON.stringify(x);
-  const gone = <T>(a: T[], b: T[], key: (x: T) => string): T[] => {
-    const there = new Set(b.map(key));
-    return a.filter((x) => !there.has(key(x)));
-  };
-  return {
-    generation: fresh.generation,
-    hypernodes: gone(fresh.hypernodes, old.hypernodes, text),
-    removedHypernodes: gone(old.hypernodes, fresh.hypernodes, (h) => h.name).map((h) => h.name),
-    switches: gone(fresh.switches, old.switches, text),
-    removedSwitches: gone(old.switches, fresh.switches, (s) => s.id).map((s) => s.id),
-    addedLinks: gone(fresh.links, old.links, text),
-    removedLinks: gone(old.links, fresh.links, text),
-    addedAdapters: gone(fresh.adapters, old.adapters, text),
-    removedAdapters: gone(old.adapters, fresh.adapters, text),
-    anomalies: fresh.anomalies,
-    nodesWithoutEvidence: fresh.nodesWithoutEvidence,
-    foreignEndpoints: fresh.foreignEndpoints,
-    tiers: fresh.tiers,
-  };
-}
+import type { Topology } from "../src/model/types";
+import { SMALL, deltaOf, inOrder, railOptimised, withCut } from "./topologies";
 
 const healthy = railOptimised(SMALL);
 const cable = healthy.links.find((x) => x.a.device === "node-0001-mlx5_1");
@@ -40,6 +16,12 @@ describe("folding", () => {
     ...healthy,
     generation: 2,
     links: healthy.links.map((x, i) => (i % 3 === 0 ? { ...x, sources: ["ibnetdiscover", "lldp"] } : x)),
+  };
+  const stale = { type: "Stale", status: "True", reason: "EvidenceOld", message: "" };
+  const staleUnit: Topology = {
+    ...healthy,
+    generation: 2,
+    hypernodes: healthy.hypernodes.map((h) => (h.name === "unit-p0-u00" ? { ...h, conditions: [stale] } : h)),
   };
   const renamed: Topology = inOrder({
     ...healthy,
@@ -59,13 +41,20 @@ describe("folding", () => {
       healthy,
       { ...healthy, generation: 2, adapters: healthy.adapters.map((x, i) => (i === 0 ? { ...x, name: "ib0" } : x)) },
     ],
+    ["a domain turns stale", healthy, staleUnit],
     ["nothing", healthy, { ...healthy, generation: 2 }],
   ])("gives what a fresh snapshot gives: %s", (_, old, fresh) => {
     const folded = Picture.of(old);
+    folded.homeOf("leaf-p0-u00-r0"); // what was asked before the fold is remembered
+    folded.stateOf(nodeId("node-0001"));
     folded.apply(deltaOf(old, fresh));
     const read = Picture.of(fresh);
     expect(folded.topology()).toEqual(fresh);
     expect([...folded.cables.keys()].sort()).toEqual([...read.cables.keys()].sort());
+    for (const { name, nodes } of read.hypernodes.values()) {
+      for (const id of [hypernodeId(name), ...nodes.map(nodeId)]) expect(folded.stateOf(id)).toBe(read.stateOf(id));
+    }
+    for (const id of read.switches.keys()) expect(folded.homeOf(id)).toEqual(read.homeOf(id));
     for (const id of [...read.switches.keys()].map(switchId)) {
       const ids = (picture: Picture): string[] => picture.cablesOf(id).map((x) => x.id).sort();
       expect(ids(folded)).toEqual(ids(read));

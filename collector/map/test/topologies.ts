@@ -1,5 +1,5 @@
 // Topologies made by rule, for tests: pods of units, each with a leaf for every rail, spines above, one core.
-import type { Anomaly, HyperNode, Link, Topology } from "../src/model/types";
+import type { Anomaly, HyperNode, Link, Topology, TopologyDelta } from "../src/model/types";
 
 export interface Shape {
   pods: number;
@@ -117,5 +117,29 @@ export function withCut(topology: Topology, link: Link, hypernode: string): Topo
         since: "2026-01-01T00:00:00Z",
       },
     ],
+  };
+}
+
+/** As the collector makes it: api/delta.py. */
+export function deltaOf(old: Topology, fresh: Topology): TopologyDelta {
+  const text = (x: unknown): string => JSON.stringify(x);
+  const gone = <T>(a: T[], b: T[], key: (x: T) => string): T[] => {
+    const there = new Set(b.map(key));
+    return a.filter((x) => !there.has(key(x)));
+  };
+  return {
+    generation: fresh.generation,
+    hypernodes: gone(fresh.hypernodes, old.hypernodes, text),
+    removedHypernodes: gone(old.hypernodes, fresh.hypernodes, (h) => h.name).map((h) => h.name),
+    switches: gone(fresh.switches, old.switches, text),
+    removedSwitches: gone(old.switches, fresh.switches, (s) => s.id).map((s) => s.id),
+    addedLinks: gone(fresh.links, old.links, text),
+    removedLinks: gone(old.links, fresh.links, text),
+    addedAdapters: gone(fresh.adapters, old.adapters, text),
+    removedAdapters: gone(old.adapters, fresh.adapters, text),
+    anomalies: fresh.anomalies,
+    nodesWithoutEvidence: fresh.nodesWithoutEvidence,
+    foreignEndpoints: fresh.foreignEndpoints,
+    tiers: fresh.tiers,
   };
 }

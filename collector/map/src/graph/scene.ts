@@ -47,12 +47,20 @@ export class Scene {
       this.setPicture(this.picture);
       return;
     }
+    const flipped = new Set<number>();
     for (const id of change.touched) {
       const box = this.layout.boxOf.get(id);
-      if (box !== undefined) this.boxState[box] = this.codeOf(id);
+      if (box !== undefined) {
+        this.boxState[box] = this.codeOf(id);
+        flipped.add(box);
+      }
       const spot = this.layout.spotOf.get(id);
       if (spot !== undefined) this.spotState[spot] = this.codeOf(id);
     }
+    // Nodes of a stale domain are stale, too.
+    this.layout.spots.forEach((spot, i) => {
+      if (flipped.has(spot.box)) this.spotState[i] = this.codeOf(spot.id);
+    });
     this.cables.update(change.touched);
     this.bundle();
     this.refilter();

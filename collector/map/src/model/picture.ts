@@ -59,6 +59,7 @@ export class Picture {
   private domains: Map<string, HyperNode[]> | null = null;
   private homes: Map<string, HyperNode> | null = null;
   private wrong: Map<ItemId, Anomaly[]> | null = null;
+  private silent: ReadonlySet<string> = new Set();
 
   static of(topology: Topology, complete = true): Picture {
     const picture = new Picture();
@@ -101,7 +102,7 @@ export class Picture {
     for (const x of delta.addedAdapters ?? []) this.renaming(renamed, x, () => this.addAdapter(x));
     for (const id of renamed) this.rename(id);
     for (const x of delta.addedLinks ?? []) this.addLink(x);
-    if (structure) this.domains = this.homes = null;
+    if (structure || delta.hypernodes?.length) this.domains = this.homes = null;
     const before = this.outside();
     this.takeLists({ ...this.lists(), ...delta });
     structure ||= before !== this.outside() || this.hasStranger(delta.addedAdapters, delta.removedAdapters);
@@ -154,7 +155,7 @@ export class Picture {
   itemOf(device: string, name = ""): ItemId {
     if (this.switches.has(device)) return switchId(device);
     const node = this.adapterOf(device)?.node ?? device;
-    if (this.domainsOf(node).length > 0 || this.nodesWithoutEvidence.includes(node)) return nodeId(node);
+    if (this.domainsOf(node).length > 0 || this.silent.has(node)) return nodeId(node);
     if (name !== "" && this.domainsOf(name).length > 0) return nodeId(name);
     return endpointId(node);
   }
@@ -263,7 +264,7 @@ export class Picture {
       state = worst(state, isLink ? linkState(anomaly) : deviceState(anomaly, isSubject));
     }
     if (id.startsWith("node:")) {
-      if (this.nodesWithoutEvidence.includes(name)) return "unknown";
+      if (this.silent.has(name)) return "unknown";
       if (state === "degraded" && this.complete && this.cablesOf(id).every((cable) => cable.link === null)) {
         state = "notReady"; // cut off
       }
@@ -310,6 +311,7 @@ export class Picture {
     this.generation = from.generation;
     this.anomalies = from.anomalies;
     this.nodesWithoutEvidence = from.nodesWithoutEvidence;
+    this.silent = new Set(from.nodesWithoutEvidence);
     this.foreignEndpoints = from.foreignEndpoints;
     this.tiers = from.tiers;
     this.wrong = null;
