@@ -1,0 +1,88 @@
+"""Two collectors, a real Lease and a real mosquitto: whoever leads says so there, and nobody else speaks.
+
+What they know comes by MQTT, too: three switches and four DPUs report to whichever of them reads.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from support.collector_process import CollectorProcess, collector_process
+from support.kubernetes import Cluster
+from support.mosquitto import Listener, Mosquitto, listening, mosquitto
+from support.mqtt_world import DEVICES, Reader, reports, send
+from support.real import require_real
+
+require_real("mosquitto")
+
+TIMEOUT_S = 60.0
+SHORT = ("--lease-duration-s", "3", "--lease-renew-deadline-s", "2", "--lease-retry-s", "0.5")
+QUICK = ("--first-settle-s", "0.2", "--settle-s", "0.2", "--hold-down-s", "0.2", "--quiet-s", "0.2")
+RULES = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
+]
+
+
+@asynccontextmanager
+async def replica(
+    cluster: Cluster, broker: Mosquitto, folder: Path, name: str
+) -> AsyncIterator[CollectorProcess]:
+    cluster.grant(name, RULES)
+    election = ("--leader-election", "--lease-namespace", "default", "--identity", name, "--rest-listen", "")
+    known = (*election, "--kubeconfig", str(cluster.kubeconfig_of(name)))
+    mqtt = ("--mqtt-broker", f"mqtt://127.0.0.1:{broker.port}", "--mqtt-topic-prefix", "lab")
+    devices = [word for device in DEVICES for word in ("--mqtt-devices", device)]
+    async with collector_process(folder / name, *known, *SHORT, *QUICK, *mqtt, *devices) as process:
+        yield process
+
+
+def leader(listener: Listener) -> tuple[str, str]:
+    """State and identity, as they stand."""
+    said: dict[str, Any] = json.loads(listener.standing.get("lab/collector", b"{}"))
+    return said.get("state", ""), said.get("identity", "")
+
+
+async def leads(listener: Listener, name: str) -> None:
+    await listener.until(lambda: leader(listener) == ("online", name), TIMEOUT_S)
+
+
+async def follows(standby: CollectorProcess) -> None:
+    """It knows what the leader has published, so it can go on from there."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while b"following the leader" not in standby.said:
+            await asyncio.sleep(0.05)
+
+
+async def test_who_leads_speaks_and_who_led_does_not(kube: Cluster, tmp_path: Path) -> None:
+    schemas = Reader()
+    async with mosquitto(tmp_path / "broker") as broker, listening(broker, "lab/#") as other:
+        async with replica(kube, broker, tmp_path, "a") as a:
+            await other.until(lambda: leader(other) == ("syncing", "a"), TIMEOUT_S)
+            async with replica(kube, broker, tmp_path, "b") as b:
+                for topic, message in reports(time.time_ns()).items():
+                    await send(broker, f"lab/findings/{topic}", message)
+                await other.until(lambda: len(schemas.tree(other)) == 3, TIMEOUT_S)
+                await leads(other, "a")
+                await follows(b)
+                tree = schemas.tree(other)
+                os.kill(a.pid, signal.SIGSTOP)
+                await leads(other, "b")
+                assert schemas.tree(other) == tree, "what was published is there all the time"
+                # It wakes up with its connection still open, finds that it was deposed, and takes its leave.
+                os.kill(a.pid, signal.SIGCONT)
+                await other.until(lambda: leader(other) == ("offline", "a"), TIMEOUT_S)
+                await leads(other, "b")
+                await follows(a)
+                b.kill()
+                await other.until(lambda: leader(other) == ("offline", "b"), TIMEOUT_S)
+                await leads(other, "a")
+                assert schemas.tree(other) == tree
+        said = [x for x in other.heard if not x.topic.startswith(("lab/findings/", "lab/refusals/"))]
+        other.heard = said
+        schemas.check(other)
