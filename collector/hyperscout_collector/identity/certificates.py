@@ -84,6 +84,11 @@ class ServerCertificates:
         # A connection begins with this one, and copies from it whether to ask for a certificate.
         self._context = first = self._check(self._first)
         first.set_alpn_protocols(["http/1.1"])
+        if self._client_ca is not None:
+            # A session that is resumed shows a certificate that nobody looks at again, though it may have
+            # expired, or its CA was taken away. Before TLS 1.3 a server cannot be told to resume none.
+            first.minimum_version = ssl.TLSVersion.TLSv1_3
+            first.num_tickets = 0
         first.sni_callback = switch
         return first
 

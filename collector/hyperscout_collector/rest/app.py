@@ -1,5 +1,6 @@
 """REST as an ASGI application: every operation behind the same gate, every failure a problem document."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
@@ -13,7 +14,13 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperscout_collector.identity.access import CALLER, Access
-from hyperscout_collector.identity.who import AccessError, verb_for
+from hyperscout_collector.identity.who import (
+    AccessError,
+    NotAllowedError,
+    Shown,
+    UnknownCallerError,
+    verb_for,
+)
 from hyperscout_collector.rest.counters import RestCounters
 from hyperscout_collector.rest.handlers import Handlers
 from hyperscout_collector.rest.hosts import Hosts
@@ -25,7 +32,7 @@ from hyperscout_collector.rest.static import Pages
 
 _log = logging.getLogger(__name__)
 
-_MAX_BODY_BYTES = 4 * 1024 * 1024  # as gRPC takes by default
+_MAX_BODY_BYTES = 1024 * 1024
 _MAX_DEPTH = 32
 _METHODS = frozenset({"GET", "HEAD", *(one.http for one in OPERATIONS)})
 _SECURITY = (
@@ -93,15 +100,19 @@ class _Gate:
 
     async def _answer(self, operation: Operation, request: Request) -> Response:
         self._hosts.check(request)
+        found = shown_by(request)
         message, wrong = None, None
         if operation.body is not None:
             # First what is asked, since a dry run takes less; but nobody is told what is wrong with it before
-            # they may ask at all.
+            # they may ask at all, and who may do nothing is not even listened to.
+            await self._some(found)
             try:
                 message = await _parsed(request, operation.body)
             except ProblemError as problem:
                 wrong = problem
-        caller = await self._access.admit(shown_by(request), verb_for(operation.rpc, message) or "update")
+        caller = await self._access.admit(found, verb_for(operation.rpc, message) or "update")
+        if found.certificate and self._access.over(caller):  # it was good when the connection began
+            raise UnknownCallerError(f"the certificate of {caller} has expired: connect with a fresh one")
         CALLER.set(caller)
         if wrong is not None:
             raise wrong
@@ -110,6 +121,13 @@ class _Gate:
         return await self._handlers.answer(
             operation, request, {**values, **request.path_params}, message, caller
         )
+
+    async def _some(self, found: Shown) -> None:
+        """Raises AccessError for who may do nothing at all."""
+        try:
+            await self._access.admit(found, "get")
+        except NotAllowedError:
+            await self._access.admit(found, "update")
 
 
 async def _parsed(request: Request, body: Body) -> Any:
@@ -122,11 +140,11 @@ async def _parsed(request: Request, body: Body) -> Any:
         data += chunk
         if len(data) > _MAX_BODY_BYTES:
             raise ProblemError(413, "too-large", f"the body may have {_MAX_BODY_BYTES} bytes")
-    message = body()
+    message: Any = body()
     if data.lstrip()[:1] != b"{":
         raise ProblemError(400, "bad-request", "the body is no JSON object")
     try:
-        Parse(bytes(data), message, max_recursion_depth=_MAX_DEPTH)
+        await asyncio.to_thread(Parse, bytes(data), message, max_recursion_depth=_MAX_DEPTH)
     except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProblemError(
             400, "bad-request", f"the body is no {body.__name__}: {str(error)[:500]}"
@@ -162,6 +180,16 @@ def secured(app: ASGIApp) -> ASGIApp:
                 message["headers"] = [*message["headers"], date, *more]
             await send(message)
 
+        sent = {name for name, _ in scope["headers"]}
+        if sent >= {b"content-length", b"transfer-encoding"}:
+            # Two lengths: a proxy before us may have read the other one (RFC 9112, 6.1).
+            problem = ProblemError(
+                400, "bad-request", "Content-Length and Transfer-Encoding exclude each other"
+            )
+            refusal = problem.response(Request(scope))
+            refusal.headers["Connection"] = "close"
+            await refusal(scope, receive, with_headers)
+            return
         await app(scope, receive, with_headers)
 
     return answer

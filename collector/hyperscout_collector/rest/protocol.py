@@ -9,6 +9,7 @@ import logging
 import ssl
 from typing import Any
 
+import h11
 from starlette.requests import Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -18,6 +19,7 @@ from hyperscout_collector.identity.who import Shown, shown
 logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 _REQUEST_TIMEOUT_S = 15.0  # from a connection, or the end of the last request, to the end of the next
+HEAD_BYTES = 32 * 1024  # of a request: a token may have half of that
 _BUFFER_BYTES = 64 * 1024  # unsent; who has more waits
 PEER = "hyperscout.peer"  # in the scope's state: what it showed
 ABORT = "hyperscout.abort"  # likewise: ends the connection whatever is unsent
@@ -43,13 +45,19 @@ class Connection(H11Protocol):
         self._expect()
 
     def data_received(self, data: bytes) -> None:
+        # What comes at once is read at once, and a head of thousands of lines takes the loop's time.
+        is_head = self.conn.their_state is h11.IDLE and len(data) > HEAD_BYTES
+        if is_head and data.find(b"\r\n\r\n", 0, HEAD_BYTES) < 0:
+            self.send_400_response("The request's head is too large.")
+            return
         super().data_received(data)
         if self.cycle is not None and not self.cycle.more_body:
             self._expect_nothing()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if not self.transport.is_closing():
+        asked = self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
+        if not self.transport.is_closing() and not asked:  # the next request may have come already
             self._expect()
 
     def send_400_response(self, msg: str) -> None:

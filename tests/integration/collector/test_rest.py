@@ -153,6 +153,9 @@ async def test_head_is_get_without_its_body(collector: Collector) -> None:
     reply = await ask(collector.rest_address, "/v1/topology", method="HEAD")
     assert (reply.status, reply.body) == (200, b"")
     assert int(reply.headers["content-length"]) > 100
+    assert (await ask(collector.rest_address, "/v1/stream", method="HEAD")).status == 200
+    assert collector.parts.rest is not None
+    assert collector.parts.rest.readers_total == 0
 
 
 # --- what stands behind it
@@ -336,6 +339,33 @@ async def test_garbage_ends_its_own_connection_alone(
     assert not answer.startswith(b"HTTP/1.1 5"), answer[:200]
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
     assert (await get(collector, "/v1/status")).status == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 20_000 + b"\r\n",
+        (
+            b"POST /v1/approve HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        ),
+    ],
+    ids=["a head of many lines", "two lengths"],
+)
+async def test_what_may_be_meant_badly_is_refused_and_nothing_read_after_it(
+    collector: Collector, sent: bytes
+) -> None:
+    host, _, port = collector.rest_address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(sent)
+    async with asyncio.timeout(30):
+        answer = await reader.readuntil(b"\r\n\r\n")
+        with suppress(ConnectionResetError):
+            answer += await reader.read(-1)
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b" 200 " not in answer
 
 
 HALF_A_BODY = (

@@ -1,6 +1,7 @@
 """Who may ask REST for what: certificates and tokens as at gRPC's ports, and nobody else, anywhere."""
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import hyperscout_collector.rest
 import pytest
 from hyperscout_collector.identity import access as access_module
+from hyperscout_collector.rest import app as app_module
 from hyperscout_collector.rest.operations import OPERATIONS
 from hyperscout_collector.settings import load_settings
 from hyperscout_collector.standby import Standby
@@ -194,6 +196,53 @@ async def test_renewed_certificates_are_taken_up_while_it_runs(
         for old in (tls(family), tls(strangers, "admin/eve", signed_by=family)):
             with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
                 await ask(address, "/v1/topology", tls=old)
+
+
+async def test_a_certificate_is_looked_at_at_each_connection(
+    tmp_path: Path, family: Family, strangers: Family, reviews: FakeReviews, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that could be resumed would outlive the CA that let it in."""
+    monkeypatch.setattr("hyperscout_collector.identity.certificates._LOOK_S", 0.0)
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(family.ca.read_bytes())
+    async with rest_collector(tmp_path, two_leaves(), family=family, reviews=reviews, tls_client_ca=ca) as it:
+        host, _, port = it.rest_address.rpartition(":")
+        context = tls(family, "reader/dashboard")
+
+        def status(session: ssl.SSLSession | None) -> tuple[bytes, ssl.SSLSession | None]:
+            plain = socket.create_connection((host, int(port)), timeout=60)
+            with context.wrap_socket(plain, server_hostname="localhost", session=session) as connection:
+                connection.sendall(b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                try:
+                    return connection.recv(12), connection.session
+                except (ConnectionError, ssl.SSLError):
+                    return b"", None
+
+        said, session = await asyncio.to_thread(status, None)
+        assert said == b"HTTP/1.1 200"
+        ca.write_bytes(strangers.ca.read_bytes())
+        again = session if session is not None and session.has_ticket else None
+        assert (await asyncio.to_thread(status, again))[0] == b""
+
+
+async def test_a_certificate_that_expires_on_a_connection_is_good_no_more(
+    tmp_path: Path, family: Family, reviews: FakeReviews, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with rest_collector(tmp_path, two_leaves(), family=family, reviews=reviews) as it:
+        context = tls(family, "reader/dashboard")
+        monkeypatch.setattr(access_module, "not_after_s", lambda _: time.time() - 1)
+        refused = await ask(it.rest_address, "/v1/status", tls=context)
+        assert (refused.status, "expired" in refused.json["detail"]) == (401, True)
+
+
+async def test_who_is_unknown_is_not_listened_to(
+    tmp_path: Path, family: Family, reviews: FakeReviews, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Megabytes of JSON from anybody would be the collector's time and memory."""
+    monkeypatch.setattr(app_module, "_parsed", None)
+    async with rest_collector(tmp_path, two_leaves(), family=family, reviews=reviews) as it:
+        refused = await ask(it.rest_address, "/v1/placements", method="POST", body={}, tls=tls(family))
+        assert refused.status == 401
 
 
 async def test_a_reader_that_follows_is_looked_at_again(
