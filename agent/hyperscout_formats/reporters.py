@@ -8,8 +8,8 @@ from typing import Final
 SWITCH_PROBE: Final = "switch"
 # What an agent of the role `fabric` runs, and nobody else; each reports whole switches or a whole fabric.
 FABRIC_PROBES: Final = frozenset({"snmp", "ufm", "netq", "nmx"})
-# What a device in a node (a DPU) reports under the node's name by MQTT, and no agent: neither's full state says
-# anything about the other's.
+# What a device in a node (a DPU) reports under the node's name by MQTT, and no agent: neither's full state
+# says anything about the other's.
 DEVICE_PROBE: Final = "device"
 _SWITCH: Final = "switch/"
 _FABRIC: Final = "fabric/"

@@ -220,7 +220,7 @@ class Devices:
             self._answer(device, f"too fast, dropped: {why}")
 
     def _answer(self, device: Device, reason: str, refused: Sequence[Refused] = ()) -> None:
-        why = reason or f"{ascii(refused[0].key.subject[:_MAX_SAID_CHARS])}: {refused[0].reason}"
+        why = reason or f"{refused[0].key.subject[:_MAX_SAID_CHARS]!a}: {refused[0].reason}"
         where = f"mqtt:{self._topics.prefix}/findings/{device.topic}"
         self._refusals.note("device", where, device.reporter, why, device.topic)
         said = [

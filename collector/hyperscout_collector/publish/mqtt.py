@@ -211,8 +211,8 @@ class MqttPublisher:
         if missing := sum(name not in self._listed for name in ours):
             self._refused = (
                 f"the broker shows us not all that stands at {self.topics.hypernodes} ({missing} of "
-                f"{len(ours)} are missing), so states of earlier may be left there: its access rules must let "
-                "us read them, and what it queues for a client must be enough (mosquitto: max_queued_messages)"
+                f"{len(ours)} are missing), so states of earlier may be left there: its access rules must "
+                "let us read them, and its queue for a client must hold them (mosquitto: max_queued_messages)"
             )
         return self._listed.difference(ours)
 

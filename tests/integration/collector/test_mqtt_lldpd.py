@@ -1,4 +1,4 @@
-"""A switch and a DPU as docs/mqtt.md sets them up: real lldpd, the script, real mosquitto_pub, a real link."""
+"""A switch and a DPU as docs/mqtt.md sets them up: real lldpd, the script, mosquitto_pub, a link."""
 
 import asyncio
 import json
