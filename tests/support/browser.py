@@ -114,7 +114,8 @@ class Tab:
 
     async def check(self) -> None:
         breaches = await self.page.evaluate("window.policyBreaches ?? []")
-        assert [*self.problems, *breaches] == []
+        found = [*self.problems, *breaches]
+        assert not found, "\n".join(found)
 
 
 def writes_docs() -> bool:
