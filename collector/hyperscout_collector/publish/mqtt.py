@@ -116,7 +116,7 @@ class MqttPublisher:
 
     async def publish(self, topology: Topology) -> None:
         """Bring the broker up to date. Raises PublishError."""
-        self._note(topology)
+        await self._note(topology)
         await self._connection.tried.wait()
         progress = self._progress
         if progress is None or self._connection.problem is not None:
@@ -132,13 +132,15 @@ class MqttPublisher:
             progress.session.drop(str(error))
             raise PublishError(str(error), retry=False) from error
 
-    def _note(self, topology: Topology) -> None:
+    async def _note(self, topology: Topology) -> None:
         """What changed is told, however long the broker is away: as much of it as there is room for."""
-        before, self._seen = self._seen, topology
+        before = self._seen
         if before is not None and before is not topology:
-            changes = bounded(events(before, topology))
+            # In a thread: where many cables go at once this takes seconds.
+            changes = await asyncio.to_thread(lambda: bounded(events(before, topology)))
             self._backlog.add(topology.generation, self._clock_ns(), changes)
             self.counters.dropped_total = self._backlog.lost_total
+        self._seen = topology
         for state in self._known.keys() - {h.name for h in topology.hypernodes}:
             del self._known[state]
 
