@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
+import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,7 @@ _TROUBLE = (
     database.NotMovedError,
 )
 _RETRY_S = 5.0
+_OPENING_S = 5.0  # at a start, who asks waits for the file to be looked through
 _WAITING = 16  # generations in line: each may hold a million links
 _DAY_NS = 86_400 * 1_000_000_000
 
@@ -67,6 +69,7 @@ class Recorder:
         self._now_ns = now_ns
         self._store: HistoryStore | None = None
         self._reader: FileReader | None = None
+        self._looked = threading.Event()  # it is open, or it was tried
         self._line: deque[_Waiting] = deque()
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -88,6 +91,7 @@ class Recorder:
         return self._open_reader().topology_at(at_ns)
 
     def _open_reader(self) -> FileReader:
+        self._looked.wait(_OPENING_S)
         if (found := self._reader) is None:
             raise HistoryError(self._trouble or "the history is not open yet; ask again")
         return found
@@ -142,7 +146,10 @@ class Recorder:
 
     def _record(self, waiting: _Waiting | None) -> None:
         """In the thread."""
-        store = self._store or self._open()
+        try:
+            store = self._store or self._open()
+        finally:
+            self._looked.set()
         if waiting is None:
             return
         if waiting.only_if_other and store.newest is not None and not events(store.newest, waiting.topology):

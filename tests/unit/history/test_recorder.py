@@ -60,7 +60,8 @@ def published(recorder: Recorder) -> list[pb.HistoryEvent]:
     return list(reversed(recorder.events(request).events))
 
 
-async def test_before_the_file_is_open_that_is_said(tmp_path: Path) -> None:
+async def test_before_the_file_is_open_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder_module, "_OPENING_S", 0.0)
     async with recording(tmp_path) as recorder:
         with pytest.raises(HistoryError, match="not open yet"):
             recorder.events(pb.ListHistoryRequest())
