@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart"
 RELEASE = NAMESPACE = "hyperscout"
 COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
-GRPC_PORT, MTLS_PORT, MTLS_NODE_PORT = 50051, 50054, 30054
+GRPC_PORT, MTLS_PORT, MTLS_NODE_PORT, REST_PORT = 50051, 50054, 30054, 50080
 HYPERNODES = ("get", "hypernodes")
 WITNESSES = {"lldp", "switch", "ibnetdiscover"}
 _WATCH = (*HYPERNODES, "--watch", "--output-watch-events", "-o", "json")
@@ -244,7 +244,7 @@ class Story:
         self.lab.kubectl("create", "clusterrolebinding", "viewer", *who)
         self._token.touch(mode=0o600)
         self._token.write_text(self.lab.kubectl("create", "token", "viewer", "--audience", "hyperscout"))
-        words = ("port-forward", "-n", NAMESPACE, f"pod/{self.leader()}", str(GRPC_PORT))
+        words = ("port-forward", "-n", NAMESPACE, f"pod/{self.leader()}", str(GRPC_PORT), str(REST_PORT))
         forward = self.lab.popen(
             [*self.lab.kubectl_command(), *words], self.lab.folder / "log" / "port-forward"
         )
@@ -264,6 +264,7 @@ class Story:
             links = self.witnessed()
             self.say(self.ask("tree"))
             self.say(f"{len(links)} links, known from {', '.join(sorted(WITNESSES))}")
+            self.map_is_served()
         self.await_well("with all witnesses heard")
 
     def witnessed(self) -> list[Object]:
@@ -279,6 +280,46 @@ class Story:
             if time.monotonic() - began_s > 90.0:
                 raise StoryError(f"{len(both)} of {len(cables)} Ethernet links, known from {sorted(sources)}")
             time.sleep(1.0)
+
+    def map_is_served(self) -> None:
+        """To whoever has the token; its pages to everybody, the data to nobody else."""
+        header = self._token.with_name("header")
+        header.touch(mode=0o600)
+        header.write_text(f"Authorization: Bearer {self._token.read_text().strip()}\n")
+
+        def asked(path: str, *options: str) -> str:
+            where = f"https://localhost:{REST_PORT}/{path}"
+            return self.lab.run(["curl", "-sS", "--cacert", str(self._collector_ca), *options, where]).stdout
+
+        named = {one["name"] for one in json.loads(asked("v1/hypernodes", "-H", f"@{header}"))["items"]}
+        wanted = {one["metadata"]["name"] for one in self.lab.get("hypernodes")["items"]}
+        refused, page = json.loads(asked("v1/hypernodes")), asked("")
+        served = "<title>hyperscout" in page or "make map" in page
+        if named != wanted or refused["status"] != 401 or not served:
+            raise StoryError(
+                f"over HTTP: {named} for {wanted}; without a token {refused}; at / {page[:200]!r}"
+            )
+
+    def doctor(self, node: str) -> None:
+        """What the agent's pod says of itself."""
+        with self.step(f"hyperscout doctor in the agent's pod on {node}"):
+            words = (
+                "exec",
+                "-n",
+                NAMESPACE,
+                self.agent_on(node),
+                "-c",
+                "agent",
+                "--",
+                "hyperscout",
+                "doctor",
+            )
+            self.say(self.lab.kubectl(*words, check=False))
+            found = json.loads(self.lab.kubectl(*words, "-o", "json", check=False))
+            results = {check["check"].split()[0]: check["result"] for check in found["checks"]}
+            for name in ("settings", "agent", "lldp", "token", "collector", "clock"):
+                if results.get(name) != "ok":
+                    raise StoryError(f"{name} is {results.get(name)}: {found['summary']}")
 
     def pods_are_confined(self) -> None:
         with self.step("what the pods may do"):
@@ -439,6 +480,7 @@ class Story:
         self.install()
         self.discovered()
         self.look_around()
+        self.doctor("node2")
         self.pods_are_confined()
         home = self.domain_of("node1")
         self.pull("node1/rail0", ["node1/rail0", self.wires.far_end("node1/rail0")], lambda: home)
