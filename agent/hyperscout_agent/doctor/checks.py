@@ -12,7 +12,6 @@ from hyperscout_agent.doctor.facts import (
     CollectorSeen,
     HostSeen,
     TokenSeen,
-    Verdict,
     WithoutData,
 )
 from hyperscout_agent.doctor.way_checks import certificates, clock, collector, token_file
@@ -27,6 +26,7 @@ _TODO = {
     NO_CARRIER: "see to the cable, or set the port up (ip link set PORT up)",
     NOTHING_YET: "look again in a minute: switches speak every 30 s",
 }
+_NO_SWEEPS = "this node cannot sweep, another one of its fabric has to"
 _POD = "in Kubernetes the chart does it"
 
 
@@ -174,10 +174,11 @@ def infiniband(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
         yield Check("umad", "skipped", "ibnetdiscover.enabled is false: another node sweeps")
     elif not host.umad:
         todo = "load the module ib_umad; in a pod, give it the devices (agent.infiniband in the chart)"
-        yield Check("umad", "failed", "no /dev/infiniband/umad* is here: this node cannot sweep", todo)
+        yield Check("umad", "warning", f"no /dev/infiniband/umad* is here: {_NO_SWEEPS}", todo)
     elif not any(device.usable for device in host.umad):
         todo = "run as their group or as root; in a pod, agent.infiniband.deviceGroup"
-        yield Check("umad", "failed", f"user {host.user} may not open {host.umad[0].path}: no sweeps", todo)
+        why = f"user {host.user} may not open {host.umad[0].path}: {_NO_SWEEPS}"
+        yield Check("umad", "warning", why, todo)
     else:
         yield Check("umad", "ok", f"{sum(device.usable for device in host.umad)} may be opened")
 
@@ -239,15 +240,17 @@ def programs(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
         "lldpctl": settings.lldp.enabled and (host.lldpd or settings.lldp.source == "lldpctl"),
         "ib_send_lat": bool(host.infiniband) and settings.latency.enabled,
     }
-    package = {"lldpctl": "lldpd", "ib_send_lat": "perftest"}
     for name, is_wanted in wanted.items():
         program = host.programs.get(name)
         if program is not None and program.path:
             yield Check(name, "ok", f"{program.path}, version {program.version or 'not told'}")
+        elif is_wanted and name == "ib_send_lat":
+            yield Check(name, "skipped", "not found: round trips are measured by UDP alone")
         elif is_wanted:
-            todo = f"install {package.get(name, 'infiniband-diags')}, or set the command in the settings"
-            verdict: Verdict = "warning" if name in ("ib_send_lat", "ibqueryerrors") else "failed"
-            yield Check(name, verdict, "not found", todo)
+            package = "lldpd" if name == "lldpctl" else "infiniband-diags"
+            why = "not found" if name == "lldpctl" else f"not found: {_NO_SWEEPS}"
+            todo = f"install {package}, or set the command in the settings"
+            yield Check(name, "failed" if name == "lldpctl" else "warning", why, todo)
 
 
 def disk(host: HostSeen, settings: AgentSettings) -> Check:

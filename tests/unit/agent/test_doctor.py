@@ -109,13 +109,13 @@ DEAF = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(T
             "of 2 down",
             id="one of two down",
         ),
-        pytest.param(host(infiniband=(ib("ACTIVE"),)), WELL, {}, "umad", "failed", "is here", id="no umad"),
+        pytest.param(host(infiniband=(ib("ACTIVE"),)), WELL, {}, "umad", "warning", "is here", id="no umad"),
         pytest.param(
             host(user=1000, infiniband=(ib("ACTIVE"),), umad=(Device("/dev/infiniband/umad0", False),)),
             WELL,
             {},
             "umad",
-            "failed",
+            "warning",
             "user 1000 may not open /dev/infiniband/umad0",
             id="umad is closed",
         ),
@@ -138,7 +138,13 @@ DEAF = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(T
             id="sweeps are off",
         ),
         pytest.param(
-            host(infiniband=(ib("ACTIVE"),)), WELL, {}, "ibnetdiscover", "failed", "not found", id="no tool"
+            host(infiniband=(ib("ACTIVE"),)),
+            WELL,
+            {},
+            "ibnetdiscover",
+            "warning",
+            "another one",
+            id="no tool",
         ),
         pytest.param(
             host(infiniband=(ib("ACTIVE"),), programs=TOOLS),
