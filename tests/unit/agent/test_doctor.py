@@ -193,6 +193,16 @@ DEAF = AgentSeen("a", reporter="n1", connected=True, probes={"lldp": ProbeSeen(T
         ),
         pytest.param(host(gpus=8), WELL, {}, "gpus", "ok", "8 GPUs", id="GPUs"),
         pytest.param(
+            host(infiniband=(ib("ACTIVE", "Ethernet"),)),
+            WELL,
+            {},
+            "ib_send_lat",
+            "skipped",
+            "UDP",
+            id="no perftest",
+        ),
+        pytest.param(host(lldpd=True), WELL, {}, "lldpctl", "failed", "not found", id="no lldpctl"),
+        pytest.param(
             host(socket_folder="/run/hyperscout", socket_folder_writable=False, user=1000),
             WELL,
             {},
