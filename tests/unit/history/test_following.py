@@ -81,3 +81,27 @@ async def test_generations_of_the_leader_are_recorded_with_their_causes(tmp_path
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     recorder.close()
+
+
+async def test_a_snapshot_takes_the_place_of_what_waited_before_it(tmp_path: Path) -> None:
+    async def why(generation: int) -> Cause | None:
+        return WHY
+
+    whole = two_leaves()
+    cut = Topology(8, whole.hypernodes, whole.switches, whole.adapters, whole.links[1:])
+    newest = Topology(12, whole.hypernodes, whole.switches, whole.adapters, whole.links)
+    recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS)
+    following = Following(recorder, why)
+    following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
+    following.hear(pb.WatchTopologyResponse(delta=delta(whole, cut)))
+    following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(newest)))
+    writing = asyncio.create_task(recorder.run())
+    await following.finish()
+    async with asyncio.timeout(10):
+        while not recorder.size.generations:
+            await asyncio.sleep(0.01)
+    found = recorder.events(pb.ListHistoryRequest(kinds=["GenerationPublished"])).events
+    assert [x.generation for x in found] == [12]
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    recorder.close()
