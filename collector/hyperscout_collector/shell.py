@@ -76,6 +76,7 @@ _log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
 _TICK_S = 1.0
+_END_S = 5.0  # longer than any part takes to say good-bye
 _FORGET_AFTER_S = 7 * 86_400.0  # a node unseen for a week: longer than a repair
 
 
@@ -534,5 +535,7 @@ class Collector:
 
 
 async def _cancel(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    """Until it has ended: a library may swallow what it is told once (`asyncio.wait_for` before 3.12)."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_END_S)

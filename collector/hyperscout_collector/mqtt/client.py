@@ -10,10 +10,10 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiomqtt
 from paho.mqtt.enums import MQTTErrorCode
@@ -23,6 +23,7 @@ from paho.mqtt.properties import Properties
 from hyperscout_collector.mqtt.payloads import SCHEMA_VERSION, Outgoing
 from hyperscout_collector.mqtt.topics import Broker
 
+_T = TypeVar("_T")
 _NO_REASON = "Unspecified error"  # what paho makes of a socket that failed
 TIMEOUT_S = 10.0  # for an answer of the broker
 _KEEPALIVE_S = 20
@@ -168,6 +169,15 @@ class Client(aiomqtt.Client):
         self._client.reinitialise()
         if self._disconnected.done():
             self._disconnected.exception()  # nobody else may have asked
+
+    async def _wait_for(self, fut: Awaitable[_T], timeout: float | None) -> _T:  # noqa: ASYNC109 - theirs
+        """As the library does it, but whoever is told to end does so: before Python 3.12 `asyncio.wait_for`
+        forgets a cancellation that comes together with the answer."""
+        try:
+            async with asyncio.timeout(self.timeout if timeout is None else timeout):
+                return await fut
+        except TimeoutError:
+            raise aiomqtt.MqttError("no answer in time") from None
 
     def _close_when(self, opened: "asyncio.Future[Any]") -> None:
         """It was connected after nobody wanted it any more."""
