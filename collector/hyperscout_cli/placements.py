@@ -10,7 +10,6 @@ from hyperscout_collector.publish.texts.names import visible
 from hyperscout_cli.command import Group
 from hyperscout_cli.errors import NO, CliError
 from hyperscout_cli.gang_flags import Gang, gang_options
-from hyperscout_cli.get import show
 from hyperscout_cli.live_names import names
 from hyperscout_cli.node_names import expanded
 from hyperscout_cli.options import Endpoint, collector_options, output_option
@@ -47,6 +46,7 @@ Examples:
 @collector_options
 def list_placements(*, output: str, collector: Endpoint) -> None:
     """List gangs that hold nodes."""
+    from hyperscout_cli.get import show
     from hyperscout_cli.placement_client import PlacementCollector
     from hyperscout_cli.placement_text import placements_table
 

@@ -5,6 +5,7 @@ server verified it. A connection that takes too long to say what it wants is clo
 """
 
 import asyncio
+import json
 import logging
 import ssl
 from typing import Any
@@ -14,6 +15,7 @@ from starlette.requests import Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hyperscout_collector.identity.who import Shown, shown
+from hyperscout_collector.rest.problems import PROBLEM_JSON, ProblemError
 
 # An invalid request is its sender's business; whoever can connect must not be able to fill the log.
 logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -65,7 +67,16 @@ class Connection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        super().send_400_response(msg)
+        body = json.dumps(ProblemError(400, "bad-request", msg).document("/")).encode()
+        headers = [
+            ("content-type", PROBLEM_JSON),
+            ("content-length", str(len(body))),
+            ("cache-control", "no-store"),
+            ("connection", "close"),
+        ]
+        for event in (h11.Response(status_code=400, headers=headers), h11.Data(body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_nothing()

@@ -365,6 +365,7 @@ async def test_what_may_be_meant_badly_is_refused_and_nothing_read_after_it(
             answer += await reader.read(-1)
     writer.close()
     assert answer.startswith(b"HTTP/1.1 400")
+    assert b"content-type: application/problem+json" in answer.lower()
     assert b" 200 " not in answer
 
 

@@ -76,7 +76,8 @@ class TestImage:
     def test_it_has_no_program_but_its_own(self, either: ImageRoot) -> None:
         """No shell, no package manager, no pip."""
         programs = {p.name for p in either.folder.rglob("*bin/*")}
-        wanted = {"python", "python3", "python3.11", "hyperscout", "kubectl-hyperscout"}
+        wanted = {"python", "python3", "python3.11", "hyperscout"}
+        wanted |= {"kubectl-hyperscout", "kubectl_complete-hyperscout"}  # the same program by other names
         tools = {"ibnetdiscover", "ibqueryerrors"} if either.archive.stem == "agent" else set()
         assert programs == wanted | tools
         for path in either.files():
