@@ -106,6 +106,8 @@ class Access:
         """Who wants to read or change something, over gRPC or HTTP. Raises AccessError."""
         if found.certificate:
             caller = self._certified(found)
+            if self.over(caller):  # it was good when the connection began
+                raise UnknownCallerError(f"the certificate of {caller} has expired: connect with a fresh one")
             certificate_may(caller, verb)
             return caller
         if self._reviews is None:

@@ -18,7 +18,6 @@ from hyperscout_collector.identity.who import (
     AccessError,
     NotAllowedError,
     Shown,
-    UnknownCallerError,
     verb_for,
 )
 from hyperscout_collector.rest.counters import RestCounters
@@ -111,8 +110,6 @@ class _Gate:
             except ProblemError as problem:
                 wrong = problem
         caller = await self._access.admit(found, verb_for(operation.rpc, message) or "update")
-        if found.certificate and self._access.over(caller):  # it was good when the connection began
-            raise UnknownCallerError(f"the certificate of {caller} has expired: connect with a fresh one")
         CALLER.set(caller)
         if wrong is not None:
             raise wrong

@@ -5,6 +5,7 @@ from typing import Any
 
 import grpc
 import pytest
+from hyperscout_collector.identity import access as access_module
 from hyperscout_collector.identity.access import Access, Gate
 from hyperscout_collector.identity.reviews import Reviews
 from hyperscout_collector.identity.who import (
@@ -277,3 +278,17 @@ async def test_one_who_follows_and_may_no_more_gets_nothing_more(world: World) -
         await anext(answers)
     assert end.value.args[0] == grpc.StatusCode.PERMISSION_DENIED
     assert closed == [True]
+
+
+async def test_a_certificate_that_has_expired_is_good_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A connection outlives it: whoever calls on must show a fresh one."""
+    monkeypatch.setattr(access_module, "not_after_s", lambda _: 1000.0)
+    now_s = [999.0]
+    access = Access(now_s=lambda: now_s[0])
+    found = Shown(("hyperscout://reader/ann",), b"PEM")
+    assert (await access.admit(found, "get")).name == "ann"
+    now_s[0] = 1000.0
+    with pytest.raises(UnknownCallerError, match="certificate of reader ann has expired"):
+        await access.admit(found, "get")
