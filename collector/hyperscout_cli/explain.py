@@ -52,7 +52,7 @@ def _of_file(topology: str, output: str, node_a: str, node_b: str) -> tuple[dict
     from hyperscout_collector.api.explain import explain as explanation
 
     try:
-        return objects.explanation(explanation(loaded, node_a, node_b, (), ())), lines
+        return objects.plain(explanation(loaded, node_a, node_b, (), ())), lines
     except UnknownNodeError as error:
         raise CliError(str(error)) from error
 
@@ -68,4 +68,4 @@ def _of_collector(collector: Endpoint, node_a: str, node_b: str) -> tuple[dict[s
     if answer.evidence:
         lines.append("It rests on these findings:")
         lines += [f"  {key.node} {key.probe} {key.subject}" for key in answer.evidence]
-    return objects.explanation(answer), lines
+    return objects.plain(answer), lines

@@ -50,4 +50,4 @@ def _row(stored: "topology_pb2.StoredFinding", now_ns: int) -> Row:
         age(finding.observed_at.ToNanoseconds(), now_ns),
         "stale" if stored.stale else "",
     )
-    return Row(f"{key.node}:{key.probe}:{key.subject}", cells, (finding.reason,), objects.finding(stored))
+    return Row(f"{key.node}:{key.probe}:{key.subject}", cells, (finding.reason,), objects.plain(stored))

@@ -84,7 +84,7 @@ def status(
         seen, missing = _wait(connection, wanted, wait_timeout_s)
     current, topology = seen
     wrong = objects.what_is_wrong(current, topology)
-    if not emit_data(objects.status(current) | {"wrong": wrong}, output):
+    if not emit_data(objects.plain(current) | {"wrong": wrong}, output):
         emit(report(current, wrong, time.time_ns()))
     if not missing:
         return 0

@@ -50,6 +50,23 @@ def topology_from_proto(message: pb.Topology) -> Topology:
     )
 
 
+def brought_by(step: pb.TopologyDelta) -> Topology:
+    """What a delta brings, new and changed; what it takes away stands in it alone."""
+    return topology_from_proto(
+        pb.Topology(
+            generation=step.generation,
+            hypernodes=step.hypernodes,
+            switches=step.switches,
+            links=step.added_links,
+            adapters=step.added_adapters,
+            anomalies=step.anomalies,
+            nodes_without_evidence=step.nodes_without_evidence,
+            foreign_endpoints=step.foreign_endpoints,
+            tiers=step.tiers,
+        )
+    )
+
+
 def timestamp(ns: int) -> Timestamp | None:
     """Unix ns as a Timestamp; None (unset) for 0."""
     if not ns:

@@ -17,7 +17,7 @@ from hyperscout_collector.topology_json import to_json
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-    from hyperscout.v1.topology_pb2 import ExplainResponse, GetStatusResponse, StoredFinding, TopologyDelta
+    from hyperscout.v1.topology_pb2 import GetStatusResponse, TopologyDelta
 
 Object = dict[str, Any]
 
@@ -169,21 +169,9 @@ def delta(message: "TopologyDelta") -> Object:
     """What changed from one generation to a later one, in a topology's own words."""
     from hyperscout.v1 import topology_pb2 as pb
 
-    from hyperscout_collector.api.mapping import topology_from_proto
+    from hyperscout_collector.api.mapping import brought_by, topology_from_proto
 
-    came = to_json(
-        topology_from_proto(
-            pb.Topology(
-                generation=message.generation,
-                hypernodes=message.hypernodes,
-                switches=message.switches,
-                links=message.added_links,
-                adapters=message.added_adapters,
-                anomalies=message.anomalies,
-                tiers=message.tiers,
-            )
-        )
-    )
+    came = to_json(brought_by(message))
     went = to_json(
         topology_from_proto(pb.Topology(links=message.removed_links, adapters=message.removed_adapters))
     )
@@ -202,21 +190,6 @@ def delta(message: "TopologyDelta") -> Object:
         "removedAdapters": went["adapters"],
         "tiers": came["tiers"],
     }
-
-
-def finding(stored: "StoredFinding") -> Object:
-    """One finding as the collector keeps it."""
-    return plain(stored)
-
-
-def status(current: "GetStatusResponse") -> Object:
-    """The collector's state."""
-    return plain(current)
-
-
-def explanation(answer: "ExplainResponse") -> Object:
-    """How two nodes are connected."""
-    return plain(answer)
 
 
 def plain(message: "Message") -> Object:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hyperscout.v1 import topology_pb2 as pb
 
-from hyperscout_collector.api.mapping import topology_from_proto
+from hyperscout_collector.api.mapping import brought_by, topology_from_proto
 from hyperscout_collector.history.causes import FOLLOWED, RESTART, Cause
 from hyperscout_collector.history.frames import links_after
 from hyperscout_collector.history.recorder import Recorder
@@ -104,17 +104,7 @@ class Following:
 
 def advanced(old: Topology, step: pb.TopologyDelta) -> Topology:
     """The picture after a step."""
-    part = topology_from_proto(
-        pb.Topology(
-            generation=step.generation,
-            hypernodes=step.hypernodes,
-            switches=step.switches,
-            anomalies=step.anomalies,
-            nodes_without_evidence=step.nodes_without_evidence,
-            foreign_endpoints=step.foreign_endpoints,
-            tiers=step.tiers,
-        )
-    )
+    part = brought_by(step)
     hypernodes = {h.name: h for h in (*old.hypernodes, *part.hypernodes)}
     switches = {s.id: s for s in (*old.switches, *part.switches)}
     for name in step.removed_hypernodes:

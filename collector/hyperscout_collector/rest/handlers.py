@@ -135,7 +135,7 @@ class Handlers:
     async def explain(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
         asked = topology_pb2.ExplainRequest(node_a=values["a"], node_b=values["b"])
         answer = await self._topology.explain(asked, Context())
-        return json_answer(request, objects.explanation(answer))
+        return json_answer(request, objects.plain(answer))
 
     async def stream(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
         if request.method == "HEAD":  # else a head would follow for ever
@@ -159,7 +159,7 @@ class Handlers:
         generation = self._now().topology.generation
 
         def answer() -> Response:
-            items = [objects.finding(one) for one in found.findings]
+            items = [objects.plain(one) for one in found.findings]
             return json_answer(request, _page(items, found.next_page_token, generation))
 
         return await self._look_for(answer)
@@ -189,7 +189,7 @@ class Handlers:
 
     async def get_status(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
         current = await self._topology.get_status(topology_pb2.GetStatusRequest(), Context())
-        return await self._look_for(lambda: json_answer(request, objects.status(current)))
+        return await self._look_for(lambda: json_answer(request, objects.plain(current)))
 
     # Placements
 

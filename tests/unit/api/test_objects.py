@@ -18,6 +18,6 @@ def test_identities_of_64_bits_stay_whole() -> None:
     finding = Finding()
     finding.infiniband.node_guid = 2**64 - 1
     finding.infiniband.link_downed = 7
-    found = objects.finding(pb.StoredFinding(finding=finding))["finding"]["infiniband"]
+    found = objects.plain(pb.StoredFinding(finding=finding))["finding"]["infiniband"]
     assert found["nodeGuid"] == str(2**64 - 1)
     assert found["linkDowned"] == 7
