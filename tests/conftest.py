@@ -1,13 +1,13 @@
-"""What every test shares: hypothesis profiles, a real API server, and who runs them with xdist."""
+"""What every test shares: the marker of its tier, and the profiles of hypothesis."""
 
-import functools
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.kubernetes import _untouched, kube, own_kube, shared_plane  # noqa: F401  fixtures
+
+TIERS = ("unit", "integration", "real")
+_HERE = Path(__file__).parent
 
 # The same examples on every run: a red test must be red for the next person too. HYPERSCOUT_FUZZ=N
 # searches on: N fresh random examples for each property that does not set its own number.
@@ -27,29 +27,10 @@ if _fuzz_examples > 0:
 settings.load_profile("fuzz" if _fuzz_examples > 0 else "steady")
 
 
-@pytest.hookimpl(optionalhook=True)  # of xdist, where that takes part
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a file's tests on one worker, those with real components on one, those with an API server on one.
-
-    Real tools compete for the processor and for names of namespaces; two files of them at a time
-    would fail for reasons that are not in the code. An API server takes seconds to start and 300 MiB:
-    one serves all tests that want one. (xdist's own groups by marker do nothing with pytest 9.2, since
-    they are written into a private field of the test that it no longer has.)
-    """
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByGroup(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return group_of(config.rootpath / nodeid.partition("::")[0])
-
-    return ByGroup(config, log)
-
-
-@functools.cache
-def group_of(path: Path) -> str:
-    """The group of a test file: it imports what it asks for. Whole stories share no server with the rest."""
-    text = path.read_text()
-    if "from support.kubernetes import" in text:
-        return "kube-e2e" if "e2e" in path.parts else "kube"
-    asks = "require_real" in text or "pytest.mark.real" in text
-    return "real" if asks else str(path)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its tier, which is the folder that it lies in."""
+    for item in items:
+        tier = item.path.relative_to(_HERE).parts[0]
+        if tier not in TIERS:
+            raise pytest.UsageError(f"{item.path}: a test belongs in one of tests/{{{','.join(TIERS)}}}")
+        item.add_marker(tier)

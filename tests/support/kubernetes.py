@@ -261,15 +261,15 @@ def shared_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPl
 
 
 @pytest.fixture(scope="session")
-def _untouched(shared_plane: ControlPlane) -> Any:
+def untouched(shared_plane: ControlPlane) -> Any:
     return snapshot(shared_plane.api)
 
 
 @pytest.fixture
-def kube(shared_plane: ControlPlane, _untouched: Any) -> Iterator[Cluster]:
+def kube(shared_plane: ControlPlane, untouched: Any) -> Iterator[Cluster]:
     """The shared cluster, without a trace of the test before."""
     yield Cluster(shared_plane)
-    clean(shared_plane.api, _untouched)
+    clean(shared_plane.api, untouched)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from kube import assets
 from support.apart import environment
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+SHARED_FABRICS: Final = ROOT.parent / "shared" / "fabrics"  # recorded fabrics; not on every machine
 REQUIRE_VARIABLE: Final = "HYPERSCOUT_REQUIRE_REAL"
 PROBE_TIMEOUT_S: Final = 10.0
 # Where Debian puts the tools that a plain user's PATH leaves out.
@@ -162,7 +163,7 @@ def require_real(*components: str) -> None:
 
 def shared_recording(name: str) -> Path:
     """Path of a recorded fabric beside the checkout; skips the test where the recordings are not at hand."""
-    path = ROOT.parent / "shared" / "fabrics" / name
+    path = SHARED_FABRICS / name
     if not path.exists():
         pytest.skip(
             f"recording ../shared/fabrics/{name} is not beside this checkout", allow_module_level=True

@@ -146,7 +146,6 @@ async def test_both_turns_are_paid_for_before_they_begin(tmp_path: Path) -> None
     assert now_s >= (bucket.sent_bytes * 8 - 50_000) / 50_000, "not faster than the limit"
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(("program", "options"), [("ib_send_lat", "dipsnF"), ("ib_send_bw", "dipsnF")])
 def test_the_genuine_ones_know_our_options(program: str, options: str) -> None:
     require_real("perftest")
@@ -158,7 +157,6 @@ def test_the_genuine_ones_know_our_options(program: str, options: str) -> None:
         assert "--report_gbits" in told
 
 
-@pytest.mark.real
 async def test_the_genuine_one_without_a_device() -> None:
     require_real("perftest")
     if list(Path("/sys/class/infiniband").glob("*")):

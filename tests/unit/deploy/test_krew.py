@@ -151,7 +151,6 @@ def kubectl(links: Path, collector: str, *arguments: str) -> subprocess.Complete
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.real
 def test_kubectl_finds_the_plugin_and_runs_it(installed: Path, collector: str) -> None:
     require_real("kubernetes")
     ran = kubectl(installed, collector, "hyperscout", "version")
@@ -163,7 +162,6 @@ def test_kubectl_finds_the_plugin_and_runs_it(installed: Path, collector: str) -
     assert kubectl(installed, collector, "hyperscout", "get", "hn", "nope").returncode == 1
 
 
-@pytest.mark.real
 def test_kubectl_completes_the_plugin(installed: Path, collector: str) -> None:
     require_real("kubernetes")
     store = (installed / "kubectl-hyperscout").resolve().parent

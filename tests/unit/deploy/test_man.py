@@ -49,7 +49,6 @@ def test_a_page_says_what_help_says() -> None:
     assert "\\fB\\-h\\fR, \\fB\\-\\-help\\fR" in page
 
 
-@pytest.mark.real
 def test_groff_has_nothing_to_say(tmp_path: Path) -> None:
     require_real("groff")
     for name, text in pages().items():

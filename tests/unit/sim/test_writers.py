@@ -129,7 +129,6 @@ def test_equal_fabrics_give_equal_texts() -> None:
     assert sweep_text(shapes.fat_tree(4)) == sweep_text(shapes.fat_tree(4))
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_real_ibnetdiscover_prints_the_same_text(shape: str, tmp_path: Path) -> None:
     """Against ibsim, loaded with the net file of the same fabric."""

@@ -14,7 +14,7 @@ import pytest
 from kube.api import ApiError
 from kube.control_plane import Options
 from support.kubernetes import Cluster
-from support.real import require_real
+from support.real import ROOT, require_real
 
 HYPERNODE = """
 apiVersion: topology.volcano.sh/v1alpha1
@@ -176,7 +176,7 @@ def test_nothing_outlives_a_killed_parent(tmp_path: Path) -> None:
         "with ControlPlane(Path(sys.argv[1])) as plane:\n"
         "    print(*(p.pid for p in plane.programs), flush=True); time.sleep(600)"
     )
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
     ) as process:

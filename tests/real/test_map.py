@@ -24,7 +24,7 @@ from support.rest import ask
 
 require_real("chromium", "map")
 
-pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 QUICK = (
     "--first-settle-s",

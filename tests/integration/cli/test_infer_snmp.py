@@ -17,8 +17,9 @@ from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.lldp import lldpctl_json0, uplinks
 from hyperscout_sim.shapes import clos2, clos3, dual_homed, rail_optimised
 from hyperscout_sim.snmp import PLAIN, STYLES, Style, snmprec, walk_text, walks
+from support.real import SHARED_FABRICS
 
-RECORDINGS = sorted((Path(__file__).resolve().parents[3] / "shared" / "fabrics" / "snmp").glob("*.snmprec"))
+RECORDINGS = sorted((SHARED_FABRICS / "snmp").glob("*.snmprec"))
 real_recordings = pytest.mark.skipif(
     not RECORDINGS,
     reason="no shared/fabrics/snmp beside this checkout: the same manners are tested by simulation",

@@ -16,7 +16,6 @@ from kube.api import ApiError
 from support.kubernetes import Cluster
 from support.real import ROOT, require_real
 
-pytestmark = pytest.mark.real
 require_real("kubernetes")
 
 PATH = "/apis/topology.volcano.sh/v1alpha1/hypernodes"

@@ -157,7 +157,6 @@ def _checks(argv: Sequence[str]) -> dict[str, dict[str, str]]:
     return {check["check"]: check for check in json.loads(done.stdout)["checks"]}
 
 
-@pytest.mark.real
 def test_lldpd_and_rights_on_a_host(tmp_path: Path) -> None:
     require_real("netns")
     require_real("lldpd")

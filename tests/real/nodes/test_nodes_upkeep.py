@@ -18,7 +18,7 @@ from support.chart import CHART
 from support.real import require_real
 
 require_real("lab", "helm")
-pytestmark = [pytest.mark.real, pytest.mark.alone]
+pytestmark = pytest.mark.alone
 
 NAMESPACE = RELEASE = "hyperscout"
 COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"

@@ -25,8 +25,6 @@ from kube.processes import free_port
 from support.collector_process import CollectorProcess, collector_process
 from support.kubernetes import Cluster
 
-pytestmark = pytest.mark.real
-
 TIMEOUT_S = 90.0
 HOSTS = [f"node-000{i}" for i in range(1, 9)]
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/hyperscout-collector"

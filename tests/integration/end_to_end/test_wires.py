@@ -18,7 +18,7 @@ from lab.wires import Wires
 from support.bare_lab import BareLab
 from support.real import require_real
 
-pytestmark = [pytest.mark.real, pytest.mark.alone]
+pytestmark = pytest.mark.alone
 
 WAIT_S = 90.0  # on a machine that does much else
 

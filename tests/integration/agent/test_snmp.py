@@ -24,8 +24,6 @@ from support.real import require_real, shared_recording
 from support.snmp_responder import MISBEHAVIOURS, OCTETS, Answers, Table, responding, tlv
 from support.snmpsim import PORT, running_snmpsim, whole_net
 
-pytestmark = pytest.mark.real
-
 NET = "sim"
 SILENCE_S = 0.4
 

@@ -14,9 +14,9 @@ from hyperscout_sim.nvidia_smi_text import nvidia_smi_text
 from hyperscout_sim.racks import racks
 from hyperscout_sim.shapes import clos3, rail_optimised
 from hyperscout_sim.sweep_text import sweep_text, sweep_texts
+from support.real import SHARED_FABRICS
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "fabrics"
-SWEEP, NODE_MAP = SHARED / "psmn-x5.ibnetdiscover", SHARED / "psmn-x5.nodemap"
+SWEEP, NODE_MAP = SHARED_FABRICS / "psmn-x5.ibnetdiscover", SHARED_FABRICS / "psmn-x5.nodemap"
 real_fabric = pytest.mark.skipif(not SWEEP.exists(), reason=f"no {SWEEP.name} beside the repository")
 
 
