@@ -3,11 +3,12 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup venv map map-test demo test lint bench plot-rtt plot-placer proto proto-check mqtt-schemas openapi openapi-check constraints man manifests images kube-assets lab-assets e2e-nodes bench-nodes e2e-scheduler e2e-volcano
+.PHONY: help setup venv map map-test demo unit test test-real soak lint bench plot-rtt plot-placer proto proto-check mqtt-schemas openapi openapi-check constraints man manifests images kube-assets lab-assets real-parts bench-nodes e2e-volcano
 
 BIN := .venv/bin
-# What starts kubelets and switches of its own.
-NODES := tests/e2e/test_nodes.py tests/e2e/test_nodes_upkeep.py tests/integration/lab
+# Tests wait for processes more than they compute, so there are more workers than cores. A file's tests stay on one
+# worker, in the order of the arguments.
+PYTEST := $(BIN)/pytest -n $(shell echo $$((2 * $$(nproc)))) --maxprocesses=8 --dist loadfile --no-loadscope-reorder --durations=30
 # `$(call step,name,command)`: say what runs and how long it took.
 step = @printf '== %s\n' '$(1)'; TIMEFORMAT='== $(1): %R s'; time { $(2); }
 
@@ -37,32 +38,39 @@ kube-assets: venv  ## the programs of a Kubernetes for tests, built with Go into
 lab-assets: kube-assets  ## likewise, and what a cluster of real nodes on this machine needs besides (tests/lab)
 	@$(BIN)/python tests/lab assets
 
-test: setup lint proto-check openapi-check  ## setup, lint, proto-check, openapi-check, programs and images that tests need, then every test
+unit: venv  ## the unit tests alone: no root, no process, no socket (a minute)
+	$(call step,unit tests,$(PYTEST) tests/unit -m "not slow")
+
+test: setup lint proto-check openapi-check  ## setup, lint, stubs, unit and integration tests (ten minutes; root for all of it)
+	$(call step,unit and integration tests,$(PYTEST) tests/unit tests/integration -m "not slow")
+
+# The programs that the real tests need. Where one cannot be built, the tests that need it are skipped.
+real-parts: setup
 	@$(BIN)/python tests/kube/assets.py || printf '== no Kubernetes to test on (see above)\n'
 	@$(BIN)/python tests/lab assets || printf '== no real nodes to test on (see above)\n'
 	@$(BIN)/python collector/map/build.py --if-possible
-	$(call step,map-test,$(BIN)/python collector/map/build.py --test --if-possible)
 	@$(BIN)/python deploy/images.py || printf '== no images to test (see above)\n'
-	$(call step,tests,$(BIN)/pytest -n auto --maxprocesses=4 --dist loadscope --durations=10 -m "not alone")
-	$(call step,tests that need the machine,$(BIN)/pytest -p no:xdist --durations=10 -m alone)
 
-# The story prints itself line by line; -s keeps pytest from holding it back.
-e2e-nodes: setup lab-assets images  ## install, break, mend, upgrade, uninstall on six real kubelets; root, six minutes
-	$(call step,e2e-nodes,HYPERSCOUT_REQUIRE_REAL=1 $(BIN)/pytest tests/e2e/test_nodes.py -p no:xdist -s)
-	$(call step,the lab itself,HYPERSCOUT_REQUIRE_REAL=1 $(BIN)/pytest -p no:xdist $(filter-out tests/e2e/test_nodes.py,$(NODES)))
+# The tests in tests/real/nodes come first: the longest one starts six kubelets and takes six minutes.
+test-real: real-parts  ## Kubernetes, kubelets, images, browser, Prometheus; properties in depth (a quarter of an hour; root)
+	$(call step,map-test,$(BIN)/python collector/map/build.py --test --if-possible)
+	$(call step,real tests,$(PYTEST) tests/real/nodes tests/real)
+	$(call step,properties in depth,$(PYTEST) tests/unit -m "slow or hypothesis" --hypothesis-profile=thorough)
+
+soak: MINUTES ?= 60
+soak: real-parts  ## random kills, chaos and fuzzing with fresh seeds, each for MINUTES=60
+	$(call step,long runs,HYPERSCOUT_SOAK_MIN=$(MINUTES) $(PYTEST) tests/integration tests/real -m soak -s)
+	$(call step,fuzzing,HYPERSCOUT_FUZZ=$$(($(MINUTES) * 50)) $(PYTEST) tests/unit -m hypothesis)
 
 bench-nodes: setup lab-assets images  ## a cable pulled 50 times, and an agent at rest, on six real kubelets; root
 	$(call step,bench-nodes,$(BIN)/python tests/bench nodes)
-
-e2e-scheduler: kube-assets  ## gangs on a discovered fabric, placed by the real kube-scheduler (part of test)
-	$(call step,e2e-scheduler,$(BIN)/pytest tests/e2e/test_kube_scheduler.py -p no:xdist)
 
 # Its programs are in no package registry, so nothing here fetches or builds them.
 e2e-volcano: venv  ## Volcano's own scheduler on discovered HyperNodes; VOLCANO_BIN=folder has it (docs/volcano.md)
 	@if test -z "$(VOLCANO_BIN)"; then \
 	  printf '== e2e-volcano: SKIPPED. Set VOLCANO_BIN to a folder with vc-scheduler and vc-controller-manager; docs/volcano.md\n'; \
 	else \
-	  $(BIN)/python tests/kube/assets.py && HYPERSCOUT_REQUIRE_REAL=1 $(BIN)/pytest tests/e2e/test_volcano.py -p no:xdist -s; \
+	  $(BIN)/python tests/kube/assets.py && HYPERSCOUT_REQUIRE_REAL=1 $(BIN)/pytest tests/real/kubernetes/test_volcano.py -p no:xdist -s; \
 	fi
 
 lint: venv  ## ruff, mypy strict, the layers

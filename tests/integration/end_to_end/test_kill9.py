@@ -6,6 +6,7 @@ cables are cut and put back, so that findings change under way; the collector is
 
 import asyncio
 import sqlite3
+import time
 from pathlib import Path
 from random import Random
 
@@ -14,6 +15,7 @@ from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import clos2
 from support.collector_process import TIMEOUT_S, CollectorProcess, collector_process, listed
+from support.soak import soak_s, soak_seed
 
 HOSTS = 200
 Held = dict[tuple[str, str, str], bytes]
@@ -79,8 +81,10 @@ async def killed(collector: CollectorProcess, player: Player, data_dir: Path) ->
     assert late == set(), f"{len(late)} of {len(acked)} acknowledged findings are not on disk"
 
 
-@pytest.mark.parametrize("seed", [1])
-async def test_nothing_is_lost_and_nothing_twice(tmp_path: Path, seed: int) -> None:
+@pytest.mark.soak
+async def test_nothing_is_lost_and_nothing_twice(tmp_path: Path) -> None:
+    rng = Random(seed := soak_seed())
+    print(f"kill -9: seed {seed}")
     fabric = clos2(leaves=10, hosts_per_leaf=20, spines=4)
     assert len(fabric.hosts) == HOSTS
     flags = ("--restart-grace-s", "0")
@@ -90,11 +94,15 @@ async def test_nothing_is_lost_and_nothing_twice(tmp_path: Path, seed: int) -> N
         playing = asyncio.create_task(player.run())
         await until_acked(player, 60)  # in the middle of the first full states
         await killed(first, player, tmp_path)
-    shaking = asyncio.create_task(shake(player, Random(seed)))
-    async with collector_process(tmp_path, *flags, listen=address) as second:
-        await until_acked(player, 150)  # streams are back, findings change all the time
-        await killed(second, player, tmp_path)
-    async with collector_process(tmp_path, *flags, listen=address) as third:
+    shaking = asyncio.create_task(shake(player, rng))
+    deadline = time.monotonic() + soak_s(0)
+    while True:
+        async with collector_process(tmp_path, *flags, listen=address) as next_one:
+            await until_acked(player, rng.randint(1, 150))  # streams come back, findings change all the time
+            await killed(next_one, player, tmp_path)
+        if time.monotonic() >= deadline:
+            break
+    async with collector_process(tmp_path, *flags, listen=address) as last:
         await until_acked(player, 100)
         shaking.cancel()
         await asyncio.gather(shaking, return_exceptions=True)
@@ -102,7 +110,7 @@ async def test_nothing_is_lost_and_nothing_twice(tmp_path: Path, seed: int) -> N
         expected = held_by(player)
         assert len(expected) == 2 * HOSTS
         # Of a sweep there may be two looks: the last whole one and a partial one since (its own cable cut).
-        stored = [f for f in await listed(third.address) if f.finding.key.probe != "ibnetdiscover"]
+        stored = [f for f in await listed(last.address) if f.finding.key.probe != "ibnetdiscover"]
         keys = [(f.finding.key.node, f.finding.key.probe, f.finding.key.subject) for f in stored]
         assert len(keys) == len(set(keys))
         found = {key: f.finding.SerializeToString() for key, f in zip(keys, stored, strict=True)}
@@ -110,7 +118,7 @@ async def test_nothing_is_lost_and_nothing_twice(tmp_path: Path, seed: int) -> N
         assert {
             key for key in found if Finding.FromString(found[key]) != Finding.FromString(expected[key])
         } == set()
-        assert await third.stop() == 0
+        assert await last.stop() == 0
     assert on_disk(tmp_path) == expected
     playing.cancel()
     await asyncio.gather(playing, return_exceptions=True)

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 import grpc.aio
+import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.api.mapping import topology_from_proto
@@ -28,9 +29,10 @@ from kube.rules import LABELS
 from support.collector_process import CHANNEL_OPTIONS, CollectorProcess, collector_process
 from support.flaky_api import FlakyApi
 from support.kubernetes import Cluster
+from support.soak import soak_s, soak_seed
 
-SECONDS = float(os.environ.get("HYPERSCOUT_CHAOS_S", "30"))
-SEED = int(os.environ.get("HYPERSCOUT_CHAOS_SEED", "1"))
+SECONDS = soak_s(30)
+SEED = soak_seed()
 SETTLE_S = 90.0
 USUAL_SHARE = 0.15  # of the writes that are refused all the time
 NAMES = ("collector-0", "collector-1")
@@ -258,7 +260,9 @@ async def settled(chaos: Chaos) -> dict[str, Any]:
         ) from None
 
 
+@pytest.mark.soak
 async def test_whatever_happens_hypernodes_come_true(own_kube: Callable[[], Cluster], tmp_path: Path) -> None:
+    print(f"chaos: seed {SEED}, {SECONDS:.0f} s")
     kube = own_kube()
     async with chaos(kube, tmp_path, Random(SEED)) as trouble, recording(kube.plane) as recorder:
         before = await settled(trouble)
