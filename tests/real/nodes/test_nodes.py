@@ -1,4 +1,4 @@
-"""The whole story on real nodes: kubelets, cables, pods, helm. `make e2e-nodes` runs and prints it."""
+"""The whole story on real nodes: kubelets, cables, pods, helm. Run it with `pytest -s` to read it."""
 
 import time
 from pathlib import Path
