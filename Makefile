@@ -51,10 +51,10 @@ real-parts: setup
 	@$(BIN)/python collector/map/build.py --if-possible
 	@$(BIN)/python deploy/images.py || printf '== no images to test (see above)\n'
 
-# The tests in tests/real/nodes come first: the longest one starts six kubelets and takes six minutes.
+# The longest test comes first: it starts six kubelets and takes six minutes.
 test-real: real-parts  ## Kubernetes, kubelets, images, browser, Prometheus; properties in depth (a quarter of an hour; root)
 	$(call step,map-test,$(BIN)/python collector/map/build.py --test --if-possible)
-	$(call step,real tests,$(PYTEST) tests/real/nodes tests/real)
+	$(call step,real tests,$(PYTEST) tests/real/nodes/test_nodes.py tests/real/kubernetes tests/real)
 	$(call step,properties in depth,$(PYTEST) tests/unit -m "slow or hypothesis" --hypothesis-profile=thorough)
 
 soak: MINUTES ?= 60

@@ -2,7 +2,8 @@
 
 Six kubelets, six switches with lldpd, two collectors, a control plane and a watching kubectl share the
 machine's cores, so the figures are for all of them together. `quiet_s` and `hold_down_s` are set short, since
-the same few cables are pulled again and again; nothing else differs from what tests/real/nodes/test_nodes.py installs.
+the same few cables are pulled again and again; nothing else differs from what
+tests/real/nodes/test_nodes.py installs.
 """
 
 import json

@@ -29,7 +29,6 @@ from support.netlab import INTERFACE, Host, Netlab, netlab
 from support.real import require_real
 
 require_real("root", "netns")
-pytestmark = pytest.mark.alone
 
 WAIT_S = 30.0
 ROUNDS = 4

@@ -21,7 +21,6 @@ from support.netlab import INTERFACE, Host, Netlab, netlab, three_tiers, two_tie
 from support.real import require_real
 
 require_real("root", "netns")
-pytestmark = pytest.mark.alone
 
 PORT = 50051
 START_S = 60.0

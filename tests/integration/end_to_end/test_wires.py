@@ -18,8 +18,6 @@ from lab.wires import Wires
 from support.bare_lab import BareLab
 from support.real import require_real
 
-pytestmark = pytest.mark.alone
-
 WAIT_S = 90.0  # on a machine that does much else
 
 # Listens to LLDP on an interface for some seconds, as the agent does, and prints the frames in hex.

@@ -14,7 +14,6 @@ from lab.processes import began
 from support.real import ROOT, require_real
 
 require_real("lab", "helm")
-pytestmark = pytest.mark.alone
 
 NODES = ["node1", "node2"]
 # On the host network pods find a Service by its name, as agents do; the Service's pod is on the pod network.

@@ -21,7 +21,6 @@ from lab.sandbox import Sandbox
 from support.real import ROOT, require_real
 
 require_real("lab")
-pytestmark = pytest.mark.alone
 
 LIMIT_S = 60.0
 OTHERS = re.compile(r"\bhs[a-z]*\d+x\d+")

@@ -13,7 +13,6 @@ from lab.wires import Wires
 from support.real import require_real
 
 require_real("lab", "helm", "lldpd", "ibsim")
-pytestmark = pytest.mark.alone
 
 
 def test_from_install_to_uninstall(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

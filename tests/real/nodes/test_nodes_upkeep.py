@@ -18,7 +18,6 @@ from support.chart import CHART
 from support.real import require_real
 
 require_real("lab", "helm")
-pytestmark = pytest.mark.alone
 
 NAMESPACE = RELEASE = "hyperscout"
 COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
