@@ -5,6 +5,7 @@ from dataclasses import replace
 from hyperscout_collector.topology import Adapter, Anomaly, Endpoint, Link, LinkTable, Topology
 from hypothesis import strategies as st
 
+from support.builders import anomaly
 from support.topologies import SINCE_NS, leaves, measured, two_leaves
 
 
@@ -13,9 +14,12 @@ def same(topology: Topology) -> Topology:
     return replace(topology, links=tuple(sorted(topology.links)), adapters=tuple(sorted(topology.adapters)))
 
 
-def anomaly(i: int, message: str = "gone") -> Anomaly:
+def lost_cable(i: int, message: str = "gone") -> Anomaly:
+    """The cable of host `i` to leaf-a is missing."""
     ends = Endpoint(f"a{i:02}", f"n{i:02}", "1"), Endpoint("s1", "leaf-a", str(i))
-    return Anomaly("MissingLink", *ends, 1, ("lldp",), 0.9, message, "leaf-a", SINCE_NS)
+    return anomaly(
+        "MissingLink", *ends, sources=("lldp",), message=message, hypernode="leaf-a", since_ns=SINCE_NS
+    )
 
 
 ENDS = st.tuples(st.sampled_from(["a", "b", "s1", "s2"]), st.sampled_from(["1", "2"]))
@@ -40,7 +44,7 @@ TOPOLOGIES = st.builds(
     st.lists(LINKS, max_size=6, unique=True).map(LinkTable.of),
     st.lists(st.integers(0, 9), max_size=5, unique=True).flatmap(
         lambda many: st.tuples(
-            *(st.builds(anomaly, st.just(i), st.sampled_from(["gone", "away"])) for i in many)
+            *(st.builds(lost_cable, st.just(i), st.sampled_from(["gone", "away"])) for i in many)
         )
     ),
     st.sampled_from([(), ("n8",), ("n8", "n9")]),

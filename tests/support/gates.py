@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from hyperscout_collector.gates.controller import Gates, Mode
-from hyperscout_collector.gates.gang import GANG_LABEL, GATE, HIGHEST_TIER, SIZE_LABEL
+from hyperscout_collector.gates.gang import GANG_LABEL, HIGHEST_TIER, SIZE_LABEL
 from hyperscout_collector.gates.machine import GateSettings
 from hyperscout_collector.gates.plan import SELECTOR
 from hyperscout_collector.gates.pods import PLACED
@@ -20,6 +20,7 @@ from hyperscout_collector.placements import Placements
 from hyperscout_collector.topology import Topology
 from kube.api import MERGE, ApiError, all_at_once
 
+from support.kube_objects import Object, pod
 from support.kubernetes import Cluster
 
 OWN = "hyperscout"  # the collector's namespace
@@ -29,7 +30,6 @@ SETS = "/apis/apps/v1/namespaces/default/replicasets"
 PLANS = f"/api/v1/namespaces/{OWN}/configmaps?labelSelector={SELECTOR}"
 TIMEOUT_S = 40.0
 _NOW = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
-Object = dict[str, Any]
 
 
 class Controller:
@@ -126,19 +126,17 @@ async def controller(
             await found.kill()
 
 
-def pod(name: str, labels: Object | None = None, *, gpus: int = 8, **spec: Any) -> Object:
+def gang_pod(name: str, labels: Object | None = None, *, gpus: int = 8, **spec: Any) -> Object:
+    """A gated pod that takes GPUs."""
     resources = {"limits": {"nvidia.com/gpu": str(gpus)}}
     container = {"name": "worker", "image": "none.invalid/worker", "resources": resources}
-    return {
-        "metadata": {"name": name, "labels": labels or {}},
-        "spec": {"schedulingGates": [{"name": GATE}], "containers": [container], **spec},
-    }
+    return pod(name, {"containers": [container], **spec}, labels=labels or {})
 
 
 def post_gang(kube: Cluster, gang: str, size: int, tier: str = "", **spec: Any) -> None:
     """Plain pods with labels, nobody's."""
     labels = {GANG_LABEL: gang, SIZE_LABEL: str(size)}
-    bodies = [pod(f"{gang}-{rank}", labels, **spec) for rank in range(size)]
+    bodies = [gang_pod(f"{gang}-{rank}", labels, **spec) for rank in range(size)]
     for body in bodies:
         body["metadata"]["annotations"] = {HIGHEST_TIER: tier} if tier else {}
     all_at_once([lambda b=body: kube.api.ask("POST", PODS, b) for body in bodies])

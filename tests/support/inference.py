@@ -1,6 +1,7 @@
 """From a simulated fabric to what inference says of it, and how to compare that with the truth."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen
 from hyperscout_collector.hierarchy import infer
@@ -25,6 +26,20 @@ def inferred(
     """Inference over those sweeps."""
     options = InferOptions(cluster_nodes=None if nodes is None else frozenset(nodes))
     return infer(inputs_of(fabric), options, previous)
+
+
+def without_hosts(fabric: SimFabric, hosts: Collection[str]) -> SimFabric:
+    """The fabric without these hosts and without the leaves that serve no other host."""
+    adapters = {x.guid for x in fabric.adapters if x.host in hosts}
+    cables = [c for c in fabric.cables if c.a not in adapters]
+    serving = {c.b for c in cables if c.a in fabric.node_map()}
+    bare = {s.guid for s in fabric.switches if s.level == 1 and s.guid not in serving}
+    return replace(
+        fabric,
+        switches=tuple(s for s in fabric.switches if s.guid not in bare),
+        adapters=tuple(x for x in fabric.adapters if x.host not in hosts),
+        cables=tuple(c for c in cables if c.a not in bare),
+    )
 
 
 def tiers(topology: Topology) -> Tiers:

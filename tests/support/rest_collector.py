@@ -1,6 +1,5 @@
 """A collector with REST and a picture: published by hand, or by the agents of a simulated fabric."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,12 +10,11 @@ from hyperscout_collector.settings import load_settings
 from hyperscout_collector.shell import Collector
 from hyperscout_collector.topology import Topology
 from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import SimFabric, clos2
+from hyperscout_sim.shapes import SimFabric
 
+from support.collectors import QUICK, eight_hosts, playing
 from support.identities import FakeReviews, Family
 from support.live import Watcher
-
-QUICK = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "debounce_s": 0.01}
 
 
 @asynccontextmanager
@@ -62,15 +60,10 @@ async def publish(collector: Collector, topology: Topology) -> None:
 @asynccontextmanager
 async def played(collector: Collector, fabric: SimFabric | None = None) -> AsyncIterator[Player]:
     """The agents of a fabric (8 hosts, 2 leaves), until what they see is published."""
-    fabric = fabric or clos2(leaves=2, hosts_per_leaf=4, spines=2)
-    player = Player(fabric, [collector.address], refresh_interval_s=3600)
-    task = asyncio.create_task(player.run())
-    try:
+    fabric = fabric or eight_hosts()
+    async with playing(collector.address, fabric) as player:
         nodes = set(fabric.hosts)
         await Watcher(collector.address).until(
             lambda t: {node for h in t.hypernodes for node in h.nodes} == nodes, "all hosts"
         )
         yield player
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

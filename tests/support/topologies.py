@@ -1,6 +1,8 @@
 """Small topologies made by hand, for writers and the command line."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from hyperscout_collector.topology import (
     Adapter,
@@ -16,21 +18,27 @@ from hyperscout_collector.topology import (
     Topology,
 )
 
+from support.builders import anomaly, hypernode
+
 SINCE_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
+# Ends of cables of `two_leaves`.
+HOST, SECOND = Endpoint("a03", "n03", "1"), Endpoint("a03", "n03", "2")
+LEAF, SPINE = Endpoint("s2", "leaf-b", "1"), Endpoint("s9", "spine", "2")
 
 
-def hypernode(
-    name: str,
-    tier: int,
-    tier_name: str,
-    parent: str | None,
-    members: tuple[str, ...],
-    nodes: tuple[str, ...] | None = None,
-    conditions: tuple[Condition, ...] = (),
-) -> HyperNode:
-    """`members` are children above tier 1, nodes at tier 1; its switch is called as it is."""
-    children = members if nodes is not None else ()
-    return HyperNode(name, tier, tier_name, parent, children, nodes or members, (f"sw-{name}",), conditions)
+def _switched(name: str, nodes: Iterable[str], **more: Any) -> HyperNode:
+    """A HyperNode with one switch, named after it."""
+    return hypernode(name, nodes, switches=(f"sw-{name}",), **more)
+
+
+def on_leaf_b(kind: str, subject: Endpoint, peer: Endpoint | None = LEAF, **more: Any) -> Anomaly:
+    """An anomaly of leaf-b in `two_leaves`."""
+    return anomaly(kind, subject, peer, **({"hypernode": "leaf-b", "since_ns": SINCE_NS} | more))
+
+
+def healthy_leaves() -> Topology:
+    """`two_leaves` without its anomaly."""
+    return replace(two_leaves(), anomalies=())
 
 
 def two_leaves() -> Topology:
@@ -48,9 +56,9 @@ def two_leaves() -> Topology:
     return Topology(
         generation=7,
         hypernodes=(
-            hypernode("leaf-a", 1, "leaf", "core", ("n01", "n02"), conditions=a),
-            hypernode("leaf-b", 1, "leaf", "core", ("n03", "n04"), conditions=b),
-            hypernode("core", 2, "core", None, ("leaf-a", "leaf-b"), ("n01", "n02", "n03", "n04")),
+            _switched("leaf-a", ("n01", "n02"), parent="core", conditions=a),
+            _switched("leaf-b", ("n03", "n04"), parent="core", conditions=b),
+            _switched("core", ("n01", "n02", "n03", "n04"), tier_name="core", children=("leaf-a", "leaf-b")),
         ),
         switches=(Switch("s1", "leaf-a", 1), Switch("s2", "leaf-b", 1), Switch("s9", "spine", 2)),
         adapters=tuple(Adapter(f"a0{i}", f"n0{i}", "mlx5_0") for i in range(1, 5)),
@@ -63,19 +71,7 @@ def two_leaves() -> Topology:
                 Link("s2", "9", "s9", "2", "ib", ("ibnetdiscover",)),
             ]
         ),
-        anomalies=(
-            Anomaly(
-                "MissingLink",
-                Endpoint("a03", "n03", "1"),
-                Endpoint("s2", "leaf-b", "1"),
-                1,
-                ("ibnetdiscover",),
-                0.9,
-                "no cable from n03/1 to leaf-b/1",
-                "leaf-b",
-                SINCE_NS,
-            ),
-        ),
+        anomalies=(on_leaf_b("MissingLink", HOST, message="no cable from n03/1 to leaf-b/1"),),
         nodes_without_evidence=("n09",),
         foreign_endpoints=("storage-1",),
     )
@@ -97,12 +93,13 @@ def measured() -> Topology:
     )
 
 
-def leaves(*nodes: tuple[str, ...]) -> Topology:
+def leaves(*nodes: tuple[str, ...], generation: int = 1) -> Topology:
     """Leaves l1, l2, ... of these nodes under one core."""
     names = tuple(f"l{i}" for i in range(1, len(nodes) + 1))
-    below = [hypernode(name, 1, "leaf", "core", n) for name, n in zip(names, nodes, strict=True)]
+    below = [_switched(name, n, parent="core") for name, n in zip(names, nodes, strict=True)]
     everything = tuple(sorted(n for row in nodes for n in row))
-    return Topology(1, (*below, hypernode("core", 2, "core", None, names, everything)))
+    core = _switched("core", everything, tier=2, tier_name="core", children=names)
+    return Topology(generation, (*below, core))
 
 
 def pods(*blocks: int, nodes: int = 4) -> Topology:
@@ -115,14 +112,9 @@ def pods(*blocks: int, nodes: int = 4) -> Topology:
         for leaf in range(count):
             hosts = tuple(f"n{n + i:04}" for i in range(nodes))
             n += nodes
-            rows.append(hypernode(f"{pod}-l{leaf:02}", 1, "leaf", pod, hosts))
+            rows.append(_switched(f"{pod}-l{leaf:02}", hosts, parent=pod))
         mine = [r for r in rows if r.parent == pod]
-        tops.append(
-            hypernode(
-                pod, 2, "pod", "core", tuple(r.name for r in mine), tuple(x for r in mine for x in r.nodes)
-            )
-        )
-    core = hypernode(
-        "core", 3, "core", None, tuple(t.name for t in tops), tuple(x for t in tops for x in t.nodes)
-    )
+        hosts_of_pod = (x for r in mine for x in r.nodes)
+        tops.append(_switched(pod, hosts_of_pod, parent="core", children=(r.name for r in mine), tier=2))
+    core = _switched("core", (x for t in tops for x in t.nodes), tier=3, children=(t.name for t in tops))
     return Topology(1, (*rows, *tops, core))

@@ -5,9 +5,21 @@ from typing import Any
 
 from hyperscout_collector.gates.gang import GATE
 
-Object = dict[str, Any]
+from support.kube_objects import Object, pod
 
 GPU = "nvidia.com/gpu"
+
+
+class ThreeTiers:
+    """A hierarchy of three tiers."""
+
+    top = 3
+
+    def tier(self, text: str) -> int:
+        names = {"1": 1, "leaf": 1, "2": 2, "pod": 2, "3": 3, "core": 3}
+        if text not in names:
+            raise ValueError(f"no tier {text!r}: there are 1 (leaf), 2 (pod), 3 (core)")
+        return names[text]
 
 
 def spec(gpus: int = 8, cpu: str = "4", gate: bool = True, **more: Any) -> Object:
@@ -31,8 +43,8 @@ def template(**more: Any) -> Object:
     return {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec(**more)}
 
 
-def pod(name: str, pod_spec: Object | None = None, **metadata: Any) -> Object:
-    """With the tolerations that admission gives every pod."""
+def admitted_pod(name: str, pod_spec: Object | None = None, **metadata: Any) -> Object:
+    """A pod with the tolerations that admission gives every pod."""
     metadata = {"name": name, "namespace": "ml", "uid": f"uid-{name}", "resourceVersion": "7"} | metadata
     tolerations = [
         {
@@ -43,16 +55,13 @@ def pod(name: str, pod_spec: Object | None = None, **metadata: Any) -> Object:
         }
         for key in ("not-ready", "unreachable")
     ]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"tolerations": tolerations} | (pod_spec if pod_spec is not None else spec()),
-        "status": {
-            "phase": "Pending",
-            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}],
-        },
+    status = {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}],
     }
+    body = pod(**metadata, status=status)
+    body["spec"] = {"tolerations": tolerations} | (pod_spec if pod_spec is not None else spec())
+    return body
 
 
 def owned_by(api_version: str, kind: str, name: str, uid: str = "") -> list[Object]:
@@ -96,7 +105,7 @@ def job_pods(name: str, count: int, *, indexed: bool = True, **more: Any) -> Ite
         if indexed:
             labels["batch.kubernetes.io/job-completion-index"] = str(i)
             annotations["batch.kubernetes.io/job-completion-index"] = str(i)
-        yield pod(
+        yield admitted_pod(
             f"{name}-{i}-x{i}y" if indexed else f"{name}-z{i}q",
             more.get("spec"),
             generateName=f"{name}-",
@@ -148,7 +157,7 @@ def jobset_pods(name: str, role: str, replicas: int, parallelism: int, **more: A
                 "jobset.sigs.k8s.io/replicatedjob-replicas": str(replicas),
                 "jobset.sigs.k8s.io/restart-attempt": "0",
             }
-            yield pod(
+            yield admitted_pod(
                 f"{child}-{i}-ab{i}",
                 spec(**more),
                 labels=labels,
@@ -175,7 +184,7 @@ def mpi_pods(name: str, workers: int, *, first: int = 0) -> Iterator[Object]:
         "training.kubeflow.org/operator-name": "mpi-operator",
     }
     for i in range(first, first + workers):
-        yield pod(
+        yield admitted_pod(
             f"{name}-worker-{i}",
             labels=labels
             | {"training.kubeflow.org/job-role": "worker", "training.kubeflow.org/replica-index": str(i)},
@@ -185,7 +194,7 @@ def mpi_pods(name: str, workers: int, *, first: int = 0) -> Iterator[Object]:
 
 def mpi_launcher(name: str, pod_spec: Object | None = None) -> Object:
     """The pod of the Job that the operator makes."""
-    return pod(
+    return admitted_pod(
         f"{name}-launcher-h7k2p",
         pod_spec or spec(gpus=0, cpu="1"),
         labels={
@@ -211,7 +220,7 @@ def training_job(
 
 def training_pods(kind: str, name: str, role: str, number: int, **more: Any) -> Iterator[Object]:
     for i in range(number):
-        yield pod(
+        yield admitted_pod(
             f"{name}-{role}-{i}",
             spec(**more),
             labels={
@@ -240,7 +249,7 @@ def leader_worker_set(name: str, replicas: int, size: int, **more: Any) -> Objec
 def leader_worker_pods(name: str, group: int, size: int, *, leader: Object | None = None) -> Iterator[Object]:
     for i in range(size):
         leads = i == 0
-        yield pod(
+        yield admitted_pod(
             f"{name}-{group}" if leads else f"{name}-{group}-{i}",
             leader if leads else None,
             labels={
@@ -260,4 +269,6 @@ def plain_pods(gang: str, size: int, *names: str, **more: Any) -> Iterator[Objec
     labels = {"hyperscout.io/gang": gang, "hyperscout.io/gang-size": str(size)} | more.pop("labels", {})
     owner = more.pop("owner", None)
     for name in names:
-        yield pod(name, spec(**more), labels=dict(labels), **({"ownerReferences": owner} if owner else {}))
+        yield admitted_pod(
+            name, spec(**more), labels=dict(labels), **({"ownerReferences": owner} if owner else {})
+        )

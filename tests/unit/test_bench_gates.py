@@ -1,8 +1,6 @@
 """The side-by-side asks both sides for the same: as many pods, as many nodes, one leaf a gang."""
 
 import asyncio
-import importlib.util
-import sys
 from types import ModuleType
 
 import numpy as np
@@ -10,18 +8,13 @@ import pytest
 from bench.gates.driver import decide, opening
 from bench.gates.pods import at_once, gated, grouped, node
 from hyperscout_collector.gates.gang import GATE
+from support.modules import module_of
 from support.real import ROOT
 
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_gates", ROOT / "tests" / "bench" / "bench_gates.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return module_of(ROOT / "tests" / "bench" / "bench_gates.py", "bench_gates")
 
 
 def test_the_shape_is_that_of_the_fabric(bench: ModuleType) -> None:

@@ -1,22 +1,15 @@
 """The benchmark runner reads rows and judges budgets without being fooled by units."""
 
-import importlib.util
-import sys
 from types import ModuleType
 
 import pytest
+from support.modules import module_of
 from support.real import ROOT
 
 
 @pytest.fixture(scope="module")
 def runner() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_runner", ROOT / "tests" / "bench" / "__main__.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return module_of(ROOT / "tests" / "bench" / "__main__.py", "bench_runner")
 
 
 VERDICTS = [

@@ -15,9 +15,9 @@ from hyperscout_agent.doctor.reach import ask_collectors, look_at_token
 from hyperscout_agent.main import Agent
 from hyperscout_agent.settings import AgentSettings, load_settings
 from hyperscout_collector.kube.client import Kube
-from hyperscout_collector.settings import load_settings as collector_settings
 from hyperscout_collector.shell import Collector
-from support.identities import AGENTS, FakeReviews, Family, jwt
+from support.collectors import tls_settings
+from support.identities import FakeReviews, Family, jwt
 from support.lldpd import lldp_lab, run
 from support.real import require_real, tool
 
@@ -36,20 +36,7 @@ async def collector(
     folder: Path, family: Family, reviews: FakeReviews | None = None, **more: Any
 ) -> AsyncIterator[Collector]:
     """One whose clock stands at NOW_S."""
-    flags = {
-        "listen": "127.0.0.1:0",
-        "mtls_listen": "127.0.0.1:0",
-        "http_listen": "",
-        "rest_listen": "",
-        "data_dir": folder / "data",
-        "tls_cert": family.server.cert,
-        "tls_key": family.server.key,
-        "tls_client_ca": family.ca,
-        "authenticate": "none" if reviews is None else "kubernetes",
-        "agent_service_account": AGENTS,
-        **more,
-    }
-    settings = collector_settings(flags=flags)
+    settings = tls_settings(folder, family, reviews, **more)
     async with Collector(
         settings, kube=cast(Kube, reviews), clock_ns=lambda: int(NOW_S * 1e9), timer=lambda: NOW_S
     ) as running:

@@ -1,8 +1,7 @@
 """A collector with a blueprint: drift in conditions and anomalies, as cables and the file change."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,7 @@ from hyperscout_collector import blueprint_file
 from hyperscout_collector.settings import load_settings
 from hyperscout_collector.shell import Collector
 from hyperscout_collector.topology import Topology
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import clos2
+from support.collectors import playing
 
 TIMEOUT_S = 30.0
 PLAN = """\
@@ -26,17 +24,6 @@ patterns:
   for: {l: 1-2, s: 1-2}
   link: leaf-{l:02} -> spine-{s:02}/p{l}
 """
-
-
-@asynccontextmanager
-async def played(collector: Collector) -> AsyncIterator[Player]:
-    player = Player(clos2(leaves=2, hosts_per_leaf=4, spines=2), [collector.address], refresh_interval_s=3600)
-    task = asyncio.create_task(player.run())
-    try:
-        yield player
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def until(collector: Collector, wanted: Callable[[Topology], bool]) -> Topology:
@@ -97,7 +84,7 @@ async def test_drift_comes_and_goes_with_cables_and_with_the_file(
         }
         | quick
     )
-    async with Collector(settings) as collector, played(collector) as player:
+    async with Collector(settings) as collector, playing(collector.address) as player:
         healthy = await until(collector, whole)
         assert (drift(healthy), inconsistent(healthy), problems(collector)) == ([], {}, [])
 
@@ -146,7 +133,7 @@ async def test_a_restart_finds_the_drift_again(tmp_path: Path) -> None:
             "quiet_s": 0,
         }
     )
-    async with Collector(settings) as collector, played(collector):
+    async with Collector(settings) as collector, playing(collector.address):
         before = await until(collector, lambda t: whole(t) and len(drift(t)) == 8)
     async with Collector(settings) as collector:
         async with asyncio.timeout(TIMEOUT_S):

@@ -17,40 +17,20 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_collector.settings import CollectorSettings, load_settings
+from hyperscout_collector.settings import CollectorSettings
 from hyperscout_collector.shell import Collector, StartError
 from hyperscout_sim.fabric import Cable
 from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import clos2
 from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS, listed
+from support.collectors import collector_settings, playing
 from support.findings import adapter, failed, lldp, sweep
 
 TIMEOUT_S = 30.0
 
 
-def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
-    quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "debounce_s": 0.01}
-    flags = {
-        "listen": "127.0.0.1:0",
-        "http_listen": "127.0.0.1:0",
-        "rest_listen": "",
-        "data_dir": tmp_path / "data",
-    }
-    return load_settings(flags={**flags, **quick, **more})
-
-
-@asynccontextmanager
-async def played(collector: Collector, **options: Any) -> AsyncIterator[Player]:
-    """Agents of 8 hosts under 2 leaves and 2 spines."""
-    fabric = clos2(leaves=2, hosts_per_leaf=4, spines=2)
-    player = Player(fabric, [collector.address], refresh_interval_s=3600, **options)
-    task = asyncio.create_task(player.run())
-    try:
-        yield player
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+def settings(folder: Path, **more: Any) -> CollectorSettings:
+    return collector_settings(folder, **({"http_listen": "127.0.0.1:0"} | more))
 
 
 @asynccontextmanager
@@ -117,7 +97,7 @@ async def test_agents_in_hypernodes_out_and_a_cut_cable_shows(tmp_path: Path) ->
         reader(collector) as service,
     ):
         watch = Watch(service.WatchTopology(pb.WatchTopologyRequest()))
-        async with played(collector) as player:
+        async with playing(collector.address) as player:
             await watch.until(found)
             assert watch.true("Degraded") == {}
             cable = host_cable(player, "node-0006")
@@ -145,7 +125,7 @@ async def test_agents_in_hypernodes_out_and_a_cut_cable_shows(tmp_path: Path) ->
 async def test_a_restart_goes_on_with_names_and_generations(tmp_path: Path) -> None:
     async with Collector(settings(tmp_path)) as first, reader(first) as service:
         watch = Watch(service.WatchTopology(pb.WatchTopologyRequest()))
-        async with played(first):
+        async with playing(first.address):
             await watch.until(found)
         before = (await service.GetTopology(pb.GetTopologyRequest())).topology
         findings = await listed(first.address, page_size=3)
@@ -173,7 +153,7 @@ async def test_an_expected_node_without_evidence_is_listed(tmp_path: Path) -> No
         reader(collector) as service,
     ):
         watch = Watch(service.WatchTopology(pb.WatchTopologyRequest()))
-        async with played(collector):
+        async with playing(collector.address):
             await watch.until(lambda w: w.nodes().get(1) == [["node-0001", "node-0002"]])
         topology = (await service.GetTopology(pb.GetTopologyRequest())).topology
         assert list(topology.nodes_without_evidence) == ["node-9999"]
@@ -249,7 +229,7 @@ def _now() -> int:
 async def test_a_lease_moves_when_its_port_is_cut_and_the_fabric_stays(tmp_path: Path) -> None:
     async with Collector(settings(tmp_path)) as collector, reader(collector) as service:
         watch = Watch(service.WatchTopology(pb.WatchTopologyRequest(omit_links=True)))
-        async with played(collector) as player:
+        async with playing(collector.address) as player:
             await watch.until(found)
             (lease,) = (await service.GetStatus(pb.GetStatusRequest())).leases
             player.cut(host_cable(player, lease.node))
@@ -350,7 +330,7 @@ async def test_a_publisher_that_fails_is_a_problem_and_nothing_more(tmp_path: Pa
         reader(collector) as service,
     ):
         watch = Watch(service.WatchTopology(pb.WatchTopologyRequest()))
-        async with played(collector):
+        async with playing(collector.address):
             await watch.until(found)
         async with asyncio.timeout(TIMEOUT_S):
             while not (problems := (await service.GetStatus(pb.GetStatusRequest())).problems):
@@ -394,7 +374,7 @@ async def test_health_metrics_and_reflection(tmp_path: Path) -> None:
             with urllib.request.urlopen(f"http://{collector.http_address}{page}", timeout=10) as answer:
                 return str(answer.read().decode())
 
-        async with played(collector), asyncio.timeout(TIMEOUT_S):
+        async with playing(collector.address), asyncio.timeout(TIMEOUT_S):
             while not collector.watchers.current.topology.hypernodes:
                 await asyncio.sleep(0.01)
             assert (

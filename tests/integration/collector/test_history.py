@@ -18,35 +18,17 @@ from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.follower import Follower
 from hyperscout_collector.process import recorded
-from hyperscout_collector.settings import CollectorSettings, load_settings
 from hyperscout_collector.shell import Collector
 from hyperscout_sim.fabric import Cable
 from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import clos2
 from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS
+from support.collectors import collector_settings, playing
 from support.command_line import CommandLine, Ran
 from support.findings import lldp
 
 TIMEOUT_S = 30.0
-
-
-def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
-    quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "debounce_s": 0.01}
-    flags = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": tmp_path / "data"}
-    return load_settings(flags={**flags, **quick, **more})
-
-
-@asynccontextmanager
-async def played(collector: Collector) -> AsyncIterator[Player]:
-    """Agents of 8 hosts under 2 leaves and 2 spines."""
-    player = Player(clos2(leaves=2, hosts_per_leaf=4, spines=2), [collector.address], refresh_interval_s=3600)
-    task = asyncio.create_task(player.run())
-    try:
-        yield player
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -120,9 +102,9 @@ def now() -> Timestamp:
 
 async def test_a_cable_that_is_cut_and_mended_is_told_with_its_cause(tmp_path: Path) -> None:
     async with (
-        Collector(settings(tmp_path)) as collector,
+        Collector(collector_settings(tmp_path)) as collector,
         asked(collector) as reader,
-        played(collector) as player,
+        playing(collector.address) as player,
     ):
         whole = await reader.grown()
         (home,) = (h.name for h in whole.hypernodes if h.tier == 1 and "node-0006" in h.nodes)
@@ -160,13 +142,13 @@ async def test_a_cable_that_is_cut_and_mended_is_told_with_its_cause(tmp_path: P
 
 async def test_what_changed_while_the_collector_was_down_is_a_restart(tmp_path: Path) -> None:
     async with (
-        Collector(settings(tmp_path)) as collector,
+        Collector(collector_settings(tmp_path)) as collector,
         asked(collector) as reader,
-        played(collector) as player,
+        playing(collector.address) as player,
     ):
         whole = await reader.grown()
     before = now()
-    async with Collector(settings(tmp_path)) as collector, asked(collector) as reader:
+    async with Collector(collector_settings(tmp_path)) as collector, asked(collector) as reader:
         assert (await reader.picture(before)).links == (
             await reader.picture()
         ).links  # it was out all the time
@@ -186,7 +168,7 @@ async def test_what_changed_while_the_collector_was_down_is_a_restart(tmp_path: 
 
 async def test_what_a_person_approved_says_so(tmp_path: Path) -> None:
     names = [f"n{i:02}" for i in range(12)]
-    async with Collector(settings(tmp_path)) as collector, asked(collector) as reader:
+    async with Collector(collector_settings(tmp_path)) as collector, asked(collector) as reader:
         agents = [AgentStream(collector.address, name) for name in names]
         try:
             for i, agent in enumerate(agents):
@@ -213,9 +195,13 @@ async def test_what_a_person_approved_says_so(tmp_path: Path) -> None:
 
 async def test_a_standby_that_takes_over_knows_what_its_leader_recorded(tmp_path: Path) -> None:
     own = tmp_path / "standby"
-    async with Collector(settings(tmp_path)) as leader, asked(leader) as reader, played(leader) as player:
-        follower = Follower(settings(tmp_path), lambda: leader.address, rng=Random(1))
-        async with recorded(settings(tmp_path, data_dir=own), follower) as recorder:
+    async with (
+        Collector(collector_settings(tmp_path)) as leader,
+        asked(leader) as reader,
+        playing(leader.address) as player,
+    ):
+        follower = Follower(collector_settings(tmp_path), lambda: leader.address, rng=Random(1))
+        async with recorded(collector_settings(tmp_path, data_dir=own), follower) as recorder:
             assert recorder is not None
             task = asyncio.create_task(follower.run())
             await reader.grown()
@@ -232,7 +218,7 @@ async def test_a_standby_that_takes_over_knows_what_its_leader_recorded(tmp_path
             await asyncio.gather(task, return_exceptions=True)
             previous = await asyncio.to_thread(follower.take)
     async with (
-        Collector(settings(tmp_path, data_dir=own), previous=previous) as second,
+        Collector(collector_settings(tmp_path, data_dir=own), previous=previous) as second,
         asked(second) as reader,
     ):
         found = await reader.until(lambda events: any(x.what == "Degraded" for x in events), since=before)
@@ -266,7 +252,11 @@ def at(seconds: int) -> Timestamp:
 async def test_bad_requests_name_the_field(
     tmp_path: Path, call: str, request_: Any, code: str, words: str
 ) -> None:
-    async with Collector(settings(tmp_path)) as collector, asked(collector) as reader, played(collector):
+    async with (
+        Collector(collector_settings(tmp_path)) as collector,
+        asked(collector) as reader,
+        playing(collector.address),
+    ):
         await reader.grown()
         with pytest.raises(grpc.aio.AioRpcError, match=words) as caught:
             await getattr(reader.service, call)(request_)
@@ -274,7 +264,10 @@ async def test_bad_requests_name_the_field(
 
 
 async def test_where_none_is_kept_that_is_said(tmp_path: Path) -> None:
-    async with Collector(settings(tmp_path, history_max_days=0)) as collector, asked(collector) as reader:
+    async with (
+        Collector(collector_settings(tmp_path, history_max_days=0)) as collector,
+        asked(collector) as reader,
+    ):
         for call in (reader.events(), reader.picture(at(9))):
             with pytest.raises(grpc.aio.AioRpcError, match="history_max_days") as caught:
                 await call
@@ -287,9 +280,9 @@ async def test_the_command_line_tells_it(
 ) -> None:
     run = CommandLine(capsysbinary, monkeypatch)
     async with (
-        Collector(settings(tmp_path)) as collector,
+        Collector(collector_settings(tmp_path)) as collector,
         asked(collector) as reader,
-        played(collector) as player,
+        playing(collector.address) as player,
     ):
         to = ("--collector", collector.address)
 

@@ -21,8 +21,9 @@ from hyperscout_collector.shell import Collector, StartError
 from hyperscout_collector.standby import Standby
 from support.agent_stream import AgentStream
 from support.callers import OPTIONS, TIMEOUT_S, Code, asked, said
+from support.collectors import tls_settings
 from support.findings import lldp, switch_port, table
-from support.identities import AGENTS, FakeReviews, Family, jwt, show
+from support.identities import FakeReviews, Family, jwt, show
 
 
 @pytest.fixture(scope="module")
@@ -50,21 +51,7 @@ async def collector(
     clocks: dict[str, Any] = {}
     if now is not None:
         clocks = {"clock_ns": lambda: int(now[0] * 1e9), "timer": lambda: now[0]}
-    flags = {
-        "listen": "127.0.0.1:0",
-        "mtls_listen": "127.0.0.1:0",
-        "http_listen": "",
-        "rest_listen": "",
-        "data_dir": folder / "data",
-        "tls_cert": family.server.cert,
-        "tls_key": family.server.key,
-        "tls_client_ca": family.ca,
-        "authenticate": "none" if reviews is None else "kubernetes",
-        "agent_service_account": AGENTS,
-        "heartbeat_interval_s": 0.05,
-        **more,
-    }
-    settings = load_settings(flags=flags)
+    settings = tls_settings(folder, family, reviews, **{"heartbeat_interval_s": 0.05, **more})
     async with Collector(settings, kube=cast(Kube, reviews), **clocks) as running:
         yield running
 

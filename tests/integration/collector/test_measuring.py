@@ -15,11 +15,12 @@ import pytest
 from hyperscout.v1 import measurement_pb2 as pb
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout_collector import measuring as shell
-from hyperscout_collector.settings import CollectorSettings, load_settings
+from hyperscout_collector.settings import CollectorSettings
 from hyperscout_collector.shell import Collector
 from hyperscout_formats.facts import LatencyPort, LatencyResult
 from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS
+from support.collectors import collector_settings
 from support.measuring_agent import LATENCY_PROBES, latency, measuring_agents
 
 TIMEOUT_S = 30.0
@@ -37,16 +38,10 @@ def rtt_us(node: str, peer: str) -> float:
     return (3.0 if leaf(a) == leaf(b) else 7.0) + own
 
 
-def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
-    quick = {"first_settle_s": 0.05, "settle_s": 0.05, "debounce_s": 0.01, "refresh_s": 1.0}
-    flags = {
-        "listen": "127.0.0.1:0",
-        "http_listen": "127.0.0.1:0",
-        "rest_listen": "",
-        "data_dir": tmp_path / "data",
-    }
-    fast = {"measure_probes_per_s": 2000.0, "measure_node_kbps": 10_000.0}
-    return load_settings(flags={**flags, **quick, **fast, **more})
+def settings(folder: Path, **more: Any) -> CollectorSettings:
+    """Frequent measurements; metrics are served."""
+    quick = {"refresh_s": 1.0, "measure_probes_per_s": 2000.0, "measure_node_kbps": 10_000.0}
+    return collector_settings(folder, **{"http_listen": "127.0.0.1:0", **quick, **more})
 
 
 @asynccontextmanager

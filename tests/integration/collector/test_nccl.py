@@ -18,9 +18,9 @@ from hyperscout.v1.measurement_pb2 import SetMeasuringRequest
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout_agent.gpu_use import GpuUse
 from hyperscout_agent.probes.nccl import NcclCommands
-from hyperscout_collector.settings import CollectorSettings, load_settings
 from hyperscout_collector.shell import Collector
 from support.collector_process import collector_process, listed
+from support.collectors import collector_settings
 from support.nccl_agents import (
     WAIT_S,
     NcclAgent,
@@ -48,14 +48,9 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> NcclCommands:
     return build(tmp_path_factory.mktemp("nccl"))
 
 
-def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
-    flags = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": tmp_path / "data"}
-    return load_settings(flags={**flags, **more})
-
-
 async def test_between_two_nodes_within_one_and_again(stubs: NcclCommands, tmp_path: Path) -> None:
     async with (
-        Collector(settings(tmp_path)) as collector,
+        Collector(collector_settings(tmp_path)) as collector,
         agents(stubs, collector.address, "node-a", "node-b") as (a, b),
         service(collector.address) as stub,
     ):
@@ -100,7 +95,7 @@ async def test_what_goes_wrong_is_said_and_both_nodes_are_free_again(
     words: str,
 ) -> None:
     async with (
-        Collector(settings(tmp_path)) as collector,
+        Collector(collector_settings(tmp_path)) as collector,
         agents(stubs, collector.address, "node-a", "node-b"),
         service(collector.address) as stub,
     ):
@@ -118,7 +113,7 @@ async def test_what_goes_wrong_is_said_and_both_nodes_are_free_again(
 
 async def test_gpus_at_work_on_rank_1_end_rank_0(stubs: NcclCommands, tmp_path: Path) -> None:
     async with (
-        Collector(settings(tmp_path)) as collector,
+        Collector(collector_settings(tmp_path)) as collector,
         agents(stubs, collector.address, "node-a", "node-b") as (_, b),
         service(collector.address) as stub,
     ):
@@ -150,7 +145,7 @@ async def test_the_agent_of_rank_1_ends(
     stubs: NcclCommands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
-        Collector(settings(tmp_path)) as collector,
+        Collector(collector_settings(tmp_path)) as collector,
         in_the_middle(stubs, collector.address, monkeypatch, "node-a", "node-b") as (found, _, call, pids),
     ):
         await found[1].stop()
@@ -190,7 +185,7 @@ async def test_measuring_is_paused(
     stubs: NcclCommands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
-        Collector(settings(tmp_path)) as collector,
+        Collector(collector_settings(tmp_path)) as collector,
         in_the_middle(stubs, collector.address, monkeypatch, "node-a", "node-b") as (_, stub, call, pids),
     ):
         await stub.SetMeasuring(SetMeasuringRequest(paused=True, reason="acceptance"))
@@ -220,7 +215,7 @@ async def command(*arguments: str) -> tuple[int, str, str]:
 
 async def test_the_command(stubs: NcclCommands, tmp_path: Path) -> None:
     async with (
-        Collector(settings(tmp_path)) as collector,
+        Collector(collector_settings(tmp_path)) as collector,
         agents(stubs, collector.address, "node-a", "node-b", "node-c") as (_, b, _),
     ):
         where = ("--collector", collector.address, "--size", "8", "--size", "1K")
@@ -251,7 +246,7 @@ async def test_ctrl_c_ends_the_run(
 ) -> None:
     monkeypatch.setenv("STUB_NCCL", "init:hang")
     async with (
-        Collector(settings(tmp_path)) as collector,
+        Collector(collector_settings(tmp_path)) as collector,
         agents(stubs, collector.address, "node-a", "node-b"),
     ):
         process = await asyncio.create_subprocess_exec(
@@ -269,7 +264,7 @@ async def test_ctrl_c_ends_the_run(
 async def test_in_a_cluster_only_reserved_nodes(stubs: NcclCommands, tmp_path: Path) -> None:
     """The cluster's word is the rule; the words for each case are tested in `tests/unit/collector`."""
     async with (
-        Collector(settings(tmp_path)) as collector,
+        Collector(collector_settings(tmp_path)) as collector,
         agents(stubs, collector.address, "node-a", "node-b"),
         service(collector.address) as stub,
     ):

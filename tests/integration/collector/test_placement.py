@@ -17,11 +17,11 @@ from hyperscout.v1 import placement_pb2 as pb
 from hyperscout.v1 import topology_pb2
 from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_collector.settings import CollectorSettings, load_settings
 from hyperscout_collector.shell import Collector
 from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import clos2
 from support.collector_process import CHANNEL_OPTIONS, collector_process
+from support.collectors import collector_settings, playing
 from support.live import Watcher, domains
 from support.placing import free_of, request
 
@@ -29,12 +29,6 @@ TIMEOUT_S = 30.0
 HOSTS = [f"node-000{i}" for i in range(1, 9)]
 ALL_FREE = {node: {"workers": 1} for node in HOSTS}
 Code = grpc.StatusCode
-
-
-def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
-    quick = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "debounce_s": 0.01}
-    flags = {"listen": "127.0.0.1:0", "http_listen": "", "rest_listen": "", "data_dir": tmp_path / "data"}
-    return load_settings(flags={**flags, **quick, **more})
 
 
 @asynccontextmanager
@@ -46,19 +40,15 @@ async def placing(collector: Collector) -> AsyncIterator[PlacementServiceStub]:
 @asynccontextmanager
 async def eight_hosts(tmp_path: Path, **more: Any) -> AsyncIterator[tuple[Collector, PlacementServiceStub]]:
     """A collector that has published 8 hosts under 2 leaves and 2 spines."""
-    async with Collector(settings(tmp_path, **more)) as collector, placing(collector) as service:
-        player = Player(
-            clos2(leaves=2, hosts_per_leaf=4, spines=2), [collector.address], refresh_interval_s=3600
+    async with (
+        Collector(collector_settings(tmp_path, **more)) as collector,
+        placing(collector) as service,
+        playing(collector.address),
+    ):
+        await Watcher(collector.address).until(
+            lambda t: domains(t) == {frozenset(HOSTS[:4]), frozenset(HOSTS[4:])}, "two leaves"
         )
-        task = asyncio.create_task(player.run())
-        try:
-            await Watcher(collector.address).until(
-                lambda t: domains(t) == {frozenset(HOSTS[:4]), frozenset(HOSTS[4:])}, "two leaves"
-            )
-            yield collector, service
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        yield collector, service
 
 
 async def code_of(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
@@ -184,7 +174,7 @@ async def test_what_cannot_be_meant_names_its_field_and_holds_nothing(tmp_path: 
 
 
 async def test_without_a_topology_nothing_is_placed(tmp_path: Path) -> None:
-    async with Collector(settings(tmp_path)) as collector, placing(collector) as service:
+    async with Collector(collector_settings(tmp_path)) as collector, placing(collector) as service:
         for call in (
             service.Place(request(1, gang="g")),
             service.Place(request(1, dry_run=True)),
@@ -214,7 +204,7 @@ async def test_reservations_live_through_a_restart(tmp_path: Path) -> None:
         await service.Place(request(1, gang="released"))
         await service.Place(request(1, gang="over", expires_in=Duration(nanos=1)))
         await service.Release(pb.ReleaseRequest(gang="released"))
-    async with Collector(settings(tmp_path)) as collector, placing(collector) as service:
+    async with Collector(collector_settings(tmp_path)) as collector, placing(collector) as service:
         # Before any agent is back: the topology was saved too.
         (again,) = (await service.ListPlacements(pb.ListPlacementsRequest())).placements
         assert (again.gang, nodes(again), again.holder) == ("kept", nodes(kept), "api")
@@ -223,7 +213,7 @@ async def test_reservations_live_through_a_restart(tmp_path: Path) -> None:
         assert free_of(placements) == ALL_FREE | {node: {} for node in nodes(kept)}
         await service.Release(pb.ReleaseRequest(gang="kept"))
         assert free_of(placements) == ALL_FREE
-    async with Collector(settings(tmp_path)) as collector:
+    async with Collector(collector_settings(tmp_path)) as collector:
         assert list(collector.parts.placing.placements) == []
 
 
@@ -275,7 +265,7 @@ def _saved(path: Path) -> None:
 async def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "placements.db").write_bytes(b"not SQLite, whatever it was" * 100)
-    async with Collector(settings(tmp_path)) as collector:
+    async with Collector(collector_settings(tmp_path)) as collector:
         async with grpc.aio.insecure_channel(collector.address, options=CHANNEL_OPTIONS) as channel:
             status = await TopologyServiceStub(channel).GetStatus(topology_pb2.GetStatusRequest())
         assert any("moved to placements.db.damaged-" in problem for problem in status.problems)

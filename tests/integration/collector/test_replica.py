@@ -24,7 +24,7 @@ from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.follower import Follower, PeerError, channel
 from hyperscout_collector.kube.client import Kube
-from hyperscout_collector.settings import CollectorSettings, SettingsError, load_settings
+from hyperscout_collector.settings import CollectorSettings, SettingsError
 from hyperscout_collector.shell import Collector
 from hyperscout_collector.standby import DISCOVERY_SERVICE, Standby
 from hyperscout_collector.topology import Topology
@@ -32,6 +32,7 @@ from hyperscout_formats.leader import leader_in
 from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import clos2
 from support.collector_process import CHANNEL_OPTIONS
+from support.collectors import collector_settings
 from support.identities import FakeReviews, Family
 
 TIMEOUT_S = 30.0
@@ -39,16 +40,9 @@ FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
 HOSTS = [f"node-000{i}" for i in range(1, 9)]
 
 
-def settings(tmp_path: Path, **more: Any) -> CollectorSettings:
-    quick = {
-        "first_settle_s": 0.05,
-        "settle_s": 0.05,
-        "hold_down_s": 0.05,
-        "quiet_s": 0.0,
-        "debounce_s": 0.01,
-    }
-    flags = {"listen": "127.0.0.1:0", "http_listen": "127.0.0.1:0", "rest_listen": "", "data_dir": tmp_path}
-    return load_settings(flags={**flags, **quick, **more})
+def settings(folder: Path, **more: Any) -> CollectorSettings:
+    given = {"http_listen": "127.0.0.1:0", "data_dir": folder, "quiet_s": 0.0}
+    return collector_settings(folder, **(given | more))
 
 
 async def until(happened: Any) -> None:

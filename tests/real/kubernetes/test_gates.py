@@ -20,9 +20,9 @@ from support.gates import (
     Seen,
     clear,
     controller,
+    gang_pod,
     make_namespace,
     pins,
-    pod,
     post_gang,
     post_job,
     post_replicas,
@@ -135,7 +135,7 @@ async def test_room_that_others_leave_is_taken(kube: Cluster, me: Path) -> None:
     """Pods that hyperscout has nothing to do with."""
     seen = Seen(kube)
     for name in ("a1", "b1"):
-        other = pod(f"other-{name}", nodeName=name)
+        other = gang_pod(f"other-{name}", nodeName=name)
         del other["spec"]["schedulingGates"]
         kube.api.ask("POST", PODS, other)
     async with controller(me, TOPOLOGY) as ours:
@@ -211,12 +211,12 @@ async def test_pods_that_cannot_be_scheduled_are_made_again_elsewhere(kube: Clus
     seen = Seen(kube)
     port = [{"containerPort": 1, "hostPort": 7777}]
     for name in A:
-        taken = pod(f"taken-{name}", gpus=0, nodeName=name)
+        taken = gang_pod(f"taken-{name}", gpus=0, nodeName=name)
         taken["spec"]["containers"][0]["ports"] = port
         del taken["spec"]["schedulingGates"]
         kube.api.ask("POST", "/api/v1/namespaces/default/pods", taken)
     settings = GateSettings(replace_after_s=1.0)
-    container = pod("x")["spec"]["containers"][0] | {"ports": port}
+    container = gang_pod("x")["spec"]["containers"][0] | {"ports": port}
     async with controller(me, TOPOLOGY, settings=settings):
         post_replicas(kube, "train", 4, "1", containers=[container])
         assert await seen.until("it is bound", lambda: seen.nodes("train", 4)) == B
@@ -276,7 +276,7 @@ POLICY: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any] | None]] = {
 
 
 def _plain(name: str, metadata: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
-    body = pod(name)
+    body = gang_pod(name)
     del body["spec"]["schedulingGates"]
     return {"metadata": {**metadata, "name": name}, "spec": {**body["spec"], **spec}}
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_collector.gates.gang import GATE
 from hyperscout_collector.gates.plan import SELECTOR
 from hyperscout_collector.gates.pods import PATH as ALL_PODS
 from hyperscout_collector.gates.workloads import READ
@@ -19,6 +18,7 @@ from hyperscout_collector.kube.errors import ForbiddenError, GoneError, NotFound
 from hyperscout_collector.publish.kubernetes_events import COLLECTION as EVENTS
 from kube.api import ApiError
 from support.chart import EVERYTHING, NAMESPACE, PROFILES, RELEASE, define_others, install, render
+from support.kube_objects import hypernode_object, pod
 from support.kubernetes import Cluster
 from support.real import require_real
 
@@ -34,18 +34,9 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
 # The definition is there already, by the fixture.
 NO_CRD = {"crds": {"install": False}}
+NO_TOKEN = {"automountServiceAccountToken": False}
 TIMEOUT_S = 20.0
 _numbers = itertools.count(1)
-
-
-def hypernode(name: str) -> dict[str, Any]:
-    labels = {"app.kubernetes.io/managed-by": "hyperscout"}
-    return {
-        "apiVersion": "topology.volcano.sh/v1alpha1",
-        "kind": "HyperNode",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"tier": 1},
-    }
 
 
 def lease(name: str) -> dict[str, Any]:
@@ -78,7 +69,7 @@ async def _apply(client: Kube, path: str, body: dict[str, Any]) -> None:
 
 async def _apply_new(client: Kube) -> None:
     name = f"new-{next(_numbers)}"
-    await _apply(client, f"{HYPERNODES}/{name}", hypernode(name))
+    await _apply(client, f"{HYPERNODES}/{name}", hypernode_object(name))
 
 
 async def _delete(kube: Cluster, client: Kube, collection: str, body: dict[str, Any]) -> None:
@@ -97,7 +88,7 @@ def _event() -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "default"}, "involvedObject": about, "reason": "Test"}
 
 
-_STATUS = hypernode("leaf-1") | {"status": {"conditions": []}}
+_STATUS = hypernode_object("leaf-1") | {"status": {"conditions": []}}
 _STATUS.pop("spec")
 _MAY = {"spec": {"user": "x", "resourceAttributes": {"verb": "get", "resource": "hypernodes"}}}
 _FLAVORS = f"{KUEUE}/resourceflavors"
@@ -126,14 +117,8 @@ async def _absent(client: Kube, path: str) -> None:
         await client.get(path)
 
 
-def _pod(name: str) -> dict[str, Any]:
-    container = {"name": "c", "image": "none.invalid/none"}
-    spec = {"schedulingGates": [{"name": GATE}], "containers": [container]}
-    return {"metadata": {"name": name}, "spec": spec | {"automountServiceAccountToken": False}}
-
-
 async def _patch_pod(kube: Cluster, client: Kube) -> None:
-    make(kube, PODS, _pod("waits"))
+    make(kube, PODS, pod("waits", NO_TOKEN))
     body = {"metadata": {"annotations": {"hyperscout.io/rank": "0"}}}
     await client.write("PATCH", f"{PODS}/waits", body, content=STRATEGIC)
 
@@ -170,10 +155,10 @@ REQUESTS: dict[tuple[str, str, str], Do] = {
     ("topology.volcano.sh", "hypernodes", "watch"): lambda _, c: _watch(c, HYPERNODES),
     ("topology.volcano.sh", "hypernodes", "create"): lambda _, c: _apply_new(c),
     ("topology.volcano.sh", "hypernodes", "patch"): lambda _, c: _apply(
-        c, f"{HYPERNODES}/leaf-1", hypernode("leaf-1")
+        c, f"{HYPERNODES}/leaf-1", hypernode_object("leaf-1")
     ),
     ("topology.volcano.sh", "hypernodes", "delete"): lambda k, c: _delete(
-        k, c, HYPERNODES, hypernode("leaf-2")
+        k, c, HYPERNODES, hypernode_object("leaf-2")
     ),
     ("topology.volcano.sh", "hypernodes/status", "patch"): lambda _, c: _apply(
         c, f"{HYPERNODES}/leaf-1/status", _STATUS
@@ -201,7 +186,7 @@ REQUESTS: dict[tuple[str, str, str], Do] = {
     ("", "pods", "list"): lambda _, c: c.list(ALL_PODS),
     ("", "pods", "watch"): lambda _, c: _watch(c, ALL_PODS),
     ("", "pods", "patch"): _patch_pod,
-    ("", "pods", "delete"): lambda k, c: _delete(k, c, PODS, _pod("stuck")),
+    ("", "pods", "delete"): lambda k, c: _delete(k, c, PODS, pod("stuck", NO_TOKEN)),
     ("", "configmaps", "list"): lambda _, c: c.list(PLANS, {"labelSelector": SELECTOR}),
     ("", "configmaps", "create"): lambda _, c: _make_plan(c),
     ("", "configmaps", "update"): _update_plan,
@@ -221,7 +206,7 @@ def installed(kube: Cluster) -> Cluster:
     install(kube, EVERYTHING | NO_CRD)
     kube.nodes(["gpu-1"])
     for path, body in (
-        (HYPERNODES, hypernode("leaf-1")),
+        (HYPERNODES, hypernode_object("leaf-1")),
         (LEASES, lease(COLLECTOR)),
         (f"{KUEUE}/topologies", dict(_TOPOLOGY)),
     ):
@@ -322,7 +307,7 @@ async def test_everything_else_is_refused(installed: Cluster, account: str) -> N
                 await client.get(path)
         for path, body in (
             (f"{NODES}/gpu-1", {"metadata": {"name": "gpu-1"}}),
-            (f"{HYPERNODES}/leaf-1", hypernode("leaf-1")),
+            (f"{HYPERNODES}/leaf-1", hypernode_object("leaf-1")),
         ):
             with pytest.raises(ForbiddenError):
                 await client.write("PUT", path, body)

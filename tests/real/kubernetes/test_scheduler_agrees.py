@@ -10,6 +10,7 @@ from hyperscout_collector.kube.nodes import kept
 from hyperscout_collector.placer.quantity import needs
 from kube.api import MERGE, all_at_once
 from kube.control_plane import Options
+from support.kube_objects import node_affinity, pod
 from support.kubernetes import Cluster
 from support.real import require_real
 
@@ -44,11 +45,6 @@ NODES: dict[str, Object] = {
 }
 
 
-def terms(*listed: Object) -> Object:
-    required = {"nodeSelectorTerms": list(listed)}
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
-
-
 def label(key: str, operator: str, *values: str) -> Object:
     return {"key": key, "operator": operator} | ({"values": list(values)} if values else {})
 
@@ -62,17 +58,17 @@ SPECS: list[Object] = [
     {"nodeSelector": {"gpu": "h100"}},
     {"nodeSelector": {"gpu": ""}},
     {"nodeSelector": {"gpu": "h100", "gen": "9"}},
-    terms({"matchExpressions": [label("gpu", "In", "h100", "b200")]}),
-    terms({"matchExpressions": [label("gpu", "NotIn", "h100")]}),
-    terms({"matchExpressions": [label("zone", "Exists")]}),
-    terms({"matchExpressions": [label("zone", "DoesNotExist")]}),
-    terms({"matchExpressions": [label("gen", "Gt", "9")]}),
-    terms({"matchExpressions": [label("gen", "Lt", "10")]}),
-    terms({"matchExpressions": [label("gen", "Gt", "08"), label("zone", "NotIn", "b")]}),
-    terms({"matchExpressions": [label("zone", "In", "a")]}, {"matchFields": [field("In", "plain")]}),
-    terms({"matchFields": [field("NotIn", "h100")], "matchExpressions": [label("gpu", "Exists")]}),
-    terms({}, {"matchExpressions": [label("zone", "In", "c")]}),
-    terms({}),
+    node_affinity({"matchExpressions": [label("gpu", "In", "h100", "b200")]}),
+    node_affinity({"matchExpressions": [label("gpu", "NotIn", "h100")]}),
+    node_affinity({"matchExpressions": [label("zone", "Exists")]}),
+    node_affinity({"matchExpressions": [label("zone", "DoesNotExist")]}),
+    node_affinity({"matchExpressions": [label("gen", "Gt", "9")]}),
+    node_affinity({"matchExpressions": [label("gen", "Lt", "10")]}),
+    node_affinity({"matchExpressions": [label("gen", "Gt", "08"), label("zone", "NotIn", "b")]}),
+    node_affinity({"matchExpressions": [label("zone", "In", "a")]}, {"matchFields": [field("In", "plain")]}),
+    node_affinity({"matchFields": [field("NotIn", "h100")], "matchExpressions": [label("gpu", "Exists")]}),
+    node_affinity({}, {"matchExpressions": [label("zone", "In", "c")]}),
+    node_affinity({}),
     {"tolerations": [{"operator": "Exists"}]},
     {"tolerations": [{"key": "team", "operator": "Exists"}]},
     {"tolerations": [{"key": "team", "value": "red"}]},
@@ -88,7 +84,7 @@ SPECS: list[Object] = [
         "nodeSelector": {"gpu": "h100"},
     },
     {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]},
-    {"tolerations": [{"key": "x"}], **terms({"matchExpressions": [label("gpu", "DoesNotExist")]})},
+    {"tolerations": [{"key": "x"}], **node_affinity({"matchExpressions": [label("gpu", "DoesNotExist")]})},
 ]
 
 
@@ -114,11 +110,6 @@ def _settled(kube: Cluster, count: int) -> dict[str, Object]:
         time.sleep(0.1)
 
 
-def _pod(name: str, spec: Object) -> Object:
-    container = {"name": "c", "image": "none.invalid/none"}
-    return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
-
-
 def test_a_pod_may_run_where_the_scheduler_puts_it(own_kube: Callable[..., Cluster]) -> None:
     kube = _cluster(own_kube)
     for name, more in NODES.items():
@@ -133,7 +124,10 @@ def test_a_pod_may_run_where_the_scheduler_puts_it(own_kube: Callable[..., Clust
             selector = {"kubernetes.io/hostname": node, **spec.get("nodeSelector", {})}
             asked[f"p{i}-{node}"] = ({**spec, "nodeSelector": selector}, node)
     all_at_once(
-        [lambda n=name, s=spec: kube.api.ask("POST", _PODS, _pod(n, s)) for name, (spec, _) in asked.items()]
+        [
+            lambda n=name, s=spec: kube.api.ask("POST", _PODS, pod(n, {"schedulingGates": [], **s}))
+            for name, (spec, _) in asked.items()
+        ]
     )
     pods = _settled(kube, len(asked))
     wrong = [
@@ -211,7 +205,12 @@ def test_as_many_pods_fit_as_the_scheduler_binds(own_kube: Callable[..., Cluster
         "of-pod": 6,
         "nothing": 9,
     }
-    all_at_once([lambda n=n, s=s: kube.api.ask("POST", _PODS, _pod(n, s)) for n, s in pods.items()])
+    all_at_once(
+        [
+            lambda n=n, s=s: kube.api.ask("POST", _PODS, pod(n, {"schedulingGates": [], **s}))
+            for n, s in pods.items()
+        ]
+    )
     settled = _settled(kube, len(pods))
     bound: dict[str, int] = dict.fromkeys(SHAPES, 0)
     for found in settled.values():

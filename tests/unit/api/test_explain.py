@@ -8,6 +8,7 @@ from hyperscout_collector.api.measured import MeasuredBy
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.topology import Anomaly, Endpoint, Link, LinkTable
 from hyperscout_formats.facts import LatencyPort, LatencyResult, NcclResult, NcclRun
+from support.builders import anomaly
 from support.topologies import SINCE_NS, measured, two_leaves
 
 
@@ -40,17 +41,17 @@ def test_the_text_says_the_same() -> None:
 
 
 def test_what_is_wrong_on_the_way_is_said_and_nothing_else() -> None:
-    def anomaly(kind: str, device: str, port: str | None) -> Anomaly:
-        return Anomaly(kind, Endpoint(device, device, port), None, 1, (), 0.9, f"{kind} {device} {port}")
+    def found(kind: str, device: str, port: str | None) -> Anomaly:
+        return anomaly(kind, Endpoint(device, device, port), message=f"{kind} {device} {port}")
 
     topology = replace(
         two_leaves(),
         anomalies=(
-            anomaly("SlowLink", "s1", "9"),  # on the way
-            anomaly("SlowLink", "s1", "8"),  # another port of the same switch
-            anomaly("ErroringLink", "a01", "7"),  # of the node itself
-            anomaly("MissingSwitch", "s9", None),  # a whole device of the path
-            anomaly("MissingSwitch", "s8", None),
+            found("SlowLink", "s1", "9"),  # on the way
+            found("SlowLink", "s1", "8"),  # another port of the same switch
+            found("ErroringLink", "a01", "7"),  # of the node itself
+            found("MissingSwitch", "s9", None),  # a whole device of the path
+            found("MissingSwitch", "s8", None),
         ),
     )
     found = {(a.subject.device, a.subject.port) for a in explain(topology, "n01", "n04", []).anomalies}

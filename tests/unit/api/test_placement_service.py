@@ -26,14 +26,10 @@ from hyperscout_collector.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.placing import REQUESTS, free_of, part, request
-from support.topologies import two_leaves
+from support.topologies import healthy_leaves
 
 Code = grpc.StatusCode
 NODES = ["n01", "n02", "n03", "n04"]
-
-
-def healthy() -> Topology:
-    return replace(two_leaves(), anomalies=())
 
 
 class Disk:
@@ -68,7 +64,7 @@ class World:
         self.service = PlacementService(
             self.placements, self.watchers, self.disk, clock_ns=lambda: self.now_ns
         )
-        self.placements.set_topology(healthy())
+        self.placements.set_topology(healthy_leaves())
         self.placements.set_room({node: {"workers": 1, "nvidia.com/gpu": 8} for node in NODES})
 
 
@@ -133,7 +129,7 @@ async def test_what_moves_is_predicted_as_what_is_placed(world: World) -> None:
         assert 0 < improved.placement.predicted.ring_s < repaired.placement.predicted.ring_s
         fits = await service.Defragment(pb.DefragmentRequest(request=request(2)))
         assert fits.placement.predicted.ring_s > 0
-        world.placements.set_topology(Topology(8, (replace(healthy().hypernodes[0], parent=None),)))
+        world.placements.set_topology(Topology(8, (replace(healthy_leaves().hypernodes[0], parent=None),)))
         gone = await service.Repair(pb.RepairRequest(gang="a", failed_nodes=["n01"], dry_run=True))
         assert not gone.placement.HasField("predicted")  # a rank stays where no fabric shows a node
 
@@ -279,7 +275,7 @@ async def test_a_repair_that_is_overtaken_is_decided_anew(world: World) -> None:
 
 async def test_a_gang_that_means_nothing_today_says_so(world: World) -> None:
     world.placements.place("a", Request(Group(1, (Workers(2),), tier=2)), holder="api")
-    leaves = tuple(replace(h, parent=None) for h in healthy().hypernodes if h.tier == 1)
+    leaves = tuple(replace(h, parent=None) for h in healthy_leaves().hypernodes if h.tier == 1)
     world.placements.set_topology(Topology(8, leaves))
     async with serving(world) as service:
         code, text = await refusal(service.ExplainPlacement(pb.ExplainPlacementRequest(gang="a")))
@@ -291,7 +287,7 @@ async def test_a_gang_that_means_nothing_today_says_so(world: World) -> None:
 
 async def test_held_nodes_that_vanished_trouble_nobody(world: World) -> None:
     world.placements.place("a", Request(Group(1, (Workers(4),))), holder="api")
-    one = replace(healthy().hypernodes[0], parent=None)
+    one = replace(healthy_leaves().hypernodes[0], parent=None)
     world.placements.set_topology(Topology(8, (one,)))
     async with serving(world) as service:
         assert len((await service.ListPlacements(pb.ListPlacementsRequest())).placements[0].assignments) == 4

@@ -22,6 +22,7 @@ from hyperscout_collector.topology import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from support.builders import hypernode
 
 SWITCHES = {"l1": ("leaf-1", 1), "l2": ("leaf-2", 1), "s1": ("spine-1", 2), "s2": ("spine-2", 2)}
 # Two hosts a leaf, by InfiniBand adapters; two spines.
@@ -53,8 +54,8 @@ def fabric(
     return Topology(
         1,
         (
-            HyperNode("tier-1-a", 1, "leaf", "top", (), ("n1", "n2"), ("l1",)),
-            HyperNode("tier-1-b", 1, "leaf", "top", (), ("n3", "n4"), ("l2",)),
+            hypernode("tier-1-a", ("n1", "n2"), parent="top", switches=("l1",)),
+            hypernode("tier-1-b", ("n3", "n4"), parent="top", switches=("l2",)),
             HyperNode(
                 "top", 2, "pod", None, ("tier-1-a", "tier-1-b"), ("n1", "n2", "n3", "n4"), ("s1", "s2")
             ),
@@ -357,7 +358,7 @@ def test_a_missing_switch_counts_against_the_domain_that_it_serves() -> None:
 def test_a_node_s_cables_are_in_the_lowest_domain_with_switches() -> None:
     topology = fabric(rewired(["g1 l1/1"]))
     a, b, top = topology.hypernodes
-    rack = HyperNode("rack", 1, "nvlink", "tier-1-a", (), ("n1", "n2"), ())
+    rack = hypernode("rack", ("n1", "n2"), parent="tier-1-a", tier_name="nvlink")
     family = (rack, replace(a, tier=2, children=("rack",)), replace(b, tier=2), replace(top, tier=3))
     topology = replace(topology, hypernodes=family)
     (x,) = with_drift(topology, compare(topology, parse(PLAN.encode()))).anomalies

@@ -75,7 +75,7 @@ def member(name: str, kind: str = "Node", how: str = "exactMatch: {name: %s}") -
     return f"  - {{type: {kind}, selector: {{{how % name}}}}}\n"
 
 
-def hypernode(name: str, tier: int, *members: str) -> str:
+def hypernode_yaml(name: str, tier: int, *members: str) -> str:
     return (
         "---\napiVersion: topology.volcano.sh/v1alpha1\nkind: HyperNode\n"
         f"metadata: {{name: {name}}}\nspec:\n  tier: {tier}\n  members:\n{''.join(members)}"
@@ -86,15 +86,15 @@ def child(name: str) -> str:
     return member(name, "HyperNode")
 
 
-ROOT = hypernode("top", 2, child("r1"), child("r2"))
+ROOT = hypernode_yaml("top", 2, child("r1"), child("r2"))
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         pytest.param(
-            hypernode("r1", 1, member("a"), member("b"), member("d"))
-            + hypernode("r2", 1, member("c"), member("e"), member("f"))
+            hypernode_yaml("r1", 1, member("a"), member("b"), member("d"))
+            + hypernode_yaml("r2", 1, member("c"), member("e"), member("f"))
             + ROOT,
             [
                 "d: written in r1 (by its wires l1), plugged into l2",
@@ -103,34 +103,36 @@ ROOT = hypernode("top", 2, child("r1"), child("r2"))
             id="two nodes swapped",
         ),
         pytest.param(
-            hypernode("r1", 1, member("a"), member("b"), member("c"))
-            + hypernode("r2", 1, member("d"), member("e"), member("z"))
+            hypernode_yaml("r1", 1, member("a"), member("b"), member("c"))
+            + hypernode_yaml("r2", 1, member("d"), member("e"), member("z"))
             + ROOT,
             ["written, but in no fabric: z", "in the fabric, but not written: f"],
             id="unknown and forgotten nodes",
         ),
         pytest.param(
-            hypernode("r1", 1, member("^[abc]$", how=PATTERN))
-            + hypernode("r2", 1, member("[def]", how=PATTERN))
+            hypernode_yaml("r1", 1, member("^[abc]$", how=PATTERN))
+            + hypernode_yaml("r2", 1, member("[def]", how=PATTERN))
             + ROOT,
             [],
             id="patterns",
         ),
         pytest.param(
-            hypernode("r1", 1, member("a"))
-            + hypernode("r3", 1, member("b"), member("c"))
-            + hypernode("r2", 1, member("d"), member("e"), member("f"))
-            + hypernode("top", 2, child("r1"), child("r2"), child("r3")),
+            hypernode_yaml("r1", 1, member("a"))
+            + hypernode_yaml("r3", 1, member("b"), member("c"))
+            + hypernode_yaml("r2", 1, member("d"), member("e"), member("f"))
+            + hypernode_yaml("top", 2, child("r1"), child("r2"), child("r3")),
             ["r1, r3: written apart, one domain by the wires (l1)"],
             id="one leaf written as two",
         ),
         pytest.param(
-            hypernode("r1", 1, *map(member, "abc")) + hypernode("r2", 1, *map(member, "def")),
+            hypernode_yaml("r1", 1, *map(member, "abc")) + hypernode_yaml("r2", 1, *map(member, "def")),
             ["written in 1 tiers, wired in 2"],
             id="a tier too few",
         ),
         pytest.param(
-            hypernode("r1", 1, *map(member, "abc")) + hypernode("r2", 1, *map(member, "cdef")) + ROOT,
+            hypernode_yaml("r1", 1, *map(member, "abc"))
+            + hypernode_yaml("r2", 1, *map(member, "cdef"))
+            + ROOT,
             [
                 "c is in 2 leaves (r1, r2): used twice",
                 "c: written in r2 (by its wires l2), plugged into l1",
@@ -138,10 +140,10 @@ ROOT = hypernode("top", 2, child("r1"), child("r2"))
             id="a node in two leaves",
         ),
         pytest.param(
-            hypernode("r1", 1, *map(member, "abc"))
-            + hypernode("r2", 1, *map(member, "def"))
+            hypernode_yaml("r1", 1, *map(member, "abc"))
+            + hypernode_yaml("r2", 1, *map(member, "def"))
             + ROOT
-            + hypernode("top2", 2, child("r2")),
+            + hypernode_yaml("top2", 2, child("r2")),
             [
                 "r2 has several parents (top, top2): the scheduler stops all topology jobs",
                 "top, top2: written apart, one domain by the wires (core)",
@@ -149,8 +151,8 @@ ROOT = hypernode("top", 2, child("r1"), child("r2"))
             id="two parents",
         ),
         pytest.param(
-            hypernode("r1", 1, *map(member, "abc"), child("top"))
-            + hypernode("r2", 1, *map(member, "def"), child("r9"))
+            hypernode_yaml("r1", 1, *map(member, "abc"), child("top"))
+            + hypernode_yaml("r2", 1, *map(member, "def"), child("r9"))
             + ROOT,
             [
                 "r1 -> top -> r1 is a cycle: the scheduler stops all topology jobs",
@@ -160,9 +162,9 @@ ROOT = hypernode("top", 2, child("r1"), child("r2"))
             id="a cycle and an absent child",
         ),
         pytest.param(
-            hypernode("r1", 1, *map(member, "abc"))
-            + hypernode("r2", 1, *map(member, "def"))
-            + hypernode("top", 1, child("r1"), child("r2")),
+            hypernode_yaml("r1", 1, *map(member, "abc"))
+            + hypernode_yaml("r2", 1, *map(member, "def"))
+            + hypernode_yaml("top", 1, child("r1"), child("r2")),
             [
                 "top (tier 1) is not above r1 (tier 1)",
                 "top (tier 1) is not above r2 (tier 1)",
@@ -173,8 +175,8 @@ ROOT = hypernode("top", 2, child("r1"), child("r2"))
             id="a parent of its children's tier",
         ),
         pytest.param(
-            hypernode("r1", 1, *map(member, "abc"), member("rack: one", how=LABEL))
-            + hypernode("r2", 1, *map(member, "def"), member("x", "HyperNode", PATTERN))
+            hypernode_yaml("r1", 1, *map(member, "abc"), member("rack: one", how=LABEL))
+            + hypernode_yaml("r2", 1, *map(member, "def"), member("x", "HyperNode", PATTERN))
             + ROOT,
             [
                 "r1 selects nodes by label rack=one: not compared, a file knows no labels",
@@ -200,7 +202,7 @@ def test_handwritten(
         ("\0", "not YAML"),
         ("kind: HyperNode\n", "document 1: metadata.name is missing"),
         ("kind: HyperNode\nmetadata: {name: a}\nspec: {tier: x}\n", "'a': spec.tier is missing"),
-        (hypernode("r1", 1, member("(", how=PATTERN)), "bad pattern"),
+        (hypernode_yaml("r1", 1, member("(", how=PATTERN)), "bad pattern"),
     ],
 )
 def test_bad_yaml_is_one_clear_line(

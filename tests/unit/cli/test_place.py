@@ -432,8 +432,11 @@ def _more(*more: HyperNode) -> Topology:
         (_changed(0, tier=0), "HyperNode l1: tier 0"),
         (_changed(0, tier=10**18), "HyperNode l1: tier 1000000000000000000"),
         (_changed(0, parent="l2"), "HyperNode l1: parent l2"),
-        (_more(hypernode("top", 2, "core", None, ("l1",), ("a", "b"))), "HyperNode l1: two parents"),
-        (_more(hypernode("l3", 1, "leaf", None, ("e",))), "HyperNode l3: no parent"),
+        (
+            _more(hypernode("top", ("a", "b"), children=("l1",), tier_name="core")),
+            "HyperNode l1: two parents",
+        ),
+        (_more(hypernode("l3", ("e",))), "HyperNode l3: no parent"),
     ],
 )
 def test_topologies_that_are_none_exit_2_and_name_file_and_field(

@@ -6,35 +6,37 @@ from types import SimpleNamespace
 import pytest
 from hyperscout_collector.cluster import RESERVED_LABEL, ClusterView, KubernetesCluster, NoCluster
 from hyperscout_collector.kube.nodes import kept, why_down
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_collector.topology import Topology
+from support.builders import hypernode
+from support.kube_objects import node
 
 TREE = Topology(
     1,
     (
-        HyperNode("leaf", 1, "leaf", "core", (), ("n1", "n2", "n3"), ()),
-        HyperNode("core", 2, "core", None, ("leaf",), ("n1", "n2", "n3"), ()),
+        hypernode("leaf", ("n1", "n2", "n3"), parent="core"),
+        hypernode("core", ("n1", "n2", "n3"), tier_name="core", children=("leaf",)),
     ),
 )
 
 
-def node(ready: str | None = "True", reason: str = "", **spec: object) -> dict[str, object]:
-    conditions = [] if ready is None else [{"type": "Ready", "status": ready, "reason": reason}]
-    return {
-        "metadata": {"name": "n1", "uid": "u", "resourceVersion": "1", "annotations": {"big": "x" * 10_000}},
-        "spec": {"podCIDR": "10.0.0.0/24", **spec},
-        "status": {"conditions": conditions, "images": ["x"] * 100},
-    }
+def found(*, ready: str | None = "True", reason: str = "", **spec: object) -> dict[str, object]:
+    """A node with parts that are large, and are not kept."""
+    large = node(
+        ready=ready, reason=reason, spec={"podCIDR": "10.0.0.0/24", **spec}, annotations={"big": "x" * 10_000}
+    )
+    large["status"]["images"] = ["x"] * 100
+    return large
 
 
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (node(), None),
-        (node(unschedulable=True), "cordoned"),
-        (node("False", "KubeletNotReady"), "NotReady: KubeletNotReady"),
-        (node("Unknown", "NodeStatusUnknown"), "NotReady: NodeStatusUnknown"),
-        (node("False", unschedulable=True), "NotReady"),
-        (node(None), "NotReady"),
+        (found(), None),
+        (found(unschedulable=True), "cordoned"),
+        (found(ready="False", reason="KubeletNotReady"), "NotReady: KubeletNotReady"),
+        (found(ready="Unknown", reason="NodeStatusUnknown"), "NotReady: NodeStatusUnknown"),
+        (found(ready="False", unschedulable=True), "NotReady"),
+        (found(ready=None), "NotReady"),
         ({"metadata": {"name": "n1"}}, "NotReady"),
     ],
 )
@@ -50,10 +52,10 @@ def with_labels(labels: dict[str, str], **spec: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("found", "may"),
     [
-        (node(), False),
-        (node(unschedulable=True), True),
-        (node("False", unschedulable=True), True),  # its agent answers, and no pod comes
-        (node("False"), False),
+        (found(), False),
+        (found(unschedulable=True), True),
+        (found(ready="False", unschedulable=True), True),  # its agent answers, and no pod comes
+        (found(ready="False"), False),
         (with_labels({RESERVED_LABEL: "true"}), True),
         (with_labels({RESERVED_LABEL: ""}), True),
         (with_labels({RESERVED_LABEL: "false"}), False),
@@ -82,7 +84,7 @@ def test_which_nodes_may_be_measured_with(found: dict[str, object] | None, may: 
 
 
 def test_a_heartbeat_changes_nothing_that_is_kept() -> None:
-    before, after = node(), node()
+    before, after = found(), found()
     after["metadata"] = {**after["metadata"], "resourceVersion": "2"}  # type: ignore[dict-item]
     assert {**kept(before), "metadata": 0} == {**kept(after), "metadata": 0}
 

@@ -3,14 +3,13 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hyperscout_collector.metrics.picture import Picture
 from hyperscout_collector.topology import (
     ANOMALY_KINDS,
-    Anomaly,
     Condition,
-    Endpoint,
     HyperNode,
     Link,
     LinkTable,
@@ -19,32 +18,32 @@ from hyperscout_collector.topology import (
     Topology,
 )
 from prometheus_client.parser import text_string_to_metric_families
+from support.builders import anomaly, hypernode
 
 NODES = ("n1", 'n"2\\', "n3")  # names come from devices, and may hold anything
 
 
-def hypernode(name: str, tier: int, parent: str | None, nodes: tuple[str, ...], degraded: str) -> HyperNode:
+def degradable(name: str, nodes: tuple[str, ...], degraded: str, **more: Any) -> HyperNode:
+    """A HyperNode that is ready; `degraded`: the status of its condition Degraded."""
     conditions = (Condition("Ready", "True", "", ""), Condition("Degraded", degraded, "", ""))
-    return HyperNode(name, tier, f"t{tier}", parent, (), nodes, (), conditions)
-
-
-def anomaly(kind: str, tier: int | None, hypernode: str | None) -> Anomaly:
-    return Anomaly(kind, Endpoint("d", "d"), None, tier, (), 1.0, "", hypernode)
+    return hypernode(name, nodes, conditions=conditions, **more)
 
 
 TOPOLOGY = Topology(
     7,
     hypernodes=(
-        replace(hypernode("a", 1, "top", NODES[:2], "True"), latency_us=Measured(2.0, 5.0, 3)),
-        hypernode("b", 1, "top", NODES[2:], "False"),
-        hypernode("top", 2, None, NODES, "False"),
+        replace(
+            degradable("a", NODES[:2], "True", parent="top", tier_name="t1"), latency_us=Measured(2.0, 5.0, 3)
+        ),
+        degradable("b", NODES[2:], "False", parent="top", tier_name="t1"),
+        degradable("top", NODES, "False", tier=2, tier_name="t2"),
     ),
     links=[Link("a", "1", "b", str(i), f"ib{i % 3}", ()) for i in range(7)],
     anomalies=(
-        anomaly("MissingLink", 1, "a"),
-        anomaly("MissingLink", None, None),
-        anomaly("SlowLink", 1, "a"),
-        anomaly("UnknownHost", None, None),
+        anomaly("MissingLink", hypernode="a"),
+        anomaly("MissingLink", tier=None),
+        anomaly("SlowLink", hypernode="a"),
+        anomaly("UnknownHost", tier=None),
     ),
     tiers=(Tier(1, "t1", Measured(2.0, 5.0, 3), Measured(400.0, 380.0, 3)),),
 )
@@ -125,5 +124,7 @@ def test_there_is_a_fault_for_each_kind_of_broken_link() -> None:
         yield from (kind for kind in ANOMALY_KINDS if re.search("Link|Miswired", kind))
 
     for kind in kinds():
-        found = samples(Picture().text(replace(TOPOLOGY, anomalies=(anomaly(kind, 2, "top"),))))
+        found = samples(
+            Picture().text(replace(TOPOLOGY, anomalies=(anomaly(kind, tier=2, hypernode="top"),)))
+        )
         assert sum(found["collector_link_faults"].values()) == 1

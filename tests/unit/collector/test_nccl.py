@@ -17,9 +17,10 @@ from hyperscout_collector.evidence.state import EvidenceState, KeyChange, Plan
 from hyperscout_collector.ingest.streams import AgentStream, Streams
 from hyperscout_collector.nccl import NcclRuns, RunFailedError
 from hyperscout_collector.nccl_window import NcclWindow
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_collector.topology import Topology
 from hyperscout_formats.facts import NcclResult, NcclRun
 from hyperscout_formats.wire_measured import nccl_to_proto
+from support.builders import hypernode
 
 NS = 1_000_000_000
 WAIT_S = 10.0
@@ -350,9 +351,9 @@ async def test_results_of_the_oldest_peers_are_forgotten(monkeypatch: pytest.Mon
 TREE = Topology(
     1,
     hypernodes=(
-        HyperNode("rack-1", 1, "leaf", "pod", (), ("a", "b", "c"), ()),
-        HyperNode("rack-2", 1, "leaf", "pod", (), ("d", "e"), ()),
-        HyperNode("pod", 2, "pod", None, ("rack-1", "rack-2"), ("a", "b", "c", "d", "e"), ()),
+        hypernode("rack-1", ("a", "b", "c"), parent="pod"),
+        hypernode("rack-2", ("d", "e"), parent="pod"),
+        hypernode("pod", ("a", "b", "c", "d", "e"), children=("rack-1", "rack-2")),
     ),
 )
 

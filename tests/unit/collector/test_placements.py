@@ -23,35 +23,19 @@ from hyperscout_collector.placer.answer import Cost, Placement, Refusal
 from hyperscout_collector.placer.capacity import Capacity, CapacityError, Mask
 from hyperscout_collector.placer.repair import Move
 from hyperscout_collector.placer.request import Group, Request, RequestError, Workers, ranks
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_collector.topology import Topology
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from support.builders import gang
 from support.placing import free_of
+from support.topologies import leaves
 
 NODES = ("n1", "n2", "n3", "n4")
 GPU = "nvidia.com/gpu"
 
 
-def topology(*leaves: tuple[str, ...], generation: int = 1) -> Topology:
-    """Leaves of these nodes under one core."""
-    names = [f"leaf-{i}" for i, _ in enumerate(leaves)]
-    every = tuple(sorted(node for leaf in leaves for node in leaf))
-    return Topology(
-        generation,
-        (
-            *(HyperNode(n, 1, "leaf", "core", (), leaf, ()) for n, leaf in zip(names, leaves, strict=True)),
-            HyperNode("core", 2, "core", None, tuple(names), every, ()),
-        ),
-    )
-
-
-TWO_LEAVES = topology(NODES[:2], NODES[2:])
-
-
-def gang(count: int, resources: Mapping[str, int] | None = None, **fields: Any) -> Request:
-    needs = tuple(sorted(resources.items())) if resources else (("workers", 1),)
-    return Request(Group(1, (Workers(count, needs),)), **fields)
+TWO_LEAVES = leaves(NODES[:2], NODES[2:])
 
 
 def book(now_ns: Callable[[], int] = lambda: 1000, **fields: Any) -> Placements:
@@ -173,7 +157,7 @@ async def test_another_topology_meanwhile_is_another_decision() -> None:
     async def slowly(trial: Callable[[], Trial]) -> Trial:
         found = trial()
         seen.append(found)
-        placements.set_topology(topology(NODES, generation=1 + len(seen)))
+        placements.set_topology(leaves(NODES, generation=1 + len(seen)))
         return found
 
     with pytest.raises(NoRoomError, match="faster than a place is found"):
@@ -259,9 +243,9 @@ def test_nothing_is_placed_before_everything_is_known() -> None:
 def test_a_topology_that_is_no_tree_is_refused_by_name() -> None:
     placements = book()
     placements.place("a", gang(1), holder="api")
-    placements.set_topology(topology(("n1", "n2"), ("n2", "n3")))
+    placements.set_topology(leaves(("n1", "n2"), ("n2", "n3")))
     for _ in range(2):
-        with pytest.raises(NotReadyError, match=r"published topology.*leaf-1.*n2"):
+        with pytest.raises(NotReadyError, match=r"published topology.*l2.*n2"):
             placements.place("b", gang(1), holder="api")
     assert placements.problem is not None
     placements.set_topology(TWO_LEAVES)
@@ -272,10 +256,10 @@ def test_a_topology_that_is_no_tree_is_refused_by_name() -> None:
 def test_what_is_held_outlives_topologies() -> None:
     placements = book()
     placements.place("a", gang(2), holder="api")
-    placements.set_topology(topology(("n2", "n3"), ("n4", "n5")))
+    placements.set_topology(leaves(("n2", "n3"), ("n4", "n5")))
     assert free_nodes(placements) == {"n3", "n4"}  # nobody knows of room on n5
     placements.place("b", gang(1), holder="api")
-    placements.set_topology(topology(("n4", "n5")))
+    placements.set_topology(leaves(("n4", "n5")))
     placements.release("a")
     assert free_nodes(placements) == {"n4"}
     placements.set_topology(TWO_LEAVES)
@@ -287,7 +271,7 @@ def test_what_is_held_outlives_topologies() -> None:
 def test_room_that_is_less_than_what_is_held_is_none() -> None:
     placements = book()
     placements.set_room({node: {GPU: 8} for node in NODES})
-    placements.place("a", gang(2, {GPU: 4}), holder="api")
+    placements.place("a", gang(2, resources={GPU: 4}), holder="api")
     placements.set_room_of("n1", {GPU: 6})
     assert free_of(placements)["n1"] == {}
     placements.set_room_of("n1", None)
@@ -312,12 +296,12 @@ def test_room_that_cannot_be_names_node_and_resource(amount: Any) -> None:
 def test_whole_nodes_and_devices_do_not_share_a_node() -> None:
     placements = book()
     placements.set_room({node: {"workers": 1, GPU: 8, "cpu": 64_000} for node in NODES})
-    assert placed(placements.place("gpus", gang(1, {GPU: 1}), holder="api")).nodes == ("n1",)
+    assert placed(placements.place("gpus", gang(1, resources={GPU: 1}), holder="api")).nodes == ("n1",)
     assert free_of(placements)["n1"] == {GPU: 7, "cpu": 64_000}
     assert placed(placements.place("whole", gang(3), holder="api")).nodes == ("n2", "n3", "n4")
     assert free_of(placements)["n2"] == {"cpu": 64_000}
     assert isinstance(placements.place("more", gang(1), holder="api"), Refusal)
-    assert isinstance(placements.place("more", gang(8, {GPU: 1}), holder="api"), Refusal)
+    assert isinstance(placements.place("more", gang(8, resources={GPU: 1}), holder="api"), Refusal)
     placements.release("gpus")
     placements.release("whole")
     assert free_of(placements)["n1"] == free_of(placements)["n2"] == {"workers": 1, GPU: 8, "cpu": 64_000}
@@ -444,8 +428,8 @@ def test_as_if_a_gang_held_nothing() -> None:
     placements = book()
     placements.set_room({node: {GPU: 8} for node in NODES})
     for name, nodes in (("a", ("n1", "n1", "n2")), ("b", ("n2",))):
-        where = Placement(nodes, 1, "leaf-0", Cost(1, (), 2, 0, (0, 0)))
-        placements.restore(Held(name, "Job", gang(len(nodes), {GPU: 4}), where, 0))
+        where = Placement(nodes, 1, "l1", Cost(1, (), 2, 0, (0, 0)))
+        placements.restore(Held(name, "Job", gang(len(nodes), resources={GPU: 4}), where, 0))
     placements.set_room_of("n2", {GPU: 4})
     placements.arrive("a", [2])
     before = free_of(placements)
@@ -476,12 +460,12 @@ async def test_until_a_large_topology_is_read_the_one_before_serves(monkeypatch:
     placements = book()
     reading = asyncio.create_task(placements.run())
     await asyncio.sleep(0)
-    placements.set_topology(topology(("n1", "n2"), ("n3", "n5"), generation=2))
+    placements.set_topology(leaves(("n1", "n2"), ("n3", "n5"), generation=2))
     await read.wait()
     assert placements.capacity.forest.generation == 1
     placements.place("a", gang(1), holder="api")  # while it is being read
     placements.set_room_of("n3", {"workers": 5})
-    placements.set_topology(topology(("n1", "n2"), ("n3", "n6"), generation=3))
+    placements.set_topology(leaves(("n1", "n2"), ("n3", "n6"), generation=3))
     go.set()
     async with asyncio.timeout(10):
         while placements.capacity.forest.generation != 2:
@@ -509,9 +493,9 @@ async def test_a_small_topology_overtakes_a_large_one(monkeypatch: pytest.Monkey
     placements = book()
     reading = asyncio.create_task(placements.run())
     await asyncio.sleep(0)
-    placements.set_topology(topology(("n1", "n2"), ("n3", "n5"), generation=2))
+    placements.set_topology(leaves(("n1", "n2"), ("n3", "n5"), generation=2))
     await read.wait()
-    placements.set_topology(topology(("n1",), ("n2",), generation=3))
+    placements.set_topology(leaves(("n1",), ("n2",), generation=3))
     go.set()
     for _ in range(5):
         await asyncio.sleep(0)
@@ -525,11 +509,11 @@ async def test_a_large_topology_that_is_no_tree_is_refused(monkeypatch: pytest.M
     placements = book()
     reading = asyncio.create_task(placements.run())
     await asyncio.sleep(0)
-    placements.set_topology(topology(("n1", "n2"), ("n2", "n3")))
+    placements.set_topology(leaves(("n1", "n2"), ("n2", "n3")))
     async with asyncio.timeout(10):
         while placements.problem is None:
             await asyncio.sleep(0)
-    with pytest.raises(NotReadyError, match="leaf-1"):
+    with pytest.raises(NotReadyError, match="l2"):
         placements.place("a", gang(1), holder="api")
     assert not reading.done()
     reading.cancel()
@@ -539,7 +523,7 @@ async def test_a_large_topology_that_is_no_tree_is_refused(monkeypatch: pytest.M
 def test_what_nobody_has_takes_no_room_in_memory() -> None:
     placements = book()
     for i in range(100):
-        asked = gang(1, {f"vendor.example/{i}": 1})
+        asked = gang(1, resources={f"vendor.example/{i}": 1})
         assert isinstance(placements.place("a", asked, holder="api"), Refusal)
     assert list(placements.capacity._free) == ["workers"]
     placements.set_room_of("n2", {"vendor.example/99": 1})
@@ -561,7 +545,7 @@ _ROOMS = st.dictionaries(st.sampled_from(["workers", GPU, "cpu"]), st.integers(0
 _NODE = st.sampled_from([*NODES, "n5", "n6"])
 _GANG = st.sampled_from("abcd")
 _TOPOLOGIES = st.sampled_from(
-    [TWO_LEAVES, topology(("n1", "n5"), ("n2", "n3")), topology(("n6",)), topology(("n4", "n3"), ("n1",))]
+    [TWO_LEAVES, leaves(("n1", "n5"), ("n2", "n3")), leaves(("n6",)), leaves(("n4", "n3"), ("n1",))]
 )
 _NEEDS = st.sampled_from([{"workers": 1}, {GPU: 1}, {GPU: 3}, {"cpu": 2, GPU: 1}, {"cpu": 1}])
 
@@ -603,19 +587,19 @@ class Book(RuleBasedStateMachine):
         expires_ns = self.now + lasts if lasts else 0
         try:
             answer = self.placements.place(
-                name, gang(count, needs), holder="api", dry_run=dry, expires_ns=expires_ns
+                name, gang(count, resources=needs), holder="api", dry_run=dry, expires_ns=expires_ns
             )
         except HeldError:
             assert self.placements.get(name) is not None
             return
         if isinstance(answer, Placement):
-            for (node, resource), amount in sums(answer, gang(count, needs)).items():
+            for (node, resource), amount in sums(answer, gang(count, resources=needs)).items():
                 assert free[node][resource] >= amount
 
     @rule(name=_GANG, nodes=st.lists(_NODE, min_size=1, max_size=4), needs=_NEEDS)
     def restore(self, name: str, nodes: list[str], needs: dict[str, int]) -> None:
         where = Placement(tuple(nodes), None, None, Cost(3, (1, 1), 1, 0, ()))
-        self.placements.restore(Held(name, "Job", gang(len(nodes), needs), where, self.now))
+        self.placements.restore(Held(name, "Job", gang(len(nodes), resources=needs), where, self.now))
 
     @rule(name=_GANG, rank=st.integers(0, 5))
     def arrive(self, name: str, rank: int) -> None:

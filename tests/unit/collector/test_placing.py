@@ -1,7 +1,6 @@
 """The placer in a collector: what it is told, and when."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +9,13 @@ from hyperscout_collector.cluster import ClusterView
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.placements import Held, NotReadyError
 from hyperscout_collector.placer.answer import Cost, Placement
-from hyperscout_collector.placer.request import Group, Request, Workers
 from hyperscout_collector.placing import Placing
 from hyperscout_collector.reservations import Reservations
-from hyperscout_collector.topology import Topology
+from support.builders import gang
 from support.placing import free_of
-from support.topologies import two_leaves as sick
+from support.topologies import healthy_leaves
 
 ONE = {"workers": 1}
-
-
-def two_leaves() -> Topology:
-    """Nothing is wrong with them."""
-    return replace(sick(), anomalies=())
 
 
 class FakeCluster:
@@ -69,14 +62,10 @@ def world(tmp_path: Path) -> Iterator[World]:
     found.reservations.close()
 
 
-def gang(count: int) -> Request:
-    return Request(Group(1, (Workers(count),)))
-
-
 def test_without_a_cluster_each_node_takes_a_worker(world: World) -> None:
     with pytest.raises(NotReadyError):
         world.placements.place("a", gang(1), holder="api")
-    world.placing.published(two_leaves())
+    world.placing.published(healthy_leaves())
     world.placing.tick()
     assert free_of(world.placements) == dict.fromkeys(("n01", "n02", "n03", "n04"), ONE)
 
@@ -84,7 +73,7 @@ def test_without_a_cluster_each_node_takes_a_worker(world: World) -> None:
 def test_nodes_of_a_cluster_that_are_down_have_no_room(world: World) -> None:
     cluster = world.cluster
     cluster.is_known = False
-    world.placing.published(two_leaves())
+    world.placing.published(healthy_leaves())
     world.placing.tick()
     assert cluster.asked == 0
     assert world.free() == {"n01", "n02", "n03", "n04"}
@@ -102,7 +91,7 @@ def test_nodes_of_a_cluster_that_are_down_have_no_room(world: World) -> None:
 def test_where_pods_are_watched_they_say_what_is_free(tmp_path: Path) -> None:
     world = World(tmp_path, pods_are_watched=True)
     world.placing.load()
-    world.placing.published(two_leaves())
+    world.placing.published(healthy_leaves())
     with pytest.raises(NotReadyError, match="what is free on the nodes is not known"):
         world.placements.place("a", gang(1), holder="Job")
     world.placements.set_room({"n02": ONE})
@@ -114,7 +103,7 @@ def test_where_pods_are_watched_they_say_what_is_free(tmp_path: Path) -> None:
 async def test_what_was_reserved_is_held_again_and_goes_when_it_is_over(tmp_path: Path) -> None:
     first = World(tmp_path)
     first.placing.load()
-    first.placing.published(two_leaves())
+    first.placing.published(healthy_leaves())
     first.placements.place("a", gang(1), holder="api", expires_ns=200)
     first.placements.place("b", gang(1), holder="api")
     wrong = Placement(("n01",), 1, "leaf-a", Cost(1, (), 1, 0, ()))
@@ -126,7 +115,7 @@ async def test_what_was_reserved_is_held_again_and_goes_when_it_is_over(tmp_path
     second = World(tmp_path)
     second.now_ns = 199
     assert second.placing.load() == ["a reservation was passed over: gang 'c': 0 nodes for 1 ranks"]
-    second.placing.published(two_leaves())
+    second.placing.published(healthy_leaves())
     assert second.free() == {"n03", "n04"}
     second.now_ns = 200
     second.placing.tick()

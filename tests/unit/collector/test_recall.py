@@ -9,24 +9,16 @@ import pytest
 from hyperscout_collector.configured import StartError
 from hyperscout_collector.kube.client import Kube, Object
 from hyperscout_collector.kube.errors import ForbiddenError, KubeError, NotFoundError, UnreachableError
-from hyperscout_collector.publish.wanted import OWNER_LABELS
 from hyperscout_collector.recall import published_before
 from hyperscout_collector.settings import CollectorSettings, load_settings
 from hyperscout_collector.topology import Topology
+from support.kube_objects import hypernode_object
 from support.topologies import leaves
 
-
-def hypernode(name: str, tier: int, kind: str, members: Sequence[str]) -> Object:
-    exact = [{"type": kind, "selector": {"exactMatch": {"name": member}}} for member in members]
-    metadata = {"name": name, "labels": dict(OWNER_LABELS)}
-    tier_name = "leaf" if tier == 1 else "core"
-    return {"metadata": metadata, "spec": {"tier": tier, "tierName": tier_name, "members": exact}}
-
-
 PUBLISHED = [
-    hypernode("l1", 1, "Node", ["n1", "n2"]),
-    hypernode("l2", 1, "Node", ["n3"]),
-    hypernode("core", 2, "HyperNode", ["l1", "l2"]),
+    hypernode_object("l1", "n1", "n2", tier_name="leaf"),
+    hypernode_object("l2", "n3", tier_name="leaf"),
+    hypernode_object("core", "l1", "l2", tier=2, tier_name="core"),
 ]
 SAME = replace(leaves(("n1", "n2"), ("n3",)), generation=7)
 OLDER = replace(leaves(("n1",), ("n3",)), generation=7)

@@ -16,7 +16,7 @@ from hyperscout_collector.topology import (
 )
 from hyperscout_collector.topology_json import from_json, to_json
 
-from .trees import anomaly, leaves_of, tree, uplink
+from .trees import leaves_of, lost_uplink, tree, uplink
 
 LINKS = [uplink(k) for k in range(4)]
 BASE = replace(tree(leaves_of(2), links=LINKS), adapters=(Adapter("g", "n0000", "mlx5_0"),))
@@ -88,7 +88,7 @@ def test_a_cable_stays_while_its_loss_waits() -> None:
     assert kept.adapters == (Adapter("g", "n0000", "mlx5_0"),)
 
     # Which of parallel cables it is need not be known: all that are gone stay, and none is doubled.
-    kept = with_waiting(offered, published, BASE, [anomaly(0)])
+    kept = with_waiting(offered, published, BASE, [lost_uplink(0)])
     assert sorted(kept.links) == LINKS
 
 

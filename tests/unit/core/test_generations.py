@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from hyperscout_collector.core.generations import Decision, Generations, GenerationSettings, NotHeldError
 from hyperscout_collector.hierarchy.conditions import ConditionFacts
-from hyperscout_collector.topology import Anomaly, Condition, HyperNode, Topology, rfc3339
+from hyperscout_collector.topology import Anomaly, Condition, Topology, rfc3339
 from hyperscout_collector.topology_json import from_json, to_json
+from support.builders import hypernode
 
-from .trees import anomaly, leaves_of, tree, uplink
+from .trees import leaves_of, lost_uplink, tree, uplink
 
 NS = 1_000_000_000
 START = 1_767_225_600  # s; 2026-01-01T00:00:00Z
@@ -97,7 +98,7 @@ def test_a_tree_that_never_stands_still_is_published_all_the_same() -> None:
 
 
 def test_a_steady_state_publishes_nothing() -> None:
-    topology = tree(TEN, [anomaly(1)], links=[uplink(2)])
+    topology = tree(TEN, [lost_uplink(1)], links=[uplink(2)])
     player = running(topology)
     for second in range(100, 10_000, 60):
         again = from_json(to_json(topology))  # the same, in other objects
@@ -107,11 +108,11 @@ def test_a_steady_state_publishes_nothing() -> None:
 
 def test_a_cut_cable_shows_at_once_with_its_time_and_mends_at_once_after_a_minute() -> None:
     player = running(tree(TEN, links=[uplink(1), uplink(2)]))
-    cut = player.offer(200, tree(TEN, [anomaly(1)], links=[uplink(2)]))
+    cut = player.offer(200, tree(TEN, [lost_uplink(1)], links=[uplink(2)]))
     assert cut is not None
     assert cut.generation == 2
     (missing,) = cut.anomalies
-    assert missing == replace(anomaly(1), since_ns=player.ns(200))
+    assert missing == replace(lost_uplink(1), since_ns=player.ns(200))
     degraded = condition(cut, "l00", "Degraded")
     assert (degraded.status, degraded.since_ns) == ("True", player.ns(200))
     assert degraded.message == (
@@ -126,7 +127,7 @@ def test_a_cut_cable_shows_at_once_with_its_time_and_mends_at_once_after_a_minut
     assert condition(mended, "l00", "Degraded").since_ns == player.ns(300)
     player.run(10_000)
     assert player.times == [2, 200, 300]
-    again = player.offer(10_000, tree(TEN, [anomaly(1)], links=[uplink(2)]))
+    again = player.offer(10_000, tree(TEN, [lost_uplink(1)], links=[uplink(2)]))
     assert again is not None
     assert again.anomalies[0].since_ns == player.ns(10_000)
 
@@ -134,8 +135,8 @@ def test_a_cut_cable_shows_at_once_with_its_time_and_mends_at_once_after_a_minut
 def test_a_flapping_cable_is_down_until_it_stands() -> None:
     player = running(tree(TEN))
     for second in range(200, 260):
-        player.offer(second, tree(TEN, [anomaly(1)] if second % 2 == 0 else []))
-        player.offer(second, tree(TEN, [anomaly(1)] if second % 2 == 0 else [], links=[uplink(7)]))
+        player.offer(second, tree(TEN, [lost_uplink(1)] if second % 2 == 0 else []))
+        player.offer(second, tree(TEN, [lost_uplink(1)] if second % 2 == 0 else [], links=[uplink(7)]))
     player.run(10_000)
     down = [(at, bool(t.anomalies)) for at, t in player.log[1:]]
     assert down[0] == (200, True)
@@ -146,9 +147,9 @@ def test_a_flapping_cable_is_down_until_it_stands() -> None:
 
 def test_one_cable_does_not_wait_for_another() -> None:
     player = running(tree(TEN))
-    player.offer(200, tree(TEN, [anomaly(1)]))
-    player.offer(201, tree(TEN, [anomaly(1), anomaly(2)]))
-    player.offer(202, tree(TEN, [anomaly(2), anomaly(3, hypernode="l01")]))
+    player.offer(200, tree(TEN, [lost_uplink(1)]))
+    player.offer(201, tree(TEN, [lost_uplink(1), lost_uplink(2)]))
+    player.offer(202, tree(TEN, [lost_uplink(2), lost_uplink(3, hypernode="l01")]))
     assert [len(t.anomalies) for _, t in player.log[1:]] == [1, 2, 3]
     player.run(1000)
     assert player.times[1:] == [200, 201, 202, 212]
@@ -157,7 +158,7 @@ def test_one_cable_does_not_wait_for_another() -> None:
 def test_a_counter_in_a_message_moves_once_a_minute() -> None:
     player = running(tree(TEN))
     for second in range(200, 500, 5):
-        player.offer(second, tree(TEN, [anomaly(1, "ErroringLink", words=f"{second} errors")]))
+        player.offer(second, tree(TEN, [lost_uplink(1, "ErroringLink", message=f"{second} errors")]))
     assert player.times[1:] == [200, 260, 320, 380, 440]
     assert player.last.anomalies[0].since_ns == player.ns(200)
 
@@ -165,7 +166,7 @@ def test_a_counter_in_a_message_moves_once_a_minute() -> None:
 def test_membership_waits_longer_than_conditions() -> None:
     player = running(tree(TEN))
     grown = {**TEN, "l10": ["n9999"]}
-    first = player.offer(200, tree(grown, [anomaly(1), anomaly(2, hypernode="l10")]))
+    first = player.offer(200, tree(grown, [lost_uplink(1), lost_uplink(2, hypernode="l10")]))
     assert first is not None
     assert [h.name for h in first.hypernodes] == [h.name for h in tree(TEN).hypernodes]
     assert [x.hypernode for x in first.anomalies] == ["l00", "top"], "of the tree that is published"
@@ -203,13 +204,13 @@ def test_a_cable_is_not_forgotten_before_its_loss_is_shown() -> None:
     """Inference knows a lost cable from what is published: it must be there until the loss is."""
     cables = [uplink(1), uplink(2)]
     player = running(tree(TEN, links=cables))
-    player.offer(200, tree(TEN, [anomaly(1)], links=cables[1:]))
+    player.offer(200, tree(TEN, [lost_uplink(1)], links=cables[1:]))
     player.offer(201, tree(TEN, links=cables))
     player.run(212)
     assert player.times[-1] == 211
     assert player.last.anomalies == ()
-    player.offer(212, tree(TEN, [anomaly(1)], links=cables[1:]))  # waits until 221
-    other = player.offer(213, tree(TEN, [anomaly(1), anomaly(5)], links=cables[1:]))
+    player.offer(212, tree(TEN, [lost_uplink(1)], links=cables[1:]))  # waits until 221
+    other = player.offer(213, tree(TEN, [lost_uplink(1), lost_uplink(5)], links=cables[1:]))
     assert other is not None
     assert [x.subject.port for x in other.anomalies] == ["5"]
     assert sorted(other.links) == cables
@@ -249,7 +250,7 @@ def test_mass_removal_is_held_while_conditions_go_on() -> None:
     assert held.removes_nodes == tuple(f"n{i:04}" for i in range(20, 40))
     assert [h.name for h in player.last.hypernodes] == [h.name for h in tree(TEN).hypernodes]
     assert [condition(player.last, leaf, "Stale").status for leaf in ("l04", "l05")] == ["False", "True"]
-    cut = player.offer(300, tree(HALF, [anomaly(1), anomaly(2, hypernode="l07")]))
+    cut = player.offer(300, tree(HALF, [lost_uplink(1), lost_uplink(2, hypernode="l07")]))
     assert cut is not None
     assert condition(cut, "l00", "Degraded").status == condition(cut, "l07", "Degraded").status == "True"
     player.run(800)
@@ -287,7 +288,7 @@ def test_a_removal_that_was_held_alone_keeps_its_number_and_goes_out_when_approv
 
 
 def test_another_number_of_tiers_is_held_anew() -> None:
-    over = HyperNode("core", 3, "core", None, ("top",), tree(TEN).hypernodes[-1].nodes, ())
+    over = hypernode("core", tree(TEN).hypernodes[-1].nodes, tier=3, children=("top",))
     lower = tree(TEN).hypernodes
     player = running(Topology(1, (*lower[:-1], replace(lower[-1], parent="core"), over)))
     player.offer(200, tree(TEN))
@@ -310,7 +311,8 @@ def racks(leaves: Topology, each: int) -> Topology:
         parts = [h.nodes[i : i + each] for i in range(0, len(h.nodes), each)]
         names = tuple(f"{h.name}-r{i}" for i in range(len(parts)))
         inner += [
-            HyperNode(n, 1, "nvlink", h.name, (), part, ()) for n, part in zip(names, parts, strict=True)
+            hypernode(n, part, parent=h.name, tier_name="nvlink")
+            for n, part in zip(names, parts, strict=True)
         ]
         outer.append(replace(h, tier=2, children=names))
     return replace(leaves, hypernodes=(*inner, *outer))
@@ -430,11 +432,11 @@ def test_after_a_removal_was_agreed_to_the_next_small_one_is_not_held() -> None:
 
 def test_a_restart_goes_on_where_it_was() -> None:
     player = running(tree(TEN))
-    player.offer(200, tree(TEN, [anomaly(1)]))
+    player.offer(200, tree(TEN, [lost_uplink(1)]))
     saved = from_json(to_json(player.last))
     again = Player(saved, at=500)
-    assert again.offer(501, tree(TEN, [anomaly(1)])) is None
-    grown = again.offer(502, tree(TEN, [anomaly(1), anomaly(2)]))
+    assert again.offer(501, tree(TEN, [lost_uplink(1)])) is None
+    grown = again.offer(502, tree(TEN, [lost_uplink(1), lost_uplink(2)]))
     assert grown is not None
     assert grown.generation == 3
     assert [x.since_ns for x in grown.anomalies] == [player.ns(200), player.ns(502)]
@@ -458,9 +460,9 @@ def test_cables_in_another_order_are_no_news() -> None:
 
 
 def test_a_tree_saved_without_times_gets_them() -> None:
-    saved = replace(tree(TEN, [anomaly(1)]), generation=7)
+    saved = replace(tree(TEN, [lost_uplink(1)]), generation=7)
     player = Player(saved, at=500)
-    player.offer(501, tree(TEN, [anomaly(1), anomaly(2)]))
+    player.offer(501, tree(TEN, [lost_uplink(1), lost_uplink(2)]))
     assert player.last.generation == 8
     assert [x.since_ns for x in player.last.anomalies] == [player.ns(500), player.ns(501)]
     assert {c.since_ns for h in player.last.hypernodes for c in h.conditions} == {player.ns(501)}
@@ -468,8 +470,8 @@ def test_a_tree_saved_without_times_gets_them() -> None:
 
 def test_a_clock_that_steps_back_moves_no_time_back() -> None:
     player = running(tree(TEN))
-    player.offer(4000, tree(TEN, [anomaly(1)]))
-    decision = player.generations.offer(tree(TEN, [anomaly(1), anomaly(2)]), player.ns(400))
+    player.offer(4000, tree(TEN, [lost_uplink(1)]))
+    decision = player.generations.offer(tree(TEN, [lost_uplink(1), lost_uplink(2)]), player.ns(400))
     assert decision.publish is not None
     assert [x.since_ns for x in decision.publish.anomalies] == [player.ns(4000)] * 2
     assert condition(decision.publish, "l00", "Degraded").since_ns == player.ns(4000)
@@ -478,9 +480,9 @@ def test_a_clock_that_steps_back_moves_no_time_back() -> None:
 def test_an_anomaly_of_a_domain_that_is_not_published_counts_where_its_ends_are() -> None:
     player = running(tree(TEN))
     lone = Anomaly(
-        "UnknownHost", replace(anomaly(1).subject, device="x", name="x"), None, 1, (), 1.0, "", "new"
+        "UnknownHost", replace(lost_uplink(1).subject, device="x", name="x"), None, 1, (), 1.0, "", "new"
     )
-    player.offer(200, tree({**TEN, "new": ["x"]}, [lone, anomaly(1, hypernode="l00")]))
+    player.offer(200, tree({**TEN, "new": ["x"]}, [lone, lost_uplink(1, hypernode="l00")]))
     assert [(x.kind, x.hypernode, x.tier) for x in player.last.anomalies] == [
         ("MissingLink", "l00", 1),
         ("UnknownHost", None, None),

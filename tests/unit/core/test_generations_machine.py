@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from .trees import anomaly, leaves_of, tree, uplink
+from .trees import leaves_of, lost_uplink, tree, uplink
 
 SETTINGS = GenerationSettings()
 START_NS = 1_767_225_600 * NS
@@ -60,7 +60,7 @@ class GenerationsMachine(RuleBasedStateMachine):
         self.pass_time(wait_s)
         topology = tree(
             TREES[members],
-            [anomaly(k, "SlowLink" if k == 3 else "MissingLink") for k in sorted(anomalies)],
+            [lost_uplink(k, "SlowLink" if k == 3 else "MissingLink") for k in sorted(anomalies)],
             links=[uplink(k) for k in range(4) if k in cables or k not in anomalies],
         )
         facts = ConditionFacts(down_nodes=dict.fromkeys(down, "stopped"))

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 from hyperscout_collector.core.membership import Loss, Removals, loss, same_members
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_collector.topology import Topology
+from support.builders import hypernode
 
-from .trees import anomaly, leaves_of, tree
+from .trees import leaves_of, lost_uplink, tree
 
 NS = 1_000_000_000
 
@@ -51,7 +52,7 @@ def test_same_members() -> None:
     other = replace(
         tree(TEN),
         generation=9,
-        anomalies=(anomaly(1),),
+        anomalies=(lost_uplink(1),),
         switches=(),
         hypernodes=tuple(replace(h, switches=()) for h in a.hypernodes),
     )
@@ -73,10 +74,10 @@ def test_same_members() -> None:
 def test_a_tier_between_is_no_growth() -> None:
     before = tree(leaves_of(2))
     pods = tuple(
-        HyperNode(f"pod{k}", 2, "pod", "top", (h.name,), h.nodes, ())
+        hypernode(f"pod{k}", h.nodes, parent="top", children=(h.name,))
         for k, h in enumerate(before.hypernodes[:2])
     )
-    top = HyperNode("top", 3, "core", None, ("pod0", "pod1"), before.hypernodes[2].nodes, ())
+    top = hypernode("top", before.hypernodes[2].nodes, tier=3, children=("pod0", "pod1"))
     after = Topology(1, (*before.hypernodes[:2], *pods, top))
     assert loss(before, after) == Loss(frozenset(), frozenset(), (2, 3))
 

@@ -13,9 +13,9 @@ from hyperscout_collector.core.nccl_window import (
     pairs_of_domains,
     parse_windows,
 )
-from hyperscout_collector.topology import HyperNode
 from hypothesis import given
 from hypothesis import strategies as st
+from support.builders import hypernode
 
 HOUR_S, DAY_S = 3600, 86_400
 
@@ -90,15 +90,11 @@ def test_what_is_open(text: str, now: str, open_now: tuple[str, str] | None) -> 
     assert open_window(parse_windows(text), ns(now)) == expected
 
 
-def domain(name: str, *nodes: str, children: tuple[str, ...] = ()) -> HyperNode:
-    return HyperNode(name, 2 if children else 1, "x", None, children, nodes, ())
-
-
 TREE = (
-    domain("a", "n1", "n2", "n3"),
-    domain("b", "n4", "n5"),
-    domain("c", "n6"),
-    domain("pod", "n1", "n2", "n3", "n4", "n5", "n6", children=("a", "b", "c")),
+    hypernode("a", ("n1", "n2", "n3")),
+    hypernode("b", ("n4", "n5")),
+    hypernode("c", ("n6",)),
+    hypernode("pod", ("n1", "n2", "n3", "n4", "n5", "n6"), children=("a", "b", "c")),
 )
 
 

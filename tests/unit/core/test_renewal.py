@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 from hyperscout_collector.core.renewal import is_due, renewed
-from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Measured, Tier, Topology
+from hyperscout_collector.topology import Anomaly, Endpoint, Measured, Tier, Topology
+from support.builders import hypernode
 
 from .test_generations import Player, condition, running
-from .trees import anomaly, leaves_of, tree, uplink
+from .trees import leaves_of, lost_uplink, tree, uplink
 
 HOUR = 3600
 
@@ -101,7 +102,7 @@ def test_an_excursion_that_is_over_at_once_is_not_told() -> None:
 
 def test_a_cable_that_is_cut_takes_no_figures_along() -> None:
     player = running(measured(10.0))
-    cut = player.offer(200, replace(measured(10.5, at=200), anomalies=(anomaly(1),), links=()))
+    cut = player.offer(200, replace(measured(10.5, at=200), anomalies=(lost_uplink(1),), links=()))
     assert cut is not None
     assert latency(cut) == Measured(10.0, 15.0, 12, Player.ns(0))
     assert cut.tiers == measured(10.0).tiers
@@ -136,7 +137,7 @@ def test_a_tree_that_is_held_keeps_its_figures_up_to_date() -> None:
 
 
 def test_figures_of_another_tier_are_not_taken() -> None:
-    h = HyperNode("a", 1, "leaf", None, (), ("n",), ())
+    h = hypernode("a", ("n",))
     offered = replace(h, tier=2, tier_name="pod", latency_us=Measured(1.0, 1.0, 1))
     assert renewed(Topology(1, (h,)), Topology(1, (offered,)), None).hypernodes == (h,)
 

@@ -6,7 +6,7 @@ import pytest
 from hyperscout_collector.core.stamps import by_link, placed, stamped
 from hyperscout_collector.topology import Anomaly, Condition, Endpoint
 
-from .trees import anomaly, leaves_of, tree
+from .trees import leaves_of, lost_uplink, tree
 
 NOW, BEFORE, LATER = 1000, 500, 2000
 SINCE = [
@@ -36,10 +36,10 @@ def test_a_condition_keeps_its_time_until_it_flips(
 
 
 def test_anomalies_of_one_link_go_together_whichever_end_is_named_first() -> None:
-    one = anomaly(1)
+    one = lost_uplink(1)
     assert one.peer is not None
     turned = replace(one, kind="SlowLink", subject=one.peer, peer=one.subject, since_ns=9)
-    parallel = anomaly(2)
+    parallel = lost_uplink(2)
     device = Anomaly("MissingSwitch", Endpoint("sw-l00", ""), None, 1, (), 1.0, "")
     found = by_link([one, turned, parallel, device])
     assert sorted(len(x) for x in found.values()) == [1, 1, 2]

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from hyperscout_collector.topology import (
     Anomaly,
     Endpoint,
-    HyperNode,
     Link,
     LinkTable,
     Switch,
     Topology,
 )
+from support.builders import anomaly, hypernode
 
 GENERATION_OF_INFERENCE = 4711  # inference counts on its own; what is published is counted here
 
@@ -26,12 +26,12 @@ def tree(
     """Leaves of nodes under one root (`top`), each with the switch "sw-<leaf>"."""
     root = "top" if top and leaves else None
     hypernodes = [
-        HyperNode(name, 1, "leaf", root, (), tuple(sorted(nodes)), (f"sw-{name}",))
+        hypernode(name, sorted(nodes), parent=root, switches=(f"sw-{name}",))
         for name, nodes in sorted(leaves.items())
     ]
     if root:
-        nodes = tuple(sorted(n for members in leaves.values() for n in members))
-        hypernodes.append(HyperNode(root, 2, "pod", None, tuple(sorted(leaves)), nodes, ("sw-top",)))
+        nodes = sorted(n for members in leaves.values() for n in members)
+        hypernodes.append(hypernode(root, nodes, children=sorted(leaves), switches=("sw-top",)))
     switches = [Switch(s, s, h.tier) for h in hypernodes for s in h.switches]
     return Topology(
         generation=GENERATION_OF_INFERENCE,
@@ -48,15 +48,14 @@ def leaves_of(count: int, size: int = 4) -> dict[str, list[str]]:
     return {f"l{k:02}": [f"n{k * size + i:04}" for i in range(size)] for k in range(count)}
 
 
-def anomaly(
-    number: int, kind: str = "MissingLink", hypernode: str | None = "l00", words: str = ""
+def lost_uplink(
+    number: int, kind: str = "MissingLink", hypernode: str | None = "l00", message: str = ""
 ) -> Anomaly:
-    """About uplink `number` of the leaf."""
-    leaf = Endpoint(f"sw-{hypernode}", f"sw-{hypernode}", str(number))
-    top = Endpoint("sw-top", "sw-top", f"{number}")
-    return Anomaly(kind, leaf, top, 1, ("ibnetdiscover",), 0.95, words, hypernode)
+    """An anomaly of uplink `number` of the leaf."""
+    leaf, top = (Endpoint(device, device, str(number)) for device in (f"sw-{hypernode}", "sw-top"))
+    return anomaly(kind, leaf, top, confidence=0.95, message=message, hypernode=hypernode)
 
 
 def uplink(number: int, leaf: str = "l00") -> Link:
-    """The cable that `anomaly(number)` is about."""
+    """The cable that `lost_uplink(number)` is about."""
     return Link(f"sw-{leaf}", str(number), "sw-top", str(number), "ib", ("ibnetdiscover",))

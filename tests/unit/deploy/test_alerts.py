@@ -27,7 +27,7 @@ class Case:
     fires_min: int
 
 
-def hypernode(condition: str) -> str:
+def condition_metric(condition: str) -> str:
     return f'hyperscout_collector_hypernode_condition{{hypernode="leaf-1",tier="1",condition="{condition}"}}'
 
 
@@ -40,9 +40,9 @@ INFERENCES = {
 }
 
 CASES = [
-    Case("HyperscoutHyperNodeDegraded", {hypernode("Degraded"): "0x5 1x60"}, 10, 11),
-    Case("HyperscoutHyperNodeNotReady", {hypernode("Ready"): "1x5 0x60"}, 15, 16),
-    Case("HyperscoutHyperNodeInconsistent", {hypernode("Consistent"): "1x5 0x60"}, 35, 36),
+    Case("HyperscoutHyperNodeDegraded", {condition_metric("Degraded"): "0x5 1x60"}, 10, 11),
+    Case("HyperscoutHyperNodeNotReady", {condition_metric("Ready"): "1x5 0x60"}, 15, 16),
+    Case("HyperscoutHyperNodeInconsistent", {condition_metric("Consistent"): "1x5 0x60"}, 35, 36),
     Case(
         "HyperscoutManyHyperNodesDegraded",
         {BAD: "2x5 3x60", f'{C}_hypernodes{{tier="1"}}': "8x60"},

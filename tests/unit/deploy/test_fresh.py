@@ -1,26 +1,13 @@
 """What is derived and committed is as `make manifests` would write it now."""
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from support.modules import module_of
 from support.real import ROOT, require_real
 
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("deploy_render", ROOT / "deploy" / "render.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["deploy_render"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-render: Any = load()
+render: Any = module_of(ROOT / "deploy" / "render.py", "deploy_render")
 
 
 @pytest.mark.parametrize("path", list(render.FILES), ids=lambda path: path.name)

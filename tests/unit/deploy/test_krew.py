@@ -1,6 +1,5 @@
 """The kubectl plugin: packed, described for krew, unpacked as krew does it, and run by the real kubectl."""
 
-import importlib.util
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ from types import ModuleType
 import pytest
 import yaml
 from kube import assets
+from support.modules import module_of
 from support.placement_service import FakePlacementService, serving_placements
 from support.real import ROOT, require_real
 from support.topologies import two_leaves
@@ -32,12 +32,7 @@ PACKAGES = (
 
 @pytest.fixture(scope="module")
 def krew() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("krew", ROOT / "deploy/krew/release.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(ROOT / "deploy/krew/release.py", "krew")
 
 
 @pytest.fixture(scope="module")

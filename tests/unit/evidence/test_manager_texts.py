@@ -16,11 +16,12 @@ from hyperscout_collector.evidence.view import InputsView, Resolved, SweepTexts,
 from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
 from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.pipeline import stale_nodes
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_collector.topology import Topology
 from hyperscout_formats import ibnetdiscover, nmx, ufm
 from hyperscout_sim.shapes import clos2
 from hyperscout_sim.sweep_text import sweep_text
 from hyperscout_sim.ufm import ufm_answers
+from support.builders import hypernode
 from support.findings import T0, S, stamp
 
 FABRIC = clos2(2, 3, 2)
@@ -121,8 +122,8 @@ def test_whose_evidence_is_stale(rig: Rig) -> None:
     tree = Topology(
         1,
         (
-            HyperNode("wired", 1, "leaf", None, (), ("a",), ("s",)),
-            HyperNode("told", 1, "leaf", None, (), ("b",), (), source="labels"),
+            hypernode("wired", ("a",), switches=("s",)),
+            hypernode("told", ("b",), source="labels"),
         ),
     )
     assert stale_nodes(snapshot, tree) == {"a": T0, "n1": T0}

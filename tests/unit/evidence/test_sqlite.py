@@ -3,7 +3,6 @@
 import hashlib
 import os
 import sqlite3
-import subprocess
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from hyperscout_collector.evidence.store import (
     StoreUnusableError,
 )
 from support.findings import T0, S, failed, lldp, sweep
-from support.real import require_real
+from support.small_disk import small_disk
 
 
 def kept(finding: Finding, at_ns: int = T0) -> tuple[Row, bytes]:
@@ -182,15 +181,7 @@ def test_a_full_file_loses_nothing_and_takes_more_when_there_is_room(tmp_path: P
 
 
 def test_a_full_disk_loses_nothing_and_recovers(tmp_path: Path) -> None:
-    require_real("root")
-    mount = tmp_path / "small"
-    mount.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)], capture_output=True, check=False
-    )
-    if done.returncode != 0:
-        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.decode().strip()}")
-    try:
+    with small_disk(tmp_path, 1) as mount:
         ballast = mount / "ballast"
         ballast.write_bytes(b"x" * 500_000)
         store = SqliteStore(mount / "evidence.db")
@@ -205,5 +196,3 @@ def test_a_full_disk_loses_nothing_and_recovers(tmp_path: Path) -> None:
         again = SqliteStore(mount / "evidence.db")
         assert len(again.load().rows) == count + 1
         again.close()
-    finally:
-        subprocess.run(["umount", str(mount)], check=True)

@@ -16,7 +16,7 @@ from hyperscout_collector.evidence.state import Bulk, EvidenceState, KeyChange, 
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.evidence.view import InputsView, Resolved, SweepTexts, resolve
 from hyperscout_collector.pipeline import stale_nodes, stale_switches
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_collector.topology import Topology
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.facts import LatencyPort, LatencyResult
 from hyperscout_formats.ibnetdiscover import parse
@@ -24,6 +24,7 @@ from hyperscout_formats.reporters import DEVICE_PROBE
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.shapes import clos2, rail_only
 from hyperscout_sim.sweep_text import sweep_text
+from support.builders import hypernode
 from support.findings import T0, S, adapter, called, chassis, failed, lldp, sweep, switch_port, table
 from support.measuring_agent import latency
 
@@ -354,7 +355,7 @@ def test_nothing_is_stale_when_it_was_us_who_were_away(rig: Rig) -> None:
 def test_nodes_that_no_agent_speaks_for_are_as_old_as_the_sweep(rig: Rig) -> None:
     rig.sweep("n1", WHOLE_TEXT)
     rig.put(adapter("n1", at_ns=T0 + 400 * S), at_ns=T0 + 400 * S)
-    topology = Topology(1, (HyperNode("leaf", 1, "leaf", None, (), ("n1", "n7"), ()),))
+    topology = Topology(1, (hypernode("leaf", ("n1", "n7")),))
     assert stale_nodes(rig.view.snapshot(T0 + 200 * S), topology) == {}
     assert stale_nodes(rig.view.snapshot(T0 + 401 * S), topology) == {"n7": T0}
 

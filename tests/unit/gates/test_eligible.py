@@ -8,34 +8,27 @@ import pytest
 from hyperscout_collector.gates.eligible import Masks, _Demands, demands_key, mask_for, may_run
 from hyperscout_collector.kube.nodes import kept
 from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_collector.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
+from support.builders import hypernode
+from support.kube_objects import node, node_affinity
 
 Object = dict[str, Any]
 
 
-def node(name: str = "n1", ready: str = "True", **more: Any) -> Object:
-    """As kept."""
-    found = {
-        "metadata": {"name": name, "uid": "u", "labels": more.pop("labels", {})},
-        "spec": more,
-        "status": {"conditions": [{"type": "Ready", "status": ready, "reason": "x"}]},
-    }
-    return kept(found)
-
-
-def terms(*listed: Object) -> Object:
-    required = {"nodeSelectorTerms": list(listed)}
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+def kept_node(name: str = "n1", ready: str = "True", labels: Object | None = None, **spec: Any) -> Object:
+    return kept(node(name, ready=ready, labels=labels or {}, spec=spec))
 
 
 def says(key: str, operator: str, *values: str) -> Object:
-    return terms({"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]})
+    return node_affinity({"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]})
 
 
 def named(operator: str, *values: str) -> Object:
-    return terms({"matchFields": [{"key": "metadata.name", "operator": operator, "values": list(values)}]})
+    return node_affinity(
+        {"matchFields": [{"key": "metadata.name", "operator": operator, "values": list(values)}]}
+    )
 
 
 LABELS = {"zone": "a", "gen": "7", "minus": "-3", "huge": "9" * 19, "empty": "", "word": "x7"}
@@ -82,19 +75,19 @@ LABELS = {"zone": "a", "gen": "7", "minus": "-3", "huge": "9" * 19, "empty": "",
         (says("gen", "Lt", "9" * 19), False),
         (says("zone", "in", "a"), False),
         (says("zone", "NotIn", "no value!"), False),
-        (terms(), False),
-        (terms({}), False),
-        (terms({"matchExpressions": []}), False),
-        (terms({}, {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}), True),
+        (node_affinity(), False),
+        (node_affinity({}), False),
+        (node_affinity({"matchExpressions": []}), False),
+        (node_affinity({}, {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}), True),
         (
-            terms(
+            node_affinity(
                 {"matchExpressions": [{"key": "zone", "operator": "Huh"}]},
                 {"matchExpressions": [{"key": "gen", "operator": "In", "values": ["7"]}]},
             ),
             True,
         ),
         (
-            terms(
+            node_affinity(
                 {
                     "matchExpressions": [
                         {"key": "zone", "operator": "Exists"},
@@ -110,9 +103,9 @@ LABELS = {"zone": "a", "gen": "7", "minus": "-3", "huge": "9" * 19, "empty": "",
         (named("NotIn", "n1"), False),
         (named("NotIn", "n2"), True),
         (named("Exists"), False),
-        (terms({"matchFields": [{"key": "spec.x", "operator": "In", "values": ["n1"]}]}), False),
+        (node_affinity({"matchFields": [{"key": "spec.x", "operator": "In", "values": ["n1"]}]}), False),
         (
-            terms(
+            node_affinity(
                 {
                     "matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}],
                     "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}],
@@ -124,7 +117,7 @@ LABELS = {"zone": "a", "gen": "7", "minus": "-3", "huge": "9" * 19, "empty": "",
     ],
 )
 def test_selectors_and_affinity(spec: Object, may: bool) -> None:
-    assert may_run(spec, node(labels=LABELS)) == may
+    assert may_run(spec, kept_node(labels=LABELS)) == may
 
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
@@ -184,32 +177,34 @@ GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"
     ],
 )
 def test_taints_and_tolerations(taint: Object, tolerations: list[Object], may: bool) -> None:
-    assert may_run({"tolerations": tolerations}, node(taints=[taint])) == may
+    assert may_run({"tolerations": tolerations}, kept_node(taints=[taint])) == may
 
 
 def test_every_taint_must_be_tolerated() -> None:
     both = [GPU_TAINT, {"key": "b", "effect": "NoSchedule"}]
     one = {"key": "b", "operator": "Exists"}
-    assert not may_run({"tolerations": [one]}, node(taints=both))
-    assert may_run({"tolerations": [one, {"key": "nvidia.com/gpu", "operator": "Exists"}]}, node(taints=both))
+    assert not may_run({"tolerations": [one]}, kept_node(taints=both))
+    assert may_run(
+        {"tolerations": [one, {"key": "nvidia.com/gpu", "operator": "Exists"}]}, kept_node(taints=both)
+    )
 
 
 def test_cordoned_and_not_ready() -> None:
-    assert not may_run({}, node(unschedulable=True))
+    assert not may_run({}, kept_node(unschedulable=True))
     key = "node.kubernetes.io/unschedulable"
-    assert may_run({"tolerations": [{"key": key, "operator": "Exists"}]}, node(unschedulable=True))
-    assert may_run({"tolerations": [{"operator": "Exists"}]}, node(unschedulable=True))
+    assert may_run({"tolerations": [{"key": key, "operator": "Exists"}]}, kept_node(unschedulable=True))
+    assert may_run({"tolerations": [{"operator": "Exists"}]}, kept_node(unschedulable=True))
     for status in ("False", "Unknown"):
-        assert not may_run({"tolerations": [{"operator": "Exists"}]}, node(ready=status))
+        assert not may_run({"tolerations": [{"operator": "Exists"}]}, kept_node(ready=status))
 
 
 def forest(count: int) -> Forest:
     names = tuple(f"n{i}" for i in range(count))
-    return Forest.of(Topology(1, (HyperNode("leaf", 1, "leaf", None, (), names, ()),)))
+    return Forest.of(Topology(1, (hypernode("leaf", names),)))
 
 
 def test_a_mask_names_the_nodes_and_leaves_out_those_that_are_gone() -> None:
-    nodes = {f"n{i}": node(f"n{i}", labels={"gpu": str(i % 2)}) for i in range(5)}
+    nodes = {f"n{i}": kept_node(f"n{i}", labels={"gpu": str(i % 2)}) for i in range(5)}
     del nodes["n3"]
     mask = mask_for({"nodeSelector": {"gpu": "1"}}, nodes.get, forest(6))
     assert mask.allowed.tolist() == [False, True, False, False, False, False]
@@ -277,7 +272,7 @@ _TOLERATIONS = st.fixed_dictionaries(
                     },
                 ),
                 max_size=2,
-            ).map(lambda listed: terms(*listed)["affinity"]),
+            ).map(lambda listed: node_affinity(*listed)["affinity"]),
         },
     ),
     st.lists(
@@ -294,7 +289,7 @@ _TOLERATIONS = st.fixed_dictionaries(
 def test_a_mask_is_what_each_node_says_for_itself(spec: Object, drawn: list[Any]) -> None:
     """Nodes that are judged together are alike."""
     nodes = {
-        f"n{i}": node(f"n{i}", ready, labels=labels, taints=taints, unschedulable=cordoned)
+        f"n{i}": kept_node(f"n{i}", ready, labels=labels, taints=taints, unschedulable=cordoned)
         for i, (labels, taints, cordoned, ready) in enumerate(drawn)
     }
     mask = mask_for(spec, nodes.get, forest(len(nodes)))
@@ -307,7 +302,7 @@ def test_a_mask_is_what_each_node_says_for_itself(spec: Object, drawn: list[Any]
 
 def test_masks_are_kept_true_as_nodes_change() -> None:
     rng = Random(3)
-    nodes = {f"n{i}": node(f"n{i}", labels={"gpu": str(i % 2)}) for i in range(8)}
+    nodes = {f"n{i}": kept_node(f"n{i}", labels={"gpu": str(i % 2)}) for i in range(8)}
     masks, of_eight, looked = Masks(lambda name: looked.append(name) or nodes.get(name)), forest(8), []
     specs = [{}, {"nodeSelector": {"gpu": "1"}}, {"tolerations": [{"operator": "Exists"}]}]
     first = [masks.of(spec, of_eight) for spec in specs]
@@ -319,7 +314,7 @@ def test_masks_are_kept_true_as_nodes_change() -> None:
             nodes.pop(name, None)
         else:
             taints = rng.choice([[], [GPU_TAINT]])
-            nodes[name] = node(name, labels={"gpu": str(rng.randrange(2))}, taints=taints)
+            nodes[name] = kept_node(name, labels={"gpu": str(rng.randrange(2))}, taints=taints)
         masks.changed(name)
         for spec in specs:
             fresh, kept_true = mask_for(spec, nodes.get, of_eight), masks.of(spec, of_eight)
@@ -331,7 +326,7 @@ def test_masks_are_kept_true_as_nodes_change() -> None:
 
 
 def test_masks_are_bounded() -> None:
-    masks, one = Masks({"n0": node("n0")}.get), forest(1)
+    masks, one = Masks({"n0": kept_node("n0")}.get), forest(1)
     for i in range(300):
         masks.of({"nodeSelector": {"a": str(i)}}, one)
     assert len(masks._known) <= 256
@@ -359,7 +354,7 @@ def tainted(**more: str) -> Object:
 def test_nodes_that_differ_in_one_thing_are_judged_apart(
     spec: Object, one: Object, other: Object, turned: bool
 ) -> None:
-    nodes = {"n0": node("n0", **one), "n1": node("n1", **other)}
+    nodes = {"n0": kept_node("n0", **one), "n1": kept_node("n1", **other)}
     names = ("n1", "n0") if turned else ("n0", "n1")
     judged = _Demands(spec).met_by_all(names, nodes.get)
     assert dict(zip(names, judged.tolist(), strict=True)) == {"n0": True, "n1": False}

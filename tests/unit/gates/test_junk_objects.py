@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.workloads import (
     Object,
+    ThreeTiers,
+    admitted_pod,
     job,
     job_pods,
     jobset,
@@ -25,22 +27,11 @@ from support.workloads import (
     mpi_pods,
     mpijob,
     plain_pods,
-    pod,
     replicated_job,
     template,
     training_job,
     training_pods,
 )
-
-
-class Tiers:
-    top = 3
-
-    def tier(self, text: str) -> int:
-        if text not in ("1", "2", "3"):
-            raise ValueError(f"no tier {text!r}")
-        return int(text)
-
 
 WISHES = {"groups": "2:1,4:2", "mode": "hard", "highest_tier_allowed": "3", "spread": "4:2"}
 CASES: dict[str, tuple[list[Object], Object | None]] = {
@@ -96,7 +87,7 @@ def put(value: Any, path: tuple[Any, ...], junk: Any) -> None:
 
 def read(pods: list[Object], owner: Object | None) -> None:
     try:
-        gang = gang_of(pods, owner, Tiers())
+        gang = gang_of(pods, owner, ThreeTiers())
         for one in pods:
             slot_of(one)
             run_of(one)
@@ -116,7 +107,7 @@ def read(pods: list[Object], owner: Object | None) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_whole_ones_are_gangs(name: str) -> None:
     pods, owner = CASES[name]
-    assert len(gang_of(pods, owner, Tiers()).ranks) >= 4
+    assert len(gang_of(pods, owner, ThreeTiers()).ranks) >= 4
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -180,7 +171,7 @@ _ANY = st.recursive(
 )
 _OBJECTS = st.dictionaries(_KEYS, _ANY, max_size=5)
 _PODS = st.builds(
-    lambda labels, annotations, spec, owners: pod(
+    lambda labels, annotations, spec, owners: admitted_pod(
         "p", spec, labels=labels, annotations=annotations, ownerReferences=owners
     ),
     st.dictionaries(_KEYS, _LEAVES, max_size=5),

@@ -19,30 +19,31 @@ from hyperscout_collector.gates.pods import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from support.kube_objects import Object, pod
 
 NOW_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j1", "controller": True}
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def pod(*, gated: bool = True, annotations: Any = None, status: Any = None, **spec: Any) -> dict[str, Any]:
-    metadata = {
-        "name": "train-3-x",
-        "namespace": "ns",
-        "uid": "u1",
-        "resourceVersion": "7",
-        "creationTimestamp": "2026-01-01T00:00:00Z",
-        "labels": {INDEX: "3"},
-        "ownerReferences": [JOB],
-        "annotations": annotations or {},
-    }
+def train_pod(
+    *, gated: bool = True, annotations: Object | None = None, status: Object | None = None, **spec: Any
+) -> Object:
+    """Worker 3 of the Job train; `gated`: by hyperscout's gate and another one."""
     gates = [{"name": "example.com/other"}, {"name": GATE}] if gated else []
     containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
-    return {
-        "metadata": metadata,
-        "spec": {"schedulingGates": gates, "containers": containers, **spec},
-        "status": status or {},
-    }
+    return pod(
+        "train-3-x",
+        {"schedulingGates": gates, "containers": containers, **spec},
+        status=status,
+        namespace="ns",
+        uid="u1",
+        resourceVersion="7",
+        creationTimestamp="2026-01-01T00:00:00Z",
+        labels={INDEX: "3"},
+        ownerReferences=[JOB],
+        annotations=annotations or {},
+    )
 
 
 def placed(pod_uid: str = "u1", **more: Any) -> dict[str, str]:
@@ -52,19 +53,19 @@ def placed(pod_uid: str = "u1", **more: Any) -> dict[str, str]:
 
 
 def test_a_gated_pod() -> None:
-    assert seen(keep(pod())) == Pod(
+    assert seen(keep(train_pod())) == Pod(
         "u1", "ns", "train-3-x", "worker/3", gated=True, created_s=NOW_S, version="7"
     )
 
 
 def test_one_that_was_opened() -> None:
-    found = seen(keep(pod(gated=False, annotations=placed())))
+    found = seen(keep(train_pod(gated=False, annotations=placed())))
     assert (found.gated, found.rank, found.pin, found.node, found.is_open) == (False, 3, "n1", "", True)
 
 
 def test_of_one_that_runs_the_gang_is_known_and_its_version_is_not() -> None:
     """Its status changes often, and none of that matters."""
-    running = pod(gated=False, annotations=placed(), nodeName="n1", status={"phase": "Running"})
+    running = train_pod(gated=False, annotations=placed(), nodeName="n1", status={"phase": "Running"})
     before = keep(running)
     running["metadata"]["resourceVersion"] = "8"
     running["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
@@ -77,12 +78,12 @@ def test_of_one_that_runs_the_gang_is_known_and_its_version_is_not() -> None:
     [("Pending", False, False), ("Succeeded", True, False), ("Failed", False, True)],
 )
 def test_phases(phase: str, succeeded: bool, failed: bool) -> None:
-    found = seen(keep(pod(gated=False, annotations=placed(), nodeName="n1", status={"phase": phase})))
+    found = seen(keep(train_pod(gated=False, annotations=placed(), nodeName="n1", status={"phase": phase})))
     assert (found.succeeded, found.failed) == (succeeded, failed)
 
 
 def test_others_are_none_of_ours() -> None:
-    assert not is_ours(keep(pod(gated=False)))
+    assert not is_ours(keep(train_pod(gated=False)))
     assert not is_ours(None)
 
 
@@ -103,12 +104,12 @@ def test_others_are_none_of_ours() -> None:
     ids=str,
 )
 def test_what_somebody_else_wrote_is_no_mark(annotations: dict[str, str]) -> None:
-    assert mark_of(pod(annotations=annotations)) is None
+    assert mark_of(train_pod(annotations=annotations)) is None
 
 
 @given(st.text(max_size=200))
 def test_any_annotation_is_a_mark_or_none(text: str) -> None:
-    assert mark_of(pod(annotations={PLACED: text})) is None
+    assert mark_of(train_pod(annotations={PLACED: text})) is None
 
 
 UNSCHEDULABLE = {
@@ -132,7 +133,7 @@ UNSCHEDULABLE = {
     ],
 )
 def test_since_when_the_scheduler_finds_no_place(condition: dict[str, str], since_s: float | None) -> None:
-    stuck = pod(gated=False, annotations=placed(), status={"conditions": [condition]})
+    stuck = train_pod(gated=False, annotations=placed(), status={"conditions": [condition]})
     assert seen(keep(stuck)).stuck_since_s == since_s
 
 
@@ -146,7 +147,7 @@ def pin(node: str) -> dict[str, Any]:
 
 
 def test_the_patch_drops_our_gate_pins_the_node_and_writes_it_down() -> None:
-    before = pod()
+    before = train_pod()
     patch = opening(keep(before), 3, "n1", NOW_S + 60)
     assert patch["spec"]["schedulingGates"] == [{"$patch": "delete", "name": GATE}]
     assert terms_of(patch) == [{"matchFields": [pin("n1")]}]
@@ -154,7 +155,7 @@ def test_the_patch_drops_our_gate_pins_the_node_and_writes_it_down() -> None:
     assert "resourceVersion" not in patch["metadata"], "a status that changes meanwhile is no conflict"
     annotations = patch["metadata"]["annotations"]
     assert annotations[RANK] == "3"
-    assert mark_of(pod(gated=False, annotations=annotations)) == Mark(3, "n1", NOW_S + 60)
+    assert mark_of(train_pod(gated=False, annotations=annotations)) == Mark(3, "n1", NOW_S + 60)
 
 
 def test_the_pin_is_added_to_every_term_that_is_there() -> None:
@@ -163,7 +164,7 @@ def test_the_pin_is_added_to_every_term_that_is_there() -> None:
         {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}]},
     ]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    patch = opening(keep(pod(affinity={"nodeAffinity": required})), 3, "n1", NOW_S)
+    patch = opening(keep(train_pod(affinity={"nodeAffinity": required})), 3, "n1", NOW_S)
     assert terms_of(patch) == [
         terms[0] | {"matchFields": [pin("n1")]},
         {"matchFields": [*terms[1]["matchFields"], pin("n1")]},
@@ -172,19 +173,19 @@ def test_the_pin_is_added_to_every_term_that_is_there() -> None:
 
 
 def test_only_what_was_seen_is_deleted() -> None:
-    found = seen(keep(pod(gated=False, annotations=placed())))
+    found = seen(keep(train_pod(gated=False, annotations=placed())))
     assert deletion(found)["preconditions"] == {"uid": "u1", "resourceVersion": "7"}
 
 
 def test_a_pod_of_an_unknown_controller_is_no_member() -> None:
-    odd = pod()
+    odd = train_pod()
     odd["metadata"]["ownerReferences"] = [JOB | {"kind": "Unheard", "apiVersion": "example.com/v1"}]
     with pytest.raises(GangError):
         seen(keep(odd))
 
 
 def test_who_owns_it() -> None:
-    alone = pod()
+    alone = train_pod()
     del alone["metadata"]["ownerReferences"]
     assert not seen(keep(alone)).owned
-    assert seen(keep(pod())).owned
+    assert seen(keep(train_pod())).owned

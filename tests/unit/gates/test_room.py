@@ -11,27 +11,22 @@ from hyperscout_collector.kube.nodes import kept
 from hyperscout_collector.placer.quantity import needs
 from hypothesis import given
 from hypothesis import strategies as st
-from support.workloads import GPU, job_pods, pod, spec
+from support.kube_objects import node
+from support.workloads import GPU, admitted_pod, job_pods, spec
 
 Object = dict[str, Any]
 GI = 2**30
 
 
-def node(name: str, **more: Any) -> Object:
-    allocatable = {"cpu": "8", "memory": "256Gi", "pods": "110", GPU: "8", "hugepages-2Mi": "0", "junk": "x"}
-    found = {
-        "metadata": {"name": name, "uid": "u"},
-        "spec": {"unschedulable": more.get("cordoned", False)},
-        "status": {
-            "allocatable": allocatable | more.get("allocatable", {}),
-            "conditions": [{"type": "Ready", "status": more.get("ready", "True"), "reason": "x"}],
-        },
-    }
-    return kept(found)
+def kept_node(name: str, **more: Any) -> Object:
+    amounts = {"cpu": "8", "memory": "256Gi", "pods": "110", GPU: "8", "hugepages-2Mi": "0", "junk": "x"}
+    spec = {"unschedulable": more.get("cordoned", False)}
+    allocatable = amounts | more.get("allocatable", {})
+    return kept(node(name, ready=more.get("ready", "True"), spec=spec, allocatable=allocatable))
 
 
 def bound(name: str, node_name: str, phase: str = "Running", **more: Any) -> Object:
-    found = pod(name, spec(gate=False, nodeName=node_name, **more))
+    found = admitted_pod(name, spec(gate=False, nodeName=node_name, **more))
     found["status"]["phase"] = phase
     return kept_pod(found)
 
@@ -42,7 +37,7 @@ FREE = {"cpu": 8000, "memory": 256 * GI, "pods": 110, GPU: 8, "workers": 1}
 def test_pods_take_what_they_request_and_give_it_back() -> None:
     room = Room()
     assert room.of("n1") is None
-    assert room.node(None, node("n1")) == {"n1"}
+    assert room.node(None, kept_node("n1")) == {"n1"}
     assert room.of("n1") == FREE
     one, two = bound("a", "n1", gpus=2), bound("b", "n1", gpus=0)
     assert room.pod(None, two) == {"n1"}
@@ -59,23 +54,23 @@ def test_pods_take_what_they_request_and_give_it_back() -> None:
 
 def test_a_change_that_moves_nothing_names_no_node() -> None:
     room = Room()
-    room.node(None, node("n1"))
-    waiting = kept_pod(pod("a"))
+    room.node(None, kept_node("n1"))
+    waiting = kept_pod(admitted_pod("a"))
     assert room.pod(None, waiting) == set()
     assert room.pod(waiting, bound("a", "n1", "Pending")) == {"n1"}
     assert room.pod(bound("a", "n1", "Pending"), bound("a", "n1", "Running")) == set()
-    assert room.node(node("n1"), node("n1")) == set()
+    assert room.node(kept_node("n1"), kept_node("n1")) == set()
     assert room.node(None, None) == set()
 
 
 @pytest.mark.parametrize("more", [{"cordoned": True}, {"ready": "False"}, {"ready": "Unknown"}])
 def test_a_node_that_takes_no_work_has_no_room(more: Object) -> None:
     room = Room()
-    room.node(None, node("n1"))
-    assert room.node(node("n1"), node("n1", **more)) == {"n1"}
+    room.node(None, kept_node("n1"))
+    assert room.node(kept_node("n1"), kept_node("n1", **more)) == {"n1"}
     assert room.of("n1") == {}
     room.pod(None, bound("a", "n1", gpus=1))
-    assert room.node(node("n1", **more), node("n1")) == {"n1"}
+    assert room.node(kept_node("n1", **more), kept_node("n1")) == {"n1"}
     assert room.of("n1") == {"cpu": 4000, "memory": 192 * GI, "pods": 109, GPU: 7, "workers": 0}
 
 
@@ -84,19 +79,19 @@ def test_nodes_and_pods_may_come_in_any_order() -> None:
     assert room.pod(None, bound("a", "n1", gpus=1)) == set()  # of a node that nobody told of
     assert room.of("n1") is None
     assert room.all() == {}
-    assert room.node(None, node("n1")) == {"n1"}
+    assert room.node(None, kept_node("n1")) == {"n1"}
     assert room.of("n1") == {"cpu": 4000, "memory": 192 * GI, "pods": 109, GPU: 7, "workers": 0}
-    assert room.node(node("n1"), None) == {"n1"}
+    assert room.node(kept_node("n1"), None) == {"n1"}
     assert room.of("n1") is None
-    assert room.node(node("n1"), None) == set()
+    assert room.node(kept_node("n1"), None) == set()
     assert room.pod(bound("a", "n1", gpus=1), None) == set()
-    assert room.node(None, node("n1")) == {"n1"}
+    assert room.node(None, kept_node("n1")) == {"n1"}
     assert room.all() == {"n1": FREE}
 
 
 def test_more_than_there_is_leaves_nothing() -> None:
     room = Room()
-    room.node(None, node("n1", allocatable={"cpu": "1", GPU: "4"}))
+    room.node(None, kept_node("n1", allocatable={"cpu": "1", GPU: "4"}))
     room.pod(None, bound("a", "n1", gpus=8))
     free = room.of("n1")
     assert free is not None
@@ -105,9 +100,9 @@ def test_more_than_there_is_leaves_nothing() -> None:
 
 def test_what_is_assumed_counts_until_it_is_seen_or_forgotten() -> None:
     room = Room()
-    room.node(None, node("n1"))
-    room.node(None, node("n2"))
-    waiting = kept_pod(pod("a"))
+    room.node(None, kept_node("n1"))
+    room.node(None, kept_node("n2"))
+    waiting = kept_pod(admitted_pod("a"))
     room.pod(None, waiting)
     taken = {"cpu": 4000, "memory": 192 * GI, "pods": 109, GPU: 0, "workers": 0}
     assert room.assume("uid-a", "n1", waiting["needs"]) == {"n1"}
@@ -125,16 +120,16 @@ def test_what_is_assumed_counts_until_it_is_seen_or_forgotten() -> None:
 @pytest.mark.parametrize("how", ["gone", "failed", "another of its name", "elsewhere"])
 def test_what_is_assumed_ends_with_its_pod(how: str) -> None:
     room = Room()
-    room.node(None, node("n1"))
-    room.node(None, node("n2"))
-    waiting = kept_pod(pod("a"))
+    room.node(None, kept_node("n1"))
+    room.node(None, kept_node("n2"))
+    waiting = kept_pod(admitted_pod("a"))
     room.pod(None, waiting)
     room.assume("uid-a", "n1", waiting["needs"])
     after: Object | None = None
     if how == "failed":
         after = {**waiting, "status": {"phase": "Failed"}}
     elif how == "another of its name":
-        after = kept_pod(pod("a", uid="uid-other"))
+        after = kept_pod(admitted_pod("a", uid="uid-other"))
     elif how == "elsewhere":
         after = bound("a", "n2")
     assert "n1" in room.pod(waiting, after)
@@ -144,7 +139,7 @@ def test_what_is_assumed_ends_with_its_pod(how: str) -> None:
 
 def test_a_pod_whose_needs_cannot_be_read_is_a_pod() -> None:
     room = Room()
-    room.node(None, node("n1"))
+    room.node(None, kept_node("n1"))
     broken = bound("a", "n1", cpu="much")
     assert broken["needs"] is None
     room.pod(None, broken)
@@ -170,14 +165,14 @@ def test_what_is_kept_of_a_pod() -> None:
         "needs": needs(waiting["spec"]),
     }
     # A kept pod is a pod: kept again, it says the same.
-    assert kept_pod(kept_pod(pod("a"))) == kept_pod(pod("a"))
+    assert kept_pod(kept_pod(admitted_pod("a"))) == kept_pod(admitted_pod("a"))
 
 
 def test_a_pod_that_has_its_node_is_a_few_hundred_bytes() -> None:
     """Its own part: what pods of one kind share is there once."""
 
     def fresh(i: int) -> Object:
-        found = pod(f"worker-{i}", spec(nodeName="n1"))
+        found = admitted_pod(f"worker-{i}", spec(nodeName="n1"))
         return kept_pod(json.loads(json.dumps(found)))
 
     one, two = fresh(1), fresh(2)
@@ -223,7 +218,7 @@ def test_room_is_what_a_count_says(steps: list[Any]) -> None:
             after = None
             if what:
                 small = {GPU: "1", "cpu": "3"} if what == "small" else {}
-                after = node(name, cordoned=what == "cordoned", allocatable=small)
+                after = kept_node(name, cordoned=what == "cordoned", allocatable=small)
             changed = room.node(nodes.get(name), after)
             nodes.pop(name, None)
             nodes |= {name: after} if after else {}
@@ -231,7 +226,9 @@ def test_room_is_what_a_count_says(steps: list[Any]) -> None:
             fresh: Object | None = None
             if what:
                 on, phase, gpus, life = what
-                raw = pod(name, spec(gpus=gpus, **({"nodeName": on} if on else {})), uid=f"uid-{name}-{life}")
+                raw = admitted_pod(
+                    name, spec(gpus=gpus, **({"nodeName": on} if on else {})), uid=f"uid-{name}-{life}"
+                )
                 raw["status"]["phase"] = phase
                 fresh = kept_pod(raw)
             before = pods.get(name)
@@ -294,7 +291,7 @@ def _counted(nodes: Any, pods: Any, assumed: Any) -> dict[str, dict[str, int]]:
 
 def test_the_order_of_events_does_not_matter() -> None:
     rng = Random(5)
-    nodes = [node(f"n{i}") for i in range(4)]
+    nodes = [kept_node(f"n{i}") for i in range(4)]
     pods = [bound(f"p{i}", f"n{i % 4}", gpus=i % 3) for i in range(20)]
     seen = []
     for _ in range(5):

@@ -21,6 +21,8 @@ from hyperscout_collector.placer.request import Group, Spread, Workers, size
 from support.workloads import (
     GPU,
     Object,
+    ThreeTiers,
+    admitted_pod,
     job,
     job_pods,
     jobset,
@@ -32,7 +34,6 @@ from support.workloads import (
     mpijob,
     owned_by,
     plain_pods,
-    pod,
     replicated_job,
     spec,
     template,
@@ -45,25 +46,13 @@ FULL = (("cpu", 4000), ("memory", 64 * GI), (GPU, 8), ("pods", 1))
 SMALL = (("cpu", 1000), ("memory", 64 * GI), ("pods", 1))
 
 
-class Three:
-    """A hierarchy of three tiers."""
-
-    top = 3
-
-    def tier(self, text: str) -> int:
-        names = {"1": 1, "leaf": 1, "2": 2, "pod": 2, "3": 3, "core": 3}
-        if text not in names:
-            raise ValueError(f"no tier {text!r}: there are 1 (leaf), 2 (pod), 3 (core)")
-        return names[text]
-
-
 def the_gang(pods: Any, owner: Object | None = None) -> Gang:
     """The same from whole pods and from kept ones, in any order."""
     pods = list(pods)
-    found = gang_of(pods, owner, Three())
+    found = gang_of(pods, owner, ThreeTiers())
     mixed = [kept_pod(one) for one in pods]
     Random(1).shuffle(mixed)
-    kept = gang_of(mixed, owner, Three())
+    kept = gang_of(mixed, owner, ThreeTiers())
     assert (kept.request, dict(kept.ranks), kept.ready) == (found.request, dict(found.ranks), found.ready)
     assert size(found.request.gang) == len(found.ranks)
     assert sorted(found.ranks.values()) == list(range(len(found.ranks)))
@@ -103,7 +92,7 @@ def test_a_job_that_is_not_indexed_takes_ranks_by_name_and_keeps_them() -> None:
     assert {slot_of(one) for one in pods} == {"worker"}
     assert seated(gang, pods) == {"train-z0q": 0, "train-z1q": 1, "train-z2q": 2}
     # One was made again under another name: it gets the rank that is free.
-    again = [pods[0], pods[2], pod("train-zz", ownerReferences=owned_by("batch/v1", "Job", "train"))]
+    again = [pods[0], pods[2], admitted_pod("train-zz", ownerReferences=owned_by("batch/v1", "Job", "train"))]
     taken = {"uid-train-z0q": 0, "uid-train-z2q": 2}
     assert seated(gang, again, taken) == {"train-z0q": 0, "train-z2q": 2, "train-zz": 1}
 
@@ -281,7 +270,7 @@ def test_each_group_of_a_leaderworkerset_is_a_gang() -> None:
     with pytest.raises(
         GangError, match="of gang ml/LeaderWorkerSet/serve-1, not of ml/LeaderWorkerSet/serve-0"
     ):
-        gang_of([*leader_worker_pods("serve", 0, 2), *leader_worker_pods("serve", 1, 2)], owner, Three())
+        gang_of([*leader_worker_pods("serve", 0, 2), *leader_worker_pods("serve", 1, 2)], owner, ThreeTiers())
 
 
 @pytest.mark.parametrize(
@@ -354,7 +343,7 @@ def test_plain_gangs_may_have_roles() -> None:
     [None, owned_by("apps/v1", "ReplicaSet", "web-5f"), owned_by("apps/v1", "StatefulSet", "db")],
 )
 def test_a_pod_that_serves_for_itself_is_a_gang_of_one(owner: list[Object] | None) -> None:
-    one = pod("web-5f-x", **({"ownerReferences": owner} if owner else {}))
+    one = admitted_pod("web-5f-x", **({"ownerReferences": owner} if owner else {}))
     gang = the_gang([one])
     assert (gang.key, gang.uid, gang.ready) == ("ml/Pod/web-5f-x", "uid-web-5f-x", 1)
     assert seated(gang, [one]) == {"web-5f-x": 0}
@@ -362,14 +351,14 @@ def test_a_pod_that_serves_for_itself_is_a_gang_of_one(owner: list[Object] | Non
 
 def test_who_only_keeps_a_pod_from_being_collected_is_not_its_controller() -> None:
     other = owned_by("ray.io/v1", "RayCluster", "r")[0] | {"controller": False}
-    one = pod("a", ownerReferences=[other, {**other, "controller": None}])
+    one = admitted_pod("a", ownerReferences=[other, {**other, "controller": None}])
     assert gang_key(one) == "ml/Pod/a"
-    one = pod("a", ownerReferences=[other, *owned_by("batch/v1", "Job", "train")])
+    one = admitted_pod("a", ownerReferences=[other, *owned_by("batch/v1", "Job", "train")])
     assert gang_key(one) == "ml/Job/train"
 
 
 def test_pods_of_an_earlier_run_are_passed_over() -> None:
-    old = pod(
+    old = admitted_pod(
         "train-0-old",
         spec(gpus=4),
         labels={},
@@ -419,7 +408,7 @@ def test_wishes_of_pods_stand_behind_the_owners() -> None:
     with pytest.raises(
         GangError, match=r"hyperscout.io/mode: 'hard': but pod ml/train-2-x2y says 'other': write the"
     ):
-        gang_of(pods, job("train", 4), Three())
+        gang_of(pods, job("train", 4), ThreeTiers())
 
 
 def test_groups_run_across_roles_of_gpus_and_leave_others_alone() -> None:
@@ -524,7 +513,7 @@ def test_groups_that_are_alike_are_told_once() -> None:
             "Job ml/t: annotation hyperscout.io/prefer-spread: '1:0': and hyperscout.io/spread is",
         ),
         (
-            [pod("a", labels={"hyperscout.io/gang": "g"})],
+            [admitted_pod("a", labels={"hyperscout.io/gang": "g"})],
             None,
             "pod ml/a: label hyperscout.io/gang-size: '': write how many pods are in hyperscout.io/gang=g",
         ),
@@ -550,17 +539,17 @@ def test_groups_that_are_alike_are_told_once() -> None:
         ),
         (plain_pods("g", 1, "a", cpu="x"), None, "pod ml/a: spec.containers[0].resources.requests.cpu: 'x'"),
         (
-            [pod("a", ownerReferences=owned_by("ray.io/v1", "RayCluster", "r"))],
+            [admitted_pod("a", ownerReferences=owned_by("ray.io/v1", "RayCluster", "r"))],
             None,
             "pod ml/a: of RayCluster r, which says nothing of its size",
         ),
         (
-            [pod("a", labels={"jobset.sigs.k8s.io/jobset-name": "j"})],
+            [admitted_pod("a", labels={"jobset.sigs.k8s.io/jobset-name": "j"})],
             None,
             "pod ml/a: label jobset.sigs.k8s.io/replicatedjob-name: missing",
         ),
         (
-            [pod("a", labels={"leaderworkerset.sigs.k8s.io/name": "j"})],
+            [admitted_pod("a", labels={"leaderworkerset.sigs.k8s.io/name": "j"})],
             None,
             "pod ml/a: label leaderworkerset.sigs.k8s.io/group-index: ''",
         ),
@@ -595,15 +584,17 @@ def test_groups_that_are_alike_are_told_once() -> None:
 )
 def test_what_is_no_gang_is_refused_by_name(pods: Any, owner: Object | None, says: str) -> None:
     with pytest.raises(GangError) as caught:
-        gang_of(list(pods), owner, Three())
+        gang_of(list(pods), owner, ThreeTiers())
     assert str(caught.value).startswith(says)
 
 
 def test_the_gate_is_found_among_others() -> None:
-    assert is_gated(pod("a"))
-    others = pod(
+    assert is_gated(admitted_pod("a"))
+    others = admitted_pod(
         "a", spec(gate=False, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}, {"name": GATE}])
     )
     assert is_gated(others)
-    assert not is_gated(pod("a", spec(gate=False)))
-    assert not is_gated(pod("a", spec(gate=False, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])))
+    assert not is_gated(admitted_pod("a", spec(gate=False)))
+    assert not is_gated(
+        admitted_pod("a", spec(gate=False, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]))
+    )

@@ -1,6 +1,7 @@
 """Conditions from anomalies and facts: the four of every HyperNode, and their words."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hyperscout_collector.hierarchy.conditions import MESSAGE_MAX, ConditionFacts, with_conditions
@@ -9,11 +10,11 @@ from hyperscout_collector.topology import (
     Anomaly,
     Condition,
     Endpoint,
-    HyperNode,
     Link,
     Switch,
     Topology,
 )
+from support.builders import anomaly, hypernode
 
 NOON_NS = 1_767_268_800_000_000_000  # 2026-01-01T12:00:00Z
 
@@ -22,10 +23,9 @@ def end(device: str, port: str | None = None) -> Endpoint:
     return Endpoint(device, device.upper(), port)
 
 
-def anomaly(
-    kind: str, subject: Endpoint, peer: Endpoint | None = None, hypernode: str | None = "a", message: str = ""
-) -> Anomaly:
-    return Anomaly(kind, subject, peer, 1, ("ibnetdiscover",), 0.9, message, hypernode)
+def reported(kind: str, subject: Endpoint, *peer: Endpoint, **more: Any) -> Anomaly:
+    """An anomaly of HyperNode a."""
+    return anomaly(kind, subject, *peer, **({"hypernode": "a"} | more))
 
 
 # Two leaves of four hosts under two spines, two cables from each leaf to each spine.
@@ -42,9 +42,9 @@ SWITCHES = (Switch("leaf1", "LEAF1", 1), Switch("leaf2", "LEAF2", 1), Switch("sp
 BASE = Topology(
     generation=3,
     hypernodes=(
-        HyperNode("a", 1, "leaf", "top", (), ("n0", "n1", "n2", "n3"), ("leaf1",)),
-        HyperNode("b", 1, "leaf", "top", (), ("n4", "n5", "n6", "n7"), ("leaf2",)),
-        HyperNode("top", 2, "pod", None, ("a", "b"), tuple(f"n{i}" for i in range(8)), ("spine0", "spine1")),
+        hypernode("a", ("n0", "n1", "n2", "n3"), parent="top", switches=("leaf1",)),
+        hypernode("b", ("n4", "n5", "n6", "n7"), parent="top", switches=("leaf2",)),
+        hypernode("top", [f"n{i}" for i in range(8)], children=("a", "b"), switches=("spine0", "spine1")),
     ),
     switches=(*SWITCHES, Switch("spine1", "SPINE1", 2)),
     links=LINKS,
@@ -75,7 +75,7 @@ def test_a_healthy_domain_has_all_four_and_nothing_to_say() -> None:
     assert with_conditions(done) == done
 
 
-UPLINK = anomaly("MissingLink", end("leaf1", "20"), end("spine0", "0"))
+UPLINK = reported("MissingLink", end("leaf1", "20"), end("spine0", "0"))
 WITHOUT_UPLINK = tuple(x for x in LINKS if (x.a_device, x.a_port) != ("leaf1", "20"))
 SEEN = "seen by ibnetdiscover"
 DEGRADED = [
@@ -93,37 +93,37 @@ DEGRADED = [
     ),
     (
         "a host's cable",
-        (anomaly("MissingLink", end("n0", "1"), end("leaf1", "0")),),
+        (reported("MissingLink", end("n0", "1"), end("leaf1", "0")),),
         LINKS[1:],
         ("LinksDown", f"1 of 4 host links down: N0/p1 -> LEAF1/p0, {SEEN}"),
     ),
     (
         "ports unknown, a named port",
-        (anomaly("MissingLink", end("n0", "mlx5_0"), end("leaf1")),),
+        (reported("MissingLink", end("n0", "mlx5_0"), end("leaf1")),),
         LINKS[1:],
         ("LinksDown", f"1 of 4 host links down: N0/mlx5_0 -> LEAF1, {SEEN}"),
     ),
     (
         "no table of links, no total",
-        (UPLINK, anomaly("MissingLink", end("leaf1", "21"), end("spine0", "1"))),
+        (UPLINK, reported("MissingLink", end("leaf1", "21"), end("spine0", "1"))),
         (),
         ("LinksDown", f"2 uplinks down: LEAF1/p20 -> SPINE0/p0, {SEEN}; LEAF1/p21 -> SPINE0/p1, {SEEN}"),
     ),
     (
         "the other end unknown",
-        (anomaly("ErroringLink", end("leaf1", "20"), message="77 symbol errors a minute."),),
+        (reported("ErroringLink", end("leaf1", "20"), message="77 symbol errors a minute."),),
         LINKS,
         ("LinksErroring", f"1 link erroring: 77 symbol errors a minute, {SEEN}"),
     ),
     (
         "slow",
-        (anomaly("SlowLink", end("leaf1", "20"), end("spine0", "0"), message="100 of 400 Gbit/s"),),
+        (reported("SlowLink", end("leaf1", "20"), end("spine0", "0"), message="100 of 400 Gbit/s"),),
         LINKS,
         ("SlowLinks", f"1 of 4 uplinks slow: 100 of 400 Gbit/s, {SEEN}"),
     ),
     (
         "a switch before its cables, both named",
-        (UPLINK, anomaly("MissingSwitch", end("leaf9"), message="gone")),
+        (UPLINK, reported("MissingSwitch", end("leaf9"), message="gone")),
         WITHOUT_UPLINK,
         (
             "SwitchMissing",
@@ -154,8 +154,8 @@ def test_a_cable_between_switches_of_one_level_is_counted_for_each_domain_once()
         switches=(*BASE.switches, Switch("leaf3", "LEAF3", 1)),
         links=(*LINKS, between, inside),
         anomalies=(
-            anomaly("SlowLink", end("leaf1", "40"), end("leaf2", "40"), "a"),
-            anomaly("SlowLink", end("leaf2", "40"), end("leaf1", "40"), "b"),
+            reported("SlowLink", end("leaf1", "40"), end("leaf2", "40")),
+            reported("SlowLink", end("leaf2", "40"), end("leaf1", "40"), hypernode="b"),
         ),
     )
     done = with_conditions(topology)
@@ -168,7 +168,7 @@ def test_other_endpoints_are_no_hosts_where_adapters_are_known() -> None:
         BASE,
         adapters=tuple(Adapter(f"n{i}", f"n{i}", "mlx5_0") for i in range(8)),
         links=(*LINKS, Link("sharp", "1", "leaf1", "41", "ib", ("x",))),
-        anomalies=(anomaly("SlowLink", end("n0", "1"), end("leaf1", "0"), message="100 of 400 Gbit/s"),),
+        anomalies=(reported("SlowLink", end("n0", "1"), end("leaf1", "0"), message="100 of 400 Gbit/s"),),
     )
     assert facet(with_conditions(topology), "a", "Degraded")[2].startswith("1 of 4 host links slow")
 
@@ -178,7 +178,7 @@ def test_a_switch_of_unknown_level_is_above() -> None:
         BASE,
         switches=(*BASE.switches, Switch("odd", "ODD", 0)),
         links=(*LINKS, Link("odd", "1", "leaf1", "42", "ib", ("x",))),
-        anomalies=(UPLINK, anomaly("SlowLink", end("n0", "1"), end("leaf1", "0"), message="slow")),
+        anomalies=(UPLINK, reported("SlowLink", end("n0", "1"), end("leaf1", "0"), message="slow")),
     )
     message = facet(with_conditions(topology), "a", "Degraded")[2]
     assert message.startswith("1 of 5 uplinks down")
@@ -186,7 +186,7 @@ def test_a_switch_of_unknown_level_is_above() -> None:
 
 
 def test_several_are_named_and_the_rest_counted() -> None:
-    missing = tuple(anomaly("MissingLink", end(f"n{i}", "1"), end("leaf1", str(i))) for i in range(4))
+    missing = tuple(reported("MissingLink", end(f"n{i}", "1"), end("leaf1", str(i))) for i in range(4))
     done = with_conditions(replace(BASE, anomalies=missing, links=LINKS[4:]))
     named = "; ".join(f"N{i}/p1 -> LEAF1/p{i}, {SEEN}" for i in range(3))
     assert facet(done, "a", "Degraded")[2] == f"4 of 4 host links down: {named} and 1 more"
@@ -204,7 +204,7 @@ CONSISTENT = [
 @pytest.mark.parametrize(("kind", "reason", "text"), CONSISTENT, ids=[x[0] for x in CONSISTENT])
 def test_consistent(kind: str, reason: str, text: str) -> None:
     done = with_conditions(
-        replace(BASE, anomalies=(anomaly(kind, end("n0"), message="plugged into LEAF2."),))
+        replace(BASE, anomalies=(reported(kind, end("n0"), message="plugged into LEAF2."),))
     )
     assert facet(done, "a", "Consistent") == ("False", reason, f"{text}, {SEEN}")
     assert facet(done, "a", "Degraded")[0] == "False"
@@ -213,8 +213,8 @@ def test_consistent(kind: str, reason: str, text: str) -> None:
 
 def test_anomalies_of_no_known_domain_count_nowhere() -> None:
     stray = (
-        anomaly("MissingLink", end("n0"), end("leaf1"), None),
-        anomaly("Miswired", end("n0"), hypernode="gone"),
+        reported("MissingLink", end("n0"), end("leaf1"), hypernode=None),
+        reported("Miswired", end("n0"), hypernode="gone"),
     )
     done = with_conditions(replace(BASE, anomalies=stray))
     assert done.hypernodes == with_conditions(BASE).hypernodes
@@ -250,7 +250,7 @@ def test_a_member_that_no_fabric_shows_is_down() -> None:
 
 
 def test_down_rolls_up_through_three_tiers_only_when_whole() -> None:
-    over = HyperNode("core", 3, "core", None, ("top",), BASE.hypernodes[2].nodes, ())
+    over = hypernode("core", BASE.hypernodes[2].nodes, tier=3, children=("top",))
     deep = replace(BASE, hypernodes=(*BASE.hypernodes[:2], replace(BASE.hypernodes[2], parent="core"), over))
     half = with_conditions(deep, ConditionFacts(down_nodes=ALL_A))
     assert [facet(half, name, "Ready")[0] for name in ("a", "top", "core")] == ["False", "False", "True"]
@@ -295,7 +295,7 @@ def test_messages_are_bounded_whatever_is_in_them() -> None:
     long = "x" * 100_000
     anomalies = tuple(
         replace(
-            anomaly(kind, Endpoint(f"{long}{i}", long, long), Endpoint(long, long, None), message=long),
+            reported(kind, Endpoint(f"{long}{i}", long, long), Endpoint(long, long, None), message=long),
             sources=(long,),
         )
         for i in range(50)
@@ -316,10 +316,11 @@ def test_what_was_measured_is_a_path_and_no_link() -> None:
     node = Endpoint("n0", "n0", "eth0")
     words = "n0/eth0 -> n1/eth1: 14.2 us where this tier's median is 6.1 us (128 pairs)"
     path = replace(
-        anomaly("SlowLink", node, Endpoint("n1", "n1", "eth1"), message=words), sources=("latency",)
+        reported("SlowLink", node, Endpoint("n1", "n1", "eth1"), message=words), sources=("latency",)
     )
     domain = replace(
-        anomaly("SlowLink", end("domain/leaf of n0"), message="leaf of n0: ways out: slow"), sources=("nccl",)
+        reported("SlowLink", end("domain/leaf of n0"), message="leaf of n0: ways out: slow"),
+        sources=("nccl",),
     )
     one = with_conditions(replace(BASE, anomalies=(replace(path, since_ns=NOON_NS),)))
     assert facet(one, "a", "Degraded") == (
@@ -329,7 +330,7 @@ def test_what_was_measured_is_a_path_and_no_link() -> None:
     )
     two = with_conditions(replace(BASE, anomalies=(path, domain)))
     assert facet(two, "a", "Degraded")[2].startswith("2 paths slow: ")
-    cable = anomaly("SlowLink", end("n1", "1"), end("leaf1", "1"))
+    cable = reported("SlowLink", end("n1", "1"), end("leaf1", "1"))
     assert (
         "1 of 4 host links slow: "
         in facet(with_conditions(replace(BASE, anomalies=(cable, path))), "a", "Degraded")[2]
@@ -346,5 +347,5 @@ def test_a_domain_from_latency_says_so_unless_something_is_wrong() -> None:
     )
     nvlink = replace(BASE, hypernodes=(replace(a, source="nvlink"), *others))
     assert facet(with_conditions(nvlink), "a", "Consistent")[1] == "WiringMatches"
-    wrong = replace(opaque, anomalies=(anomaly("SourcesDisagree", end("n0"), message="two say two things"),))
+    wrong = replace(opaque, anomalies=(reported("SourcesDisagree", end("n0"), message="two say two things"),))
     assert facet(with_conditions(wrong), "a", "Consistent")[:2] == ("False", "SourcesDisagree")

@@ -13,7 +13,7 @@ from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.faults import Fault, NotApplicableError, plant
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support.inference import inferred, tiers, truth
+from support.inference import inferred, tiers, truth, without_hosts
 from unit.hierarchy.test_shapes import check_tree, fabrics
 
 
@@ -74,20 +74,6 @@ def test_a_lost_cable_is_named_by_both_ports(fabric: SimFabric, fault: Fault, se
     assert ends == {(f"{guid:016x}", str(port)) for guid, port in cable.ends}
     assert names(topology) == names(first)  # a host that is cut off keeps its domain, and is listed
     assert set(topology.nodes_without_evidence) == set(planted.cut_off)
-
-
-def without_hosts(fabric: SimFabric, gone: set[str]) -> SimFabric:
-    """The fabric before those hosts came, and before the leaves that serve nobody else."""
-    left = {x.guid for x in fabric.adapters if x.host in gone}
-    cables = [c for c in fabric.cables if c.a not in left]
-    serving = {c.b for c in cables if c.a in fabric.node_map()}
-    bare = {s.guid for s in fabric.switches if s.level == 1 and s.guid not in serving}
-    return replace(
-        fabric,
-        switches=tuple(s for s in fabric.switches if s.guid not in bare),
-        adapters=tuple(x for x in fabric.adapters if x.host not in gone),
-        cables=tuple(c for c in cables if c.a not in bare),
-    )
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,9 @@ from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.latency.pairs import NO_PAIRS, PairTable, pairs_of_rows
 from hyperscout_collector.topology import Topology
 from hyperscout_formats.latency_csv import LatencyRow
-from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.nvlink import cluster_uuid, nvl72_tray
 from hyperscout_sim.shapes import clos2, clos3
-from support.inference import Tiers, inputs_of, tiers
+from support.inference import Tiers, inputs_of, tiers, without_hosts
 from unit.hierarchy.test_shapes import check_tree
 
 STEP_US = (2.6, 4.1, 5.6, 7.1)
@@ -121,22 +120,8 @@ FABRIC = clos3(2, 4, 6, 2, 2)
 LEAVES = sorted(map(sorted, FABRIC.truth.tiers[0]))
 
 
-def unplugged(fabric: SimFabric, hosts: Collection[str]) -> SimFabric:
-    """The fabric as it is seen where nothing shows these hosts, nor the leaves that serve them alone."""
-    gone = {x.guid for x in fabric.adapters if x.host in hosts}
-    cables = [c for c in fabric.cables if c.a not in gone]
-    serving = {c.b for c in cables if c.a in fabric.node_map()}
-    bare = {s.guid for s in fabric.switches if s.level == 1 and s.guid not in serving}
-    return replace(
-        fabric,
-        switches=tuple(s for s in fabric.switches if s.guid not in bare),
-        adapters=tuple(x for x in fabric.adapters if x.host not in hosts),
-        cables=tuple(c for c in cables if c.a not in bare),
-    )
-
-
 def mixed(dark: Collection[str]) -> FabricInputs:
-    return replace(inputs_of(unplugged(FABRIC, dark)), pairs=measured(FABRIC.truth.tiers))
+    return replace(inputs_of(without_hosts(FABRIC, dark)), pairs=measured(FABRIC.truth.tiers))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +133,7 @@ def test_wires_win_and_latency_finds_the_place_of_the_others(dark: Sequence[str]
     topology = infer(mixed(dark))
     check_tree(topology)
     assert tiers(topology) == [set(tier) for tier in FABRIC.truth.tiers]
-    wired = infer(inputs_of(unplugged(FABRIC, dark)))
+    wired = infer(inputs_of(without_hosts(FABRIC, dark)))
     assert {h.name for h in wired.hypernodes} == sources(topology)["wires"]
     whole = {host for leaf in LEAVES if set(leaf) <= set(dark) for host in leaf}
     alone = {domain_of(topology, host) for host in whole}

@@ -1,7 +1,6 @@
 """The history is written beside everything else: what it cannot write it says, and goes on."""
 
 import asyncio
-import subprocess
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +17,7 @@ from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.history.store import HistoryStore
 from hyperscout_collector.topology import Anomaly, Endpoint, Topology
-from support.real import require_real
+from support.small_disk import small_disk
 from support.topologies import SINCE_NS, two_leaves
 
 S = 1_000_000_000
@@ -128,15 +127,7 @@ async def test_a_folder_that_may_not_be_written_is_said_and_tried_again(tmp_path
 
 
 async def test_a_full_disk_stops_nothing_and_leaves_a_gap_that_is_told(tmp_path: Path) -> None:
-    require_real("root")
-    mount = tmp_path / "small"
-    mount.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(mount)], capture_output=True, check=False
-    )
-    if done.returncode != 0:
-        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.decode().strip()}")
-    try:
+    with small_disk(tmp_path, 4) as mount:
         ballast = mount / "ballast"
         ballast.write_bytes(b"x" * 3_300_000)
         async with recording(mount) as recorder:
@@ -156,8 +147,6 @@ async def test_a_full_disk_stops_nothing_and_leaves_a_gap_that_is_told(tmp_path:
             found = published(recorder)
             assert found[-1].generation == number + 30
             assert "15 generations before it could not be recorded" in found[-1].message
-    finally:
-        subprocess.run(["umount", str(mount)], check=True)
 
 
 async def test_writing_waits_for_nobody_and_nobody_for_it(

@@ -25,7 +25,7 @@ from hyperscout_collector.history.store import HistoryStore, names_of
 from hyperscout_collector.topology import Endpoint, Link, LinkTable, Topology
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.any_topologies import TOPOLOGIES, anomaly, same
+from support.any_topologies import TOPOLOGIES, lost_cable, same
 from support.topologies import SINCE_NS, measured, two_leaves
 
 S = 1_000_000_000
@@ -50,7 +50,7 @@ def cut(i: int, whole: Topology | None = None) -> Topology:
     """Without the i-th link, which an anomaly names."""
     whole = whole or two_leaves()
     links = [x for k, x in enumerate(whole.links) if k != i % len(whole.links)]
-    return replace(whole, links=LinkTable.of(links), anomalies=(*whole.anomalies, anomaly(i)))
+    return replace(whole, links=LinkTable.of(links), anomalies=(*whole.anomalies, lost_cable(i)))
 
 
 def told(reader: FileReader, **request: object) -> list[pb.HistoryEvent]:
@@ -235,7 +235,7 @@ def fill(
     rng = Random(7)
     for i in range(many):
         picture = cut(grow(i))
-        noise = anomaly(90, rng.randbytes(150).hex())
+        noise = lost_cable(90, rng.randbytes(150).hex())
         store.record(
             T0 + i * every_ns, replace(picture, generation=i, anomalies=(*picture.anomalies, noise)), WHY
         )

@@ -6,20 +6,20 @@ import pytest
 from hyperscout_collector.kube.nodes import Nodes
 from hyperscout_collector.kube.reflector import Reflector, by_namespace
 from support.fake_kube import FakeKube, Object
+from support.kube_objects import node
 
 
-def node(version: int, leaf: str, uid: str = "u1") -> Object:
-    labels = {"hyperscout.io/leaf": leaf}
-    return {"metadata": {"name": "n1", "uid": uid, "resourceVersion": str(version), "labels": labels}}
+def labelled(version: int, leaf: str, uid: str = "u1") -> Object:
+    return node(uid=uid, resourceVersion=str(version), labels={"hyperscout.io/leaf": leaf})
 
 
 @pytest.mark.parametrize(
     ("came", "then", "expected"),
     [
-        (node(7, "b"), node(6, "a"), "b"),
-        (node(7, "b"), node(8, "c"), "c"),
-        (node(7, "b"), node(7, "b"), "b"),
-        (node(7, "b"), node(6, "a", uid="u2"), "a"),  # another node of that name
+        (labelled(7, "b"), labelled(6, "a"), "b"),
+        (labelled(7, "b"), labelled(8, "c"), "c"),
+        (labelled(7, "b"), labelled(7, "b"), "b"),
+        (labelled(7, "b"), labelled(6, "a", uid="u2"), "a"),  # another node of that name
     ],
 )
 def test_an_older_version_is_passed_over(came: Object, then: Object, expected: str) -> None:
@@ -38,24 +38,24 @@ def test_a_version_that_changes_nothing_that_is_kept_is_told_to_nobody() -> None
         changed=lambda name, before, after: told.append(name),
         rng=Random(1),
     )
-    reflector.learn(node(1, "a"))
-    reflector.learn(node(2, "a"))
+    reflector.learn(labelled(1, "a"))
+    reflector.learn(labelled(2, "a"))
     assert told == ["n1"]
-    reflector.learn(node(1, "b"))
+    reflector.learn(labelled(1, "b"))
     assert told == ["n1"]
     reflector.forget("n1")
-    reflector.learn(node(1, "b"))  # it was gone: there is no version of it to be older than
+    reflector.learn(labelled(1, "b"))  # it was gone: there is no version of it to be older than
     assert told == ["n1", "n1", "n1"]
 
 
 def test_that_a_predecessor_went_takes_nothing_from_its_successor() -> None:
     """A write made it anew, and the watch has yet to tell that the one before it was deleted."""
     nodes = Nodes(FakeKube().kube(), "", rng=Random(1))
-    nodes.reflector.learn(node(7, "a", uid="u1"))
-    nodes.reflector.learn(node(9, "b", uid="u2"))
-    nodes.reflector._take({"type": "DELETED", "object": node(8, "a", uid="u1")})
+    nodes.reflector.learn(labelled(7, "a", uid="u1"))
+    nodes.reflector.learn(labelled(9, "b", uid="u2"))
+    nodes.reflector._take({"type": "DELETED", "object": labelled(8, "a", uid="u1")})
     assert nodes.labels_of("n1") == {"hyperscout.io/leaf": "b"}
-    nodes.reflector._take({"type": "DELETED", "object": node(10, "b", uid="u2")})
+    nodes.reflector._take({"type": "DELETED", "object": labelled(10, "b", uid="u2")})
     assert nodes.labels_of("n1") == {}
 
 

@@ -4,12 +4,12 @@ npm is played by a script that notes how it was called; tests/integration/deploy
 what the real one makes.
 """
 
-import importlib.util
 import shutil
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.modules import module_of
 from support.real import ROOT
 
 NPM = """#!/bin/sh
@@ -55,12 +55,7 @@ def build(tmp_path: Path) -> ModuleType:
     for name in (".npmrc", "index.html"):
         shutil.copy(source / name, here / name)
     (here / "src" / "main.ts").write_text("first")
-    spec = importlib.util.spec_from_file_location("map_build", here / "build.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(here / "build.py", "map_build")
 
 
 def noted(calls: Path) -> list[str]:

@@ -20,6 +20,7 @@ from hyperscout_collector.placer.request import (
 from hyperscout_collector.topology import HyperNode, Topology
 from hypothesis import given
 from hypothesis import strategies as st
+from support.builders import hypernode
 from support.placer_instances import Instance, random_instance
 from support.placer_oracle import verify
 
@@ -138,9 +139,7 @@ def with_more(*more: HyperNode) -> Topology:
         pytest.param(
             with_more(CASE.topology.hypernodes[0]), "there are two of that name", id="two of a name"
         ),
-        pytest.param(
-            with_more(HyperNode("z", 1, "leaf", None, (), ("z1",), ())), "z: no parent", id="of another depth"
-        ),
+        pytest.param(with_more(hypernode("z", ("z1",))), "z: no parent", id="of another depth"),
     ],
 )
 def test_topologies_that_are_no_forest(topology: Topology, words: str) -> None:

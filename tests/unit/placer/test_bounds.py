@@ -21,7 +21,8 @@ from hyperscout_collector.placer.request import (
     Workers,
 )
 from hyperscout_collector.placer.work import Work
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_collector.topology import Topology
+from support.builders import hypernode
 from support.placer_chain import random_chain
 from support.placer_instances import random_instance
 from support.placer_oracle import verify
@@ -56,9 +57,9 @@ def test_other_ways_find_the_same(
 def two_tiers(leaves: list[int]) -> Forest:
     """So many nodes in each leaf of a pod."""
     names = [tuple(f"node-{i:02}-{j:05}" for j in range(n)) for i, n in enumerate(leaves)]
-    below = [HyperNode(f"leaf-{i:04}", 1, "leaf", "pod", (), nodes, ()) for i, nodes in enumerate(names)]
+    below = [hypernode(f"leaf-{i:04}", nodes, parent="pod") for i, nodes in enumerate(names)]
     every = tuple(sorted(node for nodes in names for node in nodes))
-    pod = HyperNode("pod", 2, "pod", None, tuple(h.name for h in below), every, ())
+    pod = hypernode("pod", every, children=(h.name for h in below))
     return Forest.of(Topology(1, (*below, pod)))
 
 

@@ -9,17 +9,14 @@ from hyperscout_collector.placer.forest import Forest, ForestError
 from hyperscout_collector.placer.place import place
 from hyperscout_collector.placer.request import Group, Request, Spread, Workers
 from hyperscout_collector.topology import HyperNode, Topology
+from support.builders import hypernode
 
 MOST = 2**62 - 1
 ONE = Workers(1)
 
 
-def leaf(name: str = "leaf", nodes: tuple[str, ...] = ("a", "b"), parent: str | None = None) -> HyperNode:
-    return HyperNode(name, 1, "leaf", parent, (), nodes, ())
-
-
 def forest(*leaves: HyperNode) -> Forest:
-    return Forest.of(Topology(1, leaves or (leaf(),)))
+    return Forest.of(Topology(1, leaves or (hypernode("leaf", ("a", "b")),)))
 
 
 @pytest.mark.parametrize("kinds", [3, 4, 5])
@@ -57,17 +54,17 @@ def test_workers_that_need_nothing_follow_too() -> None:
 @pytest.mark.parametrize("parent", ["leaf", "nobody"])
 def test_the_highest_tier_has_no_parent(parent: str) -> None:
     with pytest.raises(ForestError, match=f"HyperNode leaf: parent {parent}, but it is in the highest tier"):
-        forest(leaf(parent=parent))
+        forest(hypernode("leaf", ("a", "b"), parent=parent))
 
 
 def test_a_cycle_of_parents() -> None:
-    pod = HyperNode("pod", 2, "pod", "leaf", ("leaf",), ("a", "b"), ())
+    pod = hypernode("pod", ("a", "b"), parent="leaf", children=("leaf",))
     with pytest.raises(ForestError, match="HyperNode pod: parent leaf"):
-        forest(leaf(parent="pod"), pod)
+        forest(hypernode("leaf", ("a", "b"), parent="pod"), pod)
 
 
 def test_a_name_that_a_node_and_a_hypernode_have_means_both() -> None:
-    tree = forest(leaf("a", ("a", "b")), leaf("c", ("c", "d")), leaf("d", ("e",)))
+    tree = forest(hypernode("a", ("a", "b")), hypernode("c", ("c", "d")), hypernode("d", ("e",)))
     assert tree.below(frozenset({"d", "nobody"})).tolist() == [False, False, False, True, True]
     answer = place(Capacity.of_workers(tree), Request(Group(1, (ONE,)), avoid=frozenset({"a", "d"})))
     assert isinstance(answer, Placement)
@@ -83,8 +80,8 @@ def test_a_name_that_a_node_and_a_hypernode_have_means_both() -> None:
     ],
 )
 def test_groups_that_are_spread_are_as_near_as_their_spread_lets_them(most: int, nodes: str) -> None:
-    leaves = [leaf(name, tuple(f"{name}{i}" for i in range(4)), "pod") for name in "ab"]
-    pod = HyperNode("pod", 2, "pod", None, ("a", "b"), leaves[0].nodes + leaves[1].nodes, ())
+    leaves = [hypernode(name, [f"{name}{i}" for i in range(4)], parent="pod") for name in "ab"]
+    pod = hypernode("pod", leaves[0].nodes + leaves[1].nodes, children=("a", "b"))
     gang = Group(1, (Group(2, (Workers(4),), 2, Spread(most // 2, 1)),))
     answer = place(Capacity.of_workers(forest(*leaves, pod)), Request(gang))
     assert isinstance(answer, Placement)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +11,9 @@ from hyperscout_collector.placer.capacity import Capacity, Mask
 from hyperscout_collector.placer.explain import ALL_ISLANDS, NOT_AT_ONCE, Candidate, explain, say_why
 from hyperscout_collector.placer.forest import Forest
 from hyperscout_collector.placer.place import highest, place
-from hyperscout_collector.placer.request import Group, Request, Spread, Workers
-from hyperscout_collector.topology import Anomaly, Endpoint, Switch, Topology
+from hyperscout_collector.placer.request import Request, Spread, Workers
+from hyperscout_collector.topology import Endpoint, Switch, Topology
+from support.builders import anomaly, gang
 from support.placer_instances import random_instance
 from support.topologies import leaves, pods
 
@@ -23,16 +23,10 @@ SPEEDS = [
 ]
 
 
-def gang(
-    *parts: Group | Workers, tier: int | None = None, spread: Spread | None = None, **more: Any
-) -> Request:
-    return Request(Group(1, parts, tier, spread), **more)
-
-
 def degraded(topology: Topology, **links: int) -> Topology:
     """HyperNodes, `_` for `-`, with so many links between their switches erroring."""
     found = [
-        Anomaly("ErroringLink", Endpoint("s", "s", f"{i}"), Endpoint("t", "t"), 1, ("lldp",), 0.9, "", name)
+        anomaly("ErroringLink", Endpoint("s", "s", f"{i}"), Endpoint("t", "t"), hypernode=name)
         for name, count in ((n.replace("_", "-"), c) for n, c in links.items())
         for i in range(count)
     ]

@@ -20,22 +20,7 @@ from hyperscout_sim.racks import racks
 from support.inference import inferred, inputs_of
 from support.measurements import pinged
 from support.rack_inputs import changed, domain_of, inferred_racks
-from support.topologies import two_leaves
-
-HOST, SECOND = Endpoint("a03", "n03", "1"), Endpoint("a03", "n03", "2")
-LEAF, SPINE = Endpoint("s2", "leaf-b", "1"), Endpoint("s9", "spine", "2")
-
-
-def anomaly(
-    kind: str,
-    subject: Endpoint,
-    peer: Endpoint | None = LEAF,
-    *,
-    confidence: float = 0.9,
-    sources: tuple[str, ...] = ("ibnetdiscover",),
-    hypernode: str | None = "leaf-b",
-) -> Anomaly:
-    return Anomaly(kind, subject, peer, 1, sources, confidence, "", hypernode)
+from support.topologies import HOST, LEAF, SECOND, SPINE, on_leaf_b, two_leaves
 
 
 def of(*anomalies: Anomaly) -> Health:
@@ -43,11 +28,11 @@ def of(*anomalies: Anomaly) -> Health:
 
 
 def link(subject: Endpoint, peer: Endpoint | None = LEAF, kind: str = "MissingLink", **more: Any) -> Anomaly:
-    return anomaly(kind, subject, peer, **more)
+    return on_leaf_b(kind, subject, peer, **more)
 
 
 def measured(subject: Endpoint, peer: Endpoint | None = None, **more: Any) -> Anomaly:
-    return anomaly("SlowLink", subject, peer, sources=("latency",), **more)
+    return on_leaf_b("SlowLink", subject, peer, sources=("latency",), **more)
 
 
 PORT_2, BACK = Endpoint("s2", "leaf-b", "2"), Endpoint("a01", "n01", "1")
@@ -85,7 +70,7 @@ C = {"core": 1}
         ("a slow host", [measured(N03)], "", {"n03": 1}, {}),
         ("a slow domain", [measured(DOMAIN)], "", {}, B),
         ("a condition that was read", [link(READ, None, confidence=0.5)], "", {}, B),
-        ("the only switch", [anomaly("MissingSwitch", SWITCH, None, hypernode="core")], "", {}, C),
+        ("the only switch", [on_leaf_b("MissingSwitch", SWITCH, None, hypernode="core")], "", {}, C),
     ],
 )
 def test_whose_it_is(
@@ -112,10 +97,10 @@ def test_a_switch_that_is_missing_counts_with_the_links_that_its_siblings_have()
         switches=tuple(Switch(s, s, 1) for s in ("s1", "s2", "s3", "s4", "s8", "s9")),
         links=LinkTable.of(links),
         anomalies=(
-            anomaly("MissingSwitch", gone, None),
-            anomaly("MissingSwitch", replace(gone, name="leaf-b3"), None, confidence=0.5),
-            anomaly("MissingLink", LEAF, SPINE),
-            anomaly("MissingSwitch", replace(gone, name="spine-2"), None, hypernode="core"),
+            on_leaf_b("MissingSwitch", gone, None),
+            on_leaf_b("MissingSwitch", replace(gone, name="leaf-b3"), None, confidence=0.5),
+            link(LEAF, SPINE),
+            on_leaf_b("MissingSwitch", replace(gone, name="spine-2"), None, hypernode="core"),
         ),
     )
     assert health_of(told) == Health(frozenset(), {}, {"leaf-b": 1 + 2 * 3, "core": 8})

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,8 @@ from hyperscout_collector.placer.place import highest, place
 from hyperscout_collector.placer.refusal import TRIES, refusal
 from hyperscout_collector.placer.request import Group, Request, Spread, Workers, size
 from hyperscout_collector.placer.words import say_amount
-from hyperscout_collector.topology import Anomaly, Endpoint, Topology
+from hyperscout_collector.topology import Endpoint, Topology
+from support.builders import anomaly, gang
 from support.placer_instances import random_instance
 from support.topologies import leaves, pods
 
@@ -36,15 +36,9 @@ def refused(capacity: Capacity, request: Request, masks: Masks | None = None) ->
     return refusal(capacity, request, masks, highest(capacity.forest, request), find(capacity))
 
 
-def gang(
-    *parts: Group | Workers, tier: int | None = None, spread: Spread | None = None, **more: Any
-) -> Request:
-    return Request(Group(1, parts, tier, spread), **more)
-
-
 def down(topology: Topology, *nodes: str) -> Topology:
     ends_of = [Endpoint(node, node, "eth0") for node in nodes]
-    lost = tuple(Anomaly("MissingLink", end, None, 1, ("lldp",), 0.9, "") for end in ends_of)
+    lost = tuple(anomaly("MissingLink", end) for end in ends_of)
     return replace(topology, anomalies=lost)
 
 

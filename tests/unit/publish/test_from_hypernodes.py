@@ -9,9 +9,10 @@ from hyperscout_collector.publish.from_hypernodes import topology_of
 from hyperscout_collector.publish.hypernode_objects import body_of, merged
 from hyperscout_collector.publish.plan import Create
 from hyperscout_collector.publish.wanted import OWNER_LABELS, wanted
-from hyperscout_collector.topology import Condition, HyperNode, Measured, Topology
+from hyperscout_collector.topology import Condition, Measured, Topology
 from hypothesis import given
 from hypothesis import strategies as st
+from support.builders import hypernode
 from support.topologies import measured
 
 NOW_NS = 1_800_000_000_000_000_000
@@ -20,9 +21,9 @@ DOWN = Condition("Degraded", "True", "LinksDown", "1 of 4 uplinks down: leaf-a/p
 TREE = Topology(
     5,
     (
-        HyperNode("leaf-a", 1, "leaf", "pod", (), ("n1", "n2"), ("sw1",), (DOWN,)),
-        HyperNode("leaf-b", 1, "leaf", "pod", (), (LONG, "n3"), ("sw2",)),
-        HyperNode("pod", 2, "pod", None, ("leaf-a", "leaf-b"), ("n1", "n2", LONG, "n3"), ()),
+        hypernode("leaf-a", ("n1", "n2"), parent="pod", switches=("sw1",), conditions=(DOWN,)),
+        hypernode("leaf-b", (LONG, "n3"), parent="pod", switches=("sw2",)),
+        hypernode("pod", ("n1", "n2", LONG, "n3"), children=("leaf-a", "leaf-b")),
     ),
 )
 LABELS = {LONG: {"hyperscout.io/leaf": "leaf-b"}, "n1": {"hyperscout.io/leaf": "leaf-a"}, "n9": {}}
@@ -80,8 +81,7 @@ def test_annotations_that_tell_nothing_are_as_good_as_none(value: str) -> None:
 def test_nothing_is_given_the_all_clear_unasked(reason: str) -> None:
     kind = "Consistent" if reason in ("Miswired", "SourcesDisagree") else "Degraded"
     bad = Condition(kind, "False" if kind == "Consistent" else "True", reason, "why", NOW_NS)
-    leaves = (HyperNode("a", 1, "leaf", None, (), ("n1",), (), (bad,)),
-              HyperNode("b", 1, "leaf", None, (), ("n2",), (), (bad,)))  # fmt: skip
+    leaves = (hypernode("a", ("n1",), conditions=(bad,)), hypernode("b", ("n2",), conditions=(bad,)))
     found = topology_of(published(Topology(1, leaves)), {})
     assert found is not None
     assert len({x.key for x in found.anomalies}) == 2

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from hyperscout_collector.publish.overlap import NO_OVERLAPS, overlaps
 from hyperscout_collector.publish.wanted import OWNER_LABELS
-from hyperscout_collector.topology import HyperNode
+from support.builders import hypernode
 
 TREE = (
-    HyperNode("leaf-a", 1, "leaf", "pod-1", (), ("n1", "n2"), ()),
-    HyperNode("leaf-b", 1, "leaf", "pod-1", (), ("n3", "n4"), ()),
-    HyperNode("leaf-c", 1, "leaf", "pod-2", (), ("n5",), ()),
-    HyperNode("pod-1", 2, "pod", "core", ("leaf-a", "leaf-b"), ("n1", "n2", "n3", "n4"), ()),
-    HyperNode("pod-2", 2, "pod", "core", ("leaf-c",), ("n5",), ()),
-    HyperNode("core", 3, "core", None, ("pod-1", "pod-2"), ("n1", "n2", "n3", "n4", "n5"), ()),
+    hypernode("leaf-a", ("n1", "n2"), parent="pod-1"),
+    hypernode("leaf-b", ("n3", "n4"), parent="pod-1"),
+    hypernode("leaf-c", ("n5",), parent="pod-2"),
+    hypernode("pod-1", ("n1", "n2", "n3", "n4"), parent="core", children=("leaf-a", "leaf-b")),
+    hypernode("pod-2", ("n5",), parent="core", children=("leaf-c",)),
+    hypernode("core", ("n1", "n2", "n3", "n4", "n5"), tier=3, children=("pod-1", "pod-2")),
 )
 LABELS = {"n1": {"rack": "r1"}, "n2": {"rack": "r1", "gpu": "h100"}, "n3": {"rack": "r2"}, "n5": {}}
 A = frozenset({"leaf-a", "pod-1", "core"})

@@ -13,24 +13,13 @@ from hyperscout_collector.publish.taint_policy import (
     say_over,
     troubles,
 )
-from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Link, LinkTable, Switch, Topology
+from hyperscout_collector.topology import Anomaly, Endpoint, Link, LinkTable, Switch, Topology
 from hypothesis import given
 from hypothesis import strategies as st
-from support.topologies import SINCE_NS, two_leaves
+from support.builders import hypernode
+from support.topologies import HOST, LEAF, SECOND, SINCE_NS, SPINE, on_leaf_b, two_leaves
 
-HOST = Endpoint("a03", "n03", "1")
-SECOND = Endpoint("a03", "n03", "2")
-LEAF = Endpoint("s2", "leaf-b", "1")
-SPINE = Endpoint("s9", "spine", "2")
 CALM = TaintSettings()
-
-
-def anomaly(
-    kind: str, subject: Endpoint, peer: Endpoint | None = LEAF, confidence: float = 0.9, since_s: int = 0
-) -> Anomaly:
-    return Anomaly(
-        kind, subject, peer, 1, ("ibnetdiscover",), confidence, "", "leaf-b", SINCE_NS + since_s * NS
-    )
 
 
 def with_anomalies(*anomalies: Anomaly) -> Topology:
@@ -40,19 +29,19 @@ def with_anomalies(*anomalies: Anomaly) -> Topology:
 @pytest.mark.parametrize(
     ("name", "anomalies", "ill"),
     [
-        ("a cable that is out", [anomaly("MissingLink", HOST)], {"n03": 1}),
-        ("named from the switch's end", [anomaly("SlowLink", LEAF, HOST)], {"n03": 1}),
-        ("errors", [anomaly("ErroringLink", HOST)], {"n03": 1}),
-        ("two of a node", [anomaly("SlowLink", HOST), anomaly("MissingLink", SECOND)], {"n03": 2}),
-        ("an adapter that is gone", [anomaly("MissingLink", Endpoint("gone", "n04", "1"))], {"n04": 1}),
-        ("an adapter that nobody knew", [anomaly("MissingLink", Endpoint("n04", "n04"))], {"n04": 1}),
-        ("back to back", [anomaly("SlowLink", HOST, Endpoint("a01", "n01", "1"))], {"n03": 1, "n01": 1}),
-        ("a tie", [anomaly("MissingLink", HOST, confidence=0.5)], {}),
-        ("a plug in another leaf", [anomaly("Miswired", HOST)], {}),
-        ("sources disagree", [anomaly("SourcesDisagree", HOST)], {}),
-        ("an uplink", [anomaly("MissingLink", LEAF, SPINE)], {}),
-        ("a switch", [anomaly("MissingSwitch", LEAF, None)], {}),
-        ("storage", [anomaly("SlowLink", Endpoint("st", "storage-1", "1"))], {}),
+        ("a cable that is out", [on_leaf_b("MissingLink", HOST)], {"n03": 1}),
+        ("named from the switch's end", [on_leaf_b("SlowLink", LEAF, HOST)], {"n03": 1}),
+        ("errors", [on_leaf_b("ErroringLink", HOST)], {"n03": 1}),
+        ("two of a node", [on_leaf_b("SlowLink", HOST), on_leaf_b("MissingLink", SECOND)], {"n03": 2}),
+        ("an adapter that is gone", [on_leaf_b("MissingLink", Endpoint("gone", "n04", "1"))], {"n04": 1}),
+        ("an adapter that nobody knew", [on_leaf_b("MissingLink", Endpoint("n04", "n04"))], {"n04": 1}),
+        ("back to back", [on_leaf_b("SlowLink", HOST, Endpoint("a01", "n01", "1"))], {"n03": 1, "n01": 1}),
+        ("a tie", [on_leaf_b("MissingLink", HOST, confidence=0.5)], {}),
+        ("a plug in another leaf", [on_leaf_b("Miswired", HOST)], {}),
+        ("sources disagree", [on_leaf_b("SourcesDisagree", HOST)], {}),
+        ("an uplink", [on_leaf_b("MissingLink", LEAF, SPINE)], {}),
+        ("a switch", [on_leaf_b("MissingSwitch", LEAF, None)], {}),
+        ("storage", [on_leaf_b("SlowLink", Endpoint("st", "storage-1", "1"))], {}),
         ("nothing", [], {}),
     ],
 )  # fmt: skip
@@ -63,7 +52,11 @@ def test_whose_link_it_is(name: str, anomalies: Sequence[Anomaly], ill: dict[str
 
 def test_the_reason_names_the_first_cable_and_the_oldest_time_counts() -> None:
     found = troubles(
-        with_anomalies(anomaly("MissingLink", HOST, since_s=9), anomaly("SlowLink", HOST, since_s=3)), CALM
+        with_anomalies(
+            on_leaf_b("MissingLink", HOST, since_ns=SINCE_NS + 9 * NS),
+            on_leaf_b("SlowLink", HOST, since_ns=SINCE_NS + 3 * NS),
+        ),
+        CALM,
     )
     assert found == {"n03": Trouble(2, SINCE_NS + 3 * NS, "MissingLink: n03/p1 -> leaf-b/p1")}
 
@@ -81,7 +74,7 @@ def test_the_reason_names_the_first_cable_and_the_oldest_time_counts() -> None:
 def test_a_slow_way_between_two_nodes_taints_neither(
     peer: Endpoint | None, sources: tuple[str, ...], ill: set[str]
 ) -> None:
-    slow = replace(anomaly("SlowLink", Endpoint("n03", "n03", "eth0"), peer), sources=sources)
+    slow = on_leaf_b("SlowLink", Endpoint("n03", "n03", "eth0"), peer, sources=sources)
     assert troubles(with_anomalies(slow), CALM).keys() == ill
 
 
@@ -95,7 +88,7 @@ def test_a_domain_taints_its_nodes_only_when_asked_and_when_enough_is_lost(
     """Four uplinks, some of them down."""
     up = [Link("s2", f"{i}", "s9", f"{i}", "ib", ()) for i in range(4)]
     gone = [
-        anomaly("MissingLink", Endpoint("s2", "leaf-b", f"{i}"), Endpoint("s9", "spine", f"{i}"))
+        on_leaf_b("MissingLink", Endpoint("s2", "leaf-b", f"{i}"), Endpoint("s9", "spine", f"{i}"))
         for i in range(lost)
     ]
     topology = _cabled(replace(two_leaves(), links=LinkTable.of(up[lost:]), anomalies=tuple(gone)))
@@ -108,9 +101,9 @@ def test_a_domain_taints_its_nodes_only_when_asked_and_when_enough_is_lost(
 
 def test_inside_a_domain_with_switches_may_lie_others_that_have_none() -> None:
     """NVLink domains under a leaf: its nodes are still those that its uplinks serve."""
-    topology = with_anomalies(anomaly("MissingSwitch", LEAF, None))
+    topology = with_anomalies(on_leaf_b("MissingSwitch", LEAF, None))
     inner = [
-        HyperNode(f"rack-{h.name}", 1, "nvlink", h.name, (), h.nodes, (), source="nvlink")
+        hypernode(f"rack-{h.name}", h.nodes, parent=h.name, tier_name="nvlink", source="nvlink")
         for h in topology.hypernodes
         if not h.children
     ]
@@ -122,7 +115,7 @@ def test_inside_a_domain_with_switches_may_lie_others_that_have_none() -> None:
 
 @pytest.mark.parametrize(("uplink_share", "ill"), [(0.5, {"n03", "n04"}), (0.6, set()), (0.0, set())])
 def test_a_missing_switch_counts_by_the_switches_of_its_domain(uplink_share: float, ill: set[str]) -> None:
-    topology = _cabled(with_anomalies(anomaly("MissingSwitch", Endpoint("s3", "rail-2"), None)))
+    topology = _cabled(with_anomalies(on_leaf_b("MissingSwitch", Endpoint("s3", "rail-2"), None)))
     assert set(troubles(topology, TaintSettings(uplink_share=uplink_share))) == ill
 
 

@@ -16,7 +16,7 @@ from hyperscout_collector.topology import HyperNode, Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_kube import merge
-from support.topologies import hypernode, leaves, pods, two_leaves
+from support.topologies import leaves, pods, two_leaves
 
 LEAF, POD, CORE = ("hyperscout.io/leaf", "hyperscout.io/pod", "hyperscout.io/core")
 
@@ -35,7 +35,7 @@ def test_values_tell_domains_apart_over_all_tiers() -> None:
 
 
 def test_a_host_that_is_no_kubernetes_node_has_no_labels_and_a_tier_without_a_name_has_its_number() -> None:
-    labels = tier_labels(Topology(1, (hypernode("l1", 1, "", None, ("n1", "0x2c9 HCA")),)))
+    labels = tier_labels(Topology(1, (HyperNode("l1", 1, "", None, (), ("n1", "0x2c9 HCA"), ()),)))
     assert labels == {"n1": {"hyperscout.io/tier-1": "l1"}}
 
 
