@@ -25,7 +25,14 @@ _PACKAGE = ".hyperscout.v1."
 _F = FieldDescriptorProto
 
 # Fields without presence that an object leaves out where they are empty, or has as null where they are 0.
-LEFT_OUT = {("Placement", "gang"), ("Placement", "holder"), ("Link", "note")}
+LEFT_OUT = {
+    ("Placement", "gang"),
+    ("Placement", "holder"),
+    ("Link", "note"),
+    ("Condition", "nodes"),
+    ("Condition", "switches"),
+    ("Anomaly", "nodes"),
+}
 NULL_FOR_ZERO = {("Anomaly", "tier")}
 
 Schema = dict[str, Any]

@@ -20,6 +20,7 @@ from hyperscout_collector.api.fold import folded
 from hyperscout_collector.api.history_mapping import cause_from_proto
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.settings import CollectorSettings, host_port, is_loopback
+from hyperscout_collector.task_watch import is_cancelled
 from hyperscout_collector.topology import Topology
 
 _log = logging.getLogger(__name__)
@@ -112,16 +113,24 @@ class Follower:
         return newest if newest is not None and newest.generation else None
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow the leader until this task is cancelled.
+
+        Whatever ends the stream, the follower connects again after a pause. gRPC raises CancelledError in a
+        call whose channel is closed; that is such an end, and no cancellation of this task.
+        """
         self._began_s, self._heard = self._clock(), False
         while True:
             if address := self._leader():
                 try:
                     await self._follow(address)
                 except grpc.aio.AioRpcError as error:
-                    self._lament(f"the leader, {address}: {error.code().name}: {error.details()}")
+                    self._log_failure(f"the leader, {address}: {error.code().name}: {error.details()}")
                 except PeerError as error:
-                    self._lament(str(error))
+                    self._log_failure(str(error))
+                except asyncio.CancelledError:
+                    if is_cancelled():
+                        raise
+                    self._log_failure(f"the leader, {address}: the call was cancelled")
             if self._left_s is None:
                 self._left_s = self._clock()
             await self._sleep(_RETRY_S * self._rng.uniform(0.5, 1.0))
@@ -145,7 +154,11 @@ class Follower:
                     self._deltas.append(event.delta)
 
     async def why(self, generation: int) -> Cause | None:
-        """Why the leader published it, as its history says; None = that does not know, or cannot be asked."""
+        """The cause of a generation as the leader's history has it.
+
+        None: the history does not have the generation, or the leader does not answer, also because the
+        channel was closed during the call.
+        """
         if (service := self._service) is None:
             return None
         request = pb.ListHistoryRequest(kinds=["GenerationPublished"], page_size=_LATEST)
@@ -153,10 +166,15 @@ class Follower:
             answer = await service.ListHistory(request, timeout=_ANSWER_S, metadata=_metadata(self._settings))
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, PeerError):
             return None
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            return None
         found = (x.cause for x in answer.events if x.generation == generation)
         return next(map(cause_from_proto, found), None)
 
-    def _lament(self, problem: str) -> None:
+    def _log_failure(self, problem: str) -> None:
+        """Log a failure when it differs from the one before."""
         if problem != self.problem:
             _log.warning("not following: %s", problem)
         self.problem = problem

@@ -28,6 +28,7 @@ from hyperscout_collector.kube.lease import Elector
 from hyperscout_collector.settings import CollectorSettings, host_port
 from hyperscout_collector.shell import Collector
 from hyperscout_collector.standby import Standby
+from hyperscout_collector.task_watch import TaskWatch
 
 _log = logging.getLogger(__name__)
 
@@ -115,6 +116,8 @@ class Replica:
         stop: asyncio.Event,
         election: "asyncio.Task[None]",
     ) -> None:
+        """Follow the leader until this replica leads or stops. Raises the exception of a part that failed."""
+        watch = TaskWatch()
         async with (
             Standby(
                 settings,
@@ -122,11 +125,13 @@ class Replica:
                 follower.prepared,
                 transitions=lambda: elector.transitions,
             ) as standby,
-            _running(follower.run(), "follower"),
-            recorded(settings, follower),
+            _running(follower.run(), "follower", watch),
+            recorded(settings, follower, watch),
         ):
-            await _first(stop.wait(), elector.until(lambda: elector.leading), asyncio.wait([election]))
+            leading = elector.until(lambda: elector.leading)
+            await _first(stop.wait(), leading, watch.failed.wait(), asyncio.wait([election]))
             standby.dismiss(advertised(settings) if elector.leading else elector.leader_address())
+        watch.check()
 
     async def _lead(
         self,
@@ -162,8 +167,10 @@ class Replica:
 
 
 @contextlib.asynccontextmanager
-async def recorded(settings: CollectorSettings, follower: Follower) -> AsyncIterator[Recorder | None]:
-    """What the leader publishes goes into our own history: it may be ours to go on with."""
+async def recorded(
+    settings: CollectorSettings, follower: Follower, watch: TaskWatch
+) -> AsyncIterator[Recorder | None]:
+    """Record what the leader publishes in the history of this replica, which continues it when it leads."""
     if not settings.history_max_days:
         yield None
         return
@@ -171,7 +178,10 @@ async def recorded(settings: CollectorSettings, follower: Follower) -> AsyncIter
     following = Following(recorder, follower.why)
     follower.heard = following.hear
     try:
-        async with _running(recorder.run(), "history"), _running(following.run(), "history-follower"):
+        async with (
+            _running(recorder.run(), "history", watch),
+            _running(following.run(), "history-follower", watch),
+        ):
             yield recorder
     finally:
         await following.finish()
@@ -238,8 +248,13 @@ async def _done(work: Coroutine[Any, Any, Any], *ends: Coroutine[Any, Any, Any])
 
 
 @contextlib.asynccontextmanager
-async def _running(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator["asyncio.Task[None]"]:
+async def _running(
+    work: Coroutine[Any, Any, None], name: str, watch: TaskWatch | None = None
+) -> AsyncIterator["asyncio.Task[None]"]:
+    """Run a task beside the block, and cancel it with the end of the block."""
     task = asyncio.create_task(work, name=name)
+    if watch is not None:
+        watch.add(task)
     try:
         yield task
     finally:

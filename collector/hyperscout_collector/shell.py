@@ -70,6 +70,7 @@ from hyperscout_collector.seeds import Seeds
 from hyperscout_collector.settings import CollectorSettings
 from hyperscout_collector.status import status
 from hyperscout_collector.sweeps import Sweeps
+from hyperscout_collector.task_watch import TaskWatch
 from hyperscout_collector.topology import Topology
 
 _log = logging.getLogger(__name__)
@@ -112,13 +113,13 @@ class Collector:
         self._transitions = transitions
         self._took_over = False  # what is published was not told by our own disk
         self.leaving: tuple[str, str | None] = ("the collector is shutting down", None)
-        self.crashed = asyncio.Event()
+        self._watch = TaskWatch()
+        self.crashed = self._watch.failed
         self._clock_ns = clock_ns
         self._timer = timer
         self._publishers = publishers
         self._services: dict[str, Service] = {}
         self._blueprint: BlueprintFile | None = None
-        self._failure: BaseException | None = None
         self._to_forget: dict[Key, Collection[Row]] = {}  # and what was known of it when that was decided
         self._exit = contextlib.AsyncExitStack()
 
@@ -190,10 +191,12 @@ class Collector:
             raise
 
     async def stop(self) -> None:
-        """Take no more, write what came in, save what is published. Raises what a part died of."""
+        """Accept no more evidence, write what was received, and save the topology.
+
+        Raises the exception of the first part that failed.
+        """
         await self._exit.aclose()
-        if self._failure is not None:
-            raise self._failure
+        self._watch.check()
 
     async def _load(self) -> tuple[Store, Loaded]:
         settings = self.settings
@@ -440,15 +443,8 @@ class Collector:
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name=name)
-        task.add_done_callback(self._ended)
+        self._watch.add(task)
         self._exit.push_async_callback(_cancel, task)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        """A part that ends by itself is a defect: nothing goes on as if it were there."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("%s died", task.get_name(), exc_info=error)
-            self._failure = self._failure or error
-            self.crashed.set()
 
     async def _flush(self) -> None:
         """What was acknowledged is on disk already; the picture that was made of it should be too."""

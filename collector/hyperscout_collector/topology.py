@@ -46,6 +46,7 @@ class Anomaly:
 
     `hypernode` is the one domain it counts against (a host's link: its tier-1 domain; a link between
     switches: the lower end's domain), `tier` that domain's tier; both None when it is in no domain.
+    `nodes`: all nodes that it is about, sorted, where the ends do not name them.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class Anomaly:
     message: str
     hypernode: str | None = None
     since_ns: int = 0
+    nodes: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str, str, str]:
@@ -75,13 +77,19 @@ def is_measured(anomaly: Anomaly) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """As metav1.Condition; `since_ns` (its lastTransitionTime, Unix ns) is 0 when inferred offline."""
+    """As metav1.Condition; `since_ns` (its lastTransitionTime, Unix ns) is 0 when inferred offline.
+
+    `nodes`, `switches` (ids): all that are not ready or stale, sorted; `message` names only the first few.
+    They are set on the lowest HyperNode that has them, which for nodes is of tier 1.
+    """
 
     type: str
     status: str  # "True", "False", "Unknown"
     reason: str
     message: str
     since_ns: int = 0
+    nodes: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ from hyperscout_collector.topology import (
 def to_json(topology: Topology) -> dict[str, Any]:
     """The object of `infer -o json`: plain dicts and lists, keys in a fixed order.
 
-    Times, what was measured, notes of links and devices are left out where there are none.
+    Times, what was measured, notes of links, devices, and the nodes and switches of conditions and anomalies
+    are left out where there are none.
     """
 
     def end(endpoint: Endpoint | None) -> dict[str, Any] | None:
@@ -32,11 +33,18 @@ def to_json(topology: Topology) -> dict[str, Any]:
         return {"device": endpoint.device, "name": endpoint.name, "port": endpoint.port}
 
     def condition(c: Condition) -> dict[str, Any]:
-        row = {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message}
-        return row | {"lastTransitionTime": rfc3339(c.since_ns)} if c.since_ns else row
+        row: dict[str, Any] = {
+            "type": c.type,
+            "status": c.status,
+            "reason": c.reason,
+            "message": c.message,
+        }
+        if c.since_ns:
+            row["lastTransitionTime"] = rfc3339(c.since_ns)
+        return row | _lists(nodes=c.nodes, switches=c.switches)
 
     def anomaly(x: Anomaly) -> dict[str, Any]:
-        row = {
+        row: dict[str, Any] = {
             "kind": x.kind,
             "subject": end(x.subject),
             "peer": end(x.peer),
@@ -46,7 +54,9 @@ def to_json(topology: Topology) -> dict[str, Any]:
             "message": x.message,
             "hypernode": x.hypernode,
         }
-        return row | {"since": rfc3339(x.since_ns)} if x.since_ns else row
+        if x.since_ns:
+            row["since"] = rfc3339(x.since_ns)
+        return row | _lists(nodes=x.nodes)
 
     return {
         "generation": topology.generation,
@@ -84,6 +94,11 @@ def to_json(topology: Topology) -> dict[str, Any]:
         "tiers": [{"tier": t.tier, "tierName": t.tier_name, **_numbers(t)} for t in topology.tiers],
         **({"devices": {n: dict(d) for n, d in topology.devices.items()}} if topology.devices else {}),
     }
+
+
+def _lists(**lists: tuple[str, ...]) -> dict[str, Any]:
+    """Those of the lists that are not empty."""
+    return {name: list(values) for name, values in lists.items() if values}
 
 
 def _numbers(of: HyperNode | Tier) -> dict[str, Any]:
@@ -187,6 +202,8 @@ def from_json(data: Any) -> Topology:
                     get(c, w, "reason", str, ""),
                     get(c, w, "message", str, ""),
                     time(c, w, "lastTransitionTime"),
+                    texts(c, w, "nodes", []),
+                    texts(c, w, "switches", []),
                 )
                 for w, c in conditions
             ),
@@ -208,6 +225,7 @@ def from_json(data: Any) -> Topology:
             get(row, where, "message", str, ""),
             optional(row, where, "hypernode"),
             time(row, where, "since"),
+            texts(row, where, "nodes", []),
         )
 
     def link(where: str, row: Any) -> Link:

@@ -45,7 +45,7 @@ def two_leaves() -> Topology:
     """Two leaves of two hosts under one core; leaf-b has a cable down since 2026."""
     down = "1 of 4 links down: n03/p1 -> leaf-b/p3, seen by ibnetdiscover, since 2026-01-01T00:00:00Z"
     b = (
-        Condition("Ready", "False", "NodeDown", "1 of 2 nodes ready: n03 is cut off", SINCE_NS),
+        Condition("Ready", "False", "NodeDown", "1 of 2 nodes ready: n03 is cut off", SINCE_NS, ("n03",)),
         Condition("Degraded", "True", "LinksDown", down, SINCE_NS),
         Condition("Consistent", "True", "SourcesAgree", "all sources agree", SINCE_NS),
     )

@@ -92,6 +92,8 @@ def hypernode_to_proto(h: HyperNode) -> pb.HyperNode:
                 reason=c.reason,
                 message=c.message,
                 last_transition_time=timestamp(c.since_ns),
+                nodes=c.nodes,
+                switches=c.switches,
             )
             for c in h.conditions
         ],
@@ -153,6 +155,7 @@ def anomaly_to_proto(a: Anomaly) -> pb.Anomaly:
         message=a.message,
         since=timestamp(a.since_ns),
         hypernode=a.hypernode,
+        nodes=a.nodes,
     )
 
 
@@ -179,6 +182,7 @@ def _anomaly(a: pb.Anomaly) -> Anomaly:
         a.message,
         a.hypernode if a.HasField("hypernode") else None,
         a.since.ToNanoseconds() if a.HasField("since") else 0,
+        tuple(a.nodes),
     )
 
 
@@ -198,6 +202,8 @@ def _hypernode(h: pb.HyperNode) -> HyperNode:
                 c.reason,
                 c.message,
                 c.last_transition_time.ToNanoseconds() if c.HasField("last_transition_time") else 0,
+                tuple(c.nodes),
+                tuple(c.switches),
             )
             for c in h.conditions
         ),

@@ -10,12 +10,11 @@ who is at its cables (an agent that has just begun to listen); or when the time 
 must not keep all others waiting.
 """
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 
 from hyperscout_formats.reporters import SWITCH_PROBE, is_node
 
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_collector.topology import Condition, HyperNode, Topology
 
 NS = 1_000_000_000
 # Sources of links that come with a look at a whole fabric, and not with an agent of a node or a switch.
@@ -93,40 +92,32 @@ class Takeover:
         return " and ".join(parts) or "nothing"
 
     def stale(self) -> dict[str, int]:
-        """Nodes that were stale when we came, and have not been heard since: when (Unix ns, 0 = unknown).
+        """Nodes that were stale at the start and were not heard since: when last seen (Unix ns, 0 = unknown).
 
-        Which of a HyperNode's nodes it was stands in its condition's message only; where that does not
-        say, one node stands for it, or all where the HyperNode above is stale with it.
+        A condition that lists neither nodes nor switches was read from a HyperNode of the API server, or was
+        written by an earlier version. Then one silent node stands for it, or all silent ones where the
+        HyperNode above is stale, too.
         """
-        stale = {h.name: h for h in self._previous.hypernodes if _is_stale(h)}
+        stale = {h.name: c for h in self._previous.hypernodes if (c := _stale_condition(h)) is not None}
         found: dict[str, int] = {}
-        for h in stale.values():
-            if h.children:
+        for h in self._previous.hypernodes:
+            condition = stale.get(h.name)
+            if condition is None or h.children:
                 continue
             silent = [node for node in h.nodes if node in self._missing]
-            above = stale.get(h.parent or "")
-            if above is None or self._silent_switches(above):
-                words = _words(h)
-                named = [node for node in silent if node in words]
-                silent = named if named or self._silent_switches(h) else silent[:1]
+            if condition.nodes or condition.switches:
+                listed = set(condition.nodes)
+                silent = [node for node in silent if node in listed]
+            elif (above := stale.get(h.parent or "")) is None or above.switches:
+                silent = silent[:1]
             found |= dict.fromkeys(silent, 0)
         return found
 
     def stale_switches(self) -> dict[str, int]:
-        """The same of switches that tell of their cables, by id."""
-        stale = [h for h in self._previous.hypernodes if _is_stale(h)]
-        return {id_: 0 for h in stale for id_ in self._silent_switches(h)}
-
-    def _silent_switches(self, h: HyperNode) -> list[str]:
-        """Switches of a stale HyperNode that its condition names, and that have not been heard since."""
-        words = _words(h)
-        return [id_ for id_ in h.switches if id_ not in self._heard and self._names.get(id_, id_) in words]
-
-
-def _words(h: HyperNode) -> set[str]:
-    """What might be names in the message of its condition Stale."""
-    said = " ".join(c.message for c in h.conditions if c.type == "Stale")
-    return set(re.findall(r"[\w.-]+", said))
+        """Switches that were stale at the start and were not heard since, by id: as `stale`."""
+        conditions = map(_stale_condition, self._previous.hypernodes)
+        stale = (id_ for c in conditions if c is not None for id_ in c.switches)
+        return {id_: 0 for id_ in stale if id_ not in self._heard}
 
 
 def _some(names: Collection[str]) -> str:
@@ -134,8 +125,9 @@ def _some(names: Collection[str]) -> str:
     return ", ".join(some) + (f" and {len(names) - len(some)} more" if len(names) > len(some) else "")
 
 
-def _is_stale(h: HyperNode) -> bool:
-    return any(c.type == "Stale" and c.status == "True" for c in h.conditions)
+def _stale_condition(h: HyperNode) -> Condition | None:
+    """The condition Stale of a HyperNode whose evidence is stale."""
+    return next((c for c in h.conditions if c.type == "Stale" and c.status == "True"), None)
 
 
 def _swept_fabrics(topology: Topology) -> dict[str, frozenset[str]]:

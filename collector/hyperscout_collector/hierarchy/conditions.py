@@ -87,7 +87,7 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
             _ready(h, down, why_down),
             _degraded(h, anomalies, switches, totals),
             _consistent(h, anomalies),
-            _stale(h, stale, facts.stale, silent.get(h.name, ())),
+            _stale(h, stale, facts.stale, silent.get(h.name, {})),
         )
 
     return replace(
@@ -127,7 +127,8 @@ def _ready(h: HyperNode, down: Mapping[str, _Below], why: Mapping[str, str]) -> 
         if not below.count:
             return Condition("Ready", "True", "AllNodesReady", counts)
         named = _some([f"{n} ({why[n]})" if why[n] else n for n in below.named])
-        return Condition("Ready", "False", "NodesNotReady", _bounded(f"{counts}; not ready: {named}"))
+        message = _bounded(f"{counts}; not ready: {named}")
+        return Condition("Ready", "False", "NodesNotReady", message, nodes=below.named)
     whole = [c for c in h.children if down.get(c, _NONE_BELOW).whole]
     if not whole:
         return Condition("Ready", "True", "ChildrenReady", counts)
@@ -135,9 +136,9 @@ def _ready(h: HyperNode, down: Mapping[str, _Below], why: Mapping[str, str]) -> 
     return Condition("Ready", "False", "ChildrenNotReady", _bounded(message))
 
 
-def _silent_switches(topology: Topology, seen_ns: Mapping[str, int]) -> dict[str, list[str]]:
-    """Which of its switches speak no more, in words, by HyperNode: the lowest that has the switch."""
-    found: dict[str, list[str]] = {}
+def _silent_switches(topology: Topology, seen_ns: Mapping[str, int]) -> dict[str, dict[str, str]]:
+    """Stale switches by HyperNode, the lowest that has the switch: by id, what a message says of each."""
+    found: dict[str, dict[str, str]] = {}
     if not seen_ns:
         return found
     name_of = {s.id: s.name for s in topology.switches}
@@ -148,27 +149,34 @@ def _silent_switches(topology: Topology, seen_ns: Mapping[str, int]) -> dict[str
                 left.discard(switch)
                 name, at_ns = name_of.get(switch, switch), seen_ns[switch]
                 text = f"{name} last seen {rfc3339(at_ns)}" if at_ns else name
-                found.setdefault(h.name, []).append(text)
+                found.setdefault(h.name, {})[switch] = text
     return found
 
 
 def _stale(
-    h: HyperNode, stale: Mapping[str, _Below], seen_ns: Mapping[str, int], switches: Sequence[str]
+    h: HyperNode, stale: Mapping[str, _Below], seen_ns: Mapping[str, int], switches: Mapping[str, str]
 ) -> Condition:
+    """`switches`: stale switches of the HyperNode, as `_silent_switches` returns them."""
     below = stale.get(h.name, _NONE_BELOW)
     if switches:
         message = (
             f"evidence of {len(switches)} of {len(h.switches)} switches is older than its limit: "
-            f"{_some(switches)}"
+            f"{_some(list(switches.values()))}"
         )
-        nodes = _stale(h, stale, seen_ns, ())
+        nodes = _stale(h, stale, seen_ns, {})
         if nodes.status == "True":
             message = f"{nodes.message}; {message}"
-        return Condition("Stale", "True", "EvidenceStale", _bounded(message))
+        return replace(
+            nodes,
+            status="True",
+            reason="EvidenceStale",
+            message=_bounded(message),
+            switches=tuple(sorted(switches)),
+        )
     if not h.children and below.count:
         named = _some([f"{n} last seen {rfc3339(seen_ns[n])}" if seen_ns[n] else n for n in below.named])
         message = f"evidence of {below.count} of {len(h.nodes)} nodes is older than its limit: {named}"
-        return Condition("Stale", "True", "EvidenceStale", _bounded(message))
+        return Condition("Stale", "True", "EvidenceStale", _bounded(message), nodes=below.named)
     whole = [c for c in h.children if stale.get(c, _NONE_BELOW).whole]
     if whole:
         message = (

@@ -185,7 +185,8 @@ def _torn(
     )
     sure = 0.5 if other[1] == home[1] else 0.9
     subject = Endpoint(names[0], names[0])
-    return Suspicion("SourcesDisagree", subject, None, 0, group, sure, text, (SOURCE,))
+    nodes = tuple(sorted(names))
+    return Suspicion("SourcesDisagree", subject, None, 0, group, sure, text, (SOURCE,), nodes)
 
 
 def _switches(net: Network, leaf: Layer, domain: int) -> str:

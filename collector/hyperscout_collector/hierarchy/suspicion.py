@@ -17,6 +17,7 @@ class Suspicion:
     confidence: float
     message: str
     sources: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
 
     @property
     def ends(self) -> frozenset[tuple[str, str | None]]:

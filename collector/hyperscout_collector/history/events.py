@@ -5,10 +5,10 @@ links are compared in columns. A story is told once: what a condition says of ca
 so it makes an event only when its status or reason changes.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from hyperscout_collector.link_changes import link_changes
 from hyperscout_collector.publish.texts.tree import HEALTHY, count
@@ -53,7 +53,10 @@ MOST_OF_A_KIND = 1000  # in one generation: a fabric that goes dark is one story
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """As `HistoryEvent` of the API, without what the history adds. `named`: nodes that it names besides."""
+    """As `HistoryEvent` of the API, without what the history adds.
+
+    `nodes`: all nodes that it is about besides `node`, sorted; `message` names only the first few.
+    """
 
     kind: str
     message: str
@@ -65,7 +68,7 @@ class Event:
     before: str = ""
     after: str = ""
     reason: str = ""
-    named: tuple[str, ...] = field(default=(), compare=False)
+    nodes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def thing(self) -> str:
@@ -129,17 +132,19 @@ def summary(changes: Iterable[Event]) -> str:
 
 
 def bounded(changes: Sequence[Event], most: int = MOST_OF_A_KIND) -> list[Event]:
-    """At most so many of each kind; the last of them says how many more there were."""
-    counts = Counter(x.kind for x in changes)
-    seen: Counter[str] = Counter()
-    found = []
-    for x in changes:
-        seen[x.kind] += 1
-        if seen[x.kind] < most or counts[x.kind] == most:
-            found.append(x)
-        elif seen[x.kind] == most:
-            rest = counts[x.kind] - most + 1
-            found.append(Event(x.kind, f"{rest} more; `hyperscout diff --since` lists what is still other"))
+    """At most `most` events of each kind; `changes` are sorted by kind.
+
+    Where there are more of a kind, the last event counts the rest, and is about all of their nodes.
+    """
+    found: list[Event] = []
+    for kind, group in groupby(changes, key=lambda x: x.kind):
+        same = list(group)
+        if len(same) > most:
+            rest = same[most - 1 :]
+            message = f"{len(rest)} more; `hyperscout diff --since` lists what is still other"
+            nodes = {node for x in rest for node in (x.node, *x.nodes) if node}
+            same[most - 1 :] = [Event(kind, message, nodes=tuple(sorted(nodes)))]
+        found += same
     return found
 
 
@@ -298,12 +303,23 @@ def _anomaly(kind: str, x: Anomaly, home: _Home) -> Event:
     names = [text for end in (x.subject, x.peer) if end is not None for text in (end.device, end.name)]
     message = f"over: {x.message}" if kind == "AnomalyCleared" else x.message
     return Event(
-        kind, message, x.hypernode or "", home.node(*names), x.subject, x.peer, what=x.kind, reason=x.kind
+        kind,
+        message,
+        x.hypernode or "",
+        home.node(*names),
+        x.subject,
+        x.peer,
+        what=x.kind,
+        reason=x.kind,
+        nodes=x.nodes,
     )
 
 
 def _conditions(old: Topology, new: Topology) -> Iterable[Event]:
-    """Of HyperNodes that stay, what changed; of new ones, what is not as it should be."""
+    """Of HyperNodes that stay, what changed; of new ones, what is not as it should be.
+
+    An event is about the nodes that the condition is about now or was about before, but not both.
+    """
     was = {h.name: h for h in old.hypernodes}
     for h in sorted(new.hypernodes, key=lambda h: h.name):
         before = was.get(h.name)
@@ -313,17 +329,17 @@ def _conditions(old: Topology, new: Topology) -> Iterable[Event]:
         for c in h.conditions:
             a = former.get(c.type)
             if _is_news(a, c):
-                named = _named(a, h, before) ^ _named(c, h, before) if c.type in _UNTOLD else frozenset()
+                nodes = sorted({*(a.nodes if a else ())} ^ {*c.nodes})
                 yield Event(
                     "ConditionChanged",
                     c.message,
                     h.name,
-                    next(iter(named)) if len(named) == 1 else "",
+                    nodes[0] if len(nodes) == 1 else "",
                     what=c.type,
                     before=a.status if a else "",
                     after=c.status,
                     reason=c.reason,
-                    named=tuple(sorted(named)),
+                    nodes=tuple(nodes),
                 )
 
 
@@ -332,12 +348,6 @@ def _is_news(before: Condition | None, now: Condition) -> bool:
         return now.status != HEALTHY.get(now.type, now.status)
     if (before.status, before.reason) != (now.status, now.reason):
         return True
-    return now.type in _UNTOLD and now.status != HEALTHY[now.type] and before.message != now.message
-
-
-def _named(condition: Condition | None, h: HyperNode, before: HyperNode | None) -> frozenset[str]:
-    """Nodes of a HyperNode of tier 1 that its condition names."""
-    if condition is None or h.children or condition.status == HEALTHY.get(condition.type):
-        return frozenset()
-    members = {*h.nodes, *(before.nodes if before else ())}
-    return frozenset(members.intersection(re.findall(r"[\w.-]+", condition.message)))
+    if now.type not in _UNTOLD or now.status == HEALTHY[now.type]:
+        return False
+    return (before.message, before.nodes) != (now.message, now.nodes)

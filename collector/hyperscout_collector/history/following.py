@@ -20,14 +20,17 @@ from hyperscout_collector.topology import Topology
 
 _log = logging.getLogger(__name__)
 
+# More than a follower takes in before it asks for a snapshot, so that none is dropped in regular operation.
+MOST_WAITING = 512
 _TRIES, _PAUSE_S = 5, 0.2  # the leader writes its history beside what it publishes
 
 
 class Following:
     """`hear` every event of the leader's stream, on the loop; `run` as a task.
 
-    `why(generation)`: the cause, as the leader recorded it; None = it has not, or cannot be asked. Events
-    that wait are bounded by whoever follows: a snapshot takes the place of all before it.
+    `why(generation)`: the cause as the leader recorded it; None = the leader has none, or does not answer.
+    A snapshot replaces all events that wait. At most MOST_WAITING events wait: when there are more, all are
+    dropped, and recording continues with the next snapshot.
     """
 
     def __init__(
@@ -41,16 +44,23 @@ class Following:
         self._why = why
         self._sleep = sleep
         self._events: deque[pb.WatchTopologyResponse] = deque()
+        self._is_behind = False  # events were dropped; deltas are of no use before the next snapshot
         self._wake = asyncio.Event()
         self._topology: Topology | None = None
         self._unsaid: Topology | None = None  # not recorded yet: its cause is asked for
 
     def hear(self, event: pb.WatchTopologyResponse) -> None:
-        """A snapshot, or what changed since."""
+        """Queue a snapshot, or a delta to the generation before."""
         if event.HasField("snapshot"):
             self._events.clear()
-        self._events.append(event)
-        self._wake.set()
+            self._is_behind = False
+        elif len(self._events) >= MOST_WAITING:
+            _log.warning("%d generations of the leader are not recorded: too many wait", len(self._events))
+            self._events.clear()
+            self._is_behind = True
+        if not self._is_behind:
+            self._events.append(event)
+            self._wake.set()
 
     async def run(self) -> None:
         """Record until cancelled."""

@@ -53,6 +53,7 @@ _STEPS = 1000  # in a span: what a reader goes through at most
 _SPAN_NS = 86_400 * NS  # in steps of a day, what is old goes
 _SPAN_SHARE = 8  # a span takes no more than this part of the file: only whole ones can go
 _FILL = 0.9  # of the file; the rest is for what is written next
+_MENTION_BYTES = 32  # in the file: a row of `mentions` takes 13, one with a new name about 45
 
 
 class HistoryStore:
@@ -126,8 +127,10 @@ class HistoryStore:
     # Writing
 
     def record(self, at_ns: int, new: Topology, cause: Cause, missed: int = 0) -> None:
-        """Add a generation. `missed`: generations before it that could not be recorded. Raises sqlite3.Error,
-        and holds what it held then."""
+        """Add a generation. `missed`: generations before it that could not be recorded.
+
+        Raises sqlite3.Error, and the store is then as it was before.
+        """
         at_ns = max(at_ns, self._last_ns)
         old = self.newest
         changes = bounded(events(old, new)) if old is not None else []
@@ -135,15 +138,16 @@ class HistoryStore:
             changes.append(head)
         else:
             changes = []
-        cause = cause.about({name for event in changes for name in names_of(event)})
+        names = [names_of(event) for event in changes]
+        cause = cause.about({name for some in names for name in some})
         bodies = [event_to_proto(event).SerializeToString() for event in changes]
         step = packed_step(old, new, self._words) if old is not None and self._goes_on(at_ns) else None
         is_whole = step is None or self._step_bytes + len(step) > self._whole_bytes
         frame = packed_whole(new) if is_whole or step is None else step
-        need = len(frame) + 2 * sum(map(len, bodies))
+        need = len(frame) + 2 * sum(map(len, bodies)) + _MENTION_BYTES * sum(map(len, names))
         self._make_room(at_ns, need)
         with database.transaction(self._db):
-            picture = self._insert(at_ns, new.generation, is_whole, cause, frame, changes, bodies)
+            picture = self._insert(at_ns, new.generation, is_whole, cause, frame, changes, names, bodies)
         if is_whole:
             self._span, self._span_ns, self._whole_bytes = picture, at_ns, len(frame)
             self._words = words(frame)
@@ -177,6 +181,7 @@ class HistoryStore:
         cause: Cause,
         frame: bytes,
         changes: Sequence[Event],
+        names: Sequence[set[str]],
         bodies: Sequence[bytes],
     ) -> int:
         db = self._db
@@ -185,7 +190,6 @@ class HistoryStore:
         span = picture if is_whole else self._span
         row = (picture, at_ns, generation, span, event, cause_to_proto(cause).SerializeToString(), frame)
         db.execute("INSERT INTO pictures VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        names = [names_of(change) for change in changes]
         ids = self._ids({name for some in (*names, (x.thing for x in changes)) for name in some if name})
         db.executemany(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
@@ -253,7 +257,7 @@ class HistoryStore:
 
 def names_of(event: Event) -> set[str]:
     """What it answers to: nodes, HyperNodes, devices by id and by name, and ends of links."""
-    found = {event.hypernode, event.node, *event.named}
+    found = {event.hypernode, event.node, *event.nodes}
     found.update((event.before, event.after) if "Node" in event.kind else ())
     for end in (event.subject, event.peer):
         if end is not None:

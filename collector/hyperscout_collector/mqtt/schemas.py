@@ -57,6 +57,8 @@ _CONDITION = _object(
         "message": _text("for people"),
     },
     lastTransitionTime=_WHEN | {"description": "when its status last flipped, UTC"},
+    nodes=_list(_text("a node"), "all nodes that are not ready or stale; left out where there are none"),
+    switches=_list(_text("a switch's id"), "all switches that are stale; left out where there are none"),
 )
 _ANOMALY = _object(
     "what does not fit, and counts against this HyperNode",
@@ -71,6 +73,7 @@ _ANOMALY = _object(
         "hypernode": {"type": ["string", "null"], "description": "the HyperNode that it counts against"},
     },
     since=_WHEN | {"description": "when it was first seen, UTC"},
+    nodes=_list(_text("a node"), "all nodes that it is about, where the ends do not name them"),
 )
 
 

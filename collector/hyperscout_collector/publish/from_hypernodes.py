@@ -4,7 +4,7 @@ Names, members, conditions and medians are all there; switches and cables are no
 as it should be stands for an anomaly, so that nothing is given the all-clear before it has been looked at.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hyperscout_collector.publish.overlap import SOURCE
@@ -67,7 +67,7 @@ def topology_of(
     for name, p in sorted(there.items(), key=lambda x: (x[1].tier, x[0])):
         below = _below(name, children)
         nodes = sorted({node for at in below for node in _nodes(there[at], labels)})
-        conditions = tuple(_conditions(objects[name]))
+        conditions = tuple(_conditions(objects[name], nodes))
         found.append(
             HyperNode(
                 name,
@@ -126,16 +126,29 @@ def _nodes(p: Present, labels: Mapping[str, Mapping[str, str]]) -> Iterable[str]
             yield from (node for node, has in labels.items() if has.get(key) == p.name)
 
 
-def _conditions(found: Mapping[str, Any]) -> Iterable[Condition]:
+def _conditions(found: Mapping[str, Any], nodes: Sequence[str]) -> Iterable[Condition]:
+    """`nodes`: of the HyperNode."""
     for c in (found.get("status") or {}).get("conditions") or ():
         if c.get("type") in HEALTHY:
             try:
                 since_ns = from_rfc3339(c.get("lastTransitionTime", ""))
             except ValueError:
                 since_ns = 0
+            message = c.get("message", "")
+            about = _stale_nodes(message, nodes) if c["type"] == "Stale" else ()
             yield Condition(
-                c["type"], c.get("status", "Unknown"), c.get("reason", ""), c.get("message", ""), since_ns
+                c["type"], c.get("status", "Unknown"), c.get("reason", ""), message, since_ns, about
             )
+
+
+def _stale_nodes(message: str, nodes: Sequence[str]) -> tuple[str, ...]:
+    """The nodes that the message of a condition Stale names, if it names all of them; otherwise none.
+
+    A condition in Kubernetes has no field for a list, so the text is all that is left of it.
+    """
+    words = set(message.replace(",", " ").replace(";", " ").split())
+    named = tuple(node for node in nodes if node in words)
+    return named if message.startswith(f"evidence of {len(named)} of {len(nodes)} nodes ") else ()
 
 
 def _anomalies(h: HyperNode) -> Iterable[Anomaly]:

@@ -5,7 +5,7 @@ nothing that contains such a node is published until the others are gone, and an
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -73,7 +73,7 @@ def _overlap(h: HyperNode, owner: str, nodes: Sequence[str]) -> Anomaly:
         f"({', '.join(nodes[:_NAMED])}{more}): nothing that contains them is published; "
         f"delete {owner} to let it be"
     )
-    return _anomaly(h, owner, message)
+    return replace(_anomaly(h, owner, message), nodes=tuple(nodes))
 
 
 def _name_taken(h: HyperNode) -> Anomaly:

@@ -29,6 +29,8 @@ class Condition(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     LAST_TRANSITION_TIME_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    SWITCHES_FIELD_NUMBER: _builtins.int
     type: _builtins.str
     """"Ready", "Degraded", "Consistent" or "Stale"."""
     status: _builtins.str
@@ -41,6 +43,16 @@ class Condition(_message.Message):
     def last_transition_time(self) -> _timestamp_pb2.Timestamp:
         """Moves only when status flips. Unset when the topology was inferred offline."""
 
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All nodes that are not ready ("Ready") or stale ("Stale"), sorted; the message names only the first few.
+        Set at tier 1.
+        """
+
+    @_builtins.property
+    def switches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of all switches that are stale ("Stale"), sorted. Set at the lowest HyperNode that has the switch."""
+
     def __init__(
         self,
         *,
@@ -49,10 +61,12 @@ class Condition(_message.Message):
         reason: _builtins.str = ...,
         message: _builtins.str = ...,
         last_transition_time: _timestamp_pb2.Timestamp | None = ...,
+        nodes: _abc.Iterable[_builtins.str] | None = ...,
+        switches: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_transition_time", b"last_transition_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_transition_time", b"last_transition_time", "message", b"message", "reason", b"reason", "status", b"status", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_transition_time", b"last_transition_time", "message", b"message", "nodes", b"nodes", "reason", b"reason", "status", b"status", "switches", b"switches", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -393,6 +407,7 @@ class Anomaly(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     HYPERNODE_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """MissingLink, MissingSwitch, Miswired, SlowLink, ErroringLink, SourcesDisagree, UnknownHost, Overlap, BlueprintDrift."""
     tier: _builtins.int
@@ -419,6 +434,10 @@ class Anomaly(_message.Message):
     def since(self) -> _timestamp_pb2.Timestamp:
         """First seen. Unset when inferred offline."""
 
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All nodes that it is about, sorted, where the ends do not name them; the message names only the first few."""
+
     def __init__(
         self,
         *,
@@ -431,10 +450,11 @@ class Anomaly(_message.Message):
         message: _builtins.str = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
         hypernode: _builtins.str | None = ...,
+        nodes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "_peer", b"_peer", "hypernode", b"hypernode", "peer", b"peer", "since", b"since", "subject", b"subject"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "_peer", b"_peer", "confidence", b"confidence", "hypernode", b"hypernode", "kind", b"kind", "message", b"message", "peer", b"peer", "since", b"since", "sources", b"sources", "subject", b"subject", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode", "_peer", b"_peer", "confidence", b"confidence", "hypernode", b"hypernode", "kind", b"kind", "message", b"message", "nodes", b"nodes", "peer", b"peer", "since", b"since", "sources", b"sources", "subject", b"subject", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__hypernode: _TypeAlias = _typing.Literal["hypernode"]  # noqa: Y015
     _WhichOneofArgType__hypernode: _TypeAlias = _typing.Literal["_hypernode", b"_hypernode"]  # noqa: Y015

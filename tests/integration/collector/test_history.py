@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,11 +15,17 @@ import grpc.aio
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_collector.api.mapping import timestamp
+from hyperscout.v1.topology_pb2_grpc import (
+    TopologyServiceServicer,
+    TopologyServiceStub,
+    add_TopologyServiceServicer_to_server,
+)
+from hyperscout_collector.api.delta import delta
+from hyperscout_collector.api.mapping import timestamp, topology_to_proto
 from hyperscout_collector.follower import Follower
 from hyperscout_collector.process import recorded
 from hyperscout_collector.shell import Collector
+from hyperscout_collector.task_watch import TaskWatch
 from hyperscout_sim.fabric import Cable
 from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import clos2
@@ -27,6 +34,7 @@ from support.collector_process import CHANNEL_OPTIONS
 from support.collectors import collector_settings, playing
 from support.command_line import CommandLine, Ran
 from support.findings import lldp
+from support.topologies import two_leaves
 
 TIMEOUT_S = 30.0
 
@@ -201,7 +209,7 @@ async def test_a_standby_that_takes_over_knows_what_its_leader_recorded(tmp_path
         playing(leader.address) as player,
     ):
         follower = Follower(collector_settings(tmp_path), lambda: leader.address, rng=Random(1))
-        async with recorded(collector_settings(tmp_path, data_dir=own), follower) as recorder:
+        async with recorded(collector_settings(tmp_path, data_dir=own), follower, TaskWatch()) as recorder:
             assert recorder is not None
             task = asyncio.create_task(follower.run())
             await reader.grown()
@@ -225,6 +233,49 @@ async def test_a_standby_that_takes_over_knows_what_its_leader_recorded(tmp_path
         wanted = {(x.kind, x.what, x.hypernode, x.cause.kind) for x in events}
         assert {(x.kind, x.what, x.hypernode, x.cause.kind) for x in found} >= wanted
         assert len((await reader.picture(before)).links) == 12
+
+
+class Leader(TopologyServiceServicer):
+    """Ends its stream while it is asked for the cause of a generation, and does not answer before."""
+
+    def __init__(self) -> None:
+        self.snapshots = 0
+        self.asked = asyncio.Event()
+
+    async def WatchTopology(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC names it
+        self.snapshots += 1
+        whole = replace(two_leaves(), generation=10 * self.snapshots)
+        cut = replace(whole, generation=whole.generation + 1, links=whole.links[self.snapshots :])
+        yield pb.WatchTopologyResponse(snapshot=topology_to_proto(whole))
+        yield pb.WatchTopologyResponse(delta=delta(whole, cut))
+        await self.asked.wait()
+        self.asked.clear()
+
+    async def ListHistory(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC names it
+        self.asked.set()
+        await asyncio.Event().wait()
+
+
+async def test_a_standby_records_on_when_a_call_is_cut_off_with_its_channel(tmp_path: Path) -> None:
+    leader, server = Leader(), grpc.aio.server()
+    add_TopologyServiceServicer_to_server(leader, server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    watch = TaskWatch()
+    follower = Follower(collector_settings(tmp_path), lambda: address, rng=Random(1))
+    try:
+        async with recorded(collector_settings(tmp_path), follower, watch) as recorder:
+            assert recorder is not None
+            task = asyncio.create_task(follower.run())
+            latest = pb.ListHistoryRequest(page_size=1)
+            await until(lambda: recorder.size.events > 0)
+            await until(lambda: recorder.events(latest).events[0].generation >= 31)
+            assert not task.done()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        watch.check()
+    finally:
+        await server.stop(None)
 
 
 async def until(happened: Callable[[], bool]) -> None:

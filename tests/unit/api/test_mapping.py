@@ -11,6 +11,7 @@ from hyperscout_collector.link_changes import link_changes
 from hyperscout_collector.topology import (
     Adapter,
     Anomaly,
+    Condition,
     Endpoint,
     HyperNode,
     Link,
@@ -20,7 +21,7 @@ from hyperscout_collector.topology import (
     Tier,
     Topology,
 )
-from hyperscout_collector.topology_json import to_json
+from hyperscout_collector.topology_json import from_json, to_json
 from hypothesis import given
 from hypothesis import strategies as st
 from support.topologies import measured, two_leaves
@@ -40,6 +41,20 @@ def test_nothing_is_lost_on_the_wire() -> None:
     assert topology_from_proto(message).anomalies == topology.anomalies
     assert topology_from_proto(message).hypernodes == topology.hypernodes
     assert topology_from_proto(message).tiers == topology.tiers
+
+
+def test_all_nodes_of_conditions_and_anomalies_go_along() -> None:
+    nodes, whole = tuple(f"n{i}" for i in range(7)), two_leaves()
+    condition = Condition("Stale", "True", "EvidenceStale", "n0 and 6 more", 10**9, nodes, ("s1", "s2"))
+    topology = replace(
+        whole,
+        hypernodes=(replace(whole.hypernodes[0], conditions=(condition,)), *whole.hypernodes[1:]),
+        anomalies=(replace(whole.anomalies[0], nodes=nodes),),
+    )
+    message = pb.Topology.FromString(topology_to_proto(topology).SerializeToString())
+    for found in (topology_from_proto(message), from_json(to_json(topology))):
+        assert found.hypernodes[0].conditions == (condition,)
+        assert found.anomalies[0].nodes == nodes
 
 
 def test_a_collector_that_knows_no_sources_means_wires() -> None:

@@ -53,6 +53,64 @@ async def test_what_was_heard_long_ago_is_worth_less_than_what_the_cluster_says(
     await asyncio.gather(task, return_exceptions=True)
 
 
+class Interrupted(Follower):
+    """Its first call ends as gRPC ends a call whose channel is closed; the second one lasts."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.calls = 0
+        self.follows = asyncio.Event()
+
+    async def _follow(self, address: str) -> None:
+        self.calls += 1
+        if self.calls == 1:
+            raise asyncio.CancelledError
+        self.follows.set()
+        await asyncio.Event().wait()
+
+
+async def no_sleep(_delay_s: float) -> None:
+    await asyncio.sleep(0)
+
+
+async def test_a_closed_channel_does_not_end_the_follower(tmp_path: Path) -> None:
+    config = load_settings(flags={"data_dir": tmp_path})
+    follower = Interrupted(config, lambda: "x:1", rng=Random(1), sleep=no_sleep)
+    task = asyncio.create_task(follower.run())
+    await asyncio.wait([task, asyncio.create_task(follower.follows.wait())], return_when="FIRST_COMPLETED")
+    assert not task.done()
+    assert follower.problem == "the leader, x:1: the call was cancelled"
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled(), "its own cancellation ends it"
+
+
+class ClosedChannel:
+    """A stub whose calls wait for `release`, and then end as those of a closed channel do."""
+
+    def __init__(self) -> None:
+        self.asked, self.release = asyncio.Event(), asyncio.Event()
+
+    async def ListHistory(self, *_: object, **__: object) -> None:  # noqa: N802 - gRPC names it
+        self.asked.set()
+        await self.release.wait()
+        raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+async def test_the_cause_is_unknown_when_the_channel_is_closed(tmp_path: Path, is_own: bool) -> None:
+    follower = Follower(load_settings(flags={"data_dir": tmp_path}), lambda: "x:1", rng=Random(1))
+    follower._service = stub = ClosedChannel()
+    task = asyncio.create_task(follower.why(7))
+    await stub.asked.wait()
+    if is_own:
+        task.cancel()
+    stub.release.set()
+    await asyncio.wait([task])
+    assert task.cancelled() == is_own
+    assert is_own or task.result() is None
+
+
 class Deaf(Follower):
     """Never gets through to a leader."""
 

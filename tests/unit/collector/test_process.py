@@ -99,3 +99,62 @@ async def test_a_leader_that_is_still_beginning_ends_at_once(
         election.cancel()
         await asyncio.gather(election, work, return_exceptions=True)
     assert Slow.ended
+
+
+class Listening:
+    """A standby that listens nowhere."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    async def __aenter__(self) -> "Listening":
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def dismiss(self, leader: str) -> None: ...
+
+
+class Follows(Leading):
+    """An elector that does not lead."""
+
+    leading = False
+
+
+@pytest.mark.parametrize("part", ["follower", "history-follower"])
+async def test_a_standby_ends_when_a_part_of_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Without its task the history of a standby would stop, and nothing would say so."""
+
+    class Broken:
+        async def run(self) -> None:
+            if part == "follower":
+                raise ZeroDivisionError
+            await asyncio.Event().wait()
+
+        def prepared(self) -> bool:
+            return True
+
+        async def why(self, generation: int) -> None: ...
+
+    async def broken(_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(process, "Standby", Listening)
+    if part == "history-follower":
+        monkeypatch.setattr(process.Following, "run", broken)
+    election = asyncio.create_task(asyncio.Event().wait())
+    replica = Replica(settings(tmp_path, data_dir=tmp_path))
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(ZeroDivisionError):
+                await replica._stand_by(
+                    settings(tmp_path, data_dir=tmp_path, history_max_days=1, advertise="a:1"),
+                    cast(Any, Follows()),
+                    cast(Any, Broken()),
+                    asyncio.Event(),
+                    cast(Any, election),
+                )
+    finally:
+        election.cancel()
+        await asyncio.gather(election, return_exceptions=True)

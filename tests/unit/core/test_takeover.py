@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from hyperscout_collector.core.takeover import NS, Takeover
+from hyperscout_collector.hierarchy.conditions import ConditionFacts, with_conditions
 from hyperscout_collector.topology import Condition, Link, LinkTable, Topology
 from support.topologies import leaves, two_leaves
 
@@ -79,32 +80,37 @@ def test_what_it_waits_for() -> None:
     assert takeover.waits_for() == "agents of 4 nodes (n01, n02, n03 and 1 more) and a sweep of ib"
 
 
-def stale_leaves(message: str, *, above: bool) -> Topology:
-    tree = leaves(("n1", "n2", "n10"), ("n3",))
-    stale = Condition("Stale", "True", "EvidenceStale", message, START)
+def stale_leaves(nodes: tuple[str, ...], *, above: bool) -> Topology:
+    tree = leaves(("n1", "n2", "n3", "n4", "n10"), ("n5",))
+    stale = Condition("Stale", "True", "EvidenceStale", "some words", START, nodes)
     first, second, core = tree.hypernodes
-    core = replace(core, conditions=(stale,)) if above else core
+    core = replace(core, conditions=(replace(stale, nodes=()),)) if above else core
     return replace(tree, hypernodes=(replace(first, conditions=(stale,)), second, core))
 
 
 @pytest.mark.parametrize(
-    ("message", "above", "stale"),
+    ("nodes", "above", "stale"),
     [
-        (
-            "evidence of 1 of 3 nodes is older than its limit: n10 last seen 2026-01-01T00:00:00Z",
-            False,
-            ["n10"],
-        ),
-        ("somebody rewrote this", False, ["n1"]),
-        ("evidence of 3 of 3 nodes is older than its limit: n1, n10 and 1 more", True, ["n1", "n2", "n10"]),
+        pytest.param(("n10",), False, ["n10"], id="one"),
+        pytest.param(("n1", "n2", "n4", "n10"), False, ["n1", "n2", "n4", "n10"], id="more than are named"),
+        pytest.param(("n1", "n4"), True, ["n1", "n4"], id="another domain is stale as a whole"),
+        pytest.param((), False, ["n1"], id="no list"),
+        pytest.param((), True, ["n1", "n2", "n3", "n4", "n10"], id="no list, and stale above"),
     ],
 )
-def test_who_was_stale_stays_so_until_heard(message: str, above: bool, stale: list[str]) -> None:
-    takeover = Takeover(stale_leaves(message, above=above), 30.0, START)
+def test_who_was_stale_stays_so_until_heard(nodes: tuple[str, ...], above: bool, stale: list[str]) -> None:
+    takeover = Takeover(stale_leaves(nodes, above=above), 30.0, START)
     assert list(takeover.stale()) == stale
     for node in stale:
         takeover.full_state(node)
     assert set(takeover.stale()).isdisjoint(stale)
+
+
+def test_all_stale_nodes_stay_so_however_many() -> None:
+    nodes = [f"n{i}" for i in range(9)]
+    tree = leaves(("a", *nodes), ("b",))
+    known = with_conditions(tree, ConditionFacts(stale=dict.fromkeys(nodes, START)))
+    assert list(Takeover(known, 30.0, START).stale()) == nodes
 
 
 def test_a_clock_that_is_set_back_makes_it_no_longer() -> None:
@@ -193,8 +199,7 @@ def test_switches_it_waits_for() -> None:
 
 def test_a_switch_that_was_stale_stays_so_until_heard() -> None:
     tree = switched(UP_1, UP_2)
-    message = "evidence of 1 of 1 switches is older than its limit: leaf-a last seen 2026-01-01T00:00:00Z"
-    stale = Condition("Stale", "True", "EvidenceStale", message, START)
+    stale = Condition("Stale", "True", "EvidenceStale", "some words", START, switches=("s1",))
     a, b, core = tree.hypernodes
     a = replace(a, switches=("s1",), conditions=(stale,))
     takeover = Takeover(replace(tree, hypernodes=(a, b, core)), 30.0, START)

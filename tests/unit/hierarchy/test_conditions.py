@@ -268,6 +268,28 @@ def test_stale() -> None:
     assert facet(whole, "top", "Stale") == ("True", "EvidenceStale", words)
 
 
+def test_a_condition_lists_all_nodes_and_its_message_names_some() -> None:
+    all_a = tuple(sorted(ALL_A))
+    done = with_conditions(
+        BASE, ConditionFacts(down_nodes=dict.fromkeys(ALL_A, ""), stale=dict.fromkeys(ALL_A, NOON_NS))
+    )
+    for kind in ("Ready", "Stale"):
+        found = conditions(done, "a")[kind]
+        assert (found.nodes, found.switches) == (all_a, ())
+        assert found.message.endswith(" and 1 more")
+        assert conditions(done, "b")[kind].nodes == conditions(done, "top")[kind].nodes == (), (
+            "at tier 1 alone"
+        )
+    silent = with_conditions(
+        BASE, ConditionFacts(stale={"n1": 0}, stale_switches={"spine1": 0, "spine0": 0, "leaf1": 0})
+    )
+    assert conditions(silent, "top")["Stale"].switches == ("spine0", "spine1")
+    assert (conditions(silent, "a")["Stale"].nodes, conditions(silent, "a")["Stale"].switches) == (
+        ("n1",),
+        ("leaf1",),
+    )
+
+
 def test_switches_that_speak_no_more() -> None:
     silent = {"leaf1": NOON_NS, "spine0": 0, "unknown": NOON_NS}
     done = with_conditions(BASE, ConditionFacts(stale_switches=silent))

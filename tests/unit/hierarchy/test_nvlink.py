@@ -254,6 +254,7 @@ def test_a_rack_goes_whole_to_the_leaves_that_hold_most_of_it() -> None:
     assert {x.subject.name for x in topology.anomalies} <= {*strays, rack.name}
     text = " ".join(x.message for x in apart)
     assert all(tray in text for tray in strays)
+    assert {node for x in apart for node in x.nodes} == set(strays)
     consistent = condition(domain_of(topology, strays[0]), "Consistent")
     assert consistent.status == "False"
     assert strays[0] in consistent.message

@@ -31,6 +31,12 @@ def with_conditions(*conditions: Condition) -> Topology:
 
 
 READY = Condition("Ready", "True", "AllNodesReady", "2 of 2 nodes ready", SINCE_NS)
+
+
+def not_ready(*nodes: str, message: str = "some are down") -> Condition:
+    return Condition("Ready", "False", "NodesNotReady", message, SINCE_NS, nodes)
+
+
 OTHER_NODES = (("n01", "n02"), ("n03", "n04"))
 
 
@@ -102,8 +108,8 @@ OTHER_NODES = (("n01", "n02"), ("n03", "n04"))
             id="another reason",
         ),
         pytest.param(
-            with_conditions(replace(READY, status="False", reason="NodesNotReady", message="n01 is down")),
-            with_conditions(replace(READY, status="False", reason="NodesNotReady", message="n01, n02 down")),
+            with_conditions(not_ready("n01")),
+            with_conditions(not_ready("n01", "n02")),
             [("ConditionChanged", "leaf-a", "n02", "Ready", "False", "False")],
             id="another node is not ready",
         ),
@@ -173,11 +179,26 @@ def test_what_changed(old: Topology, new: Topology, expected: list[tuple[str, ..
     assert told(old, new) == expected
 
 
-def test_a_condition_is_about_the_nodes_that_it_names() -> None:
-    (event,) = events(
-        OLD, with_conditions(Condition("Ready", "False", "NodesNotReady", "not ready: n01 (down), n02"))
-    )
-    assert (event.node, event.named) == ("", ("n01", "n02"))
+def test_a_condition_is_about_all_of_its_nodes() -> None:
+    """The message names three of them."""
+    nodes = [f"n{i:02}" for i in range(10)]
+    (event,) = events(OLD, with_conditions(not_ready(*nodes)))
+    assert (event.node, event.nodes) == ("", tuple(nodes))
+    (event,) = events(with_conditions(not_ready(*nodes[:8])), with_conditions(not_ready(*nodes[1:8], "n09")))
+    assert (event.node, event.nodes) == ("", ("n00", "n09")), "two changed, the message did not"
+    (event,) = events(with_conditions(not_ready(*nodes)), with_conditions(READY))
+    assert event.nodes == tuple(nodes), "they are ready again"
+
+
+def test_a_condition_of_an_earlier_version_has_no_nodes() -> None:
+    (event,) = events(with_conditions(not_ready()), with_conditions(not_ready("n01", message="n01 is down")))
+    assert event.node == "n01"
+
+
+def test_an_anomaly_is_about_all_of_its_nodes() -> None:
+    many = replace(DOWN, nodes=("n01", "n02", "n04"))
+    (event,) = events(OLD, replace(OLD, anomalies=(*OLD.anomalies, many)))
+    assert (event.node, event.nodes) == ("", ("n01", "n02", "n04"))
 
 
 def test_what_flaps_is_one_thing_and_words_are_no_flip() -> None:
@@ -215,6 +236,8 @@ def test_kinds_are_in_order_and_many_of_one_are_cut() -> None:
     cut = bounded(many, 3)
     assert [x.kind for x in cut] == ["LinkRemoved"] * 3 + ["LinkAdded"]
     assert cut[2].message.startswith("3 more")
+    down = [Event("ConditionChanged", "", "h", f"n{i}", nodes=(f"m{i}", f"n{i}")) for i in range(3)]
+    assert bounded(down, 2)[1].nodes == ("m1", "m2", "n1", "n2"), "of those that are cut, too"
     assert bounded(many, 5) == many
     every = {
         x.kind for old, new in ((OLD, leaves(("n01",))), (leaves(("n01",)), OLD)) for x in events(old, new)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hyperscout_collector.api.delta import delta
 from hyperscout_collector.api.mapping import topology_to_proto
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.history.causes import Cause
-from hyperscout_collector.history.following import Following, advanced
+from hyperscout_collector.history.following import MOST_WAITING, Following, advanced
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.topology import Topology
@@ -80,6 +81,26 @@ async def test_generations_of_the_leader_are_recorded_with_their_causes(tmp_path
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    recorder.close()
+
+
+async def test_events_that_wait_are_bounded_and_a_snapshot_goes_on(tmp_path: Path) -> None:
+    async def why(generation: int) -> Cause | None:
+        return WHY
+
+    whole = two_leaves()
+    newest = replace(whole, generation=4000, links=whole.links[1:])
+    recorder = Recorder(tmp_path / "history.db", HistorySettings(), lambda: SINCE_NS)
+    following = Following(recorder, why)
+    following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
+    for i in range(3 * MOST_WAITING):
+        following.hear(pb.WatchTopologyResponse(delta=pb.TopologyDelta(generation=whole.generation + 1 + i)))
+        assert len(following._events) <= MOST_WAITING
+    following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(newest)))
+    await following.finish()
+    assert await recorder.flush()
+    found = recorder.events(pb.ListHistoryRequest(kinds=["GenerationPublished"])).events
+    assert [x.generation for x in found] == [4000]
     recorder.close()
 
 

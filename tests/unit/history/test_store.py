@@ -14,6 +14,7 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector import database
 from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.evidence.rows import Key
+from hyperscout_collector.hierarchy.conditions import ConditionFacts, with_conditions
 from hyperscout_collector.history import store as store_module
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.events import KINDS, Event, events
@@ -22,7 +23,7 @@ from hyperscout_collector.history.reader import FileReader
 from hyperscout_collector.history.reading import BadHistoryRequestError, NotKeptError
 from hyperscout_collector.history.size import HistorySize
 from hyperscout_collector.history.store import HistoryStore, names_of
-from hyperscout_collector.topology import Endpoint, Link, LinkTable, Topology
+from hyperscout_collector.topology import Endpoint, HyperNode, Link, LinkTable, Topology
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.any_topologies import TOPOLOGIES, lost_cable, same
@@ -147,6 +148,28 @@ def test_events_are_found_by_all_their_names_and_pages_are_stable(tmp_path: Path
     assert seen == [x.id for x in every]
     of_link = told(reader, kinds=["LinkRemoved"], since=timestamp(T0 + 3 * S), until=timestamp(T0 + 7 * S))
     assert [x.at.ToNanoseconds() for x in of_link] == [T0 + 5 * S, T0 + 3 * S]  # since included, until not
+    store.close()
+    reader.close()
+
+
+def test_an_event_of_ten_thousand_nodes_is_found_by_each(tmp_path: Path) -> None:
+    nodes = [f"n{i:05}" for i in range(10_000)]
+    leaf = Topology(1, (HyperNode("leaf", 1, "leaf", None, (), tuple(nodes), ()),))
+    ready = with_conditions(leaf)
+    down = replace(with_conditions(leaf, ConditionFacts(down_nodes=dict.fromkeys(nodes, ""))), generation=2)
+    size = HistorySize()
+    store = opened(tmp_path / "history.db", size, mib=2)
+    for i in range(12):  # more mentions than the file holds: the oldest days go
+        store.record(T0 + i * DAY, down if i % 2 else ready, WHY)
+    reader = reading(tmp_path / "history.db")
+    for name in (nodes[0], nodes[3], nodes[5000], nodes[-1]):
+        found = told(reader, about=name, kinds=["ConditionChanged"])
+        assert found, name
+        assert {x.hypernode for x in found} == {"leaf"}
+        assert max(x.ByteSize() for x in found) < 1000, "the list is in the index, not in each answer"
+    assert told(reader, about="n10000") == []
+    assert size.generations < 12
+    assert size.bytes <= 2 << 20
     store.close()
     reader.close()
 
@@ -409,7 +432,7 @@ def test_readers_see_whole_states_while_it_is_written(tmp_path: Path) -> None:
 
 def test_what_an_event_answers_to() -> None:
     event = Event(
-        "LinkAdded", "", "h", "n", Endpoint("0a", "leaf", "7"), Endpoint("n", "n", "eth0"), named=("m",)
+        "LinkAdded", "", "h", "n", Endpoint("0a", "leaf", "7"), Endpoint("n", "n", "eth0"), nodes=("m",)
     )
     assert names_of(event) == {"h", "n", "m", "0a", "leaf", "leaf/p7", "0a/p7", "n/eth0"}
     assert names_of(Event("NodeMoved", "", "b", "n", before="a", after="b")) == {"n", "a", "b"}

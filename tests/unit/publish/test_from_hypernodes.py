@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hyperscout_collector.hierarchy.conditions import with_conditions
+from hyperscout_collector.hierarchy.conditions import ConditionFacts, with_conditions
 from hyperscout_collector.publish.from_hypernodes import topology_of
 from hyperscout_collector.publish.hypernode_objects import body_of, merged
 from hyperscout_collector.publish.plan import Create
@@ -47,6 +47,17 @@ def test_a_published_tree_is_the_tree() -> None:
     assert found.hypernodes[0].conditions == (DOWN,)
     (anomaly,) = found.anomalies
     assert (anomaly.kind, anomaly.hypernode, anomaly.since_ns) == ("MissingLink", "leaf-a", NOW_NS)
+
+
+@pytest.mark.parametrize("many", [1, 3, 4])
+def test_stale_nodes_are_recalled_where_the_message_names_all(many: int) -> None:
+    nodes = [f"n{i}" for i in range(6)]
+    leaf = HyperNode("leaf", 1, "leaf", None, (), tuple(nodes), ())
+    stale = with_conditions(Topology(1, (leaf,)), ConditionFacts(stale=dict.fromkeys(nodes[-many:], NOW_NS)))
+    found = topology_of(published(stale), {})
+    assert found is not None
+    (condition,) = (c for c in found.hypernodes[0].conditions if c.type == "Stale")
+    assert condition.nodes == (tuple(nodes[-many:]) if many <= 3 else ()), "a part of a list is no list"
 
 
 def test_what_was_measured_is_recalled_as_far_as_annotations_tell() -> None:

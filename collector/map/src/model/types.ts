@@ -9,6 +9,10 @@ export interface Condition {
   message: string;
   /** RFC 3339; absent when inferred offline. */
   lastTransitionTime?: string;
+  /** All nodes that are not ready or stale; absent where there are none. */
+  nodes?: string[];
+  /** Ids of all switches that are stale; absent where there are none. */
+  switches?: string[];
 }
 
 /** In the unit that the field's name says; `p99` is the worse end; `samples` 0 = only the median is known. */
@@ -87,6 +91,8 @@ export interface Anomaly {
   hypernode?: string | null;
   /** RFC 3339. */
   since?: string;
+  /** All nodes that it is about, where the ends do not name them. */
+  nodes?: string[];
 }
 
 export interface Tier {

@@ -1,0 +1,43 @@
+"""Tasks that run until they are cancelled: one that ends on a defect is reported, never ignored."""
+
+import asyncio
+import logging
+
+_log = logging.getLogger(__name__)
+
+
+def is_cancelled(task: "asyncio.Task[None] | None" = None) -> bool:
+    """Whether `task.cancel()` was called; without an argument, of the current task.
+
+    A CancelledError alone does not say so: a library raises it, too, when its own future is cancelled.
+    """
+    found = task or asyncio.current_task()
+    return found is not None and found.cancelling() > 0
+
+
+class TaskWatch:
+    """`add` tasks. `failed` is set when one of them raises, also a CancelledError without a cancellation."""
+
+    def __init__(self) -> None:
+        self.failed = asyncio.Event()
+        self._failure: BaseException | None = None  # the first
+
+    def add(self, task: "asyncio.Task[None]") -> None:
+        task.add_done_callback(self._ended)
+
+    def check(self) -> None:
+        """Raise the exception of the first task that failed, if one did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled():
+            error = task.exception()
+        elif is_cancelled(task):
+            error = None
+        else:
+            error = RuntimeError(f"{task.get_name()} ended: a call in it was cancelled")
+        if error is not None:
+            _log.error("%s failed", task.get_name(), exc_info=error)
+            self._failure = self._failure or error
+            self.failed.set()
