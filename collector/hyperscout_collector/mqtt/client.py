@@ -1,8 +1,7 @@
-"""aiomqtt's client, and what it keeps to itself: what the broker allows, why it refuses a message, and an end
-that always comes.
+"""One MQTT 5 connection: paho-mqtt's documented callbacks and `loop_*` calls on the collector's event loop.
 
-A refused message (an access rule that is missing) would pass for one that is out, and a broker that stands
-still would keep the socket for as long as it likes.
+The client reports the broker's limits, the reason for each refused message, and the end of the connection.
+Every wait has a time limit, and `close` never waits.
 """
 
 import asyncio
@@ -10,37 +9,38 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import aiomqtt
-from paho.mqtt.enums import MQTTErrorCode
+from paho.mqtt import client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
 
 from hyperscout_collector.mqtt.payloads import SCHEMA_VERSION, Outgoing
 from hyperscout_collector.mqtt.topics import Broker
 
-_T = TypeVar("_T")
-_NO_REASON = "Unspecified error"  # what paho makes of a socket that failed
+_NO_REASON = "Unspecified error"  # paho's reason code for a socket that failed
 TIMEOUT_S = 10.0  # for an answer of the broker
 _KEEPALIVE_S = 20
-_MAX_PACKET_BYTES = 4 * 1024 * 1024  # states of our own come back when they are listed
-_RECEIVE_MAXIMUM = 100  # messages of QoS 1 and 2 on their way to us
-_MAX_SECRET_BYTES = 64 * 1024  # the protocol has no longer ones
-# Topic, payload, and whether the broker had kept it from before. Must not block, and must not raise.
+_MISC_S = 1.0  # between two looks of paho at its keep-alive timers
+_MAX_PACKET_BYTES = 4 * 1024 * 1024  # listing returns this collector's own states
+_RECEIVE_MAXIMUM = 100  # unacknowledged messages of QoS 1 and 2 from the broker
+_MAX_SECRET_BYTES = 64 * 1024  # the protocol's limit
+# Topic, payload, and whether the broker had retained the message. Must not block, and must not raise.
 Take = Callable[[str, bytes, bool], None]
 
 
 class BrokerError(Exception):
-    """The broker is not there, does not let us in, or does not take a message. Says what to do."""
+    """The broker cannot be reached, refuses the connection or does not answer. Says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to get in. Files are read at each connect: they are renewed in place."""
+    """Address and credentials. The files are read at each connect, because they are renewed in place."""
 
     broker: Broker
     client_id: str
@@ -52,9 +52,9 @@ class Access:
     key: Path | None = None
 
 
-class _Overheard(logging.Handler):
-    """Both libraries log what they send, at times with its content: none of it goes anywhere. But why a
-    socket failed stands nowhere else."""
+class _ErrorLog(logging.Handler):
+    """Keeps paho's last error line, the only place that says why a socket failed. Nothing else is logged:
+    paho's log lines can quote what it sends."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -69,127 +69,223 @@ class _Overheard(logging.Handler):
         return found
 
 
-class Client(aiomqtt.Client):
-    """One connection, made once. `limits`: what the broker said of itself, once it is connected."""
+class Client:
+    """One connection, made once. `limits`: the broker's CONNACK properties, set by `connect`."""
 
     def __init__(self, access: Access, secrets: "Secrets", will: Outgoing, take: Take) -> None:
-        self._overheard = _Overheard()
-        super().__init__(
-            access.broker.host,
-            access.broker.port,
-            username=access.user or None,
-            password=secrets.password,
-            logger=self._overheard.logger(),
-            identifier=access.client_id,
-            protocol=aiomqtt.ProtocolVersion.V5,
-            will=aiomqtt.Will(
-                will.topic, will.payload, access.qos, will.retain, _properties(will, PacketTypes.WILLMESSAGE)
-            ),
-            timeout=TIMEOUT_S,
-            keepalive=_KEEPALIVE_S,
-            clean_start=True,
-            properties=_connect_properties(),
-            tls_context=secrets.tls,
-            socket_options=((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),),  # what is small need not wait
-        )
         self.limits: Properties | None = None
         self._access = access
         self._take = take
-        self._acks: dict[int, asyncio.Future[str]] = {}
-        self._dropped: asyncio.Future[str] = self._loop.create_future()
+        self._loop = asyncio.get_running_loop()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._gone: asyncio.Future[str] = self._loop.create_future()
+        self._answers: dict[int, asyncio.Future[Any]] = {}  # by packet identifier
+        self._socket: socket.socket | None = None  # while the event loop watches it
+        self._misc: asyncio.TimerHandle | None = None
+        self._rest: asyncio.Handle | None = None
+        self._errors = _ErrorLog()
+        self._paho = mqtt.Client(
+            CallbackAPIVersion.VERSION2, client_id=access.client_id, protocol=mqtt.MQTTv5
+        )
+        self._paho.enable_logger(self._errors.logger())
+        if access.user:
+            self._paho.username_pw_set(access.user, secrets.password)
+        if secrets.tls is not None:
+            self._paho.tls_set_context(secrets.tls)
+        properties = _properties(will, PacketTypes.WILLMESSAGE)
+        self._paho.will_set(will.topic, will.payload, access.qos, will.retain, properties)
 
-    async def connected(self) -> None:
-        """Connect. Raises BrokerError."""
-        opening = asyncio.ensure_future(self.__aenter__())
+    async def connect(self) -> None:
+        """Raises BrokerError."""
+        opening = self._loop.run_in_executor(None, self._open)  # name look-up, TCP and TLS block
         try:
             await asyncio.shield(opening)
+            self._watch()
+            async with asyncio.timeout(TIMEOUT_S):
+                await self._opened
         except asyncio.CancelledError:
             opening.add_done_callback(self._close_when)
             raise
-        except aiomqtt.MqttCodeError as error:
-            raise BrokerError(self._why(error)) from error
-        except (aiomqtt.MqttError, OSError, ValueError) as error:
+        except TimeoutError as error:
+            raise BrokerError(str(error) or "no answer in time") from error
+        except (OSError, ValueError) as error:
             raise BrokerError(f"{error or type(error).__name__}") from error
 
-    async def sent(self, message: Outgoing, qos: int) -> str:
-        """Returns why the broker refuses it; "" = it has it, or (QoS 0) it is on its way.
+    async def publish(self, message: Outgoing, qos: int) -> str:
+        """Returns the broker's reason to refuse the message; "" = it took it, or (QoS 0) it is sent.
 
         Raises BrokerError.
         """
-        info = self._client.publish(
-            message.topic, message.payload, qos, message.retain, _properties(message, PacketTypes.PUBLISH)
-        )
-        if info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
-            raise BrokerError("the connection is gone")
-        ack = self._acks[info.mid] = self._loop.create_future()
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                refused: str = await ack
-                return refused
-        except TimeoutError:
-            raise BrokerError(f"no answer within {TIMEOUT_S:g} s") from None
-        finally:
-            self._acks.pop(info.mid, None)
+        properties = _properties(message, PacketTypes.PUBLISH)
+        info = self._paho.publish(message.topic, message.payload, qos, message.retain, properties)
+        reason: ReasonCode = await self._answer(info.rc, info.mid, TIMEOUT_S)
+        return str(reason) if reason.is_failure else ""
+
+    async def subscribe(self, topic: str, qos: int, timeout_s: float) -> str:
+        """Returns the broker's reason to refuse; "" = subscribed. Raises BrokerError."""
+        reasons: list[ReasonCode] = await self._answer(*self._paho.subscribe(topic, qos), timeout_s)
+        return next((str(reason) for reason in reasons if reason.is_failure), "")
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Raises BrokerError."""
+        await self._answer(*self._paho.unsubscribe(topic), TIMEOUT_S)
 
     async def gone(self) -> str:
         """Wait for the end of the connection. Returns why it ended."""
-        ended = asyncio.ensure_future(self._ended())
-        try:
-            await asyncio.wait((ended, self._dropped), return_when=asyncio.FIRST_COMPLETED)
-            return self._dropped.result() if self._dropped.done() else ended.result()
-        finally:
-            ended.cancel()
-
-    async def _ended(self) -> str:
-        try:
-            async for _ in self.messages:
-                pass
-        except aiomqtt.MqttError as error:
-            cause = error.__cause__
-            return self._why(cause) if isinstance(cause, aiomqtt.MqttCodeError) else self._why_lost()
-        return "the broker closed the connection"
+        return await asyncio.shield(self._gone)
 
     def drop(self, reason: str) -> None:
-        """Give it up: it does not do what it should."""
-        if not self._dropped.done():
-            self._dropped.set_result(reason)
+        """End the connection for this reason; `gone` returns it."""
+        self._end(reason)
 
     async def leave(self) -> None:
-        """Say good-bye, so that the will is not read."""
-        with contextlib.suppress(aiomqtt.MqttError):
-            await self.__aexit__(None, None, None)
+        """Send DISCONNECT, so that the broker discards the will, and wait until it is sent."""
+        if self._paho.disconnect() == MQTTErrorCode.MQTT_ERR_SUCCESS:
+            await self.gone()
 
     def close(self) -> None:
-        """Let go of the socket, whatever state it is in."""
-        self.drop("closed")
-        for ack in self._acks.values():
-            if not ack.done():
-                ack.set_exception(BrokerError("the connection is gone"))
-                ack.exception()
-        self._client.reinitialise()
-        if self._disconnected.done():
-            self._disconnected.exception()  # nobody else may have asked
+        """Close the socket at once, in whatever state the connection is."""
+        self._end("closed")
+        self._unwatch()
+        if (found := self._paho.socket()) is not None:
+            found.close()
 
-    async def _wait_for(self, fut: Awaitable[_T], timeout: float | None) -> _T:  # noqa: ASYNC109 - theirs
-        """As the library does it, but whoever is told to end does so: before Python 3.12 `asyncio.wait_for`
-        forgets a cancellation that comes together with the answer."""
-        try:
-            async with asyncio.timeout(self.timeout if timeout is None else timeout):
-                return await fut
-        except TimeoutError:
-            raise aiomqtt.MqttError("no answer in time") from None
+    def _open(self) -> None:
+        """Blocks: for a thread. Callbacks are set later, so all of them run on the event loop."""
+        broker = self._access.broker
+        self._paho.connect(
+            broker.host, broker.port, _KEEPALIVE_S, clean_start=True, properties=_connect_properties()
+        )
 
-    def _close_when(self, opened: "asyncio.Future[Any]") -> None:
-        """It was connected after nobody wanted it any more."""
+    def _close_when(self, opened: "asyncio.Future[None]") -> None:
+        """`connect` was cancelled while its thread worked."""
         if not opened.cancelled():
             opened.exception()
         self.close()
 
-    def _why(self, error: aiomqtt.MqttCodeError) -> str:
-        """A reason code in words, with what to do about those that a person can do something about."""
-        said = str(error.rc) if error.rc is not None else str(error)
-        if said == _NO_REASON:
-            return self._why_lost()
+    async def _answer(self, error: MQTTErrorCode, mid: int | None, timeout_s: float) -> Any:
+        """What the broker answers to a packet. Raises BrokerError.
+
+        Not `asyncio.wait_for`: before Python 3.12 it loses a cancellation that comes with the answer.
+        """
+        if error != MQTTErrorCode.MQTT_ERR_SUCCESS or mid is None or self._gone.done():
+            raise BrokerError("the connection is gone")
+        answer = self._answers[mid] = self._loop.create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError:
+            raise BrokerError(f"no answer within {timeout_s:g} s") from None
+        finally:
+            self._answers.pop(mid, None)
+
+    def _answered(self, mid: int, answer: Any) -> None:
+        waiting = self._answers.pop(mid, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    def _end(self, reason: str) -> None:
+        """The connection is over. Whatever waits for an answer fails."""
+        if self._gone.done():
+            return
+        self._gone.set_result(reason)
+        gone = BrokerError("the connection is gone")
+        failures = [(self._opened, BrokerError(reason)), *((one, gone) for one in self._answers.values())]
+        for waiting, error in failures:
+            if not waiting.done():
+                waiting.set_exception(error)
+                waiting.exception()  # it may be that nothing awaits it any more
+
+    # The socket on the event loop
+
+    def _watch(self) -> None:
+        """Raises BrokerError where the connection is over already."""
+        found = self._paho.socket()
+        if not isinstance(found, socket.socket) or self._gone.done():
+            raise BrokerError(self._why_lost())
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = found
+        paho = self._paho
+        paho.on_connect, paho.on_disconnect = self._on_connect, self._on_disconnect
+        paho.on_publish = lambda _, __, mid, reason, ___: self._answered(mid, reason)
+        paho.on_subscribe = lambda _, __, mid, reasons, ___: self._answered(mid, reasons)
+        paho.on_unsubscribe = lambda _, __, mid, reasons, ___: self._answered(mid, reasons)
+        paho.on_message = self._on_message
+        paho.on_socket_close = lambda *_: self._unwatch()
+        paho.on_socket_register_write = lambda *_: self._watch_writes(found)
+        paho.on_socket_unregister_write = lambda *_: self._unwatch_writes(found)
+        self._loop.add_reader(found, self._readable)
+        if paho.want_write():
+            self._watch_writes(found)
+        self._look_at_timers()
+
+    def _watch_writes(self, found: socket.socket) -> None:
+        self._loop.add_writer(found, self._step, self._paho.loop_write)
+
+    def _unwatch_writes(self, found: socket.socket) -> None:
+        self._loop.remove_writer(found)
+
+    def _unwatch(self) -> None:
+        for handle in (self._misc, self._rest):
+            if handle is not None:
+                handle.cancel()
+        self._misc = self._rest = None
+        if self._socket is None:
+            return
+        found, self._socket = self._socket, None
+        self._loop.remove_reader(found)
+        self._loop.remove_writer(found)
+        self._paho.on_socket_close = None  # paho calls them for a closed socket too
+        self._paho.on_socket_register_write = None
+        self._paho.on_socket_unregister_write = None
+
+    def _step(self, process: Callable[[], MQTTErrorCode]) -> None:
+        """One of paho's `loop_*` calls. They raise for a packet that is malformed."""
+        try:
+            process()
+        except Exception as error:  # whatever a broker makes paho raise
+            self._end(f"the broker sent a packet that cannot be read: {type(error).__name__}")
+
+    def _readable(self) -> None:
+        if self._rest is None:
+            self._read()
+
+    def _read(self) -> None:
+        """TLS may have decrypted more than one packet; the event loop cannot see the rest in the socket."""
+        self._rest = None
+        self._step(self._paho.loop_read)
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            self._rest = self._loop.call_soon(self._read)
+
+    def _look_at_timers(self) -> None:
+        self._step(self._paho.loop_misc)
+        if self._socket is not None and not self._gone.done():
+            self._misc = self._loop.call_later(_MISC_S, self._look_at_timers)
+
+    # paho's callbacks
+
+    def _on_connect(
+        self, client: mqtt.Client, userdata: Any, flags: Any, reason: ReasonCode, properties: Any
+    ) -> None:
+        self.limits = properties
+        if reason.is_failure:
+            self._end(self._why(str(reason)))
+        elif not self._opened.done():
+            self._opened.set_result(None)
+
+    def _on_disconnect(
+        self, client: mqtt.Client, userdata: Any, flags: Any, reason: ReasonCode, properties: Any
+    ) -> None:
+        said = str(reason)
+        lost = said == _NO_REASON or not reason.is_failure
+        self._end(self._why_lost() if lost else self._why(said))
+
+    def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
+        with contextlib.suppress(UnicodeDecodeError):  # of a topic: no broker passes that on
+            self._take(message.topic, bytes(message.payload), message.retain)
+
+    def _why(self, said: str) -> str:
+        """A reason code in words, with what to do about it where a person can do something."""
         hints = {
             "Not authorized": "look at mqtt_user, mqtt_password_file and the broker's access rules",
             "Bad user name or password": "look at mqtt_user and mqtt_password_file",
@@ -202,39 +298,13 @@ class Client(aiomqtt.Client):
         return f"{said}{'; ' if hint else ''}{hint}"
 
     def _why_lost(self) -> str:
-        if self._overheard.last:
-            return f"the connection was lost: {self._overheard.last}"
-        # So a broker ends, and so some of them make room for another client of this name.
+        if self._errors.last:
+            return f"the connection was lost: {self._errors.last}"
+        # A broker that stops ends a connection so. Some do it too when another client takes this id.
         return (
             "the connection was lost without a reason; if that goes on, another client may have the id "
             f"{self._access.client_id!r}: mqtt_client_id"
         )
-
-    # What paho calls, always on the loop once it is connected
-
-    def _on_connect(
-        self, client: Any, userdata: Any, flags: Any, reason_code: Any, properties: Properties | None = None
-    ) -> None:
-        self.limits = properties
-        super()._on_connect(client, userdata, flags, reason_code, properties)
-
-    def _on_disconnect(
-        self, client: Any, userdata: Any, flags: Any, reason_code: Any, properties: Any = None
-    ) -> None:
-        if not self._connected.done():  # the other end may find our certificate wanting at any time
-            self._connected.set_exception(aiomqtt.MqttCodeError(reason_code))
-        super()._on_disconnect(client, userdata, flags, reason_code, properties)
-
-    def _on_publish(
-        self, client: Any, userdata: Any, mid: int, reason_code: Any, properties: Properties
-    ) -> None:
-        ack = self._acks.pop(mid, None)
-        if ack is not None and not ack.done():
-            ack.set_result(str(reason_code) if reason_code.is_failure else "")
-
-    def _on_message(self, client: Any, userdata: Any, message: Any) -> None:
-        with contextlib.suppress(UnicodeDecodeError):  # of a topic: no broker passes that on
-            self._take(message.topic, message.payload, message.retain)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from random import Random
 
-import aiomqtt
-
 from hyperscout_collector.mqtt.client import TIMEOUT_S, Access, BrokerError, Client, Take, read_secrets
 from hyperscout_collector.mqtt.counters import MqttCounters
 from hyperscout_collector.mqtt.payloads import Outgoing
@@ -22,7 +20,6 @@ _GOODBYE_S = 2.0
 _RETRY_BASE_S, _RETRY_CAP_S = 1.0, 60.0
 _STEADY_S = 30.0  # a connection that held this long was a good one
 _IN_FLIGHT = 16
-_FAILURE = 0x80  # reason codes from here on (MQTT 5, 2.4)
 _HEADERS_BYTES = 256  # of a packet, about
 
 
@@ -51,7 +48,7 @@ class Session:
         self._counters.waiting += 1
         try:
             async with self._room:
-                refused = await self._client.sent(message, self._qos)
+                refused = await self._client.publish(message, self._qos)
         finally:
             self._counters.waiting -= 1
         if refused:
@@ -59,20 +56,12 @@ class Session:
         self._counters.published_total += 1
 
     async def subscribe(self, topic: str, qos: int = 1, timeout_s: float = TIMEOUT_S) -> None:
-        """Ask for what is sent there. The answer may stand behind all that is retained."""
-        try:
-            codes = await self._client.subscribe(topic, qos=qos, timeout=timeout_s)
-        except (aiomqtt.MqttError, OSError) as error:
-            raise BrokerError(f"{topic}: {error}") from error
-        for code in codes:
-            if code >= _FAILURE if isinstance(code, int) else code.is_failure:
-                raise RefusedError(f"{topic}: {code}: the broker's access rules must let us read it")
+        """Ask for what is sent there. The broker may send all retained messages before its answer."""
+        if refused := await self._client.subscribe(topic, qos, timeout_s):
+            raise RefusedError(f"{topic}: {refused}: the broker's access rules must let us read it")
 
     async def unsubscribe(self, topic: str) -> None:
-        try:
-            await self._client.unsubscribe(topic)
-        except (aiomqtt.MqttError, OSError) as error:
-            raise BrokerError(f"{topic}: {error}") from error
+        await self._client.unsubscribe(topic)
 
     def drop(self, reason: str) -> None:
         """Give it up; another is made."""
@@ -141,7 +130,7 @@ class Connection:
         secrets = await asyncio.to_thread(read_secrets, self._access)
         client = Client(self._access, secrets, self._will(), self._take)
         try:
-            await client.connected()
+            await client.connect()
             session = Session(client, self._access, self._counters)
             self._counters.connected = True
             self._counters.connects_total += 1

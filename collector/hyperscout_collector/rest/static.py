@@ -1,14 +1,13 @@
-"""The map at `/`: files that were built beforehand, the same for everybody, with no data in them.
+"""The map at `/`: files that `make map` builds. They hold no data, so they need no credentials.
 
-So nobody is asked who they are. What the pages may do is said in one strict policy (CSP): nothing of any
-other host, no script or style but the files, and nothing that makes HTML of a text.
+One strict Content-Security-Policy covers them: nothing from another host, no script or style except the
+files, and no HTML made from text.
 """
 
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
@@ -23,8 +22,8 @@ _POLICY = (
 )
 _HASHED = "/assets/"  # names there change with their content
 _NOT_BUILT = (
-    "The map is not built: run `make map` (Node.js and npm are needed for that), and load this page again.\n"
-    "The API is there without it: GET /v1/topology, described by /v1/openapi.json.\n"
+    "the map is not built: run `make map` (it needs Node.js and npm) and load this page again; "
+    "/v1/openapi.json describes the API, which works without the map"
 )
 
 
@@ -53,9 +52,8 @@ class Pages:
 
         try:
             self._hosts.check(request)
-            if path == "/" and scope["method"] in ("GET", "HEAD") and not self._index.is_file():
-                await PlainTextResponse(_NOT_BUILT, 404)(scope, receive, with_policy)
-                return
+            if not self._index.is_file():  # StaticFiles raises RuntimeError where its folder is missing
+                raise ProblemError(404, "not-found", _NOT_BUILT) if path == "/" else _missing(path)
             await self._files(scope, receive, with_policy)
         except ProblemError as problem:
             await problem.response(request)(scope, receive, send)
@@ -63,8 +61,10 @@ class Pages:
             found = (
                 ProblemError(405, "method-not-allowed", "files are only read", allowed=("GET", "HEAD"))
                 if error.status_code == 405
-                else ProblemError(
-                    404, "not-found", f"no {path[:253]!r} here: /v1/openapi.json says what there is"
-                )
+                else _missing(path)
             )
             await found.response(request)(scope, receive, send)
+
+
+def _missing(path: str) -> ProblemError:
+    return ProblemError(404, "not-found", f"no {path[:253]!r} here: /v1/openapi.json says what there is")

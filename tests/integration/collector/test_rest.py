@@ -12,9 +12,11 @@ import pytest
 from hyperscout_collector.api import objects
 from hyperscout_collector.publish.texts import slurm
 from hyperscout_collector.publish.texts.hypernodes import hypernodes_yaml
+from hyperscout_collector.rest import app as app_module
 from hyperscout_collector.rest import protocol as protocol_module
 from hyperscout_collector.rest import server as server_module
 from hyperscout_collector.rest.kinds import KINDS
+from hyperscout_collector.rest.static import Pages
 from hyperscout_collector.shell import Collector
 from hyperscout_collector.topology_json import to_json
 from support.rest import Reply, ask
@@ -228,7 +230,6 @@ async def _placement_s_life(collector: Collector) -> None:
         ("GET", "/../../etc/passwd", {}, 404, "not-found"),
         ("GET", "/%2e%2e/%2e%2e/settings.py", {}, 404, "not-found"),
         ("GET", "/assets/../../app.py", {}, 404, "not-found"),
-        ("POST", "/", {"body": {}}, 405, "method-not-allowed"),
         ("PUT", "/v1/topology", {"body": {}}, 405, "method-not-allowed"),
         ("OPTIONS", "/v1/placements", {}, 405, "method-not-allowed"),
         ("BREW", "/v1/approve", {}, 405, "method-not-allowed"),
@@ -286,6 +287,19 @@ async def test_every_refusal_is_a_problem_document(
     assert reply.headers["cache-control"] == "no-store"
     if status == 405:
         assert "GET" in reply.headers["allow"] or "POST" in reply.headers["allow"]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.parametrize("path", ["/", "/x", "/v1/x", "/assets/..%2f.."])
+async def test_without_the_built_map_an_unknown_path_is_a_404_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, method: str
+) -> None:
+    monkeypatch.setattr(app_module, "Pages", lambda hosts: Pages(hosts, tmp_path / "none"))
+    async with rest_collector(tmp_path, two_leaves()) as running:
+        reply = await ask(running.rest_address, path, method=method)
+        assert (reply.status, reply.headers["content-type"]) == (404, "application/problem+json")
+        if method != "HEAD":
+            assert reply.json["type"] == "urn:hyperscout:problem:not-found"
 
 
 async def test_every_answer_has_the_headers_that_keep_browsers_in_order(collector: Collector) -> None:

@@ -52,7 +52,7 @@ def test_a_published_tree_is_the_tree() -> None:
 @pytest.mark.parametrize("many", [1, 3, 4])
 def test_stale_nodes_are_recalled_where_the_message_names_all(many: int) -> None:
     nodes = [f"n{i}" for i in range(6)]
-    leaf = HyperNode("leaf", 1, "leaf", None, (), tuple(nodes), ())
+    leaf = hypernode("leaf", nodes)
     stale = with_conditions(Topology(1, (leaf,)), ConditionFacts(stale=dict.fromkeys(nodes[-many:], NOW_NS)))
     found = topology_of(published(stale), {})
     assert found is not None

@@ -1,6 +1,7 @@
 """The map's files: the same for everybody, under one strict policy, and nothing from beside their folder."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,14 @@ async def test_files_are_only_read_and_only_under_our_name(folder: Path) -> None
     assert (await asked(folder, "/", host="evil.example"))[0] == 403
 
 
-async def test_what_is_not_built_is_said(tmp_path: Path) -> None:
-    status, _, body = await asked(tmp_path, "/")
-    assert status == 404
-    assert b"make map" in body
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.parametrize("path", ["/", "/x", "/v1/x", "/assets/../..", "/assets/..%2f.."])
+@pytest.mark.parametrize("built", ["absent", "empty"])
+async def test_without_the_built_map_every_path_is_a_404_problem(
+    tmp_path: Path, built: str, path: str, method: str
+) -> None:
+    status, headers, body = await asked(tmp_path / "none" if built == "absent" else tmp_path, path, method)
+    assert (status, headers["content-type"]) == (404, "application/problem+json")
+    problem = json.loads(body)
+    assert (problem["status"], problem["type"]) == (404, "urn:hyperscout:problem:not-found")
+    assert ("make map" in problem["detail"]) == (path == "/")
