@@ -38,7 +38,7 @@ from hyperscout_collector.core.takeover import Takeover
 from hyperscout_collector.evidence.committer import Committer, OverloadedError, Submission
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.sqlite import SqliteStore
-from hyperscout_collector.evidence.state import EvidenceState, KeyChange
+from hyperscout_collector.evidence.state import AgentRow, EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Loaded, Store, StoreError
 from hyperscout_collector.evidence.view import InputsView, SweepTexts
 from hyperscout_collector.fabric.inputs import InferOptions
@@ -502,7 +502,7 @@ class Collector:
         self.parts.pipeline.look_again()
 
     async def _keep_house(self) -> None:
-        """What happens by the clock alone."""
+        """Do what is due by the clock alone, once a second."""
         parts = self.parts
         while True:
             await asyncio.sleep(_TICK_S)
@@ -512,21 +512,27 @@ class Collector:
             parts.placing.tick()
             gone = parts.committer.due(now_ns, lambda node: parts.streams.get(node) is not None)
             long_ago_ns = now_ns - int(_FORGET_AFTER_S * NS)
-            for node in parts.view.unseen_since(long_ago_ns):
+            for node in (*parts.view.unseen_since(long_ago_ns), *parts.view.failed_before(long_ago_ns)):
                 gone += sorted(parts.state.keys_of(node))
             for node in parts.view.unseen_devices(long_ago_ns):
                 gone += sorted(key for key in parts.state.keys_of(node) if key.probe == DEVICE_PROBE)
             self._to_forget.update({key: parts.state.looks(key) for key in gone})
-            if self._to_forget:
-                await self._forget()
+            # An agent that left goes with the last of its evidence.
+            agents = [a for a in parts.state.agents_without_evidence() if parts.streams.get(a.node) is None]
+            if self._to_forget or agents:
+                await self._forget(agents)
 
-    async def _forget(self) -> None:
+    async def _forget(self, agents: Sequence[AgentRow]) -> None:
+        """Remove the findings that are due, and these agents. What cannot be written is tried again."""
         forgotten = dict(self._to_forget)
         self._to_forget.clear()
+        submission = Submission(forgotten=forgotten, forgotten_agents=agents)
         try:
-            await (await self.parts.committer.submit(Submission(forgotten=forgotten)))
+            await (await self.parts.committer.submit(submission))
         except (StoreError, OverloadedError) as error:
-            _log.warning("%d findings are forgotten later: %s", len(forgotten), error)
+            _log.warning(
+                "%d findings and %d agents are removed later: %s", len(forgotten), len(agents), error
+            )
             self._to_forget.update(forgotten)
 
 

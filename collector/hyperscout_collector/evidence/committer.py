@@ -48,6 +48,7 @@ class Submission:
     bulks: Sequence[Bulk] = ()
     removed: Sequence[Key] = ()
     forgotten: Mapping[Key, Collection[Row]] = field(default_factory=dict)  # and what it was when decided
+    forgotten_agents: Sequence[AgentRow] = ()  # as they were when that was decided
     full_state: FullState | None = None
     cost_bytes: int = 0
 
@@ -237,13 +238,15 @@ class Committer:
             plan.remove(key)
         for key, known in submission.forgotten.items():
             plan.forget(key, known)
+        for agent in submission.forgotten_agents:
+            plan.forget_agent(agent)
         if submission.full_state:
             self._end_full_state(plan, submission.full_state)
         return refused
 
     def _end_full_state(self, plan: Plan, full: FullState) -> None:
         node = full.agent.node
-        known = plan.agents.get(node) or self._state.agents.get(node)
+        known = plan.agent_of(node)
         absent = {key for key in plan.keys_of(node) - full.keys if key.probe not in _NOT_ITS_OWN}
         if known is not None and known.instance == full.agent.instance:
             waits = self._unclaimed[node].keys if node in self._unclaimed else set()
@@ -279,4 +282,6 @@ def _changes(plan: Plan, state: EvidenceState) -> Changes:
         upserts += [(row, plan.encoded[key, row.rank]) for row in after if row not in state.looks(key)]
         named |= {row.sha256 for row in after if row.sha256}
     bulks = [bulk for digest, bulk in plan.bulks.items() if digest in named]
-    return Changes(upserts, deletes, bulks, sorted(plan.dropped_bulks), list(plan.agents.values()))
+    agents = [agent for agent in plan.agents.values() if agent is not None]
+    removed = [node for node, agent in plan.agents.items() if agent is None]
+    return Changes(upserts, deletes, bulks, sorted(plan.dropped_bulks), agents, removed)

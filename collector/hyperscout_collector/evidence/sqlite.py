@@ -175,6 +175,7 @@ class SqliteStore:
                 "INSERT OR REPLACE INTO agents VALUES (?, ?, ?)",
                 [(a.node, str(a.instance), a.version) for a in changes.agents],
             )
+            db.executemany("DELETE FROM agents WHERE node = ?", [(node,) for node in changes.removed_agents])
             db.executemany(
                 f"DELETE FROM bulks WHERE sha256 = ? AND {_UNNAMED}",  # noqa: S608
                 [(digest,) for digest in changes.maybe_unnamed_bulks],

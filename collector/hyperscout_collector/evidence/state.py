@@ -35,7 +35,11 @@ class Bulk:
 
 @dataclass(frozen=True, slots=True)
 class AgentRow:
-    """What is kept of an agent across restarts of the collector. `instance`: of the last full state."""
+    """What is kept of an agent across restarts of the collector. `instance`: of the last full state.
+
+    It tells whether an agent that reconnects is the process that reported the evidence; without evidence it
+    tells nothing.
+    """
 
     node: str
     instance: int
@@ -107,7 +111,7 @@ class Plan:
     looks: dict[Key, tuple[Row, ...]] = field(default_factory=dict)  # of touched keys; () = gone
     encoded: dict[tuple[Key, int], bytes] = field(default_factory=dict)  # by key and rank, of new rows
     bulks: dict[bytes, Bulk] = field(default_factory=dict)
-    agents: dict[str, AgentRow] = field(default_factory=dict)
+    agents: dict[str, AgentRow | None] = field(default_factory=dict)  # by node; None = removed
     _touched: dict[str, set[Key]] = field(default_factory=dict)  # by node
     _counts: dict[str, int] = field(default_factory=dict)  # keys by node, of nodes that grew or shrank
     _new_nodes: set[str] = field(default_factory=set)
@@ -145,6 +149,15 @@ class Plan:
         before = self.looks_of(key)
         if before and all(row in known or row.rank == FAILED for row in before):
             self._set(key, before, ())
+
+    def agent_of(self, node: str) -> AgentRow | None:
+        """The agent of a node after this plan so far."""
+        return self.agents[node] if node in self.agents else self.state.agents.get(node)
+
+    def forget_agent(self, known: AgentRow) -> None:
+        """Remove an agent, unless there is evidence of it or it is another process by now."""
+        if self.agent_of(known.node) == known and not self._count(known.node):
+            self.agents[known.node] = None
 
     def looks_of(self, key: Key) -> tuple[Row, ...]:
         found = self.looks.get(key)
@@ -224,8 +237,15 @@ class EvidenceState:
             if not keys:
                 del self._nodes[key.node]
             changes.append(KeyChange(key, before, after))
-        self.agents.update(plan.agents)
+        for node, agent in plan.agents.items():
+            if agent is not None:
+                self.agents[node] = agent
+            else:
+                self.agents.pop(node, None)
         return changes
+
+    def agents_without_evidence(self) -> list[AgentRow]:
+        return [self.agents[node] for node in self.agents.keys() - self._nodes.keys()]
 
     def looks(self, key: Key) -> tuple[Row, ...]:
         keys = self._nodes.get(key.node)

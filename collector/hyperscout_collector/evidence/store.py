@@ -33,9 +33,10 @@ class Changes:
     bulks: Sequence[Bulk] = ()
     maybe_unnamed_bulks: Sequence[bytes] = ()  # digests that go if no finding names them any more
     agents: Sequence[AgentRow] = ()
+    removed_agents: Sequence[str] = ()  # by node
 
     def __bool__(self) -> bool:
-        return bool(self.upserts or self.deletes or self.bulks or self.agents)
+        return bool(self.upserts or self.deletes or self.bulks or self.agents or self.removed_agents)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,7 @@ class _Node:
     tables: tuple[TableLook, ...] = ()
     seen_ns: int = 0
     device_seen_ns: int = 0  # what a device in it reports, beside its agent
+    failed_ns: int = 0  # of the newest look, where all looks failed
     sweeps: tuple[Row, ...] = field(default_factory=tuple)
     unsure: bool = False
 
@@ -179,6 +180,7 @@ class InputsView:
         self._tables: dict[str, tuple[TableLook, ...]] = {}
         self._seen_ns: dict[str, int] = {}
         self._device_seen_ns: dict[str, int] = {}
+        self._failed_ns: dict[str, int] = {}
         self._sweeps: dict[str, tuple[Row, ...]] = {}
         self._unsure: dict[str, bool] = {}
         self.touch(state.nodes)
@@ -203,6 +205,7 @@ class InputsView:
             _set(self._tables, name, node.tables)
             _set(self._seen_ns, name, node.seen_ns)
             _set(self._device_seen_ns, name, node.device_seen_ns)
+            _set(self._failed_ns, name, node.failed_ns)
             _set(self._sweeps, name, node.sweeps)
             _set(self._unsure, name, node.unsure)
 
@@ -241,6 +244,10 @@ class InputsView:
         """Who reported nothing that was seen since then: nodes, switches and those that look at fabrics."""
         seen_ns, device_ns = self._seen_ns, self._device_seen_ns
         return [x for x in seen_ns | device_ns if max(seen_ns.get(x, 0), device_ns.get(x, 0)) < ns]
+
+    def failed_before(self, ns: int) -> list[str]:
+        """Reporters of which all looks failed, the newest before `ns`."""
+        return [x for x, failed_ns in self._failed_ns.items() if failed_ns < ns]
 
     def unseen_devices(self, ns: int) -> list[str]:
         """Nodes with a device that reported nothing that was seen since then."""
@@ -350,6 +357,8 @@ def _node(rows: Iterable[Row]) -> _Node:
                 nccl.append(row.fact)
             case SwitchPort():
                 switch_ports.append(row.fact)
+    if not (node.seen_ns or node.device_seen_ns):
+        node.failed_ns = max((row.seen_ns for row in rows), default=0)
     node.lldp = tuple(sorted(lldp, key=lambda port: port.interface))
     node.infiniband = tuple(sorted(infiniband, key=lambda port: (port.device, port.port)))
     node.gpus = tuple(sorted(gpus, key=lambda gpu: gpu.pci_address))

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import time
 import urllib.request
 import zlib
 from collections.abc import AsyncIterator, Callable
@@ -16,6 +17,7 @@ import pytest
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.finding_pb2 import Finding
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_collector.settings import CollectorSettings
 from hyperscout_collector.shell import Collector, StartError
@@ -405,3 +407,38 @@ async def test_a_part_that_dies_is_not_hidden(tmp_path: Path) -> None:
         await collector.crashed.wait()
     with pytest.raises(ZeroDivisionError):
         await collector.stop()
+
+
+async def test_an_agent_that_left_a_week_ago_is_removed(tmp_path: Path) -> None:
+    now_ns = time.time_ns()
+
+    def finding(node: str) -> Finding:
+        return lldp(node, "eth0", now_ns, neighbour="leaf-0", port=node)
+
+    def shown(collector: Collector) -> dict[str, tuple[bool, str, int]]:
+        return {a.node: (a.connected, a.version, a.findings) for a in collector.status().agents}
+
+    async with (
+        Collector(settings(tmp_path), clock_ns=lambda: now_ns) as collector,
+        AgentStream(collector.address, "stays") as stays,
+    ):
+        await stays.store(finding("stays"), full=True, sent_ns=now_ns)
+        async with AgentStream(collector.address, "left") as left:
+            await left.store(finding("left"), full=True, sent_ns=now_ns)
+        async with AgentStream(collector.address, "failed") as failing:
+            await failing.store(failed("failed", "lldp", "eth0", now_ns), full=True, sent_ns=now_ns)
+        async with asyncio.timeout(TIMEOUT_S):
+            while {node: row[0] for node, row in shown(collector).items()} != {
+                "failed": False,
+                "left": False,
+                "stays": True,
+            }:
+                await asyncio.sleep(0.01)
+        now_ns += 8 * 86_400 * 10**9
+        await stays.store(finding("stays"), sent_ns=now_ns)
+        async with asyncio.timeout(TIMEOUT_S):
+            while len(collector.parts.state.agents) > 1:
+                await asyncio.sleep(0.01)
+        assert shown(collector) == {"stays": (True, "test", 1)}
+        assert set(collector.parts.state.agents) == {"stays"}
+        assert [agent.node for agent in collector.parts.store.load().agents] == ["stays"]

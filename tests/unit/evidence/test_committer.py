@@ -325,6 +325,51 @@ async def test_what_came_since_it_was_decided_is_not_forgotten(
         assert r.subjects() == (["mlx5_0/1"] if kept else [])
 
 
+async def test_an_agent_goes_with_its_last_evidence(tmp_path: Path) -> None:
+    left, stays = AgentRow("n1", 7, "0.1"), AgentRow("n2", 8, "0.1")
+    async with rig(tmp_path) as r:
+        await r.send([lldp("n1", "eth0", T0)], full=left)
+        await r.send([lldp("n2", "eth0", T0)], full=stays)
+        await r.send(forgotten_agents=[left, stays])
+        assert r.state.agents == {"n1": left, "n2": stays}, "there is evidence of both"
+        key = Key("n1", "lldp", "eth0")
+        await r.send(forgotten={key: r.state.looks(key)})
+        assert r.state.agents_without_evidence() == [left]
+        await r.send(forgotten_agents=[left])
+        assert r.state.agents == {"n2": stays}
+        assert r.store.load().agents == [stays]
+
+
+async def test_an_agent_that_came_back_since_it_was_decided_stays(tmp_path: Path) -> None:
+    """Each came back in the same transaction: as another process, or with evidence."""
+    other, again = AgentRow("n1", 7, "0.1"), AgentRow("n2", 8, "0.1")
+    async with rig(tmp_path) as r:
+        await r.send(full=other)
+        await r.send(full=again)
+        r.store.go.clear()
+        first = await r.submit([lldp("n3", "eth0", T0)])  # the disk is busy: what follows gathers
+        others = [
+            await r.submit(full=replace(other, instance=9)),
+            await r.submit([lldp("n2", "eth0", T0)], full=again),
+            await r.submit(forgotten_agents=[other, again]),
+        ]
+        r.store.go.set()
+        await asyncio.gather(first, *others)
+        assert r.state.agents == {"n1": replace(other, instance=9), "n2": again}
+        assert r.store.load().agents == list(r.state.agents.values())
+
+
+async def test_agents_that_could_not_be_removed_are_still_there(tmp_path: Path) -> None:
+    left = AgentRow("n1", 7, "0.1")
+    async with rig(tmp_path) as r:
+        await r.send(full=left)
+        r.store.full = True
+        with pytest.raises(StoreFullError):
+            await r.send(forgotten_agents=[left])
+        assert r.state.agents == {"n1": left}
+        assert r.store.load().agents == [left]
+
+
 async def test_a_full_disk_is_not_acknowledged_and_loses_nothing(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         await r.send([lldp("n1", "eth0")])

@@ -242,6 +242,15 @@ def test_silence_makes_stale_and_a_failure_is_no_sight(rig: Rig) -> None:
     assert len(rig.view.unseen_since(later)) == 1
 
 
+def test_a_node_whose_looks_all_failed_grows_old_too(rig: Rig) -> None:
+    """Nothing of it was ever seen, so it is not stale; without this it would be kept for ever."""
+    rig.put(failed("n1", "lldp", "eth0", T0), failed("n1", "lldp", "eth1", T0 + S), at_ns=T0 + S)
+    assert (rig.view.failed_before(T0 + S), rig.view.failed_before(T0 + 2 * S)) == ([], ["n1"])
+    assert rig.view.unseen_since(T0 + 2 * S) == []
+    rig.put(lldp("n1", "eth0", T0 + 2 * S), at_ns=T0 + 2 * S)
+    assert rig.view.failed_before(T0 + 9 * S) == []
+
+
 def test_switches_are_apart_from_nodes(rig: Rig) -> None:
     rig.put(lldp("n1", "eth0"), switch_port("switch/leaf-1", "swp2"), switch_port("switch/leaf-1", "swp1"))
     later = T0 + 400 * S
