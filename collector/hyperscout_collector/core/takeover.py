@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from hyperscout_formats.reporters import SWITCH_PROBE, is_node
 
+from hyperscout_collector.hierarchy.conditions import INFERENCE_FAILED
 from hyperscout_collector.topology import HyperNode, Topology
 
 NS = 1_000_000_000
@@ -135,7 +136,9 @@ def _some(names: Collection[str]) -> str:
 
 
 def _is_stale(h: HyperNode) -> bool:
-    return any(c.type == "Stale" and c.status == "True" for c in h.conditions)
+    return any(
+        c.type == "Stale" and c.status == "True" and c.reason != INFERENCE_FAILED for c in h.conditions
+    )
 
 
 def _swept_fabrics(topology: Topology) -> dict[str, frozenset[str]]:
