@@ -33,12 +33,12 @@ from hyperscout_collector.core.quarantine import (
     Backoff,
     Missing,
     Quarantine,
-    described,
     find_culprits,
     marked,
     why_lacking,
 )
 from hyperscout_collector.core.takeover import Takeover
+from hyperscout_collector.errors import described
 from hyperscout_collector.evidence.pair_tables import PairTables
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.stale import stale_nodes, stale_switches

@@ -14,14 +14,7 @@ KIND = "EvidenceSetAside"
 MAX_SET_ASIDE = 16  # reporters at one time; more failures than that are a defect of inference itself
 RETRY_S = 30.0
 RETRY_MOST_S = 3600.0
-_MAX_ERROR_CHARS = 200
 _LOSSES = ("MissingLink", "MissingSwitch")
-
-
-def described(error: BaseException) -> str:
-    """An exception in one short line."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    return text if len(text) <= _MAX_ERROR_CHARS else text[: _MAX_ERROR_CHARS - 3] + "..."
 
 
 class Backoff:

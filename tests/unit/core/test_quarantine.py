@@ -9,11 +9,11 @@ from hyperscout_collector.core.quarantine import (
     RETRY_S,
     Missing,
     Quarantine,
-    described,
     find_culprits,
     marked,
     why_lacking,
 )
+from hyperscout_collector.errors import described
 from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Switch, Topology
 
 S = 1_000_000_000
