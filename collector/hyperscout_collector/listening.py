@@ -220,6 +220,10 @@ class Listening:
         self._exit.push_async_callback(http.stop)
 
     def _ready(self) -> tuple[HTTPStatus, str, bytes]:
-        if not self._parts.pipeline.inferences:
+        """A collector whose inference fails serves the last topology, and agents must reach it to recover."""
+        pipeline = self._parts.pipeline
+        if pipeline.failure is not None:
+            return HTTPStatus.OK, TEXT, f"ok, but {pipeline.failure}\n".encode()
+        if not pipeline.inferences:
             return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"the first inference is not done\n"
         return HTTPStatus.OK, TEXT, b"ok\n"

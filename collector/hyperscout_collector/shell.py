@@ -423,7 +423,7 @@ class Collector:
             self._begin("history", parts.recorder.run())
         self._exit.push_async_callback(parts.committer.close)
         self._begin("evidence-writer", parts.committer.run())
-        self._exit.callback(parts.pipeline.close)
+        self._exit.push_async_callback(parts.pipeline.close)
         self._begin("inference", parts.pipeline.run())
         self._begin("sweeps", parts.sweeps.run())
         self._begin("links", parts.links.run())

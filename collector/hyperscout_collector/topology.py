@@ -21,6 +21,7 @@ ANOMALY_KINDS = (
     "UnknownHost",
     "Overlap",
     "BlueprintDrift",
+    "EvidenceSetAside",
 )
 
 

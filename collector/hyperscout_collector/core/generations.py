@@ -9,13 +9,19 @@ What is published is therefore always a tree that was offered, or the tree befor
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hyperscout_collector.core.damping import NS, Damper, DampingSettings
 from hyperscout_collector.core.details import same_details, with_waiting
 from hyperscout_collector.core.membership import NO_LOSS, Loss, Removals, loss, same_members
 from hyperscout_collector.core.renewal import calmed, is_due, renewed
 from hyperscout_collector.core.stamps import AnomalyKey, LinkKey, by_link, placed, stamped
-from hyperscout_collector.hierarchy.conditions import NO_FACTS, ConditionFacts, with_conditions
+from hyperscout_collector.hierarchy.conditions import (
+    INFERENCE_FAILED,
+    NO_FACTS,
+    ConditionFacts,
+    with_conditions,
+)
 from hyperscout_collector.hierarchy.nvlink_tier import NAME as NVLINK
 from hyperscout_collector.link_changes import table_of
 from hyperscout_collector.topology import Anomaly, Topology
@@ -97,6 +103,14 @@ class Generations:
         self._down: Damper[str, str, str] = Damper(settings.damping)
         self._stale: Damper[str, str, int] = Damper(settings.damping)
         self._silent: Damper[str, str, int] = Damper(settings.damping)  # switches
+        failed = any(c.reason == INFERENCE_FAILED for h in before.hypernodes for c in h.conditions)
+        self._failing: Damper[str, str, str] = Damper(
+            settings.damping, {"": {"": ""}} if failed else None, now_ns
+        )
+
+    @property
+    def _dampers(self) -> tuple[Damper[Any, Any, Any], ...]:
+        return (self._anomalies, self._absent, self._down, self._stale, self._silent, self._failing)
 
     @property
     def published(self) -> Topology | None:
@@ -214,6 +228,7 @@ class Generations:
             stale = {node: {"": self._held.since_ns} for node in self._held.removes_nodes} | stale
         self._stale.observe(stale, now_ns)
         self._silent.observe({id_: {"": seen} for id_, seen in facts.stale_switches.items()}, now_ns)
+        self._failing.observe({"": {"": facts.failing}} if facts.failing else {}, now_ns)
 
     # -- giving out -----------------------------------------------------------------------------------------
 
@@ -246,8 +261,7 @@ class Generations:
         return self._details_since_ns + round(self._settings.details_s * NS)
 
     def _dampers_due_ns(self) -> int | None:
-        dampers = (self._anomalies, self._absent, self._down, self._stale, self._silent)
-        dues = [damper.next_due_ns() for damper in dampers]
+        dues = [damper.next_due_ns() for damper in self._dampers]
         return min((due for due in dues if due is not None), default=None)
 
     def _condition_due(self, now_ns: int) -> bool:
@@ -263,7 +277,7 @@ class Generations:
 
     def _next(self, offered: Topology, now_ns: int, *, take: bool) -> Topology | None:
         """The next generation, or None when it would be the same as the one before."""
-        for damper in (self._anomalies, self._absent, self._down, self._stale, self._silent):
+        for damper in self._dampers:
             damper.show(now_ns)
         before = self._published
         tree = offered if take or before is None else before
@@ -277,6 +291,7 @@ class Generations:
             {node: why for node, _, why in self._down.shown()},
             {node: seen for node, _, seen in self._stale.shown()},
             {id_: seen for id_, _, seen in self._silent.shown()},
+            next((why for _, _, why in self._failing.shown()), ""),
         )
         built = with_conditions(
             replace(

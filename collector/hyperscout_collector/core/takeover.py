@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from hyperscout_formats.reporters import SWITCH_PROBE, is_node
 
+from hyperscout_collector.hierarchy.conditions import INFERENCE_FAILED
 from hyperscout_collector.topology import Condition, HyperNode, Topology
 
 NS = 1_000_000_000
@@ -126,8 +127,11 @@ def _some(names: Collection[str]) -> str:
 
 
 def _stale_condition(h: HyperNode) -> Condition | None:
-    """The condition Stale of a HyperNode whose evidence is stale."""
-    return next((c for c in h.conditions if c.type == "Stale" and c.status == "True"), None)
+    """The condition Stale, where it is true because evidence is stale, not only because inference fails."""
+    for c in h.conditions:
+        if c.type == "Stale" and c.status == "True":
+            return c if c.reason != INFERENCE_FAILED or c.nodes or c.switches else None
+    return None
 
 
 def _swept_fabrics(topology: Topology) -> dict[str, frozenset[str]]:

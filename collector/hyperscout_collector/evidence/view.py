@@ -7,8 +7,8 @@ so a change among ten thousand agents costs its own node and a copy of two table
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
 
@@ -127,6 +127,50 @@ class Snapshot:
     unsure: frozenset[str] = (
         frozenset()
     )  # nodes with a port of which nothing is known but that it cannot tell
+
+    @property
+    def reporters(self) -> frozenset[str]:
+        """All that have evidence in it."""
+        tables = (self.lldp, self.infiniband, self.gpus, self.latency, self.nccl, self.switch_ports)
+        looks = (look.row.key.node for look in self.tables)
+        return frozenset(chain(*tables, looks, (row.key.node for row in self.sweeps)))
+
+    def chassis_of(self, reporter: str) -> frozenset[str]:
+        """Ids of the switches that a reporter reports as itself."""
+        return frozenset(port.chassis_id for port in self.switch_ports.get(reporter, ()))
+
+    def with_earlier(self, reporters: Collection[str], earlier: "Snapshot") -> "Snapshot":
+        """The same with the evidence of these reporters as `earlier` has it."""
+        if not reporters:
+            return self
+        chosen = frozenset(reporters)
+
+        def of(now: Mapping[str, _T], then: Mapping[str, _T]) -> dict[str, _T]:
+            found = {name: value for name, value in now.items() if name not in chosen}
+            return found | {name: then[name] for name in chosen if name in then}
+
+        return replace(
+            self,
+            lldp=of(self.lldp, earlier.lldp),
+            infiniband=of(self.infiniband, earlier.infiniband),
+            infiniband_at_ns=of(self.infiniband_at_ns, earlier.infiniband_at_ns),
+            gpus=of(self.gpus, earlier.gpus),
+            latency=of(self.latency, earlier.latency),
+            nccl=of(self.nccl, earlier.nccl),
+            switch_ports=of(self.switch_ports, earlier.switch_ports),
+            tables=(
+                *(look for look in self.tables if look.row.key.node not in chosen),
+                *(look for look in earlier.tables if look.row.key.node in chosen),
+            ),
+            sweeps=(
+                *(row for row in self.sweeps if row.key.node not in chosen),
+                *(row for row in earlier.sweeps if row.key.node in chosen),
+            ),
+            unsure=(self.unsure - chosen) | (earlier.unsure & chosen),
+        )
+
+
+NO_EVIDENCE = Snapshot({}, {}, {}, {}, {}, {}, {}, (), (), {}, 0, PairTables())
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@
 It runs in the leader alone; a leader that begins has nothing but the pods and the stored plans. Gangs ask for
 nodes in the order in which they came. One that does not fit waits, and holds up nobody: others that fit pass,
 and it is asked again, before all that came later, each time that room is made.
+
+An exception in the machine of a gang, or in what is done for it, parks that gang, and the others go on. After
+a wait that doubles each time the gang begins anew from its pods and its stored plan, as after a restart.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal
 
+from hyperscout_collector.errors import described
 from hyperscout_collector.gates import events as e
 from hyperscout_collector.gates.announcer import Announcer
 from hyperscout_collector.gates.asking import Asking
@@ -45,21 +49,32 @@ _GATHER_S = 0.005  # events of one moment are handled together
 _PLACE_FOR_S = 0.02  # then others have their turn on the loop
 _LONG_S = 10 * _PLACE_FOR_S
 _RETRY_S = 2.0
+_PARK_S, _PARK_MOST_S = 5.0, 600.0  # of a gang; doubles
+_SHOWN = 5  # parked gangs, among the problems
 
 Mode = Literal["dry-run", "on"]
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A gang: its machine, and what the shell keeps beside it."""
+    """A gang: its machine, and what the shell keeps beside it.
+
+    `stored`: the plan that the API server has. `writes`: requests that are not answered yet.
+    """
 
     machine: GangMachine
-    name: str = ""  # in the book
+    stored: Plan | None = None
+    name: str = ""  # in the book; "" = it holds nothing
     pods: dict[str, Object] = field(default_factory=dict)  # as kept, by uid
     events: list[e.Event] = field(default_factory=list)
     refused_at: int = -1  # the state of the room at which it did not fit
     left: bool = False
     down: frozenset[str] = frozenset()
+    writes: int = 0
+    parked_until_s: float | None = None
+    park_s: float = _PARK_S  # how long it is parked the next time
+    begun_s: float = 0.0  # when it last began anew
+    problem: str = ""  # why it is parked
 
 
 class Gates:
@@ -90,7 +105,7 @@ class Gates:
         fast = kube.paced(RateLimit(_WRITES_PER_S, _BURST, clock=timer))
         slow = kube.paced(RateLimit(_EVENTS_PER_S, _EVENTS_BURST, clock=timer))
         self.pods = Reflector(kube, PATH, keep=keep, changed=self._pod_changed, key=by_namespace, rng=rng)
-        self._writer = Writer(fast, namespace, self._tell, self.pods.learn, self._now_s)
+        self._writer = Writer(fast, namespace, self._written, self.pods.learn, self._now_s)
         self._owners = Owners(kube, lambda: self._asking.forest, timer)
         self._announcer = Announcer(slow, clock_ns=clock_ns)
         self._entries: dict[Entry, None] = {}
@@ -126,9 +141,14 @@ class Gates:
 
     @property
     def problems(self) -> list[str]:
-        """Why gangs may wait in vain."""
+        """Why gangs may wait without an end."""
         not_followed = self.pods.problem and f"pods are not followed: {self.pods.problem}"
-        return [problem for problem in (not_followed, self._no_plans) if problem]
+        found = [problem for problem in (not_followed, self._no_plans) if problem]
+        parked = [x for x in self._entries if x.parked_until_s is not None]
+        found += [f"gang {x.machine.key} is parked: {x.problem}" for x in parked[:_SHOWN]]
+        if len(parked) > _SHOWN:
+            found.append(f"{len(parked) - _SHOWN} more gangs are parked")
+        return found
 
     # Beginning
 
@@ -176,7 +196,7 @@ class Gates:
             _log.info("%d stored plans of gangs", len(with_plans))
 
     def _enter(self, machine: GangMachine) -> Entry:
-        entry = Entry(machine)
+        entry = Entry(machine, machine.stored)
         self._entries[entry] = None
         self._by_key.setdefault(machine.key, []).append(entry)
         return entry
@@ -204,6 +224,10 @@ class Gates:
         except GangError as error:
             if kept["gate"]["gated"]:
                 self._complain(kept, str(error))
+            return
+        except Exception as error:
+            _log.debug("pod %s cannot be read", uid, exc_info=error)
+            self._complain(kept, f"pod {kept['metadata']['name']} cannot be read: {described(error)}")
             return
         if entry is not None:
             self._by_pod[uid] = entry
@@ -279,7 +303,11 @@ class Gates:
 
     def _tick(self) -> None:
         now_s = self._now_s()
-        for entry in self._entries:
+        for entry in list(self._entries):
+            if entry.parked_until_s is not None:
+                if entry.parked_until_s <= now_s and not entry.writes:
+                    self._begin_anew(entry)
+                continue
             due_s = entry.machine.due_s
             if due_s is not None and due_s <= now_s:
                 entry.refused_at = -1
@@ -320,21 +348,65 @@ class Gates:
     def _handle(self, entry: Entry) -> None:
         machine = entry.machine
         found, entry.events = entry.events, []
-        if entry.left:
+        if entry.left or entry.parked_until_s is not None:
             return
-        before = machine.plan
-        for instruction in machine.handle(found, self._now_s()):
-            self._do(entry, instruction)
-        if machine.plan is not before and machine.plan is not None:
+        try:
+            before = machine.plan
+            for instruction in machine.handle(found, self._now_s()):
+                self._do(entry, instruction)
+            if machine.plan is not before and machine.plan is not None:
+                self._look_at_nodes(entry)
+            if machine.ended:
+                self._leave(entry)
+            elif not machine.wants_nodes:
+                self._wanting.pop(entry, None)
+            else:
+                self._wanting[entry] = None
+                if entry.refused_at != self._grown:
+                    self._turns.set()
+        except Exception as error:
+            self._park(entry, error)
+
+    def _park(self, entry: Entry, error: Exception) -> None:
+        """Do nothing more for a gang for a while. What it holds stays held."""
+        if entry.left:
+            _log.error("%s has ended: %s", entry.machine.key, described(error), exc_info=error)
+            return
+        now_s = self._now_s()
+        if now_s >= entry.begun_s + _PARK_MOST_S:
+            entry.park_s = _PARK_S
+        entry.problem = described(error)
+        entry.parked_until_s = now_s + entry.park_s
+        entry.events.clear()
+        self._wanting.pop(entry, None)
+        _log.error("%s is parked for %g s", entry.machine.key, entry.park_s, exc_info=error)
+        entry.park_s = min(2 * entry.park_s, _PARK_MOST_S)
+        said = e.Say("Warning", "Parked", f"parked, and tried again later: {entry.problem}")
+        try:
+            self._announce(entry, said)
+        except Exception:
+            _log.exception("%s: no Event is written", entry.machine.key)
+
+    def _begin_anew(self, entry: Entry) -> None:
+        """Begin with a parked gang as after a start of the collector: from its pods and its stored plan."""
+        old = entry.machine
+        entry.machine = GangMachine(old.key, old.uid, self._settings, entry.stored)
+        entry.parked_until_s, entry.begun_s = None, self._now_s()
+        entry.refused_at, entry.down = -1, frozenset()
+        # The machine books what its open pods use, and the book must not have it twice.
+        held = self._placements.get(entry.name) if entry.name else None
+        if held is not None:
+            self._placements.release(held.gang)
+        entry.events.clear()
+        try:
+            entry.events += [e.PodSeen(seen(kept)) for kept in entry.pods.values()]
             self._look_at_nodes(entry)
-        if machine.ended:
-            self._leave(entry)
-        elif not machine.wants_nodes:
-            self._wanting.pop(entry, None)
-        else:
-            self._wanting[entry] = None
-            if entry.refused_at != self._grown:
-                self._turns.set()
+            entry.events.append(e.Began())
+        except Exception as error:
+            self._park(entry, error)
+        self._handle(entry)
+        if entry.parked_until_s is not None and held is not None and self._placements.get(held.gang) is None:
+            self._placements.restore(held)
 
     def _leave(self, entry: Entry) -> None:
         entry.left = True
@@ -364,6 +436,7 @@ class Gates:
             asking.depart(entry.name, instruction)
         elif isinstance(instruction, e.Release):
             asking.release(entry.name)
+            entry.name = ""
         elif isinstance(instruction, e.ReadOwner):
             task = asyncio.get_running_loop().create_task(self._read(entry))
             self._reading.add(task)
@@ -371,14 +444,23 @@ class Gates:
         elif isinstance(instruction, e.Say):
             self._announce(entry, instruction)
         elif not self._dry_run:
+            entry.writes += 1
             self._writer.put(entry, instruction)
+
+    def _written(self, entry: Entry, answer: e.Event) -> None:
+        entry.writes -= 1
+        if isinstance(answer, e.PlanStored):
+            entry.stored = answer.plan
+        elif isinstance(answer, e.PlanDeleted):
+            entry.stored = None
+        self._tell(entry, answer)
 
     async def _read(self, entry: Entry) -> None:
         machine = entry.machine
         try:
             answer = await self._owners.read(list(entry.pods.values()), machine.uid)
-        except Exception as defect:  # a gang would wait for it for ever: `run` dies of it
-            self._defect = defect
+        except Exception as error:
+            self._park(entry, error)
         else:
             self._tell(entry, answer)
 
@@ -412,6 +494,8 @@ class Gates:
             if self._dry_run and isinstance(answer, e.Placed):
                 self._show(entry, answer)
                 answer = e.NotPlaced("this is a dry run")
+            if isinstance(answer, e.NotPlaced):
+                entry.name = ""
         if isinstance(answer, e.NotPlaced):
             entry.refused_at = self._grown
         entry.events.append(answer)

@@ -89,6 +89,9 @@ class Writer:
                 answer = await self._write(entry, write)
             except KubeError as error:
                 answer = _failed(write, error)
+            except Exception as error:
+                _log.exception("%s: a write fails", entry.machine.key)
+                answer = _failed(write, error)
             self._answer(entry, answer)
 
     async def _write(self, entry: "Entry", write: Write) -> e.Event:
@@ -142,7 +145,7 @@ class Writer:
         self._stored.discard(name)
 
 
-def _failed(write: Write, error: KubeError) -> e.Event:
+def _failed(write: Write, error: Exception) -> e.Event:
     problem = str(error)
     if isinstance(write, e.StorePlan):
         return e.PlanNotStored(problem, rejected=isinstance(error, RejectedError))

@@ -42,7 +42,9 @@ _INCONSISTENT = (
     ("SourcesDisagree", "SourcesDisagree", "sources disagree"),
     ("UnknownHost", "UnknownHost", "unknown hosts"),
     ("BlueprintDrift", "BlueprintDrift", "drifts from the blueprint"),
+    ("EvidenceSetAside", "EvidenceSetAside", "evidence set aside"),
 )
+INFERENCE_FAILED = "InferenceFailed"  # reason of `Stale`
 
 _UPLINK, _HOST_LINK, _NVLINK, _PATH = "uplink", "host link", "NVLink", "path"
 
@@ -53,12 +55,13 @@ class ConditionFacts:
 
     `down_nodes`: why the node is down or unschedulable. `stale`: when its evidence was last observed
     (Unix ns), for nodes whose evidence is older than its limit. `stale_switches`: the same, by id, of
-    switches that report themselves.
+    switches that report themselves. `failing`: why this is not the newest topology; "" = it is.
     """
 
     down_nodes: Mapping[str, str] = field(default_factory=dict)
     stale: Mapping[str, int] = field(default_factory=dict)
     stale_switches: Mapping[str, int] = field(default_factory=dict)
+    failing: str = ""
 
 
 NO_FACTS = ConditionFacts()
@@ -83,11 +86,16 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
 
     def conditions(h: HyperNode) -> tuple[Condition, ...]:
         anomalies = by_hypernode.get(h.name, ())
+        is_stale = _stale(h, stale, facts.stale, silent.get(h.name, {}))
+        if facts.failing:
+            also = f"; {is_stale.message}" if is_stale.status == "True" else ""
+            message = _bounded(facts.failing + also)
+            is_stale = replace(is_stale, status="True", reason=INFERENCE_FAILED, message=message)
         return (
             _ready(h, down, why_down),
             _degraded(h, anomalies, switches, totals),
             _consistent(h, anomalies),
-            _stale(h, stale, facts.stale, silent.get(h.name, {})),
+            is_stale,
         )
 
     return replace(

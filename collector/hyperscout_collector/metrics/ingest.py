@@ -49,6 +49,17 @@ PORTS_ERRORING = gauge(
 )
 PORTS_COUNTING = gauge("hyperscout_collector_ports_counting", "Ports whose counters moved lately.")
 
+INFERENCE_FAILING = gauge(
+    "hyperscout_collector_inference_failing",
+    "1 while inference fails and the last topology stays published.",
+)
+INFERENCE_FAILURES = counter(
+    "hyperscout_collector_inference_failures_total", "Exceptions that ended an inference."
+)
+SET_ASIDE = gauge(
+    "hyperscout_collector_reporters_set_aside",
+    "Reporters whose evidence is set aside because inference raises with it.",
+)
 GENERATION = gauge("hyperscout_collector_generation", "Number of the published generation.")
 GENERATIONS = counter("hyperscout_collector_generations_total", "Generations published since the start.")
 GENERATION_AT = gauge(
@@ -127,6 +138,9 @@ def bounded(evidence: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
 
 def _generations(parts: Parts) -> Iterator[str]:
     held = parts.pipeline.held
+    yield INFERENCE_FAILING.of(parts.pipeline.failure is not None)
+    yield INFERENCE_FAILURES.of(parts.pipeline.failures)
+    yield SET_ASIDE.of(len(parts.pipeline.quarantine))
     yield GENERATION.of(parts.watchers.current.topology.generation)
     yield GENERATIONS.of(parts.generations)
     yield GENERATION_AT.of(parts.published_ns / NS)

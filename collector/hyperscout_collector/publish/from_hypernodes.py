@@ -41,6 +41,7 @@ _KINDS = {
     "SourcesDisagree": "SourcesDisagree",
     "UnknownHost": "UnknownHost",
     "BlueprintDrift": "BlueprintDrift",
+    "EvidenceSetAside": "EvidenceSetAside",
 }
 
 

@@ -409,7 +409,9 @@ class Anomaly(_message.Message):
     HYPERNODE_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """MissingLink, MissingSwitch, Miswired, SlowLink, ErroringLink, SourcesDisagree, UnknownHost, Overlap, BlueprintDrift."""
+    """MissingLink, MissingSwitch, Miswired, SlowLink, ErroringLink, SourcesDisagree, UnknownHost, Overlap, BlueprintDrift,
+    EvidenceSetAside.
+    """
     tier: _builtins.int
     """Tier of the domain it belongs to; 0 = none."""
     confidence: _builtins.float

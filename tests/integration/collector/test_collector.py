@@ -19,8 +19,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_collector import pipeline
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.settings import CollectorSettings
 from hyperscout_collector.shell import Collector, StartError
+from hyperscout_collector.topology import Topology
 from hyperscout_sim.fabric import Cable
 from hyperscout_sim.player import Player
 from support.agent_stream import AgentStream
@@ -222,6 +226,12 @@ class AgentStreams(dict[str, AgentStream]):
             await agent.__aexit__(None, None, None)
 
 
+async def until(happens: Callable[[], object]) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not happens():
+            await asyncio.sleep(0.01)
+
+
 def _now() -> int:
     import time
 
@@ -393,6 +403,50 @@ async def test_health_metrics_and_reflection(tmp_path: Path) -> None:
         assert figures[prefix + 'anomalies{kind="MissingLink"}'] == 0
         assert figures[prefix + "leases"] == 1
         assert figures[prefix + "inference_seconds_count"] > 0
+
+
+async def test_a_restart_with_evidence_that_makes_inference_raise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes up, serves the topology, and says whose evidence is set aside."""
+
+    def raising(inputs: FabricInputs, options: InferOptions, previous: Topology | None = None) -> Topology:
+        if any(port.interface == "poison" for ports in inputs.lldp.values() for port in ports):
+            raise ValueError("planted")
+        return infer(inputs, options, previous)
+
+    async with Collector(settings(tmp_path)) as collector:
+        for host in ("n1", "n2", "n3"):
+            async with AgentStream(collector.address, host) as agent:
+                await agent.store(lldp(host, "eth0", _now(), port=f"swp{host}"))
+        await until(lambda: len(collector.watchers.current.topology.links) == 3)
+    monkeypatch.setattr(pipeline, "infer", raising)
+    async with Collector(settings(tmp_path)) as collector:
+        async with AgentStream(collector.address, "n2") as agent:
+            await agent.store(lldp("n2", "poison", _now()))
+        await until(lambda: collector.parts.pipeline.quarantine.errors)
+    async with Collector(settings(tmp_path)) as collector, reader(collector) as service:
+        await until(lambda: collector.parts.pipeline.quarantine.errors)
+        url = f"http://{collector.http_address}"
+        page = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{url}/metrics").read().decode())
+        assert "\nhyperscout_collector_reporters_set_aside 1\n" in page
+        assert "\nhyperscout_collector_inference_failures_total 0\n" not in page
+        async with AgentStream(collector.address, "n1") as agent:
+            await agent.store(lldp("n1", "eth1", _now(), port="swp9"))
+
+        async def named() -> list[str]:
+            topology = (await service.GetTopology(pb.GetTopologyRequest())).topology
+            return [x.subject.name for x in topology.anomalies if x.kind == "EvidenceSetAside"]
+
+        async with asyncio.timeout(TIMEOUT_S):
+            while await named() != ["n2"]:
+                await asyncio.sleep(0.01)
+        status = await service.GetStatus(pb.GetStatusRequest())
+        assert any("evidence of n2 is set aside" in problem for problem in status.problems)
+        assert any("evidence of n2 is set aside" in line for line in status.wrong)
+        collector.parts.pipeline.failure = pipeline.Failure(_now(), "ValueError: planted")
+        page = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{url}/readyz").read().decode())
+        assert "ok, but inference fails since" in page
 
 
 async def test_a_part_that_dies_is_not_hidden(tmp_path: Path) -> None:

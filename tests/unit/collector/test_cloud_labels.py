@@ -174,5 +174,5 @@ async def test_another_label_is_news_and_another_heartbeat_is_not() -> None:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        work.close()
+        await work.close()
     assert work.inferences == 4

@@ -48,7 +48,7 @@ async def test_a_cluster_without_nodes_is_no_reason_never_to_be_ready() -> None:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        work.close()
+        await work.close()
 
 
 def test_no_garbage_is_looked_for_while_inference_runs_and_it_is_afterwards() -> None:

@@ -10,12 +10,12 @@ import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
 from hyperscout_collector.evidence.rows import row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
+from hyperscout_collector.evidence.stale import stale_nodes
 from hyperscout_collector.evidence.state import Bulk, EvidenceState, Plan
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.evidence.view import InputsView, Resolved, SweepTexts, resolve
 from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
 from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.pipeline import stale_nodes
 from hyperscout_collector.topology import Topology
 from hyperscout_formats import ibnetdiscover, nmx, ufm
 from hyperscout_sim.shapes import clos2

@@ -12,10 +12,10 @@ from hyperscout.v1.finding_pb2 import Finding
 from hyperscout_collector.evidence import view
 from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
+from hyperscout_collector.evidence.stale import stale_nodes, stale_switches
 from hyperscout_collector.evidence.state import Bulk, EvidenceState, KeyChange, Plan
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.evidence.view import InputsView, Resolved, SweepTexts, resolve
-from hyperscout_collector.pipeline import stale_nodes, stale_switches
 from hyperscout_collector.topology import Topology
 from hyperscout_formats.errors import FormatError
 from hyperscout_formats.facts import LatencyPort, LatencyResult

@@ -172,3 +172,17 @@ async def test_one_refusal_holds_up_nobody() -> None:
     desk.server.before = failing(UnreachableError("no answer"), method="DELETE", times=1)
     answers = await desk.write(e.DeletePlan(), *[e.StorePlan(plan(f"n{i}")) for i in range(100)])
     assert sum(isinstance(answer, e.PlanStored) for answer in answers) == 100
+
+
+async def test_an_exception_that_is_no_answer_of_the_server_is_an_answer_too() -> None:
+    """A defect in one write must not end the writer."""
+    desk = Desk()
+
+    def planted(method: str, path: str) -> None:
+        raise ZeroDivisionError("planted")
+
+    desk.server.before = planted
+    (answer,) = await desk.write(e.StorePlan(plan("n1")))
+    assert answer == e.PlanNotStored("planted")
+    desk.server.before = lambda method, path: None
+    assert await desk.write(e.StorePlan(plan("n1"))) == [e.PlanStored(plan("n1"))]

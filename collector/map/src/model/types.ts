@@ -79,7 +79,8 @@ export interface Endpoint {
 }
 
 export interface Anomaly {
-  /** MissingLink, MissingSwitch, Miswired, SlowLink, ErroringLink, SourcesDisagree, UnknownHost, Overlap, BlueprintDrift. */
+  /** MissingLink, MissingSwitch, Miswired, SlowLink, ErroringLink, SourcesDisagree, UnknownHost, Overlap, BlueprintDrift,
+   *  EvidenceSetAside. */
   kind: string;
   subject: Endpoint;
   peer: Endpoint | null;

@@ -1,0 +1,257 @@
+"""The controller when a gang raises: that gang is parked and begins anew, and the others go on."""
+
+import asyncio
+import copy
+import json
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from random import Random
+from typing import Any, cast
+
+import pytest
+from hyperscout_collector.gates import controller
+from hyperscout_collector.gates import events as e
+from hyperscout_collector.gates.controller import Gates
+from hyperscout_collector.gates.gang import GANG_LABEL, GATE, SIZE_LABEL
+from hyperscout_collector.gates.machine import GangMachine, GateSettings
+from hyperscout_collector.gates.pods import PLACED
+from hyperscout_collector.kube.client import Kube
+from hyperscout_collector.kube.nodes import Nodes
+from hyperscout_collector.placements import Placements
+from support.fake_kube import FakeKube, Object
+from support.topologies import two_leaves
+
+NODES = ["n01", "n02", "n03", "n04"]
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class Server(FakeKube):
+    """It applies the patch that opens a gate, and the watch tells of it at once."""
+
+    told: Callable[[Object], None]
+
+    def paced(self, limit: Any) -> "Server":
+        return self
+
+    async def list(self, path: str, query: Mapping[str, Any] | None = None) -> tuple[list[Any], str]:
+        return await super().list(path, query)
+
+    async def write(  # type: ignore[override]
+        self, method: str, path: str, body: Any = None, *, timeout_s: float = 0.0, **rest: Any
+    ) -> Object:
+        if path.startswith(PODS) and method == "PATCH":
+            self.before(method, path)
+            found = copy.deepcopy(self.objects[path])
+            found["spec"] |= {"schedulingGates": [], "affinity": body["spec"]["affinity"]}
+            found["metadata"]["annotations"] = body["metadata"]["annotations"]
+            self.put(path, found)
+            self.told(copy.deepcopy(found))
+            return found
+        return await super().write(method, path, body, content=rest.get("content", ""))
+
+
+class World:
+    """Four nodes of one worker each, and gangs of plain pods."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_800_000_000.0
+        self.server = Server()
+        kube = cast("Kube", self.server)
+        self.nodes = Nodes(kube, "", rng=Random(1))
+        self.placements = Placements(clock_ns=self.clock_ns)
+        settings = GateSettings(patience_s=0.0)
+        self.gates = Gates(
+            kube, self.nodes, "own", "on", settings, lambda text: None, clock_ns=self.clock_ns, rng=Random(1)
+        )
+        self.server.told = self.gates.pods.learn
+        self.gates.book(self.placements)
+        self.nodes.changed = self.gates.node_changed
+        self.placements.set_topology(replace(two_leaves(), anomalies=()))
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        room = {"allocatable": {"nvidia.com/gpu": "8", "pods": "110", "cpu": "64"}}
+        for name in NODES:
+            self.nodes.reflector.learn(
+                {"metadata": {"name": name, "uid": name, "labels": {}}, "spec": {}, "status": ready | room}
+            )
+        self.nodes.reflector.synced.set()
+        self.gates.pods.synced.set()
+
+    def clock_ns(self) -> int:
+        return int(self.now_s * 1e9)
+
+    def submit(self, gang: str, size: int) -> None:
+        for rank in range(size):
+            name = f"{gang}-{rank}"
+            metadata = {
+                "name": name,
+                "namespace": "default",
+                "uid": f"uid-{name}",
+                "labels": {GANG_LABEL: gang, SIZE_LABEL: str(size)},
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+            }
+            limits = {"resources": {"limits": {"nvidia.com/gpu": "8"}}}
+            spec = {"schedulingGates": [{"name": GATE}], "containers": [{"name": "w", **limits}]}
+            pod = self.server.put(f"{PODS}/{name}", {"metadata": metadata, "spec": spec, "status": {}})
+            self.gates.pods.learn(copy.deepcopy(pod))
+
+    def opened(self, gang: str) -> list[str]:
+        """Nodes of its pods whose gates are open."""
+        pods = (x for path, x in self.server.objects.items() if path.startswith(f"{PODS}/{gang}-"))
+        marks = [pod["metadata"].get("annotations", {}).get(PLACED) for pod in pods]
+        return sorted(json.loads(mark)["node"] for mark in marks if mark)
+
+    def told(self) -> list[str]:
+        """Events, by reason."""
+        return [body["reason"] for method, path, body in self.server.writes if path.endswith("/events")]
+
+    def held(self) -> dict[str, list[str]]:
+        return {one.gang: sorted(one.placement.nodes) for one in self.placements}
+
+
+@asynccontextmanager
+async def running(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """The controller's services but the watch. None of them may end by itself."""
+    monkeypatch.setattr(controller, "_TICK_S", 0.0)
+    monkeypatch.setattr(controller, "_GATHER_S", 0.0)
+    services = {name: run for name, run in world.gates.services.items() if name != "pod-watch"}
+    tasks = [asyncio.create_task(run(), name=name) for name, run in services.items()]
+    try:
+        yield
+    finally:
+        ended = [task for task in tasks if task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for task in ended:
+            task.result()
+
+
+async def until(happens: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not happens():
+            await asyncio.sleep(0)
+
+
+class Planted:
+    """Makes the machine of one gang raise, at events that `where` chooses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, gang: str) -> None:
+        self.where: Callable[[e.Event], bool] = lambda event: True
+        self.raised = 0
+        handle = GangMachine.handle
+
+        def planted(
+            machine: GangMachine, events: Iterable[e.Event], now_s: float
+        ) -> Collection[e.Instruction]:
+            events = list(events)
+            if machine.key.endswith(f"/{gang}") and any(map(self.where, events)):
+                self.raised += 1
+                raise ValueError("planted")
+            return handle(machine, events, now_s)
+
+        monkeypatch.setattr(GangMachine, "handle", planted)
+
+
+async def test_a_gang_that_raises_is_parked_and_another_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, planted = World(), Planted(monkeypatch, "bad")
+    async with running(world, monkeypatch):
+        world.submit("bad", 2)
+        world.submit("good", 2)
+        await until(lambda: len(world.opened("good")) == 2)
+        (problem,) = world.gates.problems
+        assert problem == "gang default/Gang/bad is parked: ValueError: planted"
+        await until(lambda: "Parked" in world.told())
+        assert not world.opened("bad")
+        for wait_s in (5, 10, 20):  # it doubles
+            raised = planted.raised
+            world.now_s += wait_s - 1
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert planted.raised == raised
+            world.now_s += 1
+            await until(lambda raised=raised: planted.raised == raised + 1)  # type: ignore[misc]
+        planted.where = lambda event: False
+        world.now_s += 40
+        await until(lambda: len(world.opened("bad")) == 2)
+        assert not world.gates.problems
+        assert sorted(world.opened("bad") + world.opened("good")) == NODES
+
+
+async def test_a_gang_for_which_the_placer_raises_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    place, raises = world.placements.place, True
+
+    def planted(gang: str, *words: Any, **options: Any) -> Any:
+        if raises and gang.endswith("/bad"):
+            raise ZeroDivisionError("planted")
+        return place(gang, *words, **options)
+
+    monkeypatch.setattr(world.placements, "place", planted)
+    async with running(world, monkeypatch):
+        world.submit("bad", 2)
+        world.submit("good", 2)
+        await until(lambda: len(world.opened("good")) == 2 and world.gates.problems)
+        assert "ZeroDivisionError: planted" in world.gates.problems[0]
+        raises = False
+        world.now_s += 5
+        await until(lambda: len(world.opened("bad")) == 2)
+
+
+@pytest.mark.parametrize("event", [e.PlanStored, e.Opened])
+async def test_a_gang_that_is_parked_on_its_way_keeps_its_nodes(
+    event: type[e.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its plan has just been stored, or its gates are open: it is never placed twice."""
+    world, planted = World(), Planted(monkeypatch, "bad")
+    planted.where = lambda seen: isinstance(seen, event)
+    async with running(world, monkeypatch):
+        world.submit("bad", 2)
+        await until(lambda: world.gates.problems)
+        held = world.held()
+        assert [len(nodes) for nodes in held.values()] == [2]
+        world.submit("good", 2)
+        await until(lambda: len(world.opened("good")) == 2)
+        planted.where = lambda seen: isinstance(seen, e.Began)
+        world.now_s += 5
+        await until(lambda: planted.raised > 1 and world.gates.problems)
+        assert held.items() <= world.held().items(), "a try that fails releases nothing"
+        planted.where = lambda seen: False
+        world.now_s += 10
+        await until(lambda: len(world.opened("bad")) == 2 and not world.gates.problems)
+        assert sorted(world.held()) == ["default/Gang/bad", "default/Gang/good"]
+        assert sorted(world.opened("bad") + world.opened("good")) == NODES
+        assert world.held()["default/Gang/bad"] == world.opened("bad")
+
+
+async def test_what_raises_while_the_owner_is_read_parks_the_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    read = controller.Owners.read
+
+    async def planted(self: Any, pods: Iterable[Object], uid: str) -> e.OwnerRead:
+        pods = list(pods)
+        if any("bad" in pod["metadata"]["name"] for pod in pods):
+            raise ValueError("planted")
+        return await read(self, pods, uid)
+
+    monkeypatch.setattr(controller.Owners, "read", planted)
+    async with running(world, monkeypatch):
+        world.submit("bad", 2)
+        world.submit("good", 2)
+        await until(lambda: len(world.opened("good")) == 2 and world.gates.problems)
+
+
+async def test_a_pod_that_cannot_be_read_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    seen = controller.seen
+
+    def planted(kept: Object) -> e.Pod:
+        if kept["metadata"]["name"] == "bad-0":
+            raise ValueError("planted")
+        return seen(kept)
+
+    monkeypatch.setattr(controller, "seen", planted)
+    async with running(world, monkeypatch):
+        world.submit("bad", 1)
+        world.submit("good", 2)
+        await until(lambda: len(world.opened("good")) == 2 and "NoGang" in world.told())
