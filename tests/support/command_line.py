@@ -1,6 +1,7 @@
 """Run the command line in this process and see what came out."""
 
 import io
+import os
 import sys
 from dataclasses import dataclass
 
@@ -29,3 +30,12 @@ class CommandLine:
         code = main([str(a) for a in arguments])
         out, err = self._capture.readouterr()
         return Ran(code, out.decode(), err.decode())
+
+
+@pytest.fixture
+def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line, without the caller's environment."""
+    for name in list(os.environ):
+        if name.startswith("HYPERSCOUT_") or name == "NO_COLOR":
+            monkeypatch.delenv(name)
+    return CommandLine(capsysbinary, monkeypatch)

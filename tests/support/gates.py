@@ -146,7 +146,7 @@ def post_job(
     kube: Cluster, name: str, size: int, tier: str = "", annotations: Object | None = None, **spec: Any
 ) -> None:
     """An Indexed Job, whose pods the controller manager makes. `annotations`: of its pods."""
-    template = pod("", restartPolicy="Never", **spec)
+    template = gang_pod("", restartPolicy="Never", **spec)
     template["metadata"] = {"labels": {"job": name}, "annotations": annotations or {}}
     annotations = {HIGHEST_TIER: tier} if tier else {}
     of = {"completions": size, "parallelism": size, "completionMode": "Indexed", "backoffLimit": 20}
@@ -157,7 +157,7 @@ def post_job(
 def post_replicas(kube: Cluster, name: str, size: int, tier: str, **spec: Any) -> None:
     """A ReplicaSet whose pods say by labels that they are a gang; it makes them again at once."""
     labels = {GANG_LABEL: name, SIZE_LABEL: str(size)}
-    template = pod("", labels, **spec)
+    template = gang_pod("", labels, **spec)
     template["metadata"] = {"labels": labels, "annotations": {HIGHEST_TIER: tier}}
     of = {"replicas": size, "selector": {"matchLabels": labels}, "template": template}
     kube.api.ask("POST", SETS, {"metadata": {"name": name}, "spec": of})

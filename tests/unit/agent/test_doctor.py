@@ -1,6 +1,5 @@
 """What the doctor makes of what was collected on a node: tables of facts and answers."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 from hyperscout_agent.doctor import way_checks
-from hyperscout_agent.doctor.agent_page import ask_agent, read_page
+from hyperscout_agent.doctor.agent_page import read_page
 from hyperscout_agent.doctor.checks import agent_probe, agent_runs, node_checks
 from hyperscout_agent.doctor.facts import (
     AgentSeen,
@@ -375,24 +374,3 @@ def test_what_the_agent_says_of_itself_is_read_back() -> None:
     assert page.probes["lldp"] == ProbeSeen(True, nothing=MAX_LISTED + 5, failed=1), "the newest look counts"
     assert len(page.without_data) == MAX_LISTED
     assert page.without_data[0] == WithoutData("lldp", "eth0", "nothing", NOTHING_HEARD)
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (b"HTTP/1.1 404 Not Found\r\n\r\n", "upgrade"),
-        (b"HTTP/1.1 200 OK\r\n\r\n{}", "no agent"),
-        (b"HTTP/1.1 200 OK\r\n\r\n[1", "no agent"),
-        (b"SSH-2.0\r\n", "upgrade"),
-        (b"", "upgrade"),
-    ],
-)
-async def test_whatever_answers_in_the_agents_place_is_told(answer: bytes, words: str) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
-        writer.close()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        found = await ask_agent("127.0.0.1", server.sockets[0].getsockname()[1])
-    assert words in found.trouble

@@ -1,7 +1,5 @@
 """Settings of the role `fabric`: what is asked for, what is refused, and that no secret is among them."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -104,49 +102,3 @@ def test_a_name_leaves_room_for_what_it_is() -> None:
 def test_a_token_is_shown_by_a_fabric_agent(tmp_path: Path) -> None:
     settings = load({"access": [OPEN]}, token_file=tmp_path / "token")
     assert settings.credentials.token_file == tmp_path / "token"
-
-
-IMPORTS = """
-import sys
-from random import Random
-from hyperscout_agent.main import Agent
-from hyperscout_agent.settings import load_settings
-Agent(load_settings(None, {settings!r}, {{}}), Random(1))
-print(*sorted({{name.partition(".")[0] for name in sys.modules}} & {{"pysnmp", "pyasn1", "cryptography"}}))
-"""
-
-
-@pytest.mark.parametrize(
-    ("settings", "found"),
-    [
-        ({"node": "n1"}, ""),
-        ({"node": "leaf-a1", "role": "switch"}, ""),
-        ({"node": "switches", "role": "fabric", "snmp": {"access": [OPEN]}}, "cryptography pyasn1 pysnmp"),
-    ],
-)
-def test_only_who_crawls_carries_what_a_crawl_needs(settings: dict[str, Any], found: str) -> None:
-    """On thousands of nodes it would be megabytes for nothing."""
-    program = IMPORTS.format(settings=settings)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout.strip() == found
-
-
-WITHOUT = """
-import asyncio, logging, sys
-sys.modules["pysnmp"] = None
-from hyperscout_agent.main import run
-from hyperscout_agent.settings import load_settings
-logging.basicConfig(level=logging.INFO)
-sys.exit(asyncio.run(run(load_settings(None, {settings!r}, {{}}))))
-"""
-
-
-def test_without_the_extra_it_says_what_to_install() -> None:
-    program = WITHOUT.format(settings={"role": "fabric", "snmp": {"access": [OPEN]}, "metrics": {"port": 0}})
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 1
-    assert "is not installed: pip install 'hyperscout[agent,snmp]'" in done.stderr

@@ -12,39 +12,15 @@ from hyperscout_sim.faults import plant
 from hyperscout_sim.planted import Fault
 from hyperscout_sim.shapes import clos2
 from hyperscout_sim.sweep_text import sweep_texts
+from support.blueprint_files import DIFFERS, HOLDS, LINES, plan
 from support.command_line import CommandLine
 from support.topologies import two_leaves
-from support.topology_service import FakeTopologyService
-
-HOLDS = """\
-# Hall 1
-switches: [leaf-a, leaf-b, spine]
-patterns:
-- name: hosts
-  for: {n: 1-2}
-  link: n0{n}/mlx5_0 -> leaf-a/p{n}
-links:
-- n04/mlx5_0 -> leaf-b/p2
-- leaf-a/p9 -> spine/p1
-- leaf-b/p9 -> spine/p2
-"""
-DIFFERS = HOLDS.replace("n04/mlx5_0 -> leaf-b/p2", "n04/mlx5_0 -> leaf-b/p1").replace("1-2}", "1-3}")
-LINES = [
-    "- no cable from n03/mlx5_0 to leaf-a/p3, as the blueprint has",
-    "~ n04/mlx5_0 is plugged into leaf-b/p2; the blueprint has n04/mlx5_0 -> leaf-b/p1",
-]
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     path = tmp_path / "saved.json"
     path.write_text(json.dumps(to_json(two_leaves())))
-    return path
-
-
-def plan(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "plan.yaml"
-    path.write_text(text)
     return path
 
 
@@ -58,13 +34,6 @@ def test_what_differs_is_listed_and_is_the_answer_no(run: CommandLine, tmp_path:
     assert (ran.code, ran.out.splitlines(), ran.err) == (3, LINES, "")
     ran = run("diff", "--blueprint", "-", "--topology", saved, stdin=DIFFERS.encode())
     assert (ran.code, ran.out.splitlines()) == (3, LINES)
-
-
-def test_a_running_collector_is_asked_with_its_links(
-    run: CommandLine, service: FakeTopologyService, tmp_path: Path
-) -> None:
-    assert run("diff", "--blueprint", plan(tmp_path, DIFFERS)).out.splitlines() == LINES
-    assert run("diff", "--blueprint", plan(tmp_path, HOLDS)).code == 0
 
 
 def test_what_is_accepted_is_the_blueprint_from_then_on(
@@ -162,20 +131,6 @@ patterns:
 def test_infer_reads_stdin_once(run: CommandLine) -> None:
     ran = run("infer", "--ibnetdiscover", "-", "--blueprint", "-")
     assert (ran.code, "read only once" in ran.err) == (2, True)
-
-
-def test_a_snapshot_is_the_topology_with_its_links(
-    run: CommandLine, service: FakeTopologyService, tmp_path: Path
-) -> None:
-    path = tmp_path / "s.json"
-    ran = run("snapshot", "save", path)
-    assert (ran.code, ran.out) == (0, "")
-    assert ran.err == f"{path}: generation 7, 3 HyperNodes, 5 links\n"
-    assert run("diff", path).code == 0
-    assert run("snapshot", "load", path, "-o", "json").out == path.read_text()
-    assert run("snapshot", "load", path).out == run("tree", "--topology", path).out
-    ran = run("snapshot", "save", tmp_path / "no" / "s.json")
-    assert (ran.code, "No such file" in ran.err) == (1, True)
 
 
 def test_a_collector_goes_on_from_a_snapshot(run: CommandLine, tmp_path: Path, saved: Path) -> None:

@@ -1,53 +1,14 @@
 """`hyperscout doctor NODE`: what the collector's answers come to."""
 
-import json
-import time
-
 import pytest
-import yaml
-from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 from hyperscout_agent.doctor.facts import Check
 from hyperscout_agent.probes.lldp import NOTHING_HEARD
 from hyperscout_cli.doctor_node import NodeSeen, judge
 from hyperscout_collector.topology import Topology
 from support.command_line import CommandLine
+from support.doctor import NODE, NOW_NS, S, agent, stamp, stored
 from support.topologies import two_leaves
-from support.topology_service import FakeTopologyService
-
-S = 1_000_000_000
-NOW_NS = 1_790_000_000 * S
-NODE = two_leaves().hypernodes[0].nodes[0]
-
-
-def stamp(ns: int) -> Timestamp:
-    found = Timestamp()
-    found.FromNanoseconds(ns)
-    return found
-
-
-def agent(node: str = NODE, **more: object) -> pb.AgentStatus:
-    given = {"version": "1", "connected": True, "last_heard": stamp(NOW_NS - 2 * S)} | more
-    return pb.AgentStatus(node=node, **given)  # type: ignore[arg-type]
-
-
-def stored(
-    probe: str,
-    subject: str,
-    outcome: str = "data",
-    reason: str = "",
-    *,
-    stale: bool = False,
-    at_ns: int = NOW_NS,
-) -> pb.StoredFinding:
-    finding = Finding(
-        key=FindingKey(node=NODE, probe=probe, subject=subject),
-        outcome=Outcome.Value(f"OUTCOME_{outcome.upper()}"),
-        reason=reason,
-        observed_at=stamp(at_ns),
-    )
-    return pb.StoredFinding(finding=finding, stale=stale)
 
 
 def judged(
@@ -149,42 +110,6 @@ def test_a_well_node_has_nothing_wrong() -> None:
 )
 def test_node(found: dict[str, Check], check: str, verdict: str, words: str) -> None:
     assert (found[check].verdict, words in found[check].why) == (verdict, True), found[check]
-
-
-@pytest.fixture
-def sick(service: FakeTopologyService) -> FakeTopologyService:
-    service.status = pb.GetStatusResponse(
-        version="1", agents=[agent(last_heard=stamp(time.time_ns()))], generation=3
-    )
-    service.findings = [stored("lldp", "eth0"), stored("nvlink", "*", "failed", "no driver\x1b[31m")]
-    return service
-
-
-def test_the_table_ends_in_sentences(run: CommandLine, sick: FakeTopologyService) -> None:
-    ran = run("doctor", NODE)
-    assert ran.code == 3
-    assert ran.out.splitlines()[0].split() == ["CHECK", "RESULT", "WHY"]
-    assert ran.out.splitlines()[-1] == r"Wrong: probe nvlink: 1 failed: *: no driver\x1b[31m."
-
-
-def test_it_is_data_too(run: CommandLine, sick: FakeTopologyService) -> None:
-    ran = run("doctor", NODE, "-o", "json")
-    found = json.loads(ran.out)
-    assert (ran.code, found["node"], found["ok"]) == (3, NODE, False)
-    assert {"check": "version", "result": "ok", "why": "1", "todo": ""} in found["checks"]
-    assert yaml.safe_load(run("doctor", NODE, "-o", "yaml").out) == found
-
-
-def test_a_well_node_exits_0(run: CommandLine, sick: FakeTopologyService) -> None:
-    sick.findings = [stored("lldp", "eth0")]
-    ran = run("doctor", NODE)
-    assert (ran.code, ran.out.splitlines()[-1]) == (0, f"Nothing keeps {NODE} from being seen.")
-
-
-def test_a_collector_that_is_away_is_an_answer(run: CommandLine) -> None:
-    ran = run("doctor", NODE, "--collector", "127.0.0.1:1")
-    assert ran.code == 3
-    assert "cannot reach the collector at 127.0.0.1:1" in ran.out
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """The command as a whole: help of everything, exit codes, completion, what is imported when."""
 
 import re
-import subprocess
-import sys
 
 import click
 import pytest
@@ -61,21 +59,6 @@ def test_wrong_usage_exits_2_and_says_so_on_stderr(run: CommandLine, arguments: 
     assert "Error: " in ran.err
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["explain", "n01", "\udcff"],
-        ["place", "--workers", 1, "--avoid", "\udcff"],
-        ["place", "--workers", 1, "--highest-tier-allowed", "\udcff"],
-        ["placements", "release", "\udcff"],
-    ],
-)
-def test_bytes_that_are_no_name_exit_2(run: CommandLine, arguments: list[object]) -> None:
-    ran = run(*arguments, "--collector", "127.0.0.1:1")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "error: '\\udcff': a name is UTF-8\n"
-
-
 def test_a_misspelt_kind_is_helped(run: CommandLine) -> None:
     assert "did you mean 'hypernode'?" in run("get", "hypernod").err
 
@@ -100,37 +83,8 @@ def test_completion_scripts_call_back(run: CommandLine, shell: str) -> None:
     assert ran.out.count("hyperscout") > 2
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("hyperscout de", ["describe", "demo"]),
-        ("hyperscout infer --l", ["--lldp", "--latency"]),
-        ("hyperscout get no", ["nodes"]),
-    ],
-)
-def test_completion_completes(words: str, expected: list[str]) -> None:
-    environment = {"_HYPERSCOUT_COMPLETE": "bash_complete", "COMP_WORDS": words}
-    environment["COMP_CWORD"] = str(len(words.split()) - 1)
-    command = [sys.executable, "-m", "hyperscout_cli.main"]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert [line.partition(",")[2] for line in ran.stdout.splitlines()] == expected
-
-
 def test_version(run: CommandLine) -> None:
     ran = run("version")
     assert ran.code == 0
     assert re.match(r"hyperscout \d+\.\d+", ran.out)
     assert '"grpcio"' in run("version", "-o", "json").out
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["infer", "--help"], ["version"]])
-def test_nothing_heavy_is_imported_for_light_work(arguments: list[str]) -> None:
-    code = (
-        "import sys; from hyperscout_cli.main import main; main(sys.argv[1:]); "
-        "sys.exit(', '.join({'grpc', 'yaml', 'pydantic', 'asyncio', 'google'} & sys.modules.keys()) or None)"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
-    )
-    assert ran.stderr == ""
-    assert ran.returncode == 0

@@ -26,6 +26,7 @@ from hyperscout_formats.wire import (
     switch_table_to_proto,
 )
 from support.findings import T0, S, failed, stamp
+from support.waiting import until
 
 SETTINGS = HealthSettings(errors_per_s=1.0, discards_per_s=100.0, flaps_per_hour=5.0, window_s=300.0)
 LLDP = LldpPort("eth0", (), "02:00:00:00:00:01", True, 100_000, 1)
@@ -239,9 +240,12 @@ KEY = Key("n1", "ibqueryerrors", "mlx5_0/1")
 async def read(rig: Rig, at_s: float, what: bytes, *, partial: bool = False) -> dict[str, float]:
     """Errors a second by GUID, after such a text."""
     rig.put(counted(what, partial=partial), at_s=at_s, texts=[what])
-    async with asyncio.timeout(10):
-        while (known := rig.watch._read.get(KEY)) is None or known[1].at_ns != rig.now_ns:
-            await asyncio.sleep(0.001)
+
+    def is_read() -> bool:
+        known = rig.watch._read.get(KEY)
+        return known is not None and known[1].at_ns == rig.now_ns
+
+    await until(is_read)
     return {guid[-2:]: x.errors_per_s for (guid, port), x in rig.watch.health.items() if port == "7"}
 
 
@@ -302,9 +306,7 @@ async def test_a_text_that_is_not_there_costs_nothing_else(
     reading: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     reading.put(counted(b"never stored"), at_s=0)
-    async with asyncio.timeout(10):
-        while "its text is not in the store" not in caplog.text:
-            await asyncio.sleep(0.001)
+    await until(lambda: "its text is not in the store" in caplog.text)
     assert await read(reading, 60, text(xaa=1)) == {}
 
 

@@ -21,6 +21,7 @@ from hyperscout_collector.topology import Topology
 from hyperscout_formats.facts import NcclResult, NcclRun
 from hyperscout_formats.wire_measured import nccl_to_proto
 from support.builders import hypernode
+from support.waiting import until
 
 NS = 1_000_000_000
 WAIT_S = 10.0
@@ -225,17 +226,14 @@ async def test_runs_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_a_failed_run_says_why_and_ends_the_other_rank(
     monkeypatch: pytest.MonkeyPatch, happens: Any, words: str
 ) -> None:
-    monkeypatch.setattr(module, "_LOOK_S", 0.01)
+    monkeypatch.setattr(module, "_LOOK_S", 0.0)
     world = World()
     streams = {"a": world.connect("a"), "b": world.connect("b")}
     async with running(world, "a", "b") as (task_id, run):
         for stream in streams.values():
             told(stream)
         happens(world, task_id)
-        for _ in range(200):  # until the other is told, which takes as long as the look above at most
-            await asyncio.sleep(0.01)
-            if any(stream._directives for stream in streams.values()):
-                break
+        await until(lambda: any(stream._directives for stream in streams.values()))
         over = NcclId(task_id=task_id, failure=words)
         said = {node: told(stream) for node, stream in streams.items()}
         assert over in said["a"] + said["b"]

@@ -2,37 +2,13 @@
 
 import copy
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from lab.rights import AGENT, COLLECTOR, LISTENER, PROGRAM, Allowed, RightsError, check, judge, tell
+from lab.rights import AGENT, COLLECTOR, LISTENER, Allowed, RightsError, check, judge, tell
+from support.rights import CONFINED
 
-CONFINED: dict[str, Any] = {
-    "process": {
-        **dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), "0000000000000000"),
-        "NoNewPrivs": "1",
-        "Seccomp": "2",
-        "Groups": "10001",
-        "Uid": "10001\t10001\t10001\t10001",
-        "Gid": "10001\t10001\t10001\t10001",
-    },
-    "writes": {"/": "EROFS", "/etc": "EROFS", "/opt": "ENOENT", "/root": "EACCES"},
-    "root": "ro,relatime",
-    "attempts": {"raw socket": "EPERM", "chroot": "EPERM", "make a device": "EPERM"},
-    "files": [
-        "/etc/hyperscout/config/agent.yaml",
-        "/etc/hyperscout/tls/ca.crt",
-        "/run/secrets/hyperscout/token",
-    ],
-    "token": {"audiences": ["hyperscout"], "lasts_s": 3607, "node": "node1", "pod": "hyperscout-agent-x"},
-    "asked": {
-        "its own token": {"/api/v1/nodes": "401", "/api/v1/secrets": "401", "kubelet": "401"},
-        "no token": {"/api/v1/nodes": "403", "/api/v1/secrets": "403", "kubelet": "ConnectionRefusedError"},
-    },
-}
 NET_RAW = dict.fromkeys(("CapPrm", "CapEff", "CapBnd"), "0000000000002000")
 LISTENS: dict[str, Any] = {
     **CONFINED,
@@ -160,24 +136,3 @@ def test_all_containers_are_looked_into() -> None:
     lab.facts["lldp"] = changed(LISTENS, {"process": {"Seccomp": "0"}})
     with pytest.raises(RightsError, match="agent-1/lldp: has no seccomp filter"):
         check(lab, "hyperscout", "agent-1", "collector-1")
-
-
-def test_the_program_needs_nothing_but_python(tmp_path: Any) -> None:
-    """As it is sent, without site-packages; here nobody answers, and much is allowed."""
-    if sys.platform != "linux":
-        pytest.skip("containers run Linux")
-    # No attempt that would change this machine: only what it says of itself.
-    program = PROGRAM.replace("FOLDERS = (", f"FOLDERS = ({str(tmp_path)!r},) and (")
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program, str(tmp_path / "none"), ""],
-        env={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    found = json.loads(done.stdout)
-    assert found.keys() == CONFINED.keys()
-    assert found["process"].keys() == CONFINED["process"].keys()
-    assert set(found["asked"]["no token"].values()) == {"ConnectionRefusedError"}
-    assert found["token"] is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from hyperscout.v1.finding_pb2 import Finding
-from hyperscout_collector.evidence.rows import Key, Row, row_of
+from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import AgentRow, Bulk
 from hyperscout_collector.evidence.store import (
@@ -18,12 +18,8 @@ from hyperscout_collector.evidence.store import (
     StoreFullError,
     StoreUnusableError,
 )
+from support.evidence_rows import fill, kept
 from support.findings import T0, S, failed, lldp, sweep
-from support.small_disk import small_disk
-
-
-def kept(finding: Finding, at_ns: int = T0) -> tuple[Row, bytes]:
-    return row_of(finding, sent_ns=at_ns + 3 * S, received_ns=at_ns), finding.SerializeToString()
 
 
 def bulk(text: bytes) -> Bulk:
@@ -153,23 +149,9 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "file" / "evidence.db")
 
 
-def _fill(store: SqliteStore) -> int:
-    """Add findings until there is no room; returns how many are in."""
-    count = 0
-    for i in range(1000):
-        rows = [kept(failed("n1", "lldp", f"eth{i}-{j}", reason="x" * 1000)) for j in range(20)]
-        try:
-            store.apply(Changes(rows))
-        except StoreFullError as error:
-            assert "no room" in str(error)  # noqa: PT017 - the loop ends here
-            return count
-        count += len(rows)
-    raise AssertionError("the disk never filled")
-
-
 def test_a_full_file_loses_nothing_and_takes_more_when_there_is_room(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "evidence.db", max_bytes=400 * 1024)
-    count = _fill(store)
+    count = fill(store)
     assert count > 0
     with pytest.raises(StoreFullError):
         store.apply(Changes([kept(failed("n2", "lldp", f"e{i}", reason="x" * 1000)) for i in range(20)]))
@@ -178,21 +160,3 @@ def test_a_full_file_loses_nothing_and_takes_more_when_there_is_room(tmp_path: P
     store.apply(Changes([kept(failed("n2", "lldp", f"e{i}", reason="x" * 1000)) for i in range(20)]))
     assert len(store.load().rows) == count + 20
     store.close()
-
-
-def test_a_full_disk_loses_nothing_and_recovers(tmp_path: Path) -> None:
-    with small_disk(tmp_path, 1) as mount:
-        ballast = mount / "ballast"
-        ballast.write_bytes(b"x" * 500_000)
-        store = SqliteStore(mount / "evidence.db")
-        count = _fill(store)
-        assert len(store.load().rows) == count
-        with pytest.raises(StoreFullError):
-            store.save_topology(os.urandom(400_000))
-        ballast.unlink()
-        store.apply(Changes([kept(lldp("n2", "eth0"))]))
-        store.save_topology(b"{}")
-        store.close()
-        again = SqliteStore(mount / "evidence.db")
-        assert len(again.load().rows) == count + 1
-        again.close()

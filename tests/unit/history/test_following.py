@@ -20,6 +20,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from support.any_topologies import TOPOLOGIES, same
 from support.topologies import SINCE_NS, two_leaves
+from support.waiting import until
 
 WHY = Cause("findings", (Key("n01", "lldp", "eth0"),), 1)
 
@@ -56,27 +57,27 @@ async def test_generations_of_the_leader_are_recorded_with_their_causes(tmp_path
     following = Following(recorder, why, sleep=sleep)
     tasks = [asyncio.create_task(recorder.run()), asyncio.create_task(following.run())]
 
-    async def until(generation: int) -> list[pb.HistoryEvent]:
-        async with asyncio.timeout(10):
-            while True:
-                await asyncio.sleep(0.01)
-                if recorder.size.generations:
-                    found = recorder.events(pb.ListHistoryRequest(kinds=["GenerationPublished"])).events
-                    if found and found[0].generation >= generation:
-                        return list(found)
+    async def published(generation: int) -> list[pb.HistoryEvent]:
+        def found() -> list[pb.HistoryEvent]:
+            if not recorder.size.generations:
+                return []
+            return list(recorder.events(pb.ListHistoryRequest(kinds=["GenerationPublished"])).events)
+
+        await until(lambda: any(x.generation >= generation for x in found()[:1]))
+        return found()
 
     following.hear(pb.WatchTopologyResponse(delta=pb.TopologyDelta(generation=3)))  # of what, is not known
     following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(whole)))
     following.hear(step(whole, cut))
     following.hear(step(cut, other))
-    found = await until(9)
+    found = await published(9)
     assert [(x.generation, x.cause.kind) for x in found] == [(9, "followed"), (8, "findings"), (7, "restart")]
     assert found[1].cause.findings[0].node == "n01"
     assert asked[:2] == [8, 8]
     # Away for a while: what changed meanwhile is one event of a start, and nothing is told twice.
     following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(other)))
     following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(Topology(12, whole.hypernodes))))
-    found = await until(12)
+    found = await published(12)
     assert [(x.generation, x.cause.kind) for x in found][:2] == [(12, "restart"), (9, "followed")]
     for task in tasks:
         task.cancel()
@@ -118,9 +119,7 @@ async def test_a_snapshot_takes_the_place_of_what_waited_before_it(tmp_path: Pat
     following.hear(pb.WatchTopologyResponse(snapshot=topology_to_proto(newest)))
     writing = asyncio.create_task(recorder.run())
     await following.finish()
-    async with asyncio.timeout(10):
-        while not recorder.size.generations:
-            await asyncio.sleep(0.01)
+    await until(lambda: recorder.size.generations)
     found = recorder.events(pb.ListHistoryRequest(kinds=["GenerationPublished"])).events
     assert [x.generation for x in found] == [12]
     writing.cancel()

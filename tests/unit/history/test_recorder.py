@@ -2,61 +2,17 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.history import recorder as recorder_module
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.reading import HistoryError
-from hyperscout_collector.history.recorder import Recorder
-from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.history.store import HistoryStore
-from hyperscout_collector.topology import Anomaly, Endpoint, Topology
-from support.small_disk import small_disk
-from support.topologies import SINCE_NS, two_leaves
-
-S = 1_000_000_000
-
-
-class Clock:
-    """One second a look."""
-
-    def __init__(self) -> None:
-        self.now_ns = SINCE_NS
-
-    def __call__(self) -> int:
-        self.now_ns += S
-        return self.now_ns
-
-
-@asynccontextmanager
-async def recording(folder: Path) -> AsyncIterator[Recorder]:
-    found = Recorder(folder / "history.db", HistorySettings(), Clock())
-    try:
-        yield found
-    finally:
-        found.close()
-
-
-def generation(number: int, noise: bytes = b"") -> Topology:
-    ends = Endpoint(f"a{number}", f"n{number}"), None
-    strange = Anomaly("UnknownHost", *ends, None, ("lldp",), 0.5, noise.hex())
-    return replace(two_leaves(), generation=number, anomalies=(strange,))
-
-
-def why(number: int) -> Cause:
-    return Cause("findings", (Key(f"n{number}", "lldp", "eth0"),), 1)
-
-
-def published(recorder: Recorder) -> list[pb.HistoryEvent]:
-    """Oldest first."""
-    request = pb.ListHistoryRequest(kinds=["GenerationPublished"])
-    return list(reversed(recorder.events(request).events))
+from support.recorder import S, generation, published, recording, why
+from support.topologies import SINCE_NS
+from support.waiting import until
 
 
 async def test_before_the_file_is_open_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,29 +82,6 @@ async def test_a_folder_that_may_not_be_written_is_said_and_tried_again(tmp_path
         assert [x.generation for x in published(recorder)] == [1]
 
 
-async def test_a_full_disk_stops_nothing_and_leaves_a_gap_that_is_told(tmp_path: Path) -> None:
-    with small_disk(tmp_path, 4) as mount:
-        ballast = mount / "ballast"
-        ballast.write_bytes(b"x" * 3_300_000)
-        async with recording(mount) as recorder:
-            number = 0
-            for number in range(1, 400):
-                recorder.offer(generation(number, number.to_bytes(2, "big") * 5000), why(number))
-                if not await recorder.flush():
-                    break
-            assert "no room: free some on its disk" in (recorder.problem or "")
-            last = published(recorder)[-1].generation
-            assert last == number - 1  # what was recorded is read as before
-            for later in range(number + 1, number + 31):
-                recorder.offer(generation(later), why(later))
-            ballast.unlink()
-            assert any([await recorder.flush() for _ in range(10)])
-            assert recorder.problem is None
-            found = published(recorder)
-            assert found[-1].generation == number + 30
-            assert "15 generations before it could not be recorded" in found[-1].message
-
-
 async def test_writing_waits_for_nobody_and_nobody_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,8 +102,6 @@ async def test_writing_waits_for_nobody_and_nobody_for_it(
             recorder.offer(generation(number), why(number))  # at once: the loop is free
         assert published(recorder) == []
         go.set()
-        async with asyncio.timeout(10):
-            while not (found := published(recorder)) or found[-1].generation != 99:
-                await asyncio.sleep(0.01)
+        await until(lambda: [x.generation for x in published(recorder)[-1:]] == [99])
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -23,6 +23,7 @@ from hyperscout_collector.publish.overlap import NO_OVERLAPS, Overlaps
 from hyperscout_collector.topology import Measured, Topology
 from support.fake_kube import FakeKube, Object, merge
 from support.topologies import measured, two_leaves
+from support.waiting import until
 
 
 class ApplyKube(FakeKube):
@@ -223,9 +224,7 @@ async def test_selectors_of_strangers_do_not_stop_the_loop(monkeypatch: pytest.M
     monkeypatch.setattr(kubernetes, "overlaps", slowly)
     made = publisher(ApplyKube())
     work = asyncio.create_task(made.publish(two_leaves()))
-    async with asyncio.timeout(10):
-        while not looked.is_set():
-            await asyncio.sleep(0.01)
+    await until(looked.is_set)
     went_on.set()
     await work
 

@@ -1,6 +1,5 @@
 """What is written reads back, through the project's own readers, as exactly the fabric."""
 
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -14,44 +13,7 @@ from hyperscout_sim.faults import Fault, plant
 from hyperscout_sim.heard import heard
 from hyperscout_sim.ibsim_net import ibsim_net
 from hyperscout_sim.sweep_text import sweep_text, sweep_texts
-from support.ibsim import running_ibsim
-from support.real import require_real
-
-Shape = Callable[[], SimFabric]
-SHAPES: dict[str, Shape] = {
-    "clos2": lambda: shapes.clos2(3, 3, 2, 2),
-    "fat tree": lambda: shapes.fat_tree(4),
-    "rails": lambda: shapes.rail_optimised(2, 3, 4, 1, pods=2),
-    "dual-homed": lambda: shapes.dual_homed(3, 3, 2, 1),
-    "rail-only": lambda: shapes.rail_only(2, 3, 2),
-    "planes": lambda: shapes.multi_plane(2, 2, 3, 2),
-    "dragonfly+": lambda: shapes.dragonfly_plus(3, 2, 2, 2),
-    "single rack": lambda: shapes.single_rack(3, 2),
-    "SHARP": lambda: plant(shapes.clos2(2, 2, 2), Fault.SHARP, Random(0))[0],
-    "storage with two ports": lambda: plant(shapes.clos2(3, 2, 2), Fault.STORAGE, Random(5))[0],
-    "swapped cables": lambda: plant(shapes.clos2(3, 2, 3), Fault.SWAPPED_UPLINKS, Random(2))[0],
-    "factory descriptions": lambda: plant(shapes.clos2(2, 2, 2), Fault.FACTORY_FABRIC, Random(0))[0],
-}
-
-Record = tuple[int, int, int, int, int, float]  # GUID, port, own port GUID (0 = switch), peer, its port, rate
-Device = tuple[int, int, int, str]  # GUID, kind, ports, description
-
-
-def read(text: bytes) -> tuple[set[Device], list[Record], int]:
-    """Devices, records and the GUID it looked from."""
-    sweep = ibnetdiscover.parse(text)
-    assert not sweep.problems
-    assert sweep.declared.all()
-    guid = sweep.guid.tolist()
-    devices = set(zip(guid, sweep.kind.tolist(), sweep.port_count.tolist(), sweep.descriptions, strict=True))
-    assert sweep.system_image_guid.tolist() == guid
-    columns = (sweep.device, sweep.port, sweep.port_guid, sweep.peer, sweep.peer_port, sweep.rate_gbps)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    records = [
-        (guid[d], port, port_guid, guid[p], peer_port, rate)
-        for d, port, port_guid, p, peer_port, rate in rows
-    ]
-    return devices, sorted(records), sweep.initiated_from
+from support.sweeps import SHAPES, Device, Record, read
 
 
 def true_devices(fabric: SimFabric, among: set[int]) -> set[Device]:
@@ -127,21 +89,6 @@ def test_a_sweep_needs_an_adapter() -> None:
 
 def test_equal_fabrics_give_equal_texts() -> None:
     assert sweep_text(shapes.fat_tree(4)) == sweep_text(shapes.fat_tree(4))
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_real_ibnetdiscover_prints_the_same_text(shape: str, tmp_path: Path) -> None:
-    """Against ibsim, loaded with the net file of the same fabric."""
-    require_real("ibsim", "ibnetdiscover")
-    fabric = SHAPES[shape]()
-    start = fabric.adapters[-1 if not fabric.adapters[-1].foreign else 0].guid
-    with running_ibsim(tmp_path, ibsim_net(fabric)) as ibsim:
-        real = ibsim.sweep(f"H-{start:016x}")
-    ours = sweep_text(fabric, start)
-    assert read(ours) == read(real)
-    dated = b"# Topology file: generated on"
-    lines = [[x for x in text.splitlines() if not x.startswith(dated)] for text in (ours, real)]
-    assert lines[0] == lines[1]
 
 
 def test_the_storage_above_has_two_ports() -> None:

@@ -11,6 +11,8 @@ from support.placer_instances import random_instance
 from support.placer_oracle import Free, brute_place, verify
 from support.real import require_real
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 200
 AT_ONCE = 25
 LARGER = 24  # of up to 40 nodes and 60 workers

@@ -1,0 +1,32 @@
+"""What `status --wait` and `--for` wait for: a table of wishes, and the loop with a clock of its own."""
+
+import socket
+from collections.abc import Iterator
+
+from support.command_line import CommandLine
+from support.topology_service import FakeTopologyService
+
+
+def test_status_waits(run: CommandLine, service: FakeTopologyService) -> None:
+    ran = run("status", "--for", "generation=7", "--for", "node/n[01-04]")
+    assert (ran.code, ran.err) == (0, "")
+    assert "Wrong:" in ran.out
+    ran = run("status", "--for", "node/n[01-05]", "--for", "generation=9", "--wait-timeout", 0)
+    assert ran.code == 3
+    assert ran.err == "not so after 0 s: no evidence of n05; generation 7 is published\n"
+    ran = run("status", "--for", "hypernode/leaf-b=Ready", "--wait-timeout", 0, "-o", "json")
+    assert (ran.code, ran.out[:1]) == (3, "{")
+    assert run("status", "--for", "happiness").code == 2
+
+
+def test_who_never_answers_is_a_failure_and_no_no(run: CommandLine) -> None:
+    for address in _nobody():
+        ran = run("status", "--wait", "--wait-timeout", 0, "--collector", address)
+        assert ran.code == 1
+        assert "cannot reach the collector" in ran.err
+
+
+def _nobody() -> Iterator[str]:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{reserved.getsockname()[1]}"

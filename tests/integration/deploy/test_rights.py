@@ -1,0 +1,31 @@
+"""What a pod was found to be able to do is judged rightly, and the program that finds it out runs."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from lab.rights import PROGRAM
+from support.rights import CONFINED
+
+
+def test_the_program_needs_nothing_but_python(tmp_path: Any) -> None:
+    """As it is sent, without site-packages; here nobody answers, and much is allowed."""
+    if sys.platform != "linux":
+        pytest.skip("containers run Linux")
+    # No attempt that would change this machine: only what it says of itself.
+    program = PROGRAM.replace("FOLDERS = (", f"FOLDERS = ({str(tmp_path)!r},) and (")
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, str(tmp_path / "none"), ""],
+        env={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert found.keys() == CONFINED.keys()
+    assert found["process"].keys() == CONFINED["process"].keys()
+    assert set(found["asked"]["no token"].values()) == {"ConnectionRefusedError"}
+    assert found["token"] is None
