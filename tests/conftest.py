@@ -9,22 +9,24 @@ from hypothesis import HealthCheck, settings
 TIERS = ("unit", "integration", "real")
 _HERE = Path(__file__).parent
 
-# The same examples on every run: a red test must be red for the next person too. HYPERSCOUT_FUZZ=N
-# searches on: N fresh random examples for each property that does not set its own number.
+# `unit`: few examples, the same on every run, so that a red test is red for the next person too. `thorough`:
+# more of them (--hypothesis-profile=thorough). HYPERSCOUT_FUZZ=N: N examples that are new on every run. A
+# property that needs more or fewer takes a multiple (support.examples).
 settings.register_profile(
-    "steady",
+    "unit",
     derandomize=True,
     deadline=None,
-    max_examples=60,
+    max_examples=20,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+settings.register_profile("thorough", settings.get_profile("unit"), max_examples=200)
 _fuzz_examples = int(os.environ.get("HYPERSCOUT_FUZZ", "0"))
 if _fuzz_examples > 0:
     settings.register_profile(
-        "fuzz", settings.get_profile("steady"), derandomize=False, max_examples=_fuzz_examples
+        "fuzz", settings.get_profile("unit"), derandomize=False, max_examples=_fuzz_examples
     )
-settings.load_profile("fuzz" if _fuzz_examples > 0 else "steady")
+settings.load_profile("fuzz" if _fuzz_examples > 0 else "unit")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

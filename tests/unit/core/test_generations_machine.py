@@ -199,6 +199,4 @@ class GenerationsMachine(RuleBasedStateMachine):
 
 
 TestGenerations = GenerationsMachine.TestCase
-TestGenerations.settings = settings(
-    max_examples=80, stateful_step_count=25, deadline=None, report_multiple_bugs=False
-)
+TestGenerations.settings = settings(stateful_step_count=25, report_multiple_bugs=False)

@@ -93,6 +93,4 @@ class LeasesMachine(RuleBasedStateMachine):
 
 
 TestLeases = LeasesMachine.TestCase
-TestLeases.settings = settings(
-    max_examples=80, stateful_step_count=30, deadline=None, report_multiple_bugs=False
-)
+TestLeases.settings = settings(stateful_step_count=30, report_multiple_bugs=False)

@@ -11,8 +11,9 @@ from hyperscout_collector.core.link_health import (
     Look,
 )
 from hyperscout_collector.fabric.inputs import PortHealth
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 PORT = ("leaf-1", "swp1")
 SETTINGS = HealthSettings(errors_per_s=1.0, discards_per_s=100.0, flaps_per_hour=5.0, window_s=300.0)
@@ -212,7 +213,7 @@ NUMBERS = st.none() | st.integers(0, 2**64 - 1)
 READINGS = st.tuples(st.floats(-500, 4000), st.builds(Counts, NUMBERS, NUMBERS, NUMBERS, st.booleans()))
 
 
-@settings(max_examples=300)
+@examples(5)
 @given(st.lists(READINGS, max_size=60), st.sampled_from([SETTINGS, HealthSettings()]))
 def test_whatever_is_read(rows: Sequence[tuple[float, Counts]], limits: HealthSettings) -> None:
     """Any counters at any times: no error, rates that can be, and quiet once nothing moves any more."""

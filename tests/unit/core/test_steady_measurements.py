@@ -12,6 +12,7 @@ from hyperscout_collector.publish.plan import Present, as_it_settles, members_of
 from hyperscout_collector.publish.wanted import wanted
 from hyperscout_collector.topology import Topology
 from hyperscout_sim import shapes
+from support.examples import slow_after
 from support.inference import inputs_of
 from support.measurements import AT_NS, World, pinged
 
@@ -57,7 +58,7 @@ def _at(pairs: PairTable, now_ns: int) -> PairTable:
     return replace(pairs, at_ns=np.full(len(pairs), now_ns))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_after(1, range(3)))
 def test_a_wired_network_is_renewed_once_an_hour_and_writes_nothing(seed: int) -> None:
     fabric = shapes.clos3(2, 3, 6, 3, 2, seed=seed)
     published = day(pinged(fabric, seed, rows=400), inputs_of(fabric), 240)

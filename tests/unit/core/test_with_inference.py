@@ -10,8 +10,9 @@ from hyperscout_collector.topology_json import from_json, to_json
 from hyperscout_sim import shapes
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.faults import Fault, plant
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.inference import inferred, tiers
 
 START_NS = 1_767_225_600 * NS
@@ -69,7 +70,7 @@ class Collector:
             self.published.append(decision.publish)
 
 
-@settings(max_examples=40)
+@examples(0.5)
 @given(
     st.lists(
         st.tuples(st.sampled_from(sorted(FABRICS)), st.sampled_from([1, 5, 12, 40, 90])),

@@ -13,7 +13,7 @@ from hyperscout_formats.facts import LldpNeighbour, LldpPort, SwitchPort, Switch
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.netq import netq_graph
 from hyperscout_sim.shapes import clos2, clos3, rail_optimised
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.inference import tiers, truth
 
@@ -125,7 +125,6 @@ def test_tables_of_others_stay_as_they_are() -> None:
     assert with_identities(FabricInputs(tables=(snmp, named("leaf-01"))))[0] is snmp
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.permutations(range(4)))
 def test_order_does_not_matter(order: list[int]) -> None:
     told = [named("leaf-01", "spine-01"), named("spine-01", "leaf-01"), named("x")]

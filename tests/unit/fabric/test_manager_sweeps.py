@@ -14,7 +14,7 @@ from hyperscout_sim.fabric import Cable, SimFabric
 from hyperscout_sim.shapes import clos2, clos3, rail_optimised
 from hyperscout_sim.sweep_text import sweep_texts
 from hyperscout_sim.ufm import ufm_answers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.inference import tiers, truth
 
@@ -44,7 +44,6 @@ shapes: Sequence[Callable[[int], SimFabric]] = (
 )
 
 
-@settings(deadline=None, max_examples=20)
 @given(st.sampled_from(shapes), st.integers(0, 1000))
 def test_a_ufm_alone_gives_the_true_hierarchy(shape: Callable[[int], SimFabric], seed: int) -> None:
     fabric = without_port_guids(shape(seed))
@@ -54,7 +53,6 @@ def test_a_ufm_alone_gives_the_true_hierarchy(shape: Callable[[int], SimFabric],
     assert {link.sources for link in found.links} == {("ufm",)}
 
 
-@settings(deadline=None, max_examples=20)
 @given(st.sampled_from(shapes), st.integers(0, 1000), st.booleans())
 def test_beside_a_sweep_it_is_a_second_witness(
     shape: Callable[[int], SimFabric], seed: int, newer: bool

@@ -11,8 +11,9 @@ from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.topology import Topology
 from hyperscout_collector.topology_json import to_json
 from hyperscout_formats.facts import LldpNeighbour, SwitchPort
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.switched import Wiring, cable, chassis, clos, ends, is_switch, links, mac
 
 CLOS = Wiring(clos())
@@ -363,7 +364,6 @@ def test_an_agent_that_is_silent_is_no_missing_cable() -> None:
 # --- any evidence
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_whoever_of_the_two_ends_reports_a_cable_it_is_there_once(data: st.DataObject) -> None:
     """As long as one end of each cable speaks, and all hosts say what they are."""
@@ -414,7 +414,7 @@ SAID = st.builds(
 )
 
 
-@settings(max_examples=150)
+@examples(3)
 @given(
     said=st.dictionaries(st.sampled_from(["switch/a", "switch/b", "switch/c"]), st.lists(SAID, max_size=4)),
     silent=st.sets(st.sampled_from(["switch/a", "switch/b", "h11"])),

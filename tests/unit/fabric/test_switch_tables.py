@@ -10,8 +10,9 @@ from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.topology import Topology
 from hyperscout_collector.topology_json import to_json
 from hyperscout_formats.facts import LldpNeighbour, SwitchPort, SwitchTable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.switched import Wiring, cable, chassis, clos, ends, is_switch, links, mac
 
 CABLES = clos()
@@ -578,7 +579,7 @@ def tables(draw: st.DrawFn) -> SwitchTableSeen:
     )
 
 
-@settings(max_examples=150)
+@examples(2)
 @given(said=st.lists(tables(), max_size=4), agents=st.booleans())
 def test_any_tables_in_any_order_give_the_same(said: list[SwitchTableSeen], agents: bool) -> None:
     base = replace(ASKED, agents=HOSTS if agents else [], asked=["spine-1"]).inputs()
@@ -594,7 +595,7 @@ def test_any_tables_in_any_order_give_the_same(said: list[SwitchTableSeen], agen
     assert all(notes.count("") < 2 for end, notes in at.items() if end[0] in switches)
 
 
-@settings(max_examples=150)
+@examples(2)
 @given(
     said=st.lists(tables(), max_size=3),
     quiet=st.sets(st.sampled_from(DEVICES), max_size=6),

@@ -27,8 +27,9 @@ from hyperscout_formats.wire import switch_table_from_proto, switch_table_to_pro
 from hyperscout_sim import shapes, snmp
 from hyperscout_sim.nvidia_smi_text import nvidia_smi_text
 from hyperscout_sim.nvlink import cluster_uuid, nvl72_tray, unhealthy, with_mig
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.lldp_frames import address, capabilities, frame, tlv
 from support.small_fabric import TEXT
 
@@ -145,7 +146,7 @@ def read(reader: Callable[[bytes], object], data: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=100)
+@examples(2)
 @given(data=st.data())
 def test_mutated(name: str, data: st.DataObject) -> None:
     reader, valid = READERS[name]
@@ -153,7 +154,6 @@ def test_mutated(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=50)
 @given(data=st.binary(max_size=300))
 def test_random(name: str, data: bytes) -> None:
     reader, valid = READERS[name]
@@ -162,7 +162,7 @@ def test_random(name: str, data: bytes) -> None:
     read(reader, valid[:15] + data)
 
 
-@settings(max_examples=100)
+@examples(2)
 @given(data=st.data())
 def test_what_a_sweep_says_holds_together(data: st.DataObject) -> None:
     """However damaged the text: indices are within the devices, each device and each port is there once."""
@@ -198,7 +198,7 @@ SYSFS_NAMES += [f"mlx5_0/ports/1/{name}" for name in (*PORT_FILES, *COUNTER_FILE
 SYSFS_TEXTS = [b"4: ACTIVE\n", b"InfiniBand\n", b"0002:c903:0008:0e84\n", b"0x1\n", b"10 Gb/sec (4X)\n"]
 
 
-@settings(max_examples=100)
+@examples(2)
 @given(
     st.dictionaries(
         st.sampled_from(SYSFS_NAMES) | st.text(max_size=30),
@@ -212,7 +212,7 @@ def test_any_tree(tree: dict[str, bytes]) -> None:
     assert all(port.node_guid for port in ports)
 
 
-@settings(max_examples=100)
+@examples(2)
 @given(
     st.dictionaries(
         st.sampled_from(interface_counters.COUNTERS) | st.text(max_size=20),
@@ -241,7 +241,7 @@ VALUES = (
 ROWS = st.builds(snmp_rows.Row, OIDS, st.sampled_from(snmp_rows.KINDS), VALUES)
 
 
-@settings(max_examples=300)
+@examples(5)
 @given(st.lists(ROWS, max_size=40), st.sampled_from(["", "10.0.0.1"]))
 def test_any_rows_are_a_switch(rows: list[snmp_rows.Row], address: str) -> None:
     """And all that is said of it can be shown, sent and told apart."""

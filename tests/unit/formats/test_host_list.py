@@ -4,8 +4,9 @@ import re
 
 import pytest
 from hyperscout_formats.host_list import MAX_NAMES, HostListError, expand, fold, quoted, spread
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 
 def as_slurm(text: str) -> list[str]:
@@ -48,7 +49,7 @@ def test_a_host_list_is_compressed_as_slurm_reads_it(names: list[str], expected:
     assert fold(names) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@examples(5)
 @given(st.sets(st.from_regex(r"[a-c]?-?[0-9]{0,3}[0-9]{0,2}(-x)?", fullmatch=True).filter(bool)))
 def test_a_host_list_expands_to_the_same_hosts(names: set[str]) -> None:
     hosts = as_slurm(fold(names))
@@ -61,7 +62,7 @@ def test_no_range_is_longer_than_slurm_takes() -> None:
     assert text == "n[0-65535,65536-69999]"
 
 
-@settings(max_examples=300, deadline=None)
+@examples(5)
 @given(st.sets(st.text(max_size=12) | st.from_regex(r'[a-c\[\],"\\ ]{0,4}[0-9]{0,11}', fullmatch=True)))
 def test_any_names_come_back(names: set[str]) -> None:
     folded = fold(names)
@@ -72,7 +73,7 @@ def test_any_names_come_back(names: set[str]) -> None:
     assert all(expand(quoted(name)) == [name] for name in names)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(5)
 @given(st.text(st.sampled_from('ab019,-[]" \\') | st.characters(), max_size=30))
 def test_any_text_is_a_list_or_one_error(text: str) -> None:
     found, reason = [], "none"

@@ -9,7 +9,7 @@ from hyperscout_collector.topology import Anomaly, Topology
 from hyperscout_formats.facts import InfinibandPort
 from hyperscout_formats.ibnetdiscover import parse
 from hyperscout_sim import shapes
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.inference import inputs_of
 from support.small_fabric import HOST, LEAF, OTHER, SPINE, TEXT
@@ -182,7 +182,6 @@ SHAPES = {
 }
 
 
-@settings(max_examples=60)
 @given(st.sampled_from(sorted(SHAPES)), st.integers(0, 10**6), st.booleans(), st.booleans())
 def test_any_cable_of_any_fabric(shape: str, number: int, other_end: bool, by_port: bool) -> None:
     """It is named with both ends, counts against one domain that holds its lower end, and moves nobody."""

@@ -9,9 +9,10 @@ from hyperscout_collector.hierarchy import infer
 from hyperscout_sim import shapes
 from hyperscout_sim.faults import Fault, NotApplicableError, plant
 from hyperscout_sim.snmp import STYLES
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.ethernet import EthernetNamer, inputs_of, tables_of
+from support.examples import examples
 from support.inference import cut_off, tiers, truth
 from unit.hierarchy.test_shapes import check_tree
 
@@ -105,7 +106,7 @@ def test_switches_that_tell_no_id_are_found_by_their_cables() -> None:
     assert {x.kind for x in topology.anomalies} <= {"UnknownHost"}  # hosts whose names were taken out
 
 
-@settings(max_examples=60)
+@examples(0.5)
 @given(
     shape=st.sampled_from(sorted(SHAPES)),
     fault=st.sampled_from(FAULTS),
@@ -136,7 +137,7 @@ def test_one_fault(shape: str, fault: Fault, agents: str, seed: int) -> None:
     assert len(topology.links) == len(faulty.cables)
 
 
-@settings(max_examples=40)
+@examples(0.5)
 @given(shape=st.sampled_from(sorted(SHAPES)), seed=st.integers(0, 10_000))
 def test_switches_that_do_not_answer(shape: str, seed: int) -> None:
     """As long as each cable has one end that tells of it."""
@@ -189,7 +190,6 @@ def test_a_moved_host_cable_is_inconsistent() -> None:
         assert (consistent.status == "False") == (h.name in accused)
 
 
-@settings(max_examples=25)
 @given(
     shape=st.sampled_from(sorted(SHAPES)),
     share=st.sampled_from([0.2, 0.5, 0.8]),

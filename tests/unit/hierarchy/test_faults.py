@@ -8,8 +8,9 @@ from hyperscout_collector.topology import Topology
 from hyperscout_sim import shapes
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.faults import Fault, NotApplicableError, Standing, plant, plant_many, standings
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.examples import examples, slow_after
 from support.inference import Namer, cut_off, inferred, tiers, truth
 from unit.hierarchy.test_shapes import check_tree
 
@@ -50,7 +51,7 @@ def can_have(fabric: SimFabric, fault: Fault) -> bool:
 CASES = [(shape, fault) for shape, make in SHAPES.items() for fault in Fault if can_have(make(0), fault)]
 
 
-@settings(max_examples=400)
+@examples(5)
 @given(st.sampled_from(CASES), st.integers(0, 10_000))
 def test_one_fault(case: tuple[str, Fault], seed: int) -> None:
     shape, fault = case
@@ -98,8 +99,8 @@ MANY = {
 }
 
 
-@pytest.mark.parametrize("shape", MANY)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("shape", slow_after(2, sorted(MANY)))
+@pytest.mark.parametrize("seed", slow_after(1, [1, 2]))
 def test_many_faults_at_1024_hosts(shape: str, seed: int) -> None:
     make, may_be_wrong = MANY[shape]
     fabric = make()

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from hyperscout_collector.hierarchy.grouping import group_children
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from support.examples import examples
 
 
 def grouped(children: list[str], **options: object) -> tuple[list[int], list[str], list[bool]]:
@@ -70,7 +71,7 @@ def test_woven_groups_are_one_and_astray_cables_weave_nothing() -> None:
 
 
 @example(["a", "a", "b", "c", "c", "ab", "ab", "bcd"])  # b is of no group
-@settings(max_examples=200)
+@examples(5)
 @given(st.lists(st.text("abcdefgh", min_size=1, max_size=6), min_size=1, max_size=12))
 def test_any_wiring_places_every_child_once(children: list[str]) -> None:
     group, items, _ = grouped(children)

@@ -9,8 +9,9 @@ from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.topology import Topology
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.shapes import clos2, clos3, rail_optimised
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.inference import inputs_of, tiers, truth
 
 Labels = Mapping[str, tuple[str, ...]]
@@ -85,7 +86,7 @@ def test_nothing_but_labels(labels: Labels, expected: list[set[tuple[str, ...]]]
 shapes = st.sampled_from([clos2(3, 5, 2), clos3(2, 2, 4, 2, 2), rail_optimised(3, 5, 4, 2)])
 
 
-@settings(deadline=None, max_examples=10)
+@examples(0.5)
 @given(shapes, st.data())
 def test_the_truth_in_labels_beside_wires(fabric: SimFabric, data: st.DataObject) -> None:
     """Hosts that have both stay where they are; those with labels alone go to their wired neighbours."""
@@ -104,7 +105,7 @@ def test_the_truth_in_labels_beside_wires(fabric: SimFabric, data: st.DataObject
     assert replace(everything, links=()) == replace(alone, links=())
 
 
-@settings(deadline=None, max_examples=10)
+@examples(0.5)
 @given(shapes)
 def test_labels_alone_give_the_fabrics_truth(fabric: SimFabric) -> None:
     found = inferred(labels_of(fabric))

@@ -10,8 +10,9 @@ from hyperscout_collector.hierarchy import infer
 from hyperscout_formats import nmx
 from hyperscout_formats.facts import Gpu, NvlinkFabric
 from hyperscout_sim.racks import racks
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.inference import tiers
 from support.rack_inputs import seen, true_tiers
 
@@ -49,7 +50,7 @@ def managed_of(gpus: Mapping[str, tuple[Gpu, ...]], rename: bool) -> dict[str, t
     return dict(nmx.parse(nmx.text(nodes, known)).gpus)
 
 
-@settings(deadline=None, max_examples=15)
+@examples(0.5)
 @given(st.data(), st.booleans())
 def test_hosts_without_agents_come_out_as_if_they_had_one(data: st.DataObject, rename: bool) -> None:
     """At least one host of each domain has one, or nobody has, or the words are the same."""

@@ -14,6 +14,7 @@ from hyperscout_formats.facts import NcclResult, NcclRun
 from hyperscout_sim.opaque import OpaqueFabric, opaque
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import slow_after
 from support.measurements import AT_NS, World, layers_of, share_of, world
 
 SEEDS = 20
@@ -205,7 +206,7 @@ def test_bandwidth_that_varies_accuses_nobody() -> None:
 # -- nobody is accused without a fault ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bursts", [1, 3, 9])
+@pytest.mark.parametrize("bursts", slow_after(1, [3, 1, 9]))
 @pytest.mark.parametrize(
     "shape",
     [
@@ -224,7 +225,9 @@ def test_a_healthy_network_accuses_nobody(bursts: int, shape: dict[str, int]) ->
         assert not found, [x.message for x in found]
 
 
-@pytest.mark.parametrize("counts", [(6,), (40,), (2, 3), (8, 4), (2, 2, 2), (3, 1, 8), (2, 6, 30)])
+@pytest.mark.parametrize(
+    "counts", slow_after(6, [(6,), (40,), (2, 3), (8, 4), (2, 2, 2), (3, 1, 8), (2, 6, 30)])
+)
 def test_healthy_networks_of_all_sizes_accuse_nobody(counts: tuple[int, ...]) -> None:
     for seed in range(SEEDS):
         found = world(seed, *counts).measured(1 + seed % 9).suspicions
@@ -273,7 +276,7 @@ def named(found: Measurements, expected: tuple[str, str | None], others: list[Su
     return hit
 
 
-@pytest.mark.parametrize("bursts", [1, 3, 9])
+@pytest.mark.parametrize("bursts", slow_after(1, [3, 1, 9]))
 @pytest.mark.parametrize("fault", ["pair", "host", "rail", "ways out", "ways within", "hairpin"])
 def test_what_is_slow_is_named_and_nothing_else(fault: str, bursts: int) -> None:
     others: list[Suspicion] = []

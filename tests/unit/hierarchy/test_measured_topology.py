@@ -13,7 +13,7 @@ from hyperscout_collector.topology import HyperNode, Topology
 from hyperscout_formats.facts import NcclResult, NcclRun
 from hyperscout_sim import shapes
 from hyperscout_sim.fabric import SimFabric
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.inference import inputs_of
 from support.measurements import AT_NS, World, pinged
@@ -117,7 +117,6 @@ def test_an_opaque_fabric_is_judged_by_its_own_tiers(bursts: int) -> None:
     assert x.hypernode is not None
 
 
-@settings(max_examples=40)
 @given(fabrics(), st.integers(0, 10_000), st.integers(1, 400), st.booleans())
 def test_nonsense_is_borne(fabric: SimFabric, seed: int, count: int, wired: bool) -> None:
     """Round trips from light's to a second's, rails without a plan, hosts that nobody knows."""

@@ -11,7 +11,7 @@ from hyperscout_collector.topology_json import from_json, to_json
 from hyperscout_sim import shapes
 from hyperscout_sim.fabric import SimFabric
 from hyperscout_sim.faults import Fault, NotApplicableError, plant
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.inference import inferred, tiers, truth, without_hosts
 from unit.hierarchy.test_shapes import check_tree, fabrics
@@ -57,7 +57,6 @@ def test_the_loss_of_any_switch_moves_nobody_and_names_that_switch(
     assert back.anomalies == ()
 
 
-@settings(max_examples=30)
 @given(fabrics(), st.sampled_from([Fault.HOST_LINK, Fault.UPLINK]), st.integers(0, 1000))
 def test_a_lost_cable_is_named_by_both_ports(fabric: SimFabric, fault: Fault, seed: int) -> None:
     first = inferred(fabric)

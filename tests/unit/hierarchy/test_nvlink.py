@@ -17,7 +17,7 @@ from hyperscout_sim import nvlink
 from hyperscout_sim.heard import heard
 from hyperscout_sim.nvlink import Gpus
 from hyperscout_sim.racks import RackCluster, racks
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.inference import Tiers, inferred, tiers
 from support.rack_inputs import changed, condition, degraded, domain_of, inferred_racks, seen, true_tiers
@@ -422,7 +422,6 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=40)
 @given(plans())
 def test_any_healthy_cluster_gives_exactly_its_domains(plan: dict[str, Any]) -> None:
     cluster = racks(**plan)
@@ -443,7 +442,6 @@ FAULTS: list[Callable[[Gpus], Gpus]] = [
 ]
 
 
-@settings(max_examples=40)
 @given(plans(), st.data())
 def test_a_fault_of_less_than_half_a_trays_gpus_moves_nobody(
     plan: dict[str, Any], data: st.DataObject
@@ -485,7 +483,6 @@ def any_gpus(draw: st.DrawFn) -> dict[str, Gpus]:
     return found
 
 
-@settings(max_examples=60)
 @given(any_gpus(), any_gpus(), st.randoms(use_true_random=False), st.booleans())
 def test_a_valid_tree_comes_out_of_anything_and_in_any_order(
     before: dict[str, Gpus], now: dict[str, Gpus], rng: Random, wires: bool
@@ -506,7 +503,6 @@ def test_a_valid_tree_comes_out_of_anything_and_in_any_order(
     assert to_json(infer(other, previous=saved(first))) == to_json(second)
 
 
-@settings(max_examples=30)
 @given(plans(), st.data())
 def test_asking_for_some_nodes_changes_no_grouping(plan: dict[str, Any], data: st.DataObject) -> None:
     cluster = racks(**plan)

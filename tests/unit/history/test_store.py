@@ -70,7 +70,6 @@ def test_steps_lead_from_one_picture_to_the_next(many: Sequence[Topology]) -> No
         assert same(unpacked(whole, steps[:i])) == same(expected)
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(TOPOLOGIES, st.integers(0, 2)), min_size=1, max_size=8))
 def test_at_any_time_there_is_what_was_out_then(
     tmp_path_factory: pytest.TempPathFactory, many: Sequence[tuple[Topology, int]]

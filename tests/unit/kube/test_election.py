@@ -24,8 +24,9 @@ from hyperscout_collector.kube.election import (
     Write,
     Wrote,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 TIMES = LeaseTimes()
 
@@ -417,7 +418,7 @@ PAUSES = st.builds(
     fates=st.lists(FATES, min_size=1, max_size=30),
     pauses=st.lists(PAUSES, max_size=6),
 )
-@settings(max_examples=400, deadline=None)
+@examples(5)
 def test_never_two_writers_and_one_in_the_end(
     rates: list[float], fates: list[Fate], pauses: list[Pause]
 ) -> None:
@@ -431,7 +432,6 @@ def test_never_two_writers_and_one_in_the_end(
 
 
 @given(rates=st.lists(st.sampled_from([0.95, 1.0, 1.05]), min_size=2, max_size=3), seed=st.integers(0, 99))
-@settings(max_examples=50, deadline=None)
 def test_a_lease_that_somebody_deletes_makes_no_second_writer(rates: list[float], seed: int) -> None:
     """Its holder does not know yet, and may write; who else followed it can wait as after its death."""
     cluster, rng = Cluster(rates, [Fate(0.01, 0.01, "")], []), Random(seed)

@@ -32,6 +32,7 @@ def held(fabric: OpaqueFabric, learnt: Learnt) -> None:
     assert min(found) >= 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", THOUSAND)
 def test_a_thousand_hosts_in_three_tiers(name: str) -> None:
     seed = list(THOUSAND).index(name)
@@ -41,6 +42,7 @@ def test_a_thousand_hosts_in_three_tiers(name: str) -> None:
     assert learnt.done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HUNDREDS)
 def test_hundreds(name: str) -> None:
     seed = 1 + list(HUNDREDS).index(name) % 2
@@ -55,6 +57,7 @@ def test_a_flat_fabric_stays_flat() -> None:
     assert learnt.done
 
 
+@pytest.mark.slow
 def test_pairs_that_never_answer() -> None:
     seed = 2
     fabric = opaque(even(3, 4, 12), seed=seed)
@@ -68,6 +71,7 @@ def test_a_trickle() -> None:
     held(fabric, learn(fabric, seed=4, limit=100))
 
 
+@pytest.mark.slow
 def test_the_same_again() -> None:
     fabric = opaque(even(2, 3, 8), seed=5)
     first, second = (learn(fabric, seed=5, limit=300) for _ in range(2))
@@ -75,6 +79,7 @@ def test_the_same_again() -> None:
     assert [d.tobytes() for d in first.found.domain] == [d.tobytes() for d in second.found.domain]
 
 
+@pytest.mark.slow
 def test_who_moved_is_found_by_verification_alone() -> None:
     """A host is plugged in under another leaf, and nobody says so."""
     before = opaque(even(2, 3, 10), seed=6, noisy=0.0)
@@ -118,6 +123,7 @@ def unmoved(
     return offset_us, by_row(tier, edges.rest_us(offset_us), tiers, 0.5)
 
 
+@pytest.mark.slow
 def test_own_parts_that_are_left_in_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     fabric = opaque(HUNDREDS["3 x 4 x 12"], seed=1)
     monkeypatch.setattr(offsets, "start", lambda edges, top: np.zeros(edges.hosts))

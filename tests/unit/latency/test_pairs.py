@@ -19,8 +19,9 @@ from hyperscout_collector.latency.pairs import (
     pairs_of,
 )
 from hyperscout_formats.facts import LatencyPort, LatencyResult
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 AT_NS = 1_790_000_000_000_000_000
 Ports = Mapping[str, Sequence[LatencyPort]]
@@ -309,7 +310,7 @@ def slowly(ports: Ports) -> tuple[list[Row], int]:
     return sorted(table), wrong
 
 
-@settings(max_examples=400)
+@examples(5)
 @given(ports=some_ports)
 def test_any_reports_are_read_as_slowly(ports: Ports) -> None:
     table = pairs_of(ports)

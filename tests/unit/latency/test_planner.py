@@ -8,7 +8,7 @@ import pytest
 from hyperscout_collector.latency.pairs import NO_PAIRS, PairTable
 from hyperscout_collector.latency.planner import VERIFYING, Wish, landmark_count, plan
 from hyperscout_sim.opaque import Jitter, OpaqueFabric, even, opaque
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.opaque_loop import S_NS, all_pairs, table
 
@@ -250,7 +250,6 @@ def test_the_same_again() -> None:
     assert first == wishes(names, shuffled, list(fabric.domain), seed=3)
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_anything_known_gives_a_plan(data: st.DataObject) -> None:
     n = data.draw(st.integers(2, 60))

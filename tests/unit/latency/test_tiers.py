@@ -13,8 +13,9 @@ from hyperscout_collector.latency.pairs import NO_PAIRS, Floats, Longs, PairTabl
 from hyperscout_collector.latency.tiers import LatencyTiers, tiers_of
 from hyperscout_formats.latency_csv import LatencyRow
 from hyperscout_sim.opaque import Jitter, OpaqueFabric, even, opaque
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples, slow_after
 from support.opaque_loop import all_pairs, indices, table
 
 SHAPES = {
@@ -62,8 +63,8 @@ def valid(pairs: PairTable, found: LatencyTiers) -> None:
         inner = domain
 
 
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("hosts", [3, 40])
+@pytest.mark.parametrize("seed", slow_after(2, range(8)))
+@pytest.mark.parametrize("hosts", slow_after(1, [3, 40]))
 def test_noise_that_grows_with_the_distance(seed: int, hosts: int) -> None:
     """On busy machines far pairs scatter by more than near tiers differ: 6, 22 and 80 us by a fifth each."""
     rng = np.random.default_rng(seed)
@@ -79,8 +80,8 @@ def test_noise_that_grows_with_the_distance(seed: int, hosts: int) -> None:
     assert not found.offset_us.any()
 
 
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", slow_after(4, list(SHAPES)))
+@pytest.mark.parametrize("seed", slow_after(1, range(2)))
 def test_small_fabrics_without_noise(name: str, seed: int) -> None:
     true = fabric(SHAPES[name], seed, jitter=NO_NOISE, noisy=0.0)
     pairs = all_pairs(true, seed)
@@ -93,15 +94,15 @@ def test_small_fabrics_without_noise(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", slow_after(1, range(2)))
 def test_small_fabrics(name: str, seed: int) -> None:
     true = fabric(SHAPES[name], seed, jitter=Jitter(0.15, 0.8))
     found = tiers_of(all_pairs(true, seed))
     assert indices(true, found) == [1.0] * len(true.domain)
 
 
-@pytest.mark.parametrize("hosts", [2, 3, 5, 12, 60])
-@pytest.mark.parametrize("own_us", [0.0, 2.0])
+@pytest.mark.parametrize("hosts", slow_after(4, [2, 3, 5, 12, 60]))
+@pytest.mark.parametrize("own_us", slow_after(1, [2.0, 0.0]))
 @pytest.mark.parametrize("jitter", [NO_NOISE, Jitter()])
 def test_a_flat_fabric_is_one_tier(hosts: int, own_us: float, jitter: Jitter) -> None:
     for seed in range(2):
@@ -241,7 +242,7 @@ def any_pairs(draw: st.DrawFn) -> PairTable:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@examples(0.5)
 @given(pairs=any_pairs(), known=st.lists(st.floats(-1, 30), max_size=4))
 def test_anything_measured_gives_valid_tiers(pairs: PairTable, known: list[float]) -> None:
     valid(pairs, tiers_of(pairs))
@@ -250,7 +251,7 @@ def test_anything_measured_gives_valid_tiers(pairs: PairTable, known: list[float
     assert found.count in (0, len(known)) or not known
 
 
-@settings(max_examples=10, deadline=None)
+@examples(0.25)
 @given(
     sizes=st.lists(st.lists(st.integers(3, 6), min_size=2, max_size=3), min_size=2, max_size=3),
     seed=st.integers(0, 1000),

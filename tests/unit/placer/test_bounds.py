@@ -23,6 +23,7 @@ from hyperscout_collector.placer.request import (
 from hyperscout_collector.placer.work import Work
 from hyperscout_collector.topology import Topology
 from support.builders import hypernode
+from support.examples import slow_after
 from support.placer_chain import random_chain
 from support.placer_instances import random_instance
 from support.placer_oracle import verify
@@ -66,8 +67,9 @@ def two_tiers(leaves: list[int]) -> Forest:
 @pytest.mark.parametrize(
     ("leaves", "workers"),
     [
-        pytest.param([4000, 4000], 11000, id="two leaves of thousands"),
-        pytest.param([20000] + [10] * 300, 21500, id="one leaf much larger than others"),
+        pytest.param([400, 400], 1100, id="two leaves of hundreds"),
+        pytest.param([4000, 4000], 11000, marks=pytest.mark.slow, id="two leaves of thousands"),
+        pytest.param([20000] + [10] * 300, 21500, marks=pytest.mark.slow, id="one much larger leaf"),
     ],
 )
 def test_leaves_of_thousands_of_nodes_do_not_cost_the_memory(leaves: list[int], workers: int) -> None:
@@ -115,7 +117,7 @@ def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_tables")
-@pytest.mark.parametrize("first", range(0, 400, 100))
+@pytest.mark.parametrize("first", slow_after(1, range(0, 400, 100)))
 def test_what_is_filled_in_keeps_every_rule(first: int) -> None:
     inexact = 0
     for seed in range(first, first + 100):

@@ -11,6 +11,7 @@ from hyperscout_collector.placer.capacity import Capacity
 from hyperscout_collector.placer.defrag import Plan, Running, defragment
 from hyperscout_collector.placer.place import place
 from hyperscout_collector.placer.request import Group, Request, Workers, ranks
+from support.examples import slow_after
 from support.placer_facts import Facts
 from support.placer_instances import Instance
 from support.placer_oracle import verify
@@ -315,7 +316,7 @@ def stays_well(room: Capacity, gang: Running, now: Sequence[str]) -> bool:
     return not found and facts.top_of(at) <= facts.top_of(before)
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", slow_after(1, range(4)))
 def test_plans_can_be_carried_out(block: int) -> None:
     plans = refusals = 0
     for seed in range(block * 40, block * 40 + 40):
@@ -335,6 +336,7 @@ def test_plans_can_be_carried_out(block: int) -> None:
     assert refusals >= 5
 
 
+@pytest.mark.slow
 def test_where_one_move_is_enough_one_it_is() -> None:
     """Against all that one move can do."""
     counted = 0

@@ -8,6 +8,7 @@ from hyperscout_collector.placer.answer import Placement, Refusal
 from hyperscout_collector.placer.forest import Forest
 from hyperscout_collector.placer.place import place
 from hyperscout_collector.placer.request import Group, RequestError, Workers, checked, size
+from support.examples import slow_after
 from support.placer_chain import chain_cost, random_chain
 from support.placer_instances import Instance, random_instance
 from support.placer_oracle import Free, brute_place, verify
@@ -16,7 +17,7 @@ SEEDS = 400
 AT_ONCE = 50  # in one test: a case is a millisecond
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+@pytest.mark.parametrize("first", slow_after(1, range(0, SEEDS, AT_ONCE)))
 def test_as_good_as_brute_force(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         case = random_instance(seed)
@@ -25,7 +26,7 @@ def test_as_good_as_brute_force(first: int) -> None:
         check(case, best)
 
 
-@pytest.mark.parametrize("first", range(0, 150, AT_ONCE))
+@pytest.mark.parametrize("first", slow_after(1, range(0, 150, AT_ONCE)))
 def test_costs_of_several_machine_words(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         case = random_instance(seed, huge=True)
@@ -37,7 +38,7 @@ def test_costs_of_several_machine_words(first: int) -> None:
         check(case, brute_place(Free(forest, case.free), case.request, case.masks(forest)))
 
 
-@pytest.mark.parametrize("first", range(0, 200, AT_ONCE))
+@pytest.mark.parametrize("first", slow_after(1, range(0, 200, AT_ONCE)))
 def test_as_good_as_all_counts_of_each_domain(first: int) -> None:
     """One kind of workers on more nodes, where domains have nearly as much room as each other: what is left
     out because it cannot be best must not have been."""
@@ -53,7 +54,7 @@ def test_as_good_as_all_counts_of_each_domain(first: int) -> None:
         assert not verify(capacity, case.request, answer), (case, answer)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", slow_after(20, range(100)))
 def test_all_counts_are_as_good_as_brute_force(seed: int) -> None:
     case = random_chain(seed, most_nodes=12)
     room = Free(case.forest(), case.free)
@@ -89,6 +90,7 @@ def test_the_forest_is_numbered_as_described(seed: int) -> None:
                 assert np.array_equal(getattr(a, field.name), getattr(b, field.name)), (case, field.name)
 
 
+@pytest.mark.slow
 def test_cases_are_of_all_kinds() -> None:
     """What is never asked proves nothing."""
     cases = [random_instance(seed) for seed in range(SEEDS)]

@@ -25,6 +25,7 @@ from hyperscout_collector.placer.request import (
     with_preferences,
     without_preferences,
 )
+from support.examples import slow_after
 from support.placer_facts import Facts
 from support.placer_instances import Instance, random_instance
 from support.placer_oracle import verify
@@ -210,7 +211,7 @@ def as_counted(
     return len(found.moves), len(ways.leaving)
 
 
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", slow_after(1, range(5)))
 def test_no_way_to_move_is_better(block: int) -> None:
     checked = 0
     for seed in range(block * 120, block * 120 + 120):
@@ -221,7 +222,7 @@ def test_no_way_to_move_is_better(block: int) -> None:
     assert checked >= 60
 
 
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", slow_after(1, range(5)))
 def test_no_fewer_others_have_to_give_way(block: int) -> None:
     outcomes: Counter[str] = Counter()
     for seed in range(block * 60, block * 60 + 60):
@@ -456,7 +457,7 @@ def test_fewer_nodes_or_less_left_over_are_not_worth_a_move() -> None:
     assert improvement(cluster({}, names, FIVE, degraded={"a": 1}), FIVE, names, {}) is None
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", slow_after(1, range(4)))
 def test_what_is_better_is_no_worse_than_placed_anew(block: int) -> None:
     better = 0
     for seed in range(block * 100, block * 100 + 100):
@@ -519,6 +520,7 @@ def grown(seed: int) -> tuple[Instance, Capacity, tuple[str, ...], frozenset[str
     return case, capacity, answer.nodes, frozenset(rng.sample(used, min(len(used), rng.choice((1, 2, 4)))))
 
 
+@pytest.mark.slow
 def test_large_gangs_are_repaired_as_asked() -> None:
     outcomes: Counter[str] = Counter()
     for seed in range(40):
@@ -550,6 +552,7 @@ def case_again(capacity: Capacity) -> Capacity:
     return Capacity(capacity.forest, {name: capacity.free_of(name) for name in capacity.forest.nodes})
 
 
+@pytest.mark.slow
 def test_the_way_of_large_gangs_moves_hardly_more_than_need_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small gangs of which others have to give way, taken for large ones."""
     same = more = 0

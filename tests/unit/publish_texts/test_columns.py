@@ -2,8 +2,9 @@
 
 import pytest
 from hyperscout_collector.publish.texts.columns import ELLIPSIS, padded, shortened, width
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_shortened(text: str, columns: int, expected: str) -> None:
     assert shortened(text, columns) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@examples(5)
 @given(st.text(max_size=20), st.integers(1, 25))
 def test_nothing_is_wider_than_it_may_be(text: str, columns: int) -> None:
     cut = shortened(text, columns)

@@ -8,8 +8,9 @@ from hyperscout_collector.publish.texts.names import (
     left_out,
     scalar,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 
 @pytest.mark.parametrize("name", ["on", "1e3", "null", "0x1f", "NO", "~", "12:30", "1_000", ".inf", "-", ""])
@@ -18,7 +19,7 @@ def test_a_name_that_looks_like_something_else_stays_a_text(name: str) -> None:
     assert scalar(name).startswith('"')
 
 
-@settings(max_examples=200, deadline=None)
+@examples(5)
 @given(st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"])))
 def test_any_text_survives_yaml(text: str) -> None:
     assert yaml.safe_load(f"a: {scalar(text)}\n") == {"a": text}

@@ -231,6 +231,7 @@ def test_sizes_that_make_no_fabric_are_refused(make: Callable[[], SimFabric]) ->
         make()
 
 
+@pytest.mark.slow
 def test_65536_hosts() -> None:
     fabric = shapes.fat_tree(64)
     assert len(fabric.hosts) == 65_536

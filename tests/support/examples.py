@@ -1,0 +1,17 @@
+"""How much of an expensive test runs: multiples of the Hypothesis profile, and tables whose rest is slow."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+
+def examples(times: float) -> settings:
+    """Settings with this multiple of the profile's number of examples."""
+    return settings(max_examples=max(1, round(settings.default.max_examples * times)))
+
+
+def slow_after(count: int, values: Sequence[Any]) -> list[Any]:
+    """Parameters of which all but the first `count` are marked `slow`."""
+    return [*values[:count], *(pytest.param(value, marks=pytest.mark.slow) for value in values[count:])]
