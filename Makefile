@@ -55,7 +55,7 @@ real-parts: setup
 test-real: real-parts  ## Kubernetes, kubelets, images, browser, Prometheus; properties in depth (a quarter of an hour; root)
 	$(call step,map-test,$(BIN)/python collector/map/build.py --test --if-possible)
 	$(call step,real tests,$(PYTEST) tests/real/nodes/test_nodes.py tests/real/kubernetes tests/real)
-	$(call step,properties in depth,$(PYTEST) tests/unit -m "slow or hypothesis" --hypothesis-profile=thorough)
+	$(call step,properties in depth,$(PYTEST) tests/unit tests/integration -m "slow or hypothesis" --hypothesis-profile=thorough)
 
 soak: MINUTES ?= 60
 soak: real-parts  ## random kills, chaos and fuzzing with fresh seeds, each for MINUTES=60

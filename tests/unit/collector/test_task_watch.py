@@ -29,7 +29,7 @@ async def test_a_task_that_ends_by_itself_is_a_failure(work: object, error: type
 
 async def test_a_task_that_is_cancelled_is_no_failure() -> None:
     watch = TaskWatch()
-    task = asyncio.create_task(asyncio.sleep(3600))
+    task = asyncio.create_task(asyncio.Event().wait())
     watch.add(task)
     task.cancel()
     await asyncio.wait([task])
