@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -22,6 +23,7 @@ from hyperscout_collector.api.measured import MeasuredBy
 from hyperscout_collector.api.topology_service import NothingHeldError
 from hyperscout_collector.api.watchers import Watchers
 from hyperscout_collector.blueprint_file import BlueprintFile
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.cluster import Cluster
 from hyperscout_collector.configured import (
     StartError,
@@ -121,6 +123,7 @@ class Collector:
         self._failure: BaseException | None = None
         self._to_forget: dict[Key, Collection[Row]] = {}  # and what was known of it when that was decided
         self._exit = contextlib.AsyncExitStack()
+        self._starting = BoundedExecutor("start")
 
     # The API's backend
 
@@ -172,7 +175,7 @@ class Collector:
                 self._kube = await self._exit.enter_async_context(await connected(self.settings))
             store, loaded = await self._load()
             reservations = await self._reservations()
-            saved, problem = await asyncio.to_thread(read_saved, loaded.topology_json)
+            saved, problem = await self._starting(read_saved, loaded.topology_json)
             if problem:
                 loaded = replace(loaded, problems=[*loaded.problems, problem])
             before = await published_before(self.settings, self._kube, self._previous, saved)
@@ -181,7 +184,7 @@ class Collector:
                 self._blueprint = BlueprintFile(
                     self.settings.blueprint, lambda: self.parts.pipeline.look_again(BLUEPRINT)
                 )
-                await asyncio.to_thread(self._blueprint.look)
+                await self._starting(self._blueprint.look)
             self._assemble(store, loaded, before, options, adapters, reservations)
             self._begin_all()
             await self._listen()
@@ -199,11 +202,11 @@ class Collector:
         settings = self.settings
         path = settings.data_dir / "evidence.db"
         try:
-            store = await asyncio.to_thread(
-                SqliteStore, path, max_bytes=settings.evidence_max_mib << 20, now_ns=self._clock_ns
+            store = await self._starting(
+                partial(SqliteStore, path, max_bytes=settings.evidence_max_mib << 20, now_ns=self._clock_ns)
             )
             self._exit.callback(store.close)
-            return store, await asyncio.to_thread(store.load)
+            return store, await self._starting(store.load)
         except StoreError as error:
             raise StartError(str(error)) from error
 
@@ -211,7 +214,7 @@ class Collector:
         """After the store, whose lock says that the folder is ours."""
         path = self.settings.data_dir / "placements.db"
         try:
-            found = await asyncio.to_thread(Reservations, path, now_ns=self._clock_ns)
+            found = await self._starting(partial(Reservations, path, now_ns=self._clock_ns))
         except ReservationsError as error:
             raise StartError(str(error)) from error
         self._exit.callback(found.close)

@@ -14,6 +14,7 @@ from hyperscout.v1 import topology_pb2 as pb
 
 from hyperscout_collector.api.delta import delta
 from hyperscout_collector.api.mapping import topology_to_proto
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.topology import Topology
 
 QUEUE_DELTAS = 64
@@ -81,6 +82,8 @@ class Watchers:
         self._watchers: set[Watcher] = set()
         self._told: list[Callable[[], None]] = []
         self._ended: WatchEndedError | None = None
+        self._publishing = BoundedExecutor("watch-deltas")
+        self._snapshots = BoundedExecutor("watch-snapshots", most=limit + 1)  # one may outlive its watcher
 
     def __len__(self) -> int:
         return len(self._watchers)
@@ -107,7 +110,7 @@ class Watchers:
         old, new = self.current, Encoded(topology)
         wanted = {watcher.omit_links for watcher in self._watchers if not watcher.lagged}
         deltas = {
-            omit: await asyncio.to_thread(_encoded_delta, old.topology, topology, omit) for omit in wanted
+            omit: await self._publishing(_encoded_delta, old.topology, topology, omit) for omit in wanted
         }
         self.current = new
         for told in self._told:
@@ -140,7 +143,7 @@ class Watchers:
                 watcher.lagged = False
                 watcher.queue.clear()
                 current = self.current
-                snapshot = await asyncio.to_thread(current.snapshot, watcher.omit_links)
+                snapshot = await self._snapshots(current.snapshot, watcher.omit_links)
                 if self.current is current or watcher.queue:
                     return snapshot
                 continue

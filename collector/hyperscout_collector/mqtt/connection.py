@@ -12,6 +12,7 @@ from random import Random
 
 import aiomqtt
 
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.mqtt.client import TIMEOUT_S, Access, BrokerError, Client, Take, read_secrets
 from hyperscout_collector.mqtt.counters import MqttCounters
 from hyperscout_collector.mqtt.payloads import Outgoing
@@ -113,6 +114,7 @@ class Connection:
         self._rng = rng
         self._timer = timer
         self._sleep = sleep
+        self._in_thread = BoundedExecutor("mqtt-secrets")
 
     async def run(self) -> None:
         """Keep it up until cancelled."""
@@ -138,7 +140,7 @@ class Connection:
 
     async def _once(self) -> str:
         """From connecting to the end. Returns why it ended; raises BrokerError where it did not begin."""
-        secrets = await asyncio.to_thread(read_secrets, self._access)
+        secrets = await self._in_thread(read_secrets, self._access)
         client = Client(self._access, secrets, self._will(), self._take)
         try:
             await client.connected()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hyperscout.v1.discovery_pb2 import FindingBatch
 from hyperscout_formats.reporters import DEVICE_PROBE, SWITCH_PROBE, is_switch
 
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.evidence.committer import Committer, OverloadedError, Refused, Submission
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.state import EvidenceState
@@ -122,6 +123,7 @@ class Devices:
         self._waiting_bytes = 0
         self._answers: deque[Outgoing] = deque(maxlen=_MAX_WAITING)
         self._work = asyncio.Event()
+        self._in_thread = BoundedExecutor("mqtt-devices")
 
     def heard(self, reporter: str) -> Device | None:
         """The device that reports under this name, if it was heard of lately."""
@@ -175,7 +177,7 @@ class Devices:
     async def _take_in(self, message: _Message) -> None:
         device = message.device
         try:
-            batch = await asyncio.to_thread(read, message.payload)
+            batch = await self._in_thread(read, message.payload)
         except BadMessageError as error:
             self._counters.inbound["invalid"] += 1
             self._answer(device, str(error))
