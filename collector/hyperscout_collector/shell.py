@@ -15,10 +15,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from hyperscout.v1 import topology_pb2
 from hyperscout_formats.facts import LatencyPort, NcclRun
 from hyperscout_formats.reporters import DEVICE_PROBE
 
+from hyperscout_collector.agent_table import AgentTable
 from hyperscout_collector.api.measured import MeasuredBy
 from hyperscout_collector.api.topology_service import NothingHeldError
 from hyperscout_collector.api.watchers import Watchers
@@ -139,8 +139,8 @@ class Collector:
     def history(self) -> HistoryReader | None:
         return self.parts.recorder
 
-    def status(self) -> topology_pb2.GetStatusResponse:
-        return status(self.parts)
+    def status(self, *, omit_agents: bool = False) -> bytes:
+        return status(self.parts, omit_agents=omit_agents)
 
     def is_stale(self, seen_ns: int) -> bool:
         return seen_ns < self._clock_ns() - self.parts.stale_after_ns
@@ -308,6 +308,7 @@ class Collector:
             links=links,
             pipeline=pipeline,
             watchers=watchers,
+            agents=AgentTable(state, streams, int(settings.stale_after_s * NS)),
             runner=PublisherRunner(publishers, rng=Random()),  # noqa: S311 - jitter, not secrets
             saver=Saver(committer, self._timer),
             placing=placing,
@@ -365,7 +366,7 @@ class Collector:
             parts.sweeps,
             mqtt.counters,
             per_s=self.settings.mqtt_findings_per_s,
-            stale_after_ns=parts.stale_after_ns,
+            heard=parts.agents.device_heard,
             say=mqtt.say,
             full_state=self._full_state,
             clock_ns=self._clock_ns,
@@ -487,9 +488,11 @@ class Collector:
         self.parts.measuring.follow(changes)
         self.parts.nccl.follow(changes)
         self.parts.placing.follow(changes)
+        self.parts.agents.follow(changes)
 
     def _full_state(self, node: str) -> None:
         self.parts.pipeline.full_state(node)
+        self.parts.agents.touch(node)
 
     def _publish(self, topology: Topology, cause: Cause) -> None:
         self.parts.published_ns = self._clock_ns()

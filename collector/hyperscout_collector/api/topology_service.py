@@ -58,7 +58,8 @@ class Backend(Protocol):
     def history(self) -> HistoryReader | None:
         """None: none is kept."""
 
-    def status(self) -> pb.GetStatusResponse: ...
+    def status(self, *, omit_agents: bool = False) -> bytes:
+        """An encoded GetStatusResponse."""
 
     def is_stale(self, seen_ns: int) -> bool: ...
 
@@ -195,8 +196,8 @@ class TopologyService:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
             raise  # abort has raised already
 
-    async def get_status(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
-        return self._backend.status()
+    async def get_status(self, request: pb.GetStatusRequest, context: Any) -> bytes:
+        return self._backend.status(omit_agents=request.omit_agents)
 
     async def approve(self, request: pb.ApproveRequest, context: Any) -> pb.ApproveResponse:
         try:

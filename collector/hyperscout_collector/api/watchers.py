@@ -9,11 +9,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from hyperscout.v1 import topology_pb2 as pb
 
 from hyperscout_collector.api.delta import delta
 from hyperscout_collector.api.mapping import topology_to_proto
+from hyperscout_collector.api.objects import wrong_in
 from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.topology import Topology
 
@@ -35,6 +37,11 @@ class Encoded:
         self.topology = topology
         self._lock = threading.Lock()
         self._bytes: dict[tuple[str, bool], bytes] = {}
+
+    @cached_property
+    def wrong(self) -> tuple[str, ...]:
+        """As `objects.wrong_in`. It may take tens of ms, so `Watchers.publish` computes it in a thread."""
+        return tuple(wrong_in(self.topology))
 
     def get_response(self, omit_links: bool) -> bytes:
         """An encoded GetTopologyResponse. Blocks for seconds on a large picture: for a thread."""
@@ -112,6 +119,7 @@ class Watchers:
         deltas = {
             omit: await self._publishing(_encoded_delta, old.topology, topology, omit) for omit in wanted
         }
+        await self._publishing(lambda: new.wrong)
         self.current = new
         for told in self._told:
             told()

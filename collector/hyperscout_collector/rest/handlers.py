@@ -193,8 +193,13 @@ class Handlers:
         return await self._look_for(answer)
 
     async def get_status(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
-        current = await self._topology.get_status(topology_pb2.GetStatusRequest(), Context())
-        return await self._look_for(lambda: json_answer(request, objects.plain(current)))
+        asked = topology_pb2.GetStatusRequest(omit_agents=not values.get("agents", True))
+        encoded = await self._topology.get_status(asked, Context())
+
+        def answer() -> Response:
+            return json_answer(request, objects.plain(topology_pb2.GetStatusResponse.FromString(encoded)))
+
+        return await self._look_for(answer)
 
     # Placements
 

@@ -1,8 +1,8 @@
-"""Many reads that block do not delay the Lease."""
+"""Many reads that block do not delay the Lease, and GetStatus reads no finding."""
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -13,11 +13,13 @@ import pytest
 from aiohttp import web
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector.api.topology_service import TopologyService
+from hyperscout_collector.evidence.rows import Row
+from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.kube.client import Kube, RateLimit
 from hyperscout_collector.kube.election import LeaseTimes
 from hyperscout_collector.kube.lease import Elector
 from kubernetes.aio.client import Configuration
-from support.rest_collector import rest_collector
+from support.rest_collector import played, rest_collector, status_of
 
 TIMEOUT_S = 30.0
 READS = 200
@@ -90,3 +92,18 @@ async def test_blocked_reads_do_not_delay_the_lease(tmp_path: Path, monkeypatch:
         finally:
             go.set()
             await asyncio.gather(*reads, return_exceptions=True)
+
+
+async def test_get_status_reads_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs on the event loop, and often: its counts are kept when the evidence changes."""
+
+    def looked(*_: object) -> Iterator[Row]:
+        raise AssertionError("GetStatus read the evidence")
+
+    async with rest_collector(tmp_path) as collector, played(collector):
+        findings = len(list(collector.parts.state.rows()))
+        for name in ("rows", "rows_of", "keys_of"):
+            monkeypatch.setattr(EvidenceState, name, looked)
+        found = status_of(collector)
+        monkeypatch.undo()
+        assert found.findings == sum(agent.findings for agent in found.agents) == findings > 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import grpc
+import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_collector.api.topology_service import Backend, TopologyService
 from hyperscout_collector.api.watchers import Watchers
@@ -113,3 +114,15 @@ async def test_rest_says_when_to_try_again() -> None:
         problem = next(task.exception() for task in tasks if task.done())
         assert isinstance(problem, ProblemError)
         assert (problem.status, problem.word) == (429, "busy")
+
+
+@pytest.mark.parametrize("omit", [True, False])
+async def test_agents_are_left_out_on_request(omit: bool) -> None:
+    class Asked:
+        def status(self, *, omit_agents: bool) -> bytes:
+            return b"without" if omit_agents else b"with"
+
+    service = TopologyService(cast(Backend, Asked()))
+    found = await service.get_status(pb.GetStatusRequest(omit_agents=omit), Context())
+    assert found == (b"without" if omit else b"with")
+    service.close()
