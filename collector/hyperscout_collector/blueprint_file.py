@@ -18,6 +18,7 @@ from hyperscout_collector.blueprint.declared import Blueprint
 from hyperscout_collector.blueprint.drift import with_drift
 from hyperscout_collector.blueprint.reading import parse
 from hyperscout_collector.blueprint.yaml_tree import MAX_BYTES
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.topology import Topology
 
 _log = logging.getLogger(__name__)
@@ -39,12 +40,13 @@ class BlueprintFile:
         self._digest = b""
         self._blueprint: Blueprint | None = None
         self._unseen = 0
+        self._in_thread = BoundedExecutor("blueprint")
 
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            if await asyncio.to_thread(self.look):
+            if await self._in_thread(self.look):
                 self._changed()
 
     def look(self) -> bool:

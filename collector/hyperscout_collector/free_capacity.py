@@ -6,6 +6,7 @@ A large topology is read in a thread, and until it has been, what is free is tol
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.node_room import NodeRoom
 from hyperscout_collector.placer.allreduce import TierSpeed, speeds_of
 from hyperscout_collector.placer.capacity import Capacity, Resources
@@ -31,6 +32,7 @@ class FreeCapacity:
         self._dirty: set[str] | None = None  # nodes that changed while a topology is being read
         self._runs = False
         self._wake = asyncio.Event()
+        self._in_thread = BoundedExecutor("free-capacity")
 
     @property
     def capacity(self) -> Capacity | None:
@@ -116,7 +118,7 @@ class FreeCapacity:
             return
         dirty = self._dirty = set()
         try:
-            read = await asyncio.to_thread(_read, topology, self.room.copy())
+            read = await self._in_thread(_read, topology, self.room.copy())
         except ForestError as error:
             if self._adopted == adopted:
                 self._cannot_read(error)

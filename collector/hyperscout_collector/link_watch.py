@@ -16,6 +16,7 @@ from hyperscout_formats.errors import FormatError
 from hyperscout_formats.facts import InfinibandPort, LldpPort, PortCounters, SwitchPort, SwitchTable
 from hyperscout_formats.infiniband_counters import LINK_DOWNED_FULL, discards_are_full, errors_are_full
 
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.core.link_health import (
     NOTHING_COUNTED,
     Counts,
@@ -54,6 +55,7 @@ class LinkWatch:
         self._waiting: OrderedDict[Key, Row] = OrderedDict()
         self._work = asyncio.Event()
         self._read: dict[Key, tuple[bytes, Look]] = {}  # the text that was read last, and what it says
+        self._in_thread = BoundedExecutor("link-counters")
 
     @property
     def health(self) -> Mapping[Port, PortHealth]:
@@ -146,7 +148,7 @@ class LinkWatch:
             found = before.ports
         else:
             try:
-                found = await asyncio.to_thread(self._ports, row.sha256, f"{key.probe} of {key.node}")
+                found = await self._in_thread(self._ports, row.sha256, f"{key.probe} of {key.node}")
             except (FormatError, StoreError) as error:
                 # It was read when it came in: replaced meanwhile, or the store is in trouble.
                 _log.warning("%s", error)

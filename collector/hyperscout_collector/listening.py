@@ -114,6 +114,7 @@ class Listening:
         server = grpc.aio.server(interceptors=(Gate(access),), options=SERVER_OPTIONS)
         add_DiscoveryServiceServicer_to_server(discovery, server)
         self._topology.add_to(server)
+        self._exit.callback(self._topology.close)
         MeasurementService(self._parts.measuring, self._parts.nccl).add_to(server)
         self._placing.add_to(server)
         healthy = health.aio.HealthServicer()

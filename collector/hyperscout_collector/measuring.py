@@ -23,6 +23,7 @@ from hyperscout_formats.facts import LatencyPort
 
 from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.api.measurement_service import NotNowError
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.core.pair_events import (
     MEASURE_PROBE,
     AgentConnected,
@@ -129,6 +130,7 @@ class Measuring:
         self._trusted_ns: dict[str, int] = {}  # by node: findings that came before are of an earlier process
         self._wanted: PlanWanted | None = None
         self._work = asyncio.Event()
+        self._in_thread = BoundedExecutor("measuring")
 
     # What comes and goes
 
@@ -245,7 +247,7 @@ class Measuring:
                 continue
             measured, topology = self._view.measured(), self._topology()
             try:
-                planned = await asyncio.to_thread(
+                planned = await self._in_thread(
                     lambda wanted, measured, topology: self._planned(
                         wanted, self._view.tables.read(measured), topology
                     ),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hyperscout_collector.agent_table import AgentTable
 from hyperscout_collector.api.watchers import Watchers
 from hyperscout_collector.blueprint_file import BlueprintFile
 from hyperscout_collector.evidence.committer import Committer
@@ -50,6 +51,7 @@ class Parts:
     links: LinkWatch
     pipeline: Pipeline
     watchers: Watchers
+    agents: AgentTable
     runner: PublisherRunner
     saver: Saver
     placing: Placing

@@ -7,7 +7,6 @@ What is free is the room on a node (what its pods leave, or what evidence says w
 what is held and has not arrived there yet. Everything happens on the loop; nothing here blocks for long.
 """
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -202,7 +201,7 @@ class Placements:
         holder: str,
         masks: Mapping[str, Mask] = NO_MASKS,
         expires_ns: int = 0,
-        in_thread: Callable[[Callable[[], Trial]], Awaitable[Trial]] = asyncio.to_thread,
+        in_thread: Callable[[Callable[[], Trial]], Awaitable[Trial]],
     ) -> Placement | Refusal:
         """As `place`, but what may take long is decided in a thread, and checked again when it is held.
 

@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from random import Random
 from typing import Any
 
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.configured import StartError, connected, own_namespace
 from hyperscout_collector.follower import Follower
 from hyperscout_collector.history.following import Following
@@ -77,6 +78,7 @@ class Replica:
         self._settings = settings
         self._started = started
         self._rng = Random()  # noqa: S311 - jitter, not secrets
+        self._in_thread = BoundedExecutor("takeover")
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`, or until the collector crashes. Raises StartError, and what a part died of."""
@@ -146,7 +148,7 @@ class Replica:
         def is_over() -> bool:
             return not elector.leading or elector.term != term
 
-        previous = await asyncio.to_thread(follower.take)
+        previous = await self._in_thread(follower.take)
         async with contextlib.AsyncExitStack() as stack:
             kube = (await stack.enter_async_context(await connected(settings))).fenced(elector.fence())
             collector = Collector(

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable
 
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.store import StoreError
 from hyperscout_collector.topology import Topology
@@ -32,6 +33,7 @@ class Saver:
         self._timer = timer
         self._unsaved: Topology | None = None
         self._wake = asyncio.Event()
+        self._in_thread = BoundedExecutor("saver")
 
     def offer(self, topology: Topology) -> None:
         self._unsaved = topology
@@ -64,7 +66,7 @@ class Saver:
         """Save what is not saved yet. False when it could not be."""
         if (topology := self._unsaved) is None:
             return True
-        encoded = await asyncio.to_thread(lambda: json.dumps(to_json(topology)).encode())
+        encoded = await self._in_thread(lambda: json.dumps(to_json(topology)).encode())
         try:
             await self._committer.save_topology(encoded)
         except StoreError as error:

@@ -11,17 +11,19 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
-from hyperscout.v1 import topology_pb2
 from hyperscout_formats.facts import LatencyPort, NcclRun
 from hyperscout_formats.reporters import DEVICE_PROBE
 
+from hyperscout_collector.agent_table import AgentTable
 from hyperscout_collector.api.measured import MeasuredBy
 from hyperscout_collector.api.topology_service import NothingHeldError
 from hyperscout_collector.api.watchers import Watchers
 from hyperscout_collector.blueprint_file import BlueprintFile
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.cluster import Cluster
 from hyperscout_collector.configured import (
     StartError,
@@ -122,6 +124,7 @@ class Collector:
         self._blueprint: BlueprintFile | None = None
         self._to_forget: dict[Key, Collection[Row]] = {}  # and what was known of it when that was decided
         self._exit = contextlib.AsyncExitStack()
+        self._starting = BoundedExecutor("start")
 
     # The API's backend
 
@@ -137,8 +140,8 @@ class Collector:
     def history(self) -> HistoryReader | None:
         return self.parts.recorder
 
-    def status(self) -> topology_pb2.GetStatusResponse:
-        return status(self.parts)
+    def status(self, *, omit_agents: bool = False) -> bytes:
+        return status(self.parts, omit_agents=omit_agents)
 
     def is_stale(self, seen_ns: int) -> bool:
         return seen_ns < self._clock_ns() - self.parts.stale_after_ns
@@ -173,7 +176,7 @@ class Collector:
                 self._kube = await self._exit.enter_async_context(await connected(self.settings))
             store, loaded = await self._load()
             reservations = await self._reservations()
-            saved, problem = await asyncio.to_thread(read_saved, loaded.topology_json)
+            saved, problem = await self._starting(read_saved, loaded.topology_json)
             if problem:
                 loaded = replace(loaded, problems=[*loaded.problems, problem])
             before = await published_before(self.settings, self._kube, self._previous, saved)
@@ -182,7 +185,7 @@ class Collector:
                 self._blueprint = BlueprintFile(
                     self.settings.blueprint, lambda: self.parts.pipeline.look_again(BLUEPRINT)
                 )
-                await asyncio.to_thread(self._blueprint.look)
+                await self._starting(self._blueprint.look)
             self._assemble(store, loaded, before, options, adapters, reservations)
             self._begin_all()
             await self._listen()
@@ -202,11 +205,11 @@ class Collector:
         settings = self.settings
         path = settings.data_dir / "evidence.db"
         try:
-            store = await asyncio.to_thread(
-                SqliteStore, path, max_bytes=settings.evidence_max_mib << 20, now_ns=self._clock_ns
+            store = await self._starting(
+                partial(SqliteStore, path, max_bytes=settings.evidence_max_mib << 20, now_ns=self._clock_ns)
             )
             self._exit.callback(store.close)
-            return store, await asyncio.to_thread(store.load)
+            return store, await self._starting(store.load)
         except StoreError as error:
             raise StartError(str(error)) from error
 
@@ -214,7 +217,7 @@ class Collector:
         """After the store, whose lock says that the folder is ours."""
         path = self.settings.data_dir / "placements.db"
         try:
-            found = await asyncio.to_thread(Reservations, path, now_ns=self._clock_ns)
+            found = await self._starting(partial(Reservations, path, now_ns=self._clock_ns))
         except ReservationsError as error:
             raise StartError(str(error)) from error
         self._exit.callback(found.close)
@@ -308,6 +311,7 @@ class Collector:
             links=links,
             pipeline=pipeline,
             watchers=watchers,
+            agents=AgentTable(state, streams, int(settings.stale_after_s * NS)),
             runner=PublisherRunner(publishers, rng=Random()),  # noqa: S311 - jitter, not secrets
             saver=Saver(committer, self._timer),
             placing=placing,
@@ -365,7 +369,7 @@ class Collector:
             parts.sweeps,
             mqtt.counters,
             per_s=self.settings.mqtt_findings_per_s,
-            stale_after_ns=parts.stale_after_ns,
+            heard=parts.agents.device_heard,
             say=mqtt.say,
             full_state=self._full_state,
             clock_ns=self._clock_ns,
@@ -480,9 +484,11 @@ class Collector:
         self.parts.measuring.follow(changes)
         self.parts.nccl.follow(changes)
         self.parts.placing.follow(changes)
+        self.parts.agents.follow(changes)
 
     def _full_state(self, node: str) -> None:
         self.parts.pipeline.full_state(node)
+        self.parts.agents.touch(node)
 
     def _publish(self, topology: Topology, cause: Cause) -> None:
         self.parts.published_ns = self._clock_ns()

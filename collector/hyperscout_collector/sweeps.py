@@ -16,6 +16,7 @@ from hyperscout_formats.facts import InfinibandPort
 from hyperscout_formats.reporters import is_fabric
 
 from hyperscout_collector.api.mapping import timestamp
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.core.leases import LeaseSettings, SweepLeases
 from hyperscout_collector.core.sweep_events import (
     AgentConnected,
@@ -60,6 +61,7 @@ class Sweeps:
         self._unreadable: dict[str, str] = {}  # node -> what was wrong with its last sweep
         self._waiting: deque[Row] = deque(maxlen=_MAX_WAITING)
         self._work = asyncio.Event()
+        self._in_thread = BoundedExecutor("sweeps")
 
     # What ingest asks
 
@@ -158,7 +160,7 @@ class Sweeps:
         if not isinstance(fact, SweepFact):
             return
         try:
-            guids = await asyncio.to_thread(self._texts.port_guids, fact.sha256, f"sweep of {row.key.node}")
+            guids = await self._in_thread(self._texts.port_guids, fact.sha256, f"sweep of {row.key.node}")
         except (FormatError, StoreError) as error:
             _log.warning(
                 "%s", error

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from hyperscout.v1.topology_pb2 import GetStatusResponse
 from hyperscout_collector.kube.client import Kube
 from hyperscout_collector.settings import load_settings
 from hyperscout_collector.shell import Collector
@@ -49,6 +50,10 @@ async def rest_collector(
         if topology is not None:
             await publish(running, topology)
         yield running
+
+
+def status_of(collector: Collector) -> GetStatusResponse:
+    return GetStatusResponse.FromString(collector.status())
 
 
 async def publish(collector: Collector, topology: Topology) -> None:

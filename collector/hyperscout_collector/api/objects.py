@@ -5,8 +5,9 @@ and lists with their keys in a fixed order.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
 from hyperscout_formats.host_list import fold
@@ -222,6 +223,27 @@ def what_is_wrong(current: "GetStatusResponse", topology: Topology) -> list[str]
     """Everything that keeps the picture from being whole and well, one line each."""
     from hyperscout_formats.reporters import is_fabric
 
+    away = {agent.node for agent in current.agents if not agent.connected}
+    blind = {
+        agent.node
+        for agent in current.agents
+        if is_fabric(agent.node) and agent.findings and agent.findings == agent.failed_findings
+    }
+    return all_wrong(current, topology, away, blind, wrong_in(topology))
+
+
+def all_wrong(
+    current: "GetStatusResponse",
+    topology: Topology,
+    away: Collection[str],
+    blind: Collection[str],
+    in_topology: Sequence[str],
+) -> list[str]:
+    """As `what_is_wrong`, for a caller that knows the parts: `agents` of `current` are not read.
+
+    `away`: agents that are not connected. `blind`: agents of role fabric whose findings all failed.
+    `in_topology`: as `wrong_in` has it.
+    """
     wrong = [f"collector: {problem}" for problem in current.problems]
     if not topology.hypernodes:
         wrong.append("no HyperNodes yet")
@@ -230,19 +252,22 @@ def what_is_wrong(current: "GetStatusResponse", topology: Topology) -> list[str]
         wrong.append(
             f"generation {held.generation} is held: {held.reason} (`hyperscout diff`, `hyperscout approve`)"
         )
-    away = [agent.node for agent in current.agents if not agent.connected]
     if away:
         wrong.append(f"{count(len(away), 'agent')} not connected: {_some(away)}")
     # One switch that does not answer is its own finding's business: there is always one somewhere.
     wrong += [
-        f"{agent.node} learns nothing: `hyperscout get findings {agent.node} -o wide` says why"
-        for agent in current.agents
-        if is_fabric(agent.node) and agent.findings and agent.findings == agent.failed_findings
+        f"{node} learns nothing: `hyperscout get findings {node} -o wide` says why" for node in sorted(blind)
     ]
     for lease in current.leases:
         if lease.partial:
             reason = lease.partial_reason or "partial sweep"
             wrong.append(f"sweep from {lease.node} {lease.device}/{lease.port}: {reason}")
+    return [*wrong, *in_topology]
+
+
+def wrong_in(topology: Topology) -> list[str]:
+    """The part of `what_is_wrong` that a topology tells by itself."""
+    wrong = []
     missing = topology.nodes_without_evidence
     if missing:
         wrong.append(f"{count(len(missing), 'node')} without evidence: {_some(missing)}")
@@ -251,6 +276,6 @@ def what_is_wrong(current: "GetStatusResponse", topology: Topology) -> list[str]
     return wrong
 
 
-def _some(names: "list[str] | tuple[str, ...]") -> str:
+def _some(names: Collection[str]) -> str:
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return fold(sorted(names)[:_MAX_NAMED]) + more
+    return fold(nsmallest(_MAX_NAMED, names)) + more

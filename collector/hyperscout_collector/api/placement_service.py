@@ -4,7 +4,6 @@ What decides and holds in one step does so on the loop; what only looks works in
 is free. Who calls is known by then (`identity.access`): a dry run takes what reading takes.
 """
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
@@ -15,7 +14,6 @@ from hyperscout.v1 import placement_pb2 as pb
 from hyperscout_formats.leader import refusal
 
 from hyperscout_collector.api import placement_looks as looks
-from hyperscout_collector.api.lookers import BusyError, Lookers
 from hyperscout_collector.api.placement_bytes import PlacementBytes
 from hyperscout_collector.api.placement_looks import Free, PresentError
 from hyperscout_collector.api.placement_mapping import (
@@ -23,6 +21,7 @@ from hyperscout_collector.api.placement_mapping import (
     request_of,
 )
 from hyperscout_collector.api.placement_watchers import PlacementWatchers, WatchEndedError
+from hyperscout_collector.bounded_executor import BoundedExecutor, BusyError
 from hyperscout_collector.placements import (
     Held,
     HeldError,
@@ -93,11 +92,12 @@ class PlacementService:
         self._watchers = watchers
         self._book = book
         self._clock_ns = clock_ns
-        self._look = Lookers("looking", threads=_THREADS, most=_MAX_WAITING)
-        # Whoever may only look holds up nobody who reserves, nor who wants to know what is reserved.
-        self._decide = Lookers("deciding", threads=1, most=_MAX_WAITING)
-        self._list = Lookers("listing", threads=1, most=_MAX_WAITING)
-        self._tell = Lookers("telling", threads=1, most=watchers.limit + 1)
+        self._look = BoundedExecutor("looking", threads=_THREADS, most=_MAX_WAITING)
+        # Dry runs delay neither reservations nor lists of reservations.
+        self._decide = BoundedExecutor("deciding", most=_MAX_WAITING)
+        self._answer = BoundedExecutor("answering", most=_MAX_WAITING)  # a reservation that is made
+        self._list = BoundedExecutor("listing", most=_MAX_WAITING)
+        self._tell = BoundedExecutor("telling", most=watchers.limit + 1)
         self._bytes = PlacementBytes()
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -129,8 +129,8 @@ class PlacementService:
         return _clear(getattr(self, name))
 
     def close(self) -> None:
-        for lookers in (self._look, self._decide, self._list, self._tell):
-            lookers.close()
+        for executor in (self._look, self._decide, self._answer, self._list, self._tell):
+            executor.close()
 
     # Reserving
 
@@ -154,7 +154,7 @@ class PlacementService:
             return pb.PlaceResponse(placement=placement_message(request.gang, asked, answer, forest))
         held, free = placements.held(request.gang), Free(placements.capacity, placements.speeds)
         try:
-            message = await asyncio.to_thread(looks.reserved, held, free)
+            message = await self._answer(looks.reserved, held, free)
             await self._book.kept()
         except BaseException:
             # Nobody will be told of it: the caller went away, or it is not on disk.
@@ -185,7 +185,8 @@ class PlacementService:
             work = self._look if request.dry_run else self._decide
             found = await work(looks.repaired, held, lost, free)
             if request.dry_run or await self._moved(held, found):
-                return await asyncio.to_thread(looks.repaired_message, held, found, free)
+                answer = self._look if request.dry_run else self._answer
+                return await answer(looks.repaired_message, held, found, free)
         raise NoRoomError(f"gang {request.gang!r}, or what is free for it, keeps changing: try again")
 
     async def _moved(self, held: Held, found: Repair | Refusal) -> bool:

@@ -1,6 +1,5 @@
 """TopologyService: reads, and the one thing a reader may ask for, to let a held generation go."""
 
-import asyncio
 import base64
 import binascii
 import json
@@ -17,6 +16,7 @@ from hyperscout_collector.api.explain import UnknownNodeError, explain
 from hyperscout_collector.api.mapping import timestamp, topology_to_proto
 from hyperscout_collector.api.measured import MeasuredBy
 from hyperscout_collector.api.watchers import WatchEndedError, Watchers
+from hyperscout_collector.bounded_executor import BoundedExecutor, BusyError
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.store import Store, StoredFinding, StoreError
 from hyperscout_collector.history.reading import (
@@ -31,6 +31,8 @@ SERVICE = "hyperscout.v1.TopologyService"
 _PAGE_FINDINGS = 1000
 _MAX_PAGE_FINDINGS = 10_000
 _MAX_PAGE_BYTES = 2 * 1024 * 1024  # under the 4 MiB that a client takes by default
+_THREADS = 2  # they share one interpreter with the loop: more would only take its turns
+_MOST_WAITING = 128
 NO_HISTORY = "no history is kept here: history_max_days is 0"
 _CODES: dict[type[HistoryError], grpc.StatusCode] = {
     BadHistoryRequestError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -56,7 +58,8 @@ class Backend(Protocol):
     def history(self) -> HistoryReader | None:
         """None: none is kept."""
 
-    def status(self) -> pb.GetStatusResponse: ...
+    def status(self, *, omit_agents: bool = False) -> bytes:
+        """An encoded GetStatusResponse."""
 
     def is_stale(self, seen_ns: int) -> bool: ...
 
@@ -73,6 +76,13 @@ class TopologyService:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._look = BoundedExecutor("topology-reads", threads=_THREADS, most=_MOST_WAITING)
+        # Of the store and the history: a slow disk does not delay what is answered from memory.
+        self._query = BoundedExecutor("disk-reads", threads=_THREADS, most=_MOST_WAITING)
+
+    def close(self) -> None:
+        self._look.close()
+        self._query.close()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any) -> Any:
@@ -99,7 +109,8 @@ class TopologyService:
 
     async def get_topology(self, request: pb.GetTopologyRequest, context: Any) -> bytes:
         if not request.HasField("at"):
-            return await asyncio.to_thread(self._backend.watchers.current.get_response, request.omit_links)
+            current = self._backend.watchers.current
+            return await self._read(self._look, context, current.get_response, request.omit_links)
 
         def then(history: HistoryReader) -> bytes:
             topology = history.topology_at(request.at.ToNanoseconds())
@@ -129,7 +140,7 @@ class TopologyService:
         measured = backend.measured_by(nodes)
         topology = backend.watchers.current.topology
         try:
-            return await asyncio.to_thread(explain, topology, *nodes, keys, measured)
+            return await self._read(self._look, context, explain, topology, *nodes, keys, measured)
         except UnknownNodeError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
             raise  # abort has raised already
@@ -147,7 +158,8 @@ class TopologyService:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_token is not one of ours")
             raise  # abort has raised already
         try:
-            rows = await asyncio.to_thread(self._backend.store.page, request.node, request.probe, after, size)
+            page = self._backend.store.page
+            rows = await self._read(self._query, context, page, request.node, request.probe, after, size)
         except StoreError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             raise  # abort has raised already
@@ -169,13 +181,23 @@ class TopologyService:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_HISTORY)
             raise AssertionError("abort has raised already")
         try:
-            return await asyncio.to_thread(ask, history)
+            return await self._read(self._query, context, ask, history)
         except HistoryError as error:
             await context.abort(_CODES.get(type(error), grpc.StatusCode.UNAVAILABLE), str(error))
             raise  # abort has raised already
 
-    async def get_status(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
-        return self._backend.status()
+    async def _read(
+        self, executor: BoundedExecutor, context: Any, work: Callable[..., _Answer], *args: object
+    ) -> _Answer:
+        """What `work(*args)` returns or raises. Ends the call where too many reads wait already."""
+        try:
+            return await executor(work, *args)
+        except BusyError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+            raise  # abort has raised already
+
+    async def get_status(self, request: pb.GetStatusRequest, context: Any) -> bytes:
+        return self._backend.status(omit_agents=request.omit_agents)
 
     async def approve(self, request: pb.ApproveRequest, context: Any) -> pb.ApproveResponse:
         try:

@@ -9,11 +9,14 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from hyperscout.v1 import topology_pb2 as pb
 
 from hyperscout_collector.api.delta import delta
 from hyperscout_collector.api.mapping import topology_to_proto
+from hyperscout_collector.api.objects import wrong_in
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.topology import Topology
 
 QUEUE_DELTAS = 64
@@ -34,6 +37,11 @@ class Encoded:
         self.topology = topology
         self._lock = threading.Lock()
         self._bytes: dict[tuple[str, bool], bytes] = {}
+
+    @cached_property
+    def wrong(self) -> tuple[str, ...]:
+        """As `objects.wrong_in`. It may take tens of ms, so `Watchers.publish` computes it in a thread."""
+        return tuple(wrong_in(self.topology))
 
     def get_response(self, omit_links: bool) -> bytes:
         """An encoded GetTopologyResponse. Blocks for seconds on a large picture: for a thread."""
@@ -81,6 +89,8 @@ class Watchers:
         self._watchers: set[Watcher] = set()
         self._told: list[Callable[[], None]] = []
         self._ended: WatchEndedError | None = None
+        self._publishing = BoundedExecutor("watch-deltas")
+        self._snapshots = BoundedExecutor("watch-snapshots", most=limit + 1)  # one may outlive its watcher
 
     def __len__(self) -> int:
         return len(self._watchers)
@@ -107,8 +117,9 @@ class Watchers:
         old, new = self.current, Encoded(topology)
         wanted = {watcher.omit_links for watcher in self._watchers if not watcher.lagged}
         deltas = {
-            omit: await asyncio.to_thread(_encoded_delta, old.topology, topology, omit) for omit in wanted
+            omit: await self._publishing(_encoded_delta, old.topology, topology, omit) for omit in wanted
         }
+        await self._publishing(lambda: new.wrong)
         self.current = new
         for told in self._told:
             told()
@@ -140,7 +151,7 @@ class Watchers:
                 watcher.lagged = False
                 watcher.queue.clear()
                 current = self.current
-                snapshot = await asyncio.to_thread(current.snapshot, watcher.omit_links)
+                snapshot = await self._snapshots(current.snapshot, watcher.omit_links)
                 if self.current is current or watcher.queue:
                     return snapshot
                 continue

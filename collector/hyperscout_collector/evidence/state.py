@@ -22,6 +22,7 @@ COUNTING_PROBE = "ibqueryerrors"
 KEPT_PROBES = frozenset({"nccl"})
 MEASURING_PROBES = frozenset({"latency", "nccl"})
 _NONE_COUNTED = PortCounters()
+NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +201,40 @@ class Plan:
         return names
 
 
+class AgeCount:
+    """How many times lie before a limit, in whole seconds. The limit usually grows.
+
+    A query costs one look-up for each second that the limit moved since the last one, and at most one for
+    each second that holds a time.
+    """
+
+    def __init__(self) -> None:
+        self._by_second: Counter[int] = Counter()
+        self._limit_s = 0
+        self._before = 0
+
+    def add(self, at_ns: int, by: int) -> None:
+        """`by`: 1 for a time that came, -1 for one that went."""
+        at_s = at_ns // NS
+        self._by_second[at_s] += by
+        if not self._by_second[at_s]:
+            del self._by_second[at_s]
+        if at_s < self._limit_s:
+            self._before += by
+
+    def before(self, limit_ns: int) -> int:
+        """Times that lie in an earlier second than `limit_ns`."""
+        limit_s = limit_ns // NS
+        low, high = sorted((self._limit_s, limit_s))
+        if high - low <= len(self._by_second):
+            between = sum(self._by_second.get(second, 0) for second in range(low, high))
+        else:
+            between = sum(count for second, count in self._by_second.items() if low <= second < high)
+        self._before += between if limit_s == high else -between
+        self._limit_s = limit_s
+        return self._before
+
+
 class EvidenceState:
     """Looks by node and key, with what is cached for inference."""
 
@@ -209,6 +244,7 @@ class EvidenceState:
         self.counts: Counter[tuple[str, str]] = Counter()  # rows by (probe, outcome word)
         self._nodes: dict[str, dict[Key, tuple[Row, ...]]] = {}
         self._bulk_refs: Counter[bytes] = Counter()
+        self._seen = AgeCount()  # of rows that go stale
 
     def load(self, rows: Iterable[Row], agents: Iterable[AgentRow]) -> None:
         """Fill an empty state with what the store holds."""
@@ -278,6 +314,10 @@ class EvidenceState:
         """Rows in all."""
         return self.counts.total()
 
+    def stale_count(self, limit_ns: int) -> int:
+        """Rows that were seen in an earlier second than `limit_ns`. Those of `KEPT_PROBES` never go stale."""
+        return self._seen.before(limit_ns)
+
     def holds_bulk(self, sha256: bytes) -> bool:
         return self._bulk_refs[sha256] > 0
 
@@ -290,6 +330,8 @@ class EvidenceState:
 
     def _count(self, row: Row, by: int) -> None:
         self.counts[row.key.probe, OUTCOME_WORDS[row.outcome]] += by
+        if row.key.probe not in KEPT_PROBES:
+            self._seen.add(row.seen_ns, by)
         if row.sha256:
             self._bulk_refs[row.sha256] += by
             if not self._bulk_refs[row.sha256]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from hyperscout.v1 import topology_pb2 as pb
 
 from hyperscout_collector.api.mapping import brought_by, topology_from_proto
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.history.causes import FOLLOWED, RESTART, Cause
 from hyperscout_collector.history.frames import links_after
 from hyperscout_collector.history.recorder import Recorder
@@ -48,6 +49,7 @@ class Following:
         self._wake = asyncio.Event()
         self._topology: Topology | None = None
         self._unsaid: Topology | None = None  # not recorded yet: its cause is asked for
+        self._in_thread = BoundedExecutor("history-follower")
 
     def hear(self, event: pb.WatchTopologyResponse) -> None:
         """Queue a snapshot, or a delta to the generation before."""
@@ -83,7 +85,7 @@ class Following:
         if not self._events:
             return False
         event = self._events.popleft()
-        topology = await asyncio.to_thread(self._taken, event)
+        topology = await self._in_thread(self._taken, event)
         if topology is not None and topology.generation:
             if event.HasField("snapshot"):  # what is other by now changed while we did not follow
                 self._recorder.resume(topology, Cause(RESTART))

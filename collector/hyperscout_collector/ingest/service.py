@@ -198,7 +198,7 @@ class DiscoveryService(DiscoveryServiceServicer):
             self._in_thread,
             self._clock_ns,
             settings.bulk_limits,
-            self._streams.counters,
+            self._streams,
             self._take_id,
         )
         welcome = Welcome(

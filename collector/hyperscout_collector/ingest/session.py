@@ -36,7 +36,7 @@ from hyperscout_collector.evidence.state import COUNTING_PROBE, AgentRow, Bulk, 
 from hyperscout_collector.evidence.store import StoreError, StoreFullError
 from hyperscout_collector.ingest.bulk import BulkAssembly, BulkError, BulkLimits
 from hyperscout_collector.ingest.intake import MAX_BATCH_BYTES, Intake, SweepGate, texts_of
-from hyperscout_collector.ingest.streams import AgentStream, IngestCounters, StreamEndedError
+from hyperscout_collector.ingest.streams import AgentStream, StreamEndedError, Streams
 
 _MAX_HELD_BATCHES = 16  # behind a missing text; an agent has fewer on their way
 _MAX_UNSTORED_BATCHES = 64
@@ -75,7 +75,7 @@ class Session:
     in_thread: Callable[[Callable[[], Bulk]], Awaitable[Bulk]]
     clock_ns: Callable[[], int]
     limits: BulkLimits
-    counters: IngestCounters
+    streams: Streams
     take_id: TakeId
     _sequence: int = 0
     _seen: set[Key] | None = field(default_factory=set)  # since Hello; None = the full state has ended
@@ -87,13 +87,13 @@ class Session:
     _unstored: "deque[asyncio.Future[list[Refused]]]" = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        self._intake = Intake(self.stream.node, self.state, self.gate, self.counters)
+        self._intake = Intake(self.stream.node, self.state, self.gate, self.streams.counters)
 
     async def take(self, request: StreamFindingsRequest) -> None:
         """One message."""
         now_ns = self.clock_ns()
-        self.stream.last_heard_ns = now_ns
-        self.counters.bytes += request.ByteSize()
+        self.streams.heard(self.stream, now_ns)
+        self.streams.counters.bytes += request.ByteSize()
         match request.WhichOneof("message"):
             case "batch":
                 await self._take_batch(request.batch, now_ns)
@@ -135,7 +135,7 @@ class Session:
 
     def _look_at(self, batch: FindingBatch, now_ns: int) -> _Batch:
         found = self._intake.look_at(batch, now_ns)
-        self.stream.offset_ns = found.offset_ns
+        self.streams.heard(self.stream, now_ns, found.offset_ns)
         if self._seen is not None:
             self._seen |= found.named
         full_state = None
@@ -219,7 +219,7 @@ class Session:
                     self.stream.end(grpc.StatusCode.FAILED_PRECONDITION, "a text was dropped meanwhile")
                     return
                 refused = [*refused, *done.result()]
-                self.counters.refused += len(refused)
+                self.streams.counters.refused += len(refused)
                 self.stream.ack(sequence, [_refusal(one) for one in refused])
             case StoreFullError() as error:
                 self.stream.end(grpc.StatusCode.RESOURCE_EXHAUSTED, f"not stored: {error}")
@@ -244,7 +244,7 @@ class Session:
             self._texts.pop(next(iter(self._texts)))
         self._texts[assembly.sha256] = assembly
         self._asked.discard(assembly.sha256)
-        self.counters.bulk_texts += 1
+        self.streams.counters.bulk_texts += 1
         await self._release()
 
     async def _read(self, assembly: BulkAssembly, text_format: str) -> Bulk | str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import grpc
@@ -106,6 +106,7 @@ class Streams:
         self.counters = IngestCounters()
         self._limit = limit
         self._by_node: dict[str, AgentStream] = {}
+        self._told: list[Callable[[str], None]] = []
 
     def __len__(self) -> int:
         return len(self._by_node)
@@ -115,6 +116,17 @@ class Streams:
 
     def get(self, node: str) -> AgentStream | None:
         return self._by_node.get(node)
+
+    def tell(self, told: Callable[[str], None]) -> None:
+        """Call `told`, on the loop, with the node of each stream that comes, goes or is heard."""
+        self._told.append(told)
+
+    def heard(self, stream: AgentStream, at_ns: int, offset_ns: int | None = None) -> None:
+        """A message came. `offset_ns`: the agent's clock minus the collector's, where the message says it."""
+        stream.last_heard_ns = at_ns
+        if offset_ns is not None:
+            stream.offset_ns = offset_ns
+        self._changed(stream)
 
     @property
     def full(self) -> bool:
@@ -137,6 +149,7 @@ class Streams:
             old.end(grpc.StatusCode.ABORTED, "a newer stream of this node took its place")
         self._by_node[stream.node] = stream
         self.counters.streams += 1
+        self._changed(stream)
         return old
 
     def discard(self, stream: AgentStream) -> bool:
@@ -144,7 +157,12 @@ class Streams:
         if self._by_node.get(stream.node) is not stream:
             return False
         del self._by_node[stream.node]
+        self._changed(stream)
         return True
+
+    def _changed(self, stream: AgentStream) -> None:
+        for told in self._told:
+            told(stream.node)
 
     def end_all(self, code: grpc.StatusCode, reason: str) -> None:
         for stream in self:

@@ -20,6 +20,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.mqtt.payloads import SCHEMA_VERSION, Outgoing
 from hyperscout_collector.mqtt.topics import Broker
 
@@ -97,7 +98,8 @@ class Client:
 
     async def connect(self) -> None:
         """Raises BrokerError."""
-        opening = self._loop.run_in_executor(None, self._open)  # name look-up, TCP and TLS block
+        # Name look-up, TCP and TLS block.
+        opening = asyncio.ensure_future(BoundedExecutor("mqtt-connect")(self._open))
         try:
             await asyncio.shield(opening)
             self._watch()

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from random import Random
 
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.mqtt.client import TIMEOUT_S, Access, BrokerError, Client, Take, read_secrets
 from hyperscout_collector.mqtt.counters import MqttCounters
 from hyperscout_collector.mqtt.payloads import Outgoing
@@ -102,6 +103,7 @@ class Connection:
         self._rng = rng
         self._timer = timer
         self._sleep = sleep
+        self._in_thread = BoundedExecutor("mqtt-secrets")
 
     async def run(self) -> None:
         """Keep it up until cancelled."""
@@ -127,7 +129,7 @@ class Connection:
 
     async def _once(self) -> str:
         """From connecting to the end. Returns why it ended; raises BrokerError where it did not begin."""
-        secrets = await asyncio.to_thread(read_secrets, self._access)
+        secrets = await self._in_thread(read_secrets, self._access)
         client = Client(self._access, secrets, self._will(), self._take)
         try:
             await client.connect()

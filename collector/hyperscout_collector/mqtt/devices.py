@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hyperscout.v1.discovery_pb2 import FindingBatch
 from hyperscout_formats.reporters import DEVICE_PROBE, SWITCH_PROBE, is_switch
 
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.evidence.committer import Committer, OverloadedError, Refused, Submission
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.state import EvidenceState
@@ -54,13 +55,11 @@ class Bucket:
 
 @dataclass(slots=True)
 class Device:
-    """One of those that may report. Unix ns; 0 = it was not heard. `offset_ns`: its clock minus ours."""
+    """One of those that may report."""
 
     topic: str
     intake: Intake
     bucket: Bucket
-    heard_ns: int = 0
-    offset_ns: int = 0
     is_too_fast: bool = False
 
     @property
@@ -78,7 +77,9 @@ class _Message:
 class Devices:
     """`take` is the broker's; `run` as a task. `devices`: reporters by topic. `say` brings answers out.
 
-    `full_state(reporter)` is called when somebody has said everything. `timer`: monotonic seconds.
+    `heard(reporter, at_ns, offset_ns)` is called for each message that can be read: when it came, and the
+    device's clock minus the collector's. `full_state(reporter)` is called when a device has reported all that
+    it knows. `timer`: monotonic seconds.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Devices:
         counters: MqttCounters,
         *,
         per_s: float,
-        stale_after_ns: int,
+        heard: Callable[[str, int, int], None],
         say: Callable[[Outgoing], Awaitable[None]],
         full_state: Callable[[str], None],
         clock_ns: Callable[[], int],
@@ -105,7 +106,6 @@ class Devices:
             )
             for topic, reporter in devices.items()
         }
-        self._by_reporter = {device.reporter: device for device in self._devices.values()}
         self._topics = topics
         self._state = state
         self._streams = streams
@@ -113,7 +113,7 @@ class Devices:
         self._counters = counters
         self._refusals = Refusals(Counter(), timer)
         self._per_s = per_s
-        self._stale_after_ns = stale_after_ns
+        self._heard = heard
         self._say = say
         self._full_state = full_state
         self._clock_ns = clock_ns
@@ -122,13 +122,7 @@ class Devices:
         self._waiting_bytes = 0
         self._answers: deque[Outgoing] = deque(maxlen=_MAX_WAITING)
         self._work = asyncio.Event()
-
-    def heard(self, reporter: str) -> Device | None:
-        """The device that reports under this name, if it was heard of lately."""
-        device = self._by_reporter.get(reporter)
-        if device is None or device.heard_ns < self._clock_ns() - self._stale_after_ns:
-            return None
-        return device
+        self._in_thread = BoundedExecutor("mqtt-devices")
 
     def take(self, topic: str, payload: bytes, retained: bool) -> None:
         """A message that came. Never blocks, and keeps so much and no more."""
@@ -175,7 +169,7 @@ class Devices:
     async def _take_in(self, message: _Message) -> None:
         device = message.device
         try:
-            batch = await asyncio.to_thread(read, message.payload)
+            batch = await self._in_thread(read, message.payload)
         except BadMessageError as error:
             self._counters.inbound["invalid"] += 1
             self._answer(device, str(error))
@@ -185,7 +179,7 @@ class Devices:
             self._answer(device, f"an agent of {device.reporter} is connected: of one switch one reports")
             return
         looked = device.intake.look_at(batch, message.came_ns)
-        device.heard_ns, device.offset_ns = message.came_ns, looked.offset_ns
+        self._heard(device.reporter, message.came_ns, looked.offset_ns)
         removed = [*looked.removed, *self._gone(device, batch, looked.named)]
         submission = Submission(looked.rows, removed=removed, cost_bytes=len(message.payload))
         try:

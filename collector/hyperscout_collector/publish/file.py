@@ -1,6 +1,5 @@
 """HyperNodes as a YAML file that `kubectl apply -f` takes, or on standard output."""
 
-import asyncio
 import contextlib
 import os
 import sys
@@ -8,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.publish.base import PublishError, nobody
 from hyperscout_collector.publish.texts.hypernodes import hypernodes_yaml
 from hyperscout_collector.topology import Topology
@@ -24,10 +24,11 @@ class FilePublisher:
     def __init__(self, path: str) -> None:
         self._path = path
         self._written: str | None = None
+        self._in_thread = BoundedExecutor("publish-file")
 
     async def publish(self, topology: Topology) -> None:
         """Write the file when its text has changed. Raises PublishError."""
-        await asyncio.to_thread(self._publish, topology)
+        await self._in_thread(self._publish, topology)
 
     def _publish(self, topology: Topology) -> None:
         text = "".join(hypernodes_yaml(topology))

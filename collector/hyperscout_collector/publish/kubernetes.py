@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.kube.client import APPLY, MANAGER, Kube, Object
 from hyperscout_collector.kube.errors import (
     ConflictError,
@@ -95,6 +96,7 @@ class KubernetesPublisher:
             sleep=sleep,
         )
         self._announced: frozenset[tuple[str, ...]] = frozenset()
+        self._in_thread = BoundedExecutor("publish-kubernetes")
 
     @property
     def others(self) -> bool:
@@ -112,7 +114,7 @@ class KubernetesPublisher:
         await self._synced()
         labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in self._nodes}
         # In a thread: hundreds of selectors over thousands of nodes take longer than a lease.
-        found = await asyncio.to_thread(overlaps, topology.hypernodes, tuple(self.hypernodes), labels)
+        found = await self._in_thread(overlaps, topology.hypernodes, tuple(self.hypernodes), labels)
         tree = self._checked(topology, found.blocked)
         if self._say is not None:
             self._rehearse(tree, topology.generation)

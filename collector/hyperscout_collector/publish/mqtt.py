@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.history.events import bounded, events
 from hyperscout_collector.kube.client import Fence
 from hyperscout_collector.kube.errors import NotLeaderError
@@ -79,6 +80,7 @@ class MqttPublisher:
         self._refused: str | None = None
         self._listed: set[str] = set()
         self._is_listed = asyncio.Event()
+        self._in_thread = BoundedExecutor("publish-mqtt")
         self._connection = Connection(
             access,
             self.counters,
@@ -121,7 +123,7 @@ class MqttPublisher:
         progress = self._progress
         if progress is None or self._connection.problem is not None:
             raise PublishError(self._connection.problem or "not connected", retry=False)
-        states = await asyncio.to_thread(states_of, topology)
+        states = await self._in_thread(states_of, topology)
         try:
             await self._bring(progress, topology, states)
         except NotLeaderError as error:
@@ -137,7 +139,7 @@ class MqttPublisher:
         before = self._seen
         if before is not None and before is not topology:
             # In a thread: where many cables go at once this takes seconds.
-            changes = await asyncio.to_thread(lambda: bounded(events(before, topology)))
+            changes = await self._in_thread(lambda: bounded(events(before, topology)))
             self._backlog.add(topology.generation, self._clock_ns(), changes)
             self.counters.dropped_total = self._backlog.lost_total
         self._seen = topology

@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.publish.base import PublishError, nobody
 from hyperscout_collector.publish.file import replace_file
 from hyperscout_collector.publish.texts.slurm import slurm_block, slurm_tree, slurm_yaml
@@ -49,6 +50,7 @@ class SlurmFilesPublisher:
         self._hook_timeout_s = hook_timeout_s
         self._mark = next((p.with_name(f".{p.name}{_MARK}") for p in files.values()), None)
         self._members: object = None  # what the files were last written for
+        self._in_thread = BoundedExecutor("publish-slurm")
 
     async def publish(self, topology: Topology) -> None:
         """Write what differs; run the hook when anything did. Raises PublishError."""
@@ -59,7 +61,7 @@ class SlurmFilesPublisher:
         members = [(h.name, h.tier, h.parent, h.children, h.nodes) for h in topology.hypernodes]
         if members == self._members:
             return
-        due = await asyncio.to_thread(self._write, topology)
+        due = await self._in_thread(self._write, topology)
         if due and self._hook:
             await self._run_hook()
             self._unmark()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.kube.client import MANAGER, MERGE, Kube
 from hyperscout_collector.kube.errors import ConflictError
 from hyperscout_collector.kube.nodes import PATH, Nodes
@@ -85,6 +86,7 @@ class TaintsPublisher:
         self._events = events
         self._dry_run = DryRun("taints of nodes", say)
         self._alarm: asyncio.TimerHandle | None = None
+        self._in_thread = BoundedExecutor("publish-taints")
 
     async def publish(self, topology: Topology) -> None:
         """Taint and clear what is due. Raises PublishError."""
@@ -93,7 +95,7 @@ class TaintsPublisher:
             left = sorted(self._tainted())
             await self._write(TaintDecision(clear=tuple(left)), {})
             return
-        found = await asyncio.to_thread(troubles, topology, self._settings)
+        found = await self._in_thread(troubles, topology, self._settings)
         now_ns = self._clock_ns()
         names = self._nodes.names
         decision = self._policy.decide(found, names, self._tainted(), now_ns)

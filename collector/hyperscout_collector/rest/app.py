@@ -1,6 +1,5 @@
 """REST as an ASGI application: every operation behind the same gate, every failure a problem document."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
@@ -106,7 +105,7 @@ class _Gate:
             # they may ask at all, and who may do nothing is not even listened to.
             await self._some(found)
             try:
-                message = await _parsed(request, operation.body)
+                message = await self._parsed(request, operation.body)
             except ProblemError as problem:
                 wrong = problem
         caller = await self._access.admit(found, verb_for(operation.rpc, message) or "update")
@@ -126,27 +125,26 @@ class _Gate:
         except NotAllowedError:
             await self._access.admit(found, "update")
 
-
-async def _parsed(request: Request, body: Body) -> Any:
-    """The message that a body is in protobuf's JSON. Raises ProblemError."""
-    # No form of another site can send this type, and a script of one may not without being asked.
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise ProblemError(415, "unsupported-media-type", "Content-Type must be application/json")
-    data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > _MAX_BODY_BYTES:
-            raise ProblemError(413, "too-large", f"the body may have {_MAX_BODY_BYTES} bytes")
-    message: Any = body()
-    if data.lstrip()[:1] != b"{":
-        raise ProblemError(400, "bad-request", "the body is no JSON object")
-    try:
-        await asyncio.to_thread(Parse, bytes(data), message, max_recursion_depth=_MAX_DEPTH)
-    except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ProblemError(
-            400, "bad-request", f"the body is no {body.__name__}: {str(error)[:500]}"
-        ) from error
-    return message
+    async def _parsed(self, request: Request, body: Body) -> Any:
+        """The message that a body is in protobuf's JSON. Raises ProblemError."""
+        # No form of another site can send this type, and a script of one may not without being asked.
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise ProblemError(415, "unsupported-media-type", "Content-Type must be application/json")
+        data = bytearray()
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > _MAX_BODY_BYTES:
+                raise ProblemError(413, "too-large", f"the body may have {_MAX_BODY_BYTES} bytes")
+        message: Any = body()
+        if data.lstrip()[:1] != b"{":
+            raise ProblemError(400, "bad-request", "the body is no JSON object")
+        try:
+            await self._handlers.parse(lambda: Parse(bytes(data), message, max_recursion_depth=_MAX_DEPTH))
+        except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise ProblemError(
+                400, "bad-request", f"the body is no {body.__name__}: {str(error)[:500]}"
+            ) from error
+        return message
 
 
 class _Endpoint:

@@ -3,7 +3,6 @@
 What takes long on a large picture happens in threads, so many at a time; `Answers` has the rest.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from importlib.resources import files
@@ -14,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hyperscout_collector.api import objects
-from hyperscout_collector.api.lookers import BusyError, Lookers
 from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.api.placement_mapping import placement_json
 from hyperscout_collector.api.placement_service import PlacementService
 from hyperscout_collector.api.topology_service import Backend, TopologyService
+from hyperscout_collector.bounded_executor import BoundedExecutor, BusyError
 from hyperscout_collector.history.reading import BadHistoryRequestError, HistoryError, NotKeptError
 from hyperscout_collector.identity.access import Access
 from hyperscout_collector.identity.who import Caller
@@ -55,11 +54,17 @@ class Handlers:
         self._hub = hub
         self._access = access
         self._rendered = Rendered(Topology(0))
-        self._look = Lookers("rest", threads=_THREADS, most=_MOST_WAITING)
+        self._look = BoundedExecutor("rest", threads=_THREADS, most=_MOST_WAITING)
+        self._bodies = BoundedExecutor("rest-bodies", most=_MOST_WAITING)
         backend.watchers.tell(self._forget)
 
     def close(self) -> None:
         self._look.close()
+        self._bodies.close()
+
+    async def parse(self, work: Callable[[], _T]) -> _T:
+        """Read a request's body in a thread that reads of the topology do not delay."""
+        return await _in(self._bodies, work)
 
     async def answer(
         self, operation: Operation, request: Request, values: Values, message: Any, caller: Caller
@@ -188,8 +193,13 @@ class Handlers:
         return await self._look_for(answer)
 
     async def get_status(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
-        current = await self._topology.get_status(topology_pb2.GetStatusRequest(), Context())
-        return await self._look_for(lambda: json_answer(request, objects.plain(current)))
+        asked = topology_pb2.GetStatusRequest(omit_agents=not values.get("agents", True))
+        encoded = await self._topology.get_status(asked, Context())
+
+        def answer() -> Response:
+            return json_answer(request, objects.plain(topology_pb2.GetStatusResponse.FromString(encoded)))
+
+        return await self._look_for(answer)
 
     # Placements
 
@@ -226,7 +236,7 @@ class Handlers:
         etag = Etag(version("hyperscout"))
         if (known := etag.known(request)) is not None:
             return known
-        text = await asyncio.to_thread((files(__package__) / "openapi.json").read_bytes)
+        text = await self._look_for((files(__package__) / "openapi.json").read_bytes)
         return text_answer(request, lambda zipped: zip_of(text) if zipped else text, "application/json", etag)
 
     # Parts of these
@@ -257,10 +267,14 @@ class Handlers:
             raise ProblemError(503, "unavailable", str(error)) from error
 
     async def _look_for(self, work: Callable[[], _T]) -> _T:
-        try:
-            return await self._look(work)
-        except BusyError as error:
-            raise ProblemError(429, "busy", str(error)) from error
+        return await _in(self._look, work)
+
+
+async def _in(executor: BoundedExecutor, work: Callable[[], _T]) -> _T:
+    try:
+        return await executor(work)
+    except BusyError as error:
+        raise ProblemError(429, "busy", str(error)) from error
 
 
 def _first(row: Sequence[Any]) -> Any:

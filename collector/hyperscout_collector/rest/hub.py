@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from hyperscout_collector.api.watchers import Watchers
+from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.rest.counters import RestCounters
 from hyperscout_collector.rest.problems import ProblemError
 from hyperscout_collector.rest.ring import Ring, Snapshot, encoded_delta, encoded_snapshot
@@ -61,6 +62,8 @@ class Hub:
         self._news = asyncio.Event()
         self._making: asyncio.Task[Snapshot] | None = None
         self._ended: ProblemError | None = None
+        # At most one delta and one snapshot are made at a time: neither waits for the other.
+        self._encode = BoundedExecutor("stream", threads=2)
         watchers.tell(self._news.set)
 
     def __len__(self) -> int:
@@ -92,7 +95,7 @@ class Hub:
         old, new = self._ring.topology, self._watchers.current.topology
         if old is None or new is old:
             return False
-        self._ring.add(new, await asyncio.to_thread(encoded_delta, old, new, self._ring.epoch))
+        self._ring.add(new, await self._encode(encoded_delta, old, new, self._ring.epoch))
         for reader in self._readers:
             reader.wake.set()
         return True
@@ -182,6 +185,6 @@ class Hub:
     async def _make(self) -> Snapshot:
         ring = self._ring
         topology, number = ring.topology or self._watchers.current.topology, ring.next
-        made = await asyncio.to_thread(encoded_snapshot, topology, ring.epoch, number)
+        made = await self._encode(encoded_snapshot, topology, ring.epoch, number)
         ring.keep(made)
         return made

@@ -153,6 +153,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _TOPOLOGY + "GetStatus",
         "The collector's state: agents, sweeps, what is held back, what is wrong.",
         "GetStatusResponse",
+        (Parameter("agents", "`false` leaves `agents` out: nearly all of the bytes.", "flag", False),),
     ),
     Operation(
         "list_placements",

@@ -898,12 +898,17 @@ Global___ListFindingsResponse: _TypeAlias = ListFindingsResponse  # noqa: Y015
 class GetStatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    OMIT_AGENTS_FIELD_NUMBER: _builtins.int
+    omit_agents: _builtins.bool
+    """Leave `agents` out of the answer: they are nearly all of its bytes."""
     def __init__(
         self,
+        *,
+        omit_agents: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["omit_agents", b"omit_agents"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,6 +20,7 @@ from support.collectors import tls_settings
 from support.identities import FakeReviews, Family, jwt
 from support.lldpd import lldp_lab, run
 from support.real import require_real, tool
+from support.rest_collector import status_of
 
 NOW_S = 1_790_000_000.0
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -75,7 +76,7 @@ async def test_each_step_to_a_collector_is_named(tmp_path: Path, family: Family)
         ):
             found = await asked(settings)
             assert (found.stage, words in found.detail) == (stage, True), found
-        assert [agent.node for agent in running.status().agents] == [], "nobody was taken for an agent"
+        assert [agent.node for agent in status_of(running).agents] == [], "nobody was taken for an agent"
 
 
 async def test_a_clock_that_is_wrong_is_seen_though_nobody_lets_us_in(tmp_path: Path, family: Family) -> None:

@@ -10,6 +10,7 @@ from hyperscout_collector.settings import load_settings
 from hyperscout_collector.shell import Collector
 from hyperscout_collector.topology import Topology
 from support.collectors import playing
+from support.rest_collector import status_of
 
 TIMEOUT_S = 30.0
 PLAN = """\
@@ -58,7 +59,7 @@ def whole(topology: Topology) -> bool:
 
 
 def problems(collector: Collector) -> list[str]:
-    return [p for p in collector.status().problems if "blueprint" in p]
+    return [p for p in status_of(collector).problems if "blueprint" in p]
 
 
 async def test_drift_comes_and_goes_with_cables_and_with_the_file(

@@ -12,6 +12,7 @@ from hyperscout_collector.shell import Collector
 from hyperscout_collector.topology import Topology
 from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import clos2
+from support.rest_collector import status_of
 
 TIMEOUT_S = 30.0
 FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
@@ -176,6 +177,6 @@ async def listed(
 ) -> dict[str, pb.AgentStatus]:
     """Agents of the status, by name, once they are so."""
     async with asyncio.timeout(TIMEOUT_S):
-        while not condition(found := {agent.node: agent for agent in rig.collector.status().agents}):
+        while not condition(found := {agent.node: agent for agent in status_of(rig.collector).agents}):
             await asyncio.sleep(0.01)
     return found

@@ -24,6 +24,7 @@ from support.callers import OPTIONS, TIMEOUT_S, Code, asked, said
 from support.collectors import tls_settings
 from support.findings import lldp, switch_port, table
 from support.identities import FakeReviews, Family, jwt, show
+from support.rest_collector import status_of
 
 
 @pytest.fixture(scope="module")
@@ -274,10 +275,10 @@ async def test_while_the_api_server_is_away_nobody_new_gets_in_and_agents_stay(
         code, words = await said(running.address, tls, "n1", metadata=show(reviews.agent("n1")))
         assert (code, "cannot ask the API server" in words) == (Code.UNAVAILABLE, True)
         assert (await asked(running.address, tls, "status", reader))[0] == Code.UNAVAILABLE
-        assert [p for p in running.status().problems if "who calls" in p] != []
+        assert [p for p in status_of(running).problems if "who calls" in p] != []
         reviews.trouble = None
         assert (await asked(running.address, tls, "status", reader))[0] == Code.OK
-        assert [p for p in running.status().problems if "who calls" in p] == []
+        assert [p for p in status_of(running).problems if "who calls" in p] == []
         del reviews.users[token]
         now[0] += 31
         await agent.heartbeat()

@@ -19,6 +19,7 @@ from support.findings import S, lldp, switch_port
 from support.mosquitto import Listener, Mosquitto, listening, mosquitto
 from support.mqtt_world import DEVICES, LEAVES, Reader, dpu, password_file, report, reports, secured, send
 from support.real import require_real
+from support.rest_collector import status_of
 
 require_real("mosquitto")
 
@@ -121,7 +122,7 @@ async def test_a_tree_from_mqtt_alone_and_a_reader_that_knows_only_the_schemas(t
         assert {"AnomalyAppeared", "ConditionChanged", "LinkRemoved"} <= kinds_of(other)
         schemas.check(other)
         assert inbound(c) == {"taken": 2 * len(DEVICES)}
-        status = {agent.node: agent for agent in c.status().agents}
+        status = {agent.node: agent for agent in status_of(c).agents}
         assert status["switch/leaf-1"].connected
         assert (status["n1"].connected, status["n1"].version, status["n1"].findings) == (True, "mqtt", 1)
 
@@ -269,14 +270,14 @@ async def test_a_node_s_agent_and_the_device_in_it_keep_to_their_own(tmp_path: P
                 broker, {"dpu-n1": report(dpu("n1", at_ns, neighbour="leaf-1", port="swp1"), full=True)}
             )
             await until(lambda: c.parts.state.count_of("n1") == 2)
-            (n1,) = [agent for agent in c.status().agents if agent.node == "n1"]
+            (n1,) = [agent for agent in status_of(c).agents if agent.node == "n1"]
             assert (n1.version, n1.connected) == ("test", True)
         async with AgentStream(c.address, "n1") as agent:
             await agent.store(lldp("n1", "eth1", at_ns), full=True)
             subjects = {key.subject for key in c.parts.state.keys_of("n1")}
             assert subjects == {"eth1", "p0"}, "the agent's full state says nothing of the device"
         await until(lambda: c.parts.streams.get("n1") is None)
-        (n1,) = [agent for agent in c.status().agents if agent.node == "n1"]
+        (n1,) = [agent for agent in status_of(c).agents if agent.node == "n1"]
         assert not n1.connected, "the device speaks for itself"
 
 
@@ -291,7 +292,7 @@ async def test_a_device_s_clock_may_say_anything(tmp_path: Path) -> None:
         for reporter in ("switch/leaf-1", "switch/leaf-2"):
             (row,) = c.parts.state.rows_of(reporter)
             assert abs(row.seen_ns - time.time_ns()) < 60 * S
-        status = {agent.node: agent for agent in c.status().agents}
+        status = {agent.node: agent for agent in status_of(c).agents}
         assert abs(status["switch/leaf-1"].clock_offset_s + 3600) < 60
 
 

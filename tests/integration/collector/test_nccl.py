@@ -35,6 +35,7 @@ from support.nccl_agents import (
 )
 from support.nccl_stubs import alive, build
 from support.real import require_real
+from support.rest_collector import status_of
 
 require_real("gcc")
 
@@ -70,7 +71,7 @@ async def test_between_two_nodes_within_one_and_again(stubs: NcclCommands, tmp_p
         assert stored["node-a", "node-b"] == found
         assert set(stored) == {("node-a", "node-b"), ("node-b", "node-a"), ("node-a", "node")}
         collector.parts.stale_after_ns = -(1 << 62)  # whatever is repeated each minute would be stale by now
-        assert collector.status().stale_findings == 0
+        assert status_of(collector).stale_findings == 0
         # An agent that starts anew knows nothing of it; the evidence does.
         await a.stop()
         async with agents(stubs, collector.address, "node-a"):

@@ -175,6 +175,9 @@ async def test_a_live_cluster(tmp_path: Path) -> None:
         status = (await get(collector, "/v1/status")).json
         assert len(status["agents"]) == 8
         assert all(agent["connected"] for agent in status["agents"])
+        without = (await get(collector, "/v1/status?agents=false")).json
+        assert without["agents"] == []
+        assert (without["findings"], without["wrong"]) == (status["findings"], status["wrong"])
         await _placement_s_life(collector)
         await _what_was(collector)
 

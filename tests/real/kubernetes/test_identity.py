@@ -17,6 +17,7 @@ from support.callers import TIMEOUT_S, Code, asked, said
 from support.findings import lldp, table
 from support.identities import AGENTS, AUDIENCE, Family, show
 from support.kubernetes import Cluster
+from support.rest_collector import status_of
 
 NAMESPACE, AGENT = AGENTS.split(":")
 CRAWL = "crawl"
@@ -147,7 +148,7 @@ async def test_a_collector_without_the_rights_to_ask_says_so(
         assert (code, "may not ask the API server" in words) == (Code.UNAVAILABLE, True)
         assert "system:auth-delegator" in caplog.text
         assert token not in caplog.text
-        assert [p for p in running.status().problems if "system:auth-delegator" in p] != []
+        assert [p for p in status_of(running).problems if "system:auth-delegator" in p] != []
 
 
 async def test_an_api_server_that_is_away(

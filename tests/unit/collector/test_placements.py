@@ -127,11 +127,14 @@ async def test_what_is_quick_is_decided_at_once() -> None:
 
 
 async def test_what_was_decided_in_a_thread_is_held() -> None:
+    in_thread = asyncio.to_thread
     placements = mixed_book()
-    found = await placements.decide("a", leader_and(1), holder="api", expires_ns=7)
+    found = await placements.decide(
+        "a", leader_and(1), holder="api", expires_ns=7, in_thread=asyncio.to_thread
+    )
     assert placements.held("a") == Held("a", "api", leader_and(1), placed(found), 1000, 7)
     assert all(free_of(placements)[node] == {} for node in placed(found).nodes)
-    assert isinstance(await placements.decide("b", leader_and(9), holder="api"), Refusal)
+    assert isinstance(await placements.decide("b", leader_and(9), holder="api", in_thread=in_thread), Refusal)
     assert placements.decisions == {"reserved": 1, "refused": 1}
 
 
@@ -175,7 +178,7 @@ async def test_of_two_of_one_name_one_is_held() -> None:
     placements = mixed_book()
     placements.set_room({node: {"cpu": 9, GPU: 9} for node in NODES})  # for both
     asked = Request(Group(1, (Workers(1, (("cpu", 1),), role="leader"), Workers(1, ((GPU, 1),)))))
-    calls = [placements.decide("a", asked, holder="api") for _ in range(2)]
+    calls = [placements.decide("a", asked, holder="api", in_thread=asyncio.to_thread) for _ in range(2)]
     first, second = await asyncio.gather(*calls, return_exceptions=True)
     assert sorted((type(first).__name__, type(second).__name__)) == ["HeldError", "Placement"]
     assert placements.ranks == 2
@@ -449,14 +452,14 @@ async def test_until_a_large_topology_is_read_the_one_before_serves(monkeypatch:
     monkeypatch.setattr(free_capacity, "IN_A_THREAD", 4)
     read, go = asyncio.Event(), asyncio.Event()
 
-    async def to_thread(function: Callable[..., Any], *args: Any) -> Any:
+    async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
         found = function(*args)
         read.set()
         await go.wait()
         go.clear()
         return found
 
-    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    monkeypatch.setattr(free_capacity, "BoundedExecutor", lambda name: in_thread)
     placements = book()
     reading = asyncio.create_task(placements.run())
     await asyncio.sleep(0)
@@ -483,13 +486,13 @@ async def test_a_small_topology_overtakes_a_large_one(monkeypatch: pytest.Monkey
     monkeypatch.setattr(free_capacity, "IN_A_THREAD", 4)
     read, go = asyncio.Event(), asyncio.Event()
 
-    async def to_thread(function: Callable[..., Any], *args: Any) -> Any:
+    async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
         found = function(*args)
         read.set()
         await go.wait()
         return found
 
-    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    monkeypatch.setattr(free_capacity, "BoundedExecutor", lambda name: in_thread)
     placements = book()
     reading = asyncio.create_task(placements.run())
     await asyncio.sleep(0)

@@ -18,7 +18,7 @@ export function watchStatus(app: App, notices: Notices): void {
   const look = async (): Promise<void> => {
     if (!app.picture().generation || document.hidden) return;
     try {
-      const { held, problems = [] } = await app.http.get<Status>("/v1/status");
+      const { held, problems = [] } = await app.http.get<Status>("/v1/status?agents=false");
       const text = held && `Generation ${held.generation} is held back: ${visible(held.reason, 300)} (hyperscout approve ${held.generation})`;
       notices.set("held", text ? { kind: "", text } : null);
       const said = problems.slice(0, MOST).map((x) => visible(x, 300)).join("; ");
