@@ -2,10 +2,18 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable
 
 import pytest
 from hyperscout_collector.api.lookers import BusyError, Lookers
+
+
+class Held:
+    """What a call that waits holds."""
+
+    def __call__(self) -> None:
+        pytest.fail("the caller hung up")
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -44,7 +52,10 @@ async def test_who_hangs_up_counts_until_the_thread_is_through() -> None:
 
     at_work = asyncio.create_task(lookers(works))
     await until(begun.is_set)
-    waits = asyncio.create_task(lookers(lambda: pytest.fail("nobody waits for it any more")))
+    held = Held()
+    gone = weakref.ref(held)
+    waits = asyncio.create_task(lookers(held))
+    del held
     await until(lambda: lookers.calls == 2)
     for call in (waits, at_work):
         call.cancel()
@@ -53,7 +64,8 @@ async def test_who_hangs_up_counts_until_the_thread_is_through() -> None:
     assert lookers.calls == 1  # what waited is gone at once, with all that it held
     second = asyncio.create_task(lookers(lambda: "second"))
     await until(lambda: lookers.calls == 2)
-    assert lookers._threads._work_queue.qsize() == 0
+    del call, waits
+    assert gone() is None
     with pytest.raises(BusyError):
         await lookers(int)
     go.set()
