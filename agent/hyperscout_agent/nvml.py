@@ -75,7 +75,7 @@ class Nvml:
     """
 
     def __init__(self, library: Path | None = None) -> None:
-        self._name = str(library) if library is not None else LIBRARY
+        self._library = library
         self._binding: Any = None
         self._is_open = False
 
@@ -85,14 +85,15 @@ class Nvml:
             return
         if self._binding is None:
             try:
-                loaded = ctypes.CDLL(self._name)
+                loaded = ctypes.CDLL(str(self._library or LIBRARY))
             except OSError as error:
-                raise DriverAbsentError(f"{self._name} cannot be loaded ({error})") from error
+                raise DriverAbsentError(f"{self._library or LIBRARY} cannot be loaded ({error})") from error
             try:
                 binding = importlib.import_module("pynvml")
             except ImportError as error:
                 raise NvmlUnusableError("nvidia-ml-py is missing: install hyperscout[agent]") from error
-            binding.nvmlLib = loaded  # type: ignore[attr-defined]
+            if self._library is not None:  # the binding has no public way to take another library
+                binding.nvmlLib = loaded  # type: ignore[attr-defined]
             self._binding = binding
         try:
             self._binding.nvmlInit()

@@ -7,25 +7,16 @@ not linger.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
-
-from hyperscout_formats import snmp_varbinds
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.snmp_rows import Row
-from pysnmp.proto import errind
+from typing import Final
 
 from hyperscout_agent.snmp_access import Credential, User
-from hyperscout_agent.snmp_engine import ClientStats, Engine, SwitchError
+from hyperscout_agent.snmp_outcomes import Answer, ClientStats, SilentError, SwitchError, named
+from hyperscout_agent.snmp_v2c import CommunityAsker
+from hyperscout_agent.snmp_v3 import UserAsker
 from hyperscout_agent.snmp_walk import MAX_ROWS, Oid, Walk, WalkError
 
-# Whatever pysnmp does with an answer, a question ends this long after it should have.
-_GRACE_S: Final = 2.0
 # A walk that got this long goes on when no other one is as long: rows of several would fill the memory.
 _LONG_ROWS: Final = 20_000
-
-
-class _Silent(Exception):  # noqa: N818 - what happened
-    """No answer in time."""
 
 
 class SnmpClient:
@@ -39,7 +30,8 @@ class SnmpClient:
         self._retries = retries
         self._stats = stats
         self._max_rows = max_rows
-        self._engines: dict[object, Engine] = {}
+        self._communities = CommunityAsker(stats)
+        self._users: dict[User, UserAsker] = {}
         self._long = asyncio.Lock()
 
     async def walk(
@@ -68,9 +60,10 @@ class SnmpClient:
 
     async def close(self) -> None:
         """End all of it. Sockets are closed when the loop has turned once."""
-        for engine in self._engines.values():
-            engine.close()
-        self._engines.clear()
+        self._communities.close()
+        for asker in self._users.values():
+            asker.close()
+        self._users.clear()
         await asyncio.sleep(0)
 
     async def _ask(self, address: str, credential: Credential, walk: Walk, question: tuple[Oid, int]) -> None:
@@ -78,59 +71,36 @@ class SnmpClient:
         before = len(walk)
         try:
             error, rows = await self._send(address, credential, question)
-        except _Silent:
+        except SilentError:
             self._stats.silences += 1
             if not walk.silent():
                 raise SwitchError(self._silence(credential, begun=before > 0)) from None
             return
         if error:
             if not before and error in _NOT_SHOWN:
-                raise SwitchError(f"{error}: its view does not let {_of(credential)} read LLDP-MIB")
+                raise SwitchError(f"{error}: its view does not let {named(credential)} read LLDP-MIB")
             walk.refused(error)
         else:
             walk.answered(rows)
             self._stats.rows += len(walk) - before
 
-    async def _send(
-        self, address: str, credential: Credential, question: tuple[Oid, int]
-    ) -> tuple[str, list[Row]]:
-        """The name of the error that came, and rows. Raises _Silent, SwitchError."""
+    async def _send(self, address: str, credential: Credential, question: tuple[Oid, int]) -> Answer:
+        """Raises SilentError, SwitchError."""
         self._stats.requests += 1
-        engine = self._engine(credential)
-        limit_s = self._timeout_s * (self._retries + 1)
-        try:
-            async with asyncio.timeout(limit_s + _GRACE_S):
-                trouble, status, varbinds = await engine.bulk(
-                    (address, self._port), credential, question, self._timeout_s, self._retries
-                )
-        except TimeoutError:
-            raise _Silent from None
-        if trouble is not None:
-            if isinstance(trouble, errind.RequestTimedOut | str):  # a text: an answer to something else
-                raise _Silent
-            raise SwitchError(_refusal(trouble, credential))
-        if status:
-            return status.prettyPrint(), []
-        try:
-            return "", snmp_varbinds.parse(varbinds)
-        except FormatError:
-            self._stats.garbage += 1
-            raise _Silent from None
-
-    def _engine(self, credential: Credential) -> Engine:
-        """Communities share one; a user has one alone, for engines tell users apart by their name."""
-        key = credential if isinstance(credential, User) else None
-        engine = self._engines.get(key)
-        if engine is None:
-            engine = self._engines[key] = Engine(self._stats)
-        return engine
+        where, timeout_s, retries = (address, self._port), self._timeout_s, self._retries
+        if not isinstance(credential, User):
+            return await self._communities.bulk(where, credential, question, timeout_s, retries)
+        asker = self._users.get(credential)
+        if asker is None:
+            asker = self._users[credential] = UserAsker(credential, self._stats)
+        return await asker.bulk(where, question, timeout_s, retries)
 
     def _silence(self, credential: Credential, *, begun: bool) -> str:
         took = f"no answer in {self._timeout_s * (self._retries + 1):g} s"
         if begun:
             return f"{took}, in the middle of it"
         what = "has another privacy password there" if isinstance(credential, User) else "is not its own"
-        return f"{took}: it is down, lets nobody ask from here, or {_of(credential)} {what}"
+        return f"{took}: it is down, lets nobody ask from here, or {named(credential)} {what}"
 
 
 class _Held:
@@ -155,27 +125,3 @@ class _Held:
 
 # What a switch says to one who may see nothing of what was asked.
 _NOT_SHOWN: Final = frozenset({"authorizationError", "noAccess"})
-
-
-def _of(credential: Credential) -> str:
-    """Which entry of the settings it is."""
-    what = "user" if isinstance(credential, User) else "community"
-    return f"the {what} of snmp.access for {credential.ranges}"
-
-
-def _refusal(trouble: Any, credential: Credential) -> str:
-    """What pysnmp or the switch has against it, in words; none of theirs, which may quote what was sent."""
-    whose = _of(credential)
-    match type(trouble).__name__:
-        case "UnknownUserName" | "UnknownSecurityName":
-            return f"{whose} is not known there"
-        case "WrongDigest" | "AuthenticationFailure" | "AuthenticationError":
-            return f"{whose}: its authentication password or protocol is another one there"
-        case "DecryptionError":
-            return f"{whose}: its privacy password or protocol is another one there"
-        case "UnsupportedSecurityLevel" | "UnsupportedAuthProtocol" | "UnsupportedPrivProtocol":
-            return f"{whose}: it has no such authentication or encryption there (authPriv is needed)"
-        case "NotInTimeWindow":
-            return "its SNMP engine's clock went back: it is asked anew at the next crawl"
-        case name:
-            return f"SNMP says {name}"

@@ -187,7 +187,7 @@ def _layers(needed: list[bytes], source: str) -> dict[int, list[Any]]:
         layer = lldp.LLDPDU(b"".join(needed) + b"\0\0").payload
         found: dict[int, list[Any]] = {}
         while isinstance(layer, lldp.LLDPDU):
-            found.setdefault(layer._type, []).append(layer)
+            found.setdefault(layer.getfieldval("_type"), []).append(layer)
             layer = layer.payload
     except Exception as error:  # scapy raises what it likes: its own, struct.error, ValueError, IndexError
         raise FormatError(source, 0, f"malformed: {cleaned(str(error))[:200]}") from error
@@ -197,7 +197,7 @@ def _layers(needed: list[bytes], source: str) -> dict[int, list[Any]]:
 
 
 def _identifier(layer: Any, word: str, source: str) -> str:
-    raw = bytes(layer)[3 : 2 + layer._length]
+    raw = bytes(layer)[3 : 2 + layer.getfieldval("_length")]
     if word == "mac":
         return raw.hex(":")
     if word == "ip" and raw[0] in ADDRESS_BYTES:
@@ -206,7 +206,7 @@ def _identifier(layer: Any, word: str, source: str) -> str:
         return raw.hex(" ")
     text = text_of_bytes(raw)
     if not text:
-        raise FormatError(source, 0, f"an empty {NAMES[layer._type]}")
+        raise FormatError(source, 0, f"an empty {NAMES[layer.getfieldval('_type')]}")
     return text
 
 

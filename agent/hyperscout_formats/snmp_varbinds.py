@@ -40,15 +40,15 @@ def parse(data: bytes, source: str = "SNMP") -> list[Row]:
 
 
 def _rows(data: bytes, source: str) -> Iterator[Row]:
-    at, end = _content(data, 0, _SEQUENCE, source)
+    at, end = content(data, 0, _SEQUENCE, source)
     if end != len(data):
         raise FormatError(source, 0, "variable bindings do not end where they should")
     while at < end:
-        at, bind_end = _content(data, at, _SEQUENCE, source)
-        name, value_at = _content(data, at, _OID, source)
+        at, bind_end = content(data, at, _SEQUENCE, source)
+        name, value_at = content(data, at, _OID, source)
         oid = _arcs(data[name:value_at], source)
         tag = data[value_at]
-        start, at = _content(data, value_at, tag, source)
+        start, at = content(data, value_at, tag, source)
         if at != bind_end or bind_end > end:
             raise FormatError(source, 0, "a variable binding does not end where it should")
         if tag in _TEXTS:
@@ -68,7 +68,7 @@ def _rows(data: bytes, source: str) -> Iterator[Row]:
             raise FormatError(source, 0, f"a value of no kind that SNMP has (tag {tag:#x})")
 
 
-def _content(data: bytes, at: int, tag: int, source: str) -> tuple[int, int]:
+def content(data: bytes, at: int, tag: int, source: str) -> tuple[int, int]:
     """Where the content of the element at `at` begins and ends."""
     if data[at] != tag:
         raise FormatError(source, 0, f"tag {data[at]:#x} instead of {tag:#x}")
@@ -85,13 +85,13 @@ def _content(data: bytes, at: int, tag: int, source: str) -> tuple[int, int]:
     return at, at + size
 
 
-def _arcs(content: bytes, source: str) -> tuple[int, ...]:
+def _arcs(octets: bytes, source: str) -> tuple[int, ...]:
     """X.690, 8.19."""
-    if not content or content[-1] & 0x80 or len(content) > 5 * MAX_OID_PARTS:
+    if not octets or octets[-1] & 0x80 or len(octets) > 5 * MAX_OID_PARTS:
         raise FormatError(source, 0, "an OID that is none")
     arcs: list[int] = []
     arc = 0
-    for octet in content:
+    for octet in octets:
         if octet & 0x80:
             arc = (arc | octet & 0x7F) << 7
         else:

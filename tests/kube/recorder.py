@@ -11,6 +11,8 @@ revision, since the control plane here never compacts it. Nothing of the collect
 import asyncio
 import base64
 import json
+import os
+import socket
 import threading
 import urllib.request
 from collections.abc import AsyncIterator, Iterable
@@ -93,7 +95,8 @@ class Recorder:
 
     def close(self) -> None:
         # Closing alone would wait for the reader.
-        self._stream.fp.raw._sock.shutdown(2)
+        with socket.socket(fileno=os.dup(self._stream.fileno())) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
         self._reader.join(_TIMEOUT_S)
         self._stream.close()
 

@@ -135,7 +135,7 @@ ret nvmlInitWithFlags(unsigned flags)
 }
 #endif
 ret nvmlInit_v2(void) { return 0; }
-ret nvmlShutdown(void) { calls++; if (initialised) initialised--; return 0; }
+ret nvmlShutdown(void) { calls++; return initialised ? (initialised--, 0) : 1; }
 const char *nvmlErrorString(ret code) { return code == 1234 ? "A new kind of trouble" : "Unknown Error"; }
 
 ret nvmlSystemGetDriverVersion(char *text, unsigned length)

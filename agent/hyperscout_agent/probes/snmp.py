@@ -22,8 +22,8 @@ from hyperscout_agent.probes.base import Observation, ProbeError, Scope, Sight, 
 from hyperscout_agent.snmp_access import Credentials, Unreadable, read_credentials
 from hyperscout_agent.snmp_client import SnmpClient
 from hyperscout_agent.snmp_crawl import CloneError, Crawl, CrawlCounts, Limits
-from hyperscout_agent.snmp_engine import ClientStats, SwitchError
 from hyperscout_agent.snmp_memory import CrawlMemory
+from hyperscout_agent.snmp_outcomes import ClientStats, SwitchError
 from hyperscout_agent.snmp_tables import TooLarge, fitted, uncounted
 from hyperscout_agent.snmp_walk import Walk
 from hyperscout_agent.threads import in_thread

@@ -22,7 +22,6 @@ from hyperscout_collector.topology import Topology
 _log = logging.getLogger(__name__)
 
 HOOK_TIMEOUT_S = 60.0
-_LOOK_S = 0.05
 _LAST_WORDS_S = 0.5
 _TAIL_BYTES = 2000  # of what the hook said
 _MARK = ".hook-due"  # beside the first file: it was written, and the hook has not succeeded yet
@@ -93,48 +92,63 @@ class SlurmFilesPublisher:
                 raise PublishError(f"{self._mark}: {error.strerror or error}") from error
 
     async def _run_hook(self) -> None:
+        """With a pipe of our own: asyncio's would make `wait` wait for what the hook leaves behind."""
+        tail = _Tail()
+        reading, writing = os.pipe()
+        end = os.fdopen(reading, "rb", buffering=0)
+        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: tail, end)
+        try:
+            await self._ended(tail, writing)
+        finally:
+            pipe.close()
+
+    async def _ended(self, tail: "_Tail", stderr: int) -> None:
+        """Run the hook. Closes `stderr`. Raises PublishError."""
         said = shlex.join(self._hook)
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._hook,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
+                stderr=stderr,
                 start_new_session=True,  # what it starts is ended with it
             )
         except OSError as error:
             raise PublishError(f"slurm_hook `{said}`: {error.strerror or error}") from error
-        tail = bytearray()
-        reader = asyncio.create_task(_listen(process, tail), name="slurm-hook")
+        finally:
+            os.close(stderr)
         try:
             async with asyncio.timeout(self._hook_timeout_s):
-                # Not `wait`: that waits for the pipe too, which what it leaves behind may hold for ever.
-                while (status := process.returncode) is None:  # noqa: ASYNC110 - nothing else says it
-                    await asyncio.sleep(_LOOK_S)
-                await asyncio.wait([reader], timeout=_LAST_WORDS_S)
+                status = await process.wait()
+                await asyncio.wait([tail.ended], timeout=_LAST_WORDS_S)
         except TimeoutError as error:
             raise PublishError(
-                f"slurm_hook `{said}`: not done within {self._hook_timeout_s:g} s{_shown(tail)}"
+                f"slurm_hook `{said}`: not done within {self._hook_timeout_s:g} s{_shown(tail.data)}"
             ) from error
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
-            process._transport.close()  # type: ignore[attr-defined]  # our end of the pipe
-            await process.wait()
+                await process.wait()
         if status:
-            raise PublishError(f"slurm_hook `{said}`: exit status {status}{_shown(tail)}")
+            raise PublishError(f"slurm_hook `{said}`: exit status {status}{_shown(tail.data)}")
         _log.info("slurm_hook `%s` is done", said)
 
 
-async def _listen(process: asyncio.subprocess.Process, tail: bytearray) -> None:
-    """Keep the last of what it says."""
-    assert process.stderr is not None  # noqa: S101 (it was asked for)
-    while piece := await process.stderr.read(1 << 16):
-        tail += piece
-        del tail[:-_TAIL_BYTES]
+class _Tail(asyncio.Protocol):
+    """The last bytes of what the hook writes to stderr. `ended`: its last writer closed the pipe."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        del self.data[:-_TAIL_BYTES]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
 
 
 def _reads(path: Path, text: str) -> bool:

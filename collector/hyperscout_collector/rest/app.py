@@ -6,10 +6,9 @@ from email.utils import formatdate
 from typing import Any
 
 from google.protobuf.json_format import Parse, ParseError
-from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperscout_collector.identity.access import CALLER, Access
@@ -58,9 +57,7 @@ def application(
     routes: list[BaseRoute] = [
         Route(path, endpoint=gate.endpoint(operations)) for path, operations in by_path.items()
     ]
-    app = Starlette(routes=[*routes, Mount("/", Pages(hosts))])
-    app.router.redirect_slashes = False
-    app.router.default = _nowhere
+    app = Router([*routes, Mount("/", Pages(hosts))], redirect_slashes=False, default=_nowhere)
     return secured(counted(app, counters, timer))
 
 

@@ -1,8 +1,4 @@
-"""REST's port: connections of uvicorn's on the collector's own loop.
-
-uvicorn's own server is not used: it takes a process's signals for itself, and this process has an order in
-which it ends.
-"""
+"""REST's port: a listening socket on the collector's event loop, and an orderly end of its connections."""
 
 import asyncio
 import contextlib
@@ -10,17 +6,14 @@ import socket
 import ssl
 
 from starlette.types import ASGIApp
-from uvicorn import Config
-from uvicorn.server import ServerState
 
 from hyperscout_collector.configured import StartError
 from hyperscout_collector.identity.certificates import CertificateError, ServerCertificates
-from hyperscout_collector.rest.protocol import HEAD_BYTES, Connection
+from hyperscout_collector.rest.protocol import Connection, Served
 from hyperscout_collector.settings import CollectorSettings, host_port, is_loopback
 
 _STOP_GRACE_S = 2.0  # for answers that are under way
 _HANDSHAKE_TIMEOUT_S = 15.0
-_HANDSHAKE_S = 10.0  # meanwhile a connection is held that nothing else counts
 _OTHER_CONNECTIONS = 1000  # besides those that follow the stream
 
 
@@ -30,36 +23,18 @@ class RestServer:
     def __init__(self, settings: CollectorSettings, app: ASGIApp) -> None:
         self.address = ""
         self._settings = settings
-        self._config = Config(
-            app,
-            interface="asgi3",
-            http="h11",
-            h11_max_incomplete_event_size=HEAD_BYTES,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-        )
-        self._state = ServerState()
+        self._served = Served(app, settings.rest_max_streams + _OTHER_CONNECTIONS)
         self._exit = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> "RestServer":
         settings = self._settings
         host, port = host_port(settings.rest_listen)
-        limit = settings.rest_max_streams + _OTHER_CONNECTIONS
         loop = asyncio.get_running_loop()
-
-        def connection() -> Connection:
-            found = Connection(self._config, self._state, {}, loop)
-            found.limit = limit
-            return found
-
         try:
             context = _context(settings)
             handshake_s = None if context is None else _HANDSHAKE_TIMEOUT_S
             server = await loop.create_server(
-                connection, host, port, ssl=context, ssl_handshake_timeout=handshake_s
+                lambda: Connection(self._served), host, port, ssl=context, ssl_handshake_timeout=handshake_s
             )
         except CertificateError as error:
             raise StartError(str(error)) from error
@@ -74,16 +49,16 @@ class RestServer:
         await self._exit.aclose()
 
     async def _end(self) -> None:
-        """Whoever waits for nothing goes at once, the others when they were answered or after a while."""
-        for connection in list(self._state.connections):
+        """Idle connections close at once, the others after their answer or after a grace period."""
+        for connection in list(self._served.connections):
             connection.shutdown()
-        if tasks := list(self._state.tasks):
+        if tasks := list(self._served.tasks):
             _, late = await asyncio.wait(tasks, timeout=_STOP_GRACE_S)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        for connection in list(self._state.connections):
-            connection.transport.abort()
+        for connection in list(self._served.connections):
+            connection.abort()
 
 
 def _context(settings: CollectorSettings) -> ssl.SSLContext | None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,8 +65,10 @@ def host(tmp_path: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     yield made
     binding = sys.modules.get("pynvml")
-    while binding is not None and binding._nvmlLib_refcount:
-        binding.nvmlShutdown()
+    if binding is not None:
+        with suppress(binding.NVMLError):  # uninitialized: it was shut down as often as it was opened
+            while True:
+                binding.nvmlShutdown()
 
 
 def seen(look: Observation) -> Gpus:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from hyperscout_agent.snmp_access import Community, Secret, User
 from hyperscout_agent.snmp_client import SnmpClient
-from hyperscout_agent.snmp_engine import ClientStats, SwitchError
+from hyperscout_agent.snmp_outcomes import ClientStats, SwitchError
 from hyperscout_agent.snmp_walk import Walk
 from support.snmp_responder import (
     INTEGER,

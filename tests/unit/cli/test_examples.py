@@ -48,9 +48,11 @@ def parse(arguments: list[str]) -> None:
     command: click.Command = cli
     context: click.Context | None = None
     while True:
-        context = command.make_context(command.name or "hyperscout", arguments, parent=context)
-        rest = [*getattr(context, "_protected_args", ()), *context.args]
-        if not isinstance(command, click.Group) or not rest:
+        context = command.make_context(command.name or "hyperscout", list(arguments), parent=context)
+        if not isinstance(command, click.Group):
+            return
+        _, rest, _ = command.make_parser(context).parse_args(list(arguments))
+        if not rest:
             return
         _, found, arguments = command.resolve_command(context, list(rest))
         assert found is not None

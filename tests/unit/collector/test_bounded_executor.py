@@ -2,10 +2,18 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable
 
 import pytest
 from hyperscout_collector.bounded_executor import BoundedExecutor, BusyError
+
+
+class Held:
+    """A call that waits, with what it holds."""
+
+    def __call__(self) -> None:
+        pytest.fail("its caller was cancelled")
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -44,7 +52,10 @@ async def test_who_hangs_up_counts_until_the_thread_is_through() -> None:
 
     at_work = asyncio.create_task(executor(works))
     await until(begun.is_set)
-    waits = asyncio.create_task(executor(lambda: pytest.fail("nobody waits for it any more")))
+    held = Held()
+    gone = weakref.ref(held)
+    waits = asyncio.create_task(executor(held))
+    del held
     await until(lambda: executor.calls == 2)
     for call in (waits, at_work):
         call.cancel()
@@ -53,7 +64,8 @@ async def test_who_hangs_up_counts_until_the_thread_is_through() -> None:
     assert executor.calls == 1  # what waited is gone at once, with all that it held
     second = asyncio.create_task(executor(lambda: "second"))
     await until(lambda: executor.calls == 2)
-    assert executor._threads._work_queue.qsize() == 0
+    del call, waits
+    assert gone() is None
     with pytest.raises(BusyError):
         await executor(int)
     go.set()
