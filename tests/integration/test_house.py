@@ -1,9 +1,14 @@
 """The house keeps its promises: what the docs name exists, and nothing leaks that must not be published."""
 
+import importlib
+import pkgutil
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import real
@@ -57,3 +62,39 @@ def test_no_file_holds(what: str) -> None:
         if (match := pattern.search(line))
     ]
     assert not found, f"{what}: " + ", ".join(found)
+
+
+OF_PYDANTIC = {"_abc_impl"}
+PACKAGES = (
+    "hyperscout_agent",
+    "hyperscout_formats",
+    "hyperscout_sim",
+    "hyperscout_collector",
+    "hyperscout_cli",
+)
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def modules() -> Iterator[Any]:
+    for package in map(importlib.import_module, PACKAGES):
+        yield package
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__"):
+                yield importlib.import_module(found.name)
+
+
+def test_no_class_overrides_a_private_member_of_a_library() -> None:
+    found = set()
+    passed = {*PACKAGES, *sys.stdlib_module_names}
+    for module in modules():
+        for one in vars(module).values():
+            if not isinstance(one, type) or one.__module__ != module.__name__:
+                continue
+            for base in one.__mro__[1:]:
+                if base.__module__.partition(".")[0] not in passed:
+                    both = {name for name in vars(one).keys() & vars(base).keys() if is_private(name)}
+                    found |= {f"{one.__module__}.{one.__name__}.{name}" for name in both - OF_PYDANTIC}
+    assert found == set()
