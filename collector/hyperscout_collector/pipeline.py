@@ -447,14 +447,13 @@ class Pipeline:
 
     async def _culprits(self, current: Snapshot, view: ClusterView, now_ns: int) -> dict[str, str]:
         """The reporters whose evidence causes the exception, of those with other evidence than last time."""
-        held, good = self.quarantine.held(now_ns), self._good
+        held = self.quarantine.held(now_ns)
         suspects = current.reporters - held
-        if good is not None:
+        if self._good is not None:
             suspects &= self._changed | self.quarantine.errors.keys()
 
         async def error_without(reporters: Collection[str]) -> str | None:
-            evidence = current.with_earlier(held.union(reporters), good or NO_EVIDENCE)
-            return await self._in_thread(self._error_of, evidence, view)
+            return await self._in_thread(self._error_of, current, held.union(reporters), view)
 
         return await find_culprits(sorted(suspects), error_without, MAX_SET_ASIDE - len(held))
 
@@ -474,9 +473,10 @@ class Pipeline:
         return Failure(self.failure.since_ns if self.failure is not None else now_ns, error)
 
     @uncollected()
-    def _error_of(self, evidence: Snapshot, view: ClusterView) -> str | None:
-        """In the thread: the exception that inference raises with this evidence, None = it does not."""
+    def _error_of(self, current: Snapshot, held: Collection[str], view: ClusterView) -> str | None:
+        """In the thread: the exception of inference without the evidence of some; None = there is none."""
         try:
+            evidence = current.with_earlier(held, self._good or NO_EVIDENCE)
             # The shared table of pairs is for what is published.
             resolved = self._resolved(replace(evidence, pair_tables=PairTables()), view)
             stale_nodes(evidence, self._topology_of(resolved, view))

@@ -1,6 +1,8 @@
 """The parts of a replica in this process: a standby on real gRPC, one that follows, one that takes over."""
 
 import asyncio
+import contextlib
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
@@ -22,8 +24,12 @@ from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout.v1.placement_pb2 import ListPlacementsRequest
 from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_collector import pipeline, process
+from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
 from hyperscout_collector.follower import Follower, PeerError, channel
+from hyperscout_collector.hierarchy import infer
 from hyperscout_collector.kube.client import Kube
+from hyperscout_collector.kube.errors import NotFoundError
 from hyperscout_collector.settings import CollectorSettings, SettingsError
 from hyperscout_collector.shell import Collector
 from hyperscout_collector.standby import DISCOVERY_SERVICE, Standby
@@ -270,6 +276,69 @@ async def test_who_is_deposed_says_where_to_go(tmp_path: Path) -> None:
         ended = asyncio.gather(refused(watch.read()), refused(agent.read()))
         await collector.stop()
         assert await ended == [("another replica leads now", "10.0.0.9:50051")] * 2
+
+
+# --- the end ------------------------------------------------------------------------------------------------
+
+
+class OneLease:
+    """An API server that keeps one Lease, and connections to it."""
+
+    def __init__(self) -> None:
+        self.lease: Any = None
+        self.writes = 0
+
+    async def get(self, path: str, query: object = None, *, timeout_s: float = 0.0) -> Any:
+        if self.lease is None:
+            raise NotFoundError(path)
+        return self.lease
+
+    async def write(self, method: str, path: str, body: Any, *, timeout_s: float = 0.0) -> Any:
+        self.writes += 1
+        self.lease = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.writes)}}
+        return self.lease
+
+    def fenced(self, fence: object) -> "OneLease":
+        return self
+
+    @property
+    def holder(self) -> str:
+        return str(self.lease["spec"].get("holderIdentity") or "")
+
+    async def connected(self, _: object) -> Any:
+        return contextlib.nullcontext(self)
+
+
+async def test_the_lease_is_renewed_while_the_end_waits_for_inference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, stop, go_on = OneLease(), asyncio.Event(), threading.Event()
+    loop, begun = asyncio.get_running_loop(), asyncio.Event()
+
+    def slow(inputs: FabricInputs, options: InferOptions, previous: Topology | None = None) -> Topology:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(10)
+        return infer(inputs, options, previous)
+
+    monkeypatch.setattr(pipeline, "infer", slow)
+    monkeypatch.setattr(process, "connected", api.connected)
+    flags = {"leader_election": True, "lease_namespace": "ns", "lease_retry_s": 0.05, "identity": "a"}
+    replica = process.Replica(settings(tmp_path, **flags))
+    task = asyncio.create_task(replica.run(stop))
+    async with asyncio.timeout(TIMEOUT_S):
+        await begun.wait()
+    stop.set()
+    await until(lambda: "inference" not in {task.get_name() for task in asyncio.all_tasks()})
+    for _ in range(3):  # its thread still runs
+        writes = api.writes
+        await until(lambda writes=writes: api.writes > writes or task.done())  # type: ignore[misc]
+    assert not task.done()
+    assert not go_on.is_set()
+    assert api.holder.startswith("a")
+    go_on.set()
+    async with asyncio.timeout(TIMEOUT_S):
+        await task
+    assert not api.holder
 
 
 # --- settings -----------------------------------------------------------------------------------------------
