@@ -15,7 +15,6 @@ from hyperscout_sim.fabric import SimAdapter
 from hyperscout_sim.sysfs import port_facts
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from support.examples import examples
 from unit.hierarchy.test_shapes import check_tree
 
 DESCRIPTIONS = [
@@ -120,7 +119,7 @@ def evidence(draw: st.DrawFn) -> FabricInputs:
     )
 
 
-@settings(examples(2), phases=[Phase.generate])
+@settings(phases=[Phase.generate])
 @given(evidence(), evidence(), st.none() | st.frozensets(st.sampled_from([f"node-{i}" for i in range(6)])))
 def test_a_valid_tree_comes_out(
     before: FabricInputs, now: FabricInputs, cluster: frozenset[str] | None

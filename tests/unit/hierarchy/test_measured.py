@@ -209,14 +209,7 @@ def test_bandwidth_that_varies_accuses_nobody() -> None:
 @pytest.mark.parametrize("bursts", slow_after(1, [3, 1, 9]))
 @pytest.mark.parametrize(
     "shape",
-    [
-        {},
-        {"rails": 4},
-        {"per_host": 4},
-        {"per_host": 24},
-        {"own_us": 0.0},
-        {"own_us": 4.0},
-    ],
+    slow_after(3, [{}, {"per_host": 4}, {"own_us": 4.0}, {"rails": 4}, {"per_host": 24}, {"own_us": 0.0}]),
     ids=str,
 )
 def test_a_healthy_network_accuses_nobody(bursts: int, shape: dict[str, int]) -> None:
@@ -309,7 +302,7 @@ def test_what_is_slow_is_named_and_nothing_else(fault: str, bursts: int) -> None
     assert len(others) <= 1, [x.message for x in others]
 
 
-@pytest.mark.parametrize("fault", ["pair", "host", "leaf"])
+@pytest.mark.parametrize("fault", slow_after(1, ["leaf", "pair", "host"]))
 def test_jitter_that_grew_is_named_and_nothing_else(fault: str) -> None:
     others: list[Suspicion] = []
 

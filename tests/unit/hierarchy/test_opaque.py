@@ -126,8 +126,12 @@ def mixed(dark: Collection[str]) -> FabricInputs:
 
 @pytest.mark.parametrize(
     "dark",
-    [LEAVES[0], [*LEAVES[0], *LEAVES[5]], [LEAVES[3][1]], [LEAVES[1][0], LEAVES[6][2], *LEAVES[2]]],
-    ids=["a leaf", "two leaves", "a host", "hosts and a leaf"],
+    [
+        pytest.param(LEAVES[0], id="a leaf", marks=pytest.mark.slow),
+        pytest.param([*LEAVES[0], *LEAVES[5]], id="two leaves", marks=pytest.mark.slow),
+        pytest.param([LEAVES[3][1]], id="a host", marks=pytest.mark.slow),
+        pytest.param([LEAVES[1][0], LEAVES[6][2], *LEAVES[2]], id="hosts and a leaf"),
+    ],
 )
 def test_wires_win_and_latency_finds_the_place_of_the_others(dark: Sequence[str]) -> None:
     topology = infer(mixed(dark))

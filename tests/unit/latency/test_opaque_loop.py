@@ -50,6 +50,7 @@ def test_hundreds(name: str) -> None:
     held(fabric, learn(fabric, seed=seed, limit=4 * len(fabric)))
 
 
+@pytest.mark.slow
 def test_a_flat_fabric_stays_flat() -> None:
     fabric = opaque([150], seed=3)
     learnt = learn(fabric, seed=3, limit=12 * len(fabric))
