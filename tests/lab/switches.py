@@ -6,7 +6,6 @@ and a Linux bridge does.
 """
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from kube.pki import Pair
 
 from lab.daemons import Daemon
+from lab.lldpd import by_port, configuration, wait_for
 from lab.panel import Equipment, Jack, Machine, Panel
 from lab.plan import Switch
 
@@ -24,9 +24,6 @@ BRIDGE = "rail"
 PORTS = r"^swp\d+$"
 # A neighbour that went silent is forgotten after thirty frames: on a busy machine some come late.
 TX_INTERVAL_S, TX_HOLD = 1, 30
-WAIT_S = 30.0
-_RESCAN_S = 2.0
-_LOOK_S = 0.05
 
 _PREPARE = """set -e
 mount --bind "$1" /etc/hosts
@@ -34,10 +31,6 @@ for one in all default; do echo 1 > /proc/sys/net/ipv6/conf/$one/disable_ipv6 ||
 ip link add "$2" type bridge mcast_snooping 0
 ip link set "$2" up
 """
-
-
-class SwitchError(RuntimeError):
-    """A switch does not come to what it should in time; says what it sees instead."""
 
 
 class LabSwitch:
@@ -82,12 +75,15 @@ class LabSwitch:
         conf = self._folder / f"{self.plan.name}.lldpd.conf"
         role = "leaf" if self.plan.level == 1 else "spine"
         conf.write_text(
-            f"configure system hostname {self.plan.name}\n"
-            f'configure system description "hyperscout lab {role}"\n'
-            f"configure lldp tx-interval {TX_INTERVAL_S}\n"
-            f"configure lldp tx-hold {TX_HOLD}\n"
-            "configure system capabilities enabled bridge,router\n"
-            f"configure system ip management pattern {self.machine.ip}\n"
+            configuration(
+                self.plan.name,
+                TX_INTERVAL_S,
+                TX_HOLD,
+                "configure lldp portidsubtype ifname",
+                f'configure system description "hyperscout lab {role}"',
+                "configure system capabilities enabled bridge,router",
+                f"configure system ip management pattern {self.machine.ip}",
+            )
         )
         first = self.plan.ports[0]  # whose address is the chassis id
         command = ["lldpd", "-d", "-u", SOCKET, "-O", str(conf), "-C", first, "-I", "swp*"]
@@ -100,53 +96,34 @@ class LabSwitch:
             self._lldpd = None
 
     def await_lldpd(self) -> None:
-        """Until it works on all ports. Now and then it misses the news that a young one is up."""
-
-        # In its file this does not reach ports that are there already.
-        subtype = ("configure", "lldp", "portidsubtype", "ifname")
-        self._until(
-            lambda: bool(self.lldpcli(*subtype)), lambda: f"lldpd of {self.plan.name} does not answer", 5.0
-        )
-        self.lldpcli("update")
+        """Wait until lldpd lists all ports."""
 
         def missing() -> set[str]:
-            shown = self.lldpcli("-f", "json0", "show", "interfaces")
-            return set(self.ports) - set(_by_port(shown))
+            return set(self.ports) - set(by_port(self.lldpcli("-f", "json0", "show", "interfaces")))
 
-        self._until(
-            lambda: not missing(), lambda: f"lldpd of {self.plan.name} does not see {missing()}", rescan_s=0.2
-        )
+        self._until(lambda: not missing(), lambda: f"does not list {missing()}")
 
     def heard(self) -> dict[str, str]:
         """Port -> "system/port" of who is heard there."""
         return {
             port: f"{one['chassis'][0]['name'][0]['value']}/{one['port'][0]['id'][0]['value']}"
-            for port, one in _by_port(self.lldpcli("-f", "json0", "show", "neighbors")).items()
+            for port, one in by_port(self.lldpcli("-f", "json0", "show", "neighbors")).items()
         }
 
     def await_heard(self, wanted: dict[str, str]) -> None:
-        """Until exactly these are heard."""
-        self._until(
-            lambda: self.heard() == wanted,
-            lambda: f"{self.plan.name} hears {self.heard()}, not {wanted}",
-            rescan_s=_RESCAN_S,
-        )
+        """Wait until lldpd hears exactly these."""
+        self._until(lambda: self.heard() == wanted, lambda: f"hears {self.heard()}, not {wanted}")
 
     def lldpcli(self, *words: str) -> str:
         """What `lldpcli` prints, nothing while lldpd does not answer."""
         return str(self.machine.run(["lldpcli", "-u", SOCKET, *words], check=False).stdout)
 
-    def _until(self, done: Callable[[], bool], otherwise: Callable[[], str], rescan_s: float) -> None:
-        now_s = time.monotonic()
-        give_up_s, rescan_at_s = now_s + WAIT_S, now_s + rescan_s
-        while not done():
-            now_s = time.monotonic()
-            if now_s > give_up_s or (self._lldpd is not None and not self._lldpd.alive):
-                raise SwitchError(otherwise())
-            if now_s > rescan_at_s:
-                rescan_at_s = now_s + rescan_s
-                self.lldpcli("update")
-            time.sleep(_LOOK_S)
+    def _until(self, done: Callable[[], bool], trouble: Callable[[], str]) -> None:
+        wait_for(
+            done,
+            lambda: self._lldpd is None or self._lldpd.alive,
+            lambda: f"lldpd of {self.machine.name} {trouble()}: {self._lldpd.tail() if self._lldpd else ''}",
+        )
 
     # --- the agent ------------------------------------------------------------------------------------------
 
@@ -173,11 +150,3 @@ class LabSwitch:
         if self.agent is not None:
             self.agent.stop()
             self.agent = None
-
-
-def _by_port(shown: str) -> dict[str, Any]:
-    """Of an answer of lldpcli in json0: its entry for each port."""
-    if not shown.strip():
-        return {}
-    lldp = json.loads(shown).get("lldp") or [{}]
-    return {one["name"]: one for one in lldp[0].get("interface", ())}

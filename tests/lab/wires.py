@@ -53,9 +53,9 @@ class Wires:
             self.switches[one.name] = LabSwitch(one, self._lab.machine(one.name), self.panel, self._folder)
         self.panel.add(*(switch.prepare() for switch in self.switches.values()))
         self.panel.connect(*(cable.ends for cable in self.plan.cables if device_of(cable.a) in self.switches))
+        self.connect(*(name for name in self._lab.nodes if name in self.plan))
         for switch in self.switches.values():
             switch.start_lldpd()
-        self.connect(*(name for name in self._lab.nodes if name in self.plan))
         for switch in self.switches.values():
             switch.await_lldpd()
         self.await_lldp()
@@ -108,7 +108,6 @@ class Wires:
 
     def plug(self, port: str) -> None:
         self.panel.push(port)
-        self._rescan(port)
 
     def move(self, port: str, to: str) -> None:
         """The other end of this port's cable goes into another port, of whatever switch. Where no such port
@@ -117,12 +116,6 @@ class Wires:
         switch.ensure_port(port_of(to))
         self.panel.disconnect(port)
         self.panel.connect((port, to))
-
-    def _rescan(self, port: str) -> None:
-        """On a busy machine lldpd misses the kernel's news of a carrier now and then, and stays silent."""
-        for end in (port, self.far_end(port)):
-            if switch := self.switches.get(device_of(end)):
-                switch.lldpcli("update")
 
     def carrier(self, port: str) -> bool | None:
         """As the machine itself says, None where it cannot tell."""
@@ -141,8 +134,8 @@ class Wires:
 
     def up_switch(self, name: str) -> None:
         """It has power again. Its agent has to be started anew."""
-        self.switches[name].start_lldpd()
         self.panel.power(name, on=True)
+        self.switches[name].start_lldpd()
         self.switches[name].await_lldpd()
 
     def await_lldp(self) -> None:

@@ -6,22 +6,22 @@ away at the end, whatever happened.
 
 import contextlib
 import itertools
-import json
 import os
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from lab.lldpd import WAIT_S, by_port, configuration, entries, wait_for
 
 from support.real import tool
 
-WAIT_S = 30.0
-RESCAN_S = 4.0
+# A line of a switch's configuration file: without it lldpd announces itself as a host.
+ROUTER = "configure system capabilities enabled bridge,router"
 _numbers = itertools.count(1)
 
 
@@ -49,38 +49,38 @@ class Daemon:
         """`lldpctl` for this daemon, ready for `-f json0`."""
         return [str(tool("lldpctl")), "-u", str(self.socket)]
 
-    def cli(self, *words: str) -> str:
-        return run(tool("lldpcli") or "lldpcli", "-u", self.socket, *words)
-
     def view(self) -> bytes:
         """What `lldpctl -f json0` prints."""
         return run(*self.ctl(), "-f", "json0").encode()
 
     def await_interfaces(self, names: Sequence[str]) -> None:
-        """Until it works on all of them. Now and then it misses the news that a young interface is up."""
-        give_up_s = time.monotonic() + WAIT_S
-        while True:
-            shown = _interfaces(self.cli("-f", "json0", "show", "interfaces").encode())
-            missing = set(names) - {interface["name"] for interface in shown}
-            if not missing:
-                return
-            if time.monotonic() > give_up_s:
-                raise RuntimeError(f"lldpd in {self.namespace} does not see {missing}")
-            time.sleep(0.1)
-            self.cli("update")
+        """Wait until lldpd answers and lists all of them."""
+
+        def missing() -> set[str]:
+            return set(names) - set(by_port(self._show("interfaces")))
+
+        self._until(lambda: not missing(), lambda: f"does not list {missing()}")
 
     def await_neighbours(self, count: int) -> None:
-        """Until it hears so many."""
-        give_up_s = time.monotonic() + WAIT_S
-        look_again_s = time.monotonic() + RESCAN_S
-        while (seen := len(_interfaces(self.view()))) < count:
-            if time.monotonic() > look_again_s:
-                look_again_s += RESCAN_S
-                self.cli("update")
-            if time.monotonic() > give_up_s:
-                state = self.cli("show", "interfaces") + self.cli("show", "statistics", "summary")
-                raise RuntimeError(f"lldpd in {self.namespace} hears {seen} neighbours, not {count}: {state}")
-            time.sleep(0.05)
+        """Wait until lldpd hears so many."""
+
+        def heard() -> int:
+            return len(entries(self._show("neighbors")))
+
+        self._until(lambda: heard() >= count, lambda: f"hears {heard()} neighbours, not {count}")
+
+    def _show(self, what: str) -> str:
+        """An answer of lldpcli in json0; "" while lldpd does not answer yet."""
+        with contextlib.suppress(RuntimeError):
+            return run(tool("lldpcli") or "lldpcli", "-u", self.socket, "-f", "json0", "show", what)
+        return ""
+
+    def _until(self, done: Callable[[], bool], trouble: Callable[[], str]) -> None:
+        wait_for(
+            done,
+            lambda: self.process.poll() is None,
+            lambda: f"lldpd in {self.namespace} {trouble()}: {self._show('statistics')}",
+        )
 
     def stop(self) -> None:
         """End it: it says goodbye on its ports."""
@@ -125,7 +125,7 @@ class Lab:
         ends = ((here, a[1]), (there, b[1]))
         for namespace, name in ends:
             ip("-n", namespace, "link", "set", name, "up")
-        # The kernel says so a moment later; a daemon that starts in between may miss the news for ever.
+        # The kernel reports the carrier a moment later.
         give_up_s = time.monotonic() + WAIT_S
         while not all("state UP" in ip("-n", namespace, "link", "show", name) for namespace, name in ends):
             if time.monotonic() > give_up_s:
@@ -136,19 +136,17 @@ class Lab:
         ip("-n", self.namespace(end[0]), "link", "set", end[1], state)
 
     def lldpd(
-        self, name: str, interfaces: Sequence[str], *config: str, ttl: tuple[int, int] = (1, 4)
+        self, name: str, interfaces: Sequence[str], *config: str, ttl: tuple[int, int] = (1, 30)
     ) -> Daemon:
-        """Start lldpd in a namespace. `ttl`: seconds between two frames, and how many of these a TTL is."""
+        """Start lldpd in a namespace.
+
+        `config`: further lines of its configuration file. `ttl`: seconds between two frames, and how many of
+        these a TTL is.
+        """
         namespace = self.namespace(name)
         control = self._folder / f"{namespace}-{len(self._daemons)}.sock"
-        lines = [
-            f"configure system hostname {name}",
-            f"configure lldp tx-interval {ttl[0]}",
-            f"configure lldp tx-hold {ttl[1]}",
-            *config,
-        ]
         conf = self._folder / f"{namespace}-{len(self._daemons)}.conf"
-        conf.write_text("\n".join(lines) + "\n")
+        conf.write_text(configuration(name, *ttl, "configure lldp portidsubtype ifname", *config))
         argv = [tool("ip"), "netns", "exec", namespace, tool("lldpd"), "-d", "-u", control, "-O", conf]
         process = subprocess.Popen(
             [str(arg) for arg in (*argv, "-C", ",".join(interfaces), "-I", ",".join(interfaces))],
@@ -158,15 +156,6 @@ class Lab:
         )
         daemon = Daemon(namespace, control, process)
         self._daemons.append(daemon)
-        give_up_s = time.monotonic() + WAIT_S
-        while True:
-            with contextlib.suppress(RuntimeError):
-                daemon.cli("configure", "lldp", "portidsubtype", "ifname")
-                break
-            if process.poll() is not None or time.monotonic() > give_up_s:
-                raise RuntimeError(f"lldpd does not start in {namespace}")
-            time.sleep(0.05)
-        daemon.cli("update")
         daemon.await_interfaces(interfaces)
         return daemon
 
@@ -225,11 +214,6 @@ def lldp_lab() -> Iterator[Lab]:
             yield lab
         finally:
             lab.close()
-
-
-def _interfaces(view: bytes) -> list[Any]:
-    lldp = json.loads(view).get("lldp", [{}])
-    return list(lldp[0].get("interface", [])) if lldp else []
 
 
 def _children(pid: int) -> list[int]:

@@ -4,16 +4,16 @@ On a switch lldpd is snmpd's AgentX subagent, so LLDP-MIB, IF-MIB and the system
 that Linux switches run. What may be read is no more than docs/switch-access.md tells operators to allow.
 """
 
-import json
 import re
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.daemons import Daemon
+from lab.lldpd import configuration, wait_for
 from lab.panel import Machine, Panel
 from lab.plan import Plan, Switch, device_of, make_plan
 from lab.switches import SOCKET, TX_HOLD, TX_INTERVAL_S, LabSwitch
@@ -61,8 +61,7 @@ class _Speaker(LabSwitch):
         """Until exactly these are heard."""
         self._until(
             lambda: self.systems() == wanted,
-            lambda: f"{self.machine.name} hears {self.systems()}, not {wanted}",
-            rescan_s=2.0,
+            lambda: f"hears {self.systems()}, not {wanted}",
         )
 
 
@@ -91,7 +90,8 @@ class SnmpSwitch(_Speaker):
         """snmpd first: lldpd looks for it when it starts."""
         self.start_snmpd()
         flags = ["-x", "-X", str(self._home / "agentx"), "-C", self.plan.ports[0], "-I", "swp*"]
-        self._lldpd = _lldpd(self.machine, self._announced, "bridge,router", flags, self._folder)
+        own = ("configure lldp portidsubtype ifname", "configure system capabilities enabled bridge,router")
+        self._lldpd = _lldpd(self.machine, self._announced, own, flags, self._folder)
 
     def start_snmpd(self) -> None:
         """Returns when subagents can come."""
@@ -116,7 +116,7 @@ class SnmpSwitch(_Speaker):
         argv += ["snmpd", "-f", "-Lo"]
         log = self._folder / f"{self.plan.name}.snmpd.log"
         snmpd = self._snmpd = Daemon(self.machine, "snmpd", argv, log)
-        self._until(socket.exists, lambda: f"snmpd does not start: {snmpd.tail()}", 60.0)
+        wait_for(socket.exists, lambda: snmpd.alive, lambda: f"snmpd does not start: {snmpd.tail()}")
 
     def stop_snmpd(self) -> None:
         """It goes silent, and forwards and speaks LLDP as before."""
@@ -139,19 +139,12 @@ class SnmpHost(_Speaker):
         hosts = folder / f"{name}.hosts"
         hosts.write_text(f"127.0.0.1 localhost\n{machine.ip} {name}\n")
         machine.run(["mount", "--bind", hosts, "/etc/hosts"])
-        self._lldpd = _lldpd(machine, name, "station", ["-C", "rail0", "-I", "rail*"], folder)
+        own = ("configure system capabilities enabled station",)
+        self._lldpd = _lldpd(machine, name, own, ["-C", "rail0", "-I", "rail*"], folder)
 
     @property
     def ports(self) -> tuple[str, ...]:
         return self._panel.ports_of(self._name)
-
-    def await_lldpd(self) -> None:
-        def missing() -> set[str]:
-            shown = self.lldpcli("-f", "json0", "show", "interfaces") or "{}"
-            working = (json.loads(shown).get("lldp") or [{}])[0].get("interface", ())
-            return set(self.ports) - {one["name"] for one in working}
-
-        self._until(lambda: not missing(), lambda: f"lldpd of {self._name} does not see {missing()}", 0.2)
 
 
 class SnmpWires(Wires):
@@ -174,9 +167,9 @@ class SnmpWires(Wires):
             self.switches[one.name] = SnmpSwitch(one, machine, panel, self._folder, self.access, said)
         panel.add(*(switch.prepare() for switch in self.switches.values()))
         panel.connect(*(cable.ends for cable in self.plan.cables if device_of(cable.a) in self.switches))
+        self.connect(*self._lab.nodes)
         for switch in self.switches.values():
             switch.start_lldpd()
-        self.connect(*self._lab.nodes)
         for name, node in self._lab.nodes.items():
             self.hosts[name] = SnmpHost(name, node, panel, self._folder)
         for one in self._speakers().values():
@@ -196,10 +189,8 @@ class SnmpWires(Wires):
         return switch
 
     def up_switch(self, name: str) -> None:
-        """With a carrier on its ports before lldpd looks at them, as at the start; heard by the end."""
-        self.panel.power(name, on=True)
-        self.snmp(name).start_lldpd()
-        self.snmp(name).await_lldpd()
+        """The switch and its neighbours hear each other by the end."""
+        super().up_switch(name)
         self.await_lldp()
 
     def trouble(self) -> list[str]:
@@ -214,24 +205,15 @@ class SnmpWires(Wires):
     def _speakers(self) -> "dict[str, SnmpSwitch | SnmpHost]":
         return {name: self.snmp(name) for name in self.switches} | self.hosts
 
-    def _rescan(self, port: str) -> None:
-        super()._rescan(port)
-        for end in (port, self.far_end(port)):
-            if host := self.hosts.get(device_of(end)):
-                host.lldpcli("update")
 
-
-def _lldpd(machine: Machine, name: str, capabilities: str, flags: list[str], folder: Path) -> Daemon:
-    """Started, not yet awaited."""
+def _lldpd(machine: Machine, name: str, own: Sequence[str], flags: list[str], folder: Path) -> Daemon:
+    """Start lldpd; do not wait for it. `own`: lines of its configuration file."""
     conf = folder / f"{machine.name}.lldpd.conf"
-    conf.write_text(
-        f"configure system hostname {name}\n"
-        'configure system description "hyperscout"\n'
-        f"configure lldp tx-interval {TX_INTERVAL_S}\n"
-        f"configure lldp tx-hold {TX_HOLD}\n"
-        f"configure system capabilities enabled {capabilities}\n"
-        f"configure system ip management pattern {machine.ip}\n"
+    common = (
+        'configure system description "hyperscout"',
+        f"configure system ip management pattern {machine.ip}",
     )
+    conf.write_text(configuration(name, TX_INTERVAL_S, TX_HOLD, *own, *common))
     argv = ["lldpd", "-d", "-u", SOCKET, "-O", str(conf), *flags]
     return Daemon(machine, "lldpd", argv, folder / f"{machine.name}.lldpd.log")
 

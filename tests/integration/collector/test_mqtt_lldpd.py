@@ -8,7 +8,7 @@ from pathlib import Path
 from hyperscout_collector.mqtt.reading import read
 from hyperscout_collector.settings import load_settings
 from hyperscout_collector.shell import Collector
-from support.lldpd import Daemon, Lab, lldp_lab, run
+from support.lldpd import ROUTER, Daemon, Lab, lldp_lab, run
 from support.mosquitto import Mosquitto, mosquitto
 from support.mqtt_world import password_file, secured
 from support.real import ROOT, require_real, tool
@@ -33,8 +33,8 @@ def publish(broker: Mosquitto, user: str, message: str) -> None:
 
 def wired(lab: Lab) -> tuple[Daemon, Daemon]:
     lab.cable(("leaf-1", "swp1"), ("dpu", "p0"))
-    leaf, dpu = lab.lldpd("leaf-1", ["swp1"]), lab.lldpd("dpu", ["p0"])
-    leaf.cli("configure", "system", "capabilities", "enabled", "bridge,router")
+    leaf = lab.lldpd("leaf-1", ["swp1"], ROUTER)
+    dpu = lab.lldpd("dpu", ["p0"])
     leaf.await_neighbours(1)
     dpu.await_neighbours(1)
     return leaf, dpu

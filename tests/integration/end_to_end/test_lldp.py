@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.collector_process import collector_process
 from support.live import Watcher, agent_process, domains, doorway, status
-from support.lldpd import Lab, lldp_lab
+from support.lldpd import ROUTER, Lab, lldp_lab
 from support.real import require_real, tool
 
 require_real("root", "netns", "lldpd")
@@ -26,8 +26,7 @@ def build(lab: Lab) -> None:
         ports = [f"swp{i + 1}" for i in range(len(hosts))]
         for host, port in zip(hosts, ports, strict=True):
             lab.cable((host, f"eth{number % 2}"), (leaf, port))
-        daemon = lab.lldpd(leaf, ports)
-        daemon.cli("configure", "system", "capabilities", "enabled", "bridge,router")
+        lab.lldpd(leaf, ports, ROUTER)
 
 
 @pytest.mark.parametrize("source", ["listener", "lldpctl"])

@@ -18,7 +18,7 @@ from support.callers import said as answered
 from support.collector_process import TIMEOUT_S, CollectorProcess, collector_process, listed
 from support.identities import Family
 from support.live import Watcher, agent_process, domains, doorway
-from support.lldpd import Lab, lldp_lab
+from support.lldpd import ROUTER, Lab, lldp_lab
 from support.real import require_real, tool
 
 require_real("root", "netns", "lldpd", "openssl")
@@ -49,10 +49,8 @@ def build(lab: Lab) -> dict[str, str]:
     commands, daemons = {}, {}
     # The other hosts have none: their agents listen, and the leaves do not hear them.
     for name in (*HOSTS, *SPINES, "n1", "n3"):
-        daemons[name] = lab.lldpd(name, ports[name])
+        daemons[name] = lab.lldpd(name, ports[name], *(() if name.startswith("n") else (ROUTER,)))
         commands[name] = " ".join(daemons[name].ctl())
-        if not name.startswith("n"):
-            daemons[name].cli("configure", "system", "capabilities", "enabled", "bridge,router")
     for name, daemon in daemons.items():
         daemon.await_neighbours(3 if name in HOSTS else 1 if name.startswith("n") else 2)
     return commands
