@@ -6,9 +6,10 @@ SHELL := /bin/bash
 .PHONY: help setup venv map map-test demo unit test test-real soak lint bench plot-rtt plot-placer proto proto-check mqtt-schemas openapi openapi-check constraints man manifests images kube-assets lab-assets real-parts bench-nodes e2e-volcano
 
 BIN := .venv/bin
-# Tests wait for processes more than they compute, so there are more workers than cores. A file's tests stay on one
-# worker, in the order of the arguments.
-PYTEST := $(BIN)/pytest -n $(shell echo $$((2 * $$(nproc)))) --maxprocesses=8 --dist loadfile --no-loadscope-reorder --durations=30
+# A file's tests stay on one worker; files start in the order of the arguments.
+PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --durations=30
+# Integration and real tests wait for processes more than they compute, so there are more workers than cores.
+WIDE := -n $(shell echo $$((2 * $$(nproc)))) --maxprocesses=8
 # `$(call step,name,command)`: say what runs and how long it took.
 step = @printf '== %s\n' '$(1)'; TIMEFORMAT='== $(1): %R s'; time { $(2); }
 
@@ -39,10 +40,10 @@ lab-assets: kube-assets  ## likewise, and what a cluster of real nodes on this m
 	@$(BIN)/python tests/lab assets
 
 unit: venv  ## the unit tests alone: no root, no process, no socket (a minute)
-	$(call step,unit tests,$(PYTEST) tests/unit -m "not slow")
+	$(call step,unit tests,$(PYTEST) -n auto tests/unit -m "not slow")
 
-test: setup lint proto-check openapi-check  ## setup, lint, stubs, unit and integration tests (ten minutes; root for all of it)
-	$(call step,unit and integration tests,$(PYTEST) tests/unit tests/integration -m "not slow")
+test: setup lint proto-check openapi-check unit  ## setup, lint, stubs, unit and integration tests (ten minutes; root for all of it)
+	$(call step,integration tests,$(PYTEST) $(WIDE) tests/integration -m "not slow")
 
 # The programs that the real tests need. Where one cannot be built, the tests that need it are skipped.
 real-parts: setup
@@ -54,13 +55,13 @@ real-parts: setup
 # The longest test comes first: it starts six kubelets and takes six minutes.
 test-real: real-parts  ## Kubernetes, kubelets, images, browser, Prometheus; properties in depth (a quarter of an hour; root)
 	$(call step,map-test,$(BIN)/python collector/map/build.py --test --if-possible)
-	$(call step,real tests,$(PYTEST) tests/real/nodes/test_nodes.py tests/real/kubernetes tests/real)
-	$(call step,properties in depth,$(PYTEST) tests/unit tests/integration -m "slow or hypothesis" --hypothesis-profile=thorough)
+	$(call step,real tests,$(PYTEST) $(WIDE) tests/real/nodes/test_nodes.py tests/real/kubernetes tests/real)
+	$(call step,properties in depth,$(PYTEST) -n auto tests/unit tests/integration -m "slow or hypothesis" --hypothesis-profile=thorough)
 
 soak: MINUTES ?= 60
 soak: real-parts  ## random kills, chaos and fuzzing with fresh seeds, each for MINUTES=60
-	$(call step,long runs,HYPERSCOUT_SOAK_MIN=$(MINUTES) $(PYTEST) tests/integration tests/real -m soak -s)
-	$(call step,fuzzing,HYPERSCOUT_FUZZ=$$(($(MINUTES) * 50)) $(PYTEST) tests/unit -m hypothesis)
+	$(call step,long runs,HYPERSCOUT_SOAK_MIN=$(MINUTES) $(PYTEST) $(WIDE) tests/integration tests/real -m soak)
+	$(call step,fuzzing,HYPERSCOUT_FUZZ=$$(($(MINUTES) * 50)) $(PYTEST) -n auto tests/unit -m hypothesis)
 
 bench-nodes: setup lab-assets images  ## a cable pulled 50 times, and an agent at rest, on six real kubelets; root
 	$(call step,bench-nodes,$(BIN)/python tests/bench nodes)

@@ -1,6 +1,5 @@
 """The house keeps its promises: what the docs name exists, and nothing leaks that must not be published."""
 
-import ast
 import asyncio
 import re
 import textwrap
@@ -184,51 +183,6 @@ INTERNALS = {
     # NVML's binding loads the driver's library by a fixed name; the setting nvlink.library names another.
     ("nvidia-ml-py", "14"): ("agent/hyperscout_agent/nvml.py", "nvmlLib"),
 }
-# Public by their libraries' documentation.
-DOCUMENTED = {"_replace", "_make", "_fields", "_asdict", "_exit", "_name"}
-
-
-def python_files() -> list[Path]:
-    folders = [ROOT / name for name in ("agent", "collector", "tests", "deploy")]
-    found = [path for folder in folders for path in folder.rglob("*.py")]
-    return [path for path in found if "node_modules" not in path.parts]
-
-
-def is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__")
-
-
-def named_by(node: ast.AST) -> str:
-    """The private name that an expression or an import looks up; "" = none."""
-    match node:
-        case ast.Attribute(attr=name):
-            return name if is_private(name) else ""
-        case ast.ImportFrom(module=str(module)):
-            return next(filter(is_private, module.split(".")), "")
-        case ast.Call(
-            func=ast.Name(id="getattr" | "setattr" | "hasattr"), args=[_, ast.Constant(value=str(name)), *_]
-        ):
-            return name if is_private(name) else ""
-    return ""
-
-
-def test_no_private_attribute_is_used_but_our_own() -> None:
-    """A private name that no file here defines is a library's. One that both define is not found here."""
-    trees = {path: ast.parse(path.read_text()) for path in python_files()}
-    ours = set(DOCUMENTED)
-    for node in (node for tree in trees.values() for node in ast.walk(tree)):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                ours.add(name)
-            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
-                ours.add(name)
-    found = [
-        f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
-        for path, tree in trees.items()
-        for node in ast.walk(tree)
-        if (name := named_by(node)) and name not in ours
-    ]
-    assert found == []
 
 
 @pytest.mark.parametrize(("package", "below"), sorted(INTERNALS))
