@@ -31,7 +31,7 @@ from support.kubernetes import Cluster
 
 SECONDS = float(os.environ.get("HYPERSCOUT_CHAOS_S", "30"))
 SEED = int(os.environ.get("HYPERSCOUT_CHAOS_SEED", "1"))
-SETTLE_S = 90.0
+SETTLE_S = 240.0
 USUAL_SHARE = 0.15  # of the writes that are refused all the time
 NAMES = ("collector-0", "collector-1")
 PORTS = {"collector-0": "127.0.0.1:0", "collector-1": "127.0.0.1:0"}

@@ -26,7 +26,7 @@ from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS, listed
 from support.findings import adapter, failed, lldp, sweep
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 
 
 def settings(tmp_path: Path, **more: Any) -> CollectorSettings:

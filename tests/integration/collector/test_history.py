@@ -28,7 +28,7 @@ from support.collector_process import CHANNEL_OPTIONS
 from support.command_line import CommandLine, Ran
 from support.findings import lldp
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 
 
 def settings(tmp_path: Path, **more: Any) -> CollectorSettings:

@@ -186,7 +186,7 @@ async def test_renewed_certificates_are_taken_up_while_it_runs(
         address = collector.rest_address
         assert (await ask(address, "/v1/topology", tls=tls(family, "reader/ann"))).status == 200
         put(strangers)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while True:
                 try:
                     await ask(address, "/v1/topology", tls=tls(strangers, "reader/ann"))
@@ -259,7 +259,7 @@ async def test_a_reader_that_follows_is_looked_at_again(
         assert collector.parts.reviews is not None
         collector.parts.reviews._rights._kept.clear()
         await publish(collector, two_leaves())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             last = await anext(events)
     assert (last.kind, last.problem["status"]) == ("error", 403)
 
