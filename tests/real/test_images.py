@@ -22,7 +22,7 @@ from support.real import ROOT, require_real
 require_real("images", "root")
 
 VERSION = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-TIMEOUT_S = 60.0
+TIMEOUT_S = 90.0
 HEAD = struct.Struct("!I")
 _PACKAGES = "opt/hyperscout/lib/python3.11/site-packages"
 

@@ -21,7 +21,7 @@ from hyperscout.v1.finding_pb2 import Finding, FindingKey
 
 from support.findings import stamp
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 90.0
 
 
 class AgentStream:

@@ -14,7 +14,7 @@ from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from support.agent_stream import AgentStream
 from support.identities import show
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 Code = grpc.StatusCode
 _LOST = "Internal error from Core"

@@ -210,4 +210,4 @@ def define_others(kube: Cluster) -> None:
                 },
             }
         )
-    kube.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    kube.kubectl("wait", "--for=condition=Established", "--timeout=120s", "crd", "--all")

@@ -28,7 +28,7 @@ PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 SETS = "/apis/apps/v1/namespaces/default/replicasets"
 PLANS = f"/api/v1/namespaces/{OWN}/configmaps?labelSelector={SELECTOR}"
-TIMEOUT_S = 40.0
+TIMEOUT_S = 90.0
 _NOW = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
 
 

@@ -25,7 +25,7 @@ from kube.control_plane import ControlPlane, Options
 
 from support.real import require_real
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 90.0
 _NODES = "/api/v1/nodes"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 

@@ -36,7 +36,6 @@ class MeasuringAgent:
     ports: dict[str, LatencyPort]
     tasks: list[PairTask] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
-    stopped_at: list[float] = field(default_factory=list)
     bandwidth_gbps: float = 0.0  # that RDMA finds as well; 0 = there is none
 
     async def publish(self) -> None:
@@ -56,7 +55,6 @@ class MeasuringAgent:
                     await self.publish()
                 case "stop_measuring":
                     self.stopped.append(message.stop_measuring.reason)
-                    self.stopped_at.append(time.monotonic())
 
     def _measure(self, task: PairTask) -> None:
         us = self.rtt(self.stream.node, task.peer)

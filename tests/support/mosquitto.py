@@ -16,7 +16,7 @@ import aiomqtt
 
 from support.real import tool
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 90.0
 
 
 def free_port() -> int:

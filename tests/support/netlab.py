@@ -22,7 +22,7 @@ from typing import TypeVar
 from support.real import tool
 
 T = TypeVar("T")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 90.0
 INTERFACE = "eth0"
 _numbers = itertools.count(1)
 

@@ -19,7 +19,7 @@ from kube.processes import Program, free_port
 from support.real import ROOT, tool
 
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 90.0
 _LOOK_S = 0.2
 Job = Mapping[str, Any]  # of scrape_configs
 

@@ -158,7 +158,7 @@ class Volcano:
                 self._kube.api.ask("POST", _CRDS, kind.crd)
         names = ",".join(f"crd/{kind.plural}.{kind.group}" for kind in _KINDS)
         for name in names.split(","):
-            self._kube.kubectl("wait", "--for=condition=Established", name, "--timeout=30s")
+            self._kube.kubectl("wait", "--for=condition=Established", name, "--timeout=120s")
 
     def check(self) -> None:
         """Raises AssertionError when one of the programs has ended, with its last words."""

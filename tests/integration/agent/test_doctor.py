@@ -24,7 +24,7 @@ from support.rest_collector import status_of
 
 NOW_S = 1_790_000_000.0
 _MAIN = "import sys; from hyperscout_cli.main import main; sys.exit(main(sys.argv[1:]))"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 90.0
 
 
 @pytest.fixture(scope="module")

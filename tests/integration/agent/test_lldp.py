@@ -27,7 +27,7 @@ from support.real import require_real, tool
 
 require_real("root", "netns", "lldpd")
 
-WAIT_S = 30.0
+WAIT_S = 90.0
 DATA, NOTHING, FAILED = Outcome.OUTCOME_DATA, Outcome.OUTCOME_NOTHING, Outcome.OUTCOME_FAILED
 PORTS = re.compile("eth[01]")
 GROUP = bytes.fromhex("0180c200000e")
@@ -85,7 +85,7 @@ class Listening:
         finally:
             listener.terminate()
             await self._end_tasks()
-            assert listener.wait(10) == 0
+            assert listener.wait(WAIT_S) == 0
 
     async def restart_agent(self) -> None:
         """A new agent that knows nothing, with the listener of the old one."""
@@ -330,5 +330,5 @@ async def test_a_whole_agent_in_a_namespace(lab: Lab, tmp_path: Path) -> None:
     finally:
         if process.poll() is None:
             process.kill()
-            process.wait(10)
+            process.wait(WAIT_S)
         await collector.stop()

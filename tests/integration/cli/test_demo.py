@@ -32,8 +32,8 @@ def command_line(pid: int) -> str:
 
 
 def gone(pid: int) -> bool:
-    """Whether the process ends within some seconds."""
-    until = time.monotonic() + 20
+    """Whether the process ends."""
+    until = time.monotonic() + 90
     while command_line(pid):
         if time.monotonic() > until:
             return False

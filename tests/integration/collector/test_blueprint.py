@@ -12,7 +12,7 @@ from hyperscout_collector.topology import Topology
 from support.collectors import playing
 from support.rest_collector import status_of
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 PLAN = """\
 switches:
 - leaf-[01-02]

@@ -31,8 +31,9 @@ from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS, listed
 from support.collectors import collector_settings, playing
 from support.findings import adapter, failed, lldp, sweep
+from support.rest_collector import status_of
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 
 
 def settings(folder: Path, **more: Any) -> CollectorSettings:
@@ -470,7 +471,7 @@ async def test_an_agent_that_left_a_week_ago_is_removed(tmp_path: Path) -> None:
         return lldp(node, "eth0", now_ns, neighbour="leaf-0", port=node)
 
     def shown(collector: Collector) -> dict[str, tuple[bool, str, int]]:
-        return {a.node: (a.connected, a.version, a.findings) for a in collector.status().agents}
+        return {a.node: (a.connected, a.version, a.findings) for a in status_of(collector).agents}
 
     async with (
         Collector(settings(tmp_path), clock_ns=lambda: now_ns) as collector,

@@ -14,7 +14,7 @@ from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import clos2
 from support.rest_collector import status_of
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
 HOSTS = sorted(FABRIC.hosts)
 

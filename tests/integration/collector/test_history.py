@@ -36,7 +36,7 @@ from support.command_line import CommandLine, Ran
 from support.findings import lldp
 from support.topologies import two_leaves
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 
 
 @asynccontextmanager

@@ -446,12 +446,15 @@ async def test_hello_comes_first_and_is_checked(tmp_path: Path, first: dict[str,
         assert r.comings == []
 
 
-async def test_whoever_says_nothing_is_let_go(tmp_path: Path) -> None:
-    async with rig(tmp_path, hello_timeout_s=0.05, heartbeat_timeout_s=0.1) as r:
-        async with AgentStream(r.address, "n1", hello=False) as agent:
-            assert (await agent.ended())[0] == grpc.StatusCode.DEADLINE_EXCEEDED
-        async with AgentStream(r.address, "n1") as agent:
-            assert (await agent.ended())[0] == grpc.StatusCode.DEADLINE_EXCEEDED
+async def test_a_stream_without_a_hello_is_ended(tmp_path: Path) -> None:
+    async with rig(tmp_path, hello_timeout_s=0.05) as r, AgentStream(r.address, "n1", hello=False) as agent:
+        assert (await agent.ended())[0] == grpc.StatusCode.DEADLINE_EXCEEDED
+        assert r.comings == []
+
+
+async def test_an_agent_without_a_heartbeat_is_disconnected(tmp_path: Path) -> None:
+    async with rig(tmp_path, heartbeat_timeout_s=0.1) as r, AgentStream(r.address, "n1") as agent:
+        assert (await agent.ended())[0] == grpc.StatusCode.DEADLINE_EXCEEDED
         assert r.comings == ["+n1", "-n1"]
 
 

@@ -217,7 +217,7 @@ def subnet_manager(folder: Path, ibsim: Ibsim, host: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(WAIT_S)
 
 
 def _errors(ibsim: Ibsim, host: str) -> bytes:

@@ -22,7 +22,7 @@ from hyperscout_sim.ufm import ufm_answers
 from support import managers
 from support.managers import CHOSEN, PASSWORD, TOKEN, Manager, credentials, serving
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 FABRIC = clos2(leaves=2, hosts_per_leaf=4, spines=2)
 HOSTS = sorted(FABRIC.hosts)
 WHOLE = {1: [HOSTS[:4], HOSTS[4:]], 2: [HOSTS]}

@@ -25,7 +25,7 @@ require_real("mosquitto")
 
 USERS = ("collector", "reader", *(device.partition("=")[0] for device in DEVICES))
 QUICK = {"first_settle_s": 0.05, "settle_s": 0.05, "hold_down_s": 0.05, "quiet_s": 0.1, "debounce_s": 0.01}
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 
 
 @asynccontextmanager

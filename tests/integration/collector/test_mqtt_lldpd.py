@@ -16,7 +16,7 @@ from support.real import ROOT, require_real, tool
 require_real("root", "netns", "lldpd", "mosquitto", "mosquitto_pub")
 
 SCRIPT = ROOT / "deploy" / "devices" / "lldp_report.py"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 
 
 def report(daemon: Daemon, reporter: str) -> str:

@@ -33,7 +33,7 @@ from support.topologies import two_leaves
 
 require_real("mosquitto", "openssl")
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 90.0
 
 
 class Stopping(Fence):

@@ -25,7 +25,7 @@ from support.collectors import collector_settings, playing
 from support.live import Watcher, domains
 from support.placing import free_of, request
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 HOSTS = [f"node-000{i}" for i in range(1, 9)]
 ALL_FREE = {node: {"workers": 1} for node in HOSTS}
 Code = grpc.StatusCode

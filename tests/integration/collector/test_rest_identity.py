@@ -186,7 +186,7 @@ async def test_renewed_certificates_are_taken_up_while_it_runs(
         address = collector.rest_address
         assert (await ask(address, "/v1/topology", tls=tls(family, "reader/ann"))).status == 200
         put(strangers)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while True:
                 try:
                     await ask(address, "/v1/topology", tls=tls(strangers, "reader/ann"))
@@ -239,7 +239,7 @@ async def test_who_is_unknown_is_not_listened_to(
     tmp_path: Path, family: Family, reviews: FakeReviews, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Megabytes of JSON from anybody would be the collector's time and memory."""
-    monkeypatch.setattr(app_module, "_parsed", None)
+    monkeypatch.setattr(app_module., "_parsed", None)
     async with rest_collector(tmp_path, two_leaves(), family=family, reviews=reviews) as it:
         refused = await ask(it.rest_address, "/v1/placements", method="POST", body={}, tls=tls(family))
         assert refused.status == 401
@@ -259,7 +259,7 @@ async def test_a_reader_that_follows_is_looked_at_again(
         assert collector.parts.reviews is not None
         collector.parts.reviews._rights._kept.clear()
         await publish(collector, two_leaves())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             last = await anext(events)
     assert (last.kind, last.problem["status"]) == ("error", 403)
 

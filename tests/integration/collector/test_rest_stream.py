@@ -16,7 +16,7 @@ from support.rest import Event, ask, follow
 from support.rest_collector import publish, rest_collector
 from support.topologies import two_leaves
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 
 
 @pytest.fixture

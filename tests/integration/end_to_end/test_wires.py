@@ -20,14 +20,17 @@ from support.real import require_real
 
 WAIT_S = 90.0  # on a machine that does much else
 
-# Listens to LLDP on an interface for some seconds, as the agent does, and prints the frames in hex.
+# Listens to LLDP on an interface as the agent does, until the first frame and for some seconds more. Prints
+# the frames in hex.
 LISTEN = """
 import socket, struct, sys, time
-name, seconds = sys.argv[1], float(sys.argv[2])
+name, seconds, wait = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
 raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88CC))
 raw.bind((name, 0x88CC))
 group = struct.pack("IHH8s", socket.if_nametoindex(name), 0, 6, bytes.fromhex("0180c200000e0000"))
 raw.setsockopt(263, 1, group)
+raw.settimeout(wait)
+print(raw.recv(2000).hex())
 end = time.monotonic() + seconds
 while (left := end - time.monotonic()) > 0:
     raw.settimeout(left)
@@ -106,12 +109,18 @@ def until(done: Callable[[], object], what: Callable[[], object]) -> None:
 
 
 def frames(lab: BareLab, node: str, rail: str, seconds: float) -> list[bytes]:
-    shown = lab.nodes[node].run([sys.executable, "-I", "-c", LISTEN, rail, str(seconds)]).stdout
+    """At least one frame."""
+    shown = (
+        lab.nodes[node]
+        .run([sys.executable, "-I", "-c", LISTEN, rail, str(seconds), str(WAIT_S)], timeout_s=2 * WAIT_S)
+        .stdout
+    )
     return [bytes.fromhex(line) for line in shown.split()]
 
 
-def pings(lab: BareLab, node: str, address: str, seconds: float = 5.0) -> bool:
-    done = lab.nodes[node].run([sys.executable, "-I", "-c", PING, address, str(seconds)], check=False)
+def pings(lab: BareLab, node: str, address: str, seconds: float = WAIT_S) -> bool:
+    command = [sys.executable, "-I", "-c", PING, address, str(seconds)]
+    done = lab.nodes[node].run(command, check=False, timeout_s=2 * WAIT_S)
     return bool(done.returncode == 0)
 
 

@@ -33,7 +33,7 @@ from support.soak import soak_s, soak_seed
 
 SECONDS = soak_s(30)
 SEED = soak_seed()
-SETTLE_S = 90.0
+SETTLE_S = 240.0
 USUAL_SHARE = 0.15  # of the writes that are refused all the time
 NAMES = ("collector-0", "collector-1")
 PORTS = {"collector-0": "127.0.0.1:0", "collector-1": "127.0.0.1:0"}

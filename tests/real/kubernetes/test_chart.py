@@ -71,7 +71,7 @@ def test_install_upgrade_and_uninstall(bare: Cluster) -> None:
     said = install(bare, {})
     assert "STATUS: deployed" in said
     assert "pod-security.kubernetes.io/enforce=privileged" in said
-    bare.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", CRD)
+    bare.kubectl("wait", "--for=condition=Established", "--timeout=120s", "crd", CRD)
     before = bare.get("secret", f"{RELEASE}-tls", "-n", NAMESPACE)["data"]
 
     assert "STATUS: deployed" in install(bare, EVERYTHING, verb="upgrade")

@@ -10,7 +10,7 @@ from hyperscout_collector.shell import Collector
 from support.kubernetes import Cluster
 
 AWS = "topology.k8s.aws/network-node-layer-"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 90.0
 
 
 def layers(spine: str, leaf: str) -> dict[str, str]:

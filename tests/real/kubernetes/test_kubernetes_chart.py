@@ -19,7 +19,7 @@ from support.snmp_responder import Table, responding
 require_real("kubernetes", "helm")
 
 COLLECTOR, AGENT, FABRIC = f"{RELEASE}-collector", f"{RELEASE}-agent", f"{RELEASE}-fabric"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 90.0
 VALUES = {"crds": {"install": False}, "agent": {"lldp": {"enabled": False}}}
 
 

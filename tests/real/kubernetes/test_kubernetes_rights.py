@@ -20,7 +20,7 @@ from support.real import require_real
 require_real("kubernetes", "helm")
 
 ACCOUNT = f"{RELEASE}-collector"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 90.0
 VALUES = {
     "crds": {"install": False},
     "publish": {"nodeLabels": "on", "taints": "on", "kueueTopology": "hyperscout"},

@@ -21,7 +21,7 @@ from support.real import require_real
 
 require_real("mosquitto")
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 90.0
 SHORT = ("--lease-duration-s", "3", "--lease-renew-deadline-s", "2", "--lease-retry-s", "0.5")
 QUICK = ("--first-settle-s", "0.2", "--settle-s", "0.2", "--hold-down-s", "0.2", "--quiet-s", "0.2")
 RULES = [

@@ -26,7 +26,7 @@ LEAF, CORE = "hyperscout.io/leaf", "hyperscout.io/core"
 TAINT = {"key": "hyperscout.io/degraded", "effect": "NoSchedule"}
 OTHER = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 LONG = "a-node-with-a-name-that-somebody-must-have-liked.rack-17.row-33.example"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 
 
 @asynccontextmanager
@@ -271,7 +271,7 @@ async def test_a_kueue_topology(kube: Cluster) -> None:
             kueue_crd("ResourceFlavor", "resourceflavors", ("v1beta1",), {"topologyName": {"type": "string"}})
         )
         await kube.kubectl_async(
-            *("wait", "--for=condition=Established", "--timeout=30s", "crd"),
+            *("wait", "--for=condition=Established", "--timeout=120s", "crd"),
             *("topologies.kueue.x-k8s.io", "resourceflavors.kueue.x-k8s.io"),
         )
         async with asyncio.timeout(TIMEOUT_S):

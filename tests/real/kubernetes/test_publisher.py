@@ -30,7 +30,7 @@ GOOD = (
     Condition("Stale", "False", "EvidenceFresh", "fresh", NOW_NS),
 )
 BAD = Condition("Degraded", "True", "LinksDown", "1 of 4 uplinks down: leaf-a/p1", NOW_NS + 5 * 10**9)
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 
 
 def tree(*leaves: tuple[str, tuple[str, ...]], root: str = "core") -> Topology:

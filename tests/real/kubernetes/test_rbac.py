@@ -35,7 +35,7 @@ COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
 # The definition is there already, by the fixture.
 NO_CRD = {"crds": {"install": False}}
 NO_TOKEN = {"automountServiceAccountToken": False}
-TIMEOUT_S = 20.0
+TIMEOUT_S = 90.0
 _numbers = itertools.count(1)
 
 

@@ -16,7 +16,7 @@ from support.real import require_real
 
 Object = dict[str, Any]
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 90.0
 _PODS = "/api/v1/namespaces/default/pods"
 _NODES = "/api/v1/nodes"
 

@@ -40,7 +40,7 @@ PROMPT = (
     *("--settle-s", "0.2", "--first-settle-s", "0.5"),
     *("--removal-share", "1", "--hold-s", "1"),
 )
-TIMEOUT_S = 60.0
+TIMEOUT_S = 90.0
 _LOOK_EVERY_S = 0.05
 Domains = Iterable[frozenset[str]]
 T = TypeVar("T")

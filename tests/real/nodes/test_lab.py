@@ -101,7 +101,7 @@ def host_pods(lab: Lab) -> dict[str, str]:
 
 def test_pods_run_and_find_a_service_by_its_name(lab: Lab) -> None:
     for what in ("deployment/web", "daemonset/host"):
-        lab.kubectl("rollout", "status", what, "--timeout=60s", timeout_s=70)
+        lab.kubectl("rollout", "status", what, "--timeout=120s", timeout_s=130)
     pods = host_pods(lab)
     assert set(pods) == set(NODES)
     for node, pod in pods.items():
@@ -127,8 +127,8 @@ def test_pods_run_and_find_a_service_by_its_name(lab: Lab) -> None:
 
 
 def test_a_disruption_budget_holds(lab: Lab) -> None:
-    lab.kubectl("rollout", "status", "deployment/web", "--timeout=60s", timeout_s=70)
-    lab.kubectl("wait", "pdb/web", "--for=jsonpath={.status.currentHealthy}=1", "--timeout=30s")
+    lab.kubectl("rollout", "status", "deployment/web", "--timeout=120s", timeout_s=130)
+    lab.kubectl("wait", "pdb/web", "--for=jsonpath={.status.currentHealthy}=1", "--timeout=120s")
     pod = lab.get("pods", "-l", "app=web")["items"][0]["metadata"]["name"]
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
     path = f"/api/v1/namespaces/default/pods/{pod}/eviction"
@@ -191,7 +191,7 @@ def test_a_switch_is_a_machine_with_a_network(lab: Lab) -> None:
 
 
 def test_a_killed_node_is_not_ready_and_comes_back_with_its_disk(lab: Lab) -> None:
-    lab.kubectl("rollout", "status", "daemonset/host", "--timeout=60s", timeout_s=70)
+    lab.kubectl("rollout", "status", "daemonset/host", "--timeout=120s", timeout_s=130)
     node = lab.nodes["node2"]
     node.run(["touch", "/run/gone", "/var/lib/kept"])
     lab.kill_node("node2")
@@ -209,7 +209,7 @@ def test_a_killed_node_is_not_ready_and_comes_back_with_its_disk(lab: Lab) -> No
     lab.await_ready(["node2"], timeout_s=60)
     assert back.run(["ls", "/var/lib/kept"]).stdout
     assert back.run(["ls", "/run/gone"], check=False).returncode
-    lab.kubectl("wait", "pod", "-l", "app=host", "--for=condition=Ready", "--timeout=60s", timeout_s=70)
+    lab.kubectl("wait", "pod", "-l", "app=host", "--for=condition=Ready", "--timeout=120s", timeout_s=130)
 
 
 def test_another_process_acts_on_it_and_new_nodes_get_images(lab: Lab, tmp_path: Path) -> None:
