@@ -239,7 +239,7 @@ async def test_who_is_unknown_is_not_listened_to(
     tmp_path: Path, family: Family, reviews: FakeReviews, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Megabytes of JSON from anybody would be the collector's time and memory."""
-    monkeypatch.setattr(app_module., "_parsed", None)
+    monkeypatch.setattr(app_module._Gate, "_parsed", None)
     async with rest_collector(tmp_path, two_leaves(), family=family, reviews=reviews) as it:
         refused = await ask(it.rest_address, "/v1/placements", method="POST", body={}, tls=tls(family))
         assert refused.status == 401
