@@ -62,7 +62,15 @@ class World:
         self.placements = Placements(clock_ns=self.clock_ns)
         settings = GateSettings(patience_s=0.0)
         self.gates = Gates(
-            kube, self.nodes, "own", "on", settings, lambda text: None, clock_ns=self.clock_ns, rng=Random(1)
+            kube,
+            self.nodes,
+            "own",
+            "on",
+            settings,
+            lambda text: None,
+            clock_ns=self.clock_ns,
+            rng=Random(1),
+            timer=lambda: 0.0,  # real durations would decide how long the controller pauses
         )
         self.server.told = self.gates.pods.learn
         self.gates.book(self.placements)
