@@ -19,7 +19,7 @@ from lab.plan import Switch
 
 ROOT = Path(__file__).resolve().parents[2]
 HYPERSCOUT = ROOT / ".venv" / "bin" / "hyperscout"
-SOCKET = "/run/lldpd.socket"  # in the switch's own /run
+SOCKET, CONFIGURATION = "/run/lldpd.socket", "/run/lldpd.conf"  # in the machine's own /run
 BRIDGE = "rail"
 PORTS = r"^swp\d+$"
 # A neighbour that went silent is forgotten after thirty frames: on a busy machine some come late.
@@ -31,6 +31,17 @@ for one in all default; do echo 1 > /proc/sys/net/ipv6/conf/$one/disable_ipv6 ||
 ip link add "$2" type bridge mcast_snooping 0
 ip link set "$2" up
 """
+
+
+def lldpd(machine: Machine, text: str, flags: Sequence[str], folder: Path) -> Daemon:
+    """Start lldpd; do not wait for it. `text`: its configuration file. `folder` takes its log.
+
+    The file goes into the machine's own /run. Debian's lldpcli runs as the user _lldpd, which cannot enter a
+    private folder, and lldpcli ignores a file that it cannot find.
+    """
+    machine.run(["sh", "-c", 'cat > "$1"', "sh", CONFIGURATION], stdin=text)
+    command = ["lldpd", "-d", "-u", SOCKET, "-O", CONFIGURATION, *flags]
+    return Daemon(machine, "lldpd", command, folder / f"{machine.name}.lldpd.log")
 
 
 class LabSwitch:
@@ -72,22 +83,18 @@ class LabSwitch:
 
     def start_lldpd(self) -> None:
         """Does not wait; `await_lldpd` does."""
-        conf = self._folder / f"{self.plan.name}.lldpd.conf"
         role = "leaf" if self.plan.level == 1 else "spine"
-        conf.write_text(
-            configuration(
-                self.plan.name,
-                TX_INTERVAL_S,
-                TX_HOLD,
-                "configure lldp portidsubtype ifname",
-                f'configure system description "hyperscout lab {role}"',
-                "configure system capabilities enabled bridge,router",
-                f"configure system ip management pattern {self.machine.ip}",
-            )
+        text = configuration(
+            self.plan.name,
+            TX_INTERVAL_S,
+            TX_HOLD,
+            "configure lldp portidsubtype ifname",
+            f'configure system description "hyperscout lab {role}"',
+            "configure system capabilities enabled bridge,router",
+            f"configure system ip management pattern {self.machine.ip}",
         )
         first = self.plan.ports[0]  # whose address is the chassis id
-        command = ["lldpd", "-d", "-u", SOCKET, "-O", str(conf), "-C", first, "-I", "swp*"]
-        self._lldpd = Daemon(self.machine, "lldpd", command, self._folder / f"{self.plan.name}.lldpd.log")
+        self._lldpd = lldpd(self.machine, text, ["-C", first, "-I", "swp*"], self._folder)
 
     def stop_lldpd(self) -> None:
         """It says goodbye on ports with a carrier."""

@@ -36,7 +36,6 @@ class Wires:
         self.plan = plan
         self.switches: dict[str, LabSwitch] = {}
         self._panel: Panel | None = None
-        # lldpd, most of which runs as a user without rights, reads nothing here once it has started.
         self._folder = lab.folder / "wires"
 
     @property

@@ -16,7 +16,7 @@ from lab.daemons import Daemon
 from lab.lldpd import configuration, wait_for
 from lab.panel import Machine, Panel
 from lab.plan import Plan, Switch, device_of, make_plan
-from lab.switches import SOCKET, TX_HOLD, TX_INTERVAL_S, LabSwitch
+from lab.switches import TX_HOLD, TX_INTERVAL_S, LabSwitch, lldpd
 from lab.wires import PANEL, Wires
 
 from support.bare_lab import BareLab
@@ -208,14 +208,11 @@ class SnmpWires(Wires):
 
 def _lldpd(machine: Machine, name: str, own: Sequence[str], flags: list[str], folder: Path) -> Daemon:
     """Start lldpd; do not wait for it. `own`: lines of its configuration file."""
-    conf = folder / f"{machine.name}.lldpd.conf"
     common = (
         'configure system description "hyperscout"',
         f"configure system ip management pattern {machine.ip}",
     )
-    conf.write_text(configuration(name, TX_INTERVAL_S, TX_HOLD, *own, *common))
-    argv = ["lldpd", "-d", "-u", SOCKET, "-O", str(conf), *flags]
-    return Daemon(machine, "lldpd", argv, folder / f"{machine.name}.lldpd.log")
+    return lldpd(machine, configuration(name, TX_INTERVAL_S, TX_HOLD, *own, *common), flags, folder)
 
 
 @contextmanager

@@ -7,22 +7,25 @@ from typing import Any
 
 from lab.panel import Equipment, Jack, Panel
 from lab.plan import PLAN
-from lab.switches import LabSwitch
+from lab.switches import CONFIGURATION, LabSwitch
 
 SWITCH = PLAN.switch("leaf-a1")
 LISTED = ", ".join(f'{{"name": "{port}"}}' for port in SWITCH.ports)
 
 
 class Machine:
-    """Records the arguments of every lldpcli. Its lldpd lists all ports."""
+    """Records the arguments of every lldpcli, and configuration files. Its lldpd lists all ports."""
 
     name, ip, pid = SWITCH.name, "10.0.0.1", 1
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
+        self.written: list[str] = []
 
     def run(self, argv: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[str]":
         shown = "[]"
+        if argv[-1] == CONFIGURATION:
+            self.written.append(options["stdin"])
         if argv[0] == "lldpcli":
             self.asked.append(list(argv[3:]))
             shown = f'{{"lldp": [{{"interface": [{LISTED}]}}]}}'
@@ -46,4 +49,5 @@ def test_only_show_commands_reach_a_running_lldpd(tmp_path: Path) -> None:
     switch.start_lldpd()
     switch.await_lldpd()
     assert [words[2] for words in machine.asked] == ["show"]
-    assert "portidsubtype ifname" in (tmp_path / f"{SWITCH.name}.lldpd.conf").read_text()
+    (configuration,) = machine.written
+    assert "configure lldp portidsubtype ifname\n" in configuration
