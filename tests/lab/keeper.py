@@ -25,7 +25,7 @@ from typing import Any
 STATE = "lab.json"
 # Of a lab's folder: what belongs to its nodes and its control plane, of no use without them.
 DATA = ("nodes", "store", "etcd", "tmp", "run")
-_SWEEP_S = 15.0
+_SWEEP_S = 90.0
 
 
 def make_cgroups(folders: list[str]) -> None:

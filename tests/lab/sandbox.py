@@ -24,7 +24,7 @@ from lab.processes import alive, began, in_cgroup, kill, tail
 # Inside the lab these are not what they are outside.
 _TAKEN = ("/run", "/proc", "/sys", "/dev", "/var/lib", "/var/log")
 _FOLDERS = ("log", "run", "bin", "images", "tmp")
-_STOP_S, _DIE_S = 40.0, 20.0
+_STOP_S, _DIE_S = 240.0, 90.0
 _LOOK_EVERY_S = 0.02
 
 

@@ -29,9 +29,10 @@ WITNESSES = {"lldp", "switch", "ibnetdiscover"}
 _WATCH = (*HYPERNODES, "--watch", "--output-watch-events", "-o", "json")
 STEADY_S = 2.0
 LOG_LINES = 25
-_ROLLED_S = 120.0
+_ROLLED_S = 300.0
+_WAIT_S = 180.0
 # The cluster's nodes keep their own pace; kubelets report each two seconds, and NotReady takes ten.
-_NODE_S = 60.0
+_NODE_S = 180.0
 
 
 class Story:
@@ -94,7 +95,7 @@ class Story:
         wanted = {"Ready": "True", "Degraded": "False", "Consistent": "True", "Stale": "False"}
         return bool(hypernodes) and all(essence(x)["conditions"] == wanted for x in hypernodes.values())
 
-    def await_well(self, what: str, timeout_s: float = 120.0) -> None:
+    def await_well(self, what: str, timeout_s: float = 300.0) -> None:
         """Until all is well, and stays so for a moment."""
         began_s = time.monotonic()
         while True:
@@ -197,7 +198,9 @@ class Story:
             )
             values = self.lab.folder / "values.yaml"
             values.write_text(json.dumps(self.values()))
-            self.lab.helm("install", RELEASE, str(CHART), "-n", NAMESPACE, "-f", str(values), timeout_s=60)
+            self.lab.helm(
+                "install", RELEASE, str(CHART), "-n", NAMESPACE, "-f", str(values), timeout_s=_WAIT_S
+            )
             self.rolled()
             self.took("helm install to all pods ready", time.monotonic() - began_s)
             self.show("get", "pods", "-n", NAMESPACE, "-o", "wide")
@@ -231,7 +234,7 @@ class Story:
                 low = {name for name, one in hypernodes.items() if one["spec"]["tier"] == 1}
                 return self.domains() == wanted and tiers == {1, 2} and top == [frozenset(low)]
 
-            _, seconds = self.watch.until(right, f"domains {wanted} under one tier 2", 120.0)
+            _, seconds = self.watch.until(right, f"domains {wanted} under one tier 2", _WAIT_S)
             self.took("pods ready to the right tree", seconds)
             self.await_well("after the install")
             self.show(*HYPERNODES)
@@ -257,7 +260,7 @@ class Story:
         """What the command line prints, run as an operator would."""
         command = [ROOT / ".venv" / "bin" / "hyperscout", *words]
         where = ("--tls-ca", self._collector_ca, "--token-file", self._token)
-        return self.lab.run([str(x) for x in (*command, *where)], timeout_s=60).stdout
+        return self.lab.run([str(x) for x in (*command, *where)], timeout_s=_WAIT_S).stdout
 
     def look_around(self) -> None:
         with self.step("hyperscout tree, through a port-forward, with a token of a viewer"), self.forwarded():
@@ -277,7 +280,7 @@ class Story:
             both = [link for link in links if {"lldp", "switch"} & set(link["sources"])]
             if sources >= WITNESSES and len(both) == len(cables):
                 return links
-            if time.monotonic() - began_s > 90.0:
+            if time.monotonic() - began_s > _WAIT_S:
                 raise StoryError(f"{len(both)} of {len(cables)} Ethernet links, known from {sorted(sources)}")
             time.sleep(1.0)
 
@@ -329,7 +332,7 @@ class Story:
     def pull(self, cable: str, ends: Sequence[str], domain: Callable[[], str]) -> None:
         with self.step(f"pull the cable of {cable}"):
             self.wires.unplug(cable)
-            self.await_condition(domain, "Degraded", "True", ends, 30.0)
+            self.await_condition(domain, "Degraded", "True", ends, _WAIT_S)
             self.show(*HYPERNODES)
 
     def plug(self, cable: str) -> None:
@@ -342,7 +345,7 @@ class Story:
         home = {port: self.wires.far_end(f"{node}/{port}") for port in ("rail0", "rail1")}
         with self.step(f"move {node}/rail0 to the other pair's leaf"):
             self.wires.move(f"{node}/rail0", "leaf-b1/swp20")
-            self.await_condition(lambda: here, "Consistent", "False", [f"{node}/rail0"], 60.0)
+            self.await_condition(lambda: here, "Consistent", "False", [f"{node}/rail0"], _WAIT_S)
             if self.domain_of(node) != here:
                 raise StoryError(f"{node} left its domain for one cable\n{self.watch.picture()}")
             self.say(f"{node} stays in {here}")
@@ -350,17 +353,17 @@ class Story:
             self.wires.move(f"{node}/rail1", "leaf-b2/swp20")
             self.infiniband.move(node, "ib-leaf-b")
             _, seconds = self.watch.until(
-                lambda _: self.domain_of(node) == there, f"{node} in {there}", 120.0
+                lambda _: self.domain_of(node) == there, f"{node} in {there}", _WAIT_S
             )
             self.took("a node changes its domain", seconds)
-            self.await_well("after the move", 180.0)
+            self.await_well("after the move")
             self.show(*HYPERNODES)
         with self.step(f"move {node} back"):
             for port, end in home.items():
                 self.wires.move(f"{node}/{port}", end)
             self.infiniband.move(node, "ib-leaf-a")
-            self.watch.until(lambda _: self.domain_of(node) == here, f"{node} back in {here}", 180.0)
-            self.await_well("after the move back", 180.0)
+            self.watch.until(lambda _: self.domain_of(node) == here, f"{node} back in {here}", _WAIT_S)
+            self.await_well("after the move back")
 
     def kill_node(self, node: str) -> None:
         domain = self.domain_of(node)
@@ -376,7 +379,7 @@ class Story:
             self.infiniband.connect(node)
             self.rolled()
             self.await_reports()
-            self.await_well(f"after {node} is back", 120.0)
+            self.await_well(f"after {node} is back")
 
     def kill_leader(self) -> None:
         with self.step("kill the collector that leads"):
@@ -385,7 +388,7 @@ class Story:
                 began_s = time.monotonic()
                 self.lab.kubectl("delete", "pod", before, "-n", NAMESPACE, "--grace-period=0", "--force")
                 while (after := self.leader()) in ("", before):
-                    if time.monotonic() - began_s > 60.0:
+                    if time.monotonic() - began_s > _WAIT_S:
                         raise StoryError("nobody took over")
                     time.sleep(0.2)
                 self.took("another collector leads", time.monotonic() - began_s)
@@ -400,7 +403,7 @@ class Story:
             for node in self.lab.nodes.values():
                 node.run(["pkill", "-KILL", "-f", "hyperscout agent|lldp_listener"])
             while self.restarts() < restarts + 2 * len(self.lab.nodes):
-                if time.monotonic() - began_s > 60.0:
+                if time.monotonic() - began_s > _WAIT_S:
                     raise StoryError("the containers were not started again")
                 time.sleep(0.2)
             self.rolled()
@@ -417,7 +420,7 @@ class Story:
         began_s = time.monotonic()
         for name, node in self.lab.nodes.items():
             while b"ok, connected" not in self.health(name):
-                if time.monotonic() - began_s > 90.0:
+                if time.monotonic() - began_s > _WAIT_S:
                     raise StoryError(f"the agent of {node.name} does not reach the collector")
                 time.sleep(0.2)
 
@@ -436,7 +439,7 @@ class Story:
             self.infiniband.connect(node)
             self.lab.await_ready([node], _NODE_S)
             self.watch.until(
-                lambda _: self.domain_of(node) == self.domain_of("node1"), f"{node} beside node1", 120.0
+                lambda _: self.domain_of(node) == self.domain_of("node1"), f"{node} beside node1", _WAIT_S
             )
             self.took("a new machine to its place in the tree", time.monotonic() - began_s)
             self.await_well("with the new node")
@@ -450,7 +453,7 @@ class Story:
                 "upgrade", RELEASE, str(CHART), "-n", NAMESPACE, "--reset-then-reuse-values",
                 "--set", "agent.settings.refresh_interval_s=45",
                 "--set", "collector.settings.heartbeat_interval_s=9",
-                timeout_s=60,
+                timeout_s=_WAIT_S,
             )  # fmt: skip
             self.rolled()
             after = {p["metadata"]["name"] for p in (*self.pods("agent"), *self.pods("collector"))}
@@ -462,7 +465,7 @@ class Story:
     def uninstall(self) -> None:
         with self.step("helm uninstall"):
             names = set(self.watch.look())
-            self.lab.helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait", "--timeout", "60s", timeout_s=70)
+            self.lab.helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait", "--timeout", "180s", timeout_s=190)
             self.wires.agents_down()
             left = self.lab.get("all,configmaps,secrets,roles,rolebindings,serviceaccounts", "-n", NAMESPACE,
                                 "-l", f"app.kubernetes.io/instance={RELEASE}")["items"]  # fmt: skip

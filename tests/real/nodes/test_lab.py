@@ -107,7 +107,7 @@ def test_pods_run_and_find_a_service_by_its_name(lab: Lab) -> None:
     for node, pod in pods.items():
         lab.run(
             ["sh", "-c", f"until kubectl logs {pod} | grep -q 'it is web'; do sleep 0.2; done"],
-            timeout_s=60,
+            timeout_s=120,
         )
         assert lab.kubectl("exec", pod, "--", "cat", "/proc/sys/kernel/hostname").strip() == node
         held = lab.kubectl("exec", pod, "--", "cat", "/proc/1/status")
@@ -120,7 +120,7 @@ def test_pods_run_and_find_a_service_by_its_name(lab: Lab) -> None:
         ask = (
             f"until '{lab.folder}/bin/kubectl' get --raw / --server http://127.0.0.1:9999; do sleep 0.1; done"
         )
-        assert "it is web" in lab.run(["sh", "-c", ask], timeout_s=30).stdout
+        assert "it is web" in lab.run(["sh", "-c", ask], timeout_s=120).stdout
     finally:
         forward.kill()
     assert not forward.alive
@@ -197,7 +197,7 @@ def test_a_killed_node_is_not_ready_and_comes_back_with_its_disk(lab: Lab) -> No
     lab.kill_node("node2")
     assert set(lab.nodes) == {"node1"}
     assert not began(node.outer_pid)
-    lab.await_not_ready(["node2"], timeout_s=30)
+    lab.await_not_ready(["node2"], timeout_s=120)
     assert lab.ready()["node1"]
     with pytest.raises(LabError, match=r"node2 does not run; what runs is .*node1"):
         lab.kill_node("node2")
@@ -206,7 +206,7 @@ def test_a_killed_node_is_not_ready_and_comes_back_with_its_disk(lab: Lab) -> No
     with pytest.raises(LabError, match="no node9"):
         lab.revive_node("node9")
     back = lab.revive_node("node2")
-    lab.await_ready(["node2"], timeout_s=60)
+    lab.await_ready(["node2"], timeout_s=120)
     assert back.run(["ls", "/var/lib/kept"]).stdout
     assert back.run(["ls", "/run/gone"], check=False).returncode
     lab.kubectl("wait", "pod", "-l", "app=host", "--for=condition=Ready", "--timeout=120s", timeout_s=130)

@@ -28,7 +28,7 @@ def test_from_install_to_uninstall(tmp_path: Path, capsys: pytest.CaptureFixture
         wires, infiniband = Wires(lab), InfinibandFabric(lab)
         wires.up()
         infiniband.up()
-        lab.await_ready(PLAN.names, 120.0)
+        lab.await_ready(PLAN.names, 300.0)
         up_s = time.monotonic() - began_s
         say(f"{len(PLAN.names)} nodes and {len(PLAN.switches)} switches up: {up_s:.0f} s")
         story = Story(lab, wires, infiniband, say)

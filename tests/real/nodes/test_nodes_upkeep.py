@@ -22,7 +22,7 @@ require_real("lab", "helm")
 NAMESPACE = RELEASE = "hyperscout"
 COLLECTOR, AGENT = f"{RELEASE}-collector", f"{RELEASE}-agent"
 NODES = ("node1", "node2")
-TIMEOUT_S = 120.0
+TIMEOUT_S = 240.0
 # No node here has a port with a cable.
 VALUES = {
     "image": {"pullPolicy": "Never"},
@@ -136,7 +136,7 @@ def test_a_node_with_a_collector_can_be_drained(lab: Lab) -> None:
 
 def test_an_uninstall_leaves_what_the_documents_say(lab: Lab) -> None:
     """Last: nothing runs after it."""
-    lab.helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait", "--timeout", "60s", timeout_s=TIMEOUT_S)
+    lab.helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait", "--timeout", "180s", timeout_s=TIMEOUT_S)
     until(lambda: not lab.get("pods", "-n", NAMESPACE)["items"], "all pods gone")
     kinds = "deployments,daemonsets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,pdb,leases"
     found = lab.get(kinds, "-n", NAMESPACE)["items"]
