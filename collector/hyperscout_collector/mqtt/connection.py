@@ -7,7 +7,7 @@ Source: MQTT Version 5.0 (OASIS).
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 
 from hyperscout_collector.bounded_executor import BoundedExecutor
@@ -58,15 +58,27 @@ class Session:
 
     async def subscribe(self, topic: str, qos: int = 1, timeout_s: float = TIMEOUT_S) -> None:
         """Ask for what is sent there. The broker may send all retained messages before its answer."""
-        if refused := await self._client.subscribe(topic, qos, timeout_s):
+        with _named(topic):
+            refused = await self._client.subscribe(topic, qos, timeout_s)
+        if refused:
             raise RefusedError(f"{topic}: {refused}: the broker's access rules must let us read it")
 
     async def unsubscribe(self, topic: str) -> None:
-        await self._client.unsubscribe(topic)
+        with _named(topic):
+            await self._client.unsubscribe(topic)
 
     def drop(self, reason: str) -> None:
         """Give it up; another is made."""
         self._client.drop(reason)
+
+
+@contextlib.contextmanager
+def _named(topic: str) -> Iterator[None]:
+    """Put the topic before the message of a BrokerError."""
+    try:
+        yield
+    except BrokerError as error:
+        raise BrokerError(f"{topic}: {error}") from error
 
 
 class Connection:

@@ -3,15 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from hyperscout_collector.mqtt.client import Access, BrokerError, Client, Secrets
+from hyperscout_collector.mqtt.connection import Session
+from hyperscout_collector.mqtt.counters import MqttCounters
 from hyperscout_collector.mqtt.payloads import Outgoing
 from hyperscout_collector.mqtt.topics import Broker
 
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 CONNACK = bytes.fromhex("2003000000")
 TIMEOUT_S = 20.0
+ACCESS = Access(Broker("127.0.0.1", 1883, False), "one", 1)
 
 
 @asynccontextmanager
@@ -31,7 +35,7 @@ async def client_of(behaviour: Behaviour) -> AsyncIterator[Client]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    access = Access(Broker("127.0.0.1", port, False), "one", 1)
+    access = replace(ACCESS, broker=Broker("127.0.0.1", port, False))
     client = Client(access, Secrets(None, None), Outgoing("lab/collector", b"{}"), lambda *_: None)
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -102,8 +106,11 @@ async def test_a_wait_fails_when_the_connection_ends() -> None:
 
     async with client_of(dies_at_the_first_packet) as client:
         await client.connect()
-        with pytest.raises(BrokerError, match="the connection is gone"):
-            await client.subscribe("lab/#", 1, 60.0)
+        session = Session(client, ACCESS, MqttCounters())
+        with pytest.raises(BrokerError, match=r"^lab/#: the connection is gone$"):
+            await session.subscribe("lab/#")
+        with pytest.raises(BrokerError, match=r"^lab/#: the connection is gone$"):
+            await session.unsubscribe("lab/#")
         assert "the connection was lost" in await client.gone()
 
 
