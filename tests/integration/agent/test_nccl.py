@@ -107,7 +107,7 @@ async def test_two_workers_meet_through_an_id_that_is_carried(stubs: NcclCommand
             assert x.time_us > 0
             assert x.algorithm_gbytes_per_s == pytest.approx(x.size_bytes / x.time_us / 1e3)
             assert x.bus_gbytes_per_s == pytest.approx(x.algorithm_gbytes_per_s)  # of two ranks they are one
-        assert 0 < run.duration_s < WAIT_S
+        assert run.duration_s > 0
         assert run.measured_at.ToNanoseconds() > 0
         await none_left()
         assert b.store.subjects("nccl") == set()  # rank 0 alone reports

@@ -5,7 +5,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from itertools import count
 
@@ -31,10 +31,12 @@ WAIT_S = 20.0
 class End:
     """One agent's part, on an address of its own."""
 
-    def __init__(self, address: str, *, kbps: float = 10_000, family: str = "lo") -> None:
+    def __init__(
+        self, address: str, *, kbps: float = 10_000, bucket_clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.address = address
         self.keyring = Keyring()
-        self.bucket = Bucket(kbps, time.monotonic)
+        self.bucket = Bucket(kbps, bucket_clock)
         self.responder = Responder(self.keyring, self.bucket, clock=time.monotonic)
         self.results: list[LatencyResult] = []
         self.tasks = PairTasks(
@@ -127,7 +129,7 @@ async def test_both_ends_measure_one_after_the_other(a: str, b: str) -> None:
         for end in (one, two):
             found = await end.result()
             assert (found.failure, found.sent, found.received) == ("", 16, 16)
-            assert 0 < found.min_us <= found.median_us < 1000
+            assert 0 < found.min_us <= found.median_us
             assert end.tasks.unstamped == 0
         assert two.results[0].at_ns - one.results[0].at_ns > 100_000_000, "the second waited for the first"
         async with asyncio.timeout(WAIT_S):
@@ -186,13 +188,11 @@ async def test_tasks_are_bounded_and_done_once() -> None:
         one.tasks.take([one.task(two, 3)])
         assert len(one.tasks) == len(one.keyring) == MAX_TASKS
         assert one.tasks.refused == {"too many": 50}
-        began_s = time.monotonic()
         one.tasks.stop()
         assert len(one.keyring) == 0, "at once"
         async with asyncio.timeout(WAIT_S):
             while len(one.tasks) or any(x.name == "ping-burst" for x in threading.enumerate()):
                 await asyncio.sleep(0.005)
-        assert time.monotonic() - began_s < 1.0
         assert one.results == []
 
 
@@ -421,9 +421,7 @@ async def test_stopping_a_burst_ends_it_at_once() -> None:
             while not peer.seen:
                 await asyncio.sleep(0.005)
         burst.stop()
-        began_s = time.monotonic()
         assert await running is None
-        assert time.monotonic() - began_s < 0.5
 
 
 class SteppingClock:
@@ -491,20 +489,20 @@ async def test_stamps_are_promised_and_do_not_come(answering: End, monkeypatch: 
 
 
 async def test_answers_are_limited_too_whoever_asks_for_them() -> None:
-    end = End(B, kbps=50)
+    end = End(B, kbps=50, bucket_clock=lambda: 0.0)  # the bucket is full, and is never filled again
     end.keyring.add(live(end, A))
     end.responder.wake()
-    began_s = time.monotonic()
     with stranger(end) as peer:
         for sequence in range(500):
             peer.send(ping(sequence))
             async with asyncio.timeout(WAIT_S):
-                while sequence % 20 == 0 and end.responder.received <= sequence:
+                while sequence % 20 in (0, 19) and end.responder.received <= sequence:
                     await asyncio.sleep(0.001)
-    took_s = time.monotonic() - began_s
+        async with asyncio.timeout(WAIT_S):
+            while end.responder.sent + end.keyring.dropped["rate limit"] < 500:
+                await asyncio.sleep(0.001)
     end.close()
-    assert 0 < end.responder.sent * PACKET_BYTES * 8 < 50_000 * (1 + took_s)
-    assert end.keyring.dropped["rate limit"] > 200
+    assert 0 < end.responder.sent * PACKET_BYTES * 8 <= 50_000
 
 
 @pytest.mark.parametrize("kbps", [50.0, 200.0])
@@ -514,16 +512,16 @@ async def test_the_limit_holds_whatever_is_asked_for(kbps: float) -> None:
         for number in range(100):
             one.tasks.take([one.task(two, number, pings=64)])
             two.tasks.take([two.task(one, number, pings=64)])
-        async with asyncio.timeout(WAIT_S):
-            while time.monotonic() - began_s < 1.5:
+        rate_bytes = kbps * 1000 / 8
+        async with asyncio.timeout(WAIT_S):  # until far more was sent than a full bucket holds
+            while not one.results or min(end.bucket.sent_bytes for end in (one, two)) < 1.5 * rate_bytes:
                 await asyncio.sleep(0.02)
         for end, other in ((one, two), (two, one)):
-            took_s = time.monotonic() - began_s
             received = end.responder.received + end.tasks.received
-            most_bytes = kbps * 1000 / 8 * (1 + took_s)
+            sent_bytes = other.bucket.sent_bytes
+            most_bytes = rate_bytes * (1 + time.monotonic() - began_s)
             assert received * PACKET_BYTES < most_bytes, "what arrived, without headers"
-            assert other.bucket.sent_bytes <= most_bytes
-        assert one.results, "and something is measured"
+            assert sent_bytes <= most_bytes
         assert {x.sent - x.received for x in one.results if not x.failure} <= {0}, (
             one.tasks.dropped,
             two.tasks.dropped,
