@@ -17,6 +17,7 @@ from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import clos2
 from kube.processes import free_port
 from support.collector_process import CollectorProcess, collector_process
+from support.collectors import playing
 from support.kubernetes import Cluster
 from support.live import agent_process
 from support.measuring_agent import measuring_agents
@@ -73,7 +74,9 @@ async def world(kube: Cluster, folder: Path) -> AsyncIterator[World]:
         found.collector = await stack.enter_async_context(process)
         await stack.enter_async_context(real_agent(found, folder))
         await stack.enter_async_context(measured(found.collector.address))
-        found.player = await stack.enter_async_context(played(found.collector.address))
+        found.player = await stack.enter_async_context(
+            playing(found.collector.address, FABRIC, refresh_interval_s=2)
+        )
         others = await stack.enter_async_context(exporter(other_exporters()))
         jobs = (
             job(
@@ -119,17 +122,6 @@ def cable_of(host: str) -> Cable:
 
 def leaf_of(node: str) -> str:
     return f"leaf-{int(node[-1]) % 2}"
-
-
-@asynccontextmanager
-async def played(address: str) -> AsyncIterator[Player]:
-    player = Player(FABRIC, [address], refresh_interval_s=2)
-    task = asyncio.create_task(player.run())
-    try:
-        yield player
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def other_exporters() -> str:

@@ -9,9 +9,9 @@ import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import rail_optimised
 from support.collector_process import CHANNEL_OPTIONS, TIMEOUT_S, CollectorProcess, collector_process
+from support.collectors import playing
 from support.kubernetes import Cluster
 from support.published import Published, leaf_of, published, status_at
 
@@ -25,17 +25,6 @@ async def collector(kube: Cluster, folder: Path, *flags: str) -> AsyncIterator[C
     words = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig), *FLAGS, *flags)
     async with collector_process(folder, *words) as process:
         yield process
-
-
-@asynccontextmanager
-async def playing(fabric: SimFabric, address: str) -> AsyncIterator[Player]:
-    player = Player(fabric, [address], connections=4, refresh_interval_s=3600)
-    task = asyncio.create_task(player.run())
-    try:
-        yield player
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def fabric_of() -> SimFabric:
@@ -58,7 +47,7 @@ async def test_a_cut_cable_turns_a_condition_and_back(kube: Cluster, tmp_path: P
     fabric = fabric_of()
     kube.nodes(fabric.hosts)
     async with published(kube) as seen, collector(kube, tmp_path) as process:
-        async with playing(fabric, process.address) as player:
+        async with playing(process.address, fabric, connections=4) as player:
             await tree_of(seen, fabric)
             adapter = fabric.adapters[0]
             cable = next(c for c in fabric.cables if adapter.guid in (c.a, c.b))
@@ -84,7 +73,7 @@ async def test_what_happens_to_a_node_shows(kube: Cluster, tmp_path: Path) -> No
     async with (
         published(kube) as seen,
         collector(kube, tmp_path) as process,
-        playing(fabric, process.address),
+        playing(process.address, fabric, connections=4),
     ):
         await tree_of(seen, fabric)
 
@@ -130,7 +119,10 @@ async def test_an_api_server_that_is_away_costs_nothing_but_time(
     kube = own_kube()
     fabric = fabric_of()
     kube.nodes(fabric.hosts)
-    async with collector(kube, tmp_path) as process, playing(fabric, process.address) as player:
+    async with (
+        collector(kube, tmp_path) as process,
+        playing(process.address, fabric, connections=4) as player,
+    ):
         async with published(kube) as seen:
             await tree_of(seen, fabric)
         await asyncio.to_thread(kube.plane.kill_apiserver)

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from hyperscout_sim.player import Player
 from hyperscout_sim.shapes import rail_optimised
 from kube.api import MERGE
 from support.chart import NAMESPACE, RELEASE, define_others, install
 from support.collector_process import CollectorProcess, collector_process
+from support.collectors import playing
 from support.kubernetes import Cluster
 from support.published import published, status_at
 from support.real import require_real
@@ -43,14 +43,11 @@ async def running(kube: Cluster, folder: Path) -> AsyncIterator[CollectorProcess
     kube.nodes(fabric.hosts)
     words = ("--kubernetes", "publish", "--kubeconfig", str(kube.kubeconfig_of(ACCOUNT, NAMESPACE)))
     lease = ("--lease-namespace", NAMESPACE, "--lease-name", ACCOUNT, "--advertise", "127.0.0.1:1")
-    async with collector_process(folder, *words, *lease, *FLAGS) as process:
-        player = Player(fabric, [process.address], connections=2, refresh_interval_s=3600)
-        task = asyncio.create_task(player.run())
-        try:
-            yield process
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async with (
+        collector_process(folder, *words, *lease, *FLAGS) as process,
+        playing(process.address, fabric, connections=2),
+    ):
+        yield process
 
 
 async def test_the_charts_rights_are_enough(kube: Cluster, tmp_path: Path) -> None:
