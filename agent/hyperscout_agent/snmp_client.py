@@ -100,7 +100,7 @@ class SnmpClient:
         if begun:
             return f"{took}, in the middle of it"
         what = "has another privacy password there" if isinstance(credential, User) else "is not its own"
-        return f"{took}: it is down, lets nobody ask from here, or {named(credential)} {what}"
+        return f"{took}: it is down, does not answer this host, or {named(credential)} {what}"
 
 
 class _Held:

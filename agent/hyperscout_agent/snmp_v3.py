@@ -41,8 +41,6 @@ _PRIV: Final[Mapping[str, Any]] = {
     "AES-192-C": config.USM_PRIV_CFB192_AES,
     "AES-256-C": config.USM_PRIV_CFB256_AES,
 }
-
-
 _GRACE_S: Final = 2.0  # beyond pysnmp's own time-out
 # By ASN.1 tag, the kind of a row and how its value is read. Other tags stand for no value.
 _VALUES: Final[Mapping[Any, tuple[str, Callable[[Any], snmp_rows.Value]]]] = {

@@ -114,7 +114,7 @@ async def commit(collector: Collector, reporter: str, findings: list[Finding]) -
 
 @asynccontextmanager
 async def filled(folder: Path) -> AsyncIterator[Collector]:
-    """A collector that has heard everybody, and has published what it inferred."""
+    """A collector that has the findings of all agents, and has published what it inferred."""
     async with rest_collector(folder, history_max_days=0, measure=False, debounce_s=2.0) as collector:
         stored = [
             await commit(collector, reporter, findings)

@@ -86,16 +86,16 @@ def with_conditions(topology: Topology, facts: ConditionFacts = NO_FACTS) -> Top
 
     def conditions(h: HyperNode) -> tuple[Condition, ...]:
         anomalies = by_hypernode.get(h.name, ())
-        is_stale = _stale(h, stale, facts.stale, silent.get(h.name, {}))
+        staleness = _stale(h, stale, facts.stale, silent.get(h.name, {}))
         if facts.failing:
-            also = f"; {is_stale.message}" if is_stale.status == "True" else ""
+            also = f"; {staleness.message}" if staleness.status == "True" else ""
             message = _bounded(facts.failing + also)
-            is_stale = replace(is_stale, status="True", reason=INFERENCE_FAILED, message=message)
+            staleness = replace(staleness, status="True", reason=INFERENCE_FAILED, message=message)
         return (
             _ready(h, down, why_down),
             _degraded(h, anomalies, switches, totals),
             _consistent(h, anomalies),
-            is_stale,
+            staleness,
         )
 
     return replace(

@@ -92,18 +92,21 @@ class SlurmFilesPublisher:
                 raise PublishError(f"{self._mark}: {error.strerror or error}") from error
 
     async def _run_hook(self) -> None:
-        """With a pipe of our own: asyncio's would make `wait` wait for what the hook leaves behind."""
+        """Run the hook, with a pipe of our own for its stderr. Raises PublishError.
+
+        asyncio's own pipe would make `wait` wait for processes that the hook leaves behind.
+        """
         tail = _Tail()
         reading, writing = os.pipe()
         end = os.fdopen(reading, "rb", buffering=0)
         pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: tail, end)
         try:
-            await self._ended(tail, writing)
+            await self._wait_for_hook(tail, writing)
         finally:
             pipe.close()
 
-    async def _ended(self, tail: "_Tail", stderr: int) -> None:
-        """Run the hook. Closes `stderr`. Raises PublishError."""
+    async def _wait_for_hook(self, tail: "_Tail", stderr: int) -> None:
+        """Start the hook and wait for its end. Closes `stderr`. Raises PublishError."""
         said = shlex.join(self._hook)
         try:
             process = await asyncio.create_subprocess_exec(

@@ -131,7 +131,8 @@ class Connection(asyncio.Protocol):
             while not self._is_closing and not self._transport.is_closing() and self._take():
                 pass
         except h11.RemoteProtocolError as error:
-            self._refuse("too large" if error.error_status_hint == 431 else "invalid")
+            is_too_large = error.error_status_hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            self._refuse("The request's head is too large." if is_too_large else "This is no HTTP request.")
         if len(self._unread) < _BUFFER_BYTES:
             self._transport.resume_reading()
         else:
@@ -181,7 +182,7 @@ class Connection(asyncio.Protocol):
         self._served.tasks.add(task)
         task.add_done_callback(self._served.tasks.discard)
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, detail: str) -> None:
         """Answer 400 to what is no HTTP and close. An answer that is under way is cut off."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
@@ -189,7 +190,6 @@ class Connection(asyncio.Protocol):
         if exchange is not None and exchange.begun:
             self._transport.close()
             return
-        detail = {"too large": "The request's head is too large.", "invalid": "This is no HTTP request."}[why]
         body = json.dumps(ProblemError(400, "bad-request", detail).document("/")).encode()
         headers = [
             (b"content-type", PROBLEM_JSON.encode()),

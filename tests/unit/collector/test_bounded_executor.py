@@ -74,7 +74,7 @@ async def test_who_hangs_up_counts_until_the_thread_is_through() -> None:
     executor.close()
 
 
-def test_a_thread_that_outlives_the_loop_troubles_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_thread_that_outlives_the_loop_logs_no_error(caplog: pytest.LogCaptureFixture) -> None:
     executor, go, begun = BoundedExecutor("test", threads=1, most=1), threading.Event(), threading.Event()
 
     def works() -> None:
