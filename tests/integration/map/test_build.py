@@ -1,6 +1,6 @@
 """Building the map: once for each state of its sources, and said clearly where it cannot be.
 
-npm is played by a script that notes how it was called; tests/integration/deploy/test_map_built.py looks at
+npm is played by a script that notes how it was called; tests/real/test_map_built.py looks at
 what the real one makes.
 """
 
