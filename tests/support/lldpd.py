@@ -61,10 +61,11 @@ class Daemon:
 
         self._until(lambda: not missing(), lambda: f"does not list {missing()}")
 
-    def await_neighbours(self, count: int) -> None:
-        """Wait until lldpd hears so many."""
+    def await_neighbours(self, count: int, again: Callable[[], None] = lambda: None) -> None:
+        """Wait until lldpd hears so many. `again` runs before each look, to repeat injected frames."""
 
         def heard() -> int:
+            again()
             return len(entries(self._show("neighbors")))
 
         self._until(lambda: heard() >= count, lambda: f"hears {heard()} neighbours, not {count}")

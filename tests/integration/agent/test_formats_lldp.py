@@ -15,7 +15,7 @@ END = ("host", "eth0")
 # Identifiers of every subtype that lldpd takes.
 IDENTIFIERS = [
     unit(chassis(4, SENDER), port(3, SENDER), ttl(120)),
-    unit(chassis(6, b"lo"), port(5, b"eth0"), ttl(1)),
+    unit(chassis(6, b"lo"), port(5, b"eth0"), ttl(300)),
     unit(chassis(2, b"a"), port(1, b"b"), ttl(65535)),
     unit(chassis(7, b"  leaf 1 "), port(7, b" "), ttl(120)),
     unit(chassis(7, "n\u00e4he \xff".encode() + b"\xff"), port(7, b"x\0y"), ttl(120)),
@@ -54,8 +54,9 @@ def lab() -> Iterator[Lab]:
 def test_both_readers_agree(lab: Lab) -> None:
     lab.cable(END, ("switch", "swp1"))
     daemon = lab.lldpd("host", ["eth0"])
-    lab.inject(("switch", "swp1"), *(frame.ljust(60, b"\0") for frame in FRAMES))
-    daemon.await_neighbours(len(FRAMES))
+    frames = [frame.ljust(60, b"\0") for frame in FRAMES]
+    # lldpd may list its port before it listens there.
+    daemon.await_neighbours(len(FRAMES), again=lambda: lab.inject(("switch", "swp1"), *frames))
     ports, problems = lldpctl.parse(daemon.view())
     assert problems == ()
     assert [found.interface for found in ports] == ["eth0"]
