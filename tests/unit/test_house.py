@@ -51,11 +51,22 @@ def test_the_lock_covers_what_a_checkout_installs() -> None:
     assert names - locked == {"hyperscout"}
 
 
+def test_setup_installs_the_debian_packages_that_tests_need_and_the_docs_name_them() -> None:
+    asked = re.findall(r'_debian\("([a-z0-9 -]+)"', (ROOT / "tests/support/real.py").read_text())
+    needed = {package for packages in asked for package in packages.split()}
+    parts = re.findall(r'^  "[a-z0-9_-]+:([a-z0-9-]+):', (ROOT / ".ci/setup").read_text(), re.MULTILINE)
+    assert needed - set(parts) == set()
+    for page in ("README.md", "CONTRIBUTING.md"):
+        named = re.search(r"`(ibsim-utils [a-z0-9\s-]+)`", (ROOT / page).read_text())
+        assert named is not None, page
+        assert set(named[1].split()) == set(parts), page
+
+
 # --- what the docs name exists --------------------------------------------------------------------
 
 
 def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z][a-z-]*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    return set(re.findall(r"^([a-z][a-z0-9-]*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def pages() -> list[Path]:
@@ -64,7 +75,7 @@ def pages() -> list[Path]:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_make_targets_named_in_a_page_exist(page: Path) -> None:
-    named = set(re.findall(r"\bmake ([a-z][a-z-]*)`|^ *make ([a-z][a-z-]*)", page.read_text(), re.MULTILINE))
+    named = re.findall(r"`make ([a-z][a-z0-9-]*)|^ *make ([a-z][a-z0-9-]*)", page.read_text(), re.MULTILINE)
     assert {first or second for first, second in named} - make_targets() == set()
 
 

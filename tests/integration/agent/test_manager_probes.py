@@ -25,6 +25,7 @@ from kube.pki import LOOPBACK, Authority
 from pydantic import ValidationError
 from support import managers
 from support.managers import CHOSEN, PASSWORD, TOKEN, Manager, credentials, serving
+from support.real import require_real
 
 FABRIC = clos2(2, 3, 2)
 NODES = [
@@ -130,6 +131,7 @@ async def test_nmx_becomes_a_text_that_changes_with_the_domains_alone(tmp_path: 
 
 @pytest.mark.parametrize("name", PROBES)
 async def test_over_tls_with_its_own_ca(name: str, tmp_path: Path) -> None:
+    require_real("openssl")
     ours, theirs = Authority(tmp_path / "a"), Authority(tmp_path / "b")
     with serving(PROBES[name][0](), ours.issue("server", "/CN=manager", san=LOOPBACK)) as manager:
         assert (await look(name, manager, tmp_path, ca=ours.cert)).sights
