@@ -14,7 +14,7 @@ WIDE := -n $(shell echo $$((2 * $$(nproc)))) --maxprocesses=8
 step = @printf '== %s\n' '$(1)'; TIMEFORMAT='== $(1): %R s'; time { $(2); }
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup:  ## make .venv, and (as root) install the Debian packages that some tests use
 	@bash .ci/setup all
@@ -59,7 +59,7 @@ test-real: real-parts  ## Kubernetes, kubelets, images, browser, Prometheus; pro
 	$(call step,properties in depth,$(PYTEST) -n auto tests/unit tests/integration -m "slow or hypothesis" --hypothesis-profile=thorough)
 
 soak: MINUTES ?= 60
-soak: real-parts  ## random kills, chaos and fuzzing with fresh seeds, each for MINUTES=60
+soak: real-parts  ## random kills and chaos for MINUTES=60, then fuzzing, with fresh seeds
 	$(call step,long runs,HYPERSCOUT_SOAK_MIN=$(MINUTES) $(PYTEST) $(WIDE) tests/integration tests/real -m soak)
 	$(call step,fuzzing,HYPERSCOUT_FUZZ=$$(($(MINUTES) * 50)) $(PYTEST) -n auto tests/unit -m hypothesis)
 
