@@ -28,6 +28,7 @@ _REQUEST_TIMEOUT_S = 15.0  # from the connection, or the end of an answer, to th
 _HEAD_BYTES = 32 * 1024  # of a request: a token may have half of that
 _PIECE_BYTES = 8 * 1024  # given to h11 at once
 _BUFFER_BYTES = 64 * 1024  # unsent, unread or of a body: beyond that the other side waits
+_STALL_S = 30.0  # a client that takes less than a buffer of an answer in this time loses its connection
 _CLOSE = (b"connection", b"close")
 PEER = "hyperscout.peer"  # in the scope's state: the peer's certificate, as gRPC's auth context has it
 ABORT = "hyperscout.abort"  # likewise: a function that ends the connection and drops what is unsent
@@ -188,7 +189,7 @@ class Connection(asyncio.Protocol):
         if exchange is not None:
             exchange.end()
         if exchange is not None and exchange.begun:
-            self._transport.close()
+            self._finish()
             return
         body = json.dumps(ProblemError(400, "bad-request", detail).document("/")).encode()
         headers = [
@@ -249,7 +250,7 @@ class Connection(asyncio.Protocol):
         return {"type": "http.disconnect"}
 
     async def _send(self, exchange: _Exchange, message: Message) -> None:
-        await self._writable.wait()
+        await self._drained()
         if exchange.over:
             return
         if message["type"] == "http.response.start":
@@ -263,9 +264,15 @@ class Connection(asyncio.Protocol):
             self._write(h11.Response(status_code=status, headers=headers, reason=reason))
             exchange.begun = True
             return
-        if not exchange.is_head:
-            self._write(h11.Data(data=message.get("body", b"")))
-        if not message.get("more_body", False):
+        body, more = message.get("body", b""), message.get("more_body", False)
+        # A transport buffers all that it is given. A part of a stream stays whole: its end may not come.
+        size = len(body) or 1 if more else _BUFFER_BYTES
+        for start in range(0, 0 if exchange.is_head else len(body), size):
+            await self._drained()
+            if exchange.over:
+                return
+            self._write(h11.Data(data=body[start : start + size]))
+        if not more:
             self._write(h11.EndOfMessage())
             exchange.end()
             self._answered()
@@ -276,11 +283,24 @@ class Connection(asyncio.Protocol):
         if self._http.their_state is h11.SEND_BODY:
             self._close()
         elif self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE or self._is_last:
-            self._transport.close()
+            self._finish()
         else:
             self._http.start_next_cycle()
             self._expect()
             self._proceed()
+
+    def _finish(self) -> None:
+        """Close when the answer is sent, or in time."""
+        self._transport.close()
+        self._expect()
+
+    async def _drained(self) -> None:
+        """Wait until more can be sent. A client that reads too little in `_STALL_S` loses its connection."""
+        try:
+            async with asyncio.timeout(_STALL_S):
+                await self._writable.wait()
+        except TimeoutError:
+            self.abort()
 
     def _write(self, event: h11.Event) -> None:
         if data := self._http.send(event):

@@ -243,6 +243,57 @@ async def test_an_answer_that_the_client_does_not_read_waits() -> None:
     assert len(wire.heard(b"GET")) == 1
 
 
+async def large(_: Scope, __: Receive, send: Send) -> None:
+    await reply(send, b"x" * 1_000_000)
+
+
+class FullTransport(FakeTransport):
+    """Takes one write, then asks to wait."""
+
+    def write(self, data: Any) -> None:
+        super().write(data)
+        self.get_protocol().pause_writing()  # type: ignore[attr-defined]
+
+
+def with_full_transport(app: ASGIApp) -> Wire:
+    wire = Wire(app)
+    wire.transport = FullTransport()
+    wire.connection.connection_made(wire.transport)
+    wire.transport.get_protocol = lambda: wire.connection  # type: ignore[method-assign]
+    return wire
+
+
+async def test_a_large_answer_is_sent_as_the_client_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "_REQUEST_TIMEOUT_S", 0.0)
+    wire = with_full_transport(large)
+    await wire.says(GET % 1)
+    while not wire.transport.aborted:
+        before = len(wire.transport.sent)
+        wire.connection.resume_writing()
+        await wire.settled()
+        assert len(wire.transport.sent) - before < 100_000, "the rest waits for the client"
+    assert len(wire.heard(b"GET")[0][2]) == 1_000_000, "the next request is due after all of the answer"
+
+
+async def test_a_client_that_reads_nothing_loses_its_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(protocol, "_STALL_S", 0.0)
+    wire = with_full_transport(large)
+    await wire.says(GET % 1, GET % 2)
+    assert wire.transport.aborted
+    assert not wire.served.tasks
+    assert not caplog.records
+
+
+async def test_a_last_answer_must_be_read_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "_REQUEST_TIMEOUT_S", 0.0)
+    wire = Wire(echo)
+    await wire.says(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    assert wire.transport.closed
+    assert wire.transport.aborted, "a transport closes when all is sent, and that may be never"
+
+
 @pytest.mark.parametrize(
     "sent",
     [
