@@ -30,7 +30,7 @@ _KEEPALIVE_S = 20
 _MISC_S = 1.0  # between two looks of paho at its keep-alive timers
 _MAX_PACKET_BYTES = 4 * 1024 * 1024  # listing returns this collector's own states
 _RECEIVE_MAXIMUM = 100  # unacknowledged messages of QoS 1 and 2 from the broker
-_MAX_SECRET_BYTES = 64 * 1024  # the protocol's limit
+_MAX_SECRET_BYTES = 65_535  # MQTT 5.0, 1.5.6
 # Topic, payload, and whether the broker had retained the message. Must not block, and must not raise.
 Take = Callable[[str, bytes, bool], None]
 
@@ -325,7 +325,13 @@ def read_secrets(access: Access) -> Secrets:
     password = None
     if access.password_file is not None:
         try:
-            password = access.password_file.read_text("utf-8")[:_MAX_SECRET_BYTES].rstrip("\r\n")
+            with access.password_file.open("rb") as file:
+                found = file.read(_MAX_SECRET_BYTES + 2).rstrip(b"\r\n")
+            if len(found) > _MAX_SECRET_BYTES:
+                raise BrokerError(
+                    f"mqtt_password_file {access.password_file}: more than {_MAX_SECRET_BYTES} bytes"
+                )
+            password = found.decode()
         except UnicodeDecodeError as error:
             raise BrokerError(f"mqtt_password_file {access.password_file}: no UTF-8") from error
         except OSError as error:

@@ -1,11 +1,12 @@
 """The MQTT client without a broker: what ends a wait, and what never reaches a log."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
-from hyperscout_collector.mqtt.client import Access, BrokerError, Client, Secrets
+from hyperscout_collector.mqtt.client import Access, BrokerError, Client, Secrets, read_secrets
 from hyperscout_collector.mqtt.payloads import Outgoing
-from hyperscout_collector.mqtt.topics import broker_of
+from hyperscout_collector.mqtt.topics import Broker, broker_of
 from paho.mqtt.enums import MQTTErrorCode
 
 
@@ -45,3 +46,15 @@ async def test_the_first_reason_to_end_stays() -> None:
     client.drop("the broker does not answer")
     client.close()
     assert await client.gone() == "the broker does not answer"
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_a_password_that_mqtt_cannot_carry_is_refused(tmp_path: Path, end: bytes) -> None:
+    file = tmp_path / "password"
+    access = Access(Broker("broker", 1883, tls=False), "id", 1, user="user", password_file=file)
+    file.write_bytes(b"x" * 65_535 + end)
+    assert read_secrets(access).password == "x" * 65_535
+    for too_long in (b"x" * 65_536, "\u00e9".encode() * 40_000):
+        file.write_bytes(too_long + end)
+        with pytest.raises(BrokerError, match=r"mqtt_password_file .*: more than 65535 bytes"):
+            read_secrets(access)
