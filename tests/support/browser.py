@@ -30,7 +30,7 @@ _FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 90_000
 SIZE = {"width": 1440, "height": 900}
 # Breaches of the page's policy, kept where a test can read them.
 _NOTE_BREACHES = """
