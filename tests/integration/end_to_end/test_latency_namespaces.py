@@ -150,9 +150,10 @@ def domains(tree: Any) -> dict[int, set[frozenset[str]]]:
 
 
 def are_apart(measured: dict[int, list[float]], tiers: int) -> bool:
-    """Every pair was measured, and each round trip of a tier is a fifth below each of the next tier."""
+    """Every pair was measured, and each tier varies less than twofold and is below half of the next tier."""
     by_tier = [measured.get(tier, [0.0]) for tier in range(1, tiers + 1)]
-    return by_tier[0][0] > 0 and all(low[-1] < 0.8 * high[0] for low, high in pairwise(by_tier))
+    steady = all(0 < tier[-1] < 2 * tier[0] for tier in by_tier)
+    return steady and all(low[-1] < 0.5 * high[0] for low, high in pairwise(by_tier))
 
 
 def await_tree(made: Cluster, truth: dict[int, set[frozenset[str]]]) -> Any:
