@@ -76,7 +76,7 @@ async def test_each_step_to_a_collector_is_named(tmp_path: Path, family: Family)
         ):
             found = await asked(settings)
             assert (found.stage, words in found.detail) == (stage, True), found
-        assert [agent.node for agent in status_of(running).agents] == [], "nobody was taken for an agent"
+        assert [agent.node for agent in status_of(running).agents] == [], "no caller was taken for an agent"
 
 
 async def test_a_clock_that_is_wrong_is_seen_though_nobody_lets_us_in(tmp_path: Path, family: Family) -> None:

@@ -11,7 +11,7 @@ from support.rights import CONFINED
 
 
 def test_the_program_needs_nothing_but_python(tmp_path: Any) -> None:
-    """As it is sent, without site-packages; here nobody answers, and much is allowed."""
+    """The program as sent, without site-packages. No API server answers, and the user has most rights."""
     if sys.platform != "linux":
         pytest.skip("containers run Linux")
     # No attempt that would change this machine: only what it says of itself.

@@ -34,7 +34,7 @@ def with_anomalies(*anomalies: Anomaly) -> Topology:
         ("errors", [on_leaf_b("ErroringLink", HOST)], {"n03": 1}),
         ("two of a node", [on_leaf_b("SlowLink", HOST), on_leaf_b("MissingLink", SECOND)], {"n03": 2}),
         ("an adapter that is gone", [on_leaf_b("MissingLink", Endpoint("gone", "n04", "1"))], {"n04": 1}),
-        ("an adapter that nobody knew", [on_leaf_b("MissingLink", Endpoint("n04", "n04"))], {"n04": 1}),
+        ("an unknown adapter", [on_leaf_b("MissingLink", Endpoint("n04", "n04"))], {"n04": 1}),
         ("back to back", [on_leaf_b("SlowLink", HOST, Endpoint("a01", "n01", "1"))], {"n03": 1, "n01": 1}),
         ("a tie", [on_leaf_b("MissingLink", HOST, confidence=0.5)], {}),
         ("a plug in another leaf", [on_leaf_b("Miswired", HOST)], {}),
