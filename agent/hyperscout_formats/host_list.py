@@ -187,4 +187,6 @@ def _why_not(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    return ascii(text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "...")
+    """The text in quotes, escaped, with at most _MAX_SHOWN characters between the quotes."""
+    shown = ascii(text[: _MAX_SHOWN + 1])
+    return shown if len(shown) <= _MAX_SHOWN + 2 else shown[: _MAX_SHOWN - 2] + "..." + shown[0]

@@ -82,7 +82,7 @@ def test_any_text_is_a_list_or_one_error(text: str) -> None:
     except HostListError as error:
         reason = str(error)
     assert reason.isprintable()
-    assert len(reason) < 250
+    assert len(reason) < 200
     assert (0 < len(found) <= 1000) == (reason == "none")
     assert set(expand(fold(found or "a"))) == set(found or "a")
 
