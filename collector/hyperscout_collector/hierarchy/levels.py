@@ -34,7 +34,8 @@ def switch_levels(net: Network) -> Ints:
     there = np.concatenate([b[between], a[between]])
     level = np.zeros(count, np.int32)
     level[_leaves(net.is_switch, used, endpoints, here, there)] = 1
-    _climb(level, here, there)
+    mute = net.mute if net.mute is not None else np.zeros(count, np.bool_)
+    _climb(level, here, there, mute)
     return level
 
 
@@ -69,12 +70,17 @@ def _leaves(
         alike = any(
             2 * len(mine & around(rival)) > max(len(mine), len(around(rival))) for rival in sorted(rivals)
         )
-        leaf[switch] = alike or (bool(share[switch] >= 0.5) and not rivals)
+        # A switch without a leaf nearby is a leaf if none of its neighbours has a larger share on endpoints.
+        fullest = not rivals and share[switch] >= max(share[list(mine)], default=0)
+        leaf[switch] = alike or bool(fullest and share[switch] >= _SURE_SHARE)
     return leaf
 
 
-def _climb(level: Ints, here: Ints, there: Ints) -> None:
-    """Give each switch above the leaves its distance, level by level."""
+def _climb(level: Ints, here: Ints, there: Ints, mute: npt.NDArray[np.bool_]) -> None:
+    """Give each switch above the leaves its distance, level by level.
+
+    `mute`: switches that report no cable. Few cables down prove nothing there: only some are seen.
+    """
     count = len(level)
     degree = np.bincount(here, minlength=count)
     reached = 1
@@ -86,7 +92,8 @@ def _climb(level: Ints, here: Ints, there: Ints) -> None:
             return
         # A switch with far fewer cables down than its peers, and most of the others to those peers,
         # is one level higher: those few are miswired.
-        weak = candidates & (cables * 3 <= np.median(cables[candidates])) & (cables < degree)
+        few = (cables * 3 <= np.median(cables[candidates])) & (cables < degree)
+        weak = candidates & few & ~mute
         strong = candidates & ~weak
         to_strong = np.bincount(here[strong[there]], minlength=count)
         candidates &= ~(weak & (to_strong * 2 > degree - cables))

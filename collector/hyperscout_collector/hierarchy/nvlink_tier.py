@@ -68,7 +68,7 @@ def with_nvlink(
         result.append(
             replace(
                 layer,
-                domain=np.where(below >= 0, child[below], -1),
+                domain=np.append(child, -1)[below],  # -1 (no domain) finds the last one
                 switches=[*layer.switches, *([()] * len(extra))],
                 child=child,
                 founders=[*layer.founders, *([()] * len(extra))] if layer.founders else (),

@@ -395,6 +395,17 @@ def test_nvlink_that_shows_later_becomes_the_innermost_tier() -> None:
     assert names(inferred_racks(SMALL, previous=saved(after))) == names(after)
 
 
+def test_domains_keep_their_nodes_when_only_hosts_of_no_domain_are_seen() -> None:
+    first = inferred_racks(SMALL)
+    ends = SMALL.fabric.adapters[:2]
+    adapters = tuple(replace(x, host=f"new-{i}", description=f"new-{i} mlx5_0") for i, x in enumerate(ends))
+    cable = SMALL.fabric.cables[0]._replace(a=ends[0].guid, a_port=1, b=ends[1].guid, b_port=1)
+    back_to_back = replace(SMALL.fabric, switches=(), adapters=adapters, cables=(cable,))
+    after = infer(seen(replace(SMALL, fabric=back_to_back), {}), previous=saved(first))
+    check(after)
+    assert names(after) == names(first)
+
+
 # Whatever comes
 
 
