@@ -96,7 +96,7 @@ proto-check: venv  ## fail when the committed stubs are stale
 	$(call step,stubs,$(BIN)/python proto/generate.py --check)
 
 mqtt-schemas: venv  ## write docs/schemas/mqtt anew (a test fails when it is stale)
-	@$(BIN)/python -m hyperscout_collector.mqtt.schemas docs/schemas/mqtt
+	@$(BIN)/python -m hyperscout_collector.ingest.mqtt_schemas docs/schemas/mqtt
 
 man: venv  ## manual pages of all commands, into build/man (man -l build/man/hyperscout.1)
 	@$(BIN)/python deploy/man.py build/man

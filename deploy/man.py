@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 
 import click
-from hyperscout_cli.command import Section, sections
 from hyperscout_cli.main import COMMANDS, cli
+from hyperscout_cli.shared.command import Section, sections
 
 SECTION = "1"
 _PROGRAM = "hyperscout"

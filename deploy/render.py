@@ -105,9 +105,9 @@ class RenderError(RuntimeError):
 
 def schema() -> str:
     """values.schema.json with the names of settings as they are now."""
-    from hyperscout_agent.fabric_settings import FabricGroup
-    from hyperscout_agent.settings import AgentSettings
-    from hyperscout_collector.settings import CollectorSettings
+    from hyperscout_agent.settings.fabric_settings import FabricGroup
+    from hyperscout_agent.settings.settings import AgentSettings
+    from hyperscout_collector.app.settings.settings import CollectorSettings
 
     found: dict[str, Any] = json.loads(SCHEMA.read_text())
     for part, model, own in (

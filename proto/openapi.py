@@ -1,8 +1,8 @@
 """Write REST's OpenAPI document (or, with --check, say whether it is stale): proto's messages, REST's table.
 
 There is no model but those two. What a field means stands in its comment in the .proto files; operations
-and their parameters in `hyperscout_collector.rest.operations`. A field without a comment is an error here, so
-that the document says what everything is.
+and their parameters in `hyperscout_collector.serve.rest.operations`. A field without a comment is an error
+here, so that the document says what everything is.
 """
 
 import argparse
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorSet
-from hyperscout_collector.rest.operations import OPERATIONS, Operation
-from hyperscout_collector.rest.parameters import Parameter
-from hyperscout_collector.rest.problems import PROBLEM_JSON
-from hyperscout_collector.rest.rendered import OUTPUTS
+from hyperscout_collector.serve.http.problems import PROBLEM_JSON
+from hyperscout_collector.serve.rest.operations import OPERATIONS, Operation
+from hyperscout_collector.serve.rest.parameters import Parameter
+from hyperscout_collector.serve.rest.rendered import OUTPUTS
 
 ROOT = Path(__file__).resolve().parent
-TARGET = ROOT.parent / "collector" / "hyperscout_collector" / "rest" / "openapi.json"
+TARGET = ROOT.parent / "collector" / "hyperscout_collector" / "serve" / "rest" / "openapi.json"
 _PACKAGE = ".hyperscout.v1."
 _F = FieldDescriptorProto
 

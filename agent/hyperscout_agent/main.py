@@ -12,16 +12,15 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from hyperscout.v1.discovery_pb2 import Seeds
-from hyperscout_formats.reporters import SWITCH_PROBE
+from hyperscout_formats.text.reporters import SWITCH_PROBE
 
-from hyperscout_agent.findings import FindingStore
-from hyperscout_agent.findings_page import findings_page
-from hyperscout_agent.http import NotYet, serving
-from hyperscout_agent.lldp_dissection import Dissector
-from hyperscout_agent.lldp_spawn import may_listen, run_listener
-from hyperscout_agent.metrics import AgentMetrics
-from hyperscout_agent.ports import compiled
-from hyperscout_agent.probes.base import Probe
+from hyperscout_agent.findings.page import findings_page
+from hyperscout_agent.findings.probe import Probe
+from hyperscout_agent.findings.scheduler import Scheduler
+from hyperscout_agent.findings.store import FindingStore
+from hyperscout_agent.lldp.dissection import Dissector
+from hyperscout_agent.lldp.spawn import may_listen, run_listener
+from hyperscout_agent.metrics.page import AgentMetrics
 from hyperscout_agent.probes.counted import Counted
 from hyperscout_agent.probes.ibnetdiscover import IbnetdiscoverProbe
 from hyperscout_agent.probes.ibqueryerrors import IbqueryerrorsProbe
@@ -32,12 +31,13 @@ from hyperscout_agent.probes.lldpctl import LldpctlProbe, lldpd_is_here
 from hyperscout_agent.probes.nccl import NcclCommands, NcclProbe
 from hyperscout_agent.probes.nvlink import NvlinkProbe
 from hyperscout_agent.probes.switch import SwitchProbe
-from hyperscout_agent.rtnetlink import LinkWatch
-from hyperscout_agent.scheduler import Scheduler
-from hyperscout_agent.session import Directives
-from hyperscout_agent.settings import AgentSettings
-from hyperscout_agent.supervise import supervise
-from hyperscout_agent.uplink import CHANNEL_OPTIONS, Uplink
+from hyperscout_agent.runtime.health_page import NotYet, serving
+from hyperscout_agent.runtime.ports import compiled
+from hyperscout_agent.runtime.rtnetlink import LinkWatch
+from hyperscout_agent.runtime.supervise import supervise
+from hyperscout_agent.settings.settings import AgentSettings
+from hyperscout_agent.uplink.session import Directives
+from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS, Uplink
 
 if TYPE_CHECKING:
     from hyperscout_agent.probes.snmp import SnmpProbe

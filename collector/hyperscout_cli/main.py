@@ -19,30 +19,34 @@ from click.shell_completion import CompletionItem
 # that is half of NumPy's start-up.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# name: (module, section, one line). The function in the module is called as the module's last part.
+# name: (module, section, one line). The function is called as the last part of the module.
 COMMANDS = {
-    "infer": ("infer", "Offline", "Infer the hierarchy from saved ibnetdiscover or lldpctl."),
-    "place": ("place", "Place", "Say which nodes a gang of workers should run on."),
-    "explain-placement": ("explain_placement", "Place", "Say why a gang goes where it goes, or nowhere."),
-    "placements": ("placements", "Place", "List, release, repair or improve gangs that hold nodes."),
-    "status": ("status", "Look", "Show the collector's state: agents, sweeps, generations."),
-    "doctor": ("doctor", "Look", "Say why a node has no evidence, and what to do."),
-    "tree": ("show_tree", "Look", "Print the hierarchy as a tree."),
-    "get": ("get", "Look", "List hypernodes, nodes, links, findings, anomalies, ..."),
-    "describe": ("describe", "Look", "Show one object with all that is known of it."),
-    "explain": ("explain", "Look", "Say how two nodes are connected, and why."),
-    "watch": ("watch", "Look", "Follow the HyperNodes as they change."),
-    "history": ("history", "Look", "Show what changed, when and why."),
-    "diff": ("diff", "Look", "Compare topologies, or wires and what people wrote."),
-    "snapshot": ("snapshot", "Look", "Save the topology to a file, or go on from one."),
-    "approve": ("approve", "Act", "Publish a generation that is held back."),
-    "measure": ("measure", "Act", "Show, pause or resume what nodes measure of each other."),
-    "crd": ("crd", "Act", "Show HyperNodes' definition, or add columns to another's."),
-    "agent": ("agent", "Run", "Run the agent on this node."),
-    "collector": ("collector", "Run", "Run the collector."),
-    "demo": ("demo", "Run", "Show it all on a simulated cluster, in under a minute."),
-    "version": ("version", "Other", "Print versions."),
-    "completion": ("completion", "Other", "Print the completion script for a shell."),
+    "infer": ("offline.infer", "Offline", "Infer the hierarchy from saved ibnetdiscover or lldpctl."),
+    "place": ("place.place", "Place", "Say which nodes a gang of workers should run on."),
+    "explain-placement": (
+        "place.explain_placement",
+        "Place",
+        "Say why a gang goes where it goes, or nowhere.",
+    ),
+    "placements": ("place.placements", "Place", "List, release, repair or improve gangs that hold nodes."),
+    "status": ("show.status", "Look", "Show the collector's state: agents, sweeps, generations."),
+    "doctor": ("manage.doctor", "Look", "Say why a node has no evidence, and what to do."),
+    "tree": ("show.show_tree", "Look", "Print the hierarchy as a tree."),
+    "get": ("show.get", "Look", "List hypernodes, nodes, links, findings, anomalies, ..."),
+    "describe": ("show.describe", "Look", "Show one object with all that is known of it."),
+    "explain": ("show.explain", "Look", "Say how two nodes are connected, and why."),
+    "watch": ("show.watch", "Look", "Follow the HyperNodes as they change."),
+    "history": ("show.history", "Look", "Show what changed, when and why."),
+    "diff": ("show.diff", "Look", "Compare topologies, or wires and what people wrote."),
+    "snapshot": ("offline.snapshot", "Look", "Save the topology to a file, or go on from one."),
+    "approve": ("manage.approve", "Act", "Publish a generation that is held back."),
+    "measure": ("show.measure", "Act", "Show, pause or resume what nodes measure of each other."),
+    "crd": ("manage.crd", "Act", "Show HyperNodes' definition, or add columns to another's."),
+    "agent": ("manage.agent", "Run", "Run the agent on this node."),
+    "collector": ("manage.collector", "Run", "Run the collector."),
+    "demo": ("demo.demo", "Run", "Show it all on a simulated cluster, in under a minute."),
+    "version": ("manage.version", "Other", "Print versions."),
+    "completion": ("manage.completion", "Other", "Print the completion script for a shell."),
 }
 COMPLETE_VARIABLE = "_HYPERSCOUT_COMPLETE"
 
@@ -58,11 +62,11 @@ class LazyGroup(click.Group):
             return None
         module = COMMANDS[cmd_name][0]
         try:
-            command = getattr(importlib.import_module(f"hyperscout_cli.{module}"), module)
+            command = getattr(importlib.import_module(f"hyperscout_cli.{module}"), module.rpartition(".")[2])
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("hyperscout"):
                 raise
-            from hyperscout_cli.errors import CliError
+            from hyperscout_cli.shared.errors import CliError
 
             what = "agent" if cmd_name == "agent" else "collector" if cmd_name == "collector" else "cli"
             raise CliError(

@@ -1,6 +1,6 @@
 """Builds the map into the collector's package, once for each state of its sources, and runs its tests.
 
-    make map               what is not built yet: npm ci, then Vite, into hyperscout_collector/rest/static
+    make map               what is not built yet: npm ci, then Vite, into serve/rest/static
     make map-test          TypeScript's check of types, then vitest
     build.py --if-possible [--test]    the same; without Node.js says so and is no error (unless
                            HYPERSCOUT_REQUIRE_REAL=1)
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BUILT = HERE.parent / "hyperscout_collector" / "rest" / "static"
+BUILT = HERE.parent / "hyperscout_collector" / "serve" / "rest" / "static"
 MODULES = HERE / "node_modules"
 _STAMP = ".built"
 _LOCK = HERE / "package-lock.json"

@@ -6,7 +6,7 @@ export default defineConfig({
   base: "./",
   publicDir: "public",
   build: {
-    outDir: "../hyperscout_collector/rest/static",
+    outDir: "../hyperscout_collector/serve/rest/static",
     emptyOutDir: true,
     target: "es2022",
     assetsInlineLimit: 0, // inlined, an asset is a data: address, which the policy refuses for all but pictures

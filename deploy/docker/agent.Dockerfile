@@ -34,7 +34,7 @@ RUN cd /src \
  && find /own -name '*.pyi' -delete \
  && mkdir /map \
  && cd /own \
- && find . -type d -path '*/hyperscout_collector/rest/static' -prune -exec cp -a --parents {} /map \; -exec rm -r {} + \
+ && find . -type d -path '*/hyperscout_collector/serve/rest/static' -prune -exec cp -a --parents {} /map \; -exec rm -r {} + \
  && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -s /own /own
 
 # The root of the image, less our own code: what changes seldom is one layer.

@@ -28,7 +28,7 @@ def main():
     sys.path.insert(0, str(folder(own)))
     sys.argv[0] = name
     if name.startswith("kubectl_complete"):
-        from hyperscout_cli.kubectl_completion import main as run
+        from hyperscout_cli.manage.kubectl_completion import main as run
     else:
         from hyperscout_cli.main import main as run
     sys.exit(run())

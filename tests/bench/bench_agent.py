@@ -15,11 +15,11 @@ from statistics import median
 
 from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease
 from hyperscout.v1.finding_pb2 import Outcome
-from hyperscout_agent.lldp_dissection import Dissector
+from hyperscout_agent.lldp.dissection import Dissector
 from hyperscout_agent.probes.nvlink import NvlinkProbe
-from hyperscout_sim.nvlink import hgx_host
-from hyperscout_sim.shapes import fat_tree
-from hyperscout_sim.sweep_text import sweep_text
+from hyperscout_sim.fabric.nvlink import hgx_host
+from hyperscout_sim.fabric.shapes import fat_tree
+from hyperscout_sim.readings.sweep_text import sweep_text
 from support.fake_collector import FakeCollector
 from support.nvml import VARIABLE, Counters, build, pci_tree, scenario
 from support.real import lack_of
@@ -30,7 +30,7 @@ ADAPTERS = 8
 MIB = 2**20
 TICKS_S = os.sysconf("SC_CLK_TCK")
 CODE = (
-    "import asyncio, sys; from hyperscout_agent.settings import load_settings;"
+    "import asyncio, sys; from hyperscout_agent.settings.settings import load_settings;"
     "from hyperscout_agent.main import run; sys.exit(asyncio.run(run(load_settings())))"
 )
 FLOOR = "import grpc.aio, google.protobuf.timestamp_pb2, sys; print(flush=True); sys.stdin.read()"

@@ -14,11 +14,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hyperscout_collector.fabric.fuse import fuse
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.pipeline import uncollected
-from hyperscout_sim.shapes import clos2
+from hyperscout_collector.app.publication.pipeline import uncollected
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.hierarchy.fuse import fuse
+from hyperscout_sim.fabric.shapes import clos2
 from support.ethernet import inputs_of
 
 ROUNDS = 5

@@ -25,10 +25,10 @@ import numpy as np
 from bench.gates.driver import decide, open_gates
 from bench.gates.pods import clear, gated, grouped, node, post, seen
 from bench.quality.cluster import Shape
-from hyperscout_collector.kube.client import Kube, connect
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import rail_optimised
+from hyperscout_kubernetes.client import Kube, connect
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.shapes import rail_optimised
 from kube.control_plane import ControlPlane
 from support.collector_process import collector_process
 from support.gangs import GANG_OPTIONS, label_values

@@ -17,15 +17,16 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.evidence.rows import Key
-from hyperscout_collector.hierarchy.conditions import with_conditions
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.reader import FileReader
 from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.history.size import HistorySize
 from hyperscout_collector.history.store import HistoryStore
-from hyperscout_collector.topology import (
+from hyperscout_inference.hierarchy.conditions import with_conditions
+from hyperscout_sim.fabric.shapes import rail_optimised
+from hyperscout_topology.proto import timestamp
+from hyperscout_topology.topology import (
     Anomaly,
     Condition,
     Endpoint,
@@ -34,7 +35,6 @@ from hyperscout_collector.topology import (
     Topology,
     rfc3339,
 )
-from hyperscout_sim.shapes import rail_optimised
 from support.inference import inferred
 
 NS = 1_000_000_000

@@ -15,8 +15,8 @@ HOSTS = 65_536
 MIB = 2**20
 LEAVES = 2048
 WRITE_DUMP = (
-    "import sys; from hyperscout_sim.shapes import fat_tree;"
-    "from hyperscout_sim.sweep_text import sweep_text;"
+    "import sys; from hyperscout_sim.fabric.shapes import fat_tree;"
+    "from hyperscout_sim.readings.sweep_text import sweep_text;"
     "sys.stdout.buffer.write(sweep_text(fat_tree(64)))"
 )
 

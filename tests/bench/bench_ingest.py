@@ -23,9 +23,9 @@ from hyperscout.v1.finding_pb2 import Finding
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import rail_optimised
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.shapes import rail_optimised
 from support.collector_process import CHANNEL_OPTIONS, collector_process
 
 AGENTS = 2000

@@ -18,12 +18,12 @@ from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from hyperscout_collector.kube.client import connect
-from hyperscout_collector.kube.nodes import Nodes
-from hyperscout_collector.publish.kubernetes import KubernetesPublisher
-from hyperscout_collector.topology import Condition, HyperNode, Topology
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import rail_optimised
+from hyperscout_kubernetes.client import connect
+from hyperscout_kubernetes.nodes import Nodes
+from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.shapes import rail_optimised
+from hyperscout_topology.topology import Condition, HyperNode, Topology
 from kube.control_plane import ControlPlane
 from support.collector_process import CHANNEL_OPTIONS, collector_process
 from support.kubernetes import Cluster

@@ -7,9 +7,9 @@ worst tier's (adjusted for chance, over hosts that are not noisy), the peer the 
 
 import time
 
-from hyperscout_collector.latency.planner import plan
-from hyperscout_collector.latency.tiers import tiers_of
-from hyperscout_sim.opaque import even, opaque
+from hyperscout_inference.latency.planner import plan
+from hyperscout_inference.latency.tiers import tiers_of
+from hyperscout_sim.fabric.opaque import even, opaque
 from support.opaque_loop import S_NS, budget, domains_for, indices, learn
 
 SHAPES = {256: even(4, 4, 16), 1024: even(4, 8, 32), 4096: even(8, 16, 32), 16384: even(16, 32, 32)}

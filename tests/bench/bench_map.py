@@ -16,11 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from hyperscout_collector.shell import Collector
-from hyperscout_collector.topology import Anomaly, Endpoint, LinkTable, Topology
-from hyperscout_collector.topology_json import from_json
-from hyperscout_sim.shapes import rail_optimised
-from hyperscout_sim.sweep_text import sweep_texts
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_sim.fabric.shapes import rail_optimised
+from hyperscout_sim.readings.sweep_text import sweep_texts
+from hyperscout_topology.json_objects import from_json
+from hyperscout_topology.topology import Anomaly, Endpoint, LinkTable, Topology
 from playwright.async_api import Page
 from support.browser import Tab, chromium, tab
 from support.rest_collector import publish, rest_collector

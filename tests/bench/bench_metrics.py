@@ -15,10 +15,10 @@ from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from hyperscout_collector.metrics.picture import CONDITIONS, Picture
-from hyperscout_collector.topology import Condition, HyperNode, Topology
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import rail_optimised
+from hyperscout_collector.app.metrics.picture import CONDITIONS, Picture
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.shapes import rail_optimised
+from hyperscout_topology.topology import Condition, HyperNode, Topology
 from kube.processes import free_port
 from support.collector_process import collector_process
 

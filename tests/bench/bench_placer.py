@@ -15,11 +15,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hyperscout_collector.placer.answer import Placement, Refusal
-from hyperscout_collector.placer.capacity import Capacity
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.request import WORKERS, Group, Request, Spread, Workers, ranks
+from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import WORKERS, Group, Request, Spread, Workers, ranks
+from hyperscout_placer.solve.place import place
 from support.apart import environment
 from support.placer_chain import chain_cost, random_chain
 from support.placer_clusters import TAKEN, cluster

@@ -21,7 +21,7 @@ from bench.quality.placers import Exact, all_placers
 from bench.quality.report import Block, drawing, table
 from bench.quality.simulate import Simulation
 from bench.quality.workload import KALOS, SEREN, Mix, trace
-from hyperscout_collector.placer.request import Mode
+from hyperscout_placer.cluster.request import Mode
 
 OUTPUT = Path(__file__).resolve().parents[2] / "docs/images/placement-quality.svg"
 LOAD = 0.9

@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from hyperscout_sim.shapes import fat_tree
-from hyperscout_sim.sweep_text import sweep_text
+from hyperscout_sim.fabric.shapes import fat_tree
+from hyperscout_sim.readings.sweep_text import sweep_text
 
 ROUNDS = 5
 
@@ -26,8 +26,8 @@ def peak_bytes() -> int:
 
 def measure(path: Path) -> dict[str, float]:
     """Seconds and bytes, in this process, which should have done nothing before."""
-    from hyperscout_formats.ibnetdiscover import parse
-    from hyperscout_formats.ibnetdiscover_text import summary
+    from hyperscout_formats.infiniband.ibnetdiscover import parse
+    from hyperscout_formats.infiniband.ibnetdiscover_text import summary
 
     loops_s = []
     for _ in range(3):

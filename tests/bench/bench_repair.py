@@ -13,13 +13,13 @@ from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hyperscout_collector.placer.answer import Placement
-from hyperscout_collector.placer.capacity import Capacity
-from hyperscout_collector.placer.defrag import Plan, Running, defragment
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.repair import Repair, improvement, repair
-from hyperscout_collector.placer.request import Group, Request, Workers, ranks
+from hyperscout_placer.cluster.answer import Placement
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import Group, Request, Workers, ranks
+from hyperscout_placer.repair.defrag import Plan, Running, defragment
+from hyperscout_placer.repair.repair import Repair, improvement, repair
+from hyperscout_placer.solve.place import place
 from support.placer_clusters import TAKEN, cluster
 
 SEEDS = 7

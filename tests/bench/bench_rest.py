@@ -19,7 +19,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
-from hyperscout_collector.topology import (
+from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
     Condition,

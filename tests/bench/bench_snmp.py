@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 
 from hyperscout.v1.finding_pb2 import Outcome
-from hyperscout_agent.fabric_settings import SnmpSettings
 from hyperscout_agent.probes.snmp import SnmpProbe
-from hyperscout_sim.lldp import management_address
-from hyperscout_sim.shapes import clos2
-from hyperscout_sim.snmp import recordings
+from hyperscout_agent.settings.fabric_settings import SnmpSettings
+from hyperscout_sim.fabric.shapes import clos2
+from hyperscout_sim.readings.lldp import management_address
+from hyperscout_sim.readings.snmp import recordings
 from support.real import lack_of
 from support.snmpsim import running_snmpsim
 

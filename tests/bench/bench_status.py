@@ -22,14 +22,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.discovery_pb2 import Hello
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
-from hyperscout_collector.api.topology_service import TopologyService
+from hyperscout_collector.app.build.shell import Collector
 from hyperscout_collector.evidence.committer import FullState, Submission
 from hyperscout_collector.evidence.rows import row_of
 from hyperscout_collector.evidence.state import AgentRow, KeyChange
 from hyperscout_collector.ingest.streams import AgentStream
-from hyperscout_collector.shell import Collector
-from hyperscout_formats.facts import LldpNeighbour, LldpPort, SwitchPort
-from hyperscout_formats.wire import lldp_to_proto, switch_port_to_proto
+from hyperscout_collector.serve.grpc.topology_service import TopologyService
+from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort, SwitchPort
+from hyperscout_formats.facts.wire import lldp_to_proto, switch_port_to_proto
 from support.findings import failed, stamp
 from support.rest_collector import rest_collector
 

@@ -20,10 +20,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hyperscout_agent.ping_bucket import Bucket
-from hyperscout_agent.ping_burst import Burst, BurstPlan
-from hyperscout_agent.ping_keys import Keyring, LiveTask
-from hyperscout_agent.ping_responder import Responder
+from hyperscout_agent.ping.bucket import Bucket
+from hyperscout_agent.ping.burst import Burst, BurstPlan
+from hyperscout_agent.ping.keys import Keyring, LiveTask
+from hyperscout_agent.ping.responder import Responder
 from support.netlab import INTERFACE, Host, Netlab, netlab, three_tiers
 
 OUTPUT = Path(__file__).resolve().parents[2] / "docs/images/rtt-by-tier.svg"

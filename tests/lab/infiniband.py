@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hyperscout_sim.fabric import Cable, SimAdapter, SimFabric, SimSwitch, Truth
-from hyperscout_sim.ibsim_net import ibsim_net
-from hyperscout_sim.sysfs import tree
+from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimFabric, SimSwitch, Truth
+from hyperscout_sim.readings.ibsim_net import ibsim_net
+from hyperscout_sim.readings.sysfs import tree
 
 from lab.daemons import Daemon
 from lab.panel import Machine

@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from hyperscout_agent.lldp_link import ListenerLink
-from hyperscout_formats.lldp_frame import dissect
+from hyperscout_agent.lldp.link import ListenerLink
+from hyperscout_formats.lldp.frame import dissect
 from lab.images import Images, images
 from support import lldp_frames, small_fabric
 from support.image_root import NET_RAW, USER, ImageRoot
@@ -137,9 +137,9 @@ class TestImage:
 
     def test_the_map_is_where_it_is_served(self, either: ImageRoot) -> None:
         """All of it in the collector's image, once it is built; nothing of it in the agent's."""
-        built = ROOT / "collector" / "hyperscout_collector" / "rest" / "static"
+        built = ROOT / "collector" / "hyperscout_collector" / "serve" / "rest" / "static"
         wanted = {str(p.relative_to(built)) for p in built.rglob("*") if p.is_file()}
-        room = f"{_PACKAGES}/hyperscout_collector/rest/static"
+        room = f"{_PACKAGES}/hyperscout_collector/serve/rest/static"
         found = {str(path.relative_to(room)) for path in either.files() if path.is_relative_to(room)}
         assert found == (wanted if either.archive.stem == "collector" else set())
 
@@ -195,7 +195,7 @@ class TestAgent:
 
     def test_the_process_that_stays_holds_neither_scapy_nor_numpy(self, agent: ImageRoot) -> None:
         done = agent.run(
-            "python3", "-X", "importtime", "-c", "import hyperscout_agent.main, hyperscout_cli.agent"
+            "python3", "-X", "importtime", "-c", "import hyperscout_agent.main, hyperscout_cli.manage.agent"
         )
         assert done.returncode == 0, done.stderr.decode()
         modules = {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.decode().splitlines()}
@@ -215,7 +215,7 @@ class TestAgent:
             lldp_frames.address(1, bytes([10, 0, 0, 1])),
         )
         done = agent.run(
-            "python3", "-m", "hyperscout_agent.lldp_dissector", stdin=HEAD.pack(len(frame)) + frame
+            "python3", "-m", "hyperscout_agent.lldp.dissector", stdin=HEAD.pack(len(frame)) + frame
         )
         assert done.returncode == 0, done.stderr.decode()
         assert HEAD.unpack_from(done.stdout)[0] == len(done.stdout) - HEAD.size
@@ -239,7 +239,7 @@ class TestAgent:
             *(
                 "python3",
                 "-m",
-                "hyperscout_agent.lldp_listener",
+                "hyperscout_agent.lldp.listener",
                 "--socket",
                 "/tmp/lldp.sock",
                 "--ports",

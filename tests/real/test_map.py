@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from hyperscout_sim.fabric import Cable, SimFabric
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import rail_optimised
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.fabric import Cable, SimFabric
+from hyperscout_sim.fabric.shapes import rail_optimised
 from playwright.async_api import Browser, Route
 from support.browser import DOCS_IMAGES, TIMEOUT_MS, chromium, tab, writes_docs
 from support.collector_process import CollectorProcess, collector_process

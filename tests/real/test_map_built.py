@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
-from hyperscout_collector.rest.static import FOLDER
+from hyperscout_collector.serve.rest.static import FOLDER
 from support.real import ROOT, require_real
 
 require_real("map")
@@ -76,6 +76,6 @@ def test_notices_of_all_that_is_bundled_are_beside_it() -> None:
 
 def test_the_wheel_brings_it() -> None:
     names = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
-    prefix = "hyperscout_collector/rest/static/"
+    prefix = "hyperscout_collector/serve/rest/static/"
     assert {prefix + str(p.relative_to(FOLDER)) for p in FOLDER.rglob("*") if p.is_file()} <= names
     assert not any("node_modules" in name or name.endswith(".ts") for name in names)

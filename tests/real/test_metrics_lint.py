@@ -5,14 +5,14 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from hyperscout_agent.fabric_settings import SnmpSettings
-from hyperscout_agent.findings import FindingStore
-from hyperscout_agent.metrics import AgentMetrics
+from hyperscout_agent.findings.scheduler import ProbeStats
+from hyperscout_agent.findings.store import FindingStore
+from hyperscout_agent.metrics.page import AgentMetrics
 from hyperscout_agent.probes.latency import LatencyProbe
 from hyperscout_agent.probes.snmp import SnmpProbe
-from hyperscout_agent.scheduler import ProbeStats
-from hyperscout_agent.session import UplinkStats
-from hyperscout_collector.metrics.page import standby_text
+from hyperscout_agent.settings.fabric_settings import SnmpSettings
+from hyperscout_agent.uplink.session import UplinkStats
+from hyperscout_collector.app.metrics.page import standby_text
 from support.metric_families import FAMILIES
 from support.real import require_real, tool
 

@@ -12,9 +12,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from hyperscout_sim.fabric import Cable
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import clos2
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.fabric import Cable
+from hyperscout_sim.fabric.shapes import clos2
 from kube.processes import free_port
 from support.collector_process import CollectorProcess, collector_process
 from support.collectors import playing

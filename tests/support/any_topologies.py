@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hyperscout_collector.topology import Adapter, Anomaly, Endpoint, Link, LinkTable, Topology
+from hyperscout_topology.topology import Adapter, Anomaly, Endpoint, Link, LinkTable, Topology
 from hypothesis import strategies as st
 
 from support.builders import anomaly

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hyperscout_collector.placer.request import Group, Request, Spread, Workers
-from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode
+from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
+from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode
 
 TIER_NAMES = ("leaf", "pod", "core")
 DEVICE = Endpoint("device", "device")

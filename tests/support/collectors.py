@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from hyperscout_collector.settings import CollectorSettings, load_settings
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import clos2
+from hyperscout_collector.app.settings.settings import CollectorSettings, load_settings
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.shapes import clos2
 
 from support.identities import AGENTS, FakeReviews, Family
 

@@ -3,15 +3,21 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from hyperscout_collector.fabric.inputs import FabricInputs, SwitchTableSeen
-from hyperscout_collector.topology import Anomaly
-from hyperscout_formats.facts import LldpPort
-from hyperscout_formats.lldpctl import parse
-from hyperscout_formats.snmp_switch import read
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.lldp import interface_of, lldpctl_json0, mac_of, management_address, uplinks
-from hyperscout_sim.planted import PlantedFault
-from hyperscout_sim.snmp import PLAIN, Style, walks
+from hyperscout_formats.facts.facts import LldpPort
+from hyperscout_formats.lldp.lldpctl import parse
+from hyperscout_formats.snmp.switch import read
+from hyperscout_inference.fabric.inputs import FabricInputs, SwitchTableSeen
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.planted import PlantedFault
+from hyperscout_sim.readings.lldp import (
+    interface_of,
+    lldpctl_json0,
+    mac_of,
+    management_address,
+    uplinks,
+)
+from hyperscout_sim.readings.snmp import PLAIN, Style, walks
+from hyperscout_topology.topology import Anomaly
 
 
 def tables_of(

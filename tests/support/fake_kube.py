@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, cast
 
-from hyperscout_collector.kube.client import Kube
-from hyperscout_collector.kube.errors import ConflictError, KubeError, NotFoundError
-from hyperscout_collector.kube.nodes import PATH, Nodes
+from hyperscout_kubernetes.client import Kube
+from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError
+from hyperscout_kubernetes.nodes import PATH, Nodes
 
 Object = dict[str, Any]
 

@@ -5,8 +5,14 @@ from zlib import crc32
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
-from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort, SwitchPort, SwitchTable
-from hyperscout_formats.wire import (
+from hyperscout_formats.facts.facts import (
+    InfinibandPort,
+    LldpNeighbour,
+    LldpPort,
+    SwitchPort,
+    SwitchTable,
+)
+from hyperscout_formats.facts.wire import (
     infiniband_to_proto,
     lldp_to_proto,
     switch_port_to_proto,

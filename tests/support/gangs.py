@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.nvlink import Gpus
-from hyperscout_sim.player import Player
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.nvlink import Gpus
 from kube.api import MERGE
 from kube.control_plane import Options
 

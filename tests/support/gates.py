@@ -9,15 +9,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hyperscout_collector.gates.controller import Gates, Mode
-from hyperscout_collector.gates.gang import GANG_LABEL, HIGHEST_TIER, SIZE_LABEL
-from hyperscout_collector.gates.machine import GateSettings
-from hyperscout_collector.gates.plan import SELECTOR
-from hyperscout_collector.gates.pods import PLACED
-from hyperscout_collector.kube.client import Fence, Kube, connect
-from hyperscout_collector.kube.nodes import Nodes
-from hyperscout_collector.placements import Placements
-from hyperscout_collector.topology import Topology
+from hyperscout_gates.control.controller import Gates, Mode
+from hyperscout_gates.control.pods import PLACED
+from hyperscout_gates.state.gang import GANG_LABEL, HIGHEST_TIER, SIZE_LABEL
+from hyperscout_gates.state.machine import GateSettings
+from hyperscout_gates.state.plan import SELECTOR
+from hyperscout_kubernetes.client import Fence, Kube, connect
+from hyperscout_kubernetes.nodes import Nodes
+from hyperscout_placer.book.placements import Placements
+from hyperscout_topology.topology import Topology
 from kube.api import MERGE, ApiError, all_at_once
 
 from support.kube_objects import Object, pod

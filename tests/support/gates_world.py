@@ -7,13 +7,13 @@ is judged at every write.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from hyperscout_collector.gates import events as e
-from hyperscout_collector.gates.events import Pod
-from hyperscout_collector.gates.gang import Gang
-from hyperscout_collector.gates.machine import GangMachine, GateSettings
-from hyperscout_collector.gates.plan import Plan, from_object, to_object
-from hyperscout_collector.placer.answer import Cost, Placement
-from hyperscout_collector.placer.request import Group, Request, Workers, size
+from hyperscout_gates.state import events as e
+from hyperscout_gates.state.events import Pod
+from hyperscout_gates.state.gang import Gang
+from hyperscout_gates.state.machine import GangMachine, GateSettings
+from hyperscout_gates.state.plan import Plan, from_object, to_object
+from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.request import Group, Request, Workers, size
 
 SETTINGS = GateSettings(replace_after_s=60.0)
 

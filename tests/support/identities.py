@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from hyperscout_agent.credentials import Credentials
+from hyperscout_agent.runtime.credentials import Credentials
 from hyperscout_collector.identity.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from kube.pki import LOOPBACK, Authority, Pair
 

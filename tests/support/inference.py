@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.topology import Anomaly, Topology
-from hyperscout_formats.ibnetdiscover import parse
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.faults import PlantedFault
-from hyperscout_sim.sweep_text import sweep_texts
+from hyperscout_formats.infiniband.ibnetdiscover import parse
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.faults import PlantedFault
+from hyperscout_sim.readings.sweep_text import sweep_texts
+from hyperscout_topology.topology import Anomaly, Topology
 
 Tiers = list[set[frozenset[str]]]
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hyperscout_collector.gates.gang import GATE
-from hyperscout_collector.publish.wanted import OWNER_LABELS
+from hyperscout_gates.state.gang import GATE
+from hyperscout_publish.hypernodes.wanted import OWNER_LABELS
 
 Object = dict[str, Any]
 

@@ -12,8 +12,8 @@ import grpc
 import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_collector.api.mapping import topology_from_proto
-from hyperscout_collector.topology import Topology
+from hyperscout_topology.proto import topology_from_proto
+from hyperscout_topology.topology import Topology
 
 from support.collector_process import TIMEOUT_S, channel_to
 

@@ -109,7 +109,7 @@ def credentials(folder: Path, user: str = USER, password: str = PASSWORD) -> Pat
 
 
 def ufm(answers: Mapping[str, Any]) -> Manager:
-    """With what `hyperscout_sim.ufm` makes."""
+    """With what `hyperscout_sim.readings.ufm` makes."""
     return Manager({f"/ufmRest/resources/{what}": found for what, found in answers.items()})
 
 

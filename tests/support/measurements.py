@@ -6,14 +6,14 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_collector.hierarchy.grouping import Grouping
-from hyperscout_collector.hierarchy.layer import Layer
-from hyperscout_collector.hierarchy.measured import Measurements, measure
-from hyperscout_collector.latency.bursts import PairHistory, bursts_of
-from hyperscout_collector.latency.pairs import PairTable
-from hyperscout_formats.facts import LatencyResult, LatencySample
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.opaque import Jitter, OpaqueFabric, even, opaque
+from hyperscout_formats.facts.facts import LatencyResult, LatencySample
+from hyperscout_inference.grouping.grouping import Grouping
+from hyperscout_inference.grouping.layer import Layer
+from hyperscout_inference.latency.bursts import PairHistory, bursts_of
+from hyperscout_inference.latency.pairs import PairTable
+from hyperscout_inference.measured.measured import Measurements, measure
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.opaque import Jitter, OpaqueFabric, even, opaque
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]

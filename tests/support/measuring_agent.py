@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from hyperscout.v1.discovery_pb2 import PairTask
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
-from hyperscout_formats.facts import LatencyPort, LatencyResult
-from hyperscout_formats.wire_measured import latency_to_proto
+from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
+from hyperscout_formats.facts.wire_measured import latency_to_proto
 
 from support.agent_stream import AgentStream
 from support.findings import stamp

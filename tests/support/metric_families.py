@@ -3,11 +3,14 @@
 import importlib
 from collections.abc import Iterator
 
-from hyperscout_formats.prometheus_text import Family
+from hyperscout_formats.text.prometheus_text import Family
 
 _MODULES = [
-    *(f"hyperscout_collector.metrics.{name}" for name in ("page", "ingest", "picture", "outputs", "readers")),
-    *("hyperscout_agent.metrics", "hyperscout_agent.metrics_of_probes"),
+    *(
+        f"hyperscout_collector.app.metrics.{name}"
+        for name in ("page", "ingest", "picture", "outputs", "readers")
+    ),
+    *("hyperscout_agent.metrics.page", "hyperscout_agent.metrics.probes"),
 ]
 
 

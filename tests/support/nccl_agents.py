@@ -13,12 +13,12 @@ import pytest
 from hyperscout.v1 import finding_pb2
 from hyperscout.v1.measurement_pb2 import RunNcclRequest
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
-from hyperscout_agent.findings import FindingStore
-from hyperscout_agent.gpu_use import GpuUse
+from hyperscout_agent.findings.scheduler import Scheduler
+from hyperscout_agent.findings.store import FindingStore
+from hyperscout_agent.nccl.gpu_use import GpuUse
 from hyperscout_agent.probes.nccl import NcclCommands, NcclProbe
-from hyperscout_agent.scheduler import Scheduler
-from hyperscout_agent.session import Directives
-from hyperscout_agent.uplink import Uplink
+from hyperscout_agent.uplink.session import Directives
+from hyperscout_agent.uplink.uplink import Uplink
 
 from support.collector_process import CHANNEL_OPTIONS
 from support.nccl_stubs import alive, children

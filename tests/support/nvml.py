@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from hyperscout_formats import nvml_values
-from hyperscout_formats.facts import Gpu
+from hyperscout_formats.facts.facts import Gpu
+from hyperscout_formats.nvidia import nvml_values
 
 from support.real import require_real, tool
 

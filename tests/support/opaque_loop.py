@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from hyperscout_collector.latency.pairs import NO_PAIRS, NOISE_SHARE, NOISE_US, PairTable
-from hyperscout_collector.latency.planner import plan
-from hyperscout_collector.latency.tiers import LatencyTiers, tiers_of
-from hyperscout_sim.opaque import OpaqueFabric
+from hyperscout_inference.latency.pairs import NO_PAIRS, NOISE_SHARE, NOISE_US, PairTable
+from hyperscout_inference.latency.planner import plan
+from hyperscout_inference.latency.tiers import LatencyTiers, tiers_of
+from hyperscout_sim.fabric.opaque import OpaqueFabric
 
 Longs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -9,9 +9,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hyperscout_collector.placer.answer import Cost
-from hyperscout_collector.placer.capacity import Mask
-from hyperscout_collector.placer.request import WORKERS, Group, Mode, Request, Workers, checked, size
+from hyperscout_placer.cluster.answer import Cost
+from hyperscout_placer.cluster.capacity import Mask
+from hyperscout_placer.cluster.request import WORKERS, Group, Mode, Request, Workers, checked, size
 
 from support.placer_facts import NO_MASKS, Facts, Room
 from support.placer_instances import TIER_NAMES, Instance

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Switch, Topology
+from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Switch, Topology
 
 LEAF_NODES: Final = 32
 POD_LEAVES: Final = 32

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hyperscout_collector.placer.answer import Cost, Placement, Refusal
-from hyperscout_collector.placer.capacity import Mask
-from hyperscout_collector.placer.request import Group, Request, Workers, checked, without_preferences
+from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
+from hyperscout_placer.cluster.capacity import Mask
+from hyperscout_placer.cluster.request import Group, Request, Workers, checked, without_preferences
 
 from support.apart import TESTS, environment
 from support.placer_facts import NO_MASKS, Facts, Room

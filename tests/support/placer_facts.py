@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from hyperscout_collector.placer.answer import Cost
-from hyperscout_collector.placer.capacity import Mask
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.placer.request import MAX_WORKERS, Group, Request, Workers, ends
+from hyperscout_placer.cluster.answer import Cost
+from hyperscout_placer.cluster.capacity import Mask
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import MAX_WORKERS, Group, Request, Workers, ends
 
 NO_MASKS: Mapping[str, Mask] = {}
 

@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from hyperscout_collector.placer.request import (
+from hyperscout_placer.cluster.request import (
     Group,
     Request,
     RequestError,

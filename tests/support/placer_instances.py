@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from hyperscout_collector.placer.capacity import Capacity, Mask
-from hyperscout_collector.placer.forest import Forest, Layer, Longs
-from hyperscout_collector.placer.request import WORKERS, Mode, Request, Spread, ends
-from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Switch, Topology
+from hyperscout_placer.cluster.capacity import Capacity, Mask
+from hyperscout_placer.cluster.forest import Forest, Layer, Longs
+from hyperscout_placer.cluster.request import WORKERS, Mode, Request, Spread, ends
+from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Switch, Topology
 
 from support.placer_gangs import Needs, random_gang
 

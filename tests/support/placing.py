@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_collector.placements import Placements
+from hyperscout_placer.book.placements import Placements
 from hypothesis import strategies as st
 
 

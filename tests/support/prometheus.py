@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hyperscout_collector.http import HttpServer
-from hyperscout_formats.prometheus_text import CONTENT_TYPE
+from hyperscout_collector.serve.http.health_page import HttpServer
+from hyperscout_formats.text.prometheus_text import CONTENT_TYPE
 from kube.processes import Program, free_port
 
 from support.real import ROOT, tool

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.topology import Condition, HyperNode, Topology
-from hyperscout_formats.facts import Gpu
-from hyperscout_sim.racks import RackCluster
-from hyperscout_sim.sysfs import port_facts
+from hyperscout_formats.facts.facts import Gpu
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric.racks import RackCluster
+from hyperscout_sim.readings.sysfs import port_facts
+from hyperscout_topology.topology import Condition, HyperNode, Topology
 
 from support.inference import Tiers, inputs_of
 

@@ -10,7 +10,7 @@ from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
-from hyperscout_collector.topology import Anomaly, Endpoint, Topology
+from hyperscout_topology.topology import Anomaly, Endpoint, Topology
 
 from support.topologies import SINCE_NS, two_leaves
 

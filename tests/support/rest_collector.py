@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from hyperscout.v1.topology_pb2 import GetStatusResponse
-from hyperscout_collector.kube.client import Kube
-from hyperscout_collector.settings import load_settings
-from hyperscout_collector.shell import Collector
-from hyperscout_collector.topology import Topology
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import SimFabric
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.settings.settings import load_settings
+from hyperscout_kubernetes.client import Kube
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.shapes import SimFabric
+from hyperscout_topology.topology import Topology
 
 from support.collectors import QUICK, eight_hosts, playing
 from support.identities import FakeReviews, Family

@@ -1,6 +1,6 @@
 """A fabric of two switches and two hosts as ibnetdiscover prints it, for tests of readers."""
 
-from hyperscout_formats.ibnetdiscover import Sweep
+from hyperscout_formats.infiniband.ibnetdiscover import Sweep
 
 LEAF, SPINE, HOST, OTHER = 0x200000, 0x200010, 0x100000, 0x100010
 TEXT = b"""#

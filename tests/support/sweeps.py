@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from random import Random
 
-from hyperscout_formats import ibnetdiscover
-from hyperscout_sim import shapes
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.faults import Fault, plant
+from hyperscout_formats.infiniband import ibnetdiscover
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.faults import Fault, plant
 
 Shape = Callable[[], SimFabric]
 SHAPES: dict[str, Shape] = {

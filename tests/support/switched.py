@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from hyperscout_collector.fabric.inputs import FabricInputs, SwitchTableSeen
-from hyperscout_formats.facts import LldpNeighbour, LldpPort, SwitchPort, SwitchTable
-from hyperscout_formats.reporters import switch_reporter
+from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort, SwitchPort, SwitchTable
+from hyperscout_formats.text.reporters import switch_reporter
+from hyperscout_inference.fabric.inputs import FabricInputs, SwitchTableSeen
 
 SWITCHES = ("leaf", "spine", "mgmt", "core", "edge")  # how names of switches begin; all others are hosts
 Port = tuple[str, str]  # device, port

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from hyperscout_collector.topology import (
+from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
     Condition,

@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceServicer, add_TopologyServiceServicer_to_server
-from hyperscout_collector.api.mapping import topology_to_proto
-from hyperscout_collector.topology import Topology
+from hyperscout_topology.proto import topology_to_proto
+from hyperscout_topology.topology import Topology
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from hyperscout_collector.gates.gang import GATE
+from hyperscout_gates.state.gang import GATE
 
 from support.kube_objects import Object, pod
 

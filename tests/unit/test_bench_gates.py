@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from bench.gates.driver import decide, opening
 from bench.gates.pods import at_once, gated, grouped, node
-from hyperscout_collector.gates.gang import GATE
+from hyperscout_gates.state.gang import GATE
 from support.modules import module_of
 from support.real import ROOT
 

@@ -11,9 +11,9 @@ from bench.quality.placers import Exact, Placer, all_placers, asked
 from bench.quality.report import HEADS, Block, drawing, table
 from bench.quality.simulate import Result, Simulation
 from bench.quality.workload import KALOS, LONGEST_S, SEREN, Job, Mix, trace
-from hyperscout_collector.placer.answer import Cost
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.placer.request import Mode
+from hyperscout_placer.cluster.answer import Cost
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import Mode
 
 # Two pods, one of uneven leaves; gangs of up to 16 nodes in it.
 SMALL = Shape.of([[4, 3, 4], [3, 4, 4, 2]])

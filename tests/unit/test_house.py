@@ -12,11 +12,11 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
-from hyperscout_agent.findings import FindingStore
-from hyperscout_agent.scheduler import Scheduler
-from hyperscout_agent.settings import AgentSettings
+from hyperscout_agent.findings.scheduler import Scheduler
+from hyperscout_agent.findings.store import FindingStore
+from hyperscout_agent.settings.settings import AgentSettings
 from hyperscout_cli.main import cli
-from hyperscout_collector.settings import CollectorSettings
+from hyperscout_collector.app.settings.settings import CollectorSettings
 from pydantic import BaseModel
 from support import real
 from support.real import ROOT
@@ -192,7 +192,7 @@ async def test_the_example_probe_works(
 # What a package offers in no public way, by where it is used. pyproject.toml bounds each one's version.
 INTERNALS = {
     # NVML's binding loads the driver's library by a fixed name; the setting nvlink.library names another.
-    ("nvidia-ml-py", "14"): ("agent/hyperscout_agent/nvml.py", "nvmlLib"),
+    ("nvidia-ml-py", "14"): ("agent/hyperscout_agent/nvml/library.py", "nvmlLib"),
 }
 
 

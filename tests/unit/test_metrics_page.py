@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hyperscout_formats.prometheus_text import Family
+from hyperscout_formats.text.prometheus_text import Family
 from support.metric_families import FAMILIES
 from support.real import ROOT
 

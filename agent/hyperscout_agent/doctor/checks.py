@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from hyperscout_formats.facts import InfinibandPort
+from hyperscout_formats.facts.facts import InfinibandPort
 
 from hyperscout_agent.doctor.facts import (
     AgentSeen,
@@ -16,7 +16,7 @@ from hyperscout_agent.doctor.facts import (
 )
 from hyperscout_agent.doctor.way_checks import certificates, clock, collector, token_file
 from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD, NOTHING_YET
-from hyperscout_agent.settings import AgentSettings
+from hyperscout_agent.settings.settings import AgentSettings
 
 _ROOT = 0
 _MIN_FREE_BYTES = 1024 * 1024

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hyperscout_formats.facts import InfinibandPort
+from hyperscout_formats.facts.facts import InfinibandPort
 
-from hyperscout_agent.ports import PortState
+from hyperscout_agent.runtime.ports import PortState
 
 Verdict = Literal["ok", "warning", "failed", "skipped"]
 # How far it came on the way to a collector; each step needs those before it.

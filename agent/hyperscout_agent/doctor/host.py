@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from hyperscout_formats.facts import InfinibandPort
-from hyperscout_formats.infiniband_sysfs import parse
-from hyperscout_formats.infiniband_tree import read_tree
+from hyperscout_formats.facts.facts import InfinibandPort
+from hyperscout_formats.infiniband.sysfs import parse
+from hyperscout_formats.infiniband.tree import read_tree
 
 from hyperscout_agent.doctor.facts import Device, HostSeen, Program
-from hyperscout_agent.lldp_spawn import may_listen
-from hyperscout_agent.nvml import DriverAbsentError, Nvml, NvmlUnusableError
-from hyperscout_agent.pci_tree import read_pci_tree
-from hyperscout_agent.ports import PortState, compiled, physical_ports, read_port
-from hyperscout_agent.probes.base import ProbeError
+from hyperscout_agent.findings.probe import ProbeError
+from hyperscout_agent.lldp.spawn import may_listen
+from hyperscout_agent.nvml.library import DriverAbsentError, Nvml, NvmlUnusableError
+from hyperscout_agent.nvml.pci_tree import read_pci_tree
 from hyperscout_agent.probes.lldpctl import lldpd_is_here, neighbours_by_port
-from hyperscout_agent.settings import AgentSettings
-from hyperscout_agent.subprocesses import ToolError, run_tool
-from hyperscout_agent.threads import in_thread
+from hyperscout_agent.runtime.ports import PortState, compiled, physical_ports, read_port
+from hyperscout_agent.runtime.subprocesses import ToolError, run_tool
+from hyperscout_agent.runtime.threads import in_thread
+from hyperscout_agent.settings.settings import AgentSettings
 
 T = TypeVar("T")
 _Devices = tuple[tuple[PortState, ...], tuple[InfinibandPort, ...], int]

@@ -22,14 +22,14 @@ import grpc
 import grpc.aio
 from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest, StreamFindingsResponse
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
-from hyperscout_formats.collector_time import time_in
-from hyperscout_formats.leader import leader_in
+from hyperscout_formats.text.collector_time import time_in
+from hyperscout_formats.text.leader import leader_in
 
-from hyperscout_agent.credentials import Credentials, CredentialsError, tls_hint
 from hyperscout_agent.doctor.facts import CollectorSeen, Stage, TokenSeen
-from hyperscout_agent.settings import AgentSettings
-from hyperscout_agent.targets import TargetError
-from hyperscout_agent.uplink import CHANNEL_OPTIONS
+from hyperscout_agent.runtime.credentials import Credentials, CredentialsError, tls_hint
+from hyperscout_agent.runtime.targets import TargetError
+from hyperscout_agent.settings.settings import AgentSettings
+from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 
 _CONNECT_TIMEOUT_S = 5.0
 _HELLO_TIMEOUT_S = 20.0  # a standby that knows no leader keeps agents for 15 s

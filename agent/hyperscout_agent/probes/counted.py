@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hyperscout.v1.finding_pb2 import LldpPort, PortCounters
-from hyperscout_formats import interface_counters
-from hyperscout_formats.wire import counters_to_proto
+from hyperscout_formats.facts import interface_counters
+from hyperscout_formats.facts.wire import counters_to_proto
 
-from hyperscout_agent.ports import read_statistics
-from hyperscout_agent.probes.base import Observation, Probe, Scope
-from hyperscout_agent.threads import in_thread
+from hyperscout_agent.findings.probe import Observation, Probe, Scope
+from hyperscout_agent.runtime.ports import read_statistics
+from hyperscout_agent.runtime.threads import in_thread
 
 EVERY_S = 60.0
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 from hyperscout.v1.discovery_pb2 import SweepLease
 from hyperscout.v1.finding_pb2 import Sweep
-from hyperscout_formats.facts import InfinibandPort
-from hyperscout_formats.ibnetdiscover_text import TextSummary, summary
+from hyperscout_formats.facts.facts import InfinibandPort
+from hyperscout_formats.infiniband.ibnetdiscover_text import TextSummary, summary
 
-from hyperscout_agent.bulk import Bulk, BulkBuilder
-from hyperscout_agent.held_leases import HeldLeases
-from hyperscout_agent.probes.base import Observation, Scope, Sight, data, failed
-from hyperscout_agent.subprocesses import ToolError, ToolMissingError, run_tool
+from hyperscout_agent.findings.bulk import Bulk, BulkBuilder
+from hyperscout_agent.findings.probe import Observation, Scope, Sight, data, failed
+from hyperscout_agent.probes.held_leases import HeldLeases
+from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, run_tool
 
 # How libibnetdisc and libibmad complain (seen with infiniband-diags 44; a mute node is a "bad status 110").
 _TROUBLE = re.compile(rb"bad status|iberror|ibwarn|timed out|failed|can't|cannot|error", re.IGNORECASE)

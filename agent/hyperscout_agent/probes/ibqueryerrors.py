@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 from hyperscout.v1.discovery_pb2 import SweepLease
 from hyperscout.v1.finding_pb2 import Sweep
-from hyperscout_formats.ibqueryerrors import SUMMARY
+from hyperscout_formats.infiniband.ibqueryerrors import SUMMARY
 
-from hyperscout_agent.bulk import BulkBuilder
-from hyperscout_agent.held_leases import HeldLeases
-from hyperscout_agent.probes.base import Observation, Scope, Sight, data, failed
+from hyperscout_agent.findings.bulk import BulkBuilder
+from hyperscout_agent.findings.probe import Observation, Scope, Sight, data, failed
+from hyperscout_agent.probes.held_leases import HeldLeases
 from hyperscout_agent.probes.ibnetdiscover import complaint, first_line
-from hyperscout_agent.subprocesses import ToolError, ToolMissingError, run_tool
+from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, run_tool
 
 # A site's own thresholds would hide counters, and with them how fast they grow.
 _EVERYTHING = ("--threshold-file", "/dev/null")

@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hyperscout_formats.errors import Problem
-from hyperscout_formats.facts import InfinibandPort
-from hyperscout_formats.infiniband_sysfs import parse
-from hyperscout_formats.infiniband_tree import read_counters, read_tree
-from hyperscout_formats.wire import infiniband_to_proto
+from hyperscout_formats.facts.facts import InfinibandPort
+from hyperscout_formats.facts.wire import infiniband_to_proto
+from hyperscout_formats.infiniband.sysfs import parse
+from hyperscout_formats.infiniband.tree import read_counters, read_tree
+from hyperscout_formats.text.errors import Problem
 
-from hyperscout_agent.probes.base import Observation, Scope, data, failed
+from hyperscout_agent.findings.probe import Observation, Scope, data, failed
 from hyperscout_agent.probes.counted import EVERY_S
-from hyperscout_agent.threads import in_thread
+from hyperscout_agent.runtime.threads import in_thread
 
 _log = logging.getLogger(__name__)
 

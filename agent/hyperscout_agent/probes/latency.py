@@ -13,18 +13,18 @@ from pathlib import Path
 
 from hyperscout.v1.discovery_pb2 import MeasurePairs
 from hyperscout.v1.finding_pb2 import LatencyPort as LatencyPortMessage
-from hyperscout_formats.facts import LatencyPort, LatencyResult
-from hyperscout_formats.wire_measured import latency_to_proto
+from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
+from hyperscout_formats.facts.wire_measured import latency_to_proto
 
-from hyperscout_agent.ping_bucket import Bucket
-from hyperscout_agent.ping_interfaces import MAX_INTERFACES, PingInterface, ping_interfaces
-from hyperscout_agent.ping_keys import Keyring
-from hyperscout_agent.ping_rdma import RdmaPings
-from hyperscout_agent.ping_responder import Responder
-from hyperscout_agent.ping_results import Results
-from hyperscout_agent.ping_tasks import PairTasks
-from hyperscout_agent.probes.base import Observation, ProbeError, Scope, Sight, data
-from hyperscout_agent.threads import in_thread
+from hyperscout_agent.findings.probe import Observation, ProbeError, Scope, Sight, data
+from hyperscout_agent.ping.bucket import Bucket
+from hyperscout_agent.ping.interfaces import MAX_INTERFACES, PingInterface, ping_interfaces
+from hyperscout_agent.ping.keys import Keyring
+from hyperscout_agent.ping.rdma import RdmaPings
+from hyperscout_agent.ping.responder import Responder
+from hyperscout_agent.ping.results import Results
+from hyperscout_agent.ping.tasks import PairTasks
+from hyperscout_agent.runtime.threads import in_thread
 
 _log = logging.getLogger(__name__)
 

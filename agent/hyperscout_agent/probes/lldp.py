@@ -12,17 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from re import Pattern
 
-from hyperscout_formats.facts import LldpNeighbour, LldpPort
-from hyperscout_formats.wire import lldp_to_proto
+from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
+from hyperscout_formats.facts.wire import lldp_to_proto
 
-from hyperscout_agent.lldp_dissection import Dissector, DissectorError, UnreadableError
-from hyperscout_agent.lldp_link import ListenerLink
-from hyperscout_agent.lldp_messages import Heard
-from hyperscout_agent.lldp_neighbours import NeighbourTable
-from hyperscout_agent.ports import PortState, physical_ports, read_port
-from hyperscout_agent.probes.base import Observation, Scope, Sight, data, failed, nothing
-from hyperscout_agent.threads import in_thread
-from hyperscout_agent.waiting import Wait, wait
+from hyperscout_agent.findings.probe import Observation, Scope, Sight, data, failed, nothing
+from hyperscout_agent.lldp.dissection import Dissector, DissectorError, UnreadableError
+from hyperscout_agent.lldp.link import ListenerLink
+from hyperscout_agent.lldp.messages import Heard
+from hyperscout_agent.lldp.neighbours import NeighbourTable
+from hyperscout_agent.runtime.ports import PortState, physical_ports, read_port
+from hyperscout_agent.runtime.threads import in_thread
+from hyperscout_agent.runtime.waiting import Wait, wait
 
 NO_CARRIER = "no carrier: no cable, the other end is off, or the port is set down"
 NOTHING_YET = "nothing heard yet"

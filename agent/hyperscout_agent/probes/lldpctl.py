@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from re import Pattern
 
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import LldpNeighbour
-from hyperscout_formats.lldpctl import parse
-from hyperscout_formats.wire import lldp_to_proto
+from hyperscout_formats.facts.facts import LldpNeighbour
+from hyperscout_formats.facts.wire import lldp_to_proto
+from hyperscout_formats.lldp.lldpctl import parse
+from hyperscout_formats.text.errors import FormatError
 
-from hyperscout_agent.probes.base import Observation, ProbeError, Scope, Sight, data, nothing
+from hyperscout_agent.findings.probe import Observation, ProbeError, Scope, Sight, data, nothing
 from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD, fact, read_ports
-from hyperscout_agent.subprocesses import ToolError, ToolMissingError, run_tool
-from hyperscout_agent.threads import in_thread
+from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, run_tool
+from hyperscout_agent.runtime.threads import in_thread
 
 _MAX_OUTPUT_BYTES = 16 * 1024 * 1024
 TOOL_TIMEOUT_S = 10.0

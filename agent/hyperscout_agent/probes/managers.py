@@ -1,10 +1,10 @@
 """Which managers of fabrics are asked: those that have a URL."""
 
-from hyperscout_agent.probes.base import Probe
+from hyperscout_agent.findings.probe import Probe
 from hyperscout_agent.probes.netq import NetqProbe
 from hyperscout_agent.probes.nmx import NmxProbe
 from hyperscout_agent.probes.ufm import UfmProbe
-from hyperscout_agent.settings import AgentSettings
+from hyperscout_agent.settings.settings import AgentSettings
 
 
 def manager_probes(settings: AgentSettings) -> list[Probe]:

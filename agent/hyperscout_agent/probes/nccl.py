@@ -17,18 +17,24 @@ from typing import Final
 
 from hyperscout.v1.discovery_pb2 import MeasureNccl, NcclId
 from hyperscout.v1.finding_pb2 import NcclRun as NcclRunMessage
-from hyperscout_formats.facts import NcclResult, NcclRun
-from hyperscout_formats.wire_measured import nccl_to_proto
+from hyperscout_formats.facts.facts import NcclResult, NcclRun
+from hyperscout_formats.facts.wire_measured import nccl_to_proto
 
-from hyperscout_agent.gpu_use import GpusUnknownError, LookAtGpus, NoGpusError, gpu_use, idle_gpus
-from hyperscout_agent.host_lock import HostLock, LockedError
-from hyperscout_agent.nccl_library import UNIQUE_ID_BYTES
-from hyperscout_agent.nccl_pair import NothingThereError, WorkerError, run_worker
-from hyperscout_agent.nccl_tool import run_operation
-from hyperscout_agent.nccl_worker import RANKS, WorkerOrder
-from hyperscout_agent.probes.base import Observation, Scope, Sight, data, failed, nothing
-from hyperscout_agent.subprocesses import ToolError, ToolMissingError
-from hyperscout_agent.waiting import Wait, wait
+from hyperscout_agent.findings.probe import Observation, Scope, Sight, data, failed, nothing
+from hyperscout_agent.nccl.gpu_use import (
+    GpusUnknownError,
+    LookAtGpus,
+    NoGpusError,
+    gpu_use,
+    idle_gpus,
+)
+from hyperscout_agent.nccl.library import UNIQUE_ID_BYTES
+from hyperscout_agent.nccl.pair import NothingThereError, WorkerError, run_worker
+from hyperscout_agent.nccl.tool import run_operation
+from hyperscout_agent.nccl.worker import RANKS, WorkerOrder
+from hyperscout_agent.runtime.host_lock import HostLock, LockedError
+from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError
+from hyperscout_agent.runtime.waiting import Wait, wait
 
 _log = logging.getLogger(__name__)
 

@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hyperscout_formats import netq
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import SwitchTable
-from hyperscout_formats.wire import switch_table_to_proto
+from hyperscout_formats.facts.facts import SwitchTable
+from hyperscout_formats.facts.wire import switch_table_to_proto
+from hyperscout_formats.managers import netq
+from hyperscout_formats.text.errors import FormatError
 
-from hyperscout_agent.manager_client import ManagerConnection, ManagerError, bearer
-from hyperscout_agent.manager_settings import NetqSettings
-from hyperscout_agent.probes.base import Observation, ProbeError, Scope, data
-from hyperscout_agent.threads import in_thread
+from hyperscout_agent.findings.probe import Observation, ProbeError, Scope, data
+from hyperscout_agent.managers.client import ManagerConnection, ManagerError, bearer
+from hyperscout_agent.runtime.threads import in_thread
+from hyperscout_agent.settings.manager_settings import NetqSettings
 
 _LOGIN = "/api/netq/auth/v1/login"
 _SELECT = "/api/netq/auth/v1/select/opid"

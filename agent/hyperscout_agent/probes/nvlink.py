@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from hyperscout_formats.facts import Gpu
-from hyperscout_formats.wire_measured import gpu_to_proto
+from hyperscout_formats.facts.facts import Gpu
+from hyperscout_formats.facts.wire_measured import gpu_to_proto
 
-from hyperscout_agent.nvml import DriverAbsentError, Nvml, NvmlUnusableError
-from hyperscout_agent.nvml_gpus import GpuReader, Unreadable
-from hyperscout_agent.pci_tree import PciTree, read_pci_tree
-from hyperscout_agent.probes.base import Observation, ProbeError, Scope, Sight, data, failed
-from hyperscout_agent.threads import in_thread
+from hyperscout_agent.findings.probe import Observation, ProbeError, Scope, Sight, data, failed
+from hyperscout_agent.nvml.gpus import GpuReader, Unreadable
+from hyperscout_agent.nvml.library import DriverAbsentError, Nvml, NvmlUnusableError
+from hyperscout_agent.nvml.pci_tree import PciTree, read_pci_tree
+from hyperscout_agent.runtime.threads import in_thread
 
 _HANGS: Final = "NVML has not come back from an earlier look: the driver is stuck, see the kernel's log"
 _NOT_LISTED: Final = (

@@ -13,20 +13,21 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from hyperscout.v1.discovery_pb2 import Seeds
-from hyperscout_formats import snmp_switch, snmp_values
-from hyperscout_formats.facts import SwitchTable
-from hyperscout_formats.wire import switch_table_to_proto
+from hyperscout_formats.facts.facts import SwitchTable
+from hyperscout_formats.facts.wire import switch_table_to_proto
+from hyperscout_formats.snmp import switch as snmp_switch
+from hyperscout_formats.snmp import values as snmp_values
 
-from hyperscout_agent.fabric_settings import SnmpSettings
-from hyperscout_agent.probes.base import Observation, ProbeError, Scope, Sight, data, failed
-from hyperscout_agent.snmp_access import Credentials, Unreadable, read_credentials
-from hyperscout_agent.snmp_client import SnmpClient
-from hyperscout_agent.snmp_crawl import CloneError, Crawl, CrawlCounts, Limits
-from hyperscout_agent.snmp_memory import CrawlMemory
-from hyperscout_agent.snmp_outcomes import ClientStats, SwitchError
-from hyperscout_agent.snmp_tables import TooLarge, fitted, uncounted
-from hyperscout_agent.snmp_walk import Walk
-from hyperscout_agent.threads import in_thread
+from hyperscout_agent.findings.probe import Observation, ProbeError, Scope, Sight, data, failed
+from hyperscout_agent.runtime.threads import in_thread
+from hyperscout_agent.settings.fabric_settings import SnmpSettings
+from hyperscout_agent.snmp.access import Credentials, Unreadable, read_credentials
+from hyperscout_agent.snmp.client import SnmpClient
+from hyperscout_agent.snmp.crawl import CloneError, Crawl, CrawlCounts, Limits
+from hyperscout_agent.snmp.memory import CrawlMemory
+from hyperscout_agent.snmp.outcomes import ClientStats, SwitchError
+from hyperscout_agent.snmp.tables import TooLarge, fitted, uncounted
+from hyperscout_agent.snmp.walk import Walk
 
 _log = logging.getLogger(__name__)
 

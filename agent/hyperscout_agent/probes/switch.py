@@ -10,17 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from re import Pattern
 
-from hyperscout_formats import interface_counters, lldpcli_interfaces
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import LldpNeighbour, SwitchPort
-from hyperscout_formats.reporters import SWITCH_PROBE
-from hyperscout_formats.wire import switch_port_to_proto
+from hyperscout_formats.facts import interface_counters
+from hyperscout_formats.facts.facts import LldpNeighbour, SwitchPort
+from hyperscout_formats.facts.wire import switch_port_to_proto
+from hyperscout_formats.lldp import lldpcli_interfaces
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_formats.text.reporters import SWITCH_PROBE
 
-from hyperscout_agent.ports import PortState, physical_ports, read_port, read_statistics
-from hyperscout_agent.probes.base import Observation, ProbeError, Scope, Sight, data, nothing
+from hyperscout_agent.findings.probe import Observation, ProbeError, Scope, Sight, data, nothing
 from hyperscout_agent.probes.lldp import NO_CARRIER
 from hyperscout_agent.probes.lldpctl import TOOL_TIMEOUT_S, asked, neighbours_by_port
-from hyperscout_agent.threads import in_thread
+from hyperscout_agent.runtime.ports import PortState, physical_ports, read_port, read_statistics
+from hyperscout_agent.runtime.threads import in_thread
 
 NOTHING_HEARD = "nothing heard on a port that is up: the other end sends no LLDP, or has just been plugged in"
 NOT_LLDPD = "lldpd does not work on this port (`configure system interface pattern`)"

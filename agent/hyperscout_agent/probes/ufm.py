@@ -10,15 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hyperscout.v1.finding_pb2 import Sweep
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.json_array import ArrayReader
-from hyperscout_formats.ufm import Fabric, UfmReader
+from hyperscout_formats.managers.ufm import Fabric, UfmReader
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_formats.text.json_array import ArrayReader
 
-from hyperscout_agent.bulk import compress
-from hyperscout_agent.manager_client import ManagerConnection, ManagerError
-from hyperscout_agent.manager_settings import UfmSettings
-from hyperscout_agent.probes.base import Observation, ProbeError, Scope, data
-from hyperscout_agent.threads import in_thread
+from hyperscout_agent.findings.bulk import compress
+from hyperscout_agent.findings.probe import Observation, ProbeError, Scope, data
+from hyperscout_agent.managers.client import ManagerConnection, ManagerError
+from hyperscout_agent.runtime.threads import in_thread
+from hyperscout_agent.settings.manager_settings import UfmSettings
 
 _RESOURCES = ("ports", "links", "systems")
 _SHRUNKEN_SHARE = 0.2

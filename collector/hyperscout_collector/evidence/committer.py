@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from hyperscout_formats.reporters import DEVICE_PROBE, is_fabric
+from hyperscout_formats.text.reporters import DEVICE_PROBE, is_fabric
 
 from hyperscout_collector.evidence.rows import Key, Row
 from hyperscout_collector.evidence.state import KEPT_PROBES, AgentRow, Bulk, EvidenceState, KeyChange, Plan

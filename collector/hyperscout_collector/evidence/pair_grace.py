@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hyperscout_formats.facts import LatencyPort, LatencyResult
+from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
 
 from hyperscout_collector.evidence.pair_tables import Measured
 

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hyperscout_formats.facts import LatencyPort
+from hyperscout_formats.facts.facts import LatencyPort
+from hyperscout_inference.latency.pairs import NO_PAIRS, Clock, PairReader, PairTable
 
 from hyperscout_collector.evidence.rows import Row
-from hyperscout_collector.latency.pairs import NO_PAIRS, Clock, PairReader, PairTable
 
 
 @dataclass(frozen=True, slots=True)

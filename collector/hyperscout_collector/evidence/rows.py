@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hyperscout.v1.finding_pb2 import Finding, Outcome
-from hyperscout_formats.facts import (
+from hyperscout_formats.facts.facts import (
     Gpu,
     InfinibandPort,
     LatencyPort,
@@ -26,13 +26,17 @@ from hyperscout_formats.facts import (
     SwitchPort,
     SwitchTable,
 )
-from hyperscout_formats.wire import (
+from hyperscout_formats.facts.wire import (
     infiniband_from_proto,
     lldp_from_proto,
     switch_port_from_proto,
     switch_table_from_proto,
 )
-from hyperscout_formats.wire_measured import gpu_from_proto, latency_from_proto, nccl_from_proto
+from hyperscout_formats.facts.wire_measured import (
+    gpu_from_proto,
+    latency_from_proto,
+    nccl_from_proto,
+)
 
 # A look that failed, or saw only a part, never takes the place of a better one (see `Row.rank`).
 FAILED, PARTIAL, WHOLE = 0, 1, 2

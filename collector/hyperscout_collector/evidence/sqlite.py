@@ -21,7 +21,6 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from hyperscout.v1.finding_pb2 import Finding
 
-from hyperscout_collector import database
 from hyperscout_collector.evidence.rows import BadFinding, Key, Row, stored_row
 from hyperscout_collector.evidence.state import AgentRow
 from hyperscout_collector.evidence.store import (
@@ -32,6 +31,7 @@ from hyperscout_collector.evidence.store import (
     StoreFullError,
     StoreUnusableError,
 )
+from hyperscout_collector.store import database
 
 _SCHEMA = """
 CREATE TABLE findings (

@@ -1,10 +1,10 @@
 """Which nodes and switches of a snapshot are stale: nothing has seen them within the limit."""
 
-from hyperscout_formats.reporters import is_node
+from hyperscout_formats.text.reporters import is_node
+from hyperscout_inference.fabric.managed_nvlink import SOURCE as NVLINK_MANAGER
+from hyperscout_topology.topology import Topology
 
 from hyperscout_collector.evidence.view import Snapshot
-from hyperscout_collector.fabric.managed_nvlink import SOURCE as NVLINK_MANAGER
-from hyperscout_collector.topology import Topology
 
 
 def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:

@@ -9,7 +9,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from hyperscout_formats.facts import Gpu, InfinibandPort, LldpPort, PortCounters, SwitchPort, SwitchTable
+from hyperscout_formats.facts.facts import (
+    Gpu,
+    InfinibandPort,
+    LldpPort,
+    PortCounters,
+    SwitchPort,
+    SwitchTable,
+)
 
 from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Fact, Key, Row, SweepFact, merged
 

@@ -8,10 +8,10 @@ look that failed takes nothing away: what was seen before stays, and grows old.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hyperscout_formats.facts import SwitchTable
+from hyperscout_formats.facts.facts import SwitchTable
+from hyperscout_inference.fabric.inputs import SwitchTableSeen
 
 from hyperscout_collector.evidence.rows import Row
-from hyperscout_collector.fabric.inputs import SwitchTableSeen
 
 
 class TableLook(NamedTuple):

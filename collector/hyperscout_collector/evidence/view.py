@@ -13,9 +13,7 @@ from itertools import chain
 from typing import TypeVar
 
 import numpy as np
-from hyperscout_formats import nmx
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import (
+from hyperscout_formats.facts.facts import (
     Gpu,
     InfinibandPort,
     LatencyPort,
@@ -23,8 +21,11 @@ from hyperscout_formats.facts import (
     NcclRun,
     SwitchPort,
 )
-from hyperscout_formats.ibnetdiscover import CA, SWITCH, Sweep, parse
-from hyperscout_formats.reporters import DEVICE_PROBE
+from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep, parse
+from hyperscout_formats.managers import nmx
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_formats.text.reporters import DEVICE_PROBE
+from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
 
 from hyperscout_collector.evidence.pair_grace import PairGrace
 from hyperscout_collector.evidence.pair_tables import Measured, PairTables, measured_by
@@ -32,7 +33,6 @@ from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row, SweepFac
 from hyperscout_collector.evidence.state import COUNTING_PROBE, EvidenceState, KeyChange
 from hyperscout_collector.evidence.store import Store, StoreError
 from hyperscout_collector.evidence.switch_tables import TableLook, in_force, looks_of
-from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
 
 _T = TypeVar("_T")
 Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]

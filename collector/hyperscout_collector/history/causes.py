@@ -8,7 +8,7 @@ the ones that are about what changed in the end are named. Pure: times are passe
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from hyperscout_formats.reporters import is_node
+from hyperscout_formats.text.reporters import is_node
 
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.evidence.state import LEASED_PROBES

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.link_changes import table_of
+from hyperscout_topology.proto import brought_by, topology_from_proto
+from hyperscout_topology.topology import Topology
 
-from hyperscout_collector.api.mapping import brought_by, topology_from_proto
-from hyperscout_collector.bounded_executor import BoundedExecutor
 from hyperscout_collector.history.causes import FOLLOWED, RESTART, Cause
 from hyperscout_collector.history.frames import links_after
 from hyperscout_collector.history.recorder import Recorder
-from hyperscout_collector.link_changes import table_of
-from hyperscout_collector.topology import Topology
 
 _log = logging.getLogger(__name__)
 

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 from hyperscout.v1 import topology_pb2 as pb
-
-from hyperscout_collector.api.delta import delta
-from hyperscout_collector.api.fold import folded
-from hyperscout_collector.api.mapping import link_from_proto, topology_to_proto
-from hyperscout_collector.core.details import extended
-from hyperscout_collector.link_changes import table_of, without
-from hyperscout_collector.topology import Adapter, Link, LinkTable, Topology
+from hyperscout_topology.delta import delta
+from hyperscout_topology.details import extended
+from hyperscout_topology.fold import folded
+from hyperscout_topology.link_changes import table_of, without
+from hyperscout_topology.proto import link_from_proto, topology_to_proto
+from hyperscout_topology.topology import Adapter, Link, LinkTable, Topology
 
 _WORDS_BYTES = 32_768  # what zlib looks back
 _LEVEL = 6

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_topology.events import KINDS, events
+from hyperscout_topology.proto import timestamp
+from hyperscout_topology.topology import Endpoint, Topology, rfc3339, say
 
-from hyperscout_collector import database
-from hyperscout_collector.api.history_mapping import event_to_proto
-from hyperscout_collector.api.mapping import timestamp
-from hyperscout_collector.history.events import KINDS, events
+from hyperscout_collector.history.event_proto import event_to_proto
 from hyperscout_collector.history.frames import FrameError, unpacked
 from hyperscout_collector.history.reading import BadHistoryRequestError, HistoryError, NotKeptError
 from hyperscout_collector.history.store import names_of
-from hyperscout_collector.topology import Endpoint, Topology, rfc3339, say
+from hyperscout_collector.store import database
 
 NS = 1_000_000_000
 _PAGE = 200

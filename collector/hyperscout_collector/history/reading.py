@@ -3,8 +3,7 @@
 from typing import Protocol
 
 from hyperscout.v1 import topology_pb2 as pb
-
-from hyperscout_collector.topology import Topology
+from hyperscout_topology.topology import Topology
 
 
 class HistoryError(Exception):

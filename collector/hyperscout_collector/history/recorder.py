@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_topology.events import events
+from hyperscout_topology.topology import Topology
 
-from hyperscout_collector import database
 from hyperscout_collector.history.causes import Cause
-from hyperscout_collector.history.events import events
 from hyperscout_collector.history.reader import FileReader
 from hyperscout_collector.history.reading import HistoryError
 from hyperscout_collector.history.settings import HistorySettings
 from hyperscout_collector.history.size import HistorySize
 from hyperscout_collector.history.store import HistoryStore
-from hyperscout_collector.topology import Topology
+from hyperscout_collector.store import database
 
 _log = logging.getLogger(__name__)
 

@@ -14,13 +14,14 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hyperscout_collector import database
-from hyperscout_collector.api.history_mapping import cause_to_proto, event_to_proto
+from hyperscout_topology.events import KINDS, Event, bounded, events, published
+from hyperscout_topology.topology import Endpoint, Topology, say
+
 from hyperscout_collector.history.causes import Cause
-from hyperscout_collector.history.events import KINDS, Event, bounded, events, published
+from hyperscout_collector.history.event_proto import cause_to_proto, event_to_proto
 from hyperscout_collector.history.frames import FrameError, packed_step, packed_whole, unpacked, words
 from hyperscout_collector.history.size import HistorySize
-from hyperscout_collector.topology import Endpoint, Topology, say
+from hyperscout_collector.store import database
 
 NS = 1_000_000_000
 _SCHEMA = """

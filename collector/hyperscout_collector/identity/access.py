@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from hyperscout_collector.identity.reviews import Reviews
-from hyperscout_collector.identity.who import (
+from hyperscout_collector.identity.callers import (
     AccessError,
     AskLaterError,
     Caller,
@@ -31,6 +30,7 @@ from hyperscout_collector.identity.who import (
     spread_s,
     verb_for,
 )
+from hyperscout_collector.identity.reviews import Reviews
 from hyperscout_collector.identity.x509 import not_after_s
 
 _RECHECK_S = 60.0  # a reader that follows is looked at again this often

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from hyperscout_collector.identity.who import BusyError
+from hyperscout_collector.identity.callers import BusyError
 
 T = TypeVar("T")
 

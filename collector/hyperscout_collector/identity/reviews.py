@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from hyperscout_kubernetes.errors import ForbiddenError, KubeError
+
 from hyperscout_collector.identity.answers import Answers
-from hyperscout_collector.identity.who import (
+from hyperscout_collector.identity.callers import (
     AskLaterError,
     NotAllowedError,
     UnknownCallerError,
@@ -21,7 +23,6 @@ from hyperscout_collector.identity.who import (
     claims_of,
     why_unknown,
 )
-from hyperscout_collector.kube.errors import ForbiddenError, KubeError
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,13 @@ from typing import Protocol
 
 from hyperscout.v1.discovery_pb2 import FindingBatch
 from hyperscout.v1.finding_pb2 import Finding, FindingKey
-from hyperscout_formats.reporters import DEVICE_PROBE, FABRIC_PROBES, SWITCH_PROBE, is_fabric, is_switch
+from hyperscout_formats.text.reporters import (
+    DEVICE_PROBE,
+    FABRIC_PROBES,
+    SWITCH_PROBE,
+    is_fabric,
+    is_switch,
+)
 
 from hyperscout_collector.evidence.committer import Refused
 from hyperscout_collector.evidence.rows import MAX_TIME_NS, BadFinding, Key, Row, newer, row_of

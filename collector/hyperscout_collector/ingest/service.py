@@ -12,15 +12,15 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from hyperscout.v1.discovery_pb2 import Hello, StreamFindingsRequest, StreamFindingsResponse, Welcome
 from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceServicer
-from hyperscout_formats.collector_time import stamp
-from hyperscout_formats.leader import refusal
-from hyperscout_formats.reporters import is_reporter
+from hyperscout_formats.text.collector_time import stamp
+from hyperscout_formats.text.leader import refusal
+from hyperscout_formats.text.reporters import is_reporter
 
 from hyperscout_collector.evidence.committer import Committer
 from hyperscout_collector.evidence.rows import MAX_NAME_CHARS
 from hyperscout_collector.evidence.state import Bulk, EvidenceState
 from hyperscout_collector.identity.access import Access, Authenticator
-from hyperscout_collector.identity.who import AccessError, Caller, reports_for
+from hyperscout_collector.identity.callers import AccessError, Caller, reports_for
 from hyperscout_collector.ingest.bulk import BulkLimits
 from hyperscout_collector.ingest.intake import MAX_BATCH_BYTES, SweepGate
 from hyperscout_collector.ingest.refusals import Refusals

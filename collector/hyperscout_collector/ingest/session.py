@@ -21,8 +21,8 @@ from hyperscout.v1.discovery_pb2 import (
     StreamFindingsResponse,
 )
 from hyperscout.v1.finding_pb2 import FindingKey
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.reporters import is_fabric
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_formats.text.reporters import is_fabric
 
 from hyperscout_collector.evidence.committer import (
     Committer,

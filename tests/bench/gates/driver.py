@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from bench.gates.pods import PODS, at_once
 from bench.quality.cluster import Shape
-from hyperscout_collector.gates.gang import GATE
-from hyperscout_collector.kube.client import STRATEGIC, Kube
-from hyperscout_collector.placer.answer import Placement
-from hyperscout_collector.placer.capacity import Capacity
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.request import Group, Request, Workers
+from hyperscout_gates.state.gang import GATE
+from hyperscout_kubernetes.client import STRATEGIC, Kube
+from hyperscout_placer.cluster.answer import Placement
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import Group, Request, Workers
+from hyperscout_placer.solve.place import place
 
 GPUS = (("nvidia.com/gpu", 8),)
 

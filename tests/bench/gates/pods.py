@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from hyperscout_collector.gates.gang import GANG_LABEL, GATE, HIGHEST_TIER, SIZE_LABEL
-from hyperscout_collector.kube.client import Kube
+from hyperscout_gates.state.gang import GANG_LABEL, GATE, HIGHEST_TIER, SIZE_LABEL
+from hyperscout_kubernetes.client import Kube
 
 PODS = "/api/v1/namespaces/default/pods"
 GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"

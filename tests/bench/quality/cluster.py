@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 from bench.quality.workload import GPUS_PER_NODE
-from hyperscout_collector.placer.answer import Cost
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_placer.cluster.answer import Cost
+from hyperscout_topology.topology import HyperNode, Topology
 
 GPU = "nvidia.com/gpu"
 CORE = 3  # the highest tier

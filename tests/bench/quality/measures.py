@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from bench.quality.simulate import Result, Start
-from hyperscout_collector.placer.allreduce import TierSpeed, predict
-from hyperscout_collector.placer.forest import Forest
+from hyperscout_placer.cluster.allreduce import TierSpeed, predict
+from hyperscout_placer.cluster.forest import Forest
 
 # The published fabric of a cluster that trained Llama 3 (Grattafiori et al., 2024): 400 Gbit/s a GPU, not
 # blocking within a pod, 1:7 above it. NVLink: 450 GB/s a direction. Latencies: by order of magnitude.

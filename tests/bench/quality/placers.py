@@ -12,11 +12,11 @@ from typing import Protocol
 import numpy as np
 from bench.quality.cluster import CORE, GPU, GPUS_PER_NODE, Longs, Shape, State
 from bench.quality.workload import Job
-from hyperscout_collector.placer.answer import Placement
-from hyperscout_collector.placer.capacity import Capacity
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.request import Group, Mode, Request, Workers
+from hyperscout_placer.cluster.answer import Placement
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import Group, Mode, Request, Workers
+from hyperscout_placer.solve.place import place
 
 
 @dataclass(frozen=True, slots=True)

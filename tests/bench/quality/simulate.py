@@ -17,8 +17,8 @@ import numpy as np
 from bench.quality.cluster import CORE, Longs, Scattered, Shape, State, cost
 from bench.quality.placers import Ask, Placer, asked
 from bench.quality.workload import GPUS_PER_NODE, Job, Trace
-from hyperscout_collector.placer.answer import Cost
-from hyperscout_collector.placer.request import Mode
+from hyperscout_placer.cluster.answer import Cost
+from hyperscout_placer.cluster.request import Mode
 
 BEHIND = 100  # jobs behind the head that are looked at
 REPAIR_S = 6 * 3600.0

@@ -13,9 +13,9 @@ import pytest
 from hyperscout_agent.doctor.facts import CollectorSeen
 from hyperscout_agent.doctor.reach import ask_collectors, look_at_token
 from hyperscout_agent.main import Agent
-from hyperscout_agent.settings import AgentSettings, load_settings
-from hyperscout_collector.kube.client import Kube
-from hyperscout_collector.shell import Collector
+from hyperscout_agent.settings.settings import AgentSettings, load_settings
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_kubernetes.client import Kube
 from support.collectors import tls_settings
 from support.identities import FakeReviews, Family, jwt
 from support.lldpd import lldp_lab, run

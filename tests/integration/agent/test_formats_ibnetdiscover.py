@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.ibnetdiscover import CA, SWITCH, Sweep, parse
-from hyperscout_formats.ibnetdiscover_text import summary
+from hyperscout_formats.infiniband.ibnetdiscover import CA, SWITCH, Sweep, parse
+from hyperscout_formats.infiniband.ibnetdiscover_text import summary
+from hyperscout_formats.text.errors import FormatError
 from support.ibsim import WAIT_S, Ibsim, running_ibsim
 from support.real import require_real, tool
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from hyperscout_formats import lldpctl
-from hyperscout_formats.lldp_frame import dissect
+from hyperscout_formats.lldp import lldpctl
+from hyperscout_formats.lldp.frame import dissect
 from support.lldp_frames import SENDER, address, capabilities, chassis, port, tlv, ttl, unit
 from support.lldpd import Lab, lldp_lab
 from support.real import require_real

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hyperscout_formats.snmp_rows import STRING, Row, parse
-from hyperscout_formats.snmp_switch import read, wanted_subtrees
-from hyperscout_sim.shapes import single_rack
-from hyperscout_sim.snmp import STYLES, snmprec, walks
+from hyperscout_formats.snmp.rows import STRING, Row, parse
+from hyperscout_formats.snmp.switch import read, wanted_subtrees
+from hyperscout_sim.fabric.shapes import single_rack
+from hyperscout_sim.readings.snmp import STYLES, snmprec, walks
 from support.lldpd import lldp_lab
 from support.real import require_real, tool
 from support.snmpsim import running_snmpsim, whole_net

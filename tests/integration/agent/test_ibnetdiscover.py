@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hyperscout.v1.discovery_pb2 import SweepLease
 from hyperscout.v1.finding_pb2 import Finding, Outcome
-from hyperscout_agent.probes.base import Observation
+from hyperscout_agent.findings.probe import Observation
 from hyperscout_agent.probes.ibnetdiscover import IbnetdiscoverProbe
-from hyperscout_formats.ibnetdiscover_text import TextSummary, summary
+from hyperscout_formats.infiniband.ibnetdiscover_text import TextSummary, summary
 from support.ibsim import DEVICE, Ibsim, running_ibsim
 from support.real import require_real, tool
 

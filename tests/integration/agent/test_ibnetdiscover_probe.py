@@ -8,7 +8,7 @@ import pytest
 from hyperscout.v1.discovery_pb2 import SweepLease
 from hyperscout.v1.finding_pb2 import Outcome, Sweep
 from hyperscout_agent.probes.ibnetdiscover import IbnetdiscoverProbe, _Reader
-from hyperscout_formats.facts import InfinibandPort
+from hyperscout_formats.facts.facts import InfinibandPort
 from hypothesis import given
 from hypothesis import strategies as st
 

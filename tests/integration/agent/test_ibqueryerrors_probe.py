@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hyperscout.v1.discovery_pb2 import SweepLease
 from hyperscout.v1.finding_pb2 import Outcome, Sweep
-from hyperscout_agent.probes.base import Observation
+from hyperscout_agent.findings.probe import Observation
 from hyperscout_agent.probes.ibqueryerrors import IbqueryerrorsProbe
 
 TEXT = """Errors for 0x1000 "MF0;leaf1:MQM8700/U1"

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 from hyperscout.v1 import finding_pb2 as pb
 from hyperscout.v1.discovery_pb2 import MeasurePairs, PairTask, StopMeasuring, StreamFindingsResponse
-from hyperscout_agent.ping_bucket import Bucket
-from hyperscout_agent.ping_burst import Burst, BurstPlan
-from hyperscout_agent.ping_keys import Keyring, LiveTask
-from hyperscout_agent.ping_packet import PING, PONG, Packet, pack, unpack
-from hyperscout_agent.ping_responder import Responder
-from hyperscout_collector.latency.pairs import pairs_of
-from hyperscout_formats.facts import LatencyPort, LatencyResult
-from hyperscout_formats.wire_measured import latency_from_proto
+from hyperscout_agent.ping.bucket import Bucket
+from hyperscout_agent.ping.burst import Burst, BurstPlan
+from hyperscout_agent.ping.keys import Keyring, LiveTask
+from hyperscout_agent.ping.packet import PING, PONG, Packet, pack, unpack
+from hyperscout_agent.ping.responder import Responder
+from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
+from hyperscout_formats.facts.wire_measured import latency_from_proto
+from hyperscout_inference.latency.pairs import pairs_of
 from support.fake_collector import FakeCollector
 from support.netlab import INTERFACE, Host, Netlab, netlab
 from support.real import require_real

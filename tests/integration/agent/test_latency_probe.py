@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 import pytest
 from hyperscout.v1.discovery_pb2 import MeasurePairs, PairTask
 from hyperscout.v1.finding_pb2 import LatencyPort, Outcome
-from hyperscout_agent.findings import MAX_FINDING_BYTES, FindingStore
-from hyperscout_agent.metrics import AgentMetrics
-from hyperscout_agent.ping_interfaces import PingInterface
-from hyperscout_agent.ping_results import MAX_HISTORY, MAX_RESULTS, Results
-from hyperscout_agent.probes.base import ProbeError
+from hyperscout_agent.findings.probe import ProbeError
+from hyperscout_agent.findings.store import MAX_FINDING_BYTES, FindingStore
+from hyperscout_agent.metrics.page import AgentMetrics
+from hyperscout_agent.ping.interfaces import PingInterface
+from hyperscout_agent.ping.results import MAX_HISTORY, MAX_RESULTS, Results
 from hyperscout_agent.probes.latency import UNSTAMPED, LatencyProbe
-from hyperscout_agent.session import UplinkStats
-from hyperscout_formats.facts import LatencyResult, LatencySample
+from hyperscout_agent.uplink.session import UplinkStats
+from hyperscout_formats.facts.facts import LatencyResult, LatencySample
 
 LO = PingInterface("lo", ("127.0.0.21", "::1"), "mlx5_0/1")
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from hyperscout.v1.finding_pb2 import Outcome
-from hyperscout_agent.lldp_dissection import Dissector
-from hyperscout_agent.probes.base import Sight
+from hyperscout_agent.findings.probe import Sight
+from hyperscout_agent.lldp.dissection import Dissector
 from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_YET, LldpProbe
 from hyperscout_agent.probes.lldpctl import LldpctlProbe
-from hyperscout_agent.rtnetlink import LinkWatch
-from hyperscout_formats.facts import LldpNeighbour
-from hyperscout_formats.lldpctl import parse
-from hyperscout_formats.wire import lldp_from_proto
+from hyperscout_agent.runtime.rtnetlink import LinkWatch
+from hyperscout_formats.facts.facts import LldpNeighbour
+from hyperscout_formats.facts.wire import lldp_from_proto
+from hyperscout_formats.lldp.lldpctl import parse
 from support.fake_collector import FakeCollector
 from support.lldpd import Lab, ip, lldp_lab
 from support.real import require_real, tool
@@ -71,7 +71,7 @@ class Listening:
             await asyncio.sleep(0)
         argv = [str(tool("ip")), "netns", "exec", self.lab.namespace("host"), sys.executable, "-m"]
         argv += [
-            "hyperscout_agent.lldp_listener",
+            "hyperscout_agent.lldp.listener",
             "--socket",
             str(self.socket_path),
             "--ports",
@@ -297,7 +297,7 @@ async def test_a_whole_agent_in_a_namespace(lab: Lab, tmp_path: Path) -> None:
     collector = FakeCollector(address=f"unix:{tmp_path}/collector.sock")
     await collector.start()
     code = (
-        "import asyncio, sys; from hyperscout_agent.settings import load_settings;"
+        "import asyncio, sys; from hyperscout_agent.settings.settings import load_settings;"
         "from hyperscout_agent.main import run; sys.exit(asyncio.run(run(load_settings())))"
     )
     process = subprocess.Popen(

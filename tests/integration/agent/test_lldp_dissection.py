@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from hyperscout_agent.lldp_dissection import Dissector, DissectorError, UnreadableError
-from hyperscout_formats.facts import LldpNeighbour
+from hyperscout_agent.lldp.dissection import Dissector, DissectorError, UnreadableError
+from hyperscout_formats.facts.facts import LldpNeighbour
 from support.fake_time import FakeTime, settle
 
 WAIT_S = 20.0

@@ -4,7 +4,7 @@ import socket
 import threading
 from pathlib import Path
 
-from hyperscout_agent.lldp_listener import Listener
+from hyperscout_agent.lldp.listener import Listener
 
 
 def test_it_connects_when_the_agent_is_there_and_again_when_it_is_back(tmp_path: Path) -> None:

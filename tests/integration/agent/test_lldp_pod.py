@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from hyperscout_agent.lldp_link import ListenerLink
+from hyperscout_agent.lldp.link import ListenerLink
 from support.real import require_real
 
 require_real("root")
@@ -67,7 +67,7 @@ async def test_the_listener_reaches_the_agent(volume: Path) -> None:
     path = volume / "lldp.sock"
     async with agent(path) as (link, came):
         command = confined(USER, capability="net_raw")
-        command += [sys.executable, "-m", "hyperscout_agent.lldp_listener"]
+        command += [sys.executable, "-m", "hyperscout_agent.lldp.listener"]
         process = await asyncio.create_subprocess_exec(*command, "--socket", str(path), "--ports", "^lo$")
         try:
             ended = asyncio.create_task(process.wait())
@@ -83,7 +83,7 @@ async def test_the_listener_reaches_the_agent(volume: Path) -> None:
 
 
 async def test_without_the_capability_it_says_so(volume: Path) -> None:
-    command = [*confined(USER, capability=""), sys.executable, "-m", "hyperscout_agent.lldp_listener"]
+    command = [*confined(USER, capability=""), sys.executable, "-m", "hyperscout_agent.lldp.listener"]
     process = await asyncio.create_subprocess_exec(
         *command, "--socket", str(volume / "none"), "--ports", "^lo$", stderr=asyncio.subprocess.PIPE
     )

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from hyperscout.v1.finding_pb2 import Outcome
-from hyperscout_agent.lldp_dissection import DissectorError, UnreadableError
-from hyperscout_agent.lldp_messages import Heard, encode
-from hyperscout_agent.probes.base import Sight
+from hyperscout_agent.findings.probe import Sight
+from hyperscout_agent.lldp.dissection import DissectorError, UnreadableError
+from hyperscout_agent.lldp.messages import Heard, encode
 from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD, NOTHING_YET, LldpProbe
-from hyperscout_formats.facts import LldpNeighbour
+from hyperscout_formats.facts.facts import LldpNeighbour
 from support.fake_time import FakeTime, settle
 
 DATA, NOTHING, FAILED = Outcome.OUTCOME_DATA, Outcome.OUTCOME_NOTHING, Outcome.OUTCOME_FAILED

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from hyperscout.v1.finding_pb2 import LldpPort, Outcome
-from hyperscout_agent.probes.base import ProbeError
+from hyperscout_agent.findings.probe import ProbeError
 from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD
 from hyperscout_agent.probes.lldpctl import LldpctlProbe, lldpd_is_here
 

@@ -14,10 +14,10 @@ from random import Random
 import pytest
 from hyperscout.v1.discovery_pb2 import MeasureNccl, StreamFindingsResponse, SweepLease, SweepRevoke
 from hyperscout.v1.finding_pb2 import Outcome
-from hyperscout_agent.http import serving
 from hyperscout_agent.main import Agent, run
-from hyperscout_agent.settings import AgentSettings, load_settings
-from hyperscout_agent.supervise import supervise
+from hyperscout_agent.runtime.health_page import serving
+from hyperscout_agent.runtime.supervise import supervise
+from hyperscout_agent.settings.settings import AgentSettings, load_settings
 from support.fake_collector import WAIT_S, FakeCollector
 
 

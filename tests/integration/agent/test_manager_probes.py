@@ -10,17 +10,23 @@ from zlib import decompress
 
 import pytest
 from hyperscout.v1.finding_pb2 import Outcome
-from hyperscout_agent.manager_client import ManagerConnection, ManagerError
-from hyperscout_agent.manager_settings import ManagerSettings, NetqSettings, NmxSettings, UfmSettings
-from hyperscout_agent.probes.base import Observation, Probe, ProbeError
+from hyperscout_agent.findings.probe import Observation, Probe, ProbeError
+from hyperscout_agent.managers.client import ManagerConnection, ManagerError
 from hyperscout_agent.probes.netq import NetqProbe
 from hyperscout_agent.probes.nmx import NmxProbe
 from hyperscout_agent.probes.ufm import UfmProbe
-from hyperscout_formats import ibnetdiscover, nmx
-from hyperscout_formats.wire import switch_table_from_proto
-from hyperscout_sim.netq import netq_graph
-from hyperscout_sim.shapes import clos2
-from hyperscout_sim.ufm import ufm_answers
+from hyperscout_agent.settings.manager_settings import (
+    ManagerSettings,
+    NetqSettings,
+    NmxSettings,
+    UfmSettings,
+)
+from hyperscout_formats.facts.wire import switch_table_from_proto
+from hyperscout_formats.infiniband import ibnetdiscover
+from hyperscout_formats.managers import nmx
+from hyperscout_sim.fabric.shapes import clos2
+from hyperscout_sim.readings.netq import netq_graph
+from hyperscout_sim.readings.ufm import ufm_answers
 from kube.pki import LOOPBACK, Authority
 from pydantic import ValidationError
 from support import managers

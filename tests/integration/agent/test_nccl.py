@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from hyperscout.v1.discovery_pb2 import MeasureNccl, NcclId, StopMeasuring, StreamFindingsResponse
 from hyperscout.v1.finding_pb2 import Finding, Outcome
-from hyperscout_agent.gpu_use import GpusUnknownError, GpuUse, NoGpusError
-from hyperscout_agent.host_lock import HostLock
+from hyperscout_agent.nccl.gpu_use import GpusUnknownError, GpuUse, NoGpusError
 from hyperscout_agent.probes.nccl import DEFAULT_SIZES, NcclCommands
+from hyperscout_agent.runtime.host_lock import HostLock
 from support.fake_collector import FakeCollector
 from support.nccl_agents import WAIT_S, NcclAgent, gone, none_left, working
 from support.nccl_stubs import alive, build, build_library
@@ -179,7 +179,7 @@ async def test_a_farewell_that_hangs_costs_no_result(
     stubs: NcclCommands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STUB_NCCL", "leave:hang")
-    monkeypatch.setattr("hyperscout_agent.nccl_pair._FAREWELL_S", 0.1)
+    monkeypatch.setattr("hyperscout_agent.nccl.pair._FAREWELL_S", 0.1)
     async with agents(stubs, "node-a", "node-b") as (a, b):
         await a.measure(0, "node-b", sizes_bytes=(8,))
         await b.measure(1, "node-a", sizes_bytes=(8,))
@@ -310,8 +310,8 @@ async def test_the_agent_ends(stubs: NcclCommands) -> None:
 async def test_a_worker_ends_with_its_agent_that_is_killed(stubs: NcclCommands) -> None:
     script = f"""
 import asyncio
-from hyperscout_agent.nccl_pair import run_worker
-from hyperscout_agent.nccl_worker import WorkerOrder
+from hyperscout_agent.nccl.pair import run_worker
+from hyperscout_agent.nccl.worker import WorkerOrder
 order = WorkerOrder(0, (8,), {stubs.library!r}, {stubs.cuda_library!r})
 asyncio.run(run_worker(order, send_id=lambda x: print("id", flush=True), take_id=None, timeout_s=600))
 """
@@ -409,7 +409,7 @@ def test_the_real_binding_says_whether_gpus_are_idle(
 ) -> None:
     build_library(tmp_path / "libnvidia-ml.so.1", NVML)
     script = (
-        "from hyperscout_agent.gpu_use import *\n"
+        "from hyperscout_agent.nccl.gpu_use import *\n"
         "try:\n    print(gpu_use())\nexcept GpusUnknownError as error:\n    print(error)\n"
     )
     done = subprocess.run(

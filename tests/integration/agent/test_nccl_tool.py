@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hyperscout_agent.ends_with_agent import bound
-from hyperscout_agent.nccl_tool import Chain, chains, run_operation
+from hyperscout_agent.nccl.tool import Chain, chains, run_operation
 from hyperscout_agent.probes.nccl import DEFAULT_SIZES
-from hyperscout_agent.subprocesses import ToolError, ToolMissingError, run_tool
+from hyperscout_agent.runtime.ends_with_agent import bound
+from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, run_tool
 from support.nccl_stubs import alive, calls, programs
 
 WAIT_S = 20.0
@@ -137,7 +137,7 @@ async def test_a_process_ends_with_the_agent_that_is_killed(tmp_path: Path) -> N
     """The one in between plays the agent: it starts a bound process, says its id, and is killed."""
     script = (
         "import asyncio, os\n"
-        "from hyperscout_agent.ends_with_agent import bound\n"
+        "from hyperscout_agent.runtime.ends_with_agent import bound\n"
         "async def main():\n"
         "    p = await asyncio.create_subprocess_exec(*bound(('sleep', '600')))\n"
         f"    open({str(tmp_path / 'new')!r}, 'w').write(str(p.pid))\n"
@@ -162,7 +162,7 @@ async def test_a_program_ends_with_the_agent_that_is_killed(
 ) -> None:
     monkeypatch.setenv("STUB_PERF", f"hang:{tmp_path / 'pids'}")
     script = (
-        "import asyncio\nfrom hyperscout_agent.nccl_tool import run_operation\n"
+        "import asyncio\nfrom hyperscout_agent.nccl.tool import run_operation\n"
         f"asyncio.run(run_operation({perf!r}, 'sendrecv', (8,), 8, timeout_s=600))\n"
     )
     agent = await asyncio.create_subprocess_exec(

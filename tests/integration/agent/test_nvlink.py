@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 from hyperscout.v1.finding_pb2 import Outcome
-from hyperscout_agent.probes.base import Observation, ProbeError
+from hyperscout_agent.findings.probe import Observation, ProbeError
 from hyperscout_agent.probes.nvlink import NvlinkProbe
-from hyperscout_formats.facts import Gpu, MigInstance
-from hyperscout_formats.wire_measured import gpu_from_proto
-from hyperscout_sim import nvlink
-from hyperscout_sim.nvlink import Gpus
+from hyperscout_formats.facts.facts import Gpu, MigInstance
+from hyperscout_formats.facts.wire_measured import gpu_from_proto
+from hyperscout_sim.fabric import nvlink
+from hyperscout_sim.fabric.nvlink import Gpus
 from support.fake_collector import FakeCollector
 from support.nvml import VARIABLE, Counters, build, pci_tree, scenario
 from support.real import require_real
@@ -414,7 +414,7 @@ async def test_a_library_that_hangs_is_not_asked_by_a_second_thread(
 # The whole agent
 
 CODE = (
-    "import asyncio, sys; from hyperscout_agent.settings import load_settings;"
+    "import asyncio, sys; from hyperscout_agent.settings.settings import load_settings;"
     "from hyperscout_agent.main import run; sys.exit(asyncio.run(run(load_settings())))"
 )
 

@@ -11,17 +11,17 @@ from itertools import count
 
 import pytest
 from hyperscout.v1.discovery_pb2 import PairTask
-from hyperscout_agent.ping_bucket import Bucket
-from hyperscout_agent.ping_burst import Burst, BurstPlan
-from hyperscout_agent.ping_clocks import Reading, read_clocks
-from hyperscout_agent.ping_keys import Keyring, LiveTask
-from hyperscout_agent.ping_packet import DONE, PACKET_BYTES, PING, PONG, Packet, pack, unpack
-from hyperscout_agent.ping_rdma import RdmaPings
-from hyperscout_agent.ping_responder import Responder
-from hyperscout_agent.ping_statistics import STEPPED, UNKNOWN, Summary
-from hyperscout_agent.ping_tasks import MAX_TASKS, PairTasks
-from hyperscout_agent.threads import in_thread
-from hyperscout_formats.facts import LatencyResult
+from hyperscout_agent.ping.bucket import Bucket
+from hyperscout_agent.ping.burst import Burst, BurstPlan
+from hyperscout_agent.ping.clocks import Reading, read_clocks
+from hyperscout_agent.ping.keys import Keyring, LiveTask
+from hyperscout_agent.ping.packet import DONE, PACKET_BYTES, PING, PONG, Packet, pack, unpack
+from hyperscout_agent.ping.rdma import RdmaPings
+from hyperscout_agent.ping.responder import Responder
+from hyperscout_agent.ping.statistics import STEPPED, UNKNOWN, Summary
+from hyperscout_agent.ping.tasks import MAX_TASKS, PairTasks
+from hyperscout_agent.runtime.threads import in_thread
+from hyperscout_formats.facts.facts import LatencyResult
 
 KEY = bytes(range(32))
 A, B = "127.0.0.11", "127.0.0.12"
@@ -467,7 +467,7 @@ async def test_the_responders_clock_steps() -> None:
 
 async def test_without_stamps_of_the_kernel(answering: End, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where SO_TIMESTAMPING is not known: the process's own clock must do."""
-    monkeypatch.setattr("hyperscout_agent.ping_burst.enable", lambda _: False)
+    monkeypatch.setattr("hyperscout_agent.ping.burst.enable", lambda _: False)
     for one in answering.responder._sockets["lo"]:
         one.stamping = False
     burst, found = await burst_to(answering)

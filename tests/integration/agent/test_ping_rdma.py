@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from hyperscout_agent.ping_bucket import Bucket
-from hyperscout_agent.ping_rdma import RdmaOutcome, RdmaPings, RdmaPlan
+from hyperscout_agent.ping.bucket import Bucket
+from hyperscout_agent.ping.rdma import RdmaOutcome, RdmaPings, RdmaPlan
 from support.real import require_real, tool
 
 # Client and server as perftest: whoever gets an address connects, who gets none waits for one.

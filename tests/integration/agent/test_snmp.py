@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 from hyperscout.v1.finding_pb2 import Outcome
-from hyperscout_agent.fabric_settings import SnmpSettings
-from hyperscout_agent.findings import MAX_FINDING_BYTES
-from hyperscout_agent.probes.base import Observation
+from hyperscout_agent.findings.probe import Observation
+from hyperscout_agent.findings.store import MAX_FINDING_BYTES
 from hyperscout_agent.probes.snmp import SnmpProbe
-from hyperscout_formats import snmp_rows, snmp_switch
-from hyperscout_formats.facts import SwitchTable
-from hyperscout_formats.wire import switch_table_from_proto
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.lldp import mac_of, management_address
-from hyperscout_sim.shapes import clos2, multi_plane
-from hyperscout_sim.snmp import STYLES, recordings
+from hyperscout_agent.settings.fabric_settings import SnmpSettings
+from hyperscout_formats.facts.facts import SwitchTable
+from hyperscout_formats.facts.wire import switch_table_from_proto
+from hyperscout_formats.snmp import rows as snmp_rows
+from hyperscout_formats.snmp import switch as snmp_switch
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.shapes import clos2, multi_plane
+from hyperscout_sim.readings.lldp import mac_of, management_address
+from hyperscout_sim.readings.snmp import STYLES, recordings
 from support.lldpd import Lab, lldp_lab
 from support.real import require_real, shared_recording
 from support.snmp_responder import MISBEHAVIOURS, OCTETS, Answers, Table, responding, tlv

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from hyperscout_agent.snmp_access import Community, Secret, User
-from hyperscout_agent.snmp_client import SnmpClient
-from hyperscout_agent.snmp_outcomes import ClientStats, SwitchError
-from hyperscout_agent.snmp_walk import Walk
+from hyperscout_agent.snmp.access import Community, Secret, User
+from hyperscout_agent.snmp.client import SnmpClient
+from hyperscout_agent.snmp.outcomes import ClientStats, SwitchError
+from hyperscout_agent.snmp.walk import Walk
 from support.snmp_responder import (
     INTEGER,
     MISBEHAVIOURS,

@@ -12,20 +12,21 @@ from random import Random
 import pytest
 from hyperscout.v1.discovery_pb2 import Seeds
 from hyperscout.v1.finding_pb2 import Outcome
-from hyperscout_agent.fabric_settings import SnmpSettings
-from hyperscout_agent.findings import MAX_FINDING_BYTES, FindingStore
-from hyperscout_agent.probes.base import Observation, ProbeError
+from hyperscout_agent.findings.probe import Observation, ProbeError
+from hyperscout_agent.findings.scheduler import Scheduler
+from hyperscout_agent.findings.store import MAX_FINDING_BYTES, FindingStore
 from hyperscout_agent.probes.snmp import SnmpProbe
-from hyperscout_agent.scheduler import Scheduler
-from hyperscout_agent.snmp_tables import TooLarge, fitted
-from hyperscout_agent.snmp_walk import Walk
-from hyperscout_formats import snmp_switch, snmp_values
-from hyperscout_formats.snmp_rows import Row
-from hyperscout_formats.wire import switch_table_from_proto
-from hyperscout_sim import snmp
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.lldp import mac_of, management_address
-from hyperscout_sim.shapes import clos2
+from hyperscout_agent.settings.fabric_settings import SnmpSettings
+from hyperscout_agent.snmp.tables import TooLarge, fitted
+from hyperscout_agent.snmp.walk import Walk
+from hyperscout_formats.facts.wire import switch_table_from_proto
+from hyperscout_formats.snmp import switch as snmp_switch
+from hyperscout_formats.snmp import values as snmp_values
+from hyperscout_formats.snmp.rows import Row
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.shapes import clos2
+from hyperscout_sim.readings import snmp
+from hyperscout_sim.readings.lldp import mac_of, management_address
 from support.snmp_responder import Responder, Table, refusing, responding, silent
 
 COMMUNITY = "open-sesame-3f9a"

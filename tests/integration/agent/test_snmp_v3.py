@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hyperscout_agent.snmp_access import Community, Credential, Secret, User
-from hyperscout_agent.snmp_client import SnmpClient
-from hyperscout_agent.snmp_outcomes import ClientStats, SwitchError
-from hyperscout_agent.snmp_walk import Oid, Walk
+from hyperscout_agent.snmp.access import Community, Credential, Secret, User
+from hyperscout_agent.snmp.client import SnmpClient
+from hyperscout_agent.snmp.outcomes import ClientStats, SwitchError
+from hyperscout_agent.snmp.walk import Oid, Walk
 from support.real import require_real
 
 COMMUNITY, AUTH, PRIV = "open-sesame-3f9a", "auth-password-3f9a", "priv-password-3f9a"

@@ -20,9 +20,9 @@ from hyperscout.v1.discovery_pb2 import (
     SweepRevoke,
 )
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
-from hyperscout_agent.findings import FindingStore
-from hyperscout_agent.session import Directives
-from hyperscout_agent.uplink import Uplink, plaintext_channel
+from hyperscout_agent.findings.store import FindingStore
+from hyperscout_agent.uplink.session import Directives
+from hyperscout_agent.uplink.uplink import Uplink, plaintext_channel
 from support.fake_collector import WAIT_S, FakeCollector
 from support.identities import Family
 
@@ -321,7 +321,7 @@ async def test_back_off(collector: FakeCollector, code: grpc.StatusCode, limits_
 
 
 def test_jitter_is_full() -> None:
-    from hyperscout_agent.backoff import Backoff
+    from hyperscout_agent.runtime.backoff import Backoff
 
     first = [Backoff(Random(seed), base_s=8.0, cap_s=60.0).next_s() for seed in range(200)]
     assert min(first) < 1.0
@@ -411,7 +411,7 @@ async def test_two_uplinks_may_share_a_process(collector: FakeCollector) -> None
 
 def test_keepalive_is_within_what_the_collector_allows() -> None:
     """A collector hangs up on who pings more often than it says; an idle stream would break every minute."""
-    from hyperscout_agent.uplink import CHANNEL_OPTIONS
+    from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
     from hyperscout_collector.ingest.service import SERVER_OPTIONS
 
     every_ms, allowed_ms = (
@@ -425,7 +425,7 @@ async def test_why_a_handshake_failed_is_said_in_words(
     collector: FakeCollector, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """gRPC's own words about certificates help nobody who has to change a setting."""
-    from hyperscout_agent.uplink import CHANNEL_OPTIONS
+    from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 
     credentials = Family(tmp_path).client()
     store = FindingStore("n1")
@@ -438,8 +438,8 @@ async def test_why_a_handshake_failed_is_said_in_words(
 
 def test_options_are_ones_that_grpc_knows() -> None:
     """It passes over a name that it does not know without a word."""
-    from hyperscout_agent.uplink import CHANNEL_OPTIONS
-    from hyperscout_collector.follower import OPTIONS
+    from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
+    from hyperscout_collector.app.replica.follower import OPTIONS
     from hyperscout_collector.ingest.service import SERVER_OPTIONS
 
     (library,) = (path.read_bytes() for path in Path(grpc.__file__).parent.rglob("cygrpc*.so"))
@@ -449,7 +449,7 @@ def test_options_are_ones_that_grpc_knows() -> None:
 
 async def test_a_collector_that_is_slow_to_shake_hands_is_waited_for(collector: FakeCollector) -> None:
     """As when all agents come at once: TLS, or only HTTP/2, takes its time."""
-    from hyperscout_agent.uplink import CHANNEL_OPTIONS
+    from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 
     answered = asyncio.Event()
     arrivals = 0
@@ -526,8 +526,8 @@ async def test_a_hint_that_is_no_address_is_passed_over(hint: str) -> None:
 
 
 async def test_a_hint_is_subject_to_the_same_rules(caplog: pytest.LogCaptureFixture) -> None:
-    from hyperscout_agent.credentials import Credentials
-    from hyperscout_agent.uplink import CHANNEL_OPTIONS
+    from hyperscout_agent.runtime.credentials import Credentials
+    from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 
     standby = await FakeCollector(leader="192.0.2.1:50051").start()
     connect = Credentials().connect
@@ -543,7 +543,7 @@ async def test_a_hint_is_subject_to_the_same_rules(caplog: pytest.LogCaptureFixt
 
 async def test_a_name_with_several_addresses_leads_to_each(collector: FakeCollector) -> None:
     """As a headless Service does; the first is away, the next a standby that knows nobody."""
-    from hyperscout_agent.uplink import CHANNEL_OPTIONS
+    from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 
     options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))  # as if each were a process
     away = await FakeCollector().start()

@@ -11,9 +11,9 @@ import pytest
 from hyperscout.v1 import measurement_pb2 as pb
 from hyperscout.v1.finding_pb2 import NcclRun
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
-from hyperscout_collector.api.measurement_service import MeasurementService, NotNowError
 from hyperscout_collector.identity.access import Access, Gate
-from hyperscout_collector.identity.who import AccessError, Caller, NotAllowedError, Verb
+from hyperscout_collector.identity.callers import AccessError, Caller, NotAllowedError, Verb
+from hyperscout_collector.serve.grpc.measurement_service import MeasurementService, NotNowError
 
 Code = grpc.StatusCode
 

@@ -12,17 +12,17 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from hyperscout.v1 import placement_pb2 as pb
 from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
-from hyperscout_collector.api import placement_looks, placement_service
-from hyperscout_collector.api.placement_service import PlacementService
-from hyperscout_collector.api.placement_watchers import PlacementWatchers
 from hyperscout_collector.identity.access import Access, Gate
-from hyperscout_collector.identity.who import Caller, NotAllowedError, Verb
-from hyperscout_collector.placements import Placements
-from hyperscout_collector.placer.answer import Placement, Refusal
-from hyperscout_collector.placer.capacity import Capacity
-from hyperscout_collector.placer.request import Group, Request, Workers
-from hyperscout_collector.reservations import NotKeptError
-from hyperscout_collector.topology import Topology
+from hyperscout_collector.identity.callers import Caller, NotAllowedError, Verb
+from hyperscout_collector.serve.grpc import placement_looks, placement_service
+from hyperscout_collector.serve.grpc.placement_service import PlacementService
+from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
+from hyperscout_collector.store.reservations import NotKeptError
+from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.request import Group, Request, Workers
+from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.placing import REQUESTS, free_of, part, request

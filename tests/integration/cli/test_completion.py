@@ -14,9 +14,9 @@ from pathlib import Path
 
 import click
 import pytest
-from hyperscout_cli.live_names import _MAX_FILES, KEPT_S, Cache, names, within
 from hyperscout_cli.main import cli
-from hyperscout_collector.topology_json import to_json
+from hyperscout_cli.remote.live_names import _MAX_FILES, KEPT_S, Cache, names, within
+from hyperscout_topology.json_objects import to_json
 from support.command_line import CommandLine
 from support.placement_service import FakePlacementService, placed, serving_placements
 from support.topologies import two_leaves
@@ -43,7 +43,7 @@ def programs(tmp_path: Path) -> Path:
     for name, module in (
         ("hyperscout", "hyperscout_cli.main"),
         ("kubectl-hyperscout", "hyperscout_cli.main"),
-        ("kubectl_complete-hyperscout", "hyperscout_cli.kubectl_completion"),
+        ("kubectl_complete-hyperscout", "hyperscout_cli.manage.kubectl_completion"),
     ):
         (folder / name).write_text(_SHIM.format(python=sys.executable, module=module, name=name))
         (folder / name).chmod(0o755)

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from hyperscout_formats.leader import refusal
+from hyperscout_formats.text.leader import refusal
 from support.command_line import CommandLine
 from support.identities import Family
 from support.topologies import two_leaves
@@ -251,7 +251,7 @@ def test_a_saved_topology_needs_nobody_s_leave(
 ) -> None:
     import json
 
-    from hyperscout_collector.topology_json import to_json
+    from hyperscout_topology.json_objects import to_json
 
     saved = tmp_path / "saved.json"
     saved.write_text(json.dumps(to_json(two_leaves())))

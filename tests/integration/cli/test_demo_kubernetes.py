@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from hyperscout_cli.demo_collector import DemoError
-from hyperscout_cli.demo_kubernetes import Kubectl
+from hyperscout_cli.demo.demo_collector import DemoError
+from hyperscout_cli.demo.demo_kubernetes import Kubectl
 
 SHORT_S = 0.2
 HEADING = "NAME   TIER   TIERNAME   NODES   READY   DEGRADED   REASON   AGE"

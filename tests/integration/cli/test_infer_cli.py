@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import yaml
-from hyperscout_sim.lldp import lldpctl_json0, uplinks
-from hyperscout_sim.nvidia_smi_text import nvidia_smi_text
-from hyperscout_sim.opaque import even, opaque
-from hyperscout_sim.racks import racks
-from hyperscout_sim.shapes import clos3, multi_plane, rail_optimised
-from hyperscout_sim.sweep_text import sweep_text, sweep_texts
+from hyperscout_sim.fabric.opaque import even, opaque
+from hyperscout_sim.fabric.racks import racks
+from hyperscout_sim.fabric.shapes import clos3, multi_plane, rail_optimised
+from hyperscout_sim.readings.lldp import lldpctl_json0, uplinks
+from hyperscout_sim.readings.nvidia_smi_text import nvidia_smi_text
+from hyperscout_sim.readings.sweep_text import sweep_text, sweep_texts
 from support.opaque_loop import all_pairs
 from support.real import SHARED_FABRICS
 

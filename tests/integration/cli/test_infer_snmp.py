@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.lldp import lldpctl_json0, uplinks
-from hyperscout_sim.shapes import clos2, clos3, dual_homed, rail_optimised
-from hyperscout_sim.snmp import PLAIN, STYLES, Style, snmprec, walk_text, walks
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.shapes import clos2, clos3, dual_homed, rail_optimised
+from hyperscout_sim.readings.lldp import lldpctl_json0, uplinks
+from hyperscout_sim.readings.snmp import PLAIN, STYLES, Style, snmprec, walk_text, walks
 from support.real import SHARED_FABRICS
 
 RECORDINGS = sorted((SHARED_FABRICS / "snmp").glob("*.snmprec"))

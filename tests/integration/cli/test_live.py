@@ -9,11 +9,11 @@ import pytest
 import yaml
 from hyperscout.v1 import finding_pb2
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_cli.watch import changes
-from hyperscout_cli.writers import OUTPUTS, written
-from hyperscout_collector.api.mapping import hypernode_to_proto, timestamp, topology_to_proto
-from hyperscout_collector.topology import LinkTable
-from hyperscout_collector.topology_json import to_json
+from hyperscout_cli.shared.writers import OUTPUTS, written
+from hyperscout_cli.show.watch import changes
+from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.proto import hypernode_to_proto, timestamp, topology_to_proto
+from hyperscout_topology.topology import LinkTable
 from support.command_line import CommandLine
 from support.topologies import two_leaves
 from support.topology_service import FakeTopologyService

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from hyperscout.v1 import measurement_pb2 as pb
-from hyperscout_cli.measure import report
-from hyperscout_collector.api.mapping import timestamp
+from hyperscout_cli.show.measure import report
+from hyperscout_topology.proto import timestamp
 from support.command_line import CommandLine
 from support.measurement_service import FakeMeasurementService, serving_measurement
 

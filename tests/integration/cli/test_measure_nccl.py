@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import click
 import pytest
 from hyperscout.v1.finding_pb2 import NcclResult, NcclRun
-from hyperscout_cli.measure_nccl import progress, size_bytes, size_text
+from hyperscout_cli.show.measure_nccl import progress, size_bytes, size_text
 from support.command_line import CommandLine
 from support.measurement_service import FakeMeasurementService, serving_measurement
 

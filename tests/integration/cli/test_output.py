@@ -10,10 +10,10 @@ import pytest
 import yaml
 from hyperscout.v1 import measurement_pb2, placement_pb2
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_cli.command import Command, Group
 from hyperscout_cli.main import COMMANDS, cli
-from hyperscout_collector.api.mapping import hypernode_to_proto, topology_to_proto
-from hyperscout_collector.topology_json import to_json
+from hyperscout_cli.shared.command import Command, Group
+from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.proto import hypernode_to_proto, topology_to_proto
 from support.command_line import CommandLine
 from support.measurement_service import FakeMeasurementService, serving_measurement
 from support.placement_service import FakePlacementService, placed, serving_placements
@@ -244,7 +244,7 @@ def test_a_name_that_is_there_wins_over_a_host_list(run: CommandLine, service: F
 
 
 def _read(message: pb.Topology) -> Any:
-    from hyperscout_collector.api.mapping import topology_from_proto
+    from hyperscout_topology.proto import topology_from_proto
 
     return topology_from_proto(message)
 

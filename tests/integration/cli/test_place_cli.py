@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_sim.nvidia_smi_text import nvidia_smi_text
-from hyperscout_sim.racks import racks
-from hyperscout_sim.shapes import clos3, rail_optimised
-from hyperscout_sim.sweep_text import sweep_text, sweep_texts
+from hyperscout_sim.fabric.racks import racks
+from hyperscout_sim.fabric.shapes import clos3, rail_optimised
+from hyperscout_sim.readings.nvidia_smi_text import nvidia_smi_text
+from hyperscout_sim.readings.sweep_text import sweep_text, sweep_texts
 from support.real import SHARED_FABRICS
 
 SWEEP, NODE_MAP = SHARED_FABRICS / "psmn-x5.ibnetdiscover", SHARED_FABRICS / "psmn-x5.nodemap"

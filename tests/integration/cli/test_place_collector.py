@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import clos2
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.shapes import clos2
 from support.collector_process import TIMEOUT_S, collector_process
 from support.live import Watcher, domains
 

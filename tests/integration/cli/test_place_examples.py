@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hyperscout_sim.shapes import clos3
-from hyperscout_sim.sweep_text import sweep_texts
+from hyperscout_sim.fabric.shapes import clos3
+from hyperscout_sim.readings.sweep_text import sweep_texts
 from support.command_line import CommandLine
 from support.placement_service import FakePlacementService, placed, serving_placements
 from support.topologies import two_leaves

@@ -11,8 +11,8 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_cli.placements import changes
-from hyperscout_collector.topology_json import to_json
+from hyperscout_cli.place.placements import changes
+from hyperscout_topology.json_objects import to_json
 from support.command_line import CommandLine
 from support.placement_service import FakePlacementService, placed, refused, serving_placements
 from support.topologies import two_leaves

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hyperscout_cli import port_forward
+from hyperscout_cli.remote import port_forward
 from support.command_line import CommandLine
 from support.topology_service import FakeTopologyService
 
@@ -162,7 +162,9 @@ def test_kubectl_hyperscout_does_so_by_itself(
 
 def test_its_forward_ends_with_it_however_that_ends(kubectl: Make, tmp_path: Path) -> None:
     kubectl()
-    code = "import os, hyperscout_cli.port_forward as p; p.forwarded('x', 30.0); os.kill(os.getpid(), 9)"
+    code = (
+        "import os, hyperscout_cli.remote.port_forward as p; p.forwarded('x', 30.0); os.kill(os.getpid(), 9)"
+    )
     environment = {"PATH": os.environ["PATH"]}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
     assert ran.returncode == -9

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hyperscout_collector import blueprint_file
-from hyperscout_collector.settings import load_settings
-from hyperscout_collector.shell import Collector
-from hyperscout_collector.topology import Topology
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.fabric import blueprint_file
+from hyperscout_collector.app.settings.settings import load_settings
+from hyperscout_topology.topology import Topology
 from support.collectors import playing
 from support.rest_collector import status_of
 

@@ -19,14 +19,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Finding
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_collector import pipeline
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.settings import CollectorSettings
-from hyperscout_collector.shell import Collector, StartError
-from hyperscout_collector.topology import Topology
-from hyperscout_sim.fabric import Cable
-from hyperscout_sim.player import Player
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.publication import pipeline
+from hyperscout_collector.app.settings.settings import CollectorSettings
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.hierarchy import infer
+from hyperscout_runtime.errors import StartError
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.fabric import Cable
+from hyperscout_topology.topology import Topology
 from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS, listed
 from support.collectors import collector_settings, playing

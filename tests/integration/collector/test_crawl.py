@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from hyperscout.v1 import topology_pb2 as pb
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_collector.evidence.rows import FAILED
-from hyperscout_collector.settings import load_settings
-from hyperscout_collector.shell import Collector
-from hyperscout_collector.topology import Topology
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import clos2
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.shapes import clos2
+from hyperscout_topology.topology import Topology
 from support.rest_collector import status_of
 
 TIMEOUT_S = 90.0

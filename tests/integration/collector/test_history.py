@@ -20,15 +20,15 @@ from hyperscout.v1.topology_pb2_grpc import (
     TopologyServiceStub,
     add_TopologyServiceServicer_to_server,
 )
-from hyperscout_collector.api.delta import delta
-from hyperscout_collector.api.mapping import timestamp, topology_to_proto
-from hyperscout_collector.follower import Follower
-from hyperscout_collector.process import recorded
-from hyperscout_collector.shell import Collector
-from hyperscout_collector.task_watch import TaskWatch
-from hyperscout_sim.fabric import Cable
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import clos2
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.replica.follower import Follower
+from hyperscout_collector.app.replica.process import recorded
+from hyperscout_runtime.task_watch import TaskWatch
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.fabric import Cable
+from hyperscout_sim.fabric.shapes import clos2
+from hyperscout_topology.delta import delta
+from hyperscout_topology.proto import timestamp, topology_to_proto
 from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS
 from support.collectors import collector_settings, playing

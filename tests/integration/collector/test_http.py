@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 import pytest
-from hyperscout_collector.http import TEXT, HttpServer
-from hyperscout_collector.metrics.ingest import bounded
+from hyperscout_collector.app.metrics.ingest import bounded
+from hyperscout_collector.serve.http.health_page import TEXT, HttpServer
 
 
 def broken() -> tuple[HTTPStatus, str, bytes]:

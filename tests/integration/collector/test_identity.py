@@ -10,15 +10,16 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from hyperscout_agent.credentials import Credentials
-from hyperscout_agent.findings import FindingStore
-from hyperscout_agent.uplink import CHANNEL_OPTIONS, Uplink
-from hyperscout_collector.identity.who import NODE_NAME, spread_s
-from hyperscout_collector.kube.client import Kube
-from hyperscout_collector.kube.errors import UnreachableError
-from hyperscout_collector.settings import load_settings
-from hyperscout_collector.shell import Collector, StartError
-from hyperscout_collector.standby import Standby
+from hyperscout_agent.findings.store import FindingStore
+from hyperscout_agent.runtime.credentials import Credentials
+from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS, Uplink
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.replica.standby import Standby
+from hyperscout_collector.app.settings.settings import load_settings
+from hyperscout_collector.identity.callers import NODE_NAME, spread_s
+from hyperscout_kubernetes.client import Kube
+from hyperscout_kubernetes.errors import UnreachableError
+from hyperscout_runtime.errors import StartError
 from support.agent_stream import AgentStream
 from support.callers import OPTIONS, TIMEOUT_S, Code, asked, said
 from support.collectors import tls_settings

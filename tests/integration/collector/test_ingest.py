@@ -26,7 +26,7 @@ from hyperscout_collector.ingest.bulk import BulkLimits
 from hyperscout_collector.ingest.service import SERVER_OPTIONS, DiscoveryService, IngestSettings
 from hyperscout_collector.ingest.streams import AgentStream as LiveStream
 from hyperscout_collector.ingest.streams import Streams
-from hyperscout_formats.errors import FormatError
+from hyperscout_formats.text.errors import FormatError
 from support.agent_stream import TIMEOUT_S, AgentStream
 from support.findings import T0, S, adapter, called, failed, lldp, sweep, switch_port, table
 

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from hyperscout.v1.discovery_pb2 import SweepLease
 from hyperscout.v1.finding_pb2 import Finding, FindingKey
-from hyperscout_agent.probes.base import Probe
+from hyperscout_agent.findings.probe import Probe
 from hyperscout_agent.probes.ibnetdiscover import IbnetdiscoverProbe
 from hyperscout_agent.probes.ibqueryerrors import IbqueryerrorsProbe
-from hyperscout_collector.settings import load_settings
-from hyperscout_collector.shell import Collector
-from hyperscout_collector.topology import Anomaly, Topology
-from hyperscout_formats.facts import PortCounters
-from hyperscout_formats.wire import counters_to_proto
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.settings.settings import load_settings
+from hyperscout_formats.facts.facts import PortCounters
+from hyperscout_formats.facts.wire import counters_to_proto
+from hyperscout_topology.topology import Anomaly, Topology
 from support.agent_stream import AgentStream
 from support.fake_collector import WAIT_S
 from support.findings import S, adapter, failed, lldp, stamp

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 from hyperscout_agent.main import Agent
-from hyperscout_agent.settings import load_settings as agent_settings
+from hyperscout_agent.settings.settings import load_settings as agent_settings
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_collector.evidence.rows import FAILED
-from hyperscout_collector.settings import load_settings
-from hyperscout_collector.shell import Collector
-from hyperscout_collector.topology import Topology
-from hyperscout_sim.netq import netq_graph
-from hyperscout_sim.shapes import clos2
-from hyperscout_sim.ufm import ufm_answers
+from hyperscout_sim.fabric.shapes import clos2
+from hyperscout_sim.readings.netq import netq_graph
+from hyperscout_sim.readings.ufm import ufm_answers
+from hyperscout_topology.topology import Topology
 from support import managers
 from support.managers import CHOSEN, PASSWORD, TOKEN, Manager, credentials, serving
 

@@ -14,10 +14,10 @@ import grpc.aio
 import pytest
 from hyperscout.v1 import measurement_pb2 as pb
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
-from hyperscout_collector import measuring as shell
-from hyperscout_collector.settings import CollectorSettings
-from hyperscout_collector.shell import Collector
-from hyperscout_formats.facts import LatencyPort, LatencyResult
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.measuring import measuring as shell
+from hyperscout_collector.app.settings.settings import CollectorSettings
+from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
 from support.agent_stream import AgentStream
 from support.collector_process import CHANNEL_OPTIONS
 from support.collectors import collector_settings

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.mqtt.client import Access, BrokerError, Client, Secrets
-from hyperscout_collector.mqtt.connection import Session
-from hyperscout_collector.mqtt.counters import MqttCounters
-from hyperscout_collector.mqtt.payloads import Outgoing
-from hyperscout_collector.mqtt.topics import Broker
+from hyperscout_mqtt.client import Access, BrokerError, Client, Secrets
+from hyperscout_mqtt.connection import Session
+from hyperscout_mqtt.counters import MqttCounters
+from hyperscout_mqtt.envelope import Outgoing
+from hyperscout_mqtt.topics import Broker
 
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 CONNACK = bytes.fromhex("2003000000")
@@ -83,7 +83,7 @@ async def test_a_failed_connect_says_why(
     monkeypatch: pytest.MonkeyPatch, behaviour: Behaviour, words: str
 ) -> None:
     if words == "no answer in time":
-        monkeypatch.setattr("hyperscout_collector.mqtt.client.TIMEOUT_S", 0.2)
+        monkeypatch.setattr("hyperscout_mqtt.client.TIMEOUT_S", 0.2)
     async with client_of(behaviour) as client:
         with pytest.raises(BrokerError, match=words):
             await client.connect()

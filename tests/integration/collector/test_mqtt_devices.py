@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from aiomqtt import Client, ProtocolVersion
-from hyperscout_collector.settings import load_settings
-from hyperscout_collector.shell import Collector
-from hyperscout_collector.topology import Topology
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.settings.settings import load_settings
+from hyperscout_topology.topology import Topology
 from support.agent_stream import AgentStream
 from support.collector_process import collector_process
 from support.findings import S, lldp, switch_port

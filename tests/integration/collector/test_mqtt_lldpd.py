@@ -5,9 +5,9 @@ import json
 import sys
 from pathlib import Path
 
-from hyperscout_collector.mqtt.reading import read
-from hyperscout_collector.settings import load_settings
-from hyperscout_collector.shell import Collector
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.settings.settings import load_settings
+from hyperscout_collector.ingest.device_messages import read
 from support.lldpd import ROUTER, Daemon, Lab, lldp_lab, run
 from support.mosquitto import Mosquitto, mosquitto
 from support.mqtt_world import password_file, secured

@@ -15,15 +15,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from hyperscout_collector.kube.client import Fence
-from hyperscout_collector.kube.errors import NotLeaderError
-from hyperscout_collector.mqtt.client import Access
-from hyperscout_collector.mqtt.payloads import MOST_EVENTS
-from hyperscout_collector.mqtt.topics import Broker
-from hyperscout_collector.publish.mqtt import MqttPublisher
-from hyperscout_collector.publish.runner import PublisherRunner
-from hyperscout_collector.topology import Condition, HyperNode, Topology
-from hyperscout_collector.topology_json import to_json
+from hyperscout_kubernetes.client import Fence
+from hyperscout_kubernetes.errors import NotLeaderError
+from hyperscout_mqtt.client import Access
+from hyperscout_mqtt.topics import Broker
+from hyperscout_publish.mqtt.payloads import MOST_EVENTS
+from hyperscout_publish.mqtt.publisher import MqttPublisher
+from hyperscout_publish.publisher.runner import PublisherRunner
+from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.topology import Condition, HyperNode, Topology
 from kube.pki import LOOPBACK, Authority
 from support.findings import T0
 from support.mosquitto import Listener, Mosquitto, listening, mosquitto
@@ -299,7 +299,7 @@ async def test_an_outage_of_many_generations_takes_no_memory(tmp_path: Path) -> 
 
 
 async def test_a_broker_that_stands_still_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperscout_collector.mqtt.client.TIMEOUT_S", 0.3)
+    monkeypatch.setattr("hyperscout_mqtt.client.TIMEOUT_S", 0.3)
     first = two_leaves()
     async with mosquitto(tmp_path) as broker, rig(broker) as r:
         r.offer(first)
@@ -334,7 +334,7 @@ async def standing(listener: Listener, count: int) -> set[str]:
 async def test_more_states_than_the_broker_shows_are_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hyperscout_collector.publish.mqtt._LIST_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("hyperscout_publish.mqtt.publisher._LIST_TIMEOUT_S", 0.3)
     acl = tmp_path / "acl"
     acl.write_text("topic readwrite lab/collector\ntopic write lab/hypernodes/+\n")
     acl.chmod(0o600)

@@ -16,9 +16,9 @@ import grpc
 import pytest
 from hyperscout.v1.measurement_pb2 import SetMeasuringRequest
 from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
-from hyperscout_agent.gpu_use import GpuUse
+from hyperscout_agent.nccl.gpu_use import GpuUse
 from hyperscout_agent.probes.nccl import NcclCommands
-from hyperscout_collector.shell import Collector
+from hyperscout_collector.app.build.shell import Collector
 from support.collector_process import collector_process, listed
 from support.collectors import collector_settings
 from support.nccl_agents import (

@@ -17,9 +17,9 @@ from hyperscout.v1 import placement_pb2 as pb
 from hyperscout.v1 import topology_pb2
 from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_collector.shell import Collector
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import clos2
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.shapes import clos2
 from support.collector_process import CHANNEL_OPTIONS, collector_process
 from support.collectors import collector_settings, playing
 from support.live import Watcher, domains

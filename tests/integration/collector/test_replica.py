@@ -24,19 +24,20 @@ from hyperscout.v1.measurement_pb2_grpc import MeasurementServiceStub
 from hyperscout.v1.placement_pb2 import ListPlacementsRequest
 from hyperscout.v1.placement_pb2_grpc import PlacementServiceStub
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_collector import pipeline, process
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_collector.follower import Follower, PeerError, channel
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.kube.client import Kube
-from hyperscout_collector.kube.errors import NotFoundError
-from hyperscout_collector.settings import CollectorSettings, SettingsError
-from hyperscout_collector.shell import Collector
-from hyperscout_collector.standby import DISCOVERY_SERVICE, Standby
-from hyperscout_collector.topology import Topology
-from hyperscout_formats.leader import leader_in
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import clos2
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.publication import pipeline
+from hyperscout_collector.app.replica import process
+from hyperscout_collector.app.replica.follower import Follower, PeerError, channel
+from hyperscout_collector.app.replica.standby import DISCOVERY_SERVICE, Standby
+from hyperscout_collector.app.settings.settings import CollectorSettings, SettingsError
+from hyperscout_formats.text.leader import leader_in
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.hierarchy import infer
+from hyperscout_kubernetes.client import Kube
+from hyperscout_kubernetes.errors import NotFoundError
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.shapes import clos2
+from hyperscout_topology.topology import Topology
 from support.collector_process import CHANNEL_OPTIONS
 from support.collectors import collector_settings
 from support.identities import FakeReviews, Family

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_collector.api import objects
-from hyperscout_collector.publish.texts import slurm
-from hyperscout_collector.publish.texts.hypernodes import hypernodes_yaml
-from hyperscout_collector.rest import app as app_module
-from hyperscout_collector.rest import protocol as protocol_module
-from hyperscout_collector.rest import server as server_module
-from hyperscout_collector.rest.kinds import KINDS
-from hyperscout_collector.rest.static import Pages
-from hyperscout_collector.shell import Collector
-from hyperscout_collector.topology_json import to_json
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.serve.http import protocol as protocol_module
+from hyperscout_collector.serve.http import server as server_module
+from hyperscout_collector.serve.rest import app as app_module
+from hyperscout_collector.serve.rest.kinds import KINDS
+from hyperscout_collector.serve.rest.static import Pages
+from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
+from hyperscout_publish.slurm import text as slurm
+from hyperscout_topology import objects
+from hyperscout_topology.json_objects import to_json
 from support.rest import Reply, ask
 from support.rest_collector import played, publish, rest_collector
 from support.topologies import two_leaves

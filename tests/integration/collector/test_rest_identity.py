@@ -10,19 +10,19 @@ from json import loads
 from pathlib import Path
 from typing import Any
 
-import hyperscout_collector.rest
+import hyperscout_collector.serve.rest
 import pytest
+from hyperscout_collector.app.replica.standby import Standby
+from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_collector.identity import access as access_module
-from hyperscout_collector.rest import app as app_module
-from hyperscout_collector.rest.operations import OPERATIONS
-from hyperscout_collector.settings import load_settings
-from hyperscout_collector.standby import Standby
+from hyperscout_collector.serve.rest import app as app_module
+from hyperscout_collector.serve.rest.operations import OPERATIONS
 from support.identities import FakeReviews, Family
 from support.rest import Reply, ask, follow
 from support.rest_collector import publish, rest_collector
 from support.topologies import two_leaves
 
-DOCUMENT: dict[str, Any] = loads((files(hyperscout_collector.rest) / "openapi.json").read_text())
+DOCUMENT: dict[str, Any] = loads((files(hyperscout_collector.serve.rest) / "openapi.json").read_text())
 Operation = tuple[str, str, Any]
 
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from hyperscout_collector.topology import Topology
-from hyperscout_sim.shapes import clos2
+from hyperscout_sim.fabric.shapes import clos2
+from hyperscout_topology.topology import Topology
 from support.apart import environment
 from support.live import Watcher
 from support.real import require_real

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_collector.rest import hub as hub_module
-from hyperscout_collector.rest import stream as stream_module
-from hyperscout_collector.shell import Collector
-from hyperscout_collector.topology import HyperNode, Link, LinkTable, Topology
-from hyperscout_collector.topology_json import to_json
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.serve.stream import hub as hub_module
+from hyperscout_collector.serve.stream import reader as stream_module
+from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.topology import HyperNode, Link, LinkTable, Topology
 from support.rest import Event, ask, follow
 from support.rest_collector import publish, rest_collector
 from support.topologies import two_leaves

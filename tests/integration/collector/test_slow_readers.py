@@ -12,12 +12,12 @@ import grpc
 import pytest
 from aiohttp import web
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_collector.api.topology_service import TopologyService
 from hyperscout_collector.evidence.rows import Row
 from hyperscout_collector.evidence.state import EvidenceState
-from hyperscout_collector.kube.client import Kube, RateLimit
-from hyperscout_collector.kube.election import LeaseTimes
-from hyperscout_collector.kube.lease import Elector
+from hyperscout_collector.serve.grpc.topology_service import TopologyService
+from hyperscout_kubernetes.client import Kube, RateLimit
+from hyperscout_kubernetes.election import LeaseTimes
+from hyperscout_kubernetes.lease import Elector
 from kubernetes.aio.client import Configuration
 from support.rest_collector import played, rest_collector, status_of
 

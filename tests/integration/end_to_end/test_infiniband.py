@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
-from hyperscout_sim import shapes
-from hyperscout_sim.fabric import Cable, SimFabric
-from hyperscout_sim.ibsim_net import ibsim_net
-from hyperscout_sim.sysfs import tree
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import Cable, SimFabric
+from hyperscout_sim.readings.ibsim_net import ibsim_net
+from hyperscout_sim.readings.sysfs import tree
 from support.collector_process import CollectorProcess, collector_process
 from support.ibsim import DEVICE, Ibsim, running_ibsim
 from support.live import Watcher, agent_process, anomalies, domains, status

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout.v1.topology_pb2 import StoredFinding
-from hyperscout_collector.topology import Topology
+from hyperscout_topology.topology import Topology
 from lab.daemons import Daemon
 from lab.switches import HYPERSCOUT, SOCKET
 from support.collector_process import TIMEOUT_S, CollectorProcess, collector_process, listed

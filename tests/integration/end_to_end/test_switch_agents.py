@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_topology.topology import HyperNode, Topology
 from support.callers import Code
 from support.callers import said as answered
 from support.collector_process import TIMEOUT_S, CollectorProcess, collector_process, listed

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 
 import pytest
-from hyperscout_collector.kube.client import Fence, Kube, RateLimit
-from hyperscout_collector.kube.errors import WORDS, KubeError, NotLeaderError, UnreachableError
+from hyperscout_kubernetes.client import Fence, Kube, RateLimit
+from hyperscout_kubernetes.errors import WORDS, KubeError, NotLeaderError, UnreachableError
 from kubernetes.aio.client import Configuration
 
 

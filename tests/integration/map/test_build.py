@@ -48,7 +48,7 @@ def build(tmp_path: Path) -> ModuleType:
     """The script, in a checkout of its own."""
     here = tmp_path / "collector" / "map"
     (here / "src").mkdir(parents=True)
-    (tmp_path / "collector" / "hyperscout_collector" / "rest").mkdir(parents=True)
+    (tmp_path / "collector" / "hyperscout_collector" / "serve" / "rest").mkdir(parents=True)
     source = ROOT / "collector" / "map"
     for path in [*source.glob("*.json"), *source.glob("*.ts"), source / "build.py"]:
         shutil.copy(path, here / path.name)

@@ -4,8 +4,8 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from hyperscout_collector.placer.answer import Refusal
-from hyperscout_collector.placer.place import place
+from hyperscout_placer.cluster.answer import Refusal
+from hyperscout_placer.solve.place import place
 from support.placer_cpsat import Program, Solver, cpsat_place, running_solver
 from support.placer_instances import random_instance
 from support.placer_oracle import Free, brute_place, verify

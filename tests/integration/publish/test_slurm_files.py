@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_collector.publish.base import PublishError
-from hyperscout_collector.publish.slurm_files import SlurmFilesPublisher
-from hyperscout_collector.publish.texts.slurm import slurm_block, slurm_tree, slurm_yaml
-from hyperscout_collector.topology import Condition, Topology
+from hyperscout_publish.publisher.base import PublishError
+from hyperscout_publish.slurm.files import SlurmFilesPublisher
+from hyperscout_publish.slurm.text import slurm_block, slurm_tree, slurm_yaml
+from hyperscout_topology.topology import Condition, Topology
 from support.topologies import leaves, two_leaves
 
 

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 import pytest
 from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease, SweepRevoke
 from hyperscout.v1.finding_pb2 import Outcome
-from hyperscout_formats.ibnetdiscover import parse
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.nvlink import Gpus, dead_link, hgx_host, pcie_host
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import rail_optimised, single_rack
+from hyperscout_formats.infiniband.ibnetdiscover import parse
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.nvlink import Gpus, dead_link, hgx_host, pcie_host
+from hyperscout_sim.fabric.shapes import rail_optimised, single_rack
 from support.fake_collector import FakeCollector
 from support.fake_time import FakeTime
 

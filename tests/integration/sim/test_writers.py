@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from hyperscout_sim.ibsim_net import ibsim_net
-from hyperscout_sim.sweep_text import sweep_text
+from hyperscout_sim.readings.ibsim_net import ibsim_net
+from hyperscout_sim.readings.sweep_text import sweep_text
 from support.ibsim import running_ibsim
 from support.real import require_real
 from support.sweeps import SHAPES, read

@@ -19,10 +19,10 @@ import grpc.aio
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_collector.api.mapping import topology_from_proto
-from hyperscout_collector.topology import Topology
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import rail_optimised
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.shapes import rail_optimised
+from hyperscout_topology.proto import topology_from_proto
+from hyperscout_topology.topology import Topology
 from kube.api import ApiError
 from kube.recorder import recording
 from kube.rules import LABELS

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from hyperscout_agent.settings import load_settings as load_agent
-from hyperscout_collector.gates.plan import LABELS as PLAN_LABELS
-from hyperscout_collector.settings import load_settings as load_collector
+from hyperscout_agent.settings.settings import load_settings as load_agent
+from hyperscout_collector.app.settings.settings import load_settings as load_collector
+from hyperscout_gates.state.plan import LABELS as PLAN_LABELS
 from kube.control_plane import ControlPlane, Options
 from support.chart import (
     EVERYTHING,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from hyperscout_agent.main import Agent
-from hyperscout_agent.settings import load_settings as load_agent
-from hyperscout_collector.settings import load_settings
-from hyperscout_collector.shell import Collector
+from hyperscout_agent.settings.settings import load_settings as load_agent
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.settings.settings import load_settings
 from support.agent_stream import AgentStream
 from support.callers import TIMEOUT_S, Code, said
 from support.findings import lldp

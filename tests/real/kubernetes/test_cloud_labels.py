@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hyperscout_collector.settings import load_settings
-from hyperscout_collector.shell import Collector
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.settings.settings import load_settings
 from support.kubernetes import Cluster
 
 AWS = "topology.k8s.aws/network-node-layer-"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from hyperscout_cli.crd import text
 from hyperscout_cli.main import cli
-from hyperscout_collector.kube.client import Kube
+from hyperscout_cli.manage.crd import text
+from hyperscout_kubernetes.client import Kube
 from kube.api import ApiError
 from support.kubernetes import Cluster
 from support.real import ROOT, require_real

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import rail_optimised
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.shapes import rail_optimised
 from kube.control_plane import Options
 from support.chart import NAMESPACE
 from support.collector_process import CollectorProcess, collector_process

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_collector.gates.machine import GateSettings
-from hyperscout_collector.kube.client import Fence
-from hyperscout_collector.kube.errors import NotLeaderError
+from hyperscout_gates.state.machine import GateSettings
+from hyperscout_kubernetes.client import Fence
+from hyperscout_kubernetes.errors import NotLeaderError
 from kube.api import MERGE
 from kube.control_plane import ControlPlane, Options
 from support.chart import NAMESPACE, RELEASE, render

@@ -9,9 +9,9 @@ from typing import Any
 
 import grpc
 import pytest
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.settings.settings import load_settings
 from hyperscout_collector.identity.reviews import GROUP, RESOURCE
-from hyperscout_collector.settings import load_settings
-from hyperscout_collector.shell import Collector
 from support.agent_stream import AgentStream
 from support.callers import TIMEOUT_S, Code, asked, said
 from support.findings import lldp, table

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from hyperscout_sim.shapes import rail_optimised
+from hyperscout_sim.fabric.shapes import rail_optimised
 from support.gangs import GANG_OPTIONS, TAINT, Gangs, discovered, label_values, tainted, until
 from support.kubernetes import Cluster
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import grpc.aio
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.shapes import rail_optimised
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.shapes import rail_optimised
 from support.collector_process import CHANNEL_OPTIONS, TIMEOUT_S, CollectorProcess, collector_process
 from support.collectors import playing
 from support.kubernetes import Cluster

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hyperscout_sim.shapes import clos2
-from hyperscout_sim.snmp import recordings
+from hyperscout_sim.fabric.shapes import clos2
+from hyperscout_sim.readings.snmp import recordings
 from kube.processes import free_port
 from support.chart import NAMESPACE, RELEASE, install
 from support.collector_process import CollectorProcess, collector_process

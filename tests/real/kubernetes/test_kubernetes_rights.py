@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from hyperscout_sim.shapes import rail_optimised
+from hyperscout_sim.fabric.shapes import rail_optimised
 from kube.api import MERGE
 from support.chart import NAMESPACE, RELEASE, define_others, install
 from support.collector_process import CollectorProcess, collector_process

@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 import pytest
 from hyperscout_agent.probes.nccl import NcclCommands
-from hyperscout_collector.cluster import RESERVED_LABEL
-from hyperscout_collector.settings import load_settings
-from hyperscout_collector.shell import Collector
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.fabric.cluster import RESERVED_LABEL
+from hyperscout_collector.app.settings.settings import load_settings
 from support.kubernetes import Cluster
 from support.nccl_agents import WAIT_S, agents, gone, refused, run, service, working
 from support.nccl_stubs import build

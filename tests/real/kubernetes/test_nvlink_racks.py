@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hyperscout_sim import nvlink
-from hyperscout_sim.nvlink import Gpus
-from hyperscout_sim.player import Player
-from hyperscout_sim.racks import RackCluster, racks
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric import nvlink
+from hyperscout_sim.fabric.nvlink import Gpus
+from hyperscout_sim.fabric.racks import RackCluster, racks
 from kube.api import Object
 from kube.recorder import recording
 from support.collector_process import collector_process

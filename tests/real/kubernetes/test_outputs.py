@@ -11,14 +11,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from hyperscout_collector.kube.client import Kube, connect
-from hyperscout_collector.kube.nodes import Nodes
-from hyperscout_collector.publish.base import PublishError
-from hyperscout_collector.publish.kubernetes_events import Events
-from hyperscout_collector.publish.kueue import KueuePublisher
-from hyperscout_collector.publish.node_labels import NodeLabelsPublisher
-from hyperscout_collector.publish.taint_policy import TaintSettings
-from hyperscout_collector.publish.taints import Mode, TaintsPublisher
+from hyperscout_kubernetes.client import Kube, connect
+from hyperscout_kubernetes.nodes import Nodes
+from hyperscout_publish.hypernodes.kubernetes_events import Events
+from hyperscout_publish.nodes.kueue import KueuePublisher
+from hyperscout_publish.nodes.node_labels import NodeLabelsPublisher
+from hyperscout_publish.nodes.taint_policy import TaintSettings
+from hyperscout_publish.nodes.taints import Mode, TaintsPublisher
+from hyperscout_publish.publisher.base import PublishError
 from support.kubernetes import Cluster
 from support.topologies import leaves, pods, two_leaves
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from hyperscout_cli.main import main
-from hyperscout_collector.kube.client import connect
-from hyperscout_collector.kube.nodes import Nodes
-from hyperscout_collector.publish.base import PublishError
-from hyperscout_collector.publish.kubernetes import KubernetesPublisher
-from hyperscout_collector.publish.texts.topology_json import topology_json
-from hyperscout_collector.publish.wanted import OWNER_LABELS
-from hyperscout_collector.topology import Condition, HyperNode, Measured, Topology
+from hyperscout_kubernetes.client import connect
+from hyperscout_kubernetes.nodes import Nodes
+from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
+from hyperscout_publish.hypernodes.wanted import OWNER_LABELS
+from hyperscout_publish.publisher.base import PublishError
+from hyperscout_topology.json_text import topology_json
+from hyperscout_topology.topology import Condition, HyperNode, Measured, Topology
 from kube.control_plane import Options
 from support.kubernetes import Cluster
 
@@ -335,7 +335,7 @@ async def test_a_broken_tree_is_never_written(kube: Cluster) -> None:
 async def test_a_crd_of_an_older_version_loses_only_what_it_lacks(
     own_kube: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hyperscout_collector.publish.kubernetes._SYNC_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("hyperscout_publish.hypernodes.kubernetes._SYNC_TIMEOUT_S", 1.0)
     kube = own_kube(Options())
     kube.kubectl("delete", "crd", "hypernodes.topology.volcano.sh")
     async with publisher(kube) as hypernodes:

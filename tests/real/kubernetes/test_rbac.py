@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_collector.gates.plan import SELECTOR
-from hyperscout_collector.gates.pods import PATH as ALL_PODS
-from hyperscout_collector.gates.workloads import READ
 from hyperscout_collector.identity.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
-from hyperscout_collector.kube.client import APPLY, MERGE, STRATEGIC, Kube, connect
-from hyperscout_collector.kube.errors import ForbiddenError, GoneError, NotFoundError
-from hyperscout_collector.publish.kubernetes_events import COLLECTION as EVENTS
+from hyperscout_gates.control.pods import PATH as ALL_PODS
+from hyperscout_gates.state.plan import SELECTOR
+from hyperscout_gates.workloads.workloads import READ
+from hyperscout_kubernetes.client import APPLY, MERGE, STRATEGIC, Kube, connect
+from hyperscout_kubernetes.errors import ForbiddenError, GoneError, NotFoundError
+from hyperscout_publish.hypernodes.kubernetes_events import COLLECTION as EVENTS
 from kube.api import ApiError
 from support.chart import EVERYTHING, NAMESPACE, PROFILES, RELEASE, define_others, install, render
 from support.kube_objects import hypernode_object, pod

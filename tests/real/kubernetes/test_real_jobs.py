@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hyperscout_collector.gates.gang import GATE
-from hyperscout_collector.gates.room import kept_pod
-from hyperscout_collector.gates.workloads import (
+from hyperscout_gates.state.gang import GATE
+from hyperscout_gates.workloads.node_resources import kept_pod
+from hyperscout_gates.workloads.workloads import (
     gang_key,
     gang_of,
     is_gated,
@@ -16,7 +16,7 @@ from hyperscout_collector.gates.workloads import (
     seats,
     slot_of,
 )
-from hyperscout_collector.placer.request import Workers
+from hyperscout_placer.cluster.request import Workers
 from kube.control_plane import Options
 from support.kubernetes import Cluster
 from support.real import require_real

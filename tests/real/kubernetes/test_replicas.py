@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_sim.player import Player
-from hyperscout_sim.shapes import clos2
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.shapes import clos2
 from kube.api import ApiError
 from kube.control_plane import Options
 from kube.processes import free_port

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hyperscout_collector.gates.eligible import may_run
-from hyperscout_collector.gates.room import Room, kept_pod
-from hyperscout_collector.kube.nodes import kept
-from hyperscout_collector.placer.quantity import needs
+from hyperscout_gates.workloads.eligible import may_run
+from hyperscout_gates.workloads.node_resources import Room, kept_pod
+from hyperscout_kubernetes.nodes import kept
+from hyperscout_placer.cluster.quantity import needs
 from kube.api import MERGE, all_at_once
 from kube.control_plane import Options
 from support.kube_objects import node_affinity, pod

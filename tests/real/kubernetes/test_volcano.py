@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from hyperscout_sim import nvlink, shapes
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.nvlink import Gpus
-from hyperscout_sim.player import Player
-from hyperscout_sim.racks import racks
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric import nvlink, shapes
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.nvlink import Gpus
+from hyperscout_sim.fabric.racks import racks
 from kube.api import Object
 from kube.control_plane import Options
 from kube.recorder import Recorder, recording

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from hyperscout.v1.finding_pb2 import LldpPort
-from hyperscout_agent.probes.base import Observation, ProbeError, data, failed, nothing
+from hyperscout_agent.findings.probe import Observation, ProbeError, data, failed, nothing
 from hyperscout_agent.probes.counted import Counted
-from hyperscout_formats.wire import lldp_from_proto
+from hyperscout_formats.facts.wire import lldp_from_proto
 
 
 class Inner:

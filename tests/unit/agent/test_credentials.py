@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hyperscout_agent.credentials import Credentials, CredentialsError, bearer, tls_hint
+from hyperscout_agent.runtime.credentials import Credentials, CredentialsError, bearer, tls_hint
 
 
 def test_a_token_is_read_each_time(tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ from hyperscout_agent.doctor.facts import (
     TokenSeen,
     WithoutData,
 )
-from hyperscout_agent.findings import FindingStore
-from hyperscout_agent.findings_page import MAX_LISTED, findings_page
-from hyperscout_agent.ports import PortState
+from hyperscout_agent.findings.page import MAX_LISTED, findings_page
+from hyperscout_agent.findings.scheduler import ProbeStats
+from hyperscout_agent.findings.store import FindingStore
 from hyperscout_agent.probes.lldp import NO_CARRIER, NOTHING_HEARD, NOTHING_YET
-from hyperscout_agent.scheduler import ProbeStats
-from hyperscout_agent.settings import load_settings
-from hyperscout_formats.facts import InfinibandPort
+from hyperscout_agent.runtime.ports import PortState
+from hyperscout_agent.settings.settings import load_settings
+from hyperscout_formats.facts.facts import InfinibandPort
 
 NOW_S = 1_790_000_000.0
 UP = PortState("eth0", "02:00:00:00:00:01", True, 100_000, 1)

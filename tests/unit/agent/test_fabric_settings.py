@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_agent.settings import AgentSettings, SettingsError, load_settings
+from hyperscout_agent.settings.settings import AgentSettings, SettingsError, load_settings
 
 OPEN = {"ranges": ["10.20.0.0/16"], "community_file": "/etc/hyperscout/community"}
 USER = {"ranges": ["10.20.0.0/16"], "user": "hyperscout"}

@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
-from hyperscout_agent.findings import MAX_FINDING_BYTES, Batch, FindingStore, StoreFull
+from hyperscout_agent.findings.store import MAX_FINDING_BYTES, Batch, FindingStore, StoreFull
 from hypothesis import given
 from hypothesis import strategies as st
 

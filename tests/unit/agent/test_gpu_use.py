@@ -7,8 +7,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hyperscout_agent import gpu_use as module
-from hyperscout_agent.gpu_use import GpusUnknownError, GpuUse, NoGpusError, gpu_use, idle_gpus
+from hyperscout_agent.nccl import gpu_use as module
+from hyperscout_agent.nccl.gpu_use import GpusUnknownError, GpuUse, NoGpusError, gpu_use, idle_gpus
 from support.fake_time import FakeTime
 
 

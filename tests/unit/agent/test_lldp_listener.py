@@ -1,8 +1,8 @@
 """What the listener keeps and says, and the messages in which it says it."""
 
 import pytest
-from hyperscout_agent.lldp_listener import GROUP, Hearing, main
-from hyperscout_agent.lldp_messages import (
+from hyperscout_agent.lldp.listener import GROUP, Hearing, main
+from hyperscout_agent.lldp.messages import (
     MAX_FRAME_BYTES,
     MAX_MESSAGE_BYTES,
     Heard,

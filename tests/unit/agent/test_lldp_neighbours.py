@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from hyperscout_agent.lldp_neighbours import NeighbourTable
-from hyperscout_formats.facts import LldpNeighbour
+from hyperscout_agent.lldp.neighbours import NeighbourTable
+from hyperscout_formats.facts.facts import LldpNeighbour
 
 S = 1_000_000_000
 A, B = b"aaaaaa", b"bbbbbb"

@@ -1,6 +1,6 @@
 """The agent's own limit holds, whatever is asked of it."""
 
-from hyperscout_agent.ping_bucket import Bucket
+from hyperscout_agent.ping.bucket import Bucket
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hyperscout_agent.ping_interfaces import (
+from hyperscout_agent.ping.interfaces import (
     PingInterface,
     parse_addresses,
     ping_interfaces,
@@ -83,7 +83,7 @@ def test_the_fastest_ones_with_an_address(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "class/net/veth7").mkdir()
     names = ("eth0", "eth1", "eno1", "bond0", "veth7", "lo")
     addresses = {name: (f"10.0.0.{at}", f"fd00::{at}") for at, name in enumerate(names, 1)}
-    monkeypatch.setattr("hyperscout_agent.ping_interfaces.read_addresses", lambda: addresses)
+    monkeypatch.setattr("hyperscout_agent.ping.interfaces.read_addresses", lambda: addresses)
     assert ping_interfaces(tmp_path, None) == [
         PingInterface("bond0", ("10.0.0.4", "fd00::4")),
         PingInterface("eth0", ("10.0.0.1", "fd00::1"), "mlx5_0/1"),
@@ -97,7 +97,7 @@ def test_ports_of_unknown_speed_are_equals(tmp_path: Path, monkeypatch: pytest.M
     for name in ("ens3", "ens4"):
         port(tmp_path, name, speed="-1", carrier="1")
     monkeypatch.setattr(
-        "hyperscout_agent.ping_interfaces.read_addresses",
+        "hyperscout_agent.ping.interfaces.read_addresses",
         lambda: {"ens3": ("10.0.0.1",), "ens4": ("10.0.1.1",)},
     )
     assert [one.name for one in ping_interfaces(tmp_path, None)] == ["ens3", "ens4"]
@@ -114,7 +114,7 @@ def test_with_infiniband_only_what_goes_over_it_counts(
     folder.mkdir(parents=True)
     (folder / "link_layer").write_text(layer + "\n")
     monkeypatch.setattr(
-        "hyperscout_agent.ping_interfaces.read_addresses",
+        "hyperscout_agent.ping.interfaces.read_addresses",
         lambda: {"eth0": ("10.0.0.1",), "ib0": ("10.1.0.1",)},
     )
     expected = ["ib0"] if layer == "InfiniBand" else ["eth0"]

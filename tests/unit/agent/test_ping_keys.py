@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from hyperscout_agent.ping_keys import MAX_TASKS, Keyring, LiveTask, answer_to, plain_address
-from hyperscout_agent.ping_packet import DONE, PACKET_BYTES, PING, PONG, Packet, pack, unpack
+from hyperscout_agent.ping.keys import MAX_TASKS, Keyring, LiveTask, answer_to, plain_address
+from hyperscout_agent.ping.packet import DONE, PACKET_BYTES, PING, PONG, Packet, pack, unpack
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,7 @@
 """Datagrams: what goes in comes out, and nobody without the key makes one."""
 
 import pytest
-from hyperscout_agent.ping_packet import (
+from hyperscout_agent.ping.packet import (
     MAX_RESIDENCE_NS,
     PACKET_BYTES,
     PING,

@@ -3,7 +3,15 @@
 import random
 
 import pytest
-from hyperscout_agent.ping_statistics import ALONE, LIED, STEPPED, UNKNOWN, Sample, summary, without_lonely
+from hyperscout_agent.ping.statistics import (
+    ALONE,
+    LIED,
+    STEPPED,
+    UNKNOWN,
+    Sample,
+    summary,
+    without_lonely,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,7 +3,13 @@
 from pathlib import Path
 
 import pytest
-from hyperscout_agent.ports import PatternError, PortState, compiled, physical_ports, read_port
+from hyperscout_agent.runtime.ports import (
+    PatternError,
+    PortState,
+    compiled,
+    physical_ports,
+    read_port,
+)
 
 
 def interface(root: Path, name: str, **files: str | None) -> None:

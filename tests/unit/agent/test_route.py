@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hyperscout_agent.backoff import Backoff
-from hyperscout_agent.route import Route
+from hyperscout_agent.runtime.backoff import Backoff
+from hyperscout_agent.uplink.route import Route
 
 
 class UpperEnd(Random):

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hyperscout_agent.rtnetlink import LinkEvent, LinkWatch, parse
+from hyperscout_agent.runtime.rtnetlink import LinkEvent, LinkWatch, parse
 from hypothesis import given
 from hypothesis import strategies as st
 

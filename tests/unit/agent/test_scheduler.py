@@ -8,9 +8,9 @@ from typing import Literal
 
 import pytest
 from hyperscout.v1.finding_pb2 import LldpPort, Outcome
-from hyperscout_agent.findings import FindingStore
-from hyperscout_agent.probes.base import Observation, ProbeError, data, failed, nothing
-from hyperscout_agent.scheduler import Scheduler
+from hyperscout_agent.findings.probe import Observation, ProbeError, data, failed, nothing
+from hyperscout_agent.findings.scheduler import Scheduler
+from hyperscout_agent.findings.store import FindingStore
 from support.fake_time import FakeTime, settle
 
 DATA, NOTHING, FAILED = Outcome.OUTCOME_DATA, Outcome.OUTCOME_NOTHING, Outcome.OUTCOME_FAILED
@@ -255,7 +255,7 @@ async def test_the_collectors_intervals(interval_s: float, looks: int) -> None:
 
 
 async def test_reasons_are_cut_to_a_kilobyte_at_a_character() -> None:
-    from hyperscout_agent.scheduler import _shortened
+    from hyperscout_agent.findings.scheduler import _shortened
 
     assert _shortened("ü" * 511) == "ü" * 511
     cut = _shortened("ü" * 5000)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_agent.settings import AgentSettings, SettingsError, load_settings
+from hyperscout_agent.settings.settings import AgentSettings, SettingsError, load_settings
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ import pickle
 from pathlib import Path
 
 import pytest
-from hyperscout_agent.fabric_settings import SnmpAccess
-from hyperscout_agent.snmp_access import Community, Secret, Unreadable, User, read_credentials
+from hyperscout_agent.settings.fabric_settings import SnmpAccess
+from hyperscout_agent.snmp.access import Community, Secret, Unreadable, User, read_credentials
 
 
 def file(folder: Path, name: str, content: bytes = b"opensesame\n") -> Path:

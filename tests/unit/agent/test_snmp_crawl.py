@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from hyperscout_agent import snmp_crawl
-from hyperscout_agent.snmp_crawl import CloneError, Crawl, Known, Limits
-from hyperscout_agent.snmp_memory import CrawlMemory
-from hyperscout_agent.snmp_tables import anonymous, may_switch
-from hyperscout_formats.facts import LldpNeighbour, SwitchPort, SwitchTable
+from hyperscout_agent.snmp import crawl as snmp_crawl
+from hyperscout_agent.snmp.crawl import CloneError, Crawl, Known, Limits
+from hyperscout_agent.snmp.memory import CrawlMemory
+from hyperscout_agent.snmp.tables import anonymous, may_switch
+from hyperscout_formats.facts.facts import LldpNeighbour, SwitchPort, SwitchTable
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from hyperscout_agent.snmp_outcomes import Answer, ClientStats, SilentError
-from hyperscout_agent.snmp_v2c import _Socket
+from hyperscout_agent.snmp.outcomes import Answer, ClientStats, SilentError
+from hyperscout_agent.snmp.v2c import _Socket
 
 COMMUNITY = b"ours-3f9a"
 SWITCH, STRANGER = ("192.0.2.1", 161), ("192.0.2.66", 161)

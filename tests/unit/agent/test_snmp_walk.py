@@ -1,8 +1,8 @@
 """A walk takes what it can get from any switch, ends, and says what was odd."""
 
 import pytest
-from hyperscout_agent.snmp_walk import MAX_ROWS, REPETITIONS, Walk, WalkError
-from hyperscout_formats.snmp_rows import Row
+from hyperscout_agent.snmp.walk import MAX_ROWS, REPETITIONS, Walk, WalkError
+from hyperscout_formats.snmp.rows import Row
 from hypothesis import given
 from hypothesis import strategies as st
 

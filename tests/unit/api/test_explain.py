@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.api.explain import UnknownNodeError, explain
-from hyperscout_collector.api.measured import MeasuredBy
 from hyperscout_collector.evidence.rows import Key
-from hyperscout_collector.topology import Anomaly, Endpoint, Link, LinkTable
-from hyperscout_formats.facts import LatencyPort, LatencyResult, NcclResult, NcclRun
+from hyperscout_collector.serve.grpc.explain import UnknownNodeError, explain
+from hyperscout_collector.serve.grpc.measured import MeasuredBy
+from hyperscout_formats.facts.facts import LatencyPort, LatencyResult, NcclResult, NcclRun
+from hyperscout_topology.topology import Anomaly, Endpoint, Link, LinkTable
 from support.builders import anomaly
 from support.topologies import SINCE_NS, measured, two_leaves
 

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_collector.api.delta import delta
-from hyperscout_collector.api.fold import folded
-from hyperscout_collector.api.mapping import topology_from_proto, topology_to_proto
-from hyperscout_collector.link_changes import link_changes
-from hyperscout_collector.topology import (
+from hyperscout_topology.delta import delta
+from hyperscout_topology.fold import folded
+from hyperscout_topology.json_objects import from_json, to_json
+from hyperscout_topology.link_changes import link_changes
+from hyperscout_topology.proto import topology_from_proto, topology_to_proto
+from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
     Condition,
@@ -21,7 +22,6 @@ from hyperscout_collector.topology import (
     Tier,
     Topology,
 )
-from hyperscout_collector.topology_json import from_json, to_json
 from hypothesis import given
 from hypothesis import strategies as st
 from support.topologies import measured, two_leaves

@@ -2,7 +2,7 @@
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import Finding
-from hyperscout_collector.api import objects
+from hyperscout_topology import objects
 
 
 def test_counts_are_numbers_and_what_is_not_said_is_there() -> None:

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_collector.api.placement_bytes import PlacementBytes
-from hyperscout_collector.api.placement_mapping import held_message
-from hyperscout_collector.api.placement_watchers import News
-from hyperscout_collector.placements import Held
-from hyperscout_collector.placer.answer import Cost, Placement
-from hyperscout_collector.placer.request import Group, Request, Workers
+from hyperscout_collector.serve.grpc.placement_bytes import PlacementBytes
+from hyperscout_collector.serve.grpc.placement_watchers import News
+from hyperscout_placer.book.placements import Held
+from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.request import Group, Request, Workers
+from hyperscout_placer.messages.placements import held_message
 
 TIERS = 2
 

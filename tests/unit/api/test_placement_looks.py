@@ -1,12 +1,12 @@
 """What a placement is said to be worth is the same wherever it is said."""
 
-from hyperscout_collector.api.placement_looks import Free, explained, tried
-from hyperscout_collector.placements import Trial
-from hyperscout_collector.placer.allreduce import speeds_of
-from hyperscout_collector.placer.capacity import Capacity
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.request import Group, Request, Workers
+from hyperscout_collector.serve.grpc.placement_looks import Free, explained, tried
+from hyperscout_placer.book.placements import Trial
+from hyperscout_placer.cluster.allreduce import speeds_of
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import Group, Request, Workers
+from hyperscout_placer.solve.place import place
 from support.topologies import measured
 
 

@@ -6,7 +6,12 @@ import pytest
 from google.protobuf.json_format import MessageToDict, Parse
 from google.protobuf.message import DecodeError
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_collector.api.placement_mapping import (
+from hyperscout_placer.book.placements import Held
+from hyperscout_placer.cluster.allreduce import Predicted
+from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import Group, Request, RequestError, Spread, Workers
+from hyperscout_placer.messages.placements import (
     defragment_message,
     explanation_message,
     held_message,
@@ -19,14 +24,9 @@ from hyperscout_collector.api.placement_mapping import (
     request_of,
     stored_request,
 )
-from hyperscout_collector.placements import Held
-from hyperscout_collector.placer.allreduce import Predicted
-from hyperscout_collector.placer.answer import Cost, Placement, Refusal
-from hyperscout_collector.placer.defrag import Plan
-from hyperscout_collector.placer.explain import Candidate, Explanation
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.placer.repair import Improvement, Move, Repair
-from hyperscout_collector.placer.request import Group, Request, RequestError, Spread, Workers
+from hyperscout_placer.repair.defrag import Plan
+from hyperscout_placer.repair.repair import Improvement, Move, Repair
+from hyperscout_placer.solve.explain import Candidate, Explanation
 from hypothesis import given
 from hypothesis import strategies as st
 from support.placing import REQUESTS, group, part, request

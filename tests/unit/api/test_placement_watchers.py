@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from hyperscout_collector.api.placement_watchers import PlacementWatchers, WatchEndedError
-from hyperscout_collector.placements import Held
-from hyperscout_collector.placer.answer import Cost, Placement
-from hyperscout_collector.placer.request import Group, Request, Workers
+from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers, WatchEndedError
+from hyperscout_placer.book.placements import Held
+from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.request import Group, Request, Workers
 
 PLACED = Placement(("n1",), 1, "leaf", Cost(1, (), 1, 0, (0, 0)))
 

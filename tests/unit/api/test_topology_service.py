@@ -10,12 +10,12 @@ from typing import Any, NoReturn, cast
 import grpc
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_collector.api.topology_service import Backend, TopologyService
-from hyperscout_collector.api.watchers import Watchers
-from hyperscout_collector.publish.file import FilePublisher
-from hyperscout_collector.publish.slurm_files import SlurmFilesPublisher
-from hyperscout_collector.rest.problems import Context as RestContext
-from hyperscout_collector.rest.problems import ProblemError
+from hyperscout_collector.serve.grpc.topology_service import Backend, TopologyService
+from hyperscout_collector.serve.grpc.watchers import Watchers
+from hyperscout_collector.serve.http.problems import Context as RestContext
+from hyperscout_collector.serve.http.problems import ProblemError
+from hyperscout_publish.hypernodes.file import FilePublisher
+from hyperscout_publish.slurm.files import SlurmFilesPublisher
 from support.topologies import two_leaves
 
 READS = 200  # more than are taken at once

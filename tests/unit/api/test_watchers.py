@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_collector.api import watchers as watchers_module
-from hyperscout_collector.api.watchers import QUEUE_DELTAS, Watcher, Watchers
-from hyperscout_collector.topology import Topology
+from hyperscout_collector.serve.grpc import watchers as watchers_module
+from hyperscout_collector.serve.grpc.watchers import QUEUE_DELTAS, Watcher, Watchers
+from hyperscout_topology.topology import Topology
 from support.topologies import two_leaves
 
 

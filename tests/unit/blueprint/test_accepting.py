@@ -4,14 +4,14 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hyperscout_collector.blueprint.accepting import Accepted, accept
-from hyperscout_collector.blueprint.comparing import compare
-from hyperscout_collector.blueprint.declared import plain_port
-from hyperscout_collector.blueprint.reading import parse
-from hyperscout_collector.topology import Adapter, Link, LinkTable, Switch, Topology
-from hyperscout_sim.faults import NotApplicableError, plant
-from hyperscout_sim.planted import Fault
-from hyperscout_sim.shapes import clos2, rail_optimised
+from hyperscout_inference.blueprint.accepting import Accepted, accept
+from hyperscout_inference.blueprint.comparing import compare
+from hyperscout_inference.blueprint.declared import plain_port
+from hyperscout_inference.blueprint.reading import parse
+from hyperscout_sim.fabric.faults import NotApplicableError, plant
+from hyperscout_sim.fabric.planted import Fault
+from hyperscout_sim.fabric.shapes import clos2, rail_optimised
+from hyperscout_topology.topology import Adapter, Link, LinkTable, Switch, Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.inference import inferred

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.blueprint import comparing, drift
-from hyperscout_collector.blueprint.comparing import Comparison, compare
-from hyperscout_collector.blueprint.drift import with_drift
-from hyperscout_collector.blueprint.reading import parse
-from hyperscout_collector.hierarchy.conditions import with_conditions
-from hyperscout_collector.topology import (
+from hyperscout_inference.blueprint import comparing, drift
+from hyperscout_inference.blueprint.comparing import Comparison, compare
+from hyperscout_inference.blueprint.drift import with_drift
+from hyperscout_inference.blueprint.reading import parse
+from hyperscout_inference.hierarchy.conditions import with_conditions
+from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
     Endpoint,

@@ -1,7 +1,7 @@
 """Names with holes: what they come to, and what is refused."""
 
 import pytest
-from hyperscout_collector.blueprint.patterns import PatternError, template, values_of
+from hyperscout_inference.blueprint.patterns import PatternError, template, values_of
 
 VALUES = {"u": 3, "n": 12, "rail": 5, "row": "east"}
 

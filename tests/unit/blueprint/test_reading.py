@@ -1,10 +1,10 @@
 """Blueprints as people write them, well and badly."""
 
 import pytest
-from hyperscout_collector.blueprint import reading, yaml_tree
-from hyperscout_collector.blueprint.declared import Blueprint, DeclaredSwitch
-from hyperscout_collector.blueprint.reading import parse
-from hyperscout_formats.errors import FormatError
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_inference.blueprint import reading, yaml_tree
+from hyperscout_inference.blueprint.declared import Blueprint, DeclaredSwitch
+from hyperscout_inference.blueprint.reading import parse
 from hypothesis import given
 from hypothesis import strategies as st
 from support.real import ROOT

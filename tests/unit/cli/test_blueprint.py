@@ -5,13 +5,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from hyperscout_collector.app.publication.saver import read_saved
 from hyperscout_collector.evidence.sqlite import SqliteStore
-from hyperscout_collector.saver import read_saved
-from hyperscout_collector.topology_json import to_json
-from hyperscout_sim.faults import plant
-from hyperscout_sim.planted import Fault
-from hyperscout_sim.shapes import clos2
-from hyperscout_sim.sweep_text import sweep_texts
+from hyperscout_sim.fabric.faults import plant
+from hyperscout_sim.fabric.planted import Fault
+from hyperscout_sim.fabric.shapes import clos2
+from hyperscout_sim.readings.sweep_text import sweep_texts
+from hyperscout_topology.json_objects import to_json
 from support.blueprint_files import DIFFERS, HOLDS, LINES, plan
 from support.command_line import CommandLine
 from support.topologies import two_leaves

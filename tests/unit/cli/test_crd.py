@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from hyperscout_cli.crd import text
-from hyperscout_cli.crd_columns import UnsuitableError, plan
 from hyperscout_cli.main import cli
+from hyperscout_cli.manage.crd import text
+from hyperscout_cli.manage.crd_columns import UnsuitableError, plan
 
 OURS = yaml.safe_load(text())
 TIER = {"name": "Tier", "type": "string", "jsonPath": ".spec.tier"}

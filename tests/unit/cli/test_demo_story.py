@@ -5,16 +5,16 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_cli.demo_collector import DemoError
-from hyperscout_cli.demo_story import View, run_story
-from hyperscout_collector.api.mapping import topology_to_proto
-from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.topology import Topology
-from hyperscout_formats.ibnetdiscover import parse
-from hyperscout_sim.fabric import Cable, SimFabric
-from hyperscout_sim.shapes import rail_optimised
-from hyperscout_sim.sweep_text import sweep_texts
+from hyperscout_cli.demo.demo_collector import DemoError
+from hyperscout_cli.demo.demo_story import View, run_story
+from hyperscout_formats.infiniband.ibnetdiscover import parse
+from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric.fabric import Cable, SimFabric
+from hyperscout_sim.fabric.shapes import rail_optimised
+from hyperscout_sim.readings.sweep_text import sweep_texts
+from hyperscout_topology.proto import topology_to_proto
+from hyperscout_topology.topology import Topology
 
 TIMEOUT_S = 0.2  # of a step that is never seen; one that is seen waits for nothing
 

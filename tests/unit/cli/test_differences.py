@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hyperscout_cli.differences import differences
-from hyperscout_collector.publish.texts.hypernodes import hypernodes_yaml
-from hyperscout_collector.topology import LinkTable, Topology
-from hyperscout_collector.topology_json import to_json
+from hyperscout_cli.show.differences import differences
+from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
+from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.topology import LinkTable, Topology
 from support.command_line import CommandLine
 from support.topologies import leaves, pods, two_leaves
 

@@ -4,8 +4,8 @@ import pytest
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_agent.doctor.facts import Check
 from hyperscout_agent.probes.lldp import NOTHING_HEARD
-from hyperscout_cli.doctor_node import NodeSeen, judge
-from hyperscout_collector.topology import Topology
+from hyperscout_cli.manage.doctor_node import NodeSeen, judge
+from hyperscout_topology.topology import Topology
 from support.command_line import CommandLine
 from support.doctor import NODE, NOW_NS, S, agent, stamp, stored
 from support.topologies import two_leaves

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_cli import files
-from hyperscout_cli.errors import CliError
-from hyperscout_collector.topology_json import to_json
+from hyperscout_cli.shared import files
+from hyperscout_cli.shared.errors import CliError
+from hyperscout_topology.json_objects import to_json
 from support.command_line import CommandLine
 from support.topologies import two_leaves
 

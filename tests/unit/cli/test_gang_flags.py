@@ -6,8 +6,8 @@ import click
 import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_cli.gang_flags import Gang, seconds
-from hyperscout_cli.placement_text import nodes_text
+from hyperscout_cli.place.gang_flags import Gang, seconds
+from hyperscout_cli.place.placement_text import nodes_text
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,8 +2,8 @@
 
 import pytest
 from hyperscout.v1.topology_pb2 import Cause, HistoryEvent
-from hyperscout_cli.history_text import about, cause, change, difference_line, event_table
-from hyperscout_collector.api.mapping import timestamp
+from hyperscout_cli.show.history_text import about, cause, change, difference_line, event_table
+from hyperscout_topology.proto import timestamp
 
 WHY = {
     "kind": "findings",

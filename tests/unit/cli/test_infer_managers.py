@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_sim.netq import netq_graph
-from hyperscout_sim.shapes import clos2
-from hyperscout_sim.sweep_text import sweep_text
-from hyperscout_sim.ufm import ufm_answers
+from hyperscout_sim.fabric.shapes import clos2
+from hyperscout_sim.readings.netq import netq_graph
+from hyperscout_sim.readings.sweep_text import sweep_text
+from hyperscout_sim.readings.ufm import ufm_answers
 from support.command_line import CommandLine
 
 FABRIC = clos2(3, 4, 2)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hyperscout_collector.topology_json import to_json
-from hyperscout_sim.nvidia_smi_text import nvidia_smi_text
-from hyperscout_sim.racks import racks
-from hyperscout_sim.sweep_text import sweep_texts
+from hyperscout_sim.fabric.racks import racks
+from hyperscout_sim.readings.nvidia_smi_text import nvidia_smi_text
+from hyperscout_sim.readings.sweep_text import sweep_texts
+from hyperscout_topology.json_objects import to_json
 from support.command_line import CommandLine
 from support.rack_inputs import inferred_racks
 from support.real import ROOT

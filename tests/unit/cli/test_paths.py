@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hyperscout_cli.errors import CliError
-from hyperscout_cli.paths import explained, shortest_path
-from hyperscout_collector.topology import Link, LinkTable, Topology
-from hyperscout_collector.topology_json import to_json
+from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.show.paths import explained, shortest_path
+from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.topology import Link, LinkTable, Topology
 from support.command_line import CommandLine
 from support.topologies import leaves, measured, two_leaves
 

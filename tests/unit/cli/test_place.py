@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from hyperscout.v1 import placement_pb2 as pb
-from hyperscout_cli.placement_text import Names, placement_text
-from hyperscout_collector.topology import HyperNode, Topology
-from hyperscout_collector.topology_json import to_json
+from hyperscout_cli.place.placement_text import Names, placement_text
+from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.topology import HyperNode, Topology
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.command_line import CommandLine, Ran

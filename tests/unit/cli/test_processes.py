@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_agent.settings import AgentSettings
-from hyperscout_cli.options import DEFAULT_COLLECTOR
-from hyperscout_collector.settings import CollectorSettings
+from hyperscout_agent.settings.settings import AgentSettings
+from hyperscout_cli.shared.options import DEFAULT_COLLECTOR
+from hyperscout_collector.app.settings.settings import CollectorSettings
 from support.command_line import CommandLine
 
 
@@ -23,7 +23,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         monkeypatch.setattr(f"{module}.run", run)
 
     record("agent", "hyperscout_agent.main")
-    record("collector", "hyperscout_collector.process")
+    record("collector", "hyperscout_collector.app.replica.process")
     return found
 
 
@@ -110,6 +110,6 @@ def test_the_listener_gets_its_own_arguments(run: CommandLine, monkeypatch: pyte
         got.append(arguments)
         return 0
 
-    monkeypatch.setattr("hyperscout_agent.lldp_listener.main", listen)
+    monkeypatch.setattr("hyperscout_agent.lldp.listener.main", listen)
     assert run("agent", "lldp-listener", "--socket", "/x", "--help").code == 0
     assert got == [["--socket", "/x", "--help"]]

@@ -5,10 +5,10 @@ import re
 
 import click
 import pytest
-from hyperscout_cli.output import COLOR, Terminal, colours
-from hyperscout_cli.several import _repeat
-from hyperscout_cli.tables import Row, Table, age, lines
-from hyperscout_collector.publish.texts.columns import width
+from hyperscout_cli.shared.output import COLOR, Terminal, colours
+from hyperscout_cli.shared.several import _repeat
+from hyperscout_cli.shared.tables import Row, Table, age, lines
+from hyperscout_topology.columns import width
 
 S = 1_000_000_000
 

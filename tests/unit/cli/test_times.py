@@ -1,7 +1,7 @@
 """Times on the command line: how long ago, or when."""
 
 import pytest
-from hyperscout_cli.times import parse
+from hyperscout_cli.shared.times import parse
 
 S = 1_000_000_000
 NOW_NS = 1_767_225_600 * S  # 2026-01-01T00:00:00Z

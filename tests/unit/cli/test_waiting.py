@@ -3,8 +3,8 @@
 import click
 import grpc
 import pytest
-from hyperscout_cli.errors import CliError
-from hyperscout_cli.waiting import Progress, _wish, wait, wishes
+from hyperscout_cli.remote.waiting import Progress, _wish, wait, wishes
+from hyperscout_cli.shared.errors import CliError
 from support.topologies import two_leaves
 
 PARAMETER = click.Option(["--for"])

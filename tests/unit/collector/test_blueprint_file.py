@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
-from hyperscout_collector import blueprint_file
-from hyperscout_collector.blueprint_file import BlueprintFile
-from hyperscout_collector.topology import Topology
+from hyperscout_collector.app.fabric import blueprint_file
+from hyperscout_collector.app.fabric.blueprint_file import BlueprintFile
+from hyperscout_topology.topology import Topology
 from support.topologies import two_leaves
 
 GOOD = "links: [n01/mlx5_0 -> leaf-a/p1]\n"

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 
 import pytest
-from hyperscout_collector.bounded_executor import BoundedExecutor, BusyError
+from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
 
 
 class Held:

@@ -6,16 +6,20 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hyperscout_collector.cloud_labels import CLOUDS, domains_of, lists_of
-from hyperscout_collector.cluster import ClusterView
-from hyperscout_collector.core.generations import Decision, Generations, GenerationSettings
+from hyperscout_collector.app.fabric.cluster import ClusterView
+from hyperscout_collector.app.publication.pipeline import Pipeline, PipelineSettings
+from hyperscout_collector.app.settings.settings import SettingsError, load_settings
+from hyperscout_collector.decisions.publication.generations import (
+    Decision,
+    Generations,
+    GenerationSettings,
+)
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.view import InputsView, SweepTexts
-from hyperscout_collector.fabric.inputs import InferOptions
-from hyperscout_collector.hierarchy.conditions import NO_FACTS, ConditionFacts
-from hyperscout_collector.pipeline import Pipeline, PipelineSettings
-from hyperscout_collector.settings import SettingsError, load_settings
-from hyperscout_collector.topology import Topology
+from hyperscout_inference.fabric.inputs import InferOptions
+from hyperscout_inference.hierarchy.conditions import NO_FACTS, ConditionFacts
+from hyperscout_inference.labels.cloud_labels import CLOUDS, domains_of, lists_of
+from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,9 +4,14 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from hyperscout_collector.cluster import RESERVED_LABEL, ClusterView, KubernetesCluster, NoCluster
-from hyperscout_collector.kube.nodes import kept, why_down
-from hyperscout_collector.topology import Topology
+from hyperscout_collector.app.fabric.cluster import (
+    RESERVED_LABEL,
+    ClusterView,
+    KubernetesCluster,
+    NoCluster,
+)
+from hyperscout_kubernetes.nodes import kept, why_down
+from hyperscout_topology.topology import Topology
 from support.builders import hypernode
 from support.kube_objects import node
 

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hyperscout_collector.devices import devices_of
-from hyperscout_collector.evidence_room import EvidenceRoom
-from hyperscout_collector.placements import Placements
-from hyperscout_formats.facts import Gpu, MigInstance
+from hyperscout_collector.app.placing.evidence_room import EvidenceRoom
+from hyperscout_formats.facts.facts import Gpu, MigInstance
+from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.cluster.devices import devices_of
 from support.placing import free_of
 from support.topologies import two_leaves
 

@@ -8,17 +8,17 @@ from typing import cast
 
 import pytest
 from hyperscout.v1.finding_pb2 import Finding
-from hyperscout_collector import pipeline as pipeline_module
-from hyperscout_collector.cluster import NoCluster
-from hyperscout_collector.core.damping import DampingSettings
-from hyperscout_collector.core.generations import Generations, GenerationSettings
+from hyperscout_collector.app.fabric.cluster import NoCluster
+from hyperscout_collector.app.publication import pipeline as pipeline_module
+from hyperscout_collector.app.publication.pipeline import Pipeline, PipelineSettings
+from hyperscout_collector.decisions.publication.damping import DampingSettings
+from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings
 from hyperscout_collector.evidence.rows import row_of
 from hyperscout_collector.evidence.state import EvidenceState, Plan
 from hyperscout_collector.evidence.view import InputsView, SweepTexts
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.pipeline import Pipeline, PipelineSettings
-from hyperscout_collector.topology import Topology
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.hierarchy import infer
+from hyperscout_topology.topology import Topology
 from support.findings import T0, S, lldp
 
 POISON = "poison"  # the name of a port; inference raises where it is

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_collector.follower import Follower, PeerError
-from hyperscout_collector.settings import load_settings
+from hyperscout_collector.app.replica.follower import Follower, PeerError
+from hyperscout_collector.app.settings.settings import load_settings
 
 
 class Heard(Follower):

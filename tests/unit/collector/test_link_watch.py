@@ -9,22 +9,28 @@ from pathlib import Path
 
 import pytest
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
-from hyperscout_collector.core.link_health import HealthSettings
+from hyperscout_collector.app.fabric.link_watch import LinkWatch
+from hyperscout_collector.decisions.fabric.link_health import HealthSettings
 from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import Bulk, EvidenceState, KeyChange, Plan
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.evidence.view import InputsView
-from hyperscout_collector.fabric.inputs import FabricInputs, PortHealth
-from hyperscout_collector.link_watch import LinkWatch
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import InfinibandPort, LldpPort, PortCounters, SwitchPort, SwitchTable
-from hyperscout_formats.wire import (
+from hyperscout_formats.facts.facts import (
+    InfinibandPort,
+    LldpPort,
+    PortCounters,
+    SwitchPort,
+    SwitchTable,
+)
+from hyperscout_formats.facts.wire import (
     infiniband_to_proto,
     lldp_to_proto,
     switch_port_to_proto,
     switch_table_to_proto,
 )
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_inference.fabric.inputs import FabricInputs, PortHealth
 from support.findings import T0, S, failed, stamp
 from support.waiting import until
 

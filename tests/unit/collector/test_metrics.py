@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hyperscout_collector.metrics.picture import Picture
-from hyperscout_collector.topology import (
+from hyperscout_collector.app.metrics.picture import Picture
+from hyperscout_topology.topology import (
     ANOMALY_KINDS,
     Condition,
     HyperNode,

@@ -9,17 +9,17 @@ from typing import Any, cast
 import pytest
 from hyperscout.v1.discovery_pb2 import Hello, MeasureNccl, NcclId, StreamFindingsResponse
 from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
-from hyperscout_collector import nccl as module
-from hyperscout_collector.api.measurement_service import NotNowError
-from hyperscout_collector.core.nccl_window import parse_windows
+from hyperscout_collector.app.measuring import nccl as module
+from hyperscout_collector.app.measuring.nccl import NcclRuns, RunFailedError
+from hyperscout_collector.app.measuring.nccl_window import NcclWindow
+from hyperscout_collector.decisions.measuring.nccl_window import parse_windows
 from hyperscout_collector.evidence.rows import Key, Row, row_of
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange, Plan
 from hyperscout_collector.ingest.streams import AgentStream, Streams
-from hyperscout_collector.nccl import NcclRuns, RunFailedError
-from hyperscout_collector.nccl_window import NcclWindow
-from hyperscout_collector.topology import Topology
-from hyperscout_formats.facts import NcclResult, NcclRun
-from hyperscout_formats.wire_measured import nccl_to_proto
+from hyperscout_collector.serve.grpc.measurement_service import NotNowError
+from hyperscout_formats.facts.facts import NcclResult, NcclRun
+from hyperscout_formats.facts.wire_measured import nccl_to_proto
+from hyperscout_topology.topology import Topology
 from support.builders import hypernode
 from support.waiting import until
 

@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from hyperscout_collector.publish.chosen import Soon, chosen
-from hyperscout_collector.settings import SettingsError, load_settings
+from hyperscout_collector.app.publication.publishers import Soon, chosen
+from hyperscout_collector.app.settings.settings import SettingsError, load_settings
 from support.fake_kube import FakeKube
 
 

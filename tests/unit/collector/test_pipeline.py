@@ -5,13 +5,13 @@ import gc
 from typing import cast
 
 import pytest
-from hyperscout_collector import pipeline
-from hyperscout_collector.cluster import ClusterView
-from hyperscout_collector.core.generations import Generations, GenerationSettings
+from hyperscout_collector.app.fabric.cluster import ClusterView
+from hyperscout_collector.app.publication import pipeline
+from hyperscout_collector.app.publication.pipeline import Pipeline, PipelineSettings
+from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings
 from hyperscout_collector.evidence.state import EvidenceState
 from hyperscout_collector.evidence.view import InputsView, SweepTexts
-from hyperscout_collector.fabric.inputs import InferOptions
-from hyperscout_collector.pipeline import Pipeline, PipelineSettings
+from hyperscout_inference.fabric.inputs import InferOptions
 
 
 class Empty:

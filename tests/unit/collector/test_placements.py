@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hyperscout_collector import free_capacity
-from hyperscout_collector.placements import (
+from hyperscout_placer.book import free_capacity
+from hyperscout_placer.book.placements import (
     Held,
     HeldError,
     NoRoomError,
@@ -19,11 +19,11 @@ from hyperscout_collector.placements import (
     TooManyError,
     Trial,
 )
-from hyperscout_collector.placer.answer import Cost, Placement, Refusal
-from hyperscout_collector.placer.capacity import Capacity, CapacityError, Mask
-from hyperscout_collector.placer.repair import Move
-from hyperscout_collector.placer.request import Group, Request, RequestError, Workers, ranks
-from hyperscout_collector.topology import Topology
+from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity, CapacityError, Mask
+from hyperscout_placer.cluster.request import Group, Request, RequestError, Workers, ranks
+from hyperscout_placer.repair.repair import Move
+from hyperscout_topology.topology import Topology
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -202,10 +202,10 @@ def test_errors_say_what_to_do_and_hold_nothing(monkeypatch: pytest.MonkeyPatch)
         placements.place("a", gang(1), holder="api")
     with pytest.raises(RequestError, match="tier"):
         placements.place("b", Request(Group(1, (Workers(1),), tier=9)), holder="api")
-    monkeypatch.setattr("hyperscout_collector.placements.MAX_RANKS", 3)
+    monkeypatch.setattr("hyperscout_placer.book.placements.MAX_RANKS", 3)
     with pytest.raises(TooManyError, match="1 workers hold nodes already, 3 may"):
         placements.place("b", gang(3), holder="api")
-    monkeypatch.setattr("hyperscout_collector.placements.MAX_GANGS", 1)
+    monkeypatch.setattr("hyperscout_placer.book.placements.MAX_GANGS", 1)
     with pytest.raises(TooManyError, match="1 gangs"):
         placements.place("b", gang(1), holder="api")
     assert isinstance(placements.place("b", gang(1), holder="api", dry_run=True), Placement)

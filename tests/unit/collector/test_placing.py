@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_collector.cluster import ClusterView
+from hyperscout_collector.app.fabric.cluster import ClusterView
+from hyperscout_collector.app.placing.placing import Placing
 from hyperscout_collector.evidence.state import EvidenceState
-from hyperscout_collector.placements import Held, NotReadyError
-from hyperscout_collector.placer.answer import Cost, Placement
-from hyperscout_collector.placing import Placing
-from hyperscout_collector.reservations import Reservations
+from hyperscout_collector.store.reservations import Reservations
+from hyperscout_placer.book.placements import Held, NotReadyError
+from hyperscout_placer.cluster.answer import Cost, Placement
 from support.builders import gang
 from support.placing import free_of
 from support.topologies import healthy_leaves

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hyperscout_collector import process
-from hyperscout_collector.configured import StartError
-from hyperscout_collector.process import Replica, advertised
-from hyperscout_collector.settings import CollectorSettings, load_settings
+from hyperscout_collector.app.replica import process
+from hyperscout_collector.app.replica.process import Replica, advertised
+from hyperscout_collector.app.settings.settings import CollectorSettings, load_settings
+from hyperscout_runtime.errors import StartError
 
 
 def settings(tmp_path: Path, **more: Any) -> CollectorSettings:

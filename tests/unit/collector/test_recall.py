@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hyperscout_collector.configured import StartError
-from hyperscout_collector.kube.client import Kube, Object
-from hyperscout_collector.kube.errors import ForbiddenError, KubeError, NotFoundError, UnreachableError
-from hyperscout_collector.recall import published_before
-from hyperscout_collector.settings import CollectorSettings, load_settings
-from hyperscout_collector.topology import Topology
+from hyperscout_collector.app.publication.recall import published_before
+from hyperscout_collector.app.settings.settings import CollectorSettings, load_settings
+from hyperscout_kubernetes.client import Kube, Object
+from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError, UnreachableError
+from hyperscout_runtime.errors import StartError
+from hyperscout_topology.topology import Topology
 from support.kube_objects import hypernode_object
 from support.topologies import leaves
 

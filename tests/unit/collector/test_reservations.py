@@ -6,15 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hyperscout_collector.placements import Held
-from hyperscout_collector.placer.answer import Cost, Placement
-from hyperscout_collector.placer.request import Group, Request, Spread, Workers
-from hyperscout_collector.reservations import (
+from hyperscout_collector.store.reservations import (
     NotKeptError,
     Reservations,
     ReservationsError,
     read_row,
 )
+from hyperscout_placer.book.placements import Held
+from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
 from hypothesis import given
 from hypothesis import strategies as st
 

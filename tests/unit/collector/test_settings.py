@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_collector.settings import SettingsError, host_port, load_settings
+from hyperscout_collector.app.settings.settings import SettingsError, load_settings
+from hyperscout_runtime.addresses import host_port
 
 TLS = "tls_cert: c\ntls_key: k\n"
 

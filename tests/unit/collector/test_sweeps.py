@@ -4,11 +4,11 @@ import asyncio
 from typing import cast
 
 from hyperscout.v1.discovery_pb2 import Hello
+from hyperscout_collector.app.fabric.sweeps import Sweeps
 from hyperscout_collector.evidence.rows import row_of
 from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.evidence.view import SweepTexts
 from hyperscout_collector.ingest.streams import AgentStream, Streams
-from hyperscout_collector.sweeps import Sweeps
 from support.findings import T0, S, sweep
 
 

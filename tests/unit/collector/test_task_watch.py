@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hyperscout_collector.task_watch import TaskWatch
+from hyperscout_runtime.task_watch import TaskWatch
 
 
 async def fails() -> None:

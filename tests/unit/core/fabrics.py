@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from hyperscout_collector.core.leases import SweepLeases
-from hyperscout_collector.core.sweep_events import (
+from hyperscout_collector.decisions.fabric.leases import SweepLeases
+from hyperscout_collector.decisions.fabric.sweep_events import (
     SWEEP_PROBE,
     AgentConnected,
     AgentGone,

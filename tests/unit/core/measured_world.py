@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from hyperscout_collector.core.pair_events import (
+from hyperscout_collector.decisions.measuring.pair_events import (
     AgentConnected,
     AgentGone,
     Assign,
@@ -15,9 +15,9 @@ from hyperscout_collector.core.pair_events import (
     Stop,
     Tick,
 )
-from hyperscout_collector.core.pair_limits import PairSettings
-from hyperscout_collector.core.pair_tasks import PairTasks
-from hyperscout_formats.facts import LatencyPort, LatencyResult
+from hyperscout_collector.decisions.measuring.pair_limits import PairSettings
+from hyperscout_collector.decisions.measuring.pair_tasks import PairTasks
+from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
 
 NS = 1_000_000_000
 TICK_NS = NS // 5

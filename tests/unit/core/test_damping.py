@@ -1,7 +1,7 @@
 """Damping by script: what is observed at which second, and what is then shown when."""
 
 import pytest
-from hyperscout_collector.core.damping import NS, Damper, DampingSettings
+from hyperscout_collector.decisions.publication.damping import NS, Damper, DampingSettings
 
 SETTINGS = DampingSettings(quiet_s=60, hold_down_s=10, hold_down_max_s=300, remembered=10)
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hyperscout_collector.core.details import same_details, with_waiting
-from hyperscout_collector.topology import (
+from hyperscout_topology.details import same_details, with_waiting
+from hyperscout_topology.json_objects import from_json, to_json
+from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
     Endpoint,
@@ -14,7 +15,6 @@ from hyperscout_collector.topology import (
     Switch,
     Topology,
 )
-from hyperscout_collector.topology_json import from_json, to_json
 
 from .trees import leaves_of, lost_uplink, tree, uplink
 

@@ -3,10 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.core.generations import Decision, Generations, GenerationSettings, NotHeldError
-from hyperscout_collector.hierarchy.conditions import ConditionFacts
-from hyperscout_collector.topology import Anomaly, Condition, Topology, rfc3339
-from hyperscout_collector.topology_json import from_json, to_json
+from hyperscout_collector.decisions.publication.generations import (
+    Decision,
+    Generations,
+    GenerationSettings,
+    NotHeldError,
+)
+from hyperscout_inference.hierarchy.conditions import ConditionFacts
+from hyperscout_topology.json_objects import from_json, to_json
+from hyperscout_topology.topology import Anomaly, Condition, Topology, rfc3339
 from support.builders import hypernode
 
 from .trees import leaves_of, lost_uplink, tree, uplink

@@ -1,12 +1,17 @@
 """Generations under any history: what must hold after every event, whatever the fabric does."""
 
-from hyperscout_collector.core.damping import NS
-from hyperscout_collector.core.generations import Decision, Generations, GenerationSettings, NotHeldError
-from hyperscout_collector.core.membership import loss, nodes_of
-from hyperscout_collector.core.stamps import by_link
-from hyperscout_collector.hierarchy.conditions import ConditionFacts
-from hyperscout_collector.topology import Topology
-from hyperscout_collector.topology_json import from_json, to_json
+from hyperscout_collector.decisions.publication.damping import NS
+from hyperscout_collector.decisions.publication.generations import (
+    Decision,
+    Generations,
+    GenerationSettings,
+    NotHeldError,
+)
+from hyperscout_collector.decisions.publication.membership import loss, nodes_of
+from hyperscout_collector.decisions.publication.stamps import by_link
+from hyperscout_inference.hierarchy.conditions import ConditionFacts
+from hyperscout_topology.json_objects import from_json, to_json
+from hyperscout_topology.topology import Topology
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from hyperscout_collector.core.leases import MAX_PORTS, LeaseSettings, SweepLeases
-from hyperscout_collector.core.sweep_events import (
+from hyperscout_collector.decisions.fabric.leases import MAX_PORTS, LeaseSettings, SweepLeases
+from hyperscout_collector.decisions.fabric.sweep_events import (
     AgentConnected,
     Grant,
     PortsSeen,

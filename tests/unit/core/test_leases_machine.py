@@ -1,7 +1,7 @@
 """Sweep leases under any history: agents, ports and fabrics come, go, split and join."""
 
-from hyperscout_collector.core.leases import LeaseSettings, SweepLeases
-from hyperscout_collector.core.sweep_events import Grant
+from hyperscout_collector.decisions.fabric.leases import LeaseSettings, SweepLeases
+from hyperscout_collector.decisions.fabric.sweep_events import Grant
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Sequence
 
 import pytest
-from hyperscout_collector.core.link_health import (
+from hyperscout_collector.decisions.fabric.link_health import (
     NS,
     Counts,
     HealthSettings,
     LinkHealth,
     Look,
 )
-from hyperscout_collector.fabric.inputs import PortHealth
+from hyperscout_inference.fabric.inputs import PortHealth
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.core.membership import Loss, Removals, loss, same_members
-from hyperscout_collector.topology import Topology
+from hyperscout_collector.decisions.publication.membership import Loss, Removals, loss, same_members
+from hyperscout_topology.topology import Topology
 from support.builders import hypernode
 
 from .trees import leaves_of, lost_uplink, tree

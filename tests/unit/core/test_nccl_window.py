@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import pytest
-from hyperscout_collector.core.nccl_window import (
+from hyperscout_collector.decisions.measuring.nccl_window import (
     NS,
     Open,
     Window,

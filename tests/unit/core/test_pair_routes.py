@@ -1,8 +1,8 @@
 """Which interface measures which, and between which addresses: a table of quirks, and any junk at all."""
 
 import pytest
-from hyperscout_collector.core.pair_routes import MAX_RAILS, routes
-from hyperscout_formats.facts import LatencyPort
+from hyperscout_collector.decisions.measuring.pair_routes import MAX_RAILS, routes
+from hyperscout_formats.facts.facts import LatencyPort
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,9 +5,16 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hyperscout_collector.core.pair_events import Assign, HierarchyChanged, Planned, PlanWanted, Resumed, Tick
-from hyperscout_collector.core.pair_limits import PairSettings, Rests
-from hyperscout_formats.facts import LatencyPort
+from hyperscout_collector.decisions.measuring.pair_events import (
+    Assign,
+    HierarchyChanged,
+    Planned,
+    PlanWanted,
+    Resumed,
+    Tick,
+)
+from hyperscout_collector.decisions.measuring.pair_limits import PairSettings, Rests
+from hyperscout_formats.facts.facts import LatencyPort
 
 from .measured_world import NS, World, all_pairs, most_within
 

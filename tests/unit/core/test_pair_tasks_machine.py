@@ -1,7 +1,7 @@
 """Measuring under any history: agents, plans, reports and pauses in any order."""
 
-from hyperscout_collector.core.pair_events import HierarchyChanged, Resumed
-from hyperscout_collector.core.pair_limits import PairSettings
+from hyperscout_collector.decisions.measuring.pair_events import HierarchyChanged, Resumed
+from hyperscout_collector.decisions.measuring.pair_limits import PairSettings
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection
 
 import pytest
-from hyperscout_collector.core.quarantine import (
+from hyperscout_collector.decisions.publication.quarantine import (
     RETRY_MOST_S,
     RETRY_S,
     Missing,
@@ -13,8 +13,8 @@ from hyperscout_collector.core.quarantine import (
     marked,
     why_lacking,
 )
-from hyperscout_collector.errors import described
-from hyperscout_collector.topology import Anomaly, Endpoint, HyperNode, Switch, Topology
+from hyperscout_runtime.errors import described
+from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Switch, Topology
 
 S = 1_000_000_000
 NAMES = [f"n{i:04}" for i in range(1000)]

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.core.renewal import is_due, renewed
-from hyperscout_collector.topology import Anomaly, Endpoint, Measured, Tier, Topology
+from hyperscout_collector.decisions.publication.renewal import is_due, renewed
+from hyperscout_topology.topology import Anomaly, Endpoint, Measured, Tier, Topology
 from support.builders import hypernode
 
 from .test_generations import Player, condition, running

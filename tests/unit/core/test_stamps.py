@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.core.stamps import by_link, placed, stamped
-from hyperscout_collector.topology import Anomaly, Condition, Endpoint
+from hyperscout_collector.decisions.publication.stamps import by_link, placed, stamped
+from hyperscout_topology.topology import Anomaly, Condition, Endpoint
 
 from .trees import leaves_of, lost_uplink, tree
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hyperscout_collector.core.generations import Generations, GenerationSettings
-from hyperscout_collector.fabric.inputs import FabricInputs
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.latency.pairs import PairTable
-from hyperscout_collector.publish.plan import Present, as_it_settles, members_of, next_writes
-from hyperscout_collector.publish.wanted import wanted
-from hyperscout_collector.topology import Topology
-from hyperscout_sim import shapes
+from hyperscout_collector.decisions.publication.generations import Generations, GenerationSettings
+from hyperscout_inference.fabric.inputs import FabricInputs
+from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.latency.pairs import PairTable
+from hyperscout_publish.hypernodes.plan import Present, as_it_settles, members_of, next_writes
+from hyperscout_publish.hypernodes.wanted import wanted
+from hyperscout_sim.fabric import shapes
+from hyperscout_topology.topology import Topology
 from support.examples import slow_after
 from support.inference import inputs_of
 from support.measurements import AT_NS, World, pinged

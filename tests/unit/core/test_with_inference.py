@@ -3,13 +3,17 @@
 from dataclasses import replace
 from random import Random
 
-from hyperscout_collector.core.damping import NS
-from hyperscout_collector.core.generations import Decision, Generations, GenerationSettings
-from hyperscout_collector.topology import Topology
-from hyperscout_collector.topology_json import from_json, to_json
-from hyperscout_sim import shapes
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.faults import Fault, plant
+from hyperscout_collector.decisions.publication.damping import NS
+from hyperscout_collector.decisions.publication.generations import (
+    Decision,
+    Generations,
+    GenerationSettings,
+)
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.faults import Fault, plant
+from hyperscout_topology.json_objects import from_json, to_json
+from hyperscout_topology.topology import Topology
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.examples import examples

@@ -2,14 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from hyperscout_collector.topology import (
-    Anomaly,
-    Endpoint,
-    Link,
-    LinkTable,
-    Switch,
-    Topology,
-)
+from hyperscout_topology.topology import Anomaly, Endpoint, Link, LinkTable, Switch, Topology
 from support.builders import anomaly, hypernode
 
 GENERATION_OF_INFERENCE = 4711  # inference counts on its own; what is published is counted here

@@ -25,8 +25,8 @@ def test_it_is_the_one_definition() -> None:
 
 
 def test_settings_that_the_chart_writes_exist() -> None:
-    from hyperscout_agent.settings import AgentSettings
-    from hyperscout_collector.settings import CollectorSettings
+    from hyperscout_agent.settings.settings import AgentSettings
+    from hyperscout_collector.app.settings.settings import CollectorSettings
 
     for model, own in ((CollectorSettings, render.COLLECTOR_OWN), (AgentSettings, render.AGENT_OWN)):
         assert {name.split(".")[0] for name in own} - set(model.model_fields) == set()

@@ -17,10 +17,10 @@ from hyperscout_collector.evidence.rows import Key, row_of
 from hyperscout_collector.evidence.sqlite import SqliteStore
 from hyperscout_collector.evidence.state import AgentRow, Bulk, EvidenceState, KeyChange, Limits
 from hyperscout_collector.evidence.store import Changes, StoreFullError
-from hyperscout_formats.reporters import DEVICE_PROBE
-from hyperscout_formats.wire import switch_port_from_proto, switch_table_from_proto
-from hyperscout_formats.wire_measured import gpu_to_proto
-from hyperscout_sim.nvlink import hgx_host
+from hyperscout_formats.facts.wire import switch_port_from_proto, switch_table_from_proto
+from hyperscout_formats.facts.wire_measured import gpu_to_proto
+from hyperscout_formats.text.reporters import DEVICE_PROBE
+from hyperscout_sim.fabric.nvlink import hgx_host
 from support.findings import T0, S, adapter, called, failed, lldp, sweep, switch_port, table
 
 OLD, NEW = AgentRow("n1", 1, "0.1"), AgentRow("n1", 2, "0.1")

@@ -14,13 +14,14 @@ from hyperscout_collector.evidence.stale import stale_nodes
 from hyperscout_collector.evidence.state import Bulk, EvidenceState, Plan
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.evidence.view import InputsView, Resolved, SweepTexts, resolve
-from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.topology import Topology
-from hyperscout_formats import ibnetdiscover, nmx, ufm
-from hyperscout_sim.shapes import clos2
-from hyperscout_sim.sweep_text import sweep_text
-from hyperscout_sim.ufm import ufm_answers
+from hyperscout_formats.infiniband import ibnetdiscover
+from hyperscout_formats.managers import nmx, ufm
+from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric.shapes import clos2
+from hyperscout_sim.readings.sweep_text import sweep_text
+from hyperscout_sim.readings.ufm import ufm_answers
+from hyperscout_topology.topology import Topology
 from support.builders import hypernode
 from support.findings import T0, S, stamp
 

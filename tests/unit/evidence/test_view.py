@@ -16,14 +16,14 @@ from hyperscout_collector.evidence.stale import stale_nodes, stale_switches
 from hyperscout_collector.evidence.state import Bulk, EvidenceState, KeyChange, Plan
 from hyperscout_collector.evidence.store import Changes
 from hyperscout_collector.evidence.view import InputsView, Resolved, SweepTexts, resolve
-from hyperscout_collector.topology import Topology
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import LatencyPort, LatencyResult
-from hyperscout_formats.ibnetdiscover import parse
-from hyperscout_formats.reporters import DEVICE_PROBE
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.shapes import clos2, rail_only
-from hyperscout_sim.sweep_text import sweep_text
+from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
+from hyperscout_formats.infiniband.ibnetdiscover import parse
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_formats.text.reporters import DEVICE_PROBE
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.shapes import clos2, rail_only
+from hyperscout_sim.readings.sweep_text import sweep_text
+from hyperscout_topology.topology import Topology
 from support.builders import hypernode
 from support.findings import T0, S, adapter, called, chassis, failed, lldp, sweep, switch_port, table
 from support.measuring_agent import latency

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.fabric.by_name import with_identities
-from hyperscout_collector.fabric.inputs import FabricInputs, SwitchTableSeen
-from hyperscout_collector.hierarchy import infer
-from hyperscout_formats import netq
-from hyperscout_formats.facts import LldpNeighbour, LldpPort, SwitchPort, SwitchTable
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.netq import netq_graph
-from hyperscout_sim.shapes import clos2, clos3, rail_optimised
+from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort, SwitchPort, SwitchTable
+from hyperscout_formats.managers import netq
+from hyperscout_inference.ethernet.by_name import with_identities
+from hyperscout_inference.fabric.inputs import FabricInputs, SwitchTableSeen
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.shapes import clos2, clos3, rail_optimised
+from hyperscout_sim.readings.netq import netq_graph
 from hypothesis import given
 from hypothesis import strategies as st
 from support.inference import tiers, truth

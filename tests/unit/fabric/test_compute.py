@@ -4,15 +4,20 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.fabric.compute import near_gpus
-from hyperscout_collector.fabric.fuse import fuse
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen, SwitchTableSeen
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.topology import Topology
-from hyperscout_formats.facts import Gpu, InfinibandPort, LldpNeighbour
-from hyperscout_formats.ibnetdiscover import parse
-from hyperscout_sim import shapes
-from hyperscout_sim.sweep_text import sweep_text
+from hyperscout_formats.facts.facts import Gpu, InfinibandPort, LldpNeighbour
+from hyperscout_formats.infiniband.ibnetdiscover import parse
+from hyperscout_inference.ethernet.compute import near_gpus
+from hyperscout_inference.fabric.inputs import (
+    FabricInputs,
+    InferOptions,
+    SweepSeen,
+    SwitchTableSeen,
+)
+from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.hierarchy.fuse import fuse
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.readings.sweep_text import sweep_text
+from hyperscout_topology.topology import Topology
 from support.inference import tiers, truth
 from support.switched import Wiring, cable, clos, is_switch, mac
 

@@ -4,16 +4,16 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hyperscout_collector.fabric.fuse import fuse
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen
-from hyperscout_collector.hierarchy import infer
-from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort
-from hyperscout_formats.ibnetdiscover import Sweep, parse
-from hyperscout_sim import shapes
-from hyperscout_sim.fabric import Cable, SimFabric
-from hyperscout_sim.faults import Fault, plant
-from hyperscout_sim.sweep_text import sweep_text, sweep_texts
-from hyperscout_sim.sysfs import port_facts
+from hyperscout_formats.facts.facts import InfinibandPort, LldpNeighbour, LldpPort
+from hyperscout_formats.infiniband.ibnetdiscover import Sweep, parse
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
+from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.hierarchy.fuse import fuse
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import Cable, SimFabric
+from hyperscout_sim.fabric.faults import Fault, plant
+from hyperscout_sim.readings.sweep_text import sweep_text, sweep_texts
+from hyperscout_sim.readings.sysfs import port_facts
 from support.inference import inferred, tiers, truth
 
 NO_OPTIONS = InferOptions()

@@ -1,7 +1,7 @@
 """Descriptions as claims: what names a host, and what only looks like it."""
 
 import pytest
-from hyperscout_collector.fabric.identify import Claim, claims, looks_foreign, switch_name
+from hyperscout_inference.fabric.identify import Claim, claims, looks_foreign, switch_name
 
 
 @pytest.mark.parametrize(

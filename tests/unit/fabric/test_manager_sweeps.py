@@ -5,15 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.topology import Topology
-from hyperscout_formats import ibnetdiscover, ufm
-from hyperscout_formats.facts import InfinibandPort
-from hyperscout_sim.fabric import Cable, SimFabric
-from hyperscout_sim.shapes import clos2, clos3, rail_optimised
-from hyperscout_sim.sweep_text import sweep_texts
-from hyperscout_sim.ufm import ufm_answers
+from hyperscout_formats.facts.facts import InfinibandPort
+from hyperscout_formats.infiniband import ibnetdiscover
+from hyperscout_formats.managers import ufm
+from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric.fabric import Cable, SimFabric
+from hyperscout_sim.fabric.shapes import clos2, clos3, rail_optimised
+from hyperscout_sim.readings.sweep_text import sweep_texts
+from hyperscout_sim.readings.ufm import ufm_answers
+from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.inference import tiers, truth

@@ -5,12 +5,12 @@ from itertools import product
 from random import Random
 
 import pytest
-from hyperscout_collector.fabric.fuse import fuse
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.topology import Topology
-from hyperscout_collector.topology_json import to_json
-from hyperscout_formats.facts import LldpNeighbour, SwitchPort
+from hyperscout_formats.facts.facts import LldpNeighbour, SwitchPort
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.hierarchy.fuse import fuse
+from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
@@ -315,8 +315,8 @@ def test_a_management_switch_without_any_host_does_not_shape() -> None:
 
 
 def test_beside_infiniband_nothing_of_ethernet_shapes() -> None:
-    from hyperscout_collector.fabric.inputs import SweepSeen
-    from hyperscout_formats.ibnetdiscover import parse
+    from hyperscout_formats.infiniband.ibnetdiscover import parse
+    from hyperscout_inference.fabric.inputs import SweepSeen
     from support.small_fabric import TEXT
 
     net = fuse(replace(CLOS.inputs(), sweeps=(SweepSeen(parse(TEXT)),)), InferOptions())

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.fabric import switch_cables
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SwitchTableSeen
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.topology import Topology
-from hyperscout_collector.topology_json import to_json
-from hyperscout_formats.facts import LldpNeighbour, SwitchPort, SwitchTable
+from hyperscout_formats.facts.facts import LldpNeighbour, SwitchPort, SwitchTable
+from hyperscout_inference.ethernet import switch_cables
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SwitchTableSeen
+from hyperscout_inference.hierarchy import infer
+from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples

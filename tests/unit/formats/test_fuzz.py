@@ -5,28 +5,22 @@ from collections.abc import Callable
 
 import pytest
 from hyperscout.v1 import finding_pb2
-from hyperscout_formats import (
-    ibnetdiscover,
-    ibnetdiscover_text,
-    interface_counters,
-    latency_csv,
-    lldp_frame,
-    lldpcli_interfaces,
-    lldpctl,
-    nccl_tests,
-    node_list,
-    node_map,
-    nvidia_smi,
-    snmp_rows,
-    snmp_switch,
-)
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.infiniband_sysfs import COUNTER_FILES, DEVICE_FILES, PORT_FILES
-from hyperscout_formats.infiniband_sysfs import parse as parse_sysfs
-from hyperscout_formats.wire import switch_table_from_proto, switch_table_to_proto
-from hyperscout_sim import shapes, snmp
-from hyperscout_sim.nvidia_smi_text import nvidia_smi_text
-from hyperscout_sim.nvlink import cluster_uuid, nvl72_tray, unhealthy, with_mig
+from hyperscout_formats.facts import interface_counters
+from hyperscout_formats.facts.wire import switch_table_from_proto, switch_table_to_proto
+from hyperscout_formats.infiniband import ibnetdiscover, ibnetdiscover_text, node_map
+from hyperscout_formats.infiniband.sysfs import COUNTER_FILES, DEVICE_FILES, PORT_FILES
+from hyperscout_formats.infiniband.sysfs import parse as parse_sysfs
+from hyperscout_formats.lldp import frame as lldp_frame
+from hyperscout_formats.lldp import lldpcli_interfaces, lldpctl
+from hyperscout_formats.nvidia import nccl_tests, nvidia_smi
+from hyperscout_formats.snmp import rows as snmp_rows
+from hyperscout_formats.snmp import switch as snmp_switch
+from hyperscout_formats.text import latency_csv, node_list
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.nvlink import cluster_uuid, nvl72_tray, unhealthy, with_mig
+from hyperscout_sim.readings import snmp
+from hyperscout_sim.readings.nvidia_smi_text import nvidia_smi_text
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hyperscout_formats.host_list import MAX_NAMES, HostListError, expand, fold, quoted, spread
+from hyperscout_formats.text.host_list import MAX_NAMES, HostListError, expand, fold, quoted, spread
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples

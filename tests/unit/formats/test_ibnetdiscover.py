@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hyperscout_formats import ibnetdiscover
-from hyperscout_formats.ibnetdiscover import CA, ROUTER, SWITCH, parse
-from hyperscout_formats.ibnetdiscover_line import LANE_GBPS
-from hyperscout_formats.ibnetdiscover_text import summary
+from hyperscout_formats.infiniband import ibnetdiscover
+from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, SWITCH, parse
+from hyperscout_formats.infiniband.ibnetdiscover_line import LANE_GBPS
+from hyperscout_formats.infiniband.ibnetdiscover_text import summary
 from support.small_fabric import HOST, LEAF, OTHER, RECORDS, SPINE, TEXT, records, without_lines
 
 REAL = Path(__file__).resolve().parents[4] / "shared" / "fabrics" / "psmn-x5.ibnetdiscover"

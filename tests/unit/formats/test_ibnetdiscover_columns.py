@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from hyperscout_formats import guid_index, ibnetdiscover_columns
-from hyperscout_formats.guid_index import first_mentions
-from hyperscout_formats.ibnetdiscover import Sweep, parse
-from hyperscout_formats.ibnetdiscover_line import Line
-from hyperscout_formats.ibnetdiscover_text import TextSummary, is_grouped, summary
-from hyperscout_sim.shapes import fat_tree
-from hyperscout_sim.sweep_text import sweep_text
+from hyperscout_formats.infiniband import guid_index, ibnetdiscover_columns
+from hyperscout_formats.infiniband.guid_index import first_mentions
+from hyperscout_formats.infiniband.ibnetdiscover import Sweep, parse
+from hyperscout_formats.infiniband.ibnetdiscover_line import Line
+from hyperscout_formats.infiniband.ibnetdiscover_text import TextSummary, is_grouped, summary
+from hyperscout_sim.fabric.shapes import fat_tree
+from hyperscout_sim.readings.sweep_text import sweep_text
 from hypothesis import given
 from hypothesis import strategies as st
 from support.small_fabric import TEXT

@@ -1,9 +1,9 @@
 """ibnetdiscover text that is damaged, contradicts itself, or is something else altogether."""
 
 import pytest
-from hyperscout_formats import ibnetdiscover
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.ibnetdiscover import parse
+from hyperscout_formats.infiniband import ibnetdiscover
+from hyperscout_formats.infiniband.ibnetdiscover import parse
+from hyperscout_formats.text.errors import FormatError
 from support.small_fabric import RECORDS, TEXT, records, without_lines
 
 

@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import PortCounters
-from hyperscout_formats.ibqueryerrors import PortErrors, parse
+from hyperscout_formats.facts.facts import PortCounters
+from hyperscout_formats.infiniband.ibqueryerrors import PortErrors, parse
+from hyperscout_formats.text.errors import FormatError
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,14 +1,14 @@
 """What an InfiniBand port counts: which counters are damage, and when one is full."""
 
 import pytest
-from hyperscout_formats.facts import PortCounters
-from hyperscout_formats.infiniband_counters import (
+from hyperscout_formats.facts.facts import PortCounters
+from hyperscout_formats.infiniband.counters import (
     SYSFS_NAMES,
     discards_are_full,
     errors_are_full,
     port_counters,
 )
-from hyperscout_formats.infiniband_sysfs import COUNTER_FILES, parse
+from hyperscout_formats.infiniband.sysfs import COUNTER_FILES, parse
 from unit.formats.test_infiniband_sysfs import TREE
 
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from hyperscout_formats import infiniband_tree
-from hyperscout_formats.facts import InfinibandPort
-from hyperscout_formats.infiniband_sysfs import MAX_PORTS, parse
-from hyperscout_formats.infiniband_tree import read_tree
+from hyperscout_formats.facts.facts import InfinibandPort
+from hyperscout_formats.infiniband import tree as infiniband_tree
+from hyperscout_formats.infiniband.sysfs import MAX_PORTS, parse
+from hyperscout_formats.infiniband.tree import read_tree
 
 TREE = {
     "mlx5_0/node_guid": b"0002:c903:0008:0e84\n",

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.json_document import document, listed, name_in
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_formats.text.json_document import document, listed, name_in
 
 
 @pytest.mark.parametrize(

@@ -4,26 +4,15 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from hyperscout_formats import (
-    ibnetdiscover,
-    ibnetdiscover_text,
-    ibqueryerrors,
-    latency_csv,
-    lldp_frame,
-    lldpcli_interfaces,
-    lldpctl,
-    nccl_tests,
-    netq,
-    nmx,
-    node_labels,
-    node_list,
-    node_map,
-    nvidia_smi,
-    snmp_rows,
-    ufm,
-)
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.infiniband_sysfs import parse as parse_sysfs
+from hyperscout_formats.infiniband import ibnetdiscover, ibnetdiscover_text, ibqueryerrors, node_map
+from hyperscout_formats.infiniband.sysfs import parse as parse_sysfs
+from hyperscout_formats.lldp import frame as lldp_frame
+from hyperscout_formats.lldp import lldpcli_interfaces, lldpctl
+from hyperscout_formats.managers import netq, nmx, ufm
+from hyperscout_formats.nvidia import nccl_tests, nvidia_smi
+from hyperscout_formats.snmp import rows as snmp_rows
+from hyperscout_formats.text import latency_csv, node_labels, node_list
+from hyperscout_formats.text.errors import FormatError
 from support.examples import slow_after
 from support.small_fabric import RECORDS, TEXT
 

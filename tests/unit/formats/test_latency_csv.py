@@ -1,8 +1,8 @@
 """Latency tables as people write them."""
 
 import pytest
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.latency_csv import LatencyRow, parse
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_formats.text.latency_csv import LatencyRow, parse
 
 GOOD = [
     ("plain", b"a,b,3.2\n", [LatencyRow("a", "b", 3.2)]),

@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import LldpNeighbour
-from hyperscout_formats.lldp_frame import MAX_FRAME, dissect
+from hyperscout_formats.facts.facts import LldpNeighbour
+from hyperscout_formats.lldp.frame import MAX_FRAME, dissect
+from hyperscout_formats.text.errors import FormatError
 from support.lldp_frames import (
     GROUP,
     MANDATORY,

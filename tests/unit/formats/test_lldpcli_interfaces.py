@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from hyperscout_formats import interface_counters
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import LldpNeighbour, PortCounters
-from hyperscout_formats.lldpcli_interfaces import parse
+from hyperscout_formats.facts import interface_counters
+from hyperscout_formats.facts.facts import LldpNeighbour, PortCounters
+from hyperscout_formats.lldp.lldpcli_interfaces import parse
+from hyperscout_formats.text.errors import FormatError
 
 
 def interface(name: str, port: dict[str, Any] | None) -> dict[str, Any]:

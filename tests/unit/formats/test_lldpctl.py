@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from hyperscout_formats import lldpctl
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import LldpNeighbour, LldpPort
-from hyperscout_formats.lldpctl import parse
+from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
+from hyperscout_formats.lldp import lldpctl
+from hyperscout_formats.lldp.lldpctl import parse
+from hyperscout_formats.text.errors import FormatError
 
 LEAF = LldpNeighbour(
     chassis_id_subtype="mac",

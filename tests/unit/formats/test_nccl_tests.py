@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import NcclResult
-from hyperscout_formats.nccl_tests import MAX_BYTES, MAX_RESULTS, nccl_version, parse
+from hyperscout_formats.facts.facts import NcclResult
+from hyperscout_formats.nvidia.nccl_tests import MAX_BYTES, MAX_RESULTS, nccl_version, parse
+from hyperscout_formats.text.errors import FormatError
 
 
 def body(time_us: Any = 10.0, alg: Any = 1.0, bus: Any = 1.75, wrong: Any = 0.0) -> dict[str, Any]:

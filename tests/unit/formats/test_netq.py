@@ -5,10 +5,10 @@ import json
 from typing import Any
 
 import pytest
-from hyperscout_formats import netq
-from hyperscout_formats.errors import FormatError
-from hyperscout_sim.netq import netq_graph
-from hyperscout_sim.shapes import clos3
+from hyperscout_formats.managers import netq
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_sim.fabric.shapes import clos3
+from hyperscout_sim.readings.netq import netq_graph
 from hypothesis import given
 from hypothesis import strategies as st
 

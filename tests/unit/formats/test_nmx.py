@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 import pytest
-from hyperscout_formats import nmx
-from hyperscout_formats.errors import FormatError
+from hyperscout_formats.managers import nmx
+from hyperscout_formats.text.errors import FormatError
 from hypothesis import given
 from hypothesis import strategies as st
 

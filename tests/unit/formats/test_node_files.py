@@ -1,8 +1,9 @@
 """Node maps and node lists."""
 
 import pytest
-from hyperscout_formats import node_list, node_map
-from hyperscout_formats.errors import FormatError
+from hyperscout_formats.infiniband import node_map
+from hyperscout_formats.text import node_list
+from hyperscout_formats.text.errors import FormatError
 
 A, B = 0x0002C90300080E84, 0x0002C90300080D58
 

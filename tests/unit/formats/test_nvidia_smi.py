@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.facts import Gpu, MigInstance, NvlinkFabric
-from hyperscout_formats.nvidia_smi import MAX_GPUS, parse
-from hyperscout_sim import nvlink
-from hyperscout_sim.nvidia_smi_text import nvidia_smi_text
+from hyperscout_formats.facts.facts import Gpu, MigInstance, NvlinkFabric
+from hyperscout_formats.nvidia.nvidia_smi import MAX_GPUS, parse
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_sim.fabric import nvlink
+from hyperscout_sim.readings.nvidia_smi_text import nvidia_smi_text
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 CLUSTER = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"

@@ -1,7 +1,7 @@
 """What NVML's numbers mean, as tables."""
 
 import pytest
-from hyperscout_formats import nvml_values
+from hyperscout_formats.nvidia import nvml_values
 
 PCI = {
     "00000000:1B:00.0": "0000:1b:00.0",

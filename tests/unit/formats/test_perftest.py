@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Callable
 
 import pytest
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.perftest import OneWay, parse_bandwidth, parse_latency
+from hyperscout_formats.infiniband.perftest import OneWay, parse_bandwidth, parse_latency
+from hyperscout_formats.text.errors import FormatError
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hyperscout_formats.prometheus_text import Histogram, counter, gauge, histogram
+from hyperscout_formats.text.prometheus_text import Histogram, counter, gauge, histogram
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families

@@ -1,8 +1,8 @@
 """SNMPv2c messages: requests as a switch reads them, and responses of any kind."""
 
 import pytest
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.snmp_message import get_bulk, response
+from hyperscout_formats.snmp.message import get_bulk, response
+from hyperscout_formats.text.errors import FormatError
 from hypothesis import given
 from hypothesis import strategies as st
 from pyasn1.codec.ber import decoder

@@ -1,8 +1,8 @@
 """Rows from what snmpwalk prints, with all the options that people give it, and from recordings."""
 
 import pytest
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.snmp_rows import MAX_BYTES, Row, parse
+from hyperscout_formats.snmp.rows import MAX_BYTES, Row, parse
+from hyperscout_formats.text.errors import FormatError
 
 NAME = (1, 3, 6, 1, 2, 1, 1, 5, 0)
 DOTTED = b".1.3.6.1.2.1.1.5.0"

@@ -5,9 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hyperscout_formats.facts import LldpNeighbour, PortCounters, SwitchPort, SwitchTable
-from hyperscout_formats.snmp_rows import COUNTER64, INTEGER, STRING, TEXT, Row
-from hyperscout_formats.snmp_switch import MAX_NEIGHBOURS, MAX_PORTS, MAX_PROBLEMS, read, wanted_subtrees
+from hyperscout_formats.facts.facts import LldpNeighbour, PortCounters, SwitchPort, SwitchTable
+from hyperscout_formats.snmp.rows import COUNTER64, INTEGER, STRING, TEXT, Row
+from hyperscout_formats.snmp.switch import (
+    MAX_NEIGHBOURS,
+    MAX_PORTS,
+    MAX_PROBLEMS,
+    read,
+    wanted_subtrees,
+)
 
 LOCAL = "1.0.8802.1.1.2.1.3"
 REMOTE = "1.0.8802.1.1.2.1.4.1.1"

@@ -1,9 +1,9 @@
 """Variable bindings off the wire: what each kind of value becomes, and what is refused."""
 
 import pytest
-from hyperscout_formats import snmp_varbinds
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.snmp_rows import KINDS, Row
+from hyperscout_formats.snmp import varbinds as snmp_varbinds
+from hyperscout_formats.snmp.rows import KINDS, Row
+from hyperscout_formats.text.errors import FormatError
 from hypothesis import given
 from hypothesis import strategies as st
 from support.snmp_responder import SEQUENCE, integer, oid_bytes, tlv, varbind

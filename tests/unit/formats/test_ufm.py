@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hyperscout_formats import ibnetdiscover, ufm
-from hyperscout_formats.errors import FormatError
-from hyperscout_formats.json_array import ArrayReader, objects
-from hyperscout_sim.shapes import clos2, clos3
-from hyperscout_sim.ufm import ufm_answers
+from hyperscout_formats.infiniband import ibnetdiscover
+from hyperscout_formats.managers import ufm
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_formats.text.json_array import ArrayReader, objects
+from hyperscout_sim.fabric.shapes import clos2, clos3
+from hyperscout_sim.readings.ufm import ufm_answers
 from hypothesis import given
 from hypothesis import strategies as st
 

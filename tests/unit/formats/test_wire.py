@@ -3,8 +3,14 @@
 import dataclasses
 
 from hyperscout.v1 import finding_pb2
-from hyperscout_formats import wire
-from hyperscout_formats.facts import InfinibandPort, LldpNeighbour, LldpPort, PortCounters, SwitchPort
+from hyperscout_formats.facts import wire
+from hyperscout_formats.facts.facts import (
+    InfinibandPort,
+    LldpNeighbour,
+    LldpPort,
+    PortCounters,
+    SwitchPort,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

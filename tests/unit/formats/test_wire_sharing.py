@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_formats.facts import LatencyPort, LatencyResult, LatencySample
-from hyperscout_formats.wire_measured import (
+from hyperscout_formats.facts.facts import LatencyPort, LatencyResult, LatencySample
+from hyperscout_formats.facts.wire_measured import (
     gpu_from_proto,
     gpu_to_proto,
     latency_from_proto,
     latency_to_proto,
 )
-from hyperscout_sim.nvlink import dead_link, hgx_host
+from hyperscout_sim.fabric.nvlink import dead_link, hgx_host
 
 
 def test_links_and_peers_that_say_the_same_are_kept_once() -> None:

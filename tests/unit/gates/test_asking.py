@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hyperscout_collector.gates import events as e
-from hyperscout_collector.gates.asking import Asking
-from hyperscout_collector.gates.gang import Gang
-from hyperscout_collector.gates.plan import Plan
-from hyperscout_collector.placements import Placements
-from hyperscout_collector.placer.request import Group, Request, Workers
+from hyperscout_gates.control.asking import Asking
+from hyperscout_gates.state import events as e
+from hyperscout_gates.state.gang import Gang
+from hyperscout_gates.state.plan import Plan
+from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.cluster.request import Group, Request, Workers
 from support.placing import free_of
 from support.topologies import leaves
 

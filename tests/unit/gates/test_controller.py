@@ -10,15 +10,15 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from hyperscout_collector.gates import controller
-from hyperscout_collector.gates import events as e
-from hyperscout_collector.gates.controller import Gates
-from hyperscout_collector.gates.gang import GANG_LABEL, GATE, SIZE_LABEL
-from hyperscout_collector.gates.machine import GangMachine, GateSettings
-from hyperscout_collector.gates.pods import PLACED
-from hyperscout_collector.kube.client import Kube
-from hyperscout_collector.kube.nodes import Nodes
-from hyperscout_collector.placements import Placements
+from hyperscout_gates.control import controller
+from hyperscout_gates.control.controller import Gates
+from hyperscout_gates.control.pods import PLACED
+from hyperscout_gates.state import events as e
+from hyperscout_gates.state.gang import GANG_LABEL, GATE, SIZE_LABEL
+from hyperscout_gates.state.machine import GangMachine, GateSettings
+from hyperscout_kubernetes.client import Kube
+from hyperscout_kubernetes.nodes import Nodes
+from hyperscout_placer.book.placements import Placements
 from support.fake_kube import FakeKube, Object
 from support.topologies import two_leaves
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hyperscout_collector.gates.eligible import Masks, _Demands, demands_key, mask_for, may_run
-from hyperscout_collector.kube.nodes import kept
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.topology import Topology
+from hyperscout_gates.workloads.eligible import Masks, _Demands, demands_key, mask_for, may_run
+from hyperscout_kubernetes.nodes import kept
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import hypernode

@@ -5,12 +5,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from hyperscout_collector.gates.eligible import demands_key, may_run
-from hyperscout_collector.gates.gang import GangError
-from hyperscout_collector.gates.room import Room, kept_pod
-from hyperscout_collector.gates.workloads import gang_of, owner_of, path_of, run_of, seats, slot_of
-from hyperscout_collector.kube.nodes import kept
-from hyperscout_collector.placer.request import size
+from hyperscout_gates.state.gang import GangError
+from hyperscout_gates.workloads.eligible import demands_key, may_run
+from hyperscout_gates.workloads.node_resources import Room, kept_pod
+from hyperscout_gates.workloads.workloads import gang_of, owner_of, path_of, run_of, seats, slot_of
+from hyperscout_kubernetes.nodes import kept
+from hyperscout_placer.cluster.request import size
 from hypothesis import given
 from hypothesis import strategies as st
 from support.workloads import (

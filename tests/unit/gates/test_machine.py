@@ -5,8 +5,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hyperscout_collector.gates import events as e
-from hyperscout_collector.gates.machine import GateSettings
+from hyperscout_gates.state import events as e
+from hyperscout_gates.state.machine import GateSettings
 from hypothesis import given
 from hypothesis import strategies as st
 from support.gates_world import SETTINGS, World, gang_of

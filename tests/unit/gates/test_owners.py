@@ -2,9 +2,9 @@
 
 from typing import Any, cast
 
-from hyperscout_collector.gates.owners import Owners
-from hyperscout_collector.gates.pods import keep
-from hyperscout_collector.kube.client import Kube
+from hyperscout_gates.control.owners import Owners
+from hyperscout_gates.control.pods import keep
+from hyperscout_kubernetes.client import Kube
 from support.workloads import job, job_pods
 
 

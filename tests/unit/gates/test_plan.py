@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hyperscout_collector.gates.plan import (
+from hyperscout_gates.state.plan import (
     PREFIX,
     Plan,
     PlanError,
@@ -17,8 +17,8 @@ from hyperscout_collector.gates.plan import (
     name_of,
     to_object,
 )
-from hyperscout_collector.placer.answer import Cost, Placement
-from hyperscout_collector.placer.request import Group, Request, Spread, Workers
+from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
 from hypothesis import given
 from hypothesis import strategies as st
 

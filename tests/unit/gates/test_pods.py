@@ -4,9 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hyperscout_collector.gates.events import Pod
-from hyperscout_collector.gates.gang import GATE, GangError
-from hyperscout_collector.gates.pods import (
+from hyperscout_gates.control.pods import (
     PLACED,
     RANK,
     Mark,
@@ -17,6 +15,8 @@ from hyperscout_collector.gates.pods import (
     opening,
     seen,
 )
+from hyperscout_gates.state.events import Pod
+from hyperscout_gates.state.gang import GATE, GangError
 from hypothesis import given
 from hypothesis import strategies as st
 from support.kube_objects import Object, pod

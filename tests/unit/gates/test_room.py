@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from hyperscout_collector.gates.room import Room, kept_pod
-from hyperscout_collector.kube.nodes import kept
-from hyperscout_collector.placer.quantity import needs
+from hyperscout_gates.workloads.node_resources import Room, kept_pod
+from hyperscout_kubernetes.nodes import kept
+from hyperscout_placer.cluster.quantity import needs
 from hypothesis import given
 from hypothesis import strategies as st
 from support.kube_objects import node

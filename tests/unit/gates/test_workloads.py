@@ -4,9 +4,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from hyperscout_collector.gates.gang import GATE, Gang, GangError
-from hyperscout_collector.gates.room import kept_pod
-from hyperscout_collector.gates.workloads import (
+from hyperscout_gates.state.gang import GATE, Gang, GangError
+from hyperscout_gates.workloads.node_resources import kept_pod
+from hyperscout_gates.workloads.workloads import (
     Owner,
     gang_key,
     gang_of,
@@ -17,7 +17,7 @@ from hyperscout_collector.gates.workloads import (
     seats,
     slot_of,
 )
-from hyperscout_collector.placer.request import Group, Spread, Workers, size
+from hyperscout_placer.cluster.request import Group, Spread, Workers, size
 from support.workloads import (
     GPU,
     Object,

@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from hyperscout_collector.gates import events as e
-from hyperscout_collector.gates.controller import Entry
-from hyperscout_collector.gates.machine import GangMachine, GateSettings
-from hyperscout_collector.gates.plan import Plan, name_of, to_object
-from hyperscout_collector.gates.pods import keep
-from hyperscout_collector.gates.writer import Writer
-from hyperscout_collector.kube.client import Kube
-from hyperscout_collector.kube.errors import KubeError, NotLeaderError, RejectedError, UnreachableError
-from hyperscout_collector.placer.answer import Cost, Placement
-from hyperscout_collector.placer.request import Group, Request, Workers
+from hyperscout_gates.control.controller import Entry
+from hyperscout_gates.control.pods import keep
+from hyperscout_gates.control.writer import Writer
+from hyperscout_gates.state import events as e
+from hyperscout_gates.state.machine import GangMachine, GateSettings
+from hyperscout_gates.state.plan import Plan, name_of, to_object
+from hyperscout_kubernetes.client import Kube
+from hyperscout_kubernetes.errors import KubeError, NotLeaderError, RejectedError, UnreachableError
+from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.request import Group, Request, Workers
 from support.fake_kube import FakeKube, failing
 
 PLANS = "/api/v1/namespaces/own/configmaps"

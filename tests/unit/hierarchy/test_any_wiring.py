@@ -4,15 +4,15 @@ the same every time."""
 import json
 from dataclasses import replace
 
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions, SweepSeen
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.latency.pairs import pairs_of_rows
-from hyperscout_collector.topology_json import from_json, to_json
-from hyperscout_formats.facts import Gpu, LldpNeighbour, LldpPort, NvlinkFabric, NvlinkLink
-from hyperscout_formats.ibnetdiscover import Sweep, parse
-from hyperscout_formats.latency_csv import LatencyRow
-from hyperscout_sim.fabric import SimAdapter
-from hyperscout_sim.sysfs import port_facts
+from hyperscout_formats.facts.facts import Gpu, LldpNeighbour, LldpPort, NvlinkFabric, NvlinkLink
+from hyperscout_formats.infiniband.ibnetdiscover import Sweep, parse
+from hyperscout_formats.text.latency_csv import LatencyRow
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
+from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.latency.pairs import pairs_of_rows
+from hyperscout_sim.fabric.fabric import SimAdapter
+from hyperscout_sim.readings.sysfs import port_facts
+from hyperscout_topology.json_objects import from_json, to_json
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from unit.hierarchy.test_shapes import check_tree

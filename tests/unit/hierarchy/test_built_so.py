@@ -4,14 +4,14 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hyperscout_collector.fabric.inputs import FabricInputs
-from hyperscout_collector.hierarchy import infer
-from hyperscout_sim import shapes
-from hyperscout_sim.build import Builder, host_names, whole
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.faults import Fault, plant
-from hyperscout_sim.racks import racks
-from hyperscout_sim.sysfs import port_facts
+from hyperscout_inference.fabric.inputs import FabricInputs
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.build import Builder, host_names, whole
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.faults import Fault, plant
+from hyperscout_sim.fabric.racks import racks
+from hyperscout_sim.readings.sysfs import port_facts
 from support.inference import Namer, inputs_of, tiers, truth
 
 # As many units with four rails as with eight.

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hyperscout_collector.hierarchy.conditions import MESSAGE_MAX, ConditionFacts, with_conditions
-from hyperscout_collector.topology import (
+from hyperscout_inference.hierarchy.conditions import MESSAGE_MAX, ConditionFacts, with_conditions
+from hyperscout_topology.topology import (
     Adapter,
     Anomaly,
     Condition,

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.fabric.inputs import FabricInputs, PortHealth, SweepSeen
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.topology import Anomaly, Topology
-from hyperscout_formats.facts import InfinibandPort
-from hyperscout_formats.ibnetdiscover import parse
-from hyperscout_sim import shapes
+from hyperscout_formats.facts.facts import InfinibandPort
+from hyperscout_formats.infiniband.ibnetdiscover import parse
+from hyperscout_inference.fabric.inputs import FabricInputs, PortHealth, SweepSeen
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric import shapes
+from hyperscout_topology.topology import Anomaly, Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.inference import inputs_of

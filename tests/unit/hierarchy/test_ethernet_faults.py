@@ -4,11 +4,11 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hyperscout_collector.fabric.inputs import FabricInputs
-from hyperscout_collector.hierarchy import infer
-from hyperscout_sim import shapes
-from hyperscout_sim.faults import Fault, NotApplicableError, plant
-from hyperscout_sim.snmp import STYLES
+from hyperscout_inference.fabric.inputs import FabricInputs
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.faults import Fault, NotApplicableError, plant
+from hyperscout_sim.readings.snmp import STYLES
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.ethernet import EthernetNamer, inputs_of, tables_of

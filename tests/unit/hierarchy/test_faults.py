@@ -4,10 +4,17 @@ from collections import Counter
 from random import Random
 
 import pytest
-from hyperscout_collector.topology import Topology
-from hyperscout_sim import shapes
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.faults import Fault, NotApplicableError, Standing, plant, plant_many, standings
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.faults import (
+    Fault,
+    NotApplicableError,
+    Standing,
+    plant,
+    plant_many,
+    standings,
+)
+from hyperscout_topology.topology import Topology
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.examples import examples, slow_after

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hyperscout_collector.hierarchy.grouping import group_children
+from hyperscout_inference.grouping.grouping import group_children
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.examples import examples

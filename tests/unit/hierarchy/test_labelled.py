@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.topology import Topology
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.shapes import clos2, clos3, rail_optimised
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.shapes import clos2, clos3, rail_optimised
+from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples

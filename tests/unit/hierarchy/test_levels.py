@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_sim import shapes
-from hyperscout_sim.fabric import Cable, SimFabric
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import Cable, SimFabric
 from support.inference import inferred, tiers, truth
 
 
@@ -50,10 +50,10 @@ def test_a_switch_that_no_leaf_reaches_has_no_level() -> None:
     faulty = replace(
         fabric, switches=(*fabric.switches, lonely, other), cables=(*fabric.cables, Cable(0xABC, 1, 0xABD, 1))
     )
-    from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
-    from hyperscout_collector.hierarchy import infer
-    from hyperscout_formats.ibnetdiscover import parse
-    from hyperscout_sim.sweep_text import blocks, sweep_text
+    from hyperscout_formats.infiniband.ibnetdiscover import parse
+    from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
+    from hyperscout_inference.hierarchy import infer
+    from hyperscout_sim.readings.sweep_text import blocks, sweep_text
 
     text = sweep_text(fabric) + "".join(blocks(faulty, [0xABC, 0xABD])).encode()
     topology = infer(FabricInputs(sweeps=(SweepSeen(parse(text)),)))

@@ -1,7 +1,13 @@
 """Links that are gone, whichever end stands first, in tables with texts in any order."""
 
-from hyperscout_collector.link_changes import link_changes, links_at, lost_links, wired_devices, without
-from hyperscout_collector.topology import Link, LinkTable
+from hyperscout_topology.link_changes import (
+    link_changes,
+    links_at,
+    lost_links,
+    wired_devices,
+    without,
+)
+from hyperscout_topology.topology import Link, LinkTable
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_collector.fabric.managed_nvlink import with_managed
-from hyperscout_collector.hierarchy import infer
-from hyperscout_formats import nmx
-from hyperscout_formats.facts import Gpu, NvlinkFabric
-from hyperscout_sim.racks import racks
+from hyperscout_formats.facts.facts import Gpu, NvlinkFabric
+from hyperscout_formats.managers import nmx
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.fabric.managed_nvlink import with_managed
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric.racks import racks
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples

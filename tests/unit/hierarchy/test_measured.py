@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hyperscout_collector.hierarchy.measured import MAX_SUSPICIONS, Measurements, measure
-from hyperscout_collector.hierarchy.pair_rows import medians
-from hyperscout_collector.hierarchy.suspicion import Suspicion
-from hyperscout_collector.latency.pairs import NO_PAIRS, PairTable
-from hyperscout_collector.topology import Measured
-from hyperscout_formats.facts import NcclResult, NcclRun
-from hyperscout_sim.opaque import OpaqueFabric, opaque
+from hyperscout_formats.facts.facts import NcclResult, NcclRun
+from hyperscout_inference.audit.suspicion import Suspicion
+from hyperscout_inference.latency.pairs import NO_PAIRS, PairTable
+from hyperscout_inference.measured.measured import MAX_SUSPICIONS, Measurements, measure
+from hyperscout_inference.measured.pair_rows import medians
+from hyperscout_sim.fabric.opaque import OpaqueFabric, opaque
+from hyperscout_topology.topology import Measured
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import slow_after

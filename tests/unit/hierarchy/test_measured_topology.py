@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.hierarchy.measured import MAX_SUSPICIONS
-from hyperscout_collector.latency.bursts import PairHistory
-from hyperscout_collector.latency.pairs import PairTable
-from hyperscout_collector.topology import HyperNode, Topology
-from hyperscout_formats.facts import NcclResult, NcclRun
-from hyperscout_sim import shapes
-from hyperscout_sim.fabric import SimFabric
+from hyperscout_formats.facts.facts import NcclResult, NcclRun
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.latency.bursts import PairHistory
+from hyperscout_inference.latency.pairs import PairTable
+from hyperscout_inference.measured.measured import MAX_SUSPICIONS
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_topology.topology import HyperNode, Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.inference import inputs_of

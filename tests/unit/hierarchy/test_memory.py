@@ -5,12 +5,12 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hyperscout_collector.hierarchy.history import forget
-from hyperscout_collector.topology import Topology
-from hyperscout_collector.topology_json import from_json, to_json
-from hyperscout_sim import shapes
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.faults import Fault, plant
+from hyperscout_inference.hierarchy.history import forget
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.faults import Fault, plant
+from hyperscout_topology.json_objects import from_json, to_json
+from hyperscout_topology.topology import Topology
 from hypothesis import given
 from support.examples import seeds
 from support.inference import inferred, tiers, truth, without_hosts

@@ -8,15 +8,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from hyperscout_collector.fabric.inputs import FabricInputs
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.topology import Topology
-from hyperscout_collector.topology_json import from_json, to_json
-from hyperscout_formats.facts import Gpu, NvlinkFabric
-from hyperscout_sim import nvlink
-from hyperscout_sim.heard import heard
-from hyperscout_sim.nvlink import Gpus
-from hyperscout_sim.racks import RackCluster, racks
+from hyperscout_formats.facts.facts import Gpu, NvlinkFabric
+from hyperscout_inference.fabric.inputs import FabricInputs
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric import nvlink
+from hyperscout_sim.fabric.nvlink import Gpus
+from hyperscout_sim.fabric.racks import RackCluster, racks
+from hyperscout_sim.readings.heard import heard
+from hyperscout_topology.json_objects import from_json, to_json
+from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.inference import Tiers, inferred, tiers

@@ -5,13 +5,13 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hyperscout_collector.fabric.inputs import FabricInputs, InferOptions
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.latency.pairs import NO_PAIRS, PairTable, pairs_of_rows
-from hyperscout_collector.topology import Topology
-from hyperscout_formats.latency_csv import LatencyRow
-from hyperscout_sim.nvlink import cluster_uuid, nvl72_tray
-from hyperscout_sim.shapes import clos2, clos3
+from hyperscout_formats.text.latency_csv import LatencyRow
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.latency.pairs import NO_PAIRS, PairTable, pairs_of_rows
+from hyperscout_sim.fabric.nvlink import cluster_uuid, nvl72_tray
+from hyperscout_sim.fabric.shapes import clos2, clos3
+from hyperscout_topology.topology import Topology
 from support.inference import Tiers, inputs_of, tiers, without_hosts
 from unit.hierarchy.test_shapes import check_tree
 

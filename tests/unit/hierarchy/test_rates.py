@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.hierarchy import infer
-from hyperscout_sim import shapes
-from hyperscout_sim.fabric import Cable, SimFabric
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import Cable, SimFabric
 from support.inference import inferred
 from support.switched import Wiring, clos
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from hyperscout_collector.fabric.inputs import FabricInputs, SweepSeen
-from hyperscout_collector.hierarchy import infer
-from hyperscout_formats.ibnetdiscover import parse
-from hyperscout_formats.node_map import parse as parse_node_map
+from hyperscout_formats.infiniband.ibnetdiscover import parse
+from hyperscout_formats.infiniband.node_map import parse as parse_node_map
+from hyperscout_inference.fabric.inputs import FabricInputs, SweepSeen
+from hyperscout_inference.hierarchy import infer
 
 FABRICS = Path(__file__).resolve().parents[4] / "shared" / "fabrics"
 # Hosts of each leaf, by its GUID, counted in the file by hand.

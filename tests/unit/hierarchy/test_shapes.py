@@ -5,12 +5,12 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hyperscout_collector.fabric.inputs import FabricInputs
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.topology import Topology
-from hyperscout_collector.topology_json import to_json
-from hyperscout_sim import shapes
-from hyperscout_sim.fabric import SimFabric
+from hyperscout_inference.fabric.inputs import FabricInputs
+from hyperscout_inference.hierarchy import infer
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import seeds

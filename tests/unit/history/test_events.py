@@ -3,8 +3,16 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.history.events import KINDS, Event, bounded, events, published, summary
-from hyperscout_collector.topology import Anomaly, Condition, Endpoint, Link, LinkTable, Switch, Topology
+from hyperscout_topology.events import KINDS, Event, bounded, events, published, summary
+from hyperscout_topology.topology import (
+    Anomaly,
+    Condition,
+    Endpoint,
+    Link,
+    LinkTable,
+    Switch,
+    Topology,
+)
 from support.topologies import SINCE_NS, leaves, two_leaves
 
 LEAF_A, LEAF_B, CORE = (

@@ -7,14 +7,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_collector.api.delta import delta
-from hyperscout_collector.api.mapping import topology_to_proto
 from hyperscout_collector.evidence.rows import Key
 from hyperscout_collector.history.causes import Cause
 from hyperscout_collector.history.following import MOST_WAITING, Following, advanced
 from hyperscout_collector.history.recorder import Recorder
 from hyperscout_collector.history.settings import HistorySettings
-from hyperscout_collector.topology import Topology
+from hyperscout_topology.delta import delta
+from hyperscout_topology.proto import topology_to_proto
+from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st

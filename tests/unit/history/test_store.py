@@ -11,19 +11,19 @@ from random import Random
 
 import pytest
 from hyperscout.v1 import topology_pb2 as pb
-from hyperscout_collector import database
-from hyperscout_collector.api.mapping import timestamp
 from hyperscout_collector.evidence.rows import Key
-from hyperscout_collector.hierarchy.conditions import ConditionFacts, with_conditions
 from hyperscout_collector.history import store as store_module
 from hyperscout_collector.history.causes import Cause
-from hyperscout_collector.history.events import KINDS, Event, events
 from hyperscout_collector.history.frames import FrameError, packed_step, packed_whole, unpacked, words
 from hyperscout_collector.history.reader import FileReader
 from hyperscout_collector.history.reading import BadHistoryRequestError, NotKeptError
 from hyperscout_collector.history.size import HistorySize
 from hyperscout_collector.history.store import HistoryStore, names_of
-from hyperscout_collector.topology import Endpoint, HyperNode, Link, LinkTable, Topology
+from hyperscout_collector.store import database
+from hyperscout_inference.hierarchy.conditions import ConditionFacts, with_conditions
+from hyperscout_topology.events import KINDS, Event, events
+from hyperscout_topology.proto import timestamp
+from hyperscout_topology.topology import Endpoint, HyperNode, Link, LinkTable, Topology
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.any_topologies import TOPOLOGIES, lost_cable, same

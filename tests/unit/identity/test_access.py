@@ -7,8 +7,7 @@ import grpc
 import pytest
 from hyperscout_collector.identity import access as access_module
 from hyperscout_collector.identity.access import Access, Gate
-from hyperscout_collector.identity.reviews import Reviews
-from hyperscout_collector.identity.who import (
+from hyperscout_collector.identity.callers import (
     NODE_NAME,
     AccessError,
     AskLaterError,
@@ -18,7 +17,8 @@ from hyperscout_collector.identity.who import (
     shown,
     spread_s,
 )
-from hyperscout_collector.kube.errors import UnreachableError
+from hyperscout_collector.identity.reviews import Reviews
+from hyperscout_kubernetes.errors import UnreachableError
 from support.identities import AGENT, AGENTS, FakeReviews, jwt
 
 NOW_S = 1_000_000.0

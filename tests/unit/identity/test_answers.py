@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from hyperscout_collector.identity.answers import Answers
-from hyperscout_collector.identity.who import AskLaterError, BusyError
+from hyperscout_collector.identity.callers import AskLaterError, BusyError
 
 
 class Asked:

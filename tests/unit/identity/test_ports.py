@@ -1,7 +1,7 @@
 """Where callers with certificates are sent."""
 
 import pytest
-from hyperscout_collector.identity.ports import for_certificates
+from hyperscout_collector.app.build.ports import for_certificates
 
 
 @pytest.mark.parametrize(

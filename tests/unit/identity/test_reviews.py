@@ -5,9 +5,14 @@ import logging
 from typing import Any
 
 import pytest
+from hyperscout_collector.identity.callers import (
+    AskLaterError,
+    NotAllowedError,
+    UnknownCallerError,
+    User,
+)
 from hyperscout_collector.identity.reviews import TOKEN_REVIEWS, Reviews
-from hyperscout_collector.identity.who import AskLaterError, NotAllowedError, UnknownCallerError, User
-from hyperscout_collector.kube.errors import ForbiddenError, UnreachableError
+from hyperscout_kubernetes.errors import ForbiddenError, UnreachableError
 from support.identities import FakeReviews, jwt
 
 NOW_S = 1_000_000.0

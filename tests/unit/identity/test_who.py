@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 from hyperscout.v1.placement_pb2 import PlaceRequest, RepairRequest
-from hyperscout_collector.identity.who import (
+from hyperscout_collector.identity.callers import (
     NODE_NAME,
     AnotherNameError,
     Caller,

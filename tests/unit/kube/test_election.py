@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hyperscout_collector.kube.election import (
+from hyperscout_kubernetes.election import (
     Election,
     Event,
     Instruction,

@@ -8,9 +8,9 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from hyperscout_collector.kube.client import Kube, Object
-from hyperscout_collector.kube.election import LeaseTimes
-from hyperscout_collector.kube.errors import (
+from hyperscout_kubernetes.client import Kube, Object
+from hyperscout_kubernetes.election import LeaseTimes
+from hyperscout_kubernetes.errors import (
     ConflictError,
     ForbiddenError,
     KubeError,
@@ -18,7 +18,7 @@ from hyperscout_collector.kube.errors import (
     NotLeaderError,
     UnreachableError,
 )
-from hyperscout_collector.kube.lease import ADDRESS, Elector, record_of
+from hyperscout_kubernetes.lease import ADDRESS, Elector, record_of
 from support.fake_time import FakeTime, settle
 
 

@@ -6,9 +6,9 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from hyperscout_collector.kube.client import Kube, RateLimit
-from hyperscout_collector.kube.errors import ForbiddenError, GoneError, KubeError, UnreachableError
-from hyperscout_collector.kube.reflector import Reflector
+from hyperscout_kubernetes.client import Kube, RateLimit
+from hyperscout_kubernetes.errors import ForbiddenError, GoneError, KubeError, UnreachableError
+from hyperscout_kubernetes.reflector import Reflector
 
 Object = dict[str, Any]
 Step = list[Object] | KubeError  # events of one watch, or what it or a list ends with

@@ -3,8 +3,8 @@
 from random import Random
 
 import pytest
-from hyperscout_collector.kube.nodes import Nodes
-from hyperscout_collector.kube.reflector import Reflector, by_namespace
+from hyperscout_kubernetes.nodes import Nodes
+from hyperscout_kubernetes.reflector import Reflector, by_namespace
 from support.fake_kube import FakeKube, Object
 from support.kube_objects import node
 

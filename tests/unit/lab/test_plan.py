@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hyperscout_sim.fabric import Union
+from hyperscout_sim.fabric.fabric import Union
 from lab.panel import CableError, stub_of
 from lab.plan import PLAN, RAILS, SPINES, Cable, device_of, make_plan, port_of
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hyperscout_collector.latency.bursts import MAX_BURSTS, PairHistory, bursts_of, columns_of
-from hyperscout_collector.latency.pairs import pairs_of
-from hyperscout_formats.facts import LatencyPort, LatencyResult, LatencySample
+from hyperscout_formats.facts.facts import LatencyPort, LatencyResult, LatencySample
+from hyperscout_inference.latency.bursts import MAX_BURSTS, PairHistory, bursts_of, columns_of
+from hyperscout_inference.latency.pairs import pairs_of
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from hyperscout_collector.latency import grouping
-from hyperscout_collector.latency.grouping import grouped
-from hyperscout_collector.latency.pairs import Floats, Longs
+from hyperscout_inference.latency import grouping
+from hyperscout_inference.latency.grouping import grouped
+from hyperscout_inference.latency.pairs import Floats, Longs
 from support.opaque_loop import rand_index
 
 

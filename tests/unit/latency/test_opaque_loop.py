@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hyperscout_collector.latency import offsets
-from hyperscout_collector.latency.edges import Edges, by_row
-from hyperscout_collector.latency.pairs import Floats, Longs
-from hyperscout_collector.latency.planner import plan
-from hyperscout_collector.latency.tiers import tiers_of
-from hyperscout_sim.opaque import OpaqueFabric, even, opaque
+from hyperscout_inference.latency import offsets
+from hyperscout_inference.latency.edges import Edges, by_row
+from hyperscout_inference.latency.pairs import Floats, Longs
+from hyperscout_inference.latency.planner import plan
+from hyperscout_inference.latency.tiers import tiers_of
+from hyperscout_sim.fabric.opaque import OpaqueFabric, even, opaque
 from support.opaque_loop import S_NS, Learnt, budget, domains_for, indices, learn, table, worse
 
 THOUSAND = {"8 pods x 8 leaves x 16": even(8, 8, 16)}  # other shapes and sizes: the benchmark

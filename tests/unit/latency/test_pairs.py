@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hyperscout_collector.latency.pairs import (
+from hyperscout_formats.facts.facts import LatencyPort, LatencyResult
+from hyperscout_inference.latency.pairs import (
     MAX_RTT_US,
     MIN_RTT_US,
     NOISE_SHARE,
@@ -18,7 +19,6 @@ from hyperscout_collector.latency.pairs import (
     PairTable,
     pairs_of,
 )
-from hyperscout_formats.facts import LatencyPort, LatencyResult
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
@@ -351,7 +351,7 @@ def test_a_node_that_reports_anew_is_read_again() -> None:
 
 
 def test_names_without_end_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperscout_collector.latency.pairs._MAX_NAMES", 50)
+    monkeypatch.setattr("hyperscout_inference.latency.pairs._MAX_NAMES", 50)
     reader = PairReader()
     for i in range(40):
         ports = both(GOOD, GOOD) | {"c": (port(*(result(f"x{i}-{j}") for j in range(9))),)}

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hyperscout_collector.latency.pairs import NO_PAIRS, PairTable
-from hyperscout_collector.latency.planner import VERIFYING, Wish, landmark_count, plan
-from hyperscout_sim.opaque import Jitter, OpaqueFabric, even, opaque
+from hyperscout_inference.latency.pairs import NO_PAIRS, PairTable
+from hyperscout_inference.latency.planner import VERIFYING, Wish, landmark_count, plan
+from hyperscout_sim.fabric.opaque import Jitter, OpaqueFabric, even, opaque
 from hypothesis import given
 from hypothesis import strategies as st
 from support.opaque_loop import S_NS, all_pairs, table

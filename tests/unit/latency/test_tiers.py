@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hyperscout_collector.fabric.inputs import FabricInputs
-from hyperscout_collector.hierarchy import infer
-from hyperscout_collector.latency import offsets
-from hyperscout_collector.latency.edges import Edges, by_row
-from hyperscout_collector.latency.pairs import NO_PAIRS, Floats, Longs, PairTable, pairs_of_rows
-from hyperscout_collector.latency.tiers import LatencyTiers, tiers_of
-from hyperscout_formats.latency_csv import LatencyRow
-from hyperscout_sim.opaque import Jitter, OpaqueFabric, even, opaque
+from hyperscout_formats.text.latency_csv import LatencyRow
+from hyperscout_inference.fabric.inputs import FabricInputs
+from hyperscout_inference.hierarchy import infer
+from hyperscout_inference.latency import offsets
+from hyperscout_inference.latency.edges import Edges, by_row
+from hyperscout_inference.latency.pairs import NO_PAIRS, Floats, Longs, PairTable, pairs_of_rows
+from hyperscout_inference.latency.tiers import LatencyTiers, tiers_of
+from hyperscout_sim.fabric.opaque import Jitter, OpaqueFabric, even, opaque
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples, slow_after

@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from hyperscout_collector.mqtt.client import Access, BrokerError, Client, Secrets, read_secrets
-from hyperscout_collector.mqtt.payloads import Outgoing
-from hyperscout_collector.mqtt.topics import Broker, broker_of
+from hyperscout_mqtt.client import Access, BrokerError, Client, Secrets, read_secrets
+from hyperscout_mqtt.envelope import Outgoing
+from hyperscout_mqtt.topics import Broker, broker_of
 from paho.mqtt.enums import MQTTErrorCode
 
 

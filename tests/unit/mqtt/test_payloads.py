@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.history.events import Event
-from hyperscout_collector.mqtt.devices import Bucket
-from hyperscout_collector.mqtt.payloads import EVENTS_A_MESSAGE, Backlog, states_of
+from hyperscout_collector.ingest.devices import Bucket
+from hyperscout_publish.mqtt.payloads import EVENTS_A_MESSAGE, Backlog, states_of
+from hyperscout_topology.events import Event
 from hypothesis import given
 from hypothesis import strategies as st
 from support.findings import T0

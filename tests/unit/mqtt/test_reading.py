@@ -8,9 +8,9 @@ import jsonschema
 import pytest
 from google.protobuf.json_format import MessageToDict
 from hyperscout.v1.discovery_pb2 import FindingBatch
-from hyperscout_collector.mqtt.checking import problem
-from hyperscout_collector.mqtt.findings_schema import FINDINGS
-from hyperscout_collector.mqtt.reading import MAX_MESSAGE_BYTES, BadMessageError, read
+from hyperscout_collector.ingest.device_messages import MAX_MESSAGE_BYTES, BadMessageError, read
+from hyperscout_collector.ingest.findings_schema import FINDINGS
+from hyperscout_collector.ingest.schema_check import problem
 from hypothesis import given
 from hypothesis import strategies as st
 from support.findings import T0, adapter, called, failed, lldp, stamp, switch_port

@@ -7,10 +7,10 @@ from typing import Any
 import jsonschema
 import pytest
 from hyperscout.v1.finding_pb2 import DESCRIPTOR as FINDING_FILE
-from hyperscout_collector.history.events import KINDS
-from hyperscout_collector.mqtt import schemas
-from hyperscout_collector.mqtt.checking import KEYWORDS
-from hyperscout_collector.mqtt.findings_schema import FINDINGS
+from hyperscout_collector.ingest import mqtt_schemas as schemas
+from hyperscout_collector.ingest.findings_schema import FINDINGS
+from hyperscout_collector.ingest.schema_check import KEYWORDS
+from hyperscout_topology.events import KINDS
 from support.mqtt_world import SCHEMAS
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from hyperscout_collector.mqtt.topics import Broker, Topics, broker_of, checked_prefix, device_of
-from hyperscout_collector.settings import SettingsError, load_settings
+from hyperscout_collector.app.settings.settings import SettingsError, load_settings
+from hyperscout_mqtt.topics import Broker, Topics, broker_of, checked_prefix, device_of
 from hypothesis import given
 from hypothesis import strategies as st
 

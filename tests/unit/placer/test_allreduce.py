@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hyperscout_collector.placer.allreduce import (
+from hyperscout_placer.cluster.allreduce import (
     BETWEEN_ISLANDS,
     DEFAULTS,
     WITHIN_NODE,
@@ -16,8 +16,8 @@ from hyperscout_collector.placer.allreduce import (
     predict_at,
     speeds_of,
 )
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.topology import Measured, Tier, Topology
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_topology.topology import Measured, Tier, Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.topologies import leaves, pods

@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.placer.answer import Placement, Refusal
-from hyperscout_collector.placer.capacity import Capacity, CapacityError
-from hyperscout_collector.placer.forest import Forest, ForestError
-from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.request import (
+from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity, CapacityError
+from hyperscout_placer.cluster.forest import Forest, ForestError
+from hyperscout_placer.cluster.request import (
     MAX_WORKERS,
     Group,
     Request,
@@ -17,7 +16,8 @@ from hyperscout_collector.placer.request import (
     checked,
     ranks,
 )
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_placer.solve.place import place
+from hyperscout_topology.topology import HyperNode, Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import hypernode

@@ -4,14 +4,10 @@ import tracemalloc
 from types import ModuleType
 
 import pytest
-from hyperscout_collector.placer import chain, search, sifting
-from hyperscout_collector.placer import place as place_module
-from hyperscout_collector.placer.answer import Placement, Refusal
-from hyperscout_collector.placer.capacity import Capacity
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.placer.greedy import Greedy
-from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.request import (
+from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import (
     MAX_KINDS,
     MAX_RESOURCES,
     Group,
@@ -20,8 +16,12 @@ from hyperscout_collector.placer.request import (
     Spread,
     Workers,
 )
-from hyperscout_collector.placer.work import Work
-from hyperscout_collector.topology import Topology
+from hyperscout_placer.solve import chain, search, sifting
+from hyperscout_placer.solve import place as place_module
+from hyperscout_placer.solve.greedy import Greedy
+from hyperscout_placer.solve.place import place
+from hyperscout_placer.solve.work import Work
+from hyperscout_topology.topology import Topology
 from support.builders import hypernode
 from support.examples import slow_after
 from support.placer_chain import random_chain

@@ -6,11 +6,11 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hyperscout_collector.placer.answer import Placement, Refusal
-from hyperscout_collector.placer.capacity import Capacity
-from hyperscout_collector.placer.defrag import Plan, Running, defragment
-from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.request import Group, Request, Workers, ranks
+from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.request import Group, Request, Workers, ranks
+from hyperscout_placer.repair.defrag import Plan, Running, defragment
+from hyperscout_placer.solve.place import place
 from support.examples import slow_after
 from support.placer_facts import Facts
 from support.placer_instances import Instance

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from hyperscout_collector.placer.answer import Placement, Refusal
-from hyperscout_collector.placer.capacity import Capacity
-from hyperscout_collector.placer.costs import Packing
-from hyperscout_collector.placer.forest import Forest, ForestError
-from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.request import Group, Request, Spread, Workers
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.forest import Forest, ForestError
+from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
+from hyperscout_placer.solve.costs import Packing
+from hyperscout_placer.solve.place import place
+from hyperscout_topology.topology import HyperNode, Topology
 from support.builders import hypernode
 
 MOST = 2**62 - 1

@@ -4,12 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hyperscout_collector.placer.answer import Placement
-from hyperscout_collector.placer.capacity import Capacity
-from hyperscout_collector.placer.estimate import Estimate
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.placer.place import highest, place
-from hyperscout_collector.placer.request import (
+from hyperscout_placer.cluster.answer import Placement
+from hyperscout_placer.cluster.capacity import Capacity
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import (
     Group,
     Request,
     Spread,
@@ -18,6 +16,8 @@ from hyperscout_collector.placer.request import (
     size,
     without_preferences,
 )
+from hyperscout_placer.solve.estimate import Estimate
+from hyperscout_placer.solve.place import highest, place
 from support.placer_instances import random_instance
 from support.topologies import pods
 

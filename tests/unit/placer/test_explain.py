@@ -5,14 +5,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hyperscout_collector.placer.allreduce import TierSpeed, predict
-from hyperscout_collector.placer.answer import Cost, Placement, Refusal
-from hyperscout_collector.placer.capacity import Capacity, Mask
-from hyperscout_collector.placer.explain import ALL_ISLANDS, NOT_AT_ONCE, Candidate, explain, say_why
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.placer.place import highest, place
-from hyperscout_collector.placer.request import Request, Spread, Workers
-from hyperscout_collector.topology import Endpoint, Switch, Topology
+from hyperscout_placer.cluster.allreduce import TierSpeed, predict
+from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity, Mask
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import Request, Spread, Workers
+from hyperscout_placer.solve.explain import ALL_ISLANDS, NOT_AT_ONCE, Candidate, explain, say_why
+from hyperscout_placer.solve.place import highest, place
+from hyperscout_topology.topology import Endpoint, Switch, Topology
 from support.builders import anomaly, gang
 from support.placer_instances import random_instance
 from support.topologies import leaves, pods

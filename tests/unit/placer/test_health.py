@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hyperscout_collector import own_links
-from hyperscout_collector.fabric.inputs import FabricInputs
-from hyperscout_collector.hierarchy import conditions, infer
-from hyperscout_collector.placer.health import Health, health_of
-from hyperscout_collector.publish.taint_policy import TaintSettings, troubles
-from hyperscout_collector.topology import Anomaly, Endpoint, Link, LinkTable, Switch, Topology
-from hyperscout_sim import nvlink, shapes
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.faults import Fault, plant
-from hyperscout_sim.racks import racks
+from hyperscout_inference.fabric.inputs import FabricInputs
+from hyperscout_inference.hierarchy import conditions, infer
+from hyperscout_placer.cluster.health import Health, health_of
+from hyperscout_publish.nodes.taint_policy import TaintSettings, troubles
+from hyperscout_sim.fabric import nvlink, shapes
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.faults import Fault, plant
+from hyperscout_sim.fabric.racks import racks
+from hyperscout_topology import own_links
+from hyperscout_topology.topology import Anomaly, Endpoint, Link, LinkTable, Switch, Topology
 from support.inference import inferred, inputs_of
 from support.measurements import pinged
 from support.rack_inputs import changed, domain_of, inferred_racks

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.placer.answer import Cost, Placement, Refusal
-from hyperscout_collector.placer.request import Group, Request, Spread, Workers
+from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
+from hyperscout_placer.cluster.request import Group, Request, Spread, Workers
 from support.placer_instances import Instance
 from support.placer_oracle import Free, brute_place, verify
 

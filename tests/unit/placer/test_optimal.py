@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hyperscout_collector.placer.answer import Placement, Refusal
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.request import Group, RequestError, Workers, checked, size
+from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import Group, RequestError, Workers, checked, size
+from hyperscout_placer.solve.place import place
 from support.examples import slow_after
 from support.placer_chain import chain_cost, random_chain
 from support.placer_instances import Instance, random_instance

@@ -4,12 +4,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.placer.answer import Placement, Refusal
-from hyperscout_collector.placer.capacity import Capacity, CapacityError
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.placer.place import place
-from hyperscout_collector.placer.request import Request, ranks
-from hyperscout_collector.topology import Topology
+from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity, CapacityError
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import Request, ranks
+from hyperscout_placer.solve.place import place
+from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.placer_instances import Instance, random_instance, side_by_side

@@ -5,7 +5,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hyperscout_collector.placer.quantity import QuantityError, amount, is_extended, needs
+from hyperscout_placer.cluster.quantity import QuantityError, amount, is_extended, needs
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hyperscout_collector.placer.answer import Placement, Refusal, Shortage
-from hyperscout_collector.placer.capacity import Capacity, Mask
-from hyperscout_collector.placer.forest import Forest
-from hyperscout_collector.placer.place import highest, place
-from hyperscout_collector.placer.refusal import TRIES, refusal
-from hyperscout_collector.placer.request import Group, Request, Spread, Workers, size
-from hyperscout_collector.placer.words import say_amount
-from hyperscout_collector.topology import Endpoint, Topology
+from hyperscout_placer.cluster.answer import Placement, Refusal, Shortage
+from hyperscout_placer.cluster.capacity import Capacity, Mask
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import Group, Request, Spread, Workers, size
+from hyperscout_placer.cluster.words import say_amount
+from hyperscout_placer.solve.place import highest, place
+from hyperscout_placer.solve.refusal import TRIES, refusal
+from hyperscout_topology.topology import Endpoint, Topology
 from support.builders import anomaly, gang
 from support.placer_instances import random_instance
 from support.topologies import leaves, pods

@@ -8,13 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hyperscout_collector.placer import moving
-from hyperscout_collector.placer.answer import Cost, Placement, Refusal
-from hyperscout_collector.placer.capacity import Capacity, Mask
-from hyperscout_collector.placer.keeping import kept
-from hyperscout_collector.placer.place import highest, place
-from hyperscout_collector.placer.repair import Repair, improvement, repair
-from hyperscout_collector.placer.request import (
+from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity, Mask
+from hyperscout_placer.cluster.request import (
     Group,
     Request,
     RequestError,
@@ -25,6 +21,10 @@ from hyperscout_collector.placer.request import (
     with_preferences,
     without_preferences,
 )
+from hyperscout_placer.repair import moving
+from hyperscout_placer.repair.keeping import kept
+from hyperscout_placer.repair.repair import Repair, improvement, repair
+from hyperscout_placer.solve.place import highest, place
 from support.examples import slow_after
 from support.placer_facts import Facts
 from support.placer_instances import Instance, random_instance

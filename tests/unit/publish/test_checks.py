@@ -1,8 +1,8 @@
 """Each rule that a tree may break, broken once."""
 
 import pytest
-from hyperscout_collector.publish.checks import broken_rules
-from hyperscout_collector.publish.wanted import Wanted
+from hyperscout_publish.hypernodes.checks import broken_rules
+from hyperscout_publish.hypernodes.wanted import Wanted
 
 
 def leaf(name: str, *nodes: str, tier: int = 1) -> Wanted:

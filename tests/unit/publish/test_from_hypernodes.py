@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from hyperscout_collector.hierarchy.conditions import ConditionFacts, with_conditions
-from hyperscout_collector.publish.from_hypernodes import topology_of
-from hyperscout_collector.publish.hypernode_objects import body_of, merged
-from hyperscout_collector.publish.plan import Create
-from hyperscout_collector.publish.wanted import OWNER_LABELS, wanted
-from hyperscout_collector.topology import Condition, Measured, Topology
+from hyperscout_inference.hierarchy.conditions import ConditionFacts, with_conditions
+from hyperscout_publish.hypernodes.from_hypernodes import topology_of
+from hyperscout_publish.hypernodes.objects import body_of, merged
+from hyperscout_publish.hypernodes.plan import Create
+from hyperscout_publish.hypernodes.wanted import OWNER_LABELS, wanted
+from hyperscout_topology.topology import Condition, Measured, Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import hypernode

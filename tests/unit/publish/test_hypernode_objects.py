@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hyperscout_collector.publish.fights import Fights
-from hyperscout_collector.publish.hypernode_objects import body_of, kept, merged
-from hyperscout_collector.publish.plan import Create, LetGo, Member, Present, Update, present
-from hyperscout_collector.publish.wanted import Wanted, settled, wanted
-from hyperscout_collector.topology import Condition
+from hyperscout_publish.hypernodes.fights import Fights
+from hyperscout_publish.hypernodes.objects import body_of, kept, merged
+from hyperscout_publish.hypernodes.plan import Create, LetGo, Member, Present, Update, present
+from hyperscout_publish.hypernodes.wanted import Wanted, settled, wanted
+from hyperscout_topology.topology import Condition
 from support.topologies import measured
 
 SECOND = 10**9

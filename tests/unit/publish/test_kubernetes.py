@@ -13,14 +13,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from hyperscout_collector.kube.client import APPLY
-from hyperscout_collector.kube.errors import ConflictError, RejectedError
-from hyperscout_collector.publish import kubernetes
-from hyperscout_collector.publish.base import PublishError
-from hyperscout_collector.publish.hypernode_objects import COLLECTION, path_of
-from hyperscout_collector.publish.kubernetes import KubernetesPublisher
-from hyperscout_collector.publish.overlap import NO_OVERLAPS, Overlaps
-from hyperscout_collector.topology import Measured, Topology
+from hyperscout_kubernetes.client import APPLY
+from hyperscout_kubernetes.errors import ConflictError, RejectedError
+from hyperscout_publish.hypernodes import kubernetes
+from hyperscout_publish.hypernodes.kubernetes import KubernetesPublisher
+from hyperscout_publish.hypernodes.objects import COLLECTION, path_of
+from hyperscout_publish.hypernodes.overlap import NO_OVERLAPS, Overlaps
+from hyperscout_publish.publisher.base import PublishError
+from hyperscout_topology.topology import Measured, Topology
 from support.fake_kube import FakeKube, Object, merge
 from support.topologies import measured, two_leaves
 from support.waiting import until

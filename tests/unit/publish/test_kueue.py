@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hyperscout_collector.kube.errors import ForbiddenError
-from hyperscout_collector.publish.base import PublishError
-from hyperscout_collector.publish.kueue import KueuePublisher, levels
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_kubernetes.errors import ForbiddenError
+from hyperscout_publish.nodes.kueue import KueuePublisher, levels
+from hyperscout_publish.publisher.base import PublishError
+from hyperscout_topology.topology import HyperNode, Topology
 from support.fake_kube import FakeKube, failing
 from support.topologies import pods, two_leaves
 

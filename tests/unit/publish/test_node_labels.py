@@ -1,7 +1,7 @@
 """The node label publisher over an API server in memory: few writes, many nodes, every kind of failure."""
 
 import pytest
-from hyperscout_collector.kube.errors import (
+from hyperscout_kubernetes.errors import (
     ForbiddenError,
     KubeError,
     NotFoundError,
@@ -9,10 +9,10 @@ from hyperscout_collector.kube.errors import (
     RejectedError,
     UnreachableError,
 )
-from hyperscout_collector.publish.base import PublishError
-from hyperscout_collector.publish.node_labels import Mode, NodeLabelsPublisher
-from hyperscout_collector.publish.node_writes import nodes_known
-from hyperscout_collector.topology import Topology
+from hyperscout_publish.nodes.node_labels import Mode, NodeLabelsPublisher
+from hyperscout_publish.nodes.node_writes import nodes_known
+from hyperscout_publish.publisher.base import PublishError
+from hyperscout_topology.topology import Topology
 from support.examples import slow_after
 from support.fake_kube import FakeKube, failing
 from support.topologies import leaves, pods, two_leaves
@@ -119,7 +119,7 @@ async def test_a_dry_run_is_bounded() -> None:
 async def test_a_refused_node_holds_up_no_other_and_no_answer_stops_at_once(
     fake: FakeKube, error: KubeError, writes_tried: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hyperscout_collector.publish.node_writes._AT_ONCE", 1)
+    monkeypatch.setattr("hyperscout_publish.nodes.node_writes._AT_ONCE", 1)
     tried: list[str] = []
 
     def before(method: str, path: str) -> None:
@@ -153,7 +153,7 @@ async def test_nothing_is_written_before_the_nodes_are_known(
     nodes.reflector.problem = "GET /api/v1/nodes: connection refused"
     with pytest.raises(PublishError, match=r"the cluster's nodes are not known: .*refused"):
         await nodes_known(nodes, 0.0)
-    monkeypatch.setattr("hyperscout_collector.publish.node_writes._FIRST_LIST_S", 0.0)
+    monkeypatch.setattr("hyperscout_publish.nodes.node_writes._FIRST_LIST_S", 0.0)
     with pytest.raises(PublishError):
         await NodeLabelsPublisher(fake.kube(), nodes, "on", print).publish(two_leaves())
     assert fake.writes == []

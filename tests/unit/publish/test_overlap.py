@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from hyperscout_collector.publish.overlap import NO_OVERLAPS, overlaps
-from hyperscout_collector.publish.wanted import OWNER_LABELS
+from hyperscout_publish.hypernodes.overlap import NO_OVERLAPS, overlaps
+from hyperscout_publish.hypernodes.wanted import OWNER_LABELS
 from support.builders import hypernode
 
 TREE = (

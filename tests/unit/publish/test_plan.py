@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hyperscout_collector.publish.plan import (
+from hyperscout_publish.hypernodes.plan import (
     Create,
     Delete,
     LetGo,
@@ -18,7 +18,7 @@ from hyperscout_collector.publish.plan import (
     next_writes,
     present,
 )
-from hyperscout_collector.publish.wanted import KIND, OWNER_LABELS, Wanted
+from hyperscout_publish.hypernodes.wanted import KIND, OWNER_LABELS, Wanted
 from hypothesis import given
 from hypothesis import strategies as st
 

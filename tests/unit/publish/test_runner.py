@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 import yaml
-from hyperscout_collector.publish.base import PublishError
-from hyperscout_collector.publish.file import FilePublisher
-from hyperscout_collector.publish.memory import MemoryPublisher
-from hyperscout_collector.publish.runner import PublisherRunner, retry_s
-from hyperscout_collector.topology import Topology
+from hyperscout_publish.hypernodes.file import FilePublisher
+from hyperscout_publish.publisher.base import PublishError
+from hyperscout_publish.publisher.memory import MemoryPublisher
+from hyperscout_publish.publisher.runner import PublisherRunner, retry_s
+from hyperscout_topology.topology import Topology
 from support.topologies import two_leaves
 
 
@@ -61,8 +61,8 @@ async def test_the_newest_gets_out() -> None:
 async def test_trouble_is_shown_until_it_is_over_and_a_newer_generation_is_tried_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hyperscout_collector.publish.runner._RETRY_BASE_S", 1e6)
-    monkeypatch.setattr("hyperscout_collector.publish.runner._RETRY_CAP_S", 1e6)
+    monkeypatch.setattr("hyperscout_publish.publisher.runner._RETRY_BASE_S", 1e6)
+    monkeypatch.setattr("hyperscout_publish.publisher.runner._RETRY_CAP_S", 1e6)
     flaky, healthy = Flaky(1), Flaky()
     runner = PublisherRunner([flaky, healthy], rng=Random(0))
     runner.offer(generation(1))
@@ -152,8 +152,8 @@ def test_any_number_of_failures_has_a_delay(failures: int, delay_s: float) -> No
 
 
 async def test_who_is_in_trouble_is_woken_when_it_may_be_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperscout_collector.publish.runner._RETRY_BASE_S", 1e6)
-    monkeypatch.setattr("hyperscout_collector.publish.runner._RETRY_CAP_S", 1e6)
+    monkeypatch.setattr("hyperscout_publish.publisher.runner._RETRY_BASE_S", 1e6)
+    monkeypatch.setattr("hyperscout_publish.publisher.runner._RETRY_CAP_S", 1e6)
     flaky, healthy = Flaky(1), Flaky()
     runner = PublisherRunner([flaky, healthy], rng=Random(0))
     runner.offer(generation(1))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.publish.taint_policy import (
+from hyperscout_publish.nodes.taint_policy import (
     NS,
     TaintPolicy,
     TaintSettings,
@@ -13,7 +13,7 @@ from hyperscout_collector.publish.taint_policy import (
     say_over,
     troubles,
 )
-from hyperscout_collector.topology import Anomaly, Endpoint, Link, LinkTable, Switch, Topology
+from hyperscout_topology.topology import Anomaly, Endpoint, Link, LinkTable, Switch, Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import hypernode

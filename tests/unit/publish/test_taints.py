@@ -7,12 +7,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from hyperscout_collector.kube.errors import ForbiddenError
-from hyperscout_collector.publish.base import PublishError
-from hyperscout_collector.publish.runner import PublisherRunner
-from hyperscout_collector.publish.taint_policy import NS, TaintSettings
-from hyperscout_collector.publish.taints import Mode, TaintsPublisher, is_ours, with_ours, without_ours
-from hyperscout_collector.topology import Topology
+from hyperscout_kubernetes.errors import ForbiddenError
+from hyperscout_publish.nodes.taint_policy import NS, TaintSettings
+from hyperscout_publish.nodes.taints import Mode, TaintsPublisher, is_ours, with_ours, without_ours
+from hyperscout_publish.publisher.base import PublishError
+from hyperscout_publish.publisher.runner import PublisherRunner
+from hyperscout_topology.topology import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_kube import FakeKube, failing

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hyperscout_collector.publish.tier_labels import (
+from hyperscout_publish.nodes.tier_labels import (
     Patch,
     label_patch,
     label_patches,
@@ -12,7 +12,7 @@ from hyperscout_collector.publish.tier_labels import (
     some,
     tier_labels,
 )
-from hyperscout_collector.topology import HyperNode, Topology
+from hyperscout_topology.topology import HyperNode, Topology
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_kube import merge

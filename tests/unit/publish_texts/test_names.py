@@ -2,12 +2,7 @@
 
 import pytest
 import yaml
-from hyperscout_collector.publish.texts.names import (
-    is_node_name,
-    is_slurm_name,
-    left_out,
-    scalar,
-)
+from hyperscout_topology.names import is_node_name, is_slurm_name, left_out, scalar
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples

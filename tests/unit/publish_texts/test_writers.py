@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
-from hyperscout_collector.publish.texts.hypernodes import hypernodes_yaml
-from hyperscout_collector.publish.texts.slurm import block_sizes, slurm_block, slurm_tree, slurm_yaml
-from hyperscout_collector.publish.texts.topology_json import topology_json
-from hyperscout_collector.publish.texts.tree import tree
-from hyperscout_collector.publish.wanted import unpublishable
-from hyperscout_collector.topology import LinkTable, Topology
-from hyperscout_collector.topology_json import TopologyError, from_json, to_json
+from hyperscout_publish.hypernodes.wanted import unpublishable
+from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
+from hyperscout_publish.slurm.text import block_sizes, slurm_block, slurm_tree, slurm_yaml
+from hyperscout_topology.json_objects import TopologyError, from_json, to_json
+from hyperscout_topology.json_text import topology_json
+from hyperscout_topology.topology import LinkTable, Topology
+from hyperscout_topology.tree import tree
 from support.topologies import leaves, measured, pods, two_leaves
 
 WRITERS: list[Callable[[Topology], Iterator[str]]] = [

@@ -7,18 +7,18 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-import hyperscout_collector.rest
+import hyperscout_collector.serve.rest
 import jsonschema
 import pytest
-from hyperscout_collector.api import objects
-from hyperscout_collector.api.delta import delta
-from hyperscout_collector.rest.kinds import KINDS
-from hyperscout_collector.rest.problems import TITLES, ProblemError
-from hyperscout_collector.topology import Topology
-from hyperscout_collector.topology_json import to_json
+from hyperscout_collector.serve.http.problems import TITLES, ProblemError
+from hyperscout_collector.serve.rest.kinds import KINDS
+from hyperscout_topology import objects
+from hyperscout_topology.delta import delta
+from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.topology import Topology
 from support.topologies import two_leaves
 
-DOCUMENT: dict[str, Any] = json.loads((files(hyperscout_collector.rest) / "openapi.json").read_text())
+DOCUMENT: dict[str, Any] = json.loads((files(hyperscout_collector.serve.rest) / "openapi.json").read_text())
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 # end of a field's name -> what its description must name
 UNITS = {

@@ -4,8 +4,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hyperscout_collector.rest.pages import page
-from hyperscout_collector.rest.problems import ProblemError
+from hyperscout_collector.serve.http.problems import ProblemError
+from hyperscout_collector.serve.rest.pages import page
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,9 +3,9 @@
 from contextlib import suppress
 
 import pytest
-from hyperscout_collector.rest.operations import OPERATIONS
-from hyperscout_collector.rest.parameters import Parameter, read
-from hyperscout_collector.rest.problems import ProblemError
+from hyperscout_collector.serve.http.problems import ProblemError
+from hyperscout_collector.serve.rest.operations import OPERATIONS
+from hyperscout_collector.serve.rest.parameters import Parameter, read
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request

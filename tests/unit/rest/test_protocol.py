@@ -8,8 +8,8 @@ from typing import Any
 
 import h11
 import pytest
-from hyperscout_collector.rest import protocol
-from hyperscout_collector.rest.protocol import ABORT, Connection, Served
+from hyperscout_collector.serve.http import protocol
+from hyperscout_collector.serve.http.protocol import ABORT, Connection, Served
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import ASGIApp, Receive, Scope, Send

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_collector.rest.ring import Ring, Snapshot, encoded_delta, encoded_snapshot
-from hyperscout_collector.topology import Topology
+from hyperscout_collector.serve.stream.ring import Ring, Snapshot, encoded_delta, encoded_snapshot
+from hyperscout_topology.topology import Topology
 from support.topologies import two_leaves
 
 EPOCH = "e1"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hyperscout_collector.rest.hosts import Hosts
-from hyperscout_collector.rest.static import Pages
+from hyperscout_collector.serve.http.hosts import Hosts
+from hyperscout_collector.serve.rest.static import Pages
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
-from hyperscout_sim import shapes
-from hyperscout_sim.fabric import SimFabric, by_class
-from hyperscout_sim.faults import (
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import SimFabric, by_class
+from hyperscout_sim.fabric.faults import (
     Fault,
     NotApplicableError,
     PlantedFault,
@@ -17,8 +17,8 @@ from hyperscout_sim.faults import (
     plant_many,
     standings,
 )
-from hyperscout_sim.foreign import FACTORY_DESCRIPTION, SHARP_DESCRIPTION
-from hyperscout_sim.trace import judge
+from hyperscout_sim.fabric.foreign import FACTORY_DESCRIPTION, SHARP_DESCRIPTION
+from hyperscout_sim.fabric.trace import judge
 
 RAILS = shapes.rail_optimised(4, 4, 4, 2)
 CLOS = shapes.clos2(5, 4, 4)

@@ -1,10 +1,10 @@
 """GPUs that are made up: what their facts say, and what each fault changes."""
 
 import pytest
-from hyperscout_formats.facts import Gpu
-from hyperscout_formats.wire_measured import gpu_from_proto, gpu_to_proto
-from hyperscout_sim import nvlink
-from hyperscout_sim.nvlink import Gpus
+from hyperscout_formats.facts.facts import Gpu
+from hyperscout_formats.facts.wire_measured import gpu_from_proto, gpu_to_proto
+from hyperscout_sim.fabric import nvlink
+from hyperscout_sim.fabric.nvlink import Gpus
 
 RACK = "uk-london1-dc01-row01-rack01"
 

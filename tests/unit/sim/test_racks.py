@@ -3,9 +3,9 @@
 from collections import Counter
 
 import pytest
-from hyperscout_sim.fabric import by_class
-from hyperscout_sim.nvlink import CLIQUE, cluster_uuid
-from hyperscout_sim.racks import RackCluster, racks
+from hyperscout_sim.fabric.fabric import by_class
+from hyperscout_sim.fabric.nvlink import CLIQUE, cluster_uuid
+from hyperscout_sim.fabric.racks import RackCluster, racks
 
 CASES = {
     # name: (cluster, domains of each tier by size, cables by the levels of their ends)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from hyperscout_sim import shapes
-from hyperscout_sim.fabric import SimFabric, by_class
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import SimFabric, by_class
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from hyperscout_formats.facts import SwitchTable
-from hyperscout_formats.lldp_frame import dissect
-from hyperscout_formats.snmp_rows import parse
-from hyperscout_formats.snmp_switch import read
-from hyperscout_sim.fabric import SimFabric
-from hyperscout_sim.heard import heard
-from hyperscout_sim.lldp import frame, mac_of, management_address
-from hyperscout_sim.shapes import clos2, dual_homed
-from hyperscout_sim.snmp import PLAIN, STYLES, Style, recordings, snmprec, walk_text, walks
+from hyperscout_formats.facts.facts import SwitchTable
+from hyperscout_formats.lldp.frame import dissect
+from hyperscout_formats.snmp.rows import parse
+from hyperscout_formats.snmp.switch import read
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.fabric.shapes import clos2, dual_homed
+from hyperscout_sim.readings.heard import heard
+from hyperscout_sim.readings.lldp import frame, mac_of, management_address
+from hyperscout_sim.readings.snmp import PLAIN, STYLES, Style, recordings, snmprec, walk_text, walks
 
 FABRIC = dual_homed(2, 3, 2, peer_links=1)
 

@@ -4,15 +4,19 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hyperscout_formats import ibnetdiscover, infiniband_sysfs, lldp_frame, lldpctl
-from hyperscout_formats.facts import LldpNeighbour
-from hyperscout_formats.infiniband_tree import read_tree
-from hyperscout_sim import lldp, shapes, sysfs
-from hyperscout_sim.fabric import Cable, SimFabric
-from hyperscout_sim.faults import Fault, plant
-from hyperscout_sim.heard import heard
-from hyperscout_sim.ibsim_net import ibsim_net
-from hyperscout_sim.sweep_text import sweep_text, sweep_texts
+from hyperscout_formats.facts.facts import LldpNeighbour
+from hyperscout_formats.infiniband import ibnetdiscover
+from hyperscout_formats.infiniband import sysfs as infiniband_sysfs
+from hyperscout_formats.infiniband.tree import read_tree
+from hyperscout_formats.lldp import frame as lldp_frame
+from hyperscout_formats.lldp import lldpctl
+from hyperscout_sim.fabric import shapes
+from hyperscout_sim.fabric.fabric import Cable, SimFabric
+from hyperscout_sim.fabric.faults import Fault, plant
+from hyperscout_sim.readings import lldp, sysfs
+from hyperscout_sim.readings.heard import heard
+from hyperscout_sim.readings.ibsim_net import ibsim_net
+from hyperscout_sim.readings.sweep_text import sweep_text, sweep_texts
 from support.sweeps import SHAPES, Device, Record, read
 
 

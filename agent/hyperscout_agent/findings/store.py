@@ -1,0 +1,298 @@
+"""What this agent knows: current findings by key, which of them are not acked yet, and bulk texts.
+
+Evidence is state, not a log: a finding replaces the one of the same key, so memory is bounded by what
+there is to see, and a lost stream costs nothing but sending the state again.
+
+A look that failed, or saw only a part, never replaces a better one: up to one finding of each rank
+(whole, partial, failed) is kept for a key, as long as no later look of the same or a higher rank came.
+"""
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
+
+from hyperscout_agent.findings.bulk import Bulk, compress
+
+# One finding must fit into a batch with room to spare; none of ours comes near.
+MAX_FINDING_BYTES = 256 * 1024
+
+
+class StoreFull(RuntimeError):  # noqa: N818 - names the condition the caller reacts to
+    """The store refuses: say so in a failed finding, and keep what is there."""
+
+
+class Key(NamedTuple):
+    """Identity of a finding inside one agent."""
+
+    probe: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What goes into one FindingBatch, and what an ack of it means."""
+
+    findings: tuple[Finding, ...]
+    removed: tuple[FindingKey, ...]
+    versions: tuple[tuple[Key, int], ...]
+    full_state_ends: bool
+
+
+@dataclass(slots=True)
+class _Entry:
+    looks: list[tuple[int, Finding]]  # (rank, finding), the highest rank first, later looks after it
+    marked_at_s: float
+
+
+_FAILED, _PARTIAL, _WHOLE = 0, 1, 2
+
+
+def _rank(finding: Finding) -> int:
+    if finding.outcome == Outcome.OUTCOME_FAILED:
+        return _FAILED
+    return _PARTIAL if finding.HasField("sweep") and finding.sweep.partial else _WHOLE
+
+
+def _same_sight(a: Finding, b: Finding) -> bool:
+    """Whether two findings differ in nothing but their time."""
+    if a.outcome != b.outcome or a.reason != b.reason:
+        return False
+    payload = a.WhichOneof("payload")
+    if payload != b.WhichOneof("payload"):
+        return False
+    return payload is None or bool(getattr(a, payload) == getattr(b, payload))
+
+
+class FindingStore:
+    """Current findings of one node.
+
+    `clock`: monotonic seconds. `refresh_interval_s`: a finding that only grew newer is sent at most this
+    often, so that a steady state costs little. `max_findings` counts keys, with removed ones that are not
+    acked yet. `max_bulk_bytes` counts compressed bytes. Single-threaded: to be used from one event loop.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        refresh_interval_s: float = 60.0,
+        max_findings: int = 4096,
+        max_bulk_bytes: int = 32 * 1024 * 1024,
+    ) -> None:
+        self.node = node
+        self.changed = asyncio.Event()  # set when there is something to send; `next_batch` clears it
+        self._clock = clock
+        self._refresh_interval_s = refresh_interval_s
+        self._max_findings = max_findings
+        self._max_bulk_bytes = max_bulk_bytes
+        self._entries: dict[Key, _Entry] = {}
+        self._bulks: dict[bytes, Bulk] = {}
+        self._bulk_bytes = 0
+        self._versions = itertools.count(1)
+        # Dirty = not acked. Without a stream nothing is queued; with one, a dirty key that is not queued
+        # is in a batch on its way. Tombstones are dirty keys that were removed.
+        self._tombstones: set[Key] = set()
+        self._dirty: dict[Key, int] = {}
+        self._queue: deque[Key] = deque()
+        self._queued: set[Key] = set()
+        self._streaming = False
+        self._full_state_left: int | None = (
+            None  # queued keys of the full state still to go; None = it has ended
+        )
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def dirty(self) -> int:
+        """Keys that the collector has not acked."""
+        return len(self._dirty)
+
+    @property
+    def bulk_bytes(self) -> int:
+        return self._bulk_bytes
+
+    def put(self, finding: Finding) -> bool:
+        """Take in what a probe saw; the finding belongs to the store from now on. True when it was news.
+
+        Raises ValueError for another node's finding or one that is too large, StoreFull for a key too many.
+        """
+        if finding.key.node != self.node:
+            raise ValueError(f"a finding of node {finding.key.node!r} in the store of {self.node!r}")
+        if finding.ByteSize() > MAX_FINDING_BYTES:
+            raise ValueError(
+                f"{finding.key.probe} {finding.key.subject}: larger than {MAX_FINDING_BYTES} bytes"
+            )
+        key = Key(finding.key.probe, finding.key.subject)
+        now_s = self._clock()
+        entry = self._entries.get(key)
+        if entry is None:
+            held = len(self._entries) + len(self._tombstones) - (key in self._tombstones)
+            if held >= self._max_findings:
+                raise StoreFull(
+                    f"no room for {key.probe} {key.subject}: {self._max_findings} findings are held"
+                )
+            self._tombstones.discard(key)
+            self._entries[key] = _Entry([(_rank(finding), finding)], now_s)
+            self._mark(key)
+            return True
+        rank = _rank(finding)
+        last_rank, last = entry.looks[-1]
+        news = last_rank != rank or not _same_sight(last, finding)
+        replaced = [look for look in entry.looks if look[0] <= rank]
+        entry.looks = [look for look in entry.looks if look[0] > rank]
+        entry.looks.append((rank, finding))
+        self._drop_bulks(look for _, look in replaced)
+        if news or now_s - entry.marked_at_s >= self._refresh_interval_s:
+            entry.marked_at_s = now_s
+            self._mark(key)
+        return news
+
+    def remove(self, key: FindingKey) -> None:
+        """Forget a key (an interface that was taken out) and say so upwards. Unknown keys are no error."""
+        own = Key(key.probe, key.subject)
+        entry = self._entries.pop(own, None)
+        if entry is None:
+            return
+        self._drop_bulks(look for _, look in entry.looks)
+        if self._streaming:
+            self._tombstones.add(own)
+            self._mark(own)
+        else:
+            self._dirty.pop(own, None)  # the full state will lack it, which says the same
+
+    def subjects(self, probe: str) -> set[str]:
+        return {key.subject for key in self._entries if key.probe == probe}
+
+    def get(self, probe: str, subject: str) -> Finding | None:
+        """The best look there is for a key: whole before partial before failed."""
+        entry = self._entries.get(Key(probe, subject))
+        return entry.looks[0][1] if entry else None
+
+    def newest(self) -> Iterator[Finding]:
+        """The last look at each key, whatever came of it."""
+        return (entry.looks[-1][1] for entry in self._entries.values())
+
+    # Bulk texts
+
+    def put_bulk(self, text: bytes) -> bytes:
+        """Keep a text for the findings that name its SHA-256, which is returned. Raises StoreFull."""
+        return self.put_compressed(compress(text))
+
+    def put_compressed(self, bulk: Bulk) -> bytes:
+        """The same for a text that is compressed already.
+
+        A text stays while a finding names it; one that none names goes when room is short.
+        """
+        if bulk.sha256 not in self._bulks:
+            if self._bulk_bytes + len(bulk.compressed) > self._max_bulk_bytes:
+                self._drop_orphans()
+            if self._bulk_bytes + len(bulk.compressed) > self._max_bulk_bytes:
+                raise StoreFull(
+                    f"no room for a text of {bulk.size_bytes} bytes ({len(bulk.compressed)} compressed): "
+                    f"{self._bulk_bytes} of {self._max_bulk_bytes} are taken"
+                )
+            self._bulks[bulk.sha256] = bulk
+            self._bulk_bytes += len(bulk.compressed)
+        return bulk.sha256
+
+    def bulk(self, sha256: bytes) -> Bulk | None:
+        return self._bulks.get(sha256)
+
+    # The stream's side
+
+    def begin_stream(self) -> None:
+        """Everything is dirty: the batches from here on are the full state, then what changes."""
+        self._streaming = True
+        self._queue.clear()
+        self._queued.clear()
+        self._dirty.clear()
+        self._tombstones.clear()
+        for key in self._entries:
+            self._mark(key)
+        self._full_state_left = len(self._queue)
+        self.changed.set()
+
+    def end_stream(self) -> None:
+        """Nobody listens: what is removed now need not be told, the next full state will lack it."""
+        self._streaming = False
+        for key in self._tombstones:
+            del self._dirty[key]
+        self._tombstones.clear()
+        self._queue.clear()
+        self._queued.clear()
+        self._full_state_left = None
+
+    def next_batch(self, max_bytes: int, max_findings: int) -> Batch | None:
+        """The next findings to send, oldest change first; None when there are none (wait for `changed`)."""
+        self.changed.clear()
+        if not self._queue and self._full_state_left is None:
+            return None
+        findings: list[Finding] = []
+        removed: list[FindingKey] = []
+        versions: list[tuple[Key, int]] = []
+        size_bytes = 0
+        while self._queue and len(versions) < max_findings:
+            key = self._queue[0]
+            entry = self._entries.get(key)
+            looks = [look for _, look in entry.looks] if entry else []
+            cost = sum(look.ByteSize() + 8 for look in looks) if looks else 64 + len(key.subject.encode())
+            if versions and size_bytes + cost > max_bytes:
+                break
+            size_bytes += cost
+            self._queue.popleft()
+            self._queued.discard(key)
+            versions.append((key, self._dirty[key]))
+            findings.extend(looks)
+            if entry is None:
+                removed.append(FindingKey(node=self.node, probe=key.probe, subject=key.subject))
+        ends = False
+        if self._full_state_left is not None:
+            self._full_state_left -= len(versions)
+            if ends := self._full_state_left <= 0:
+                self._full_state_left = None
+        return Batch(tuple(findings), tuple(removed), tuple(versions), ends)
+
+    def acked(self, batch: Batch) -> None:
+        """The collector stored this batch. What changed since it was taken stays dirty."""
+        for key, version in batch.versions:
+            if self._dirty.get(key) == version:
+                del self._dirty[key]
+                self._tombstones.discard(key)
+
+    def _mark(self, key: Key) -> None:
+        self._dirty[key] = next(self._versions)
+        if self._streaming and key not in self._queued:
+            self._queued.add(key)
+            self._queue.append(key)
+            self.changed.set()
+
+    def _drop_bulks(self, findings: Iterable[Finding]) -> None:
+        """Drop the texts of findings that are no more, unless another finding names them too."""
+        gone = {look.sweep.sha256 for look in findings if look.HasField("sweep")}
+        if gone:
+            self._forget(gone - self._named())
+
+    def _drop_orphans(self) -> None:
+        self._forget(self._bulks.keys() - self._named())
+
+    def _forget(self, digests: AbstractSet[bytes]) -> None:
+        for digest in digests:
+            if bulk := self._bulks.pop(digest, None):
+                self._bulk_bytes -= len(bulk.compressed)
+
+    def _named(self) -> set[bytes]:
+        return {
+            look.sweep.sha256
+            for entry in self._entries.values()
+            for _, look in entry.looks
+            if look.HasField("sweep")
+        }

@@ -1,0 +1,1 @@
+"""LLDP frames: a listener with raw sockets, and a process that dissects them."""

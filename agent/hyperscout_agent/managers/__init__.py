@@ -1,0 +1,1 @@
+"""Requests to fabric managers: UFM, NMX and NetQ."""

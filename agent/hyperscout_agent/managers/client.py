@@ -1,0 +1,179 @@
+"""Asks a manager's REST API: https with a CA, credentials from files, everything bounded.
+
+Blocking, for a thread of its own: the standard library has an HTTP client that blocks, and no other is worth
+an image with one more dependency. No redirect is followed and no proxy taken, so credentials go where the
+setting says and nowhere else; no message holds any of them, nor of what the manager answered.
+"""
+
+import base64
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from hyperscout_agent.runtime.secret_files import SecretError, read_secret
+from hyperscout_agent.settings.manager_settings import ManagerSettings
+
+_PIECE_BYTES: Final = 64 * 1024
+_MAX_SECRET_BYTES: Final = 4096
+_REFUSED: Final = frozenset({401, 403})
+
+
+class ManagerError(Exception):
+    """It could not be asked; says which manager, what is wrong, and which setting to look at."""
+
+
+class ManagerConnection:
+    """One look: any number of requests, one after the other, within `settings.timeout_s` in all.
+
+    `clock`: monotonic seconds. `abandon` may be called from another thread.
+    """
+
+    def __init__(self, settings: ManagerSettings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._until_s = clock() + settings.timeout_s
+        parts = urlsplit(settings.url)
+        self.place = parts.netloc
+        self._prefix = parts.path
+        self._host, self._port = parts.hostname or "", parts.port
+        self._is_tls = parts.scheme == "https"
+        self._open: http.client.HTTPConnection | None = None
+        self._response: http.client.HTTPResponse | None = None
+        self._abandoned = False
+
+    def credentials(self) -> tuple[str, str]:
+        """User name and password, as the files are now. Raises ManagerError."""
+        folder = self._settings.credentials
+        if folder is None:
+            raise ManagerError("credentials are not set")
+        return _secret(folder / "username"), _secret(folder / "password")
+
+    def basic(self) -> dict[str, str]:
+        """The header that shows them (RFC 7617)."""
+        name, password = self.credentials()
+        return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
+
+    def get(self, path: str, headers: Mapping[str, str]) -> Iterator[bytes]:
+        """The answer in pieces. Raises ManagerError."""
+        return self._ask("GET", path, headers, None)
+
+    def post(self, path: str, headers: Mapping[str, str], document: Any) -> Iterator[bytes]:
+        """The same, with something to say."""
+        return self._ask(
+            "POST", path, {"Content-Type": "application/json", **headers}, json.dumps(document).encode()
+        )
+
+    def abandon(self) -> None:
+        """Nobody waits any more: whatever blocks ends."""
+        self._abandoned = True
+        if (connection := self._open) is not None and (sock := connection.sock) is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def _ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Iterator[bytes]:
+        where = f"{self._settings.url}{path.partition('?')[0]}"
+        try:
+            yield from self._answer(where, method, path, headers, body)
+        except ssl.SSLCertVerificationError as error:
+            signer = self._settings.ca or "the system's CAs"
+            raise ManagerError(f"{where}: its certificate: {error.verify_message} (ca: {signer})") from None
+        except ssl.SSLError as error:
+            raise ManagerError(f"{where}: no TLS with it: {error.reason}") from None
+        except TimeoutError:
+            limit_s = self._settings.timeout_s
+            raise ManagerError(f"{where}: no whole answer in {limit_s:g} s (timeout_s)") from None
+        except OSError as error:
+            raise ManagerError(f"{where}: {error.strerror or type(error).__name__}") from None
+        except (http.client.HTTPException, ValueError) as error:
+            # `from None`: such an error may quote a header, and headers hold credentials.
+            raise ManagerError(f"{where}: no HTTP that is understood ({type(error).__name__})") from None
+
+    def _answer(
+        self, where: str, method: str, path: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Iterator[bytes]:
+        connection = self._connection()
+        try:
+            self._hurry(connection)
+            connection.request(
+                method,
+                self._prefix + path,
+                body,
+                {"Accept": "application/json", "Accept-Encoding": "identity", **headers},
+            )
+            response = self._response = connection.getresponse()
+            if response.status != http.client.OK:
+                raise ManagerError(f"{where}: {self._refusal(response.status)}")
+            most, size = self._settings.max_answer_bytes, 0
+            while True:
+                self._hurry(connection)
+                piece = response.read1(_PIECE_BYTES)
+                if not piece:
+                    break
+                size += len(piece)
+                if size > most:
+                    raise ManagerError(f"{where}: an answer of more than {most} bytes (max_answer_bytes)")
+                yield piece
+            if response.length:
+                raise ManagerError(f"{where}: the answer is cut off")
+        finally:
+            if self._response is not None:
+                self._response.close()
+            connection.close()
+            self._open = self._response = None
+
+    def _refusal(self, status: int) -> str:
+        if status in _REFUSED:
+            return f"{status}: it does not take the user name and password in {self._settings.credentials}"
+        if 300 <= status < 400:
+            return f"{status}: it is elsewhere, and no redirect is followed: set url to where it is"
+        return f"{status} {http.client.responses.get(status, '')}".rstrip()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        left_s = self._left_s()
+        if not self._is_tls:
+            self._open = http.client.HTTPConnection(self._host, self._port, timeout=left_s)
+            return self._open
+        ca = self._settings.ca
+        try:
+            context = ssl.create_default_context(cafile=ca)
+        except OSError as error:
+            reason = "no certificates in PEM" if isinstance(error, ssl.SSLError) else error.strerror
+            raise ManagerError(f"ca: {ca}: {reason}") from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._open = http.client.HTTPSConnection(self._host, self._port, timeout=left_s, context=context)
+        return self._open
+
+    def _hurry(self, connection: http.client.HTTPConnection) -> None:
+        """What blocks next has what is left of the time."""
+        left_s = self._left_s()
+        if connection.sock is not None:
+            connection.sock.settimeout(left_s)
+
+    def _left_s(self) -> float:
+        left_s = self._until_s - self._clock()
+        if self._abandoned or left_s <= 0:
+            raise TimeoutError
+        return left_s
+
+
+def bearer(token: object) -> dict[str, str]:
+    """The header that shows a token that a manager gave. Raises ManagerError; no message holds any of it."""
+    if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
+        raise ManagerError("it gave no access token")
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _secret(file: Path) -> str:
+    try:
+        return read_secret(file, _MAX_SECRET_BYTES)
+    except OSError as error:
+        raise ManagerError(f"credentials: {file}: {error.strerror}") from None
+    except SecretError:
+        raise ManagerError(f"credentials: {file}: empty, too long, or no text") from None

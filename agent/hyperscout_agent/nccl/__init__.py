@@ -1,0 +1,1 @@
+"""NCCL runs between two nodes, by a library or by nccl-tests."""

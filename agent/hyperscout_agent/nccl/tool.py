@@ -1,0 +1,183 @@
+"""Runs the programs of nccl-tests on the GPUs of this host, and leaves nothing of them behind.
+
+What they write goes into a folder of its own, which nobody else can enter and which is removed in any case:
+the file holds the whole environment.
+"""
+
+import asyncio
+import contextlib
+import math
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hyperscout_formats.nvidia.nccl_tests import MAX_BYTES, NcclTests, parse
+from hyperscout_formats.text.errors import FormatError
+
+from hyperscout_agent.runtime.ends_with_agent import bound
+from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, run_tool
+from hyperscout_agent.runtime.waiting import Wait, wait
+
+_MAX_OUTPUT_BYTES = 4 * 1024 * 1024  # of text beside the file: NCCL_DEBUG=INFO is talkative
+_LAST_WORDS_BYTES = 2048
+_PREFIX = "hyperscout-nccl-"
+_LOOK_S = 0.25  # how often the file's size is looked at
+_LARGE_BYTES = 1 << 20
+# As many as give a median; a gigabyte takes a hundredth of a second at least.
+_SMALL_ITERATIONS, _LARGE_ITERATIONS = 100, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Sizes that one start of a program measures: from the first to the last, each twice the one before."""
+
+    first: int
+    last: int
+
+
+def chains(sizes_bytes: Sequence[int]) -> list[Chain]:
+    """As few as hold exactly these sizes: to start takes seconds, and a size may take as long."""
+    left = sorted(set(sizes_bytes))
+    found = []
+    while left:
+        first = last = left.pop(0)
+        while 2 * last in left and (last < _LARGE_BYTES) == (2 * last < _LARGE_BYTES):
+            last *= 2
+            left.remove(last)
+        found.append(Chain(first, last))
+    return found
+
+
+async def run_operation(
+    command: Sequence[str],
+    operation: str,
+    sizes_bytes: Sequence[int],
+    gpus: int,
+    *,
+    timeout_s: float,
+    wait: Wait = wait,
+) -> NcclTests:
+    """One operation at these sizes, over all GPUs.
+
+    Raises ToolMissingError where the program is not installed, ToolError for all else: no end in `timeout_s`,
+    an error, junk, data that came out wrong, no result at any of the sizes.
+    """
+    if shutil.which(command[0]) is None:
+        raise ToolMissingError(f"{command[0]} is not installed")
+    parts: list[NcclTests] = []
+    try:
+        async with asyncio.timeout(timeout_s):
+            for chain in chains(sizes_bytes):
+                parts.append(await _run_chain(command, operation, chain, gpus, timeout_s, wait))  # noqa: PERF401 - one after the other
+    except TimeoutError:
+        raise ToolError(f"{command[0]}: no end in {timeout_s:g} s") from None
+    wanted = set(sizes_bytes)
+    results = [one for part in parts for one in part.results if one.size_bytes in wanted]
+    if not results:
+        raise ToolError(f"{command[0]}: no result at any of the sizes")
+    return NcclTests(parts[0].nccl_version, parts[0].ranks, tuple(results))
+
+
+async def _run_chain(
+    command: Sequence[str], operation: str, chain: Chain, gpus: int, timeout_s: float, wait: Wait
+) -> NcclTests:
+    iterations = _LARGE_ITERATIONS if chain.first >= _LARGE_BYTES else _SMALL_ITERATIONS
+    flags = {
+        "-b": chain.first,
+        "-e": chain.last,
+        "-f": 2,
+        "-g": gpus,
+        "-w": 5,
+        "-n": iterations,
+        "-c": 1,
+        "-T": math.ceil(timeout_s),
+    }
+    words = _LastWords()
+    with _folder() as folder:
+        file = folder / "out.json"
+        argv = (*command, *(str(x) for pair in flags.items() for x in pair), "-J", str(file))
+        running = asyncio.create_task(
+            run_tool(bound(argv), take=words.take, timeout_s=timeout_s, max_output_bytes=_MAX_OUTPUT_BYTES),
+            name="nccl-tests",
+        )
+        growing = asyncio.create_task(_outgrown(file, wait), name="nccl-tests-file")
+        try:
+            await asyncio.wait((running, growing), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                raise ToolError(f"{command[0]}: its file outgrew {MAX_BYTES} bytes")
+            result = running.result()
+        finally:
+            for task in (running, growing):
+                task.cancel()
+            await asyncio.gather(running, growing, return_exceptions=True)
+        if result.exit_code != 0:
+            said = words.line() or _last_line(result.stderr)
+            raise ToolError(f"{command[0]}: exit {result.exit_code}: {said}")
+        return _read(file, operation, command[0])
+
+
+def _read(file: Path, operation: str, name: str) -> NcclTests:
+    try:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise ToolError(f"{name}: what it wrote is no file")
+            data = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ToolError(f"{name}: it wrote no JSON (nccl-tests 2.17 or newer do, with -J)") from None
+    except OSError as error:
+        raise ToolError(f"{name}: its JSON cannot be read: {error.strerror}") from error
+    try:
+        told, problems = parse(data, operation, name)
+    except FormatError as error:
+        raise ToolError(str(error)) from error
+    if problems:  # some of it is no result, so the rest is not to be believed either
+        raise ToolError(str(problems[0]))
+    return told
+
+
+async def _outgrown(file: Path, wait: Wait) -> None:
+    """Returns when the file is larger than is read."""
+    while True:
+        await wait(asyncio.Event(), _LOOK_S)
+        with contextlib.suppress(OSError):
+            if os.lstat(file).st_size > MAX_BYTES:
+                return
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder that only this user can enter, gone in the end with all that is in it.
+
+    What an agent left that was killed in the middle goes too: the name says which process it was of.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        pid = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+class _LastWords:
+    """The end of what a program printed."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+
+    def take(self, piece: bytes) -> None:
+        self._kept = (self._kept + piece)[-_LAST_WORDS_BYTES:]
+
+    def line(self) -> str:
+        return _last_line(self._kept)
+
+
+def _last_line(text: bytes) -> str:
+    lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip(" #\t\r")]
+    return lines[-1][:300] if lines else "it said nothing"

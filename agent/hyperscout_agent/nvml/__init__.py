@@ -1,0 +1,1 @@
+"""GPUs and NVLinks, as NVIDIA's library reports them."""

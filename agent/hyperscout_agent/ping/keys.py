@@ -1,0 +1,132 @@
+"""Who gets an answer (no I/O): tasks that are alive, their keys, and what of each was heard already.
+
+A ping is answered when it proves to know the key of a live task, comes from the other end of it and from
+the address that the task names, to the interface that it names, with a sequence number that was not heard
+before. Everything else is dropped without a word and counted by reason; a packet of no live task costs one
+look into a dictionary.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
+
+from hyperscout_agent.ping.packet import (
+    DONE,
+    PING,
+    PONG,
+    RESIDENCES,
+    Packet,
+    PacketError,
+    pack,
+    task_of,
+    unpack,
+)
+
+MAX_TASKS = 256
+
+
+def plain_address(text: str) -> str:
+    """One spelling for each address, without a zone. Raises ValueError."""
+    address = ip_address(text.split("%", 1)[0])
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return str(address)
+
+
+@dataclass(slots=True)
+class LiveTask:
+    """One end of a task. `first`: this end goes first. Addresses as `plain_address` spells them."""
+
+    task_id: int
+    key: bytes
+    first: bool
+    interface: str
+    address: str
+    peer_address: str
+    expires_s: float  # by the monotonic clock
+    pings: int = 16  # of the burst that the other end sends
+    paid: int = 0  # answers that the limit on traffic has allowed already
+    heard: int = -1  # highest sequence number
+    heard_s: float | None = None  # when it was last heard
+    done: bool = False  # the peer says that it has measured
+    residence_ns: OrderedDict[int, int] = field(default_factory=OrderedDict)
+
+    def stayed(self, sequence: int, residence_ns: int) -> None:
+        """Note how long the answer to a ping stayed here."""
+        self.residence_ns[sequence] = residence_ns
+        while len(self.residence_ns) > 2 * RESIDENCES:
+            self.residence_ns.popitem(last=False)
+
+
+class Keyring:
+    """At most MAX_TASKS. `on_done` is called with a task whose peer says that it has measured."""
+
+    def __init__(self, on_done: Callable[[LiveTask], None] = lambda _: None) -> None:
+        self.dropped: Counter[str] = Counter()  # by reason
+        self._live: dict[int, LiveTask] = {}
+        self.on_done = on_done
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, task_id: int) -> bool:
+        return task_id in self._live
+
+    def add(self, task: LiveTask) -> bool:
+        """False when it is there already, or there are too many."""
+        if task.task_id in self._live or len(self._live) >= MAX_TASKS:
+            return False
+        self._live[task.task_id] = task
+        return True
+
+    def forget(self, task_id: int) -> None:
+        self._live.pop(task_id, None)
+
+    def forget_all(self) -> None:
+        self._live.clear()
+
+    def hear(
+        self, datagram: bytes, source: str, interface: str, address: str, now_s: float
+    ) -> tuple[LiveTask, Packet] | None:
+        """The ping to be answered and its task. None = no answer, whatever the reason."""
+        task_id = task_of(datagram)
+        if task_id is None:
+            self._drop("malformed")
+            return None
+        task = self._live.get(task_id)
+        if task is None or task.expires_s <= now_s:
+            self._drop("unknown task")
+            return None
+        if (task.interface, task.address) != (interface, address):
+            self._drop("wrong interface")
+            return None
+        if source != task.peer_address:
+            self._drop("wrong address")
+            return None
+        try:
+            packet = unpack(datagram, task.key)
+        except PacketError as error:
+            self._drop(str(error))
+            return None
+        if packet.first == task.first or packet.kind not in (PING, DONE):
+            self._drop("reflected")
+            return None
+        if packet.sequence <= task.heard:
+            self._drop("replayed")
+            return None
+        task.heard, task.heard_s = packet.sequence, now_s
+        if packet.kind == DONE:
+            task.done = True
+            self.on_done(task)
+            return None
+        return task, packet
+
+    def _drop(self, reason: str) -> None:
+        self.dropped[reason] += 1
+
+
+def answer_to(ping: Packet, task: LiveTask) -> bytes:
+    """As large as the ping: its own nonce back, and how long the answers before stayed here."""
+    stayed = tuple(task.residence_ns.get(ping.sequence - back, 0) for back in range(1, RESIDENCES + 1))
+    return pack(Packet(PONG, task.first, task.task_id, ping.sequence, ping.nonce, stayed), task.key)

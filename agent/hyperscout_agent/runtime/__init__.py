@@ -1,0 +1,1 @@
+"""What the agent needs of the machine: threads, subprocesses, ports, secrets, the health page."""

@@ -1,0 +1,128 @@
+"""What a client shows to a collector, and what it believes of one: files that change while it runs.
+
+Certificates and projected tokens are renewed in place, so they are read anew for each connection, and a
+token for each call. The command line uses this too.
+"""
+
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from hyperscout_agent.runtime.secret_files import NO_TEXT, SecretError, read_secret
+from hyperscout_agent.runtime.targets import TargetError, check_target
+
+_MAX_BYTES = 1024 * 1024
+_MAX_TOKEN_BYTES = 16 * 1024
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+class CredentialsError(Exception):
+    """Nothing can be shown with the files as they are now; says which, and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """`ca`: with it, TLS, and a collector must be signed by it. `server_name`: the name to look for in its
+    certificate, in place of the address. `cert`, `key`: what is shown to it. `insecure`: plaintext may
+    leave this machine.
+    """
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    server_name: str = ""
+    token_file: Path | None = None
+    insecure: bool = False
+
+    def check(self, target: str) -> None:
+        """Raise TargetError when this must not be shown to, or said at, such an address."""
+        check_target(
+            target, insecure=self.insecure, tls=self.ca is not None, token=self.token_file is not None
+        )
+
+    def for_channel(self) -> grpc.ChannelCredentials | None:
+        """Read the files; None = plaintext. Raises CredentialsError."""
+        if self.ca is None:
+            return None
+        ca = _read(self.ca)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            context.load_verify_locations(cadata=ca.decode("ascii"))
+        except (ssl.SSLError, UnicodeDecodeError) as error:
+            raise CredentialsError(f"{self.ca}: no certificates in PEM") from error
+        if self.cert is None or self.key is None:
+            return grpc.ssl_channel_credentials(ca)
+        cert, key = _read(self.cert), _read(self.key)
+        try:
+            context.load_cert_chain(self.cert, self.key, password="")  # a locked key fails: nobody types here
+        except (ssl.SSLError, OSError) as error:
+            raise CredentialsError(f"{self.cert} and {self.key} are no certificate and its key") from error
+        return grpc.ssl_channel_credentials(ca, key, cert)
+
+    def options(self) -> tuple[tuple[str, str], ...]:
+        """Channel arguments that go with it."""
+        if self.ca is None or not self.server_name:
+            return ()
+        return (("grpc.ssl_target_name_override", self.server_name),)
+
+    def metadata(self) -> Metadata:
+        """Read the token, for one call. Raises CredentialsError."""
+        if self.token_file is None:
+            return ()
+        try:
+            token = read_secret(self.token_file, _MAX_TOKEN_BYTES)
+        except OSError as error:
+            raise CredentialsError(f"{self.token_file}: {error.strerror}") from error
+        except SecretError as error:
+            what = "not a token" if error.reason == NO_TEXT else error.reason
+            raise CredentialsError(f"{self.token_file}: {what}") from None
+        return bearer(token.strip(), str(self.token_file))
+
+    def connect(self, target: str, options: Sequence[tuple[str, int | str]]) -> grpc.aio.Channel:
+        """A new channel with the files as they are now. Raises CredentialsError."""
+        try:
+            self.check(target)
+        except TargetError as error:
+            raise CredentialsError(str(error)) from error
+        credentials = self.for_channel()
+        options = (*options, *self.options())
+        if credentials is None:
+            return grpc.aio.insecure_channel(target, options=options)
+        return grpc.aio.secure_channel(target, credentials, options=options)
+
+
+def bearer(token: str, source: str) -> Metadata:
+    """What shows a token (RFC 6750, 2.1). Raises CredentialsError; no message holds any of the token."""
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise CredentialsError(f"{source}: not a token")
+    return (("authorization", f"Bearer {token}"),)
+
+
+_HINTS = (
+    ("certificate has expired", "its certificate has expired"),
+    ("CERTIFICATE_VERIFY_FAILED", "its certificate is not signed by the CA that was given (tls_ca)"),
+    ("Hostname Verification", "its certificate is for another name: say which (tls_server_name)"),
+    ("not in peer certificate", "its certificate is for another name: say which (tls_server_name)"),
+    ("WRONG_VERSION_NUMBER", "it speaks no TLS there"),
+)
+
+
+def tls_hint(details: str) -> str:
+    """What gRPC's words about a connection that came to nothing mean; "" for all others."""
+    return next((hint for words, hint in _HINTS if words in details), "")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            found = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise CredentialsError(f"{path}: {error.strerror}") from error
+    if not found or len(found) > _MAX_BYTES:
+        raise CredentialsError(f"{path}: {'empty' if not found else f'larger than {_MAX_BYTES} bytes'}")
+    return found

@@ -1,0 +1,350 @@
+"""From switch to switch along what they hear of each other: whom to ask next, and what has come of it.
+
+Pure: answers go in, addresses to ask come out. A switch is its chassis id; it may have many addresses, and an
+address may lead to a switch that another address has led to already. So loops end, however they are closed.
+`snmp_memory` has what one crawl leaves to the next.
+"""
+
+import heapq
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from hyperscout_formats.facts.facts import LldpNeighbour, SwitchTable
+
+from hyperscout_agent.snmp.tables import anonymous, called, may_switch, short, with_problem
+
+# Addresses of one switch that are tried in turn.
+_MAX_ADDRESSES: Final = 4
+_MAX_NAMES: Final = 8
+_MAX_REASON_CHARS: Final = 600
+
+
+class CloneError(Exception):
+    """Two switches announce one chassis id; says which."""
+
+    def __init__(self, chassis: str, name: str, address: str) -> None:
+        super().__init__(
+            f"it announces chassis id {chassis}, which {name} at {address} has already: "
+            "give each switch its own, or nobody can tell them apart"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`switches`: addresses asked in one crawl. `depth`: switches from a seed on."""
+
+    switches: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A switch that answered in an earlier crawl. `failing_since_s`: monotonic, None = it did last time."""
+
+    chassis: str
+    name: str
+    addresses: tuple[str, ...]
+    depth: int
+    subtype: str = ""
+    failing_since_s: float | None = None
+
+
+class _State(Enum):
+    WAITS = "waits"
+    ASKED = "asked"
+    ANSWERED = "answered"
+    FAILED = "failed"
+    LEFT_OUT = "left out"
+
+
+@dataclass(slots=True, eq=False)
+class _Target:
+    """One switch as far as is known. `tried` has why an address gave nothing."""
+
+    depth: int
+    chassis: str = ""
+    addresses: list[str] = field(default_factory=list)
+    tried: dict[str, str] = field(default_factory=dict)
+    asking: str = ""
+    state: _State = _State.FAILED
+    name: str = ""
+    table: SwitchTable | None = None
+    heard: bool = False  # by a switch, in this crawl
+    heard_as: set[str] = field(default_factory=set)  # names, each up to its first dot
+
+
+@dataclass(slots=True)
+class CrawlCounts:
+    """What a crawl met."""
+
+    asked: int = 0
+    outside: set[str] = field(default_factory=set)  # addresses that may not be asked; at most some
+    without_address: int = 0  # switches that are heard, and announce no address
+    left_out: int = 0  # for they are one too many
+    too_deep: int = 0
+
+
+class Crawl:
+    """One crawl. `allowed`: whether an address may be asked. `known`: who answered in earlier crawls.
+    `resting`: addresses that are not asked this time, with the reason why they gave nothing the last time.
+    """
+
+    def __init__(
+        self,
+        seeds: Iterable[str],
+        allowed: Callable[[str], bool],
+        limits: Limits,
+        known: Collection[Known] = (),
+        resting: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._allowed = allowed
+        self._limits = limits
+        self._resting = resting
+        self.counts = CrawlCounts()
+        self._targets: list[_Target] = []
+        self._by_address: dict[str, _Target] = {}
+        self._by_chassis: dict[str, _Target] = {}
+        self._by_ports: dict[int, _Target] = {}  # who answered
+        self._subtypes = {one.chassis: one.subtype for one in known}
+        self._queue: list[tuple[int, int, _Target]] = []
+        self._sequence = 0
+        self._known = {one.chassis: one for one in known}
+        for address in dict.fromkeys(seeds):
+            self._hear(0, "", (address,))
+        for one in self._known.values():
+            self._hear(one.depth, one.chassis, one.addresses)
+
+    # In: what came of asking
+
+    def identified(self, address: str, chassis: str, name: str) -> bool:
+        """The switch said who it is ("" = it does not know); False: another address led to it already."""
+        target = self._by_address[address]
+        target.name = name
+        if not chassis:
+            return True
+        self._check_clone(address, chassis, name)
+        other = self._by_chassis.get(chassis)
+        if other is None or other is target:
+            self._by_chassis[chassis] = target
+            target.chassis = chassis
+            return True
+        if other.state in (_State.FAILED, _State.WAITS):
+            self._merge(other, into=target)
+            target.chassis = chassis
+            self._by_chassis[chassis] = target
+            return True
+        if other.name and name and other.name != name:
+            raise CloneError(chassis, other.name, other.asking or other.addresses[0])
+        self._merge(target, into=other)
+        return False
+
+    def answered(self, address: str, table: SwitchTable, *, told: bool = True) -> None:
+        """All of a switch is here. Its neighbours come next. `told`: it knows its own chassis id; else
+        it gets the one by which neighbours hear it."""
+        target = self._by_address[address]
+        chassis, name = table.ports[0].chassis_id, table.ports[0].system_name
+        if target.state is not _State.ASKED or not self.identified(address, chassis if told else "", name):
+            return
+        # Without a chassis id it is known by nothing but what its ports say.
+        ports = hash(anonymous(table))
+        same = self._by_ports.setdefault(ports, target)
+        if not told and same is not target:
+            self._merge(target, into=same)
+            return
+        target.table, target.state, target.asking = table, _State.ANSWERED, address
+        for own in table.addresses:
+            if self._allowed(own):
+                self._claim(target, own)
+        for port in table.ports:
+            for neighbour in port.neighbours:
+                if may_switch(neighbour):
+                    self._hear_neighbour(target.depth + 1, neighbour)
+
+    def failed(self, address: str, reason: str) -> None:
+        """It gave nothing. Another address of it is tried, if there is one."""
+        target = self._by_address[address]
+        if target.state is not _State.ASKED or target.asking != address:
+            return
+        target.tried[address] = reason
+        target.asking = ""
+        target.state = _State.FAILED
+        self._enqueue(target)
+
+    # Out: whom to ask, and what was seen
+
+    def next(self) -> str | None:
+        """An address to ask now; None = none now. It must be told what came of it."""
+        while self._queue:
+            _, _, target = heapq.heappop(self._queue)
+            if target.state is not _State.WAITS:
+                continue
+            if self.counts.asked >= self._limits.switches:
+                target.state = _State.LEFT_OUT
+                self.counts.left_out += 1
+                continue
+            target.asking = next(a for a in target.addresses if a not in target.tried)
+            target.state = _State.ASKED
+            self.counts.asked += 1
+            return target.asking
+        return None
+
+    @property
+    def waiting(self) -> int:
+        """Who is being asked, and who would be next."""
+        return sum(target.state in (_State.WAITS, _State.ASKED) for target in self._targets)
+
+    def tables(self) -> dict[str, SwitchTable]:
+        """By chassis id."""
+        found = (self._whole(target) for target in self._targets if target.table is not None)
+        return {table.ports[0].chassis_id: table for table in found}
+
+    def tried(self) -> dict[str, str]:
+        """Addresses that gave nothing, with the reason."""
+        return {address: why for target in self._targets for address, why in target.tried.items()}
+
+    def failures(self) -> dict[str, str]:
+        """Why a switch gave nothing, by its chassis id, else by the address that was asked."""
+        tables = self.tables()
+        found: dict[str, str] = {}
+        for target in self._targets:
+            if target.state is _State.FAILED and target.tried:
+                subject = target.chassis if target.chassis not in tables else ""
+                reason = "; ".join(f"{address}: {why}" for address, why in target.tried.items())
+                found[subject or next(iter(target.tried))] = reason[:_MAX_REASON_CHARS]
+        return found
+
+    def remembered(self, now_s: float, forget_after_s: float) -> tuple[Known, ...]:
+        """For the next crawl: who answered, now or earlier. One who has been silent for `forget_after_s`, and
+        whom nobody hears, is forgotten."""
+        kept: dict[str, Known] = {}
+        for target in self._targets:
+            if target.table is not None:
+                addresses = tuple(dict.fromkeys((target.asking, *target.addresses)))[:_MAX_ADDRESSES]
+                own = self._whole(target).ports[0]
+                kept[own.chassis_id] = Known(
+                    own.chassis_id, target.name, addresses, target.depth, own.chassis_id_subtype
+                )
+        for one in self._known.values():
+            target_now = self._by_chassis.get(one.chassis)
+            if one.chassis in kept:
+                continue
+            since_s = now_s if one.failing_since_s is None else one.failing_since_s
+            if now_s - since_s < forget_after_s or (target_now is not None and target_now.heard):
+                kept[one.chassis] = replace(one, failing_since_s=since_s)
+        return tuple(kept.values())
+
+    # Inside
+
+    def _hear_neighbour(self, depth: int, neighbour: LldpNeighbour) -> None:
+        chassis, subtype = neighbour.chassis_id, neighbour.chassis_id_subtype
+        if subtype:
+            self._subtypes.setdefault(chassis, subtype)
+        else:
+            chassis = ""  # it announces none: what stands there was made up
+        self._hear(depth, chassis, neighbour.management_addresses, neighbour.system_name)
+
+    def _hear(self, depth: int, chassis: str, addresses: Iterable[str], heard_as: str | None = None) -> None:
+        """There is a switch, it is said. `heard_as`: its name, None = no switch heard it."""
+        addresses = tuple(addresses)
+        target = self._by_chassis.get(chassis) if chassis else None
+        if target is None:
+            owners = (self._by_address.get(address) for address in addresses)
+            target = next((one for one in owners if one and (not one.chassis or not chassis)), None)
+        if target is not None and chassis and not target.chassis:
+            target.chassis = chassis
+            self._by_chassis[chassis] = target
+        usable = [address for address in addresses if self._may_ask(address)]
+        if target is None:
+            if not usable or depth > self._limits.depth:
+                self.counts.without_address += not addresses
+                self.counts.too_deep += bool(usable)
+                return
+            target = _Target(depth, chassis)
+            self._targets.append(target)
+            if chassis:
+                self._by_chassis[chassis] = target
+        if heard_as is not None:
+            target.heard = True
+            if heard_as and len(target.heard_as) < _MAX_NAMES:
+                target.heard_as.add(short(heard_as))
+        for address in usable:
+            owner = self._by_address.get(address)
+            if owner is not None and not owner.chassis and owner.state in (_State.WAITS, _State.FAILED):
+                self._merge(owner, into=target)
+            self._claim(target, address)
+        if depth < target.depth:
+            target.depth = depth
+            if target.state is _State.WAITS:
+                target.state = _State.FAILED  # to be queued anew, nearer
+        self._enqueue(target)
+
+    def _whole(self, target: _Target) -> SwitchTable:
+        """What it said, with all that others say of it."""
+        table = target.table
+        assert table is not None  # noqa: S101
+        if target.chassis:
+            table = called(table, target.chassis, self._subtypes.get(target.chassis, ""))
+        if target.name and (others := target.heard_as - {short(target.name)}):
+            table = with_problem(
+                table,
+                f"others hear chassis id {target.chassis} under the name {', '.join(sorted(others))} too: "
+                "two switches with one chassis id (give each its own), or it was just renamed",
+            )
+        addresses = tuple(dict.fromkeys((target.asking, *table.addresses, *target.addresses)))
+        return replace(table, addresses=addresses)
+
+    def _may_ask(self, address: str) -> bool:
+        if self._allowed(address):
+            return True
+        if len(self.counts.outside) < self._limits.switches:
+            self.counts.outside.add(address)
+        return False
+
+    def _claim(self, target: _Target, address: str) -> None:
+        if self._by_address.setdefault(address, target) is target and address not in target.addresses:
+            if len(target.addresses) < _MAX_ADDRESSES:
+                target.addresses.append(address)
+                if address in self._resting:
+                    target.tried[address] = self._resting[address]
+            else:
+                del self._by_address[address]
+
+    def _enqueue(self, target: _Target) -> None:
+        """Have it asked, unless it is, or nothing is left to try."""
+        if target.state is not _State.FAILED or not any(a not in target.tried for a in target.addresses):
+            return
+        target.state = _State.WAITS
+        self._sequence += 1
+        heapq.heappush(self._queue, (target.depth, self._sequence, target))
+
+    def _merge(self, target: _Target, *, into: _Target) -> None:
+        """The two are one switch."""
+        if target is into:
+            return
+        target.state = _State.FAILED
+        into.tried |= target.tried if into.state is not _State.ANSWERED else {}
+        into.heard |= target.heard
+        into.heard_as |= target.heard_as
+        into.depth = min(into.depth, target.depth)
+        into.name = into.name or target.name
+        if target.chassis and not into.chassis:
+            into.chassis = target.chassis
+            self._by_chassis[into.chassis] = into
+        for address in target.addresses:
+            self._by_address[address] = into
+            if address not in into.addresses:
+                into.addresses.append(address)
+        target.addresses, target.tried = [], {}
+        target.chassis = target.asking = ""
+        self._targets.remove(target)
+
+    def _check_clone(self, address: str, chassis: str, name: str) -> None:
+        """Raise CloneError where a switch of another name had this chassis id before, elsewhere."""
+        known = self._known.get(chassis)
+        if known is None or address in known.addresses or not (known.name and name):
+            return
+        if known.name != name and known.failing_since_s is None:
+            raise CloneError(chassis, known.name, known.addresses[0])

@@ -1,0 +1,188 @@
+"""Asks switches over SNMPv3, authenticated and encrypted, through pysnmp. Imported only to ask switches.
+
+An exception for a datagram that pysnmp cannot read would reach the event loop, which logs the datagram. So
+datagrams go to pysnmp through a guard.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from hyperscout_formats.snmp import rows as snmp_rows
+from hyperscout_formats.snmp.rows import Row
+from pysnmp.carrier.asyncio.dgram import udp, udp6
+from pysnmp.entity import config
+from pysnmp.entity.engine import SnmpEngine
+from pysnmp.entity.rfc3413.cmdgen import BulkCommandGenerator
+from pysnmp.proto import errind, rfc1902
+from pysnmp.proto.api import v2c
+
+from hyperscout_agent.snmp.access import User
+from hyperscout_agent.snmp.outcomes import Answer, ClientStats, SilentError, SwitchError, named
+from hyperscout_agent.snmp.walk import Oid
+
+_log = logging.getLogger(__name__)
+
+# The precision of pysnmp's time-outs.
+_TICK_S: Final = 0.1
+_AUTH: Final[Mapping[str, Any]] = {
+    "SHA": config.USM_AUTH_HMAC96_SHA,
+    "SHA-224": config.USM_AUTH_HMAC128_SHA224,
+    "SHA-256": config.USM_AUTH_HMAC192_SHA256,
+    "SHA-384": config.USM_AUTH_HMAC256_SHA384,
+    "SHA-512": config.USM_AUTH_HMAC384_SHA512,
+}
+# Keys longer than the digest: Blumenthal's draft, as in net-snmp; Reeder's draft (-C), as in Cisco's IOS.
+_PRIV: Final[Mapping[str, Any]] = {
+    "AES": config.USM_PRIV_CFB128_AES,
+    "AES-192": config.USM_PRIV_CFB192_AES_BLUMENTHAL,
+    "AES-256": config.USM_PRIV_CFB256_AES_BLUMENTHAL,
+    "AES-192-C": config.USM_PRIV_CFB192_AES,
+    "AES-256-C": config.USM_PRIV_CFB256_AES,
+}
+_GRACE_S: Final = 2.0  # beyond pysnmp's own time-out
+# By ASN.1 tag, the kind of a row and how its value is read. Other tags stand for no value.
+_VALUES: Final[Mapping[Any, tuple[str, Callable[[Any], snmp_rows.Value]]]] = {
+    rfc1902.Integer32.tagSet: (snmp_rows.INTEGER, int),
+    rfc1902.OctetString.tagSet: (snmp_rows.STRING, bytes),
+    rfc1902.ObjectIdentifier.tagSet: (snmp_rows.OID, tuple),
+    rfc1902.IpAddress.tagSet: (snmp_rows.ADDRESS, bytes),
+    rfc1902.Counter32.tagSet: (snmp_rows.COUNTER, int),
+    rfc1902.Unsigned32.tagSet: (snmp_rows.GAUGE, int),
+    rfc1902.TimeTicks.tagSet: (snmp_rows.TICKS, int),
+    rfc1902.Opaque.tagSet: (snmp_rows.OPAQUE, bytes),
+    rfc1902.Counter64.tagSet: (snmp_rows.COUNTER64, int),
+}
+
+
+class UserAsker:
+    """Asks as one user: an engine of pysnmp tells users apart by their name alone."""
+
+    def __init__(self, user: User, stats: ClientStats) -> None:
+        self._user = user
+        self._stats = stats
+        self._engine = SnmpEngine()
+        self._generator = BulkCommandGenerator()
+        self._targets: dict[tuple[str, int], str] = {}
+
+    async def bulk(
+        self, address: tuple[str, int], question: tuple[Oid, int], timeout_s: float, retries: int
+    ) -> Answer:
+        """The request is sent up to `retries` times again. Raises SilentError, SwitchError.
+
+        The retries are not left to pysnmp: one that fails would end its timer.
+        """
+        for _ in range(retries + 1):
+            try:
+                async with asyncio.timeout(timeout_s + _GRACE_S):
+                    trouble, status, varbinds = await self._once(address, question, timeout_s)
+            except TimeoutError:
+                continue
+            if trouble is None:
+                return Answer(status.prettyPrint() if status else "", _rows(varbinds))
+            if not isinstance(trouble, errind.RequestTimedOut | str):  # a text: an answer to something else
+                raise SwitchError(_refusal(trouble, self._user))
+        raise SilentError
+
+    def close(self) -> None:
+        self._engine.close_dispatcher()
+
+    async def _once(
+        self, address: tuple[str, int], question: tuple[Oid, int], timeout_s: float
+    ) -> tuple[Any, Any, Any]:
+        """pysnmp's error, that of the switch, and the variable bindings."""
+        done: asyncio.Future[tuple[Any, Any, Any]] = asyncio.get_running_loop().create_future()
+
+        def answered(_: Any, __: Any, trouble: Any, status: Any, ___: Any, varbinds: Any, ____: Any) -> None:
+            if not done.done():
+                done.set_result((trouble, status, varbinds))
+
+        start, repetitions = question
+        try:
+            target = self._target(address, timeout_s)
+            binds = [(v2c.ObjectIdentifier(start), v2c.null)]
+            self._generator.send_varbinds(self._engine, target, None, "", 0, repetitions, binds, answered)
+        except Exception as error:  # whatever pysnmp raises: its text may hold what was to be sent
+            raise SwitchError(f"could not be asked: {type(error).__name__}") from None
+        return await done
+
+    def _target(self, address: tuple[str, int], timeout_s: float) -> str:
+        name = self._targets.get(address)
+        if name is not None:
+            return name
+        if not self._targets:
+            config.add_v3_user(
+                self._engine,
+                self._user.name,
+                _AUTH[self._user.auth],
+                self._user.auth_password.reveal(),
+                _PRIV[self._user.priv],
+                self._user.priv_password.reveal(),
+            )
+            config.add_target_parameters(self._engine, "user", self._user.name, "authPriv", 3)
+        family = udp6 if ":" in address[0] else udp
+        if config.get_transport(self._engine, family.DOMAIN_NAME) is None:
+            transport = (_Udp6 if family is udp6 else _Udp)()
+            transport.stats = self._stats
+            config.add_transport(self._engine, family.DOMAIN_NAME, transport.open_client_mode())
+            self._engine.transport_dispatcher.set_timer_resolution(_TICK_S)
+        name = self._targets[address] = f"t{len(self._targets)}"
+        config.add_target_address(
+            self._engine, name, family.DOMAIN_NAME, address, "user", round(timeout_s * 100), 0
+        )
+        return name
+
+
+class _Guarded:
+    """A transport of pysnmp that drops and counts datagrams which pysnmp cannot read."""
+
+    stats: ClientStats
+
+    def register_callback(self, callback: Callable[[Any, Any, bytes], None]) -> None:
+        def guarded(transport: Any, address: Any, datagram: bytes) -> None:
+            try:
+                callback(transport, address, datagram)
+            except Exception as error:  # a datagram may hold anything
+                self.stats.garbage += 1
+                _log.debug("a datagram that cannot be read: %s", type(error).__name__)
+
+        super().register_callback(guarded)  # type: ignore[misc]  # of the transport beside this class
+
+
+class _Udp(_Guarded, udp.UdpAsyncioTransport):  # type: ignore[misc]  # pysnmp ships no types
+    pass
+
+
+class _Udp6(_Guarded, udp6.Udp6AsyncioTransport):  # type: ignore[misc]
+    pass
+
+
+def _rows(varbinds: Any) -> list[Row]:
+    """Up to the first that has no value: the end of what may be seen."""
+    found = []
+    for oid, value in varbinds:
+        known = _VALUES.get(value.tagSet)
+        if known is None:
+            break
+        kind, read = known
+        found.append(Row(tuple(oid), kind, read(value)))
+    return found
+
+
+def _refusal(trouble: Any, user: User) -> str:
+    """The refusal of pysnmp or of the switch in our own words: theirs may quote what was sent."""
+    whose = named(user)
+    match type(trouble).__name__:
+        case "UnknownUserName" | "UnknownSecurityName":
+            return f"{whose} is not known there"
+        case "WrongDigest" | "AuthenticationFailure" | "AuthenticationError":
+            return f"{whose}: its authentication password or protocol is another one there"
+        case "DecryptionError":
+            return f"{whose}: its privacy password or protocol is another one there"
+        case "UnsupportedSecurityLevel" | "UnsupportedAuthProtocol" | "UnsupportedPrivProtocol":
+            return f"{whose}: it has no such authentication or encryption there (authPriv is needed)"
+        case "NotInTimeWindow":
+            return "its SNMP engine's clock went back: it is asked anew at the next crawl"
+        case name:
+            return f"SNMP says {name}"

@@ -1,0 +1,325 @@
+"""One stream to a collector: Hello, Welcome, the full state, then what changes; acks and directives back.
+
+Nothing is remembered from one to the next but the store itself.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import grpc
+import grpc.aio
+from hyperscout.v1.discovery_pb2 import (
+    BulkChunk,
+    FindingBatch,
+    Heartbeat,
+    Hello,
+    MeasureNccl,
+    MeasurePairs,
+    NcclId,
+    Seeds,
+    StopMeasuring,
+    StreamFindingsRequest,
+    StreamFindingsResponse,
+    SweepLease,
+    SweepRevoke,
+    Welcome,
+)
+from hyperscout_formats.text.leader import leader_in
+
+from hyperscout_agent.findings.bulk import Bulk
+from hyperscout_agent.findings.store import Batch, FindingStore
+
+_log = logging.getLogger(__name__)
+
+# A batch or chunk stays under 1 MiB encoded, with room for its envelope.
+_BATCH_BYTES = 768 * 1024
+_BATCH_FINDINGS = 2000
+_CHUNK_BYTES = 960 * 1024
+# Batches on their way: enough to fill the path, few enough that a slow collector holds the agent back.
+_WINDOW = 4
+# A collector that takes this long to greet or to store a batch is as good as gone; another may be better.
+_WELCOME_TIMEOUT_S = 30.0
+_ACK_TIMEOUT_S = 120.0
+_HEARTBEAT_S = (0.01, 3600.0)
+# Ids on their way up: an agent takes part in one run at a time.
+_MAX_IDS = 16
+# "Full" answers start at 8 s, answers that only a person can change at the cap.
+_FAILURES_WHEN_FULL = 5
+_FAILURES_WHEN_REFUSED = 8
+
+_REFUSED = frozenset(
+    {
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.ABORTED,
+    }
+)
+
+Call = grpc.aio.StreamStreamCall[StreamFindingsRequest, StreamFindingsResponse]
+
+
+class SessionError(Exception):
+    """This stream is over; says why. `failures`: how far up the back-off starts. `leader`: see `Route`."""
+
+    def __init__(self, reason: str, failures: int = 0, leader: str | None = None) -> None:
+        super().__init__(reason)
+        self.failures = failures
+        self.leader = leader
+
+
+@dataclass(slots=True)
+class UplinkStats:
+    """What the uplink did since the start of the process."""
+
+    connected: bool = False
+    sessions: int = 0  # streams that were greeted
+    failures: int = 0
+    batches_sent: int = 0
+    batches_acked: int = 0
+    findings_sent: int = 0
+    findings_acked: int = 0
+    refusals: int = 0
+    bulk_bytes_sent: int = 0  # compressed
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Directives:
+    """What a collector tells an agent to do. None of them may block."""
+
+    lease: Callable[[SweepLease], None] = _nothing
+    revoke: Callable[[SweepRevoke], None] = _nothing
+    intervals: Callable[[Mapping[str, float]], None] = _nothing
+    measure_pairs: Callable[[MeasurePairs], None] = _nothing
+    stop_measuring: Callable[[StopMeasuring], None] = _nothing
+    measure_nccl: Callable[[MeasureNccl], None] = _nothing
+    nccl_id: Callable[[NcclId], None] = _nothing
+    seeds: Callable[[Seeds], None] = _nothing
+
+
+class Session:
+    """`greet`, then `run`. `settled` is called when the collector has stored the full state.
+
+    `clock`: monotonic seconds; `wall_ns`: nanoseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        store: FindingStore,
+        stats: UplinkStats,
+        directives: Directives,
+        *,
+        settled: Callable[[], None],
+        clock: Callable[[], float],
+        wall_ns: Callable[[], int],
+    ) -> None:
+        self._call = call
+        self._store = store
+        self._stats = stats
+        self._directives = directives
+        self._settled = settled
+        self._clock = clock
+        self._wall_ns = wall_ns
+        self._in_flight: deque[tuple[int, Batch, float]] = deque()  # sequence, batch, sent at
+        self._bulk_held: set[bytes] = set()
+        self._bulk_wanted: deque[bytes] = deque()
+        self._ids: deque[NcclId] = deque(maxlen=_MAX_IDS)
+        self._sequence = 0
+        self._full_state_sequence = 0  # of the batch that ended the full state; 0 = not sent yet
+        self._heartbeat_interval_s = 10.0
+        self._sent_at_s = 0.0
+
+    async def greet(self, hello: Hello) -> Welcome:
+        """Say who we are, and wait for the answer. Raises SessionError."""
+        await _write(self._call, StreamFindingsRequest(hello=hello))
+        try:
+            async with asyncio.timeout(_WELCOME_TIMEOUT_S):
+                first = await _read(self._call)
+        except TimeoutError:
+            raise SessionError(f"no answer to Hello in {_WELCOME_TIMEOUT_S:.0f} s") from None
+        if not first.HasField("welcome"):
+            raise SessionError(f"{first.WhichOneof('message')} instead of Welcome")
+        low_s, high_s = _HEARTBEAT_S
+        self._bulk_held = set(first.welcome.bulk_held)
+        self._sent_at_s = self._clock()
+        if first.welcome.heartbeat_interval_s > 0:
+            self._heartbeat_interval_s = min(max(first.welcome.heartbeat_interval_s, low_s), high_s)
+        return first.welcome
+
+    def send_id(self, nccl_id: NcclId) -> None:
+        """Send the id of a run to the collector, which passes it on."""
+        self._ids.append(nccl_id)
+        self._store.changed.set()
+
+    async def run(self) -> None:
+        """Send and receive at once; the first of the two to end ends both, always by an exception."""
+        sender = asyncio.create_task(self._send(), name="uplink-send")
+        receiver = asyncio.create_task(self._receive(), name="uplink-receive")
+        try:
+            done, _ = await asyncio.wait((sender, receiver), return_when=asyncio.FIRST_COMPLETED)
+            # The receiver knows the status that the collector gave; the sender only that the stream broke.
+            for task in (receiver, sender):
+                if task in done:
+                    task.result()
+        finally:
+            for task in (sender, receiver):
+                task.cancel()
+            await asyncio.gather(sender, receiver, return_exceptions=True)
+
+    # Up
+
+    async def _send(self) -> None:
+        store = self._store
+        while True:
+            while self._bulk_wanted:
+                if bulk := store.bulk(self._bulk_wanted.popleft()):
+                    await self._send_bulk(bulk)
+            while self._ids:
+                await self._write(StreamFindingsRequest(nccl_id=self._ids.popleft()))
+            if len(self._in_flight) < _WINDOW:
+                if (batch := store.next_batch(_BATCH_BYTES, _BATCH_FINDINGS)) is not None:
+                    await self._send_batch(batch)
+                    continue
+            else:
+                store.changed.clear()  # nothing may go out before an ack, which wakes us
+            now_s = self._clock()
+            if self._in_flight and now_s - self._in_flight[0][2] > _ACK_TIMEOUT_S:
+                raise SessionError(f"no ack in {_ACK_TIMEOUT_S:.0f} s")
+            wait_s = self._sent_at_s + self._heartbeat_interval_s - now_s
+            if wait_s <= 0:
+                await self._write(StreamFindingsRequest(heartbeat=Heartbeat(findings=len(store))))
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await store.changed.wait()
+
+    async def _send_batch(self, batch: Batch) -> None:
+        named = {look.sweep.sha256 for look in batch.findings if look.HasField("sweep")}
+        bulks = [self._store.bulk(digest) for digest in named - self._bulk_held]
+        for bulk in bulks:
+            if bulk is not None:
+                await self._send_bulk(bulk)
+        self._sequence += 1
+        self._in_flight.append((self._sequence, batch, self._clock()))
+        if batch.full_state_ends:
+            self._full_state_sequence = self._sequence
+        message = FindingBatch(
+            sequence=self._sequence,
+            findings=batch.findings,
+            removed=batch.removed,
+            full_state_ends=batch.full_state_ends,
+        )
+        message.sent_at.FromNanoseconds(self._wall_ns())
+        await self._write(StreamFindingsRequest(batch=message))
+        self._stats.batches_sent += 1
+        self._stats.findings_sent += len(batch.findings)
+
+    async def _send_bulk(self, bulk: Bulk) -> None:
+        size = len(bulk.compressed)
+        for offset in range(0, size, _CHUNK_BYTES):
+            data = bulk.compressed[offset : offset + _CHUNK_BYTES]
+            last = offset + len(data) == size
+            chunk = BulkChunk(sha256=bulk.sha256, offset=offset, data=data, last=last)
+            await self._write(StreamFindingsRequest(chunk=chunk))
+            self._stats.bulk_bytes_sent += len(data)
+        self._bulk_held.add(bulk.sha256)
+
+    async def _write(self, request: StreamFindingsRequest) -> None:
+        await _write(self._call, request)
+        self._sent_at_s = self._clock()
+
+    # Down
+
+    async def _receive(self) -> None:
+        while True:
+            response = await _read(self._call)
+            match response.WhichOneof("message"):
+                case "ack":
+                    self._take_ack(response)
+                case "lease":
+                    self._directives.lease(response.lease)
+                case "revoke":
+                    self._directives.revoke(response.revoke)
+                case "intervals":
+                    self._directives.intervals(dict(response.intervals.interval_s_by_probe))
+                case "need_bulk":
+                    self._want_bulk(response.need_bulk.sha256)
+                case "measure_pairs":
+                    self._directives.measure_pairs(response.measure_pairs)
+                case "stop_measuring":
+                    self._directives.stop_measuring(response.stop_measuring)
+                case "measure_nccl":
+                    self._directives.measure_nccl(response.measure_nccl)
+                case "nccl_id":
+                    self._directives.nccl_id(response.nccl_id)
+                case "seeds":
+                    self._directives.seeds(response.seeds)
+                case other:
+                    _log.debug("passed over a message of the collector: %s", other)
+
+    def _take_ack(self, response: StreamFindingsResponse) -> None:
+        ack = response.ack
+        if ack.sequence > self._sequence:
+            raise SessionError(f"ack of batch {ack.sequence}, but only {self._sequence} were sent")
+        while self._in_flight and self._in_flight[0][0] <= ack.sequence:
+            _, batch, _ = self._in_flight.popleft()
+            self._store.acked(batch)
+            self._stats.batches_acked += 1
+            self._stats.findings_acked += len(batch.findings)
+        for refusal in ack.refusals:
+            self._stats.refusals += 1
+            _log.warning(
+                "the collector refused %s %s: %s", refusal.key.probe, refusal.key.subject, refusal.reason
+            )
+        if 0 < self._full_state_sequence <= ack.sequence:
+            self._settled()
+        self._store.changed.set()
+
+    def _want_bulk(self, digest: bytes) -> None:
+        if self._store.bulk(digest) is None:
+            _log.warning("the collector asks for a text that is no longer here: %s", digest.hex()[:16])
+        elif digest not in self._bulk_wanted:
+            self._bulk_wanted.append(digest)
+            self._store.changed.set()
+
+
+def failures_of(code: grpc.StatusCode) -> int:
+    """How far up the back-off starts after such an answer."""
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return _FAILURES_WHEN_FULL
+    return _FAILURES_WHEN_REFUSED if code in _REFUSED else 0
+
+
+async def _write(call: Call, request: StreamFindingsRequest) -> None:
+    try:
+        await call.write(request)
+    except asyncio.InvalidStateError:
+        # The call is over already; its status is what matters.
+        raise await _status(call) from None
+
+
+async def _read(call: Call) -> StreamFindingsResponse:
+    response = await call.read()
+    if isinstance(response, StreamFindingsResponse):
+        return response
+    raise await _status(call)
+
+
+async def _status(call: Call) -> Exception:
+    """Why the collector ended the stream."""
+    code = await call.code()
+    if code == grpc.StatusCode.OK:
+        return SessionError("the collector ended the stream")
+    leader = leader_in(await call.trailing_metadata())
+    return SessionError(f"{code.name}: {await call.details()}", failures_of(code), leader)

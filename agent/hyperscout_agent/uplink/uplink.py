@@ -1,0 +1,183 @@
+"""The way to the collector: one stream after the other, to whichever collector leads.
+
+Nothing is remembered from one stream (`session`) to the next but the store itself, so whatever breaks, the
+answer is always the same: back off, connect, send the full state.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+
+import grpc
+import grpc.aio
+from hyperscout.v1.discovery_pb2 import Hello, NcclId
+from hyperscout.v1.discovery_pb2_grpc import DiscoveryServiceStub
+from hyperscout_formats.text.leader import leader_in
+
+from hyperscout_agent.findings.store import FindingStore
+from hyperscout_agent.runtime.backoff import Backoff
+from hyperscout_agent.runtime.credentials import CredentialsError, Metadata, tls_hint
+from hyperscout_agent.uplink.route import Route
+from hyperscout_agent.uplink.session import (
+    Directives,
+    Session,
+    SessionError,
+    UplinkStats,
+    failures_of,
+)
+
+_log = logging.getLogger(__name__)
+
+_BACKOFF_BASE_S = 0.5
+_BACKOFF_CAP_S = 60.0
+_SILENT_S = 5.0  # a refusal is told at once; who says nothing for this long is out of reach
+
+CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
+    # A path that drops packets silently is noticed in 20 + 10 s, with or without traffic.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 0),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Back-off is ours; gRPC's own would come on top of it.
+    ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    # Despite its name the least time that a connection may take to come about, before it is given up: ten
+    # thousand agents that lost one leader shake hands with the next at once. A refusal is noticed at once.
+    ("grpc.min_reconnect_backoff_ms", 10_000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.max_receive_message_length", 1024 * 1024),
+    # A name may stand for several collectors of which one leads: each is tried in time (gRFC A62).
+    ("grpc.service_config", '{"loadBalancingConfig": [{"pick_first": {"shuffleAddressList": true}}]}'),
+    # A node's proxy settings are for its users' traffic.
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+def plaintext_channel(target: str) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+_NO_DIRECTIVES = Directives()
+
+
+def _no_metadata() -> Metadata:
+    return ()
+
+
+class Uplink:
+    """Keeps a stream to one of `targets` (see `Route`), and the store's dirty set small.
+
+    `clock`: monotonic seconds; `wall_ns`: nanoseconds since 1970. `instance`: greater for each start
+    of the process. `channel` and `metadata` are asked at each stream, for what to show is renewed meanwhile.
+    `on_end` is called when a stream that was greeted ends: leases and tasks end with it. Call-backs must not
+    block.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[str],
+        store: FindingStore,
+        *,
+        version: str,
+        probes: Sequence[str],
+        instance: int,
+        directives: Directives = _NO_DIRECTIVES,
+        on_end: Callable[[], None] = _nothing,
+        clock: Callable[[], float] = time.monotonic,
+        wall_ns: Callable[[], int] = time.time_ns,
+        rng: Random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        channel: Callable[[str], grpc.aio.Channel] = plaintext_channel,
+        metadata: Callable[[], Metadata] = _no_metadata,
+    ) -> None:
+        if not targets:
+            raise ValueError("no collector address")
+        self.stats = UplinkStats()
+        self._store = store
+        self._hello = Hello(node=store.node, version=version, probes=probes, instance=instance)
+        self._directives = directives
+        self._live: Session | None = None
+        self._on_end = on_end
+        self._clock = clock
+        self._wall_ns = wall_ns
+        self._sleep = sleep
+        self._channel = channel
+        self._metadata = metadata
+        self._laments: dict[str, str] = {}
+        self._route = Route(targets, Backoff(rng, base_s=_BACKOFF_BASE_S, cap_s=_BACKOFF_CAP_S), rng)
+
+    async def run(self) -> None:
+        """Stream until cancelled. Never raises for what a collector or the network does."""
+        while True:
+            target = self._route.target
+            failures, leader = 0, None
+            began_s, greeted = self._clock(), self.stats.sessions
+            try:
+                await self._session(target)
+            except SessionError as ended:
+                failures, leader = ended.failures, ended.leader
+                self._lament(target, str(ended))
+            except CredentialsError as error:
+                self._lament(target, f"nothing to show to it: {error}")
+            except grpc.aio.AioRpcError as error:
+                failures, leader = failures_of(error.code()), leader_in(error.trailing_metadata())
+                self._lament(target, f"{error.code().name}: {error.details()}")
+            except Exception:
+                # A defect of ours must not cost the node its voice; the trace says where it is.
+                _log.exception("collector %s: the stream ended on an unexpected error", target)
+            self.stats.failures += 1
+            answered = leader is not None or failures or self.stats.sessions != greeted
+            silent = not answered and self._clock() - began_s >= _SILENT_S
+            await self._sleep(self._route.failed(failures=failures, leader=leader, silent=silent))
+
+    def send_id(self, nccl_id: NcclId) -> None:
+        """Send the id of an NCCL run up the live stream; without one the run is over anyway."""
+        if self._live is not None:
+            self._live.send_id(nccl_id)
+
+    def _lament(self, target: str, reason: str) -> None:
+        """Log why a stream ended; the same reason over and over only for those who debug."""
+        if hint := tls_hint(reason):
+            reason = f"{hint} ({reason})"
+        level = logging.DEBUG if self._laments.get(target) == reason else logging.WARNING
+        self._laments[target] = reason
+        _log.log(level, "collector %s: %s", target, reason)
+
+    async def _session(self, target: str) -> None:
+        """One stream, until it ends (always by an exception)."""
+        metadata = self._metadata()
+        channel = self._channel(target)
+        call = DiscoveryServiceStub(channel).StreamFindings(metadata=metadata)
+        session = Session(
+            call,
+            self._store,
+            self.stats,
+            self._directives,
+            settled=self._route.settled,
+            clock=self._clock,
+            wall_ns=self._wall_ns,
+        )
+        try:
+            welcome = await session.greet(self._hello)
+            self.stats.connected = True
+            self._live = session
+            self.stats.sessions += 1
+            self._store.begin_stream()
+            self._route.greeted()
+            self._laments.clear()
+            _log.info("collector %s: connected, version %s", target, welcome.version)
+            await session.run()
+        finally:
+            if self.stats.connected:
+                self.stats.connected = False
+                self._live = None
+                self._store.end_stream()
+                self._on_end()
+            call.cancel()
+            await channel.close()

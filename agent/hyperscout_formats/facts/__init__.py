@@ -1,0 +1,1 @@
+"""Facts that readers return, and their form in proto messages."""

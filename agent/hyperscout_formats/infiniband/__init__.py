@@ -1,0 +1,1 @@
+"""ibnetdiscover, ibqueryerrors, sysfs, node maps and perftest."""

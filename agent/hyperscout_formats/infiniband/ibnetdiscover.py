@@ -1,0 +1,313 @@
+"""Reader of `ibnetdiscover` text (infiniband-diags, ibnetdiscover(8)): columns, not objects.
+
+Lines become columns in `ibnetdiscover_columns`, and one by one in `ibnetdiscover_line` where they are odd.
+Here the columns of all stretches are put together: devices are told apart by GUID, records are given to
+their blocks, and what contradicts is taken out and named.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hyperscout_formats.infiniband.guid_index import first_mentions
+from hyperscout_formats.infiniband.ibnetdiscover_columns import (
+    PAD,
+    Headers,
+    Images,
+    Records,
+    Stretch,
+    read_stretch,
+)
+from hyperscout_formats.infiniband.ibnetdiscover_fields import (
+    RATE_GBPS,
+    RATE_WIDTH,
+    Bools,
+    Ints,
+    Offsets,
+    Words,
+)
+from hyperscout_formats.infiniband.ibnetdiscover_line import (
+    CA,
+    ROUTER,
+    SWITCH,
+    UNKNOWN,
+    Record,
+    printable,
+    read_line,
+)
+from hyperscout_formats.infiniband.ibnetdiscover_text import (
+    initiated_from,
+    is_grouped,
+    may_have_devices,
+    why_refused,
+)
+from hyperscout_formats.text.errors import FormatError, Problem
+from hyperscout_formats.text.problems import Problems
+
+__all__ = ["CA", "ROUTER", "SWITCH", "UNKNOWN", "Sweep", "parse"]
+
+STRETCH_BYTES: Final = 1 << 21
+"""Read at once: temporaries stay in the processor's cache, and few in memory."""
+MAX_BYTES: Final = 1 << 30
+MAX_PORT: Final = (
+    254  # InfiniBand architecture specification, volume 1: a port number is 8 bits, 255 is reserved
+)
+ENOUGH_UNREADABLE: Final = 10_000
+"""Lines. With so many unreadable ones, and more of them than readable ones, it is not a sweep."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sweep:
+    """What one text says. n devices in order of first mention, m port records in order of lines.
+
+    A record is one port line as one end wrote it, so a cable that both ends saw is two records.
+    A device that has no block of its own (`declared` False) was only mentioned as a peer.
+    """
+
+    source: str
+    guid: npt.NDArray[np.uint64]  # (n,) node GUID
+    kind: npt.NDArray[np.uint8]  # (n,) UNKNOWN, SWITCH, CA or ROUTER
+    port_count: npt.NDArray[np.int32]  # (n,) 0 where not declared
+    declared: npt.NDArray[np.bool_]  # (n,)
+    system_image_guid: npt.NDArray[np.uint64]  # (n,) 0 where not given
+    descriptions: Sequence[str]  # n node descriptions, "" where none
+    device: npt.NDArray[np.int32]  # (m,) index of the device whose block holds the line
+    port: npt.NDArray[np.int32]  # (m,)
+    port_guid: npt.NDArray[np.uint64]  # (m,) of the local port of an adapter, 0 for a switch
+    peer: npt.NDArray[np.int32]  # (m,) index of the device at the other end
+    peer_port: npt.NDArray[np.int32]  # (m,)
+    rate_gbps: npt.NDArray[np.float32]  # (m,) width x nominal rate of a lane as in sysfs, 0 = unknown
+    width: npt.NDArray[np.uint8]  # (m,) lanes, 0 = unknown
+    line: npt.NDArray[np.int32]  # (m,) from 1
+    initiated_from: int = 0  # GUID of the node the sweep looked from, 0 = not said
+    problems: tuple[Problem, ...] = ()
+
+
+def parse(data: bytes, source: str = "ibnetdiscover") -> Sweep:
+    """Read the text that `ibnetdiscover` prints by default, with `-f` or with `-g`.
+
+    What is damaged, contradictory or given again is left out and named in `problems`, at most 100 and
+    one that counts the rest. Raises FormatError where there is no device in it, or mostly something else.
+    """
+    if len(data) > MAX_BYTES:
+        raise FormatError(source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read")
+    problems = Problems(source)
+    lines = _read_all(data, source, problems)
+    headers, records = lines.headers, lines.records
+    if not len(headers.line):
+        raise FormatError(source, 0, why_refused(data))
+    devices = _devices(headers, records)
+    own, peer, declared = devices.of_header, devices.of_record, devices.block >= 0
+    n = len(devices.guid)
+    kind = np.zeros(n, np.uint8)
+    kind[peer[::-1]] = records.kind[::-1]
+    kind[declared] = headers.kind[devices.block[declared]]
+    port_count = np.zeros(n, np.int32)
+    port_count[declared] = headers.port_count[devices.block[declared]]
+    image = np.zeros(n, np.uint64)
+    image[own[::-1]] = _system_images(lines)[::-1]
+
+    _name_repeated(data, headers, devices, problems)
+    device = _owners(lines, devices)
+    keep = np.ones(len(peer), np.bool_)
+    for bad, reason in (
+        (device < 0, "a port line outside any device's block"),
+        (kind[peer] != records.kind, "the other end is of another kind than the rest of the text says"),
+        (_impossible(records.port, port_count[device]), "a port number that the device cannot have"),
+        (_impossible(records.peer_port, port_count[peer]), "a port number that the other end cannot have"),
+    ):
+        if bad.any():
+            problems.add_all(records.line[keep & bad], reason)
+            keep &= ~bad
+    kept = _once(records, device, peer, np.flatnonzero(keep), problems)
+    if len(kept) < len(keep):
+        records, device, peer = Records._make(column[kept] for column in records), device[kept], peer[kept]
+    return Sweep(
+        source=source,
+        guid=devices.guid,
+        kind=kind,
+        port_count=port_count,
+        declared=declared,
+        system_image_guid=image,
+        descriptions=_descriptions(data, lines, devices),
+        device=device.astype(np.int32),
+        port=records.port,
+        port_guid=np.where(kind[device] == SWITCH, np.uint64(0), records.port_guid),
+        peer=peer.astype(np.int32),
+        peer_port=records.peer_port,
+        rate_gbps=RATE_GBPS[records.rate],
+        width=RATE_WIDTH[records.rate],
+        line=records.line,
+        initiated_from=initiated_from(data),
+        problems=problems.listed(),
+    )
+
+
+class _Lines(NamedTuple):
+    """All stretches joined."""
+
+    headers: Headers
+    records: Records
+    images: Images
+    breaks: Ints
+
+
+def _read_all(data: bytes, source: str, problems: Problems) -> _Lines:
+    if not may_have_devices(data):
+        raise FormatError(source, 0, why_refused(data))
+    stretches: list[Stretch] = []
+    readable = unreadable = begin = 0
+    line = 1
+    while begin < len(data):
+        limit = begin + STRETCH_BYTES
+        end = len(data) if limit >= len(data) else data.rfind(b"\n", begin, limit) + 1
+        if not end:  # one line is longer than a stretch
+            problems.add(line, f"a line of more than {STRETCH_BYTES} bytes")
+            begin, line = (data.find(b"\n", limit) + 1) or len(data), line + 1
+            continue
+        stretch = _read_padded(data, begin, end, line)
+        stretches.append(stretch)
+        for at, reason in stretch.unreadable:
+            problems.add(at, reason)
+        readable += len(stretch.headers.line) + len(stretch.records.line)
+        unreadable += len(stretch.unreadable)
+        if unreadable > max(readable, ENOUGH_UNREADABLE):
+            at, reason = stretch.unreadable[-1]
+            raise FormatError(
+                source, at, f"most lines up to here cannot be read ({reason}); {why_refused(data)}"
+            )
+        begin, line = end, line + stretch.line_count
+    if not stretches:
+        raise FormatError(source, 0, why_refused(data))
+    return _Lines(
+        Headers._make(map(np.concatenate, zip(*(stretch.headers for stretch in stretches), strict=True))),
+        Records._make(map(np.concatenate, zip(*(stretch.records for stretch in stretches), strict=True))),
+        Images._make(map(np.concatenate, zip(*(stretch.images for stretch in stretches), strict=True))),
+        np.concatenate([stretch.breaks for stretch in stretches]),
+    )
+
+
+def _read_padded(data: bytes, begin: int, end: int, line: int) -> Stretch:
+    """A stretch with room on both sides: at the ends of the text a copy has to give it."""
+    cut = data[end - 1 : end] != b"\n"
+    if begin >= PAD and end + PAD <= len(data):
+        return read_stretch(data, begin, end, first_line=line, shift=0, cut=cut)
+    room = bytes(PAD)
+    text = room + data[begin:end] + (b"\n" if cut else b"") + room
+    return read_stretch(text, PAD, len(text) - PAD, first_line=line, shift=begin - PAD, cut=cut)
+
+
+class _Devices(NamedTuple):
+    """n devices in order of first mention."""
+
+    guid: Words  # (n,)
+    block: Offsets  # (n,) number of the first header, -1 for none
+    of_header: Offsets  # device of each header
+    of_record: Offsets  # device at the other end of each record
+    header_before: Offsets  # of each record, the number of the latest header, -1 for none
+
+
+def _devices(headers: Headers, records: Records) -> _Devices:
+    header_before = np.searchsorted(headers.line, records.line) - 1
+    # All mentions in order of lines: a header stands behind the records that come before it.
+    at_header = np.arange(len(headers.line)) + np.searchsorted(records.line, headers.line)
+    at_record = np.arange(len(records.line)) + header_before + 1
+    mentions = np.empty(len(at_header) + len(at_record), np.uint64)
+    mentions[at_header] = headers.guid
+    mentions[at_record] = records.guid
+    number, guid = first_mentions(mentions)
+    of_header, of_record = number[at_header], number[at_record]
+    block = np.full(len(guid), -1, np.int64)
+    block[of_header[::-1]] = np.arange(len(of_header))[::-1]
+    return _Devices(guid, block, of_header, of_record, header_before)
+
+
+def _system_images(lines: _Lines) -> Words:
+    """Of each header, the system image GUID between it and the header before; 0 where there is none."""
+    header_lines = lines.headers.line
+    before = np.concatenate([np.zeros(1, np.int32), header_lines[:-1]])
+    image_lines = np.concatenate([np.full(1, -1, np.int32), lines.images.line])
+    images = np.concatenate([np.zeros(1, np.uint64), lines.images.guid])
+    latest = np.searchsorted(image_lines, header_lines) - 1
+    return np.where(image_lines[latest] > before, images[latest], np.uint64(0))
+
+
+def _owners(lines: _Lines, devices: _Devices) -> Offsets:
+    """The device in whose block each record lies, -1 for none."""
+    breaks = np.concatenate([lines.breaks, np.full(1, np.iinfo(np.int32).max, np.int32)])
+    block_end = breaks[np.searchsorted(lines.breaks, lines.headers.line)]
+    latest = devices.header_before
+    return np.where((latest >= 0) & (lines.records.line < block_end[latest]), devices.of_header[latest], -1)
+
+
+def _impossible(port: Ints, port_count: Ints) -> Bools:
+    most = np.where(port_count > 0, np.minimum(port_count, MAX_PORT), MAX_PORT)
+    return (port < 1) | (port > most)
+
+
+def _name_repeated(data: bytes, headers: Headers, devices: _Devices, problems: Problems) -> None:
+    """Name blocks of a device that has one already. `-g` gives a chassis's switches twice: no problem."""
+    first = devices.block[devices.of_header]
+    again = np.flatnonzero(first != np.arange(len(first)))
+    if not len(again):
+        return
+    first = first[again]
+    other = headers.port_count[again] != headers.port_count[first]
+    other |= headers.kind[again] != headers.kind[first]
+    problems.add_all(headers.line[again[other]], "a second block of a device, and not as the first has it")
+    if not is_grouped(data):
+        problems.add_all(
+            headers.line[again[~other]], "a second block of a device; what it repeats is kept once"
+        )
+
+
+def _once(records: Records, device: Offsets, peer: Offsets, kept: Offsets, problems: Problems) -> Offsets:
+    """Of `kept`, the first record of each port; later ones that name another cable are problems."""
+    key = device[kept] * (MAX_PORT + 1) + records.port[kept]
+    order = np.argsort(key, kind="stable")
+    again = np.flatnonzero(key[order][1:] == key[order][:-1]) + 1
+    if not len(again):
+        return kept
+    is_first = np.ones(len(order), np.bool_)
+    is_first[again] = False
+    first = kept[order[np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))[again]]]
+    later = kept[order[again]]
+    other = (peer[later] != peer[first]) | (records.peer_port[later] != records.peer_port[first])
+    problems.add_all(np.sort(records.line[later[other]]), "a second cable for a port; the first counts")
+    return kept[np.isin(kept, later, invert=True)]
+
+
+def _descriptions(data: bytes, lines: _Lines, devices: _Devices) -> list[str]:
+    """Of each device: its own header's, else as its first mention has it."""
+    declared = np.flatnonzero(devices.block >= 0)
+    result = [""] * len(devices.block)
+    headers = devices.block[declared]
+    texts = _texts(data, lines.headers.start[headers], lines.headers.end[headers])
+    for index, text in zip(declared.tolist(), texts, strict=True):
+        result[index] = text
+    if len(declared) < len(result):
+        mentioned = np.zeros(len(result), np.int64)
+        mentioned[devices.of_record[::-1]] = lines.records.offset[::-1]
+        for index in np.flatnonzero(devices.block < 0).tolist():
+            begin = int(mentioned[index])
+            end = data.find(b"\n", begin)
+            line = data[begin : end if end >= 0 else len(data)].rstrip(b"\r")
+            said = read_line(line)
+            if isinstance(said, Record):
+                result[index] = printable(line[said.start : said.end])
+    return result
+
+
+def _texts(data: bytes, start: Offsets, end: Offsets) -> list[str]:
+    """`data[start:end]` for each. Copied together and decoded at once: far quicker than one by one."""
+    size = end - start + 1  # each with a byte for a newline
+    place = np.cumsum(size) - size
+    joined = np.frombuffer(data, np.uint8)[np.repeat(start - place, size) + np.arange(int(size.sum()))]
+    joined[place + size - 1] = ord("\n")
+    text = joined.tobytes()
+    if np.count_nonzero(joined < ord(" ")) == len(size) and not np.any(joined > ord("~")):
+        return text.decode("ascii").split("\n")[:-1]
+    return [printable(part) for part in text.split(b"\n")[:-1]]

@@ -1,0 +1,70 @@
+"""Reader of what `ibqueryerrors` prints: the error counters of an InfiniBand fabric that are not 0.
+
+Source: ibqueryerrors(8) of infiniband-diags 44. A switch's ports come under its node GUID, an adapter's under
+the GUID of the port:
+
+    Errors for 0x2000 "MF0;leaf2:MQM8700/U1"
+       GUID 0x2000 port ALL: [PortXmitDiscards == 9]
+       GUID 0x2000 port 8: [PortXmitDiscards == 9]
+    ## Summary: 7 nodes checked, 1 bad nodes found
+
+Port ALL is the sum of a switch's, and passed over.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hyperscout_formats.facts.facts import PortCounters
+from hyperscout_formats.infiniband.counters import LINK_DOWNED, port_counters
+from hyperscout_formats.text.errors import FormatError, Problem
+from hyperscout_formats.text.problems import Problems
+
+SUMMARY: Final = b"## Summary:"
+"""Begins the line that ends a look that came to its end."""
+MAX_PORTS: Final = 1 << 20
+_MOST: Final = 2**64 - 1
+
+_MAX_LINE_BYTES: Final = 4096  # there are some twenty counters
+_PORT: Final = re.compile(rb"^[ \t]*GUID 0x([0-9a-f]{1,16}) port (ALL|\d{1,3}):")
+_LINE: Final = re.compile(rb"^[ \t]*GUID 0x", re.MULTILINE)
+_COUNT: Final = re.compile(rb"\[(\w{1,64}) == (\d{1,20})\b")
+
+
+@dataclass(frozen=True, slots=True)
+class PortErrors:
+    """What one port has counted."""
+
+    counters: PortCounters
+    link_downed: int = 0
+
+
+def parse(
+    data: bytes, source: str = "ibqueryerrors"
+) -> tuple[Mapping[tuple[int, int], PortErrors], tuple[Problem, ...]]:
+    """By GUID and port; a port that is not there has counted nothing. Raises FormatError where nothing in it
+    is of this tool."""
+    problems = Problems(source)
+    found: dict[tuple[int, int], PortErrors] = {}
+    lines = at = 0
+    for begin in _LINE.finditer(data):
+        lines, at = lines + data.count(b"\n", at, begin.start()), begin.start()
+        end = data.find(b"\n", at)
+        line = data[at : min(end if end >= 0 else len(data), at + _MAX_LINE_BYTES)]
+        match = _PORT.match(line)
+        if match is None:
+            problems.add(lines + 1, "not as ibqueryerrors writes the errors of a port")
+            continue
+        guid, port = match.groups()
+        if port == b"ALL":
+            continue
+        if len(found) >= MAX_PORTS:
+            problems.add(lines + 1, f"more than {MAX_PORTS} ports with errors: the rest is passed over")
+            break
+        counted = _COUNT.findall(line, match.end())
+        values = {name.decode(): min(int(count), _MOST) for name, count in counted}
+        found[int(guid, 16), int(port)] = PortErrors(port_counters(values), values.get(LINK_DOWNED, 0))
+    if not found and SUMMARY not in data:
+        raise FormatError(source, 0, "no summary and no port: not what ibqueryerrors prints")
+    return found, problems.listed()

@@ -1,0 +1,145 @@
+"""Reader of a host's own RDMA ports from what /sys/class/infiniband says.
+
+Pure: it takes the files' contents; `infiniband_tree` gets them. Source of names and texts: Linux,
+Documentation/ABI/stable/sysfs-class-infiniband.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from hyperscout_formats.facts.facts import InfinibandPort
+from hyperscout_formats.infiniband.counters import SYSFS_NAMES, port_counters
+from hyperscout_formats.text.errors import Problem
+from hyperscout_formats.text.lldp_text import cleaned, text_of_bytes
+from hyperscout_formats.text.problems import Problems
+
+DEVICE_FILES: Final = ("node_guid", "sys_image_guid", "node_desc", "board_id")
+PORT_FILES: Final = (
+    "state",
+    "phys_state",
+    "rate",
+    "lid",
+    "sm_lid",
+    "link_layer",
+    "gids/0",
+    "counters/link_downed",
+)
+COUNTER_FILES: Final = tuple(f"counters/{name}" for name in SYSFS_NAMES)
+MAX_FILE_BYTES: Final = 4096  # a page: sysfs gives no more
+MAX_PORTS: Final = 1024
+"""Of one host. Virtual functions count, so it is far above what slots allow."""
+
+_GUID: Final = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4}){3}")
+_GID: Final = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4}){7}")
+_STATE: Final = re.compile(r"\d+: *(\w[\w ]*)")  # `4: ACTIVE`
+_RATE: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) Gb/sec\b.*")  # `200 Gb/sec (4X HDR)`
+_LID: Final = re.compile(r"0x[0-9a-f]{1,8}")
+_COUNT: Final = re.compile(r"\d{1,19}")
+
+
+def parse(
+    tree: Mapping[str, bytes], source: str = "/sys/class/infiniband"
+) -> tuple[tuple[InfinibandPort, ...], tuple[Problem, ...]]:
+    """Ports in order of device and number, and what could not be read.
+
+    `tree` is path below /sys/class/infiniband -> content: `mlx5_0/node_guid`, `mlx5_0/ports/1/state` and so
+    on (`DEVICE_FILES`, `PORT_FILES`, `COUNTER_FILES`). A port needs its device's `node_guid`, `state` and
+    `link_layer`; without them it is a problem. What else is missing is 0 or "": a virtual function counts
+    nothing.
+    """
+    problems = Problems(source)
+    names: set[tuple[str, int]] = set()
+    for path in tree:
+        parts = path.split("/")
+        if len(parts) > 3 and parts[1] == "ports" and re.fullmatch(r"\d{1,3}", parts[2], re.ASCII):
+            names.add((parts[0], int(parts[2])))
+    if len(names) > MAX_PORTS:
+        problems.add(0, f"{len(names)} ports, the first {MAX_PORTS} are read")
+    ports: list[InfinibandPort] = []
+    for device, port in sorted(names, key=lambda name: (_natural(name[0]), name[1]))[:MAX_PORTS]:
+        try:
+            ports.append(_port(_Files(tree, device, port)))
+        except _UnusableError as error:
+            problems.add(0, str(error))
+    return tuple(ports), problems.listed()
+
+
+class _UnusableError(Exception):
+    """A file says what it cannot say."""
+
+
+class _Files:
+    """The files of one port and its device. A missing one is None, an unfit one raises."""
+
+    def __init__(self, tree: Mapping[str, bytes], device: str, port: int) -> None:
+        self._tree = tree
+        self.device = device
+        self.port = port
+
+    def text(self, name: str) -> str | None:
+        base = f"{self.device}/" if name in DEVICE_FILES else f"{self.device}/ports/{self.port}/"
+        content = self._tree.get(base + name)
+        return None if content is None else text_of_bytes(content[:MAX_FILE_BYTES].removesuffix(b"\n"))
+
+    def matched(self, name: str, shape: re.Pattern[str]) -> re.Match[str] | None:
+        text = self.text(name)
+        if text is None or not text.strip():
+            return None
+        found = shape.fullmatch(text.strip().lower() if shape in {_GUID, _GID, _LID} else text.strip())
+        if found is None:
+            raise _UnusableError(f"{self.device}/ports/{self.port}: {name} says {text[:60]!a}")
+        return found
+
+    def count(self, name: str) -> int:
+        """A counter that is missing, or says what it cannot, is 0: a port is no worse for it."""
+        text = (self.text(name) or "").strip()
+        return int(text) if _COUNT.fullmatch(text) else 0
+
+    def needed(self, name: str, shape: re.Pattern[str]) -> re.Match[str]:
+        found = self.matched(name, shape)
+        if found is None:
+            raise _UnusableError(f"{self.device}/ports/{self.port}: {name} is missing")
+        return found
+
+
+def _port(files: _Files) -> InfinibandPort:
+    link_layer = files.needed("link_layer", re.compile(r"\w+"))[0]
+    node_guid = _guid(files.needed("node_guid", _GUID))
+    if not node_guid:  # a virtual function that was given none yet
+        raise _UnusableError(f"{files.device}/ports/{files.port}: node_guid is 0")
+    gid = files.matched("gids/0", _GID) if link_layer == "InfiniBand" else None
+    image = files.matched("sys_image_guid", _GUID)
+    rate = files.matched("rate", _RATE)
+    physical_state = files.matched("phys_state", _STATE)
+    link_downed = files.matched("counters/link_downed", _COUNT)
+    return InfinibandPort(
+        device=cleaned(files.device),
+        port=files.port,
+        node_guid=node_guid,
+        port_guid=_guid(gid) & 0xFFFF_FFFF_FFFF_FFFF if gid else 0,
+        system_image_guid=_guid(image) if image else 0,
+        state=files.needed("state", _STATE)[1],
+        physical_state=physical_state[1] if physical_state else "",
+        rate_gbps=float(rate[1]) if rate else 0.0,
+        lid=_lid(files.matched("lid", _LID)),
+        sm_lid=_lid(files.matched("sm_lid", _LID)),
+        node_description=files.text("node_desc") or "",
+        link_layer=link_layer,
+        board_id=files.text("board_id") or "",
+        link_downed=int(link_downed[0]) if link_downed else 0,
+        counters=port_counters({name: files.count(f"counters/{file}") for file, name in SYSFS_NAMES.items()}),
+    )
+
+
+def _guid(found: re.Match[str]) -> int:
+    return int(found[0].replace(":", ""), 16)
+
+
+def _lid(found: re.Match[str] | None) -> int:
+    return int(found[0], 16) if found else 0
+
+
+def _natural(name: str) -> list[tuple[str, int]]:
+    """mlx5_2 before mlx5_10."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"([^0-9]*)([0-9]{0,9})", name)]

@@ -1,0 +1,1 @@
+"""LLDP frames, and what lldpd's tools print."""

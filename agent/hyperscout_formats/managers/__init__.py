@@ -1,0 +1,1 @@
+"""What UFM, NMX and NetQ answer."""

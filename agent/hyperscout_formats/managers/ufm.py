@@ -1,0 +1,266 @@
+"""Reader of what a UFM tells of its InfiniBand fabric: the answers of its REST API, as `ibnetdiscover` text.
+
+Read are the arrays of `/ufmRest/resources/ports`, `/links` and `/systems` (NVIDIA UFM Enterprise REST API
+guide, "Ports", "Links" and "Systems REST API"). The ports alone are enough: each names its peer. A big
+fabric's ports are a gigabyte of JSON; as the text that `ibnetdiscover` prints they are a tenth, and whoever
+reads sweeps reads them too.
+
+A UFM names an adapter's port by that port's own GUID and by its number on the card. So here each such GUID is
+an adapter of its own; whoever knows the node GUID puts it in its place.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from hyperscout_formats.infiniband.ibnetdiscover_line import CA, LANE_GBPS, ROUTER, SWITCH, WIDTHS
+from hyperscout_formats.text.errors import FormatError, Problem
+from hyperscout_formats.text.json_array import objects
+from hyperscout_formats.text.problems import Problems
+
+MAX_PORT: Final = 254
+MAX_PORTS: Final = 4_000_000
+_DESCRIPTION_BYTES: Final = 64  # InfiniBand architecture specification, volume 1: a NodeDescription
+_EXPECTED: Final = "expected the JSON of a UFM's /ufmRest/resources/ports, alone or with /links and /systems"
+
+_GUID = re.compile(r"(?:0x)?([0-9a-fA-F]{1,16})")
+_WIDTH = re.compile(r"(?:IB_)?(\d{1,2})x", re.IGNORECASE)
+_PORT_NAME = re.compile(r"(?:0x)?([0-9a-fA-F]{1,16})_(\d{1,3})")
+_OBJECT = re.compile(rb"\s*+\{")
+_WORDS: Final = {SWITCH: ("Switch", "S"), CA: ("Ca", "H"), ROUTER: ("Rt", "R")}
+# How the description of a port begins, and the type of a system.
+_KINDS: Final = (
+    ("switch", SWITCH),
+    ("computer", CA),
+    ("host", CA),
+    ("server", CA),
+    ("gateway", ROUTER),
+    ("router", ROUTER),
+)
+
+_End = tuple[int, int]  # GUID, port number
+
+
+class _Port(NamedTuple):
+    kind: int
+    name: str
+    rate: str
+    peer: _End | None
+    is_up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """`text`: as `ibnetdiscover` prints it, by GUID, so that an unchanged fabric is an unchanged text.
+    `cables` are counted once."""
+
+    text: bytes
+    switches: int
+    adapters: int
+    cables: int
+    problems: tuple[Problem, ...]
+
+
+class UfmReader:
+    """Takes the objects of the three answers in any order; `finish` puts them together."""
+
+    def __init__(self, source: str = "ufm") -> None:
+        self._source = source
+        self._problems = Problems(source)
+        self._ports: dict[_End, _Port] = {}
+        self._links: list[tuple[_End, _End]] = []
+        self._systems: dict[int, int] = {}  # GUID -> kind
+        self._unknown: dict[_End, int] = {}  # ports of unknown kind, and the system of each
+
+    def take(self, item: Mapping[str, Any]) -> None:
+        """One object of any of the three. Raises FormatError when there are too many."""
+        if "source_guid" in item:
+            self._link(item)
+        elif "number" in item:
+            self._port(item)
+        elif "system_guid" in item or "type" in item:
+            self._system(item)
+        else:
+            self._problems.add(0, f"neither port nor link nor system: {str(sorted(item))[:80]}")
+        if len(self._ports) + len(self._links) + len(self._systems) > 3 * MAX_PORTS:
+            raise FormatError(self._source, 0, f"more than {MAX_PORTS} ports")
+
+    def finish(self) -> Fabric:
+        """Raises FormatError where no device is in it."""
+        for end, system in self._unknown.items():
+            self._ports[end] = self._ports[end]._replace(kind=self._systems.get(system, 0))
+        nameless = [end for end, port in self._ports.items() if not port.kind]
+        for guid, number in sorted(nameless):
+            self._problems.add(0, f"port {guid:016x}_{number} is neither a switch's nor an adapter's")
+            del self._ports[guid, number]
+        if not self._ports:
+            raise FormatError(self._source, 0, f"no port of a switch or an adapter in it; {_EXPECTED}")
+        peers = self._cables()
+        devices = sorted({guid for guid, _ in self._ports})
+        kind_of = {guid: self._ports[guid, number].kind for guid, number in sorted(self._ports, reverse=True)}
+        kinds = Counter(kind_of.values())
+        return Fabric(
+            self._text(devices, kind_of, peers),
+            kinds[SWITCH] + kinds[ROUTER],
+            kinds[CA],
+            len({frozenset((end, peer)) for end, peer in peers.items()}),
+            self._problems.listed(),
+        )
+
+    def _port(self, item: Mapping[str, Any]) -> None:
+        guid, number = _guid(item.get("guid")), _number(item.get("number"))
+        if not guid or number is None:
+            name = _text(item.get("name"))[:60]
+            self._problems.add(0, f"a port without a GUID, or with a number that no port has: {name!a}")
+            return
+        end = (guid, number)
+        if end in self._ports:
+            self._problems.add(0, f"port {guid:016x}_{number} is there twice; the first counts")
+            return
+        kind = _kind(_text(item.get("description")))
+        if not kind and _text(item.get("dname")).startswith("HCA"):
+            kind = CA
+        if not kind:
+            self._unknown[end] = _guid(item.get("systemID")) or guid
+        described = _text(item.get("node_description"))
+        system = _text(item.get("system_name"))
+        # Of a switch it has the port's label too ("leaf-01:1/3/1"); an adapter says it itself.
+        name = system or described.partition(":")[0] if kind == SWITCH else described or system
+        peer = _PORT_NAME.fullmatch(_text(item.get("peer")))
+        number_there = _number(peer[2]) if peer else None
+        self._ports[end] = _Port(
+            kind,
+            name,
+            _rate(_text(item.get("active_speed")), _text(item.get("active_width"))),
+            (int(peer[1], 16), number_there) if peer and number_there is not None else None,
+            _is_up(_text(item.get("physical_state")), _text(item.get("logical_state"))),
+        )
+
+    def _link(self, item: Mapping[str, Any]) -> None:
+        one = (_guid(item.get("source_guid")), _number(item.get("source_port")))
+        other = (_guid(item.get("destination_guid")), _number(item.get("destination_port")))
+        if not one[0] or not other[0] or one[1] is None or other[1] is None:
+            self._problems.add(0, f"a link that lacks an end: {_text(item.get('name'))[:80]!a}")
+            return
+        self._links.append(((one[0], one[1]), (other[0], other[1])))
+
+    def _system(self, item: Mapping[str, Any]) -> None:
+        kind = _kind(_text(item.get("type")))
+        for key in ("guid", "system_guid", "name"):
+            if kind and (guid := _guid(item.get(key))):
+                self._systems.setdefault(guid, kind)
+
+    def _cables(self) -> dict[_End, _End]:
+        """What is at the other end of each port: what the port says, else what a link says. A cable counts
+        when neither end is down."""
+        peers: dict[_End, _End] = {}
+        for end, port in sorted(self._ports.items()):
+            if port.is_up and port.peer is not None:
+                peers[end] = port.peer
+        for one, other in sorted(self._links):
+            for end, peer in ((one, other), (other, one)):
+                if end in self._ports and self._ports[end].is_up:
+                    said = peers.setdefault(end, peer)
+                    if said != peer:
+                        self._problems.add(
+                            0, f"{_say(end)} leads to {_say(said)}, and a link to {_say(peer)}"
+                        )
+        for end, peer in sorted(peers.items()):
+            there = self._ports.get(peer)
+            if there is None:
+                self._problems.add(0, f"{_say(end)} leads to {_say(peer)}, which is not among the ports")
+            if there is None or not there.is_up:
+                del peers[end]
+        return peers
+
+    def _text(self, devices: list[int], kind_of: Mapping[int, int], peers: Mapping[_End, _End]) -> bytes:
+        numbers: dict[int, list[int]] = {guid: [] for guid in devices}
+        for guid, number in sorted(self._ports):
+            numbers[guid].append(number)
+        names = {guid: self._ports[guid, numbers[guid][0]].name for guid in devices}
+        lines = ["# Topology file: made from the answers of a UFM"]
+        for guid in sorted(devices, key=lambda guid: (kind_of[guid] != SWITCH, guid)):
+            word, letter = _WORDS[kind_of[guid]]
+            tail = " base port 0 lid 0 lmc 0" if letter == "S" else ""
+            lines += ["", f'{word}\t{numbers[guid][-1]} "{letter}-{guid:016x}"\t\t# "{names[guid]}"{tail}']
+            for number in numbers[guid]:
+                if (peer := peers.get((guid, number))) is None:
+                    continue
+                there, own = _WORDS[kind_of[peer[0]]][1], self._ports[guid, number]
+                here = "" if letter == "S" else f"({guid:x}) "
+                lid = "" if letter == "S" else "lid 0 lmc 0 "
+                far = "" if there == "S" else f"({peer[0]:x}) "
+                rate = own.rate or self._ports[peer].rate
+                lines.append(
+                    f'[{number}]{here}\t"{there}-{peer[0]:016x}"[{peer[1]}]{far}\t\t# '
+                    f'{lid}"{names[peer[0]]}" lid 0 {rate or "4x???"}'
+                )
+        return ("\n".join(lines) + "\n").encode()
+
+
+def parse(data: bytes, source: str = "ufm") -> Fabric:
+    """Read a saved answer: the array of the ports, or an object with the arrays "ports", "links" and
+    "systems". Raises FormatError for any other text."""
+    reader = UfmReader(source)
+    for item in _documents(data, source) if _OBJECT.match(data) else objects(data, source):
+        if isinstance(item, Mapping):
+            reader.take(item)
+    return reader.finish()
+
+
+def _documents(data: bytes, source: str) -> Iterable[Any]:
+    try:
+        document = json.loads(data)
+    except json.JSONDecodeError as error:
+        raise FormatError(source, error.lineno, f"not JSON: {error.msg}; {_EXPECTED}") from error
+    except (ValueError, RecursionError) as error:
+        raise FormatError(source, 0, f"not JSON; {_EXPECTED}") from error
+    if not isinstance(document, Mapping):
+        raise FormatError(source, 0, f"neither an array nor an object; {_EXPECTED}")
+    for key in ("ports", "links", "systems"):
+        if isinstance(items := document.get(key), list):
+            yield from items
+
+
+def _text(value: Any) -> str:
+    """Printable, in one line, without what ends a description."""
+    if not isinstance(value, str):
+        return ""
+    text = "".join(c if c.isprintable() and c != '"' else " " for c in value[:1024]).strip()
+    return text.encode(errors="replace")[:_DESCRIPTION_BYTES].decode(errors="ignore")
+
+
+def _guid(value: Any) -> int:
+    """0 = none."""
+    found = _GUID.fullmatch(value) if isinstance(value, str) else None
+    return int(found[1], 16) if found else 0
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 3:
+        value = int(value)
+    return value if type(value) is int and 1 <= value <= MAX_PORT else None
+
+
+def _kind(words: str) -> int:
+    lower = words.lower()
+    return next((kind for word, kind in _KINDS if word in lower), 0)
+
+
+def _rate(speed: str, width: str) -> str:
+    """As `ibnetdiscover` writes it, "4xNDR"; "" = unknown."""
+    lanes = _WIDTH.fullmatch(width)
+    known = speed.isascii() and speed.upper().encode() in LANE_GBPS
+    return f"{int(lanes[1])}x{speed.upper()}" if lanes and int(lanes[1]) in WIDTHS and known else ""
+
+
+def _is_up(physical: str, logical: str) -> bool:
+    """What says nothing is up: older versions leave it out."""
+    return physical.lower().replace(" ", "") in ("", "n/a", "linkup", "active") and logical.lower() != "down"
+
+
+def _say(end: _End) -> str:
+    return f"{end[0]:016x}_{end[1]}"

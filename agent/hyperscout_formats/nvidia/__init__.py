@@ -1,0 +1,1 @@
+"""nvidia-smi, NVML values and nccl-tests."""

@@ -1,0 +1,1 @@
+"""SNMP messages, rows of walks, and the tables of a switch."""

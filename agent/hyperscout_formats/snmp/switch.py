@@ -1,0 +1,350 @@
+"""What rows of a switch's MIBs say of it: LLDP-MIB (IEEE 802.1AB-2005, clause 12), IF-MIB (RFC 2863), system
+group (RFC 3418), EtherLike-MIB (RFC 3635).
+
+Vendors differ in what they leave out and how they write what they tell. What could not be made sure is told
+with the port, and never left out: each neighbour that the switch lists comes out once.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hyperscout_formats.facts.facts import LldpNeighbour, PortCounters, SwitchPort, SwitchTable
+from hyperscout_formats.lldp.lldpctl import DEFAULT_TTL_S
+from hyperscout_formats.snmp import interfaces as snmp_interfaces
+from hyperscout_formats.snmp import values
+from hyperscout_formats.snmp.interfaces import Interfaces
+from hyperscout_formats.snmp.rows import Row
+from hyperscout_formats.text.lldp_text import cleaned, first_distinct
+
+MAX_NEIGHBOURS: Final = 20_000
+"""Of one switch."""
+MAX_PORTS: Final = 4096
+MAX_PROBLEMS: Final = 16
+
+Oid = tuple[int, ...]
+
+_LLDP: Final = (1, 0, 8802, 1, 1, 2, 1)
+_LOCAL: Final = (*_LLDP, 3)
+_CHASSIS_SUBTYPE, _CHASSIS_ID, _LOCAL_NAME = ((*_LOCAL, scalar) for scalar in (1, 2, 3))
+_PORT_SUBTYPE, _PORT_ID, _PORT_DESCRIPTION = ((*_LOCAL, 7, 1, column) for column in (2, 3, 4))
+_LOCAL_ADDRESSES: Final = (*_LOCAL, 8, 1)
+_REMOTE: Final = (*_LLDP, 4, 1, 1)
+_REMOTE_CHASSIS_SUBTYPE, _REMOTE_CHASSIS, _REMOTE_PORT_SUBTYPE, _REMOTE_PORT = (
+    (*_REMOTE, column) for column in (4, 5, 6, 7)
+)
+_REMOTE_DESCRIPTION, _REMOTE_NAME, _REMOTE_SYSTEM, _REMOTE_CAN, _REMOTE_DOES = (
+    (*_REMOTE, column) for column in (8, 9, 10, 11, 12)
+)
+_REMOTE_ADDRESS: Final = (*_LLDP, 4, 2, 1, 3)
+_SYSTEM_NAME: Final = (1, 3, 6, 1, 2, 1, 1, 5)
+
+_REMOTES: Final = (
+    _REMOTE_CHASSIS_SUBTYPE,
+    _REMOTE_CHASSIS,
+    _REMOTE_PORT_SUBTYPE,
+    _REMOTE_PORT,
+    _REMOTE_DESCRIPTION,
+    _REMOTE_NAME,
+    _REMOTE_DOES,
+)
+_READ: Final = (
+    _CHASSIS_SUBTYPE,
+    _CHASSIS_ID,
+    _LOCAL_NAME,
+    _PORT_SUBTYPE,
+    _PORT_ID,
+    _PORT_DESCRIPTION,
+    _LOCAL_ADDRESSES,
+    _SYSTEM_NAME,
+    *_REMOTES,
+    _REMOTE_SYSTEM,
+    _REMOTE_CAN,
+    _REMOTE_ADDRESS,
+    *snmp_interfaces.COLUMNS,
+)
+_SIZES: Final = sorted({len(prefix) for prefix in _READ}, reverse=True)
+
+
+def wanted_subtrees() -> tuple[Oid, ...]:
+    """What has to be walked for `read`, in the order in which it is best asked for: who the switch is, whom
+    it hears, how its ports are."""
+    columns = (column for column in snmp_interfaces.COLUMNS if column != snmp_interfaces.SPEED)
+    return (_LOCAL, _SYSTEM_NAME, *_REMOTES, _REMOTE_ADDRESS, *columns)
+
+
+def read(
+    rows: Iterable[Row], source: str, address: str = "", *, neighbours_per_port: int = MAX_NEIGHBOURS
+) -> SwitchTable:
+    """The switch that these rows are of, in any order. Never raises: what is odd is told in `problems` of the
+    table and `doubt` of its ports.
+
+    Where no chassis id is told, its subtype is "": a neighbour then goes by its management address, and has
+    none where that is missing too; the switch itself always has one.
+
+    `source`: what the switch is called where it tells neither a chassis id nor a name and an address (a
+    file's stem, the address that was asked). `address`: where it was asked, "" = not known. More neighbours
+    than `neighbours_per_port` on one port are left out, and counted.
+    """
+    columns: dict[Oid, dict[Oid, Row]] = {prefix: {} for prefix in _READ}
+    for row in rows:
+        for size in _SIZES:
+            column = columns.get(row.oid[:size])
+            if column is not None:
+                column[row.oid[size:]] = row
+                break
+    return _Reading(columns, neighbours_per_port).table(source, address)
+
+
+@dataclass(slots=True)
+class _Heard:
+    """Whom one port hears, and what is odd about it."""
+
+    neighbours: list[LldpNeighbour] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """What a port of the switch says of itself."""
+
+    number: int
+    word: str
+    text: str  # "" = it tells no port id
+    description: str
+
+
+class _Reading:
+    """One switch. Rows of a column stand by their index."""
+
+    def __init__(self, columns: Mapping[Oid, Mapping[Oid, Row]], neighbours_per_port: int) -> None:
+        self._columns = columns
+        self._most = neighbours_per_port
+        self._problems: list[str] = []
+
+    def table(self, source: str, address: str) -> SwitchTable:
+        columns = self._columns
+        name = values.text(_scalar(columns[_LOCAL_NAME])) or values.text(_scalar(columns[_SYSTEM_NAME]))
+        addresses = first_distinct(
+            [
+                *([address] if address else []),
+                *_sorted_addresses(index[1:] for index in columns[_LOCAL_ADDRESSES] if len(index) > 2),
+            ]
+        )
+        word, chassis = self._chassis(name, addresses, source)
+        heard_at = self._heard_at()
+        own = self._own_ports(heard_at)
+        if not own:
+            self._problems.append(
+                "no LLDP-MIB (1.0.8802.1.1.2): LLDP is off there, or the view that we may see leaves it out"
+            )
+        interfaces = Interfaces(columns)
+        if not len(interfaces) and own:
+            self._problems.append("no IF-MIB: nothing is known of its ports' state, speed and errors")
+        addresses_of = self._addresses_of_neighbours()
+        calls = Counter(port.text for port in own)
+        taken = set(calls)
+        ports: list[SwitchPort] = []
+        left = MAX_NEIGHBOURS
+        for port in own:
+            interface, doubt = interfaces.of_port(port.number, port.word, port.text, port.description)
+            called = (interface.name if interface else "") or port.text or f"port {port.number}"
+            port_id, doubts = _port_id(port, called, doubt, calls, taken)
+            taken.add(port_id)
+            heard = self._heard(heard_at.get(port.number, ()), addresses_of, called, min(left, self._most))
+            left -= len(heard.neighbours)
+            up = interface is None or interface.up
+            if not up and heard.neighbours:
+                doubts.append("is down, and its neighbour not forgotten yet")
+            ports.append(
+                SwitchPort(
+                    interface=called,
+                    chassis_id_subtype=word,
+                    chassis_id=chassis,
+                    neighbours=tuple(heard.neighbours),
+                    system_name=name,
+                    port_id_subtype=port.word,
+                    port_id=port_id,
+                    port_description=port.description,
+                    mac=interface.mac if interface else "",
+                    carrier=up,
+                    speed_mbps=interface.speed_mbps if interface else 0,
+                    counters=interface.counters if interface else PortCounters(),
+                    doubt="; ".join([*doubts, *heard.doubts]),
+                )
+            )
+        ports.sort(key=lambda port: (port.interface, port.port_id))
+        return SwitchTable(tuple(ports), addresses, tuple(self._problems[:MAX_PROBLEMS]))
+
+    def _chassis(self, name: str, addresses: Sequence[str], source: str) -> tuple[str, str]:
+        """lldpctl's word and the switch's identity; the word is "" where nobody announces it."""
+        word = text = ""
+        if row := _scalar(self._columns[_CHASSIS_ID]):
+            word, text, odd = values.chassis_id(_scalar(self._columns[_CHASSIS_SUBTYPE]), row)
+            if odd:
+                self._problems.append(f"its chassis id {odd}: {text}")
+        if not text:
+            word, text = "", f"{name}@{addresses[0]}" if name and addresses else cleaned(source)
+            self._problems.append(
+                f"no chassis id of its own ({_dotted(_CHASSIS_ID)}): it goes by {text}, and by another name "
+                "where others hear it"
+            )
+        return word, text
+
+    def _own_ports(self, heard_at: Mapping[int, Sequence[Oid]]) -> list[_Own]:
+        columns = self._columns
+        numbers = {index[0] for index in columns[_PORT_ID] if len(index) == 1} | set(heard_at)
+        if len(numbers) > MAX_PORTS:
+            self._problems.append(
+                f"{len(numbers)} ports: {MAX_PORTS} of them are kept, those first that hear"
+            )
+            hearing_first = sorted(numbers, key=lambda number: (number not in heard_at, number))
+            numbers = set(hearing_first[:MAX_PORTS])
+        own = []
+        for number in sorted(numbers):
+            word = text = ""
+            if row := columns[_PORT_ID].get((number,)):
+                word, text, _ = values.port_id(columns[_PORT_SUBTYPE].get((number,)), row)
+            own.append(_Own(number, word, text, values.text(columns[_PORT_DESCRIPTION].get((number,)))))
+        return own
+
+    def _heard_at(self) -> dict[int, list[Oid]]:
+        """Indexes of lldpRemTable (time mark, local port, number) by local port, the newest last."""
+        indexes = set().union(*(self._columns[column] for column in _REMOTES))
+        found: dict[int, list[Oid]] = defaultdict(list)
+        odd = 0
+        for index in sorted(indexes):
+            if len(index) == 3:
+                found[index[1]].append(index)
+            else:
+                odd += 1
+        if odd:
+            self._problems.append(f"{odd} rows of lldpRemTable have no index of three parts: passed over")
+        return found
+
+    def _addresses_of_neighbours(self) -> dict[Oid, list[str]]:
+        """By local port and number: the time mark may differ from that in lldpRemTable."""
+        indexes: dict[Oid, set[Oid]] = defaultdict(set)
+        for index in self._columns[_REMOTE_ADDRESS]:
+            if len(index) > 4:
+                indexes[index[1:3]].add(index[3:])
+        return {at: _sorted_addresses(mine) for at, mine in indexes.items()}
+
+    def _heard(
+        self,
+        indexes: Sequence[Oid],
+        addresses_of: Mapping[Oid, Sequence[str]],
+        called: str,
+        most: int,
+    ) -> _Heard:
+        """Each (chassis, port) once: who came back may stand there under the old time mark too."""
+        columns = self._columns
+        distinct: dict[tuple[object, object], list[Oid]] = defaultdict(list)
+        for index in indexes:
+            chassis, port = (columns[column].get(index) for column in (_REMOTE_CHASSIS, _REMOTE_PORT))
+            distinct[chassis and chassis.value, port and port.value].append(index)
+        heard = _Heard()
+        doubts: dict[str, None] = {}
+        for same in list(distinct.values())[:most]:
+            neighbour, odd = self._neighbour(same[-1], addresses_of, called)
+            heard.neighbours.append(neighbour)
+            doubts |= dict.fromkeys(odd)
+            kinds = {
+                tuple(
+                    values.number(columns[column].get(index))
+                    for column in (_REMOTE_CHASSIS_SUBTYPE, _REMOTE_PORT_SUBTYPE)
+                )
+                for index in same
+            }
+            if len(kinds) > 1:
+                doubts[f"hears one neighbour with {len(kinds)} kinds of id"] = None
+        if len(distinct) > most:
+            said = f"hears {len(distinct)} neighbours, of whom {most} are kept"
+            self._problems.append(f"{called} {said}")
+            doubts[said] = None
+        heard.neighbours.sort(
+            key=lambda n: (n.chassis_id, n.port_id, n.chassis_id_subtype, n.port_id_subtype)
+        )
+        heard.doubts = list(doubts)
+        return heard
+
+    def _neighbour(
+        self, index: Oid, addresses_of: Mapping[Oid, Sequence[str]], called: str
+    ) -> tuple[LldpNeighbour, list[str]]:
+        columns = self._columns
+
+        def at(column: Oid) -> Row | None:
+            return columns[column].get(index)
+
+        doubts: list[str] = []
+        addresses = tuple(addresses_of.get(index[1:], ()))
+        name = values.text(at(_REMOTE_NAME))
+        chassis_word = chassis = port_word = port = ""
+        if row := at(_REMOTE_CHASSIS):
+            chassis_word, chassis, odd = values.chassis_id(at(_REMOTE_CHASSIS_SUBTYPE), row)
+            if odd:
+                doubts.append(f"hears a neighbour whose chassis id {odd}")
+        if row := at(_REMOTE_PORT):
+            port_word, port, odd = values.port_id(at(_REMOTE_PORT_SUBTYPE), row)
+            if odd:
+                doubts.append(f"hears a neighbour whose port id {odd}")
+        if not chassis:
+            chassis_word = ""
+            if addresses:
+                chassis = f"{name}@{addresses[0]}" if name else addresses[0]
+                doubts.append("hears a neighbour without a chassis id, known by its management address")
+            else:
+                doubts.append("hears a neighbour without a chassis id")
+        if not port:
+            port_word, port = values.port_word(at(_REMOTE_PORT_SUBTYPE)), f"unknown at {called}"
+            doubts.append("hears a neighbour without a port id")
+        neighbour = LldpNeighbour(
+            chassis_id_subtype=chassis_word,
+            chassis_id=chassis,
+            port_id_subtype=port_word,
+            port_id=port,
+            ttl_s=DEFAULT_TTL_S,
+            port_description=values.text(at(_REMOTE_DESCRIPTION)),
+            system_name=name,
+            system_description=values.text(at(_REMOTE_SYSTEM)),
+            management_addresses=addresses,
+            capabilities=values.capabilities(at(_REMOTE_DOES) or at(_REMOTE_CAN)),
+        )
+        return neighbour, doubts
+
+
+def _port_id(
+    port: _Own, called: str, doubt: str, calls: Mapping[str, int], taken: Collection[str]
+) -> tuple[str, list[str]]:
+    """What the port announces itself as, if that is its alone, else a text that is; and what is uncertain.
+
+    `doubt`: whether it is the interface that it is `called` by. `calls`: how many ports announce a text.
+    """
+    doubts = [doubt] if doubt else []
+    if port.text and calls[port.text] == 1:
+        return port.text, doubts
+    if port.text:
+        port_id = f"{port.text} ({called})"
+        doubts.append(f"is one of {calls[port.text]} ports that are announced as {port.text}")
+    else:
+        port_id = called
+        doubts.insert(0, "tells no port id of its own")
+    while port_id in taken:
+        port_id += f" number {port.number}"
+    return port_id, doubts
+
+
+def _scalar(column: Mapping[Oid, Row]) -> Row | None:
+    """Its index is 0, or whatever an agent made of it."""
+    return column[min(column)] if column else None
+
+
+def _dotted(oid: Oid) -> str:
+    return ".".join(map(str, oid))
+
+
+def _sorted_addresses(indexes: Iterable[Oid]) -> list[str]:
+    """IPv4 first."""
+    found = {address: index for index in indexes if (address := values.address(index))}
+    return list(first_distinct(sorted(found, key=lambda address: found[address])))

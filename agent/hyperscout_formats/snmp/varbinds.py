@@ -1,0 +1,104 @@
+"""Variable bindings as they come over the wire (RFC 3416, section 3; X.690 for the encoding) -> rows.
+
+An answer has thirty of them and a crawl half a million, so they are read here in a few microseconds each.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from hyperscout_formats.snmp.rows import (
+    ADDRESS,
+    COUNTER,
+    COUNTER64,
+    GAUGE,
+    INTEGER,
+    MAX_OID_PARTS,
+    OID,
+    OPAQUE,
+    STRING,
+    TICKS,
+    Row,
+)
+from hyperscout_formats.text.errors import FormatError
+
+_SEQUENCE: Final = 0x30
+_OID: Final = 0x06
+_MAX_ARC: Final = 0xFFFF_FFFF
+# RFC 2578, 7.1 and RFC 3416, 3: tags of values.
+_NUMBERS: Final = {0x02: INTEGER, 0x41: COUNTER, 0x42: GAUGE, 0x43: TICKS, 0x46: COUNTER64}
+_TEXTS: Final = {0x04: STRING, 0x40: ADDRESS, 0x44: OPAQUE}
+# noSuchObject, noSuchInstance, endOfMibView; and NULL, which stands where there is no value.
+_NOTHING: Final = frozenset({0x80, 0x81, 0x82, 0x05})
+
+
+def parse(data: bytes, source: str = "SNMP") -> list[Row]:
+    """Rows in order, up to the first that has no value (the end of what may be seen). Raises FormatError."""
+    try:
+        return list(_rows(data, source))
+    except IndexError as error:
+        raise FormatError(source, 0, "variable bindings are cut short") from error
+
+
+def _rows(data: bytes, source: str) -> Iterator[Row]:
+    at, end = content(data, 0, _SEQUENCE, source)
+    if end != len(data):
+        raise FormatError(source, 0, "variable bindings do not end where they should")
+    while at < end:
+        at, bind_end = content(data, at, _SEQUENCE, source)
+        name, value_at = content(data, at, _OID, source)
+        oid = _arcs(data[name:value_at], source)
+        tag = data[value_at]
+        start, at = content(data, value_at, tag, source)
+        if at != bind_end or bind_end > end:
+            raise FormatError(source, 0, "a variable binding does not end where it should")
+        if tag in _TEXTS:
+            yield Row(oid, _TEXTS[tag], data[start:at])
+        elif tag in _NUMBERS:
+            if not 0 < at - start <= 9:  # 64 bits and a sign
+                raise FormatError(source, 0, f"a number of {at - start} octets")
+            number = int.from_bytes(data[start:at], "big", signed=True)
+            if tag != 0x02 and number < 0:  # sent without the octet that keeps it from being a sign: common
+                number = int.from_bytes(data[start:at], "big")
+            yield Row(oid, _NUMBERS[tag], number)
+        elif tag == _OID:
+            yield Row(oid, OID, _arcs(data[start:at], source))
+        elif tag in _NOTHING:
+            return
+        else:
+            raise FormatError(source, 0, f"a value of no kind that SNMP has (tag {tag:#x})")
+
+
+def content(data: bytes, at: int, tag: int, source: str) -> tuple[int, int]:
+    """Where the content of the element at `at` begins and ends."""
+    if data[at] != tag:
+        raise FormatError(source, 0, f"tag {data[at]:#x} instead of {tag:#x}")
+    size = data[at + 1]
+    at += 2
+    if size & 0x80:
+        octets = size & 0x7F
+        if not 0 < octets <= 4:
+            raise FormatError(source, 0, f"a length of {octets} octets")
+        size = int.from_bytes(data[at : at + octets], "big")
+        at += octets
+    if at + size > len(data):
+        raise FormatError(source, 0, "an element is cut short")
+    return at, at + size
+
+
+def _arcs(octets: bytes, source: str) -> tuple[int, ...]:
+    """X.690, 8.19."""
+    if not octets or octets[-1] & 0x80 or len(octets) > 5 * MAX_OID_PARTS:
+        raise FormatError(source, 0, "an OID that is none")
+    arcs: list[int] = []
+    arc = 0
+    for octet in octets:
+        if octet & 0x80:
+            arc = (arc | octet & 0x7F) << 7
+        else:
+            arcs.append(arc | octet)
+            arc = 0
+    first = min(arcs[0] // 40, 2)
+    arcs[:1] = (first, arcs[0] - 40 * first)
+    if len(arcs) > MAX_OID_PARTS or max(arcs) > _MAX_ARC:
+        raise FormatError(source, 0, "an OID that is too long")
+    return tuple(arcs)

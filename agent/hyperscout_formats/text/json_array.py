@@ -1,0 +1,98 @@
+"""Reads a JSON array of objects while it comes in.
+
+What a manager answers may be a gigabyte, and of each of its objects a tenth is wanted. One is taken apart at
+a time, so memory holds a piece and no more.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_formats.text.lldp_text import cleaned
+
+MAX_OBJECT_CHARS: Final = 1 << 20
+"""Of one object; a port of a UFM has about a thousand."""
+
+_PIECE_BYTES: Final = 1 << 16
+_BETWEEN = re.compile(r"[ \t\n\r]*")
+
+
+class ArrayReader:
+    """Takes the text in pieces, gives the objects in order. Raises FormatError for what is no such array."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._decoder = json.JSONDecoder()
+        self._text = codecs.getincrementaldecoder("utf-8")()
+        self._rest = ""
+        self._expects = "["
+
+    def feed(self, piece: bytes) -> Iterator[Mapping[str, Any]]:
+        """The objects that are whole now."""
+        try:
+            self._rest += self._text.decode(piece)
+        except UnicodeDecodeError as error:
+            raise self._error("not UTF-8") from error
+        return self._objects()
+
+    def close(self) -> None:
+        """There is no more. Raises FormatError where the array is not at its end."""
+        if self._expects or self._rest.strip(" \t\n\r"):
+            raise self._error("it is cut off" if self._expects else "something follows the array")
+
+    def _objects(self) -> Iterator[Mapping[str, Any]]:
+        text, at = self._rest, 0
+        try:
+            while True:
+                at = self._after_blanks(text, at)
+                if at == len(text) or not self._expects:
+                    return
+                if text[at] not in self._expects:
+                    raise self._error(f"no array of objects: {cleaned(text[at : at + 40])!a} in it")
+                match text[at]:
+                    case "[":
+                        self._expects, at = "{]", at + 1
+                    case ",":
+                        self._expects, at = "{", at + 1
+                    case "]":
+                        self._expects, at = "", at + 1
+                    case _:
+                        found, at = self._object(text, at)
+                        if found is None:
+                            return
+                        self._expects = ",]"
+                        yield found
+        finally:
+            self._rest = text[at:]
+
+    def _object(self, text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:
+        """None while its end is not here."""
+        try:
+            found, end = self._decoder.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            if len(text) - at > MAX_OBJECT_CHARS:
+                reason = f"an object of more than {MAX_OBJECT_CHARS} characters, or a damaged one"
+                raise self._error(reason) from error
+            return None, at
+        except (ValueError, RecursionError) as error:  # a number of a million digits, nested without end
+            raise self._error("an object that is nothing a manager says") from error
+        return found, end
+
+    @staticmethod
+    def _after_blanks(text: str, at: int) -> int:
+        blanks = _BETWEEN.match(text, at)
+        return blanks.end() if blanks else at
+
+    def _error(self, reason: str) -> FormatError:
+        return FormatError(self._source, 0, f"{reason}; expected a JSON array of objects")
+
+
+def objects(data: bytes, source: str) -> Iterator[Mapping[str, Any]]:
+    """The same of a text that is here as a whole."""
+    array = ArrayReader(source)
+    for begin in range(0, len(data), _PIECE_BYTES):
+        yield from array.feed(data[begin : begin + _PIECE_BYTES])
+    array.close()

@@ -1,0 +1,40 @@
+"""Collects what a reader passed over, without letting bad input fill the memory."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from hyperscout_formats.text.errors import Problem
+
+MAX_PROBLEMS: Final = 100
+
+
+class Problems:
+    """Keeps the first `MAX_PROBLEMS` of each kind; in the end the first of all, and a count of the rest."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._kept: list[tuple[int, str]] = []
+        self._single = 0
+        self._total = 0
+
+    def add(self, line: int, reason: str) -> None:
+        """One problem. `line` counts from 1, 0 = unknown."""
+        self._total += 1
+        self._single += 1
+        if self._single <= MAX_PROBLEMS:
+            self._kept.append((line, reason))
+
+    def add_all(self, lines: Iterable[int], reason: str) -> None:
+        """The same problem on several lines, in order of lines."""
+        for count, line in enumerate(lines, 1):
+            self._total += 1
+            if count <= MAX_PROBLEMS:
+                self._kept.append((int(line), reason))
+
+    def listed(self) -> tuple[Problem, ...]:
+        """In order of lines, at most `MAX_PROBLEMS` and one that counts the rest."""
+        shown = sorted(self._kept)[:MAX_PROBLEMS]
+        listed = [Problem(self._source, line, reason) for line, reason in shown]
+        if self._total > len(shown):
+            listed.append(Problem(self._source, 0, f"{self._total - len(shown)} more problems are not shown"))
+        return tuple(listed)

@@ -1,0 +1,1 @@
+"""What every long-running process needs: bounded threads, watched tasks, addresses, errors as text."""

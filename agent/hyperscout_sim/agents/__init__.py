@@ -1,0 +1,1 @@
+"""Agents of simulated hosts, which stream findings to a collector."""

@@ -1,0 +1,171 @@
+"""One played agent: the real store and the real uplink, over a host that exists only in a `SimFabric`."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import grpc.aio
+from hyperscout.v1.discovery_pb2 import SweepLease, SweepRevoke
+from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome, Sweep
+from hyperscout_agent.findings.bulk import Bulk
+from hyperscout_agent.findings.store import FindingStore
+from hyperscout_agent.runtime.waiting import Wait
+from hyperscout_agent.uplink.session import Directives
+from hyperscout_agent.uplink.uplink import Uplink
+from hyperscout_formats.facts.facts import Gpu, LldpPort
+from hyperscout_formats.facts.wire import infiniband_to_proto, lldp_to_proto
+from hyperscout_formats.facts.wire_measured import gpu_to_proto
+
+from hyperscout_sim.fabric.fabric import Cable, SimAdapter
+from hyperscout_sim.readings.sysfs import port_facts
+
+VERSION = "simulated"
+_log = logging.getLogger(__name__)
+_LEAST_SWEEP_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep gave: the text, and why it did not see everything ("" = it did)."""
+
+    bulk: Bulk
+    partial_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a played agent may ask: the time, and what a sweep from one of its adapters sees."""
+
+    targets: tuple[str, ...]
+    clock: Callable[[], float]
+    wall_ns: Callable[[], int]
+    sleep: Callable[[float], Awaitable[None]]
+    wait: Wait
+    channel: Callable[[str], grpc.aio.Channel]
+    sweep: Callable[[SimAdapter], Swept]
+    changed: Callable[[], asyncio.Event]  # set at the next change of the fabric
+
+
+class PlayedAgent:
+    """Findings of one host, streamed until `stop`. To be used from one event loop."""
+
+    def __init__(self, host: str, world: World, instance: int, probes: Sequence[str], seed: str) -> None:
+        self.host = host
+        self.store = FindingStore(host, world.clock)
+        self._world = world
+        self._adapters: dict[str, SimAdapter] = {}
+        self._up: dict[str, bool] = {}
+        self._link_downed: dict[str, int] = {}
+        self._leases: dict[str, SweepLease] = {}  # by id: a host may hold one for each rail
+        self._sweepers: dict[str, asyncio.Task[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.uplink = Uplink(
+            world.targets,
+            self.store,
+            version=VERSION,
+            probes=probes,
+            instance=instance,
+            directives=Directives(lease=self._take_lease, revoke=self._revoke),
+            on_end=self._drop_leases,
+            clock=world.clock,
+            wall_ns=world.wall_ns,
+            rng=Random(seed),  # noqa: S311 - spreads reconnects
+            sleep=world.sleep,
+            channel=world.channel,
+        )
+
+    @property
+    def lease(self) -> SweepLease | None:
+        """The oldest lease that it holds."""
+        return next(iter(self._leases.values()), None)
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self.uplink.run(), name=f"agent-{self.host}")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def observe(
+        self,
+        ports: Sequence[tuple[SimAdapter, Cable | None]],
+        lldp: Sequence[LldpPort],
+        gpus: Sequence[Gpu] = (),
+    ) -> None:
+        """Look at the host's ports and GPUs as they are now."""
+        self._adapters = {adapter.device: adapter for adapter, _ in ports}
+        for adapter, cable in ports:
+            if self._up.get(adapter.device) and cable is None:
+                self._link_downed[adapter.device] = self._link_downed.get(adapter.device, 0) + 1
+            self._up[adapter.device] = cable is not None
+            fact = port_facts(adapter, cable, self._link_downed.get(adapter.device, 0))
+            finding = self._finding("infiniband", f"{adapter.device}/1")
+            finding.infiniband.CopyFrom(infiniband_to_proto(fact))
+            self.store.put(finding)
+        for port in lldp:
+            finding = self._finding("lldp", port.interface)
+            if not port.neighbours:
+                finding.outcome = Outcome.OUTCOME_NOTHING
+                finding.reason = "no neighbour heard" if port.carrier else "no carrier"
+            finding.lldp.CopyFrom(lldp_to_proto(port))
+            self.store.put(finding)
+        for gpu in gpus:
+            finding = self._finding("nvlink", gpu.pci_address)
+            finding.gpu.CopyFrom(gpu_to_proto(gpu))
+            self.store.put(finding)
+        for gone in self.store.subjects("nvlink") - {gpu.pci_address for gpu in gpus}:
+            self.store.remove(FindingKey(node=self.host, probe="nvlink", subject=gone))
+
+    def _finding(self, probe: str, subject: str) -> Finding:
+        key = FindingKey(node=self.host, probe=probe, subject=subject)
+        finding = Finding(key=key, outcome=Outcome.OUTCOME_DATA)
+        finding.observed_at.FromNanoseconds(self._world.wall_ns())
+        return finding
+
+    def _take_lease(self, lease: SweepLease) -> None:
+        self._end_lease(lease.lease_id)
+        self._leases[lease.lease_id] = lease
+        self._sweepers[lease.lease_id] = asyncio.create_task(
+            self._keep_sweeping(lease), name=f"sweep-{self.host}"
+        )
+
+    def _revoke(self, revoke: SweepRevoke) -> None:
+        self._end_lease(revoke.lease_id)
+
+    def _end_lease(self, lease_id: str) -> None:
+        if self._leases.pop(lease_id, None) is not None:
+            self._sweepers.pop(lease_id).cancel()
+
+    def _drop_leases(self) -> None:
+        for lease_id in list(self._leases):
+            self._end_lease(lease_id)
+
+    async def _keep_sweeping(self, lease: SweepLease) -> None:
+        """Sweep now, at the lease's interval, and as soon as something in the fabric changes."""
+        interval_s = max(lease.interval_s, _LEAST_SWEEP_INTERVAL_S)
+        while True:
+            changed = self._world.changed()
+            self._sweep(lease)
+            await self._world.wait(changed, interval_s)
+
+    def _sweep(self, lease: SweepLease) -> None:
+        finding = self._finding("ibnetdiscover", f"{lease.device}/{lease.port}")
+        sweep = Sweep(format="ibnetdiscover", device=lease.device, port=lease.port, lease_id=lease.lease_id)
+        adapter = self._adapters.get(lease.device)
+        if adapter is None:
+            _log.warning("%s: a lease on %s, which is not here", self.host, lease.device)
+            finding.outcome = Outcome.OUTCOME_FAILED
+            finding.reason = f"no device {lease.device}"
+        else:
+            swept = self._world.sweep(adapter)
+            sweep.port_guid = adapter.port_guid
+            sweep.sha256 = self.store.put_compressed(swept.bulk)
+            sweep.size_bytes = swept.bulk.size_bytes
+            sweep.partial = bool(swept.partial_reason)
+            sweep.partial_reason = finding.reason = swept.partial_reason
+        finding.sweep.CopyFrom(sweep)
+        self.store.put(finding)

@@ -1,0 +1,79 @@
+"""The played agent of role fabric: whole switches, as the real crawl would tell of them after asking each.
+
+What a switch would answer goes through the same reader; only the asking itself is left out.
+"""
+
+import asyncio
+from random import Random
+
+from hyperscout.v1.discovery_pb2 import Seeds
+from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
+from hyperscout_agent.findings.store import FindingStore
+from hyperscout_agent.uplink.session import Directives
+from hyperscout_agent.uplink.uplink import Uplink
+from hyperscout_formats.facts.wire import switch_table_to_proto
+from hyperscout_formats.snmp.switch import read
+from hyperscout_formats.text.reporters import fabric_reporter
+
+from hyperscout_sim.agents.agent import VERSION, World
+from hyperscout_sim.fabric.fabric import SimFabric
+from hyperscout_sim.readings.lldp import mac_of, management_address
+from hyperscout_sim.readings.snmp import walks
+
+PROBE = "snmp"
+
+
+class PlayedCrawl:
+    """Findings of all switches, streamed until `stop`. To be used from one event loop."""
+
+    def __init__(self, name: str, world: World, instance: int, seed: str) -> None:
+        self.reporter = fabric_reporter(name)
+        self.store = FindingStore(self.reporter, world.clock)
+        self.seeds: tuple[str, ...] = ()  # what the collector says that switches can be asked at
+        self._world = world
+        self._task: asyncio.Task[None] | None = None
+        self.uplink = Uplink(
+            world.targets,
+            self.store,
+            version=VERSION,
+            probes=[PROBE],
+            instance=instance,
+            directives=Directives(seeds=self._take_seeds),
+            clock=world.clock,
+            wall_ns=world.wall_ns,
+            rng=Random(seed),  # noqa: S311 - spreads reconnects
+            sleep=world.sleep,
+            channel=world.channel,
+        )
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self.uplink.run(), name=self.reporter)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def look(self, fabric: SimFabric) -> None:
+        """Ask all switches as they are now. One that was there before does not answer any more."""
+        answered = set()
+        for switch, rows in walks(fabric):
+            address = management_address(switch)
+            finding = self._finding(mac_of(switch.guid), Outcome.OUTCOME_DATA)
+            finding.switch_table.CopyFrom(switch_table_to_proto(read(rows, switch.name, address)))
+            answered.add(finding.key.subject)
+            self.store.put(finding)
+        for chassis in self.store.subjects(PROBE) - answered:
+            silent = self._finding(chassis, Outcome.OUTCOME_FAILED)
+            silent.reason = "no answer"
+            self.store.put(silent)
+
+    def _finding(self, chassis: str, outcome: "Outcome.ValueType") -> Finding:
+        key = FindingKey(node=self.reporter, probe=PROBE, subject=chassis)
+        finding = Finding(key=key, outcome=outcome)
+        finding.observed_at.FromNanoseconds(self._world.wall_ns())
+        return finding
+
+    def _take_seeds(self, seeds: Seeds) -> None:
+        self.seeds = tuple(seeds.addresses)

@@ -1,0 +1,315 @@
+"""Plays the agents of a whole fabric in one process, through the real uplink, and lets its cables be cut.
+
+Every host has an agent of its own with a stream of its own, as real ones do; what they see is what the fabric
+is at that moment. A change of the fabric makes the touched agents look at once, and those that hold a sweep
+lease sweep again.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import grpc.aio
+from hyperscout_agent.findings.bulk import compress
+from hyperscout_agent.runtime.credentials import Credentials
+from hyperscout_agent.runtime.waiting import Wait, wait
+from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
+from hyperscout_formats.facts.facts import Gpu, LldpPort
+
+from hyperscout_sim.agents.agent import PlayedAgent, Swept, World
+from hyperscout_sim.agents.crawl import PlayedCrawl
+from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimFabric
+from hyperscout_sim.readings.sweep_text import sweep_text
+
+_ALONE = "it saw nothing but its own adapter: the port is down or its cable is out"
+# Agents that start together (a thousand handshakes at once would time each other out), or that look between
+# two turns of the event loop.
+_AT_ONCE = 64
+# How long the next ones wait for these to be greeted, and how often to look.
+_WAVE_S = 1.0
+_POLL_S = 0.005
+# Without it gRPC lets all channels of a process to one address share one connection.
+_OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
+
+
+class Player:
+    """Agents of all hosts of `fabric`.
+
+    `lldp`: the cables are Ethernet too, and every agent hears its switches on them (needs the extra `lldp`).
+    `crawl`: they are Ethernet alone, and an agent of role fabric of this name tells of all switches.
+    `connections`: None gives each agent a connection of its own; a number shares that many.
+    `refresh_interval_s`: how often everybody looks again though nothing changed. `clock`: monotonic seconds;
+    `wall_ns`: nanoseconds since 1970; `seed` spreads reconnects. `credentials`: for connections of their own
+    (not shared ones); all agents show the same, no token. `gpus`: host -> what its `nvlink` probe reports
+    (None: no agent has that probe); `set_gpus` changes it.
+    """
+
+    def __init__(
+        self,
+        fabric: SimFabric,
+        targets: Sequence[str],
+        *,
+        lldp: bool = False,
+        crawl: str = "",
+        gpus: Mapping[str, Sequence[Gpu]] | None = None,
+        connections: int | None = None,
+        refresh_interval_s: float = 30.0,
+        seed: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+        wall_ns: Callable[[], int] = time.time_ns,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        wait: Wait = wait,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._plan = fabric
+        self._fabric = fabric
+        self._adapters = fabric.adapters_of()
+        self._host_of = fabric.node_map()
+        self._cut: set[Cable] = set()
+        self._pulled: set[int] = set()
+        self._sweeps: dict[int, Swept] = {}
+        self._changed = asyncio.Event()
+        self._lldp = lldp or bool(crawl)
+        self._crawl_name = crawl
+        self.crawl: PlayedCrawl | None = None  # while it lives
+        self._gpus = None if gpus is None else dict(gpus)
+        self._credentials = credentials or Credentials(insecure=True)
+        self._seed = seed
+        self._instances = itertools.count(wall_ns())
+        self._refresh_interval_s = refresh_interval_s
+        self._pool = [] if connections is None else [_Shared() for _ in range(connections)]
+        self._turns = itertools.count()
+        self._world = World(
+            tuple(targets), clock, wall_ns, sleep, wait, self._channel, self._sweep, lambda: self._changed
+        )
+        self.agents: dict[str, PlayedAgent] = {}
+        self._index()
+
+    @property
+    def fabric(self) -> SimFabric:
+        """The fabric as it is now."""
+        return self._fabric
+
+    @property
+    def streaming(self) -> int:
+        """Agents that a collector has greeted."""
+        return sum(agent.uplink.stats.connected for agent in self._living())
+
+    @property
+    def settled(self) -> bool:
+        """Whether all living agents stream and everything that they saw is acked."""
+        return all(x.uplink.stats.connected and not x.store.dirty for x in self._living())
+
+    def _living(self) -> list[PlayedAgent | PlayedCrawl]:
+        return [*self.agents.values(), *filter(None, (self.crawl,))]
+
+    async def run(self) -> None:
+        """Play until cancelled."""
+        try:
+            hosts = self._plan.hosts
+            for first in range(0, len(hosts), _AT_ONCE):
+                wave = hosts[first : first + _AT_ONCE]
+                for host in wave:
+                    self.revive(host)
+                await self._greeted(wave)
+            if self._crawl_name:
+                self.revive_crawl()
+            while True:
+                await self._world.wait(asyncio.Event(), self._refresh_interval_s)
+                for count, host in enumerate(list(self.agents)):
+                    if host in self.agents:
+                        self.observe(host)
+                    if count % _AT_ONCE == 0:
+                        await asyncio.sleep(0)
+                if self.crawl is not None:
+                    self.crawl.look(self._fabric)
+        finally:
+            await asyncio.gather(*(agent.stop() for agent in self._living()))
+            self.agents.clear()
+            self.crawl = None
+            await asyncio.gather(*(shared.shut() for shared in self._pool))
+
+    async def _greeted(self, hosts: Sequence[str]) -> None:
+        """Wait until these agents stream, but not for long."""
+        until_s = self._world.clock() + _WAVE_S
+        while self._world.clock() < until_s:
+            agents = [self.agents[host] for host in hosts if host in self.agents]
+            if all(agent.uplink.stats.connected for agent in agents):
+                return
+            await self._world.wait(asyncio.Event(), _POLL_S)
+
+    def observe(self, host: str) -> None:
+        """Have a living agent look at its ports now."""
+        ports = [(adapter, self._cable_of.get(adapter.guid)) for adapter in self._adapters[host]]
+        rdma = () if self._crawl_name else ports
+        self.agents[host].observe(rdma, self._heard(ports), (self._gpus or {}).get(host, ()))
+
+    def _heard(self, ports: Sequence[tuple[SimAdapter, Cable | None]]) -> Sequence[LldpPort]:
+        if not self._lldp:
+            return ()
+        from hyperscout_sim.readings.heard import heard  # scapy, for those who want it
+
+        return heard(self._switches, ports)
+
+    # Faults, live
+
+    def cut(self, cable: Cable) -> None:
+        """Take a cable out. Raises KeyError for one that the fabric does not have."""
+        self._known(cable)
+        self._cut.add(cable)
+        self._apply()
+
+    def restore(self, cable: Cable) -> None:
+        """Put it back."""
+        self._known(cable)
+        self._cut.discard(cable)
+        self._apply()
+
+    def pull(self, switch: int) -> None:
+        """Switch off a switch (by GUID). Raises KeyError for one that the fabric does not have."""
+        if switch not in self._plan.levels():
+            raise KeyError(f"no switch {switch:016x} in {self._plan.name}")
+        self._pulled.add(switch)
+        self._apply()
+
+    def push_back(self, switch: int) -> None:
+        """Switch it on again."""
+        self._pulled.discard(switch)
+        self._apply()
+
+    def miswire(self, one: Cable, other: Cable) -> tuple[Cable, Cable]:
+        """Exchange the upper ends of two cables. Returns what they are now; the same to those undoes it."""
+        self._known(one)
+        self._known(other)
+        now = (
+            one._replace(b=other.b, b_port=other.b_port),
+            other._replace(b=one.b, b_port=one.b_port),
+        )
+        instead = {one: now[0], other: now[1]}
+        self._plan = replace(self._plan, cables=tuple(instead.get(c, c) for c in self._plan.cables))
+        self._cut = {instead.get(c, c) for c in self._cut}
+        self._apply()
+        return now
+
+    def set_gpus(self, host: str, gpus: Sequence[Gpu]) -> None:
+        """Change what a host's `nvlink` probe reports. Raises ValueError where there is none."""
+        if self._gpus is None:
+            raise ValueError("a player made without `gpus` has no nvlink probe")
+        self._gpus[host] = tuple(gpus)
+        if host in self.agents:
+            self.observe(host)
+
+    async def kill(self, host: str) -> None:
+        """End an agent; what it held is gone with it. Its host and its cables stay."""
+        agent = self.agents.pop(host)
+        await agent.stop()
+
+    def revive(self, host: str) -> None:
+        """Start an agent, as a new instance. Raises ValueError while it lives."""
+        if host in self.agents:
+            raise ValueError(f"the agent of {host} is alive")
+        probes = [] if self._crawl_name else ["infiniband", "ibnetdiscover"]
+        probes += ["lldp"] * self._lldp + ["nvlink"] * (self._gpus is not None)
+        agent = PlayedAgent(host, self._world, next(self._instances), probes, f"{self._seed}/{host}")
+        self.agents[host] = agent
+        self.observe(host)
+        agent.start()
+
+    async def kill_crawl(self) -> None:
+        """End the agent that asks switches. Raises ValueError where there is none."""
+        if self.crawl is None:
+            raise ValueError("nobody asks switches")
+        crawl, self.crawl = self.crawl, None
+        await crawl.stop()
+
+    def revive_crawl(self) -> None:
+        """Start it, as a new instance. Raises ValueError while it lives, and in a player without one."""
+        if self.crawl is not None or not self._crawl_name:
+            raise ValueError("the agent that asks switches lives already, or was never wished for")
+        self.crawl = PlayedCrawl(
+            self._crawl_name, self._world, next(self._instances), f"{self._seed}/{self._crawl_name}"
+        )
+        self.crawl.look(self._fabric)
+        self.crawl.start()
+
+    def _known(self, cable: Cable) -> None:
+        if cable not in self._plan.cables:
+            raise KeyError(f"no such cable in {self._plan.name}: {cable}")
+
+    def _apply(self) -> None:
+        """Make the fabric what plan, cuts and pulled switches say, and let those that it touches look."""
+        before = set(self._fabric.cables)
+        gone = self._pulled
+        self._fabric = replace(
+            self._plan,
+            cables=tuple(
+                c for c in self._plan.cables if c not in self._cut and c.a not in gone and c.b not in gone
+            ),
+            switches=tuple(x for x in self._plan.switches if x.guid not in gone),
+        )
+        self._index()
+        touched = before.symmetric_difference(self._fabric.cables)
+        for host in _hosts(self._host_of.get(cable.a) for cable in touched):
+            if host in self.agents:
+                self.observe(host)
+        if self.crawl is not None:
+            self.crawl.look(self._fabric)
+        self._sweeps.clear()
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _index(self) -> None:
+        self._switches = {x.guid: x for x in self._fabric.switches}
+        self._cable_of = {cable.a: cable for cable in self._fabric.cables if cable.a in self._host_of}
+
+    def _sweep(self, adapter: SimAdapter) -> Swept:
+        """Kept until the fabric changes: many sweeps of an unchanged fabric cost one text."""
+        swept = self._sweeps.get(adapter.guid)
+        if swept is None:
+            reason = "" if adapter.guid in self._cable_of else _ALONE
+            swept = Swept(compress(sweep_text(self._fabric, adapter.guid)), reason)
+            self._sweeps[adapter.guid] = swept
+        return swept
+
+    def _channel(self, target: str) -> grpc.aio.Channel:
+        if not self._pool:
+            return self._credentials.connect(target, (*CHANNEL_OPTIONS, _OWN_CONNECTION))
+        shared = self._pool[next(self._turns) % len(self._pool)]
+        return cast(grpc.aio.Channel, shared.at(target))
+
+
+class _Shared:
+    """A connection that several agents use: an uplink that closes its channel must not close the others'."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    def at(self, target: str) -> "_Lent":
+        if target not in self._channels:
+            options = (*CHANNEL_OPTIONS, _OWN_CONNECTION)
+            self._channels[target] = grpc.aio.insecure_channel(target, options=options)
+        return _Lent(self._channels[target])
+
+    async def shut(self) -> None:
+        for channel in self._channels.values():
+            await channel.close()
+
+
+class _Lent:
+    """What an uplink needs of a channel, with a `close` that only hands it back."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    async def close(self) -> None:
+        return None
+
+
+def _hosts(found: Iterable[str | None]) -> list[str]:
+    return sorted({host for host in found if host is not None})

@@ -1,0 +1,110 @@
+"""Puts devices and cables together port by port: what all shapes have in common."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from random import Random
+
+from hyperscout_sim.fabric.fabric import (
+    Cable,
+    Partition,
+    SimAdapter,
+    SimFabric,
+    SimSwitch,
+    Truth,
+    informative,
+)
+
+# Real vendor prefixes, so that a GUID looks like one; the lower half is drawn by the seed.
+_SWITCH_PREFIX = 0xB83FD203_00000000
+_ADAPTER_PREFIX = 0x98039B03_00000000
+# Models by number of ports: two fixed ones, then directors, as wide as it takes.
+_MODELS = ((40, "MQM8700"), (64, "MQM9700"), (800, "CS8500"))
+
+
+class Builder:
+    """Collects a fabric. Ports are given out in the order of the calls, from 1, on both ends.
+
+    `seed` draws the GUIDs and so every order that follows from them; names and ports do not depend on it.
+    """
+
+    def __init__(self, name: str, seed: int) -> None:
+        self._name = name
+        self._rng = Random(seed)  # noqa: S311 - draws GUIDs, not secrets
+        self._used_guids: set[int] = set()
+        self._switches: dict[int, SimSwitch] = {}
+        self._adapters: list[SimAdapter] = []
+        self._cables: list[Cable] = []
+        self._next_port: dict[int, int] = {}
+
+    def switch(self, name: str, level: int, domain: int | None = None) -> int:
+        guid = self._guid(_SWITCH_PREFIX, 64)
+        self._switches[guid] = SimSwitch(guid, name, "", level, 0, domain)
+        return guid
+
+    def switches(self, kind: str, level: int, count: int) -> list[int]:
+        return [self.switch(f"{kind}-{n}", level) for n in numbers(count)]
+
+    def host(self, name: str, leaves: Sequence[int]) -> None:
+        """A host with one single-port adapter for each leaf, cabled to it in that order."""
+        for rail, leaf in enumerate(leaves):
+            guid = self._guid(_ADAPTER_PREFIX, 16)
+            device = f"mlx5_{rail}"
+            self._adapters.append(SimAdapter(guid, guid + 1, name, device, f"{name} {device}"))
+            self.cable(guid, leaf)
+
+    def cable(self, a: int, b: int) -> None:
+        self._cables.append(Cable(a, self._take_port(a), b, self._take_port(b)))
+
+    def skip_to(self, guid: int, port: int) -> None:
+        """The next cable goes into that port: leaves that serve different numbers of hosts have their uplinks
+        on the same ports, as a plan has them."""
+        self._next_port[guid] = max(port, self._next_port.get(guid, 1))
+
+    def mesh(self, lower: Iterable[int], upper: Sequence[int], each: int = 1) -> None:
+        """`each` cables from every lower switch to every upper one."""
+        for low in lower:
+            for high in upper:
+                for _ in range(each):
+                    self.cable(low, high)
+
+    def finish(self, *tiers: Partition) -> SimFabric:
+        switches = []
+        for guid, switch in self._switches.items():
+            used = self._next_port.get(guid, 1) - 1
+            ports, model = next((m for m in _MODELS if m[0] >= used), (used, _MODELS[-1][1]))
+            description = f"MF0;{switch.name}:{model}/U1"
+            switches.append(replace(switch, description=description, port_count=ports))
+        return SimFabric(
+            self._name, tuple(switches), tuple(self._adapters), tuple(self._cables), Truth(informative(tiers))
+        )
+
+    def _guid(self, prefix: int, step: int) -> int:
+        while True:
+            guid = prefix + self._rng.randrange(1, 2**32 // step) * step
+            if guid not in self._used_guids:
+                self._used_guids.add(guid)
+                return guid
+
+    def _take_port(self, guid: int) -> int:
+        port = self._next_port.get(guid, 1)
+        self._next_port[guid] = port + 1
+        return port
+
+
+def numbers(count: int, least: int = 2) -> Iterator[str]:
+    """ "01", "02", ...: as many digits as the highest needs, at least `least`."""
+    digits = max(least, len(str(count)))
+    return (f"{n:0{digits}d}" for n in range(1, count + 1))
+
+
+def host_names(count: int) -> list[str]:
+    return [f"node-{n}" for n in numbers(count, 4)]
+
+
+def runs(hosts: Sequence[str], size: int) -> Partition:
+    """Consecutive hosts in domains of one size."""
+    return tuple(frozenset(hosts[i : i + size]) for i in range(0, len(hosts), size))
+
+
+def whole(hosts: Iterable[str]) -> Partition:
+    return (frozenset(hosts),)

@@ -1,0 +1,299 @@
+"""Plants faults into a healthy fabric, one or many, in places that a random generator picks.
+
+The truth of the fabric stays what it was: what is planted is a fault, not a rebuild.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import TypeVar
+
+from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimFabric, Truth, by_class
+from hyperscout_sim.fabric.foreign import (
+    FACTORY_DESCRIPTION,
+    add_login,
+    add_manager,
+    add_sharp,
+    add_storage,
+)
+from hyperscout_sim.fabric.planted import Fault, NotApplicableError, PlantedFault
+from hyperscout_sim.fabric.trace import Standing, judge, standings
+
+__all__ = [
+    "Fault",
+    "NotApplicableError",
+    "PlantedFault",
+    "Standing",
+    "plant",
+    "plant_many",
+    "standings",
+]
+
+_TRIES = 32
+_T = TypeVar("_T")
+_Planted = tuple[SimFabric, PlantedFault]
+
+
+def plant(fabric: SimFabric, fault: Fault, rng: Random) -> _Planted:
+    """Plant one fault. Raises NotApplicableError. No fault splits an island; a swap may join two."""
+    islands = fabric.islands()
+    for _ in range(_TRIES):
+        faulty, planted = _PLANTERS[fault](fabric, rng)
+        if 1 <= faulty.islands() <= islands:
+            return faulty, judge(fabric, faulty, [planted])[0]
+    raise NotApplicableError(f"{fabric.name}: every {fault} tried splits the fabric")
+
+
+def plant_many(
+    fabric: SimFabric, missing_share: float, swapped_share: float, rng: Random
+) -> tuple[SimFabric, tuple[PlantedFault, ...]]:
+    """Take away a share of all cables and swap another share, in pairs of one class. No cable has two faults.
+
+    A switch keeps its last uplink. What each fault leaves behind is judged with all the others in place.
+    """
+    classes = by_class(fabric)
+    level = fabric.levels()
+    pool = [(cable, kind) for kind, cables in classes.items() for cable in cables]
+    rng.shuffle(pool)
+    uplinks_left = Counter(cable.a for cable, kind in pool if kind[0])
+    taken: set[Cable] = set()
+    faults: list[PlantedFault] = []
+    wanted = round(missing_share * len(pool))
+    for cable, kind in pool:
+        if len(faults) == wanted:
+            break
+        if kind[0] and uplinks_left[cable.a] == 1:
+            continue
+        uplinks_left[cable.a] -= 1
+        taken.add(cable)
+        faults.append(_missing(fabric, cable, level))
+    added: list[Cable] = []
+    wanted = 2 * round(swapped_share * len(pool) / 2)
+    for cable, kind in pool:
+        if len(added) == wanted:
+            break
+        if cable in taken:
+            continue
+        other = _partner(cable, classes[kind], rng, lambda c: c not in taken)
+        if other is None:
+            continue
+        planted = _swapped(fabric, cable, other, level)
+        taken.update(planted.before)
+        added.extend(planted.now)
+        faults.append(planted)
+    faulty = _rewired(fabric, taken, added)
+    return faulty, judge(fabric, faulty, faults)
+
+
+# Planters: each makes the fault once and leaves the judging to `plant`.
+
+
+def _host_link(fabric: SimFabric, rng: Random) -> _Planted:
+    cable = _pick(rng, _cables(fabric, uplinks=False), "host link")
+    return _rewired(fabric, [cable]), _missing(fabric, cable, fabric.levels())
+
+
+def _uplink(fabric: SimFabric, rng: Random) -> _Planted:
+    cable = _pick(rng, _cables(fabric, uplinks=True), "cable between switches")
+    return _rewired(fabric, [cable]), _missing(fabric, cable, fabric.levels())
+
+
+def _swapped_host_links(fabric: SimFabric, rng: Random) -> _Planted:
+    """Half of the time within a domain, half of the time with another's, where there is one."""
+    cables = _cables(fabric, uplinks=False)
+    one = _pick(rng, cables, "host link")
+    domain = {x.guid: x.domain for x in fabric.switches}
+    inside = rng.random() < 0.5 or len(fabric.truth.tiers[0]) == 1
+    others = [c for c in cables if c != one and (domain[c.b] == domain[one.b]) is inside]
+    return _swap(fabric, one, others or cables, rng)
+
+
+def _swapped_uplinks(fabric: SimFabric, rng: Random) -> _Planted:
+    classes = [cables for kind, cables in by_class(fabric).items() if kind[0]]
+    cables = _pick(rng, classes, "cable between switches")
+    return _swap(fabric, rng.choice(cables), cables, rng)
+
+
+def _swap(fabric: SimFabric, one: Cable, others: Sequence[Cable], rng: Random) -> _Planted:
+    other = _partner(one, others, rng, lambda _: True)
+    if other is None:
+        raise NotApplicableError(f"{fabric.name}: no cable to swap with")
+    planted = _swapped(fabric, one, other, fabric.levels())
+    return _rewired(fabric, planted.before, planted.now), planted
+
+
+def _dead_rail(fabric: SimFabric, rng: Random) -> _Planted:
+    cable = _pick(rng, _cables(fabric, uplinks=False), "host link")
+    planted = replace(_missing(fabric, cable, {}), fault=Fault.DEAD_RAIL, adapters=(cable.a,))
+    without = tuple(x for x in fabric.adapters if x.guid != cable.a)
+    return replace(_rewired(fabric, [cable]), adapters=without), planted
+
+
+def _switch_of(level: int, fault: Fault) -> Callable[[SimFabric, Random], _Planted]:
+    def planter(fabric: SimFabric, rng: Random) -> _Planted:
+        guid = _pick(rng, [x.guid for x in fabric.switches if x.level == level], str(fault))
+        lost = tuple(c for c in fabric.cables if guid in (c.a, c.b))
+        kinds = ("MissingSwitch", "MissingLink")
+        planted = PlantedFault(fault, kinds, lost, switch=guid, hosts=_hosts_of(fabric, lost))
+        left = tuple(x for x in fabric.switches if x.guid != guid)
+        return replace(_rewired(fabric, lost), switches=left), planted
+
+    return planter
+
+
+def _one_sided(fabric: SimFabric, rng: Random) -> _Planted:
+    cable = _pick(rng, _cables(fabric), "cable")
+    planted = PlantedFault(Fault.ONE_SIDED, ("SourcesDisagree",), (cable,), hosts=_hosts_of(fabric, [cable]))
+    return replace(fabric, hidden=fabric.hidden | {rng.choice(cable.ends)}), planted
+
+
+def _factory_adapter(fabric: SimFabric, rng: Random) -> _Planted:
+    return _undescribed(fabric, Fault.FACTORY_ADAPTER, [_pick(rng, _computing(fabric), "adapter")])
+
+
+def _factory_host(fabric: SimFabric, rng: Random) -> _Planted:
+    host = _pick(rng, fabric.hosts, "host")
+    return _undescribed(fabric, Fault.FACTORY_HOST, [x for x in _computing(fabric) if x.host == host])
+
+
+def _factory_fabric(fabric: SimFabric, rng: Random) -> _Planted:
+    del rng  # there is nothing to pick
+    return _undescribed(fabric, Fault.FACTORY_FABRIC, _computing(fabric))
+
+
+def _storage(fabric: SimFabric, rng: Random) -> _Planted:
+    faulty, name = add_storage(fabric, rng)
+    return faulty, PlantedFault(Fault.STORAGE, foreign=(name,))
+
+
+def _manager(fabric: SimFabric, rng: Random) -> _Planted:
+    _needs_spines(fabric)
+    faulty, name = add_manager(fabric, rng)
+    return faulty, PlantedFault(Fault.MANAGER, foreign=(name,))
+
+
+def _login(fabric: SimFabric, rng: Random) -> _Planted:
+    _needs_spines(fabric)
+    faulty, name = add_login(fabric, rng)
+    return faulty, PlantedFault(Fault.LOGIN, foreign=(name,))
+
+
+def _sharp(fabric: SimFabric, rng: Random) -> _Planted:
+    del rng  # every switch has one
+    faulty, names = add_sharp(fabric)
+    return faulty, PlantedFault(Fault.SHARP, foreign=names)
+
+
+def _renamed(fabric: SimFabric, rng: Random) -> _Planted:
+    """A quarter of the hosts get other names; cables and GUIDs stay."""
+    hosts = fabric.hosts
+    chosen = sorted(rng.sample(hosts, max(1, len(hosts) // 4)))
+    new = {old: f"gpu-{old.removeprefix('node-')}" for old in chosen}
+    adapters = tuple(
+        replace(x, host=new[x.host], description=x.description.replace(x.host, new[x.host], 1))
+        if x.host in new
+        else x
+        for x in fabric.adapters
+    )
+    tiers = tuple(
+        tuple(frozenset(new.get(host, host) for host in domain) for domain in tier)
+        for tier in fabric.truth.tiers
+    )
+    planted = PlantedFault(Fault.RENAMED, hosts=tuple(new.values()))
+    return replace(fabric, adapters=adapters, truth=Truth(tiers)), planted
+
+
+_PLANTERS: dict[Fault, Callable[[SimFabric, Random], _Planted]] = {
+    Fault.HOST_LINK: _host_link,
+    Fault.UPLINK: _uplink,
+    Fault.SWAPPED_HOST_LINKS: _swapped_host_links,
+    Fault.SWAPPED_UPLINKS: _swapped_uplinks,
+    Fault.DEAD_RAIL: _dead_rail,
+    Fault.LEAF: _switch_of(1, Fault.LEAF),
+    Fault.SPINE: _switch_of(2, Fault.SPINE),
+    Fault.CORE: _switch_of(3, Fault.CORE),
+    Fault.ONE_SIDED: _one_sided,
+    Fault.FACTORY_ADAPTER: _factory_adapter,
+    Fault.FACTORY_HOST: _factory_host,
+    Fault.FACTORY_FABRIC: _factory_fabric,
+    Fault.STORAGE: _storage,
+    Fault.MANAGER: _manager,
+    Fault.LOGIN: _login,
+    Fault.SHARP: _sharp,
+    Fault.RENAMED: _renamed,
+}
+
+
+def _missing(fabric: SimFabric, cable: Cable, level: dict[int, int]) -> PlantedFault:
+    if cable.a in level:
+        return PlantedFault(Fault.UPLINK, ("MissingLink",), (cable,))
+    return PlantedFault(Fault.HOST_LINK, ("MissingLink",), (cable,), hosts=_hosts_of(fabric, [cable]))
+
+
+def _swapped(fabric: SimFabric, one: Cable, other: Cable, level: dict[int, int]) -> PlantedFault:
+    """The lower ends stay, the upper ends change places."""
+    now = (
+        Cable(one.a, one.a_port, other.b, other.b_port, one.rate),
+        Cable(other.a, other.a_port, one.b, one.b_port, other.rate),
+    )
+    between_switches = one.a in level
+    return PlantedFault(
+        Fault.SWAPPED_UPLINKS if between_switches else Fault.SWAPPED_HOST_LINKS,
+        ("Miswired", "MissingLink"),
+        (one, other),
+        now,
+        hosts=() if between_switches else _hosts_of(fabric, [one, other]),
+    )
+
+
+def _undescribed(fabric: SimFabric, fault: Fault, adapters: Sequence[SimAdapter]) -> _Planted:
+    chosen = {x.guid for x in adapters}
+    described = tuple(
+        replace(x, description=FACTORY_DESCRIPTION) if x.guid in chosen else x for x in fabric.adapters
+    )
+    hosts = tuple(dict.fromkeys(x.host for x in adapters))
+    planted = PlantedFault(fault, ("UnknownHost",), hosts=hosts, adapters=tuple(x.guid for x in adapters))
+    return replace(fabric, adapters=described), planted
+
+
+def _partner(
+    one: Cable, others: Sequence[Cable], rng: Random, allowed: Callable[[Cable], bool]
+) -> Cable | None:
+    """A cable to swap with: none that would lead from a switch to itself."""
+    for _ in range(_TRIES if others else 0):
+        other = rng.choice(others)
+        if other != one and allowed(other) and one.a != other.b and other.a != one.b:
+            return other
+    return None
+
+
+def _cables(fabric: SimFabric, *, uplinks: bool | None = None) -> list[Cable]:
+    """Cables between switches, those of hosts, or both; never those of foreign endpoints."""
+    classes = by_class(fabric).items()
+    return [c for kind, cables in classes for c in cables if uplinks in (None, kind[0] > 0)]
+
+
+def _hosts_of(fabric: SimFabric, cables: Iterable[Cable]) -> tuple[str, ...]:
+    guids = {cable.a for cable in cables}
+    return tuple(dict.fromkeys(x.host for x in fabric.adapters if x.guid in guids and not x.foreign))
+
+
+def _computing(fabric: SimFabric) -> list[SimAdapter]:
+    return [x for x in fabric.adapters if not x.foreign]
+
+
+def _needs_spines(fabric: SimFabric) -> None:
+    if all(x.level == 1 for x in fabric.switches):
+        raise NotApplicableError(f"{fabric.name} has no switch above its leaves")
+
+
+def _rewired(fabric: SimFabric, gone: Iterable[Cable], instead: Iterable[Cable] = ()) -> SimFabric:
+    lost = set(gone)
+    return replace(fabric, cables=(*(c for c in fabric.cables if c not in lost), *instead))
+
+
+def _pick(rng: Random, items: Sequence[_T], what: str) -> _T:
+    if not items:
+        raise NotApplicableError(f"there is no {what} here")
+    return rng.choice(items)

@@ -1,0 +1,209 @@
+"""GPUs of hosts that exist only here, as the `nvlink` probe would report them, and faults of theirs.
+
+Plain functions from names to facts: the same name gives the same GPUs, so that a test can say what must come
+out, and a fault is a new value in place of the old one.
+"""
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from hyperscout_formats.facts.facts import Gpu, GpuPeer, MigInstance, NvlinkFabric, NvlinkLink
+
+Gpus = tuple[Gpu, ...]
+
+DRIVER = "580.95.05"
+TRAYS = 18  # compute trays of an NVL72 rack
+# What a fabric manager calls the clique of a domain that nobody has partitioned.
+CLIQUE = 32766
+
+_HGX_BUSES = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
+_TRAY_DOMAINS = ("0008", "0009", "0018", "0019")  # two GPUs behind each of two processors
+_NVLINK_GBYTES_PER_S = {3: 25.0, 4: 26.562, 5: 53.125}  # of one direction of one link, by generation
+
+
+def hgx_host(host: str, *, model: str = "NVIDIA H100 80GB HBM3", gpus: int = 8, links: int = 18) -> Gpus:
+    """An HGX H100 or H200: every link ends at an NVSwitch of the host's own, so its domain is node-local."""
+    fabric = NvlinkFabric("completed")
+    addresses = [f"0000:{bus}:00.0" for bus in _HGX_BUSES[:gpus]]
+    return tuple(
+        Gpu(
+            uuid=gpu_uuid(host, place),
+            model=model,
+            pci_address=address,
+            driver_version=DRIVER,
+            mig_mode="disabled",
+            links=_links(links, version=4),
+            fabric=fabric,
+            numa_node=place // 4,
+            nearest_nics=(f"mlx5_{place}",),
+            peers=_peers(addresses, place, per_processor=4),
+        )
+        for place, address in enumerate(addresses)
+    )
+
+
+def nvl72_tray(
+    host: str, cluster: str, *, clique: int = CLIQUE, model: str = "NVIDIA GB300", gpus: int = 4
+) -> Gpus:
+    """A GB200 or GB300 tray. `cluster` is the UUID of the rack's NVLink domain (`cluster_uuid` makes one)."""
+    fabric = NvlinkFabric("completed", cluster_uuid=cluster, clique_id=clique)
+    addresses = [f"{domain}:01:00.0" for domain in _TRAY_DOMAINS[:gpus]]
+    return tuple(
+        Gpu(
+            uuid=gpu_uuid(host, place),
+            model=model,
+            pci_address=address,
+            driver_version=DRIVER,
+            mig_mode="disabled",
+            links=_links(18, version=5),
+            fabric=fabric,
+            numa_node=place // 2,
+            nearest_nics=(f"mlx5_{place}",),
+            peers=_peers(addresses, place, per_processor=2),
+        )
+        for place, address in enumerate(addresses)
+    )
+
+
+def nvl72_rack(
+    rack: str, *, trays: Sequence[str] = (), split_at: int | None = None, model: str = "NVIDIA GB300"
+) -> dict[str, Gpus]:
+    """Host -> GPUs of one rack, which is one NVLink domain; all hosts are "RACK-trayNN" unless named.
+
+    `split_at`: trays from that one on are in a second clique of the same cluster UUID.
+    """
+    hosts = trays or [f"{rack}-tray{number:02}" for number in range(1, TRAYS + 1)]
+    cluster = cluster_uuid(rack)
+    return {
+        host: nvl72_tray(
+            host,
+            cluster,
+            clique=CLIQUE if split_at is None else 1 + (place >= split_at),
+            model=model,
+        )
+        for place, host in enumerate(hosts)
+    }
+
+
+def pcie_host(
+    host: str, *, model: str = "NVIDIA A100 80GB PCIe", gpus: int = 8, bridges: bool = False
+) -> Gpus:
+    """A box of PCIe cards that knows of no fabric. `bridges`: twelve links join each pair of neighbours."""
+    addresses = [f"0000:{bus}:00.0" for bus in _HGX_BUSES[:gpus]]
+    made = []
+    for place, address in enumerate(addresses):
+        other = addresses[place ^ 1] if place ^ 1 < len(addresses) else None
+        bridged = bridges and other is not None
+        peers = _peers(addresses, place, per_processor=4)
+        made.append(
+            Gpu(
+                uuid=gpu_uuid(host, place),
+                model=model,
+                pci_address=address,
+                driver_version=DRIVER,
+                mig_mode="disabled",
+                links=_links(12, version=3, remote_type="gpu", remote=other or "") if bridged else (),
+                fabric=NvlinkFabric("not-supported"),
+                numa_node=place // 4,
+                nearest_nics=(f"mlx5_{place // 4}",),
+                peers=tuple(replace(x, nvlinks=12 * (bridged and x.pci_address == other)) for x in peers),
+            )
+        )
+    return tuple(made)
+
+
+def gpu_uuid(host: str, place: int) -> str:
+    return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{place}.{host}')}"
+
+
+def cluster_uuid(rack: str) -> str:
+    """The UUID of a rack's NVLink domain."""
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, rack))
+
+
+# Faults. Each takes the GPUs of a host and gives them back otherwise; `which` counts GPUs from 0.
+
+
+def dead_link(gpus: Sequence[Gpu], which: int, link: int) -> Gpus:
+    """One link of one GPU is down."""
+
+    def kill(one: NvlinkLink) -> NvlinkLink:
+        return NvlinkLink(one.link, active=False) if one.link == link else one
+
+    return _changed(gpus, [which], lambda gpu: replace(gpu, links=tuple(map(kill, gpu.links))))
+
+
+def erring_link(gpus: Sequence[Gpu], which: int, link: int, *, replays: int, ber_exponent: int) -> Gpus:
+    """One link of one GPU carries, but badly."""
+
+    def spoil(one: NvlinkLink) -> NvlinkLink:
+        wrong = replace(one, replay_errors=replays, crc_errors=replays, ber_exponent=ber_exponent)
+        return wrong if one.link == link else one
+
+    return _changed(gpus, [which], lambda gpu: replace(gpu, links=tuple(map(spoil, gpu.links))))
+
+
+def wrong_clique(gpus: Sequence[Gpu], which: int, clique: int) -> Gpus:
+    """One GPU says that it is in another clique than its neighbours."""
+    return with_fabric(gpus, [which], clique_id=clique)
+
+
+def in_progress(gpus: Sequence[Gpu], which: Iterable[int] | None = None) -> Gpus:
+    """The fabric manager has not finished with these GPUs (all of them, when none are named)."""
+    return with_fabric(gpus, which, state="in-progress", cluster_uuid="", clique_id=0)
+
+
+def failed_fabric(gpus: Sequence[Gpu], status: str, which: Iterable[int] | None = None) -> Gpus:
+    """It has finished, and failed."""
+    return with_fabric(gpus, which, state="completed", status=status, cluster_uuid="", clique_id=0)
+
+
+def unhealthy(gpus: Sequence[Gpu], *health: str, which: Iterable[int] | None = None) -> Gpus:
+    """The words of `NvlinkFabric.health`, set on these GPUs."""
+    return with_fabric(gpus, which, health=tuple(health))
+
+
+def with_mig(gpus: Sequence[Gpu], which: int, *profiles: str) -> Gpus:
+    """One GPU is cut into MIG instances of these profiles."""
+
+    def cut(gpu: Gpu) -> Gpu:
+        instances = tuple(
+            MigInstance(f"MIG-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{number}.{gpu.uuid}')}", profile, number, 0)
+            for number, profile in enumerate(profiles, 1)
+        )
+        return replace(gpu, mig_mode="enabled", mig_instances=instances)
+
+    return _changed(gpus, [which], cut)
+
+
+def with_fabric(gpus: Sequence[Gpu], which: Iterable[int] | None = None, **fields: object) -> Gpus:
+    """Replace fields of what these GPUs were told about their domain."""
+
+    def tell(gpu: Gpu) -> Gpu:
+        return replace(gpu, fabric=replace(gpu.fabric or NvlinkFabric("completed"), **fields))  # type: ignore[arg-type]  # as the caller names them
+
+    return _changed(gpus, which, tell)
+
+
+def _changed(gpus: Sequence[Gpu], which: Iterable[int] | None, change: Callable[[Gpu], Gpu]) -> Gpus:
+    chosen = set(range(len(gpus)) if which is None else which)
+    return tuple(change(gpu) if place in chosen else gpu for place, gpu in enumerate(gpus))
+
+
+def _links(
+    count: int, *, version: int, remote_type: str = "switch", remote: str = ""
+) -> tuple[NvlinkLink, ...]:
+    rate = _NVLINK_GBYTES_PER_S[version]
+    return tuple(
+        NvlinkLink(number, True, version, remote_type, remote, gbytes_per_s=rate) for number in range(count)
+    )
+
+
+def _peers(addresses: Sequence[str], place: int, *, per_processor: int) -> tuple[GpuPeer, ...]:
+    """GPUs of one processor have a host bridge each; the others are across the processors' link."""
+    return tuple(
+        GpuPeer(address, "node" if other // per_processor == place // per_processor else "system")
+        for other, address in enumerate(addresses)
+        if other != place
+    )

@@ -1,0 +1,1 @@
+"""A fabric as its readings: sweeps, frames, walks, sysfs and managers' answers."""

@@ -1,0 +1,188 @@
+"""`hyperscout demo`: a collector, a simulated cluster that streams to it, and a fault that shows."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import grpc.aio
+from hyperscout.v1 import topology_pb2, topology_pb2_grpc
+from hyperscout_sim.agents.player import Player
+from hyperscout_sim.fabric.shapes import rail_optimised
+
+from hyperscout_cli.demo.demo_collector import DemoError, running_collector
+from hyperscout_cli.demo.demo_kubernetes import demo_cluster
+from hyperscout_cli.demo.demo_past import looked_back
+from hyperscout_cli.demo.demo_story import Seen, View, Witness, run_story
+from hyperscout_cli.shared.command import Command
+from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.options import COLLECTOR_VARIABLE
+from hyperscout_cli.shared.output import emit
+from hyperscout_cli.shared.tables import Row, Table, lines
+
+STAY_VARIABLE = "DEMO_STAY"
+INTERRUPTED = 130
+# A minute is short: what settles in production for minutes settles here in moments.
+SETTINGS = {
+    "http-listen": "",
+    "rest-listen": "127.0.0.1:0",
+    "first-settle-s": "0.5",
+    "settle-s": "1",
+    "quiet-s": "2",
+    "hold-down-s": "0.5",
+    "restart-grace-s": "0",
+    "log-level": "info",
+}
+
+
+@click.command(
+    cls=Command,
+    epilog=f"""\b
+Examples:
+  hyperscout demo
+  {STAY_VARIABLE}=1 hyperscout demo      keeps it up afterwards, and says how to look
+  hyperscout demo --kubeconfig FILE   publishes into a cluster that has no nodes yet""",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Publish HyperNodes to this cluster too: one without nodes, the simulated ones are made in it.",
+)
+def demo(kubeconfig: Path | None) -> int:
+    """Show it all on a simulated cluster of 64 nodes, 4 rails and 2 pods; takes under a minute.
+
+    Starts a collector on a free loopback port and the agents of every node, which stream through the
+    real gRPC path. Then a cable is cut and a switch pulled, and the conditions turn and turn back.
+    """
+    # Agents say when a lease moves while they sweep: usual, and no part of the story.
+    logging.basicConfig(level=logging.ERROR)
+    stay = os.environ.get(STAY_VARIABLE, "") not in {"", "0"}
+    try:
+        return asyncio.run(_demo(stay, kubeconfig))
+    except DemoError as error:
+        raise CliError(f"the demo failed: {error}") from error
+    except asyncio.CancelledError:
+        return INTERRUPTED
+
+
+async def _demo(stay: bool, kubeconfig: Path | None) -> int:
+    begun = time.monotonic()
+
+    def say(text: str) -> None:
+        first, *rest = text.splitlines()
+        emit([f"[{time.monotonic() - begun:5.1f} s] {first}\n", *(f"          {line}\n" for line in rest)])
+
+    stopped = asyncio.Event()
+    story = asyncio.current_task()
+    assert story is not None  # noqa: S101 (we run in it)
+    ended = False
+
+    def stop() -> None:
+        if ended:
+            stopped.set()
+        else:
+            story.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    fabric = rail_optimised(2, 16, 4, 2, pods=2)
+    plural = f"{len(fabric.switches)} switches, {len(fabric.cables)} cables"
+    say(f"simulating {len(fabric.hosts)} nodes with 4 rails in 2 pods: {plural}")
+    settings = dict(SETTINGS)
+    witness: Witness | None = None
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hyperscout-demo-"))
+        if kubeconfig is not None:
+            settings |= {"kubernetes": "publish", "kubeconfig": str(kubeconfig)}
+            witness = cluster = await stack.enter_async_context(demo_cluster(kubeconfig, fabric.hosts))
+            say(f"made {len(fabric.hosts)} nodes in the cluster of {kubeconfig}")
+            await stack.enter_async_context(cluster.watching())
+        say("starting a collector ...")
+        async with running_collector(Path(folder), settings) as collector:
+            say(
+                f"collector listens on {collector.address} (process {collector.pid}); starting the agents ..."
+            )
+            say(where_the_map_is(collector.map, stay=stay))
+            player = Player(fabric, [collector.address])
+            view = View(time.monotonic, time.time_ns)
+            async with _beside(_watch(collector.address, view)), _beside(_play(player, view)):
+                begun_s = time.time()
+                seen = await run_story(fabric, player, view, say, witness=witness)
+                say(f"all as expected, in {time.monotonic() - begun:.1f} s:\n" + "".join(summary(seen)))
+                found_s = begun_s + seen[0].after_s
+                say(f"the history tells it again:\n{await looked_back(collector.address, found_s)}")
+                ended = True
+                if stay:
+                    say(how_to_look(collector.address, collector.map, kubeconfig))
+                    await stopped.wait()
+    return 0
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Something that runs meanwhile and is ended in the end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _play(player: Player, view: View) -> None:
+    try:
+        await player.run()
+    except Exception as error:
+        await view.fail(DemoError(f"the simulated agents ended: {error!r}"))
+        raise
+
+
+async def _watch(address: str, view: View) -> None:
+    async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        service = topology_pb2_grpc.TopologyServiceStub(channel)
+        try:
+            async for event in service.WatchTopology(topology_pb2.WatchTopologyRequest(omit_links=True)):
+                await view.feed(event)
+            reason = "it closed the stream"
+        except grpc.aio.AioRpcError as error:
+            reason = error.details() or str(error.code())
+    await view.fail(DemoError(f"the collector is gone: {reason}"))
+
+
+def summary(seen: list[Seen]) -> Iterator[str]:
+    """What was done, what was seen, and how long that took."""
+    rows = tuple(Row(x.what, (x.what, x.saw, f"{x.after_s:.2f} s")) for x in seen)
+    return lines(Table("step", ("DONE", "SEEN", "AFTER"), (), rows))
+
+
+def where_the_map_is(address: str, *, stay: bool) -> str:
+    """In one line; `address` is where the collector serves it, once it is built."""
+    from hyperscout_collector.serve.rest.static import FOLDER
+
+    if not (FOLDER / "index.html").is_file():
+        return f"the map is not built: `make map` (needs npm), then see it at {address}"
+    return f"open the map in a browser: {address}" + (
+        "" if stay else f"  ({STAY_VARIABLE}=1 keeps it up after the story)"
+    )
+
+
+def how_to_look(address: str, map_address: str, kubeconfig: Path | None = None) -> str:
+    """What to type in another terminal."""
+    return (
+        f"it stays up until Ctrl-C ({STAY_VARIABLE}=1); look at it from another terminal:\n"
+        f"export {COLLECTOR_VARIABLE}={address}\n"
+        "hyperscout get hypernodes\n"
+        "hyperscout tree\n"
+        "hyperscout explain node-0001 node-0064\n"
+        "hyperscout watch\n"
+        f"curl {map_address}v1/hypernodes\n"
+    ) + (f"kubectl --kubeconfig {kubeconfig} get hypernodes -w\n" if kubeconfig else "")

@@ -1,0 +1,43 @@
+"""What the demo shows in the end: the same story, told by the history through commands that people type."""
+
+import asyncio
+import os
+import sys
+from datetime import UTC, datetime
+
+from hyperscout_cli.demo.demo_collector import DemoError
+from hyperscout_cli.shared.errors import FAILURE
+
+_TIMEOUT_S = 20.0
+_SAME = "no difference: what broke is mended\n"
+
+
+async def looked_back(address: str, since_s: float) -> str:
+    """What changed, and what is other than at `since_s` (Unix time). Raises DemoError."""
+    then = datetime.fromtimestamp(since_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    flips, differs = ("history", "--kind", "ConditionChanged"), ("diff", "--since", then)
+    told = await asyncio.gather(_said(address, *flips), _said(address, *differs))
+    return f"$ hyperscout {' '.join(flips)}\n{told[0]}$ hyperscout {' '.join(differs)}\n{told[1] or _SAME}"
+
+
+async def _said(address: str, *words: str) -> str:
+    """What one of our own commands prints."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "hyperscout_cli.main", *words, "--collector", address),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if not name.startswith("HYPERSCOUT_")},
+    )
+    try:
+        said, complaint = await asyncio.wait_for(process.communicate(), _TIMEOUT_S)
+    except TimeoutError as error:
+        raise DemoError(f"hyperscout {words[0]}: no end in {_TIMEOUT_S:g} s") from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode == FAILURE:
+        raise DemoError(f"hyperscout {words[0]}: {complaint.decode(errors='replace').strip()}")
+    return said.decode()

@@ -1,0 +1,236 @@
+"""What the demo does and expects: it changes the simulated fabric and waits until the table says so."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from hyperscout.v1.topology_pb2 import WatchTopologyResponse
+from hyperscout_sim.fabric.fabric import Cable, SimFabric
+from hyperscout_topology.topology import HyperNode, Topology
+
+from hyperscout_cli.demo.demo_collector import DemoError
+from hyperscout_cli.shared.kinds import hypernodes
+from hyperscout_cli.shared.tables import Table, lines
+from hyperscout_cli.show.picture import Picture
+
+STEP_TIMEOUT_S = 25.0
+
+
+class Faults(Protocol):
+    """What can be done to a fabric that is being played (`hyperscout_sim.agents.player.Player`)."""
+
+    def cut(self, cable: Cable) -> None: ...
+
+    def restore(self, cable: Cable) -> None: ...
+
+    def pull(self, switch: int) -> None: ...
+
+    def push_back(self, switch: int) -> None: ...
+
+
+class Witness(Protocol):
+    """Who looks at what was published from outside (`demo_kubernetes`): text, or DemoError.
+
+    `asked`: how it looks.
+    """
+
+    asked: str
+
+    async def whole(self, names: frozenset[str]) -> str: ...
+
+    async def turned(self, name: str, degraded: str) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Harm and how it is undone (each a word and an act); `nodes` are those of the HyperNode that it touches.
+
+    `named`: what the condition's message must name.
+    """
+
+    what: str
+    harm: tuple[str, Callable[[], None]]
+    heal: tuple[str, Callable[[], None]]
+    nodes: frozenset[str]
+    named: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One line of the summary."""
+
+    what: str
+    saw: str
+    after_s: float
+
+
+class View:
+    """The published hierarchy, and whoever waits for it to become something.
+
+    `clock`: monotonic seconds. `feed` is called by who reads the watch stream.
+    """
+
+    def __init__(self, clock: Callable[[], float], wall_ns: Callable[[], int]) -> None:
+        self.clock = clock
+        self._wall_ns = wall_ns
+        self._picture = Picture()
+        self._changed = asyncio.Condition()
+        self._failed: DemoError | None = None
+
+    @property
+    def topology(self) -> Topology:
+        """What is published now."""
+        return self._picture.topology()
+
+    def table(self, names: frozenset[str] | None = None) -> Iterator[str]:
+        """The HyperNode table, all of it or some rows."""
+        table = hypernodes(self.topology, self._wall_ns())
+        rows = tuple(row for row in table.rows if names is None or row.name in names)
+        return lines(Table(table.kind, table.headings, table.more, rows))
+
+    async def feed(self, event: WatchTopologyResponse) -> None:
+        """Take in one event of the stream."""
+        async with self._changed:
+            self._picture.take(event)
+            self._changed.notify_all()
+
+    async def fail(self, error: DemoError) -> None:
+        """There will be no more events."""
+        async with self._changed:
+            self._failed = error
+            self._changed.notify_all()
+
+    async def until(self, expected: str, holds: Callable[[Topology], bool], timeout_s: float) -> float:
+        """Wait until it `holds`; returns how many seconds that took. Raises DemoError."""
+        begun = self.clock()
+
+        def settled() -> bool:
+            return self._failed is not None or holds(self.topology)
+
+        try:
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(settled)
+        except TimeoutError as error:
+            table = "".join(self.table())
+            raise DemoError(
+                f"expected within {timeout_s:g} s: {expected}; what is there is\n{table}"
+            ) from error
+        if self._failed is not None:
+            raise self._failed
+        return self.clock() - begun
+
+
+def condition(hypernode: HyperNode | None, kind: str) -> tuple[str, str]:
+    """(status, message) of a condition; ("", "") where there is none."""
+    found = [c for c in hypernode.conditions if c.type == kind] if hypernode else []
+    return (found[0].status, found[0].message) if found else ("", "")
+
+
+def holding(topology: Topology, nodes: frozenset[str]) -> HyperNode | None:
+    """The lowest HyperNode with just these nodes."""
+    return next((h for h in topology.hypernodes if frozenset(h.nodes) == nodes), None)
+
+
+async def run_story(
+    fabric: SimFabric,
+    faults: Faults,
+    view: View,
+    say: Callable[[str], None],
+    timeout_s: float = STEP_TIMEOUT_S,
+    witness: Witness | None = None,
+) -> list[Seen]:
+    """Play it all; returns what was seen. Raises DemoError that says what was expected and did not come."""
+    seen = []
+    hosts = fabric.hosts
+    say(f"waiting for the {len(fabric.truth.tiers)} tiers of {len(hosts)} nodes to be found ...")
+    wanted = [set(tier) for tier in fabric.truth.tiers]
+    expected = f"HyperNodes as the {len(hosts)} nodes are cabled"
+    after_s = await view.until(expected, lambda t: _by_tier(t) == wanted and _well(t), timeout_s)
+    found = ", ".join(f"{len(tier)} of tier {i}" for i, tier in enumerate(wanted, 1))
+    seen.append(Seen("agents stream", f"HyperNodes as cabled: {found}", after_s))
+    say("found, just as it is cabled:\n" + "".join(view.table()))
+
+    if witness is not None:
+        names = frozenset(h.name for h in view.topology.hypernodes)
+        say(f"{witness.asked}\n" + await witness.whole(names))
+
+    for fault in _faults(fabric, faults):
+        seen += await _see(fault, view, say, timeout_s, witness)
+    if _by_tier(view.topology) != wanted:
+        raise DemoError("a fault has moved nodes to other HyperNodes")
+    return seen
+
+
+def _faults(fabric: SimFabric, faults: Faults) -> Iterator[Fault]:
+    owner = fabric.node_map()
+    cable = next(c for c in fabric.cables if c.a in owner)
+    leaf = fabric.truth.tiers[0][fabric.truth.domain_of()[owner[cable.a]]]
+    up, down = fabric.name_of(cable.b), fabric.name_of(cable.a)
+    yield Fault(
+        f"cable {down} -> {up}",
+        ("cut", lambda: faults.cut(cable)),
+        ("put back", lambda: faults.restore(cable)),
+        leaf,
+        (owner[cable.a], up),
+    )
+    switch = next(s for s in fabric.switches if s.level == 2)
+    yield Fault(
+        f"switch {switch.name}",
+        ("pulled", lambda: faults.pull(switch.guid)),
+        ("pushed back", lambda: faults.push_back(switch.guid)),
+        _below(fabric, switch.guid),
+        (switch.name,),
+    )
+
+
+async def _see(
+    fault: Fault, view: View, say: Callable[[str], None], timeout_s: float, witness: Witness | None
+) -> list[Seen]:
+    """Do harm, see the HyperNode turn Degraded and name the culprit; heal, see it turn back."""
+
+    def degraded(topology: Topology) -> bool:
+        status, message = condition(holding(topology, fault.nodes), "Degraded")
+        return status == "True" and all(name in message for name in fault.named)
+
+    def well(topology: Topology) -> bool:
+        return condition(holding(topology, fault.nodes), "Degraded")[0] == "False"
+
+    seen = []
+    for (word, act), holds, expected in (
+        (fault.harm, degraded, "Degraded"),
+        (fault.heal, well, "well again"),
+    ):
+        say(f"{fault.what} is {word} ...")
+        act()
+        after_s = await view.until(f"a HyperNode {expected}, since {fault.what} is {word}", holds, timeout_s)
+        touched = holding(view.topology, fault.nodes)
+        assert touched is not None  # noqa: S101 (it holds)
+        _, message = condition(touched, "Degraded")
+        say(f"seen after {after_s:.2f} s: {message}\n" + "".join(view.table(frozenset([touched.name]))))
+        seen.append(Seen(f"{fault.what} {word}", f"{touched.name} {expected}", after_s))
+        if witness is not None:
+            begun = view.clock()
+            shown = await witness.turned(touched.name, "True" if holds is degraded else "False")
+            later_s = view.clock() - begun
+            say(f"{witness.asked} --watch, {later_s:.2f} s after that at the latest\n{shown}")
+    return seen
+
+
+def _by_tier(topology: Topology) -> list[set[frozenset[str]]]:
+    found: dict[int, set[frozenset[str]]] = {}
+    for h in topology.hypernodes:
+        found.setdefault(h.tier, set()).add(frozenset(h.nodes))
+    return [found[tier] for tier in sorted(found)]
+
+
+def _well(topology: Topology) -> bool:
+    return all(condition(h, "Degraded")[0] != "True" for h in topology.hypernodes)
+
+
+def _below(fabric: SimFabric, switch: int) -> frozenset[str]:
+    """All nodes of the pod that a level-2 switch serves."""
+    leaves = {c.a for c in fabric.cables if c.b == switch}
+    owner = fabric.node_map()
+    hosts = {owner[c.a] for c in fabric.cables if c.b in leaves and c.a in owner}
+    return next(pod for pod in fabric.truth.tiers[1] if hosts <= pod)

@@ -1,0 +1,1 @@
+"""Commands that run, check and set up parts of hyperscout."""

@@ -1,0 +1,57 @@
+"""`hyperscout agent`: the process that observes this node."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from hyperscout_agent.settings.settings import AgentSettings, SettingsError, load_settings
+
+from hyperscout_cli.shared.command import Group
+from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.settings_flags import given, setting_flags
+
+
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    epilog="""\b
+Settings come from flags, then the environment (HYPERSCOUT_AGENT_NODE, ...), then --config.
+
+\b
+Examples:
+  hyperscout agent --collector 10.0.0.5:50051 --insecure
+  hyperscout agent --config /etc/hyperscout/agent.yaml
+  HYPERSCOUT_AGENT_LLDP__SOURCE=lldpctl hyperscout agent
+  hyperscout agent lldp-listener --help""",
+)
+@setting_flags(AgentSettings, {"collectors": "--collector"})
+@click.pass_context
+def agent(ctx: click.Context, /, *, config: Path | None, **flags: Any) -> int:
+    """Run the agent on this node until it is told to stop (SIGTERM, Ctrl-C)."""
+    if ctx.invoked_subcommand is not None:
+        return 0
+    try:
+        settings = load_settings(config, given(flags))
+    except SettingsError as error:
+        raise CliError("; ".join(str(error).splitlines())) from error
+    import asyncio
+    import logging
+
+    from hyperscout_agent.main import run
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return asyncio.run(run(settings))
+
+
+@agent.command(
+    "lldp-listener",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True},
+    short_help="Only listen for LLDP frames.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def lldp_listener(arguments: tuple[str, ...]) -> int:
+    """Only listen for LLDP frames and hand them to an agent: the one part that needs CAP_NET_RAW."""
+    from hyperscout_agent.lldp.listener import main
+
+    return main(list(arguments))

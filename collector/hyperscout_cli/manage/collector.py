@@ -1,0 +1,53 @@
+"""`hyperscout collector`: the process that takes findings in and publishes the hierarchy."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from hyperscout_collector.app.settings.settings import (
+    PREFIX,
+    CollectorSettings,
+    SettingsError,
+    load_settings,
+)
+
+from hyperscout_cli.shared.command import Command
+from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.settings_flags import given, setting_flags
+
+
+@click.command(
+    cls=Command,
+    epilog=f"""\b
+Settings come from flags, then the environment ({PREFIX}LISTEN, ...), then --config.
+
+\b
+Examples:
+  hyperscout collector --data-dir /tmp/hyperscout
+  hyperscout collector --config /etc/hyperscout/collector.yaml
+  hyperscout collector --kubeconfig ~/.kube/config --dry-run
+  {PREFIX}LISTEN=[::1]:50051 hyperscout collector""",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print what would change in the Kubernetes cluster; write nothing there. The same as "
+    "--kubernetes dry-run, whatever the settings say.",
+)
+@setting_flags(CollectorSettings)
+def collector(*, config: Path | None, dry_run: bool, **flags: Any) -> int:
+    """Run the collector until it is told to stop (SIGTERM, Ctrl-C)."""
+    if dry_run:
+        asked = flags["kubernetes"]
+        if asked not in (None, "dry-run"):
+            raise click.UsageError(f"--dry-run and --kubernetes {asked}: give one of them")
+        flags["kubernetes"] = "dry-run"
+    try:
+        settings = load_settings(config, given(flags))
+    except SettingsError as error:
+        raise CliError(str(error)) from error
+    import asyncio
+
+    from hyperscout_collector.app.replica.process import run
+
+    return asyncio.run(run(settings))

@@ -1,0 +1,26 @@
+"""`hyperscout completion`: the script that makes a shell complete commands and options."""
+
+import click
+from click.shell_completion import ShellComplete, get_completion_class
+
+from hyperscout_cli.main import COMPLETE_VARIABLE, cli
+from hyperscout_cli.shared.command import Command
+from hyperscout_cli.shared.output import emit
+
+
+@click.command(
+    cls=Command,
+    epilog="""\b
+Examples:
+  bash:  eval "$(hyperscout completion bash)"           (in ~/.bashrc)
+  zsh:   eval "$(hyperscout completion zsh)"            (in ~/.zshrc, after compinit)
+  fish:  hyperscout completion fish > ~/.config/fish/completions/hyperscout.fish""",
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for SHELL."""
+    found = get_completion_class(shell)
+    assert found is not None  # noqa: S101 (the choice above names only what click has)
+    complete = found(cli, {}, "hyperscout", COMPLETE_VARIABLE)
+    # click's bash class starts bash to look at its version, which may be another one than the user's.
+    emit([ShellComplete.source(complete), "\n"])

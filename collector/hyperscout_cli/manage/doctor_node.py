@@ -1,0 +1,209 @@
+"""What the collector can tell of why a node has no evidence, judged by pure functions over its answers."""
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.finding_pb2 import Outcome
+from hyperscout_agent.doctor.checks import of_probe
+from hyperscout_agent.doctor.facts import Check, WithoutData
+from hyperscout_agent.doctor.way_checks import CLOCK_FAILED_S, CLOCK_WARNING_S
+from hyperscout_formats.text.reporters import is_node
+from hyperscout_topology.topology import Topology
+
+from hyperscout_cli.remote.client import Collector
+from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.options import Endpoint
+from hyperscout_cli.shared.tables import age
+
+# Probes of which a node without devices for them says nothing at all.
+_PROBES = ("infiniband", "lldp", "nvlink")
+_MAX_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """All that a collector says of one node. `findings` are those of the node alone."""
+
+    node: str
+    status: pb.GetStatusResponse
+    topology: Topology
+    findings: Sequence[pb.StoredFinding] = field(default_factory=tuple)
+
+    @property
+    def agent(self) -> pb.AgentStatus | None:
+        return next((agent for agent in self.status.agents if agent.node == self.node), None)
+
+
+def ask_about(endpoint: Endpoint, node: str, now_ns: int) -> list[Check]:
+    """Ask a collector, and judge its answers. A collector that does not answer is an answer, too."""
+    try:
+        with Collector(endpoint) as connection:
+            seen = NodeSeen(
+                node,
+                connection.status(),
+                connection.topology(links=False),
+                tuple(connection.findings(node)),
+            )
+    except CliError as error:
+        todo = "without a collector, run `hyperscout doctor` on the node itself"
+        return [Check("collector", "failed", error.message, todo)]
+    return judge(seen, now_ns)
+
+
+def judge(seen: NodeSeen, now_ns: int) -> list[Check]:
+    """All checks; a node that nobody has heard of ends them early."""
+    found = [_collector(seen)]
+    found.append(_known(seen))
+    if seen.agent is not None:
+        found += [_connected(seen.agent, now_ns), _clock(seen.agent), _version(seen)]
+        found += list(_probes(seen))
+        found += list(_silent(seen))
+        found.append(_fresh(seen))
+    found += list(_placed(seen))
+    return found
+
+
+def _collector(seen: NodeSeen) -> Check:
+    status = seen.status
+    if status.problems:
+        return Check("collector", "warning", "; ".join(status.problems), "see `hyperscout status`")
+    return Check("collector", "ok", f"version {status.version}, generation {status.generation}")
+
+
+def _known(seen: NodeSeen) -> Check:
+    """Whether an agent of this name ever reported."""
+    node = seen.node
+    if seen.agent is not None:
+        return Check("agent", "ok", f"an agent reports as {node}")
+    names = {agent.node for agent in seen.status.agents if is_node(agent.node)}
+    in_tree = any(node in hypernode.nodes for hypernode in seen.topology.hypernodes)
+    expected = node in seen.topology.nodes_without_evidence
+    close = sorted({name for name in names if name.split(".")[0] == node.split(".")[0]})
+    close += [name for name in difflib.get_close_matches(node, sorted(names), 3) if name not in close]
+    hint = f"; there are agents called {', '.join(close[:_MAX_NAMED])}" if close else ""
+    todo = "start an agent there, and run `hyperscout doctor` on it"
+    if in_tree:
+        why = f"no agent reports as {node}: others see its cables{hint}"
+        return Check("agent", "warning", why, todo)
+    if expected:
+        return Check("agent", "failed", f"{node} is expected, and was never heard of{hint}", todo)
+    why = f"{node} is not expected, and nobody has heard of it{hint}"
+    return Check("agent", "failed", why, "see its name: `hyperscout get nodes`, `kubectl get nodes`")
+
+
+def _connected(agent: pb.AgentStatus, now_ns: int) -> Check:
+    heard = age(agent.last_heard.ToNanoseconds(), now_ns)
+    if agent.connected:
+        return Check("connected", "ok", f"last heard {heard or '0s'} ago")
+    why = f"its agent is not connected: last heard {heard or '?'} ago"
+    return Check("connected", "failed", why, "see whether it runs: `hyperscout doctor` on the node")
+
+
+def _clock(agent: pb.AgentStatus) -> Check:
+    offset_s = agent.clock_offset_s
+    why = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} the collector's"
+    todo = "see to time synchronisation (chrony, systemd-timesyncd) on both"
+    if abs(offset_s) >= CLOCK_FAILED_S:
+        return Check("clock", "failed", f"{why}: tokens and certificates are judged by it", todo)
+    if abs(offset_s) >= CLOCK_WARNING_S:
+        return Check("clock", "warning", f"{why}; ages of findings come out right all the same", todo)
+    return Check("clock", "ok", why)
+
+
+def _version(seen: NodeSeen) -> Check:
+    agent = seen.agent
+    mine, other = (agent.version if agent else ""), seen.status.version
+    if mine and mine != other:
+        todo = "upgrade the older one: both go on meanwhile"
+        return Check("version", "warning", f"agent {mine}, collector {other}", todo)
+    return Check("version", "ok", other)
+
+
+def _probes(seen: NodeSeen) -> Iterator[Check]:
+    """What came of each probe, with reasons."""
+    by_probe: dict[str, list[pb.StoredFinding]] = {}
+    for stored in _newest(seen.findings):
+        by_probe.setdefault(stored.finding.key.probe, []).append(stored)
+    for probe in sorted(by_probe):
+        yield _probe(probe, by_probe[probe])
+
+
+def _newest(findings: Sequence[pb.StoredFinding]) -> Iterator[pb.StoredFinding]:
+    """Of each subject what was seen last: a failed look stands beside the last good one."""
+    last: dict[tuple[str, str], pb.StoredFinding] = {}
+    for stored in findings:
+        key = stored.finding.key.probe, stored.finding.key.subject
+        before = last.get(key)
+        at_ns = stored.finding.observed_at.ToNanoseconds()
+        if before is None or before.finding.observed_at.ToNanoseconds() <= at_ns:
+            last[key] = stored
+    yield from last.values()
+
+
+def _probe(probe: str, stored: Sequence[pb.StoredFinding]) -> Check:
+    outcomes = Counter(one.finding.outcome for one in stored)
+    words = (
+        (Outcome.OUTCOME_DATA, "data"),
+        (Outcome.OUTCOME_NOTHING, "nothing"),
+        (Outcome.OUTCOME_FAILED, "failed"),
+    )
+    counted = ", ".join(f"{outcomes[outcome]} {word}" for outcome, word in words if outcomes[outcome])
+    without_data = [
+        WithoutData(
+            probe,
+            one.finding.key.subject,
+            "failed" if one.finding.outcome == Outcome.OUTCOME_FAILED else "nothing",
+            one.finding.reason,
+        )
+        for one in stored
+        if one.finding.outcome != Outcome.OUTCOME_DATA
+    ]
+    if not without_data:
+        return Check(f"probe {probe}", "ok", counted)
+    return of_probe(probe, counted, without_data, has_data=bool(outcomes[Outcome.OUTCOME_DATA]))
+
+
+def _silent(seen: NodeSeen) -> Iterator[Check]:
+    """Probes that a node usually has, and of which there is nothing at all."""
+    heard = {stored.finding.key.probe for stored in seen.findings}
+    if not heard:
+        yield Check(
+            "findings",
+            "failed",
+            "its agent has reported nothing",
+            "run `hyperscout doctor` on the node: it looks at its devices and rights",
+        )
+    elif is_node(seen.node) and (silent := [probe for probe in _PROBES if probe not in heard]):
+        why = f"nothing is reported by {', '.join(silent)}: off in its settings, or no such device"
+        yield Check("silent probes", "skipped", why)
+
+
+def _fresh(seen: NodeSeen) -> Check:
+    stale = sum(stored.stale for stored in seen.findings)
+    if stale and stale == len(seen.findings):
+        return Check("fresh", "failed", f"all {stale} findings are stale", "see why its agent is silent")
+    if stale:
+        why = f"{stale} of {len(seen.findings)} findings are stale"
+        return Check("fresh", "warning", why, f"`hyperscout get findings {seen.node}` says which")
+    return Check("fresh", "ok", f"{len(seen.findings)} findings, none of them stale")
+
+
+def _placed(seen: NodeSeen) -> Iterator[Check]:
+    """Where the node is in the hierarchy, or why it is nowhere."""
+    node, topology = seen.node, seen.topology
+    if not is_node(node):
+        return
+    holding = min((h for h in topology.hypernodes if node in h.nodes), key=lambda h: h.tier, default=None)
+    if holding is not None:
+        yield Check("hierarchy", "ok", f"in {holding.name} (tier {holding.tier})")
+    elif seen.status.HasField("held") and seen.agent is not None:
+        held = seen.status.held
+        why = f"it is in no HyperNode; generation {held.generation} is held: {held.reason}"
+        yield Check("hierarchy", "failed", why, "see `hyperscout diff`, then `hyperscout approve`")
+    else:
+        why = "it is in no HyperNode: no evidence ties it to a switch or to another node"
+        todo = "see what its probes say above" if seen.findings else ""
+        yield Check("hierarchy", "failed", why, todo)

@@ -1,0 +1,291 @@
+"""`hyperscout infer`: saved outputs in, the hierarchy out; no cluster and no collector needed.
+
+Only NumPy and the pure rooms are imported here: start-up is part of what a user waits for.
+"""
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import click
+
+from hyperscout_cli.offline.managed_files import ManagedFiles, with_managed_files
+from hyperscout_cli.offline.wanted_wiring import drifted
+from hyperscout_cli.shared.errors import CliError
+from hyperscout_cli.shared.files import node_name, read_bytes, read_topology, shown
+from hyperscout_cli.shared.options import output_option
+from hyperscout_cli.shared.output import emit, warn
+from hyperscout_cli.shared.several import SeveralCommand, files_option
+from hyperscout_cli.shared.writers import OUTPUTS, written
+
+if TYPE_CHECKING:
+    from hyperscout_formats.facts.facts import Gpu, LldpPort
+    from hyperscout_formats.text.errors import Problem
+    from hyperscout_formats.text.latency_csv import LatencyRow
+    from hyperscout_inference.fabric.inputs import SweepSeen, SwitchTableSeen
+    from hyperscout_inference.latency.pairs import PairTable
+    from hyperscout_topology.topology import Topology
+
+_Fact = TypeVar("_Fact")
+
+
+@click.command(
+    cls=SeveralCommand,
+    short_help="Infer the hierarchy from files.",
+    epilog="""\b
+Examples:
+  hyperscout infer --ibnetdiscover fabric.txt --node-map hosts.txt
+  hyperscout infer --ibnetdiscover rail*.txt -o hypernodes | kubectl apply -f -
+  hyperscout infer --lldp lldp/*.json -o slurm-tree > topology.conf
+  hyperscout infer --snmpwalk walks/*.txt --lldp lldp/*.json
+  hyperscout infer --nvlink smi/*.xml --ibnetdiscover fabric.txt
+  hyperscout infer --latency table.csv
+  ibnetdiscover | hyperscout infer --ibnetdiscover - --previous last.json -o json""",
+)
+@files_option("--ibnetdiscover", "Output of ibnetdiscover, one file a fabric.")
+@files_option("--lldp", "Output of `lldpctl -f json0`, one file a node, named after the node.")
+@files_option(
+    "--snmpwalk", "`snmpwalk -On` of LLDP-MIB and IF-MIB, or a .snmprec recording; one file a switch."
+)
+@files_option("--nvlink", "Output of `nvidia-smi -q -x`, one file a node, named after the node.")
+@files_option("--latency", "CSV of round trips: node_a,node_b,rtt_us[,samples]; any subset of pairs.")
+@files_option("--ufm", "JSON of a UFM's /ufmRest/resources/ports, one file a fabric.")
+@files_option("--netq", "JSON of NetQ's topologygraph/fetch-topology, one file for each of its premises.")
+@files_option("--nmx", "JSON of /nmx/v1/compute-nodes: NVLink domains of hosts that --nvlink does not show.")
+@files_option("--node-labels", "`kubectl get nodes -o json`: places by clouds' labels, where no cable shows.")
+@click.option("--node-map", metavar="FILE", type=click.Path(), help="Lines `[H-]<guid> <host>`.")
+@click.option(
+    "--nodes",
+    metavar="FILE",
+    type=click.Path(),
+    help="The cluster's nodes, one a line (default: every host found). Never changes a grouping.",
+)
+@click.option(
+    "--previous", metavar="FILE", type=click.Path(), help="An earlier `-o json`: its names live on."
+)
+@click.option(
+    "--blueprint", metavar="FILE", type=click.Path(), help="How it should be wired: what differs is named."
+)
+@output_option(words=OUTPUTS, default="tree")
+def infer(
+    *,
+    ibnetdiscover: Sequence[str],
+    lldp: Sequence[str],
+    snmpwalk: Sequence[str],
+    nvlink: Sequence[str],
+    latency: Sequence[str],
+    ufm: Sequence[str],
+    netq: Sequence[str],
+    nmx: Sequence[str],
+    node_labels: Sequence[str],
+    node_map: str | None,
+    nodes: str | None,
+    previous: str | None,
+    blueprint: str | None,
+    output: str,
+) -> int:
+    """Infer the tiered hierarchy of network domains from files.
+
+    The hierarchy goes to stdout. What was passed over in the files and what does not fit in the fabric
+    (missing links, miswired cables) goes to stderr. `-` reads a file from stdin; gzip is unpacked.
+    """
+    managed = ManagedFiles(ufm, netq, nmx, node_labels)
+    evidence = _Files(ibnetdiscover, lldp, snmpwalk, nvlink, latency, node_map, managed)
+    files = [
+        *ibnetdiscover,
+        *lldp,
+        *snmpwalk,
+        *nvlink,
+        *latency,
+        *(f for some in managed for f in some),
+        *(f for f in (node_map, nodes, previous, blueprint) if f),
+    ]
+    if not (ibnetdiscover or lldp or snmpwalk or nvlink or latency or any(managed)):
+        raise click.UsageError(
+            "give at least one of --ibnetdiscover, --lldp, --snmpwalk, --nvlink, --latency, --ufm, --netq, "
+            "--nmx and --node-labels"
+        )
+    if files.count("-") > 1:
+        raise click.UsageError("stdin (-) can be read only once")
+    collected = gc.isenabled()
+    gc.disable()  # a short process with millions of small, lasting objects
+    try:
+        topology = _infer(evidence, nodes, previous)
+        if blueprint is not None:
+            topology = drifted(topology, blueprint)
+        _diagnose(topology, output)
+        emit(written(topology, output))
+    finally:
+        if collected:
+            gc.enable()
+    return 0
+
+
+class _Files(NamedTuple):
+    """What is read, by kind."""
+
+    ibnetdiscover: Sequence[str]
+    lldp: Sequence[str]
+    snmpwalk: Sequence[str]
+    nvlink: Sequence[str]
+    latency: Sequence[str]
+    node_map: str | None
+    managed: ManagedFiles
+
+
+def _infer(files: _Files, nodes: str | None, previous: str | None) -> "Topology":
+    from hyperscout_formats.text.errors import FormatError
+    from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+    from hyperscout_inference.hierarchy import infer as infer_hierarchy
+
+    try:
+        problems: list[Problem] = []
+        inputs = FabricInputs(
+            sweeps=tuple(_sweep(path, problems) for path in files.ibnetdiscover),
+            lldp=_lldp(files.lldp, problems),
+            node_map=_node_map(files.node_map, problems),
+            gpus=_gpus(files.nvlink, problems),
+            tables=_tables(files.snmpwalk, problems),
+        )
+        if files.latency:
+            inputs = replace(inputs, pairs=_pairs(files.latency, problems))
+        inputs = with_managed_files(inputs, files.managed, problems)
+    except FormatError as error:
+        raise CliError(str(error)) from error
+    warn(problems, "lines were passed over")
+    options = InferOptions(cluster_nodes=None if nodes is None else _cluster(nodes))
+    found = infer_hierarchy(inputs, options, previous=None if previous is None else read_topology(previous))
+    return replace(found, devices=_devices(inputs.gpus, options.cluster_nodes)) if inputs.gpus else found
+
+
+def _devices(gpus: "Mapping[str, Sequence[Gpu]]", nodes: frozenset[str] | None) -> dict[str, dict[str, int]]:
+    """What `place` can share out, by node."""
+    from hyperscout_placer.cluster.devices import devices_of
+
+    return {node: devices_of(mine) for node, mine in sorted(gpus.items()) if nodes is None or node in nodes}
+
+
+def _sweep(path: str, problems: "list[Problem]") -> "SweepSeen":
+    from hyperscout_formats.infiniband.ibnetdiscover import parse
+    from hyperscout_inference.fabric.inputs import SweepSeen
+
+    sweep = parse(_content(path, "the output of `ibnetdiscover`"), shown(path))
+    problems.extend(sweep.problems)
+    return SweepSeen(sweep)
+
+
+def _lldp(paths: Sequence[str], problems: "list[Problem]") -> "Mapping[str, tuple[LldpPort, ...]]":
+    if not paths:
+        return {}
+    from hyperscout_formats.lldp.lldpctl import parse
+
+    return _by_node(paths, "the output of `lldpctl -f json0`", parse, problems)
+
+
+def _tables(paths: Sequence[str], problems: "list[Problem]") -> "tuple[SwitchTableSeen, ...]":
+    if not paths:
+        return ()
+    from hyperscout_formats.snmp.rows import parse
+    from hyperscout_formats.snmp.switch import read
+    from hyperscout_formats.text.errors import Problem
+    from hyperscout_inference.fabric.inputs import SwitchTableSeen
+
+    found: list[SwitchTableSeen] = []
+    stems: set[str] = set()
+    for path in paths:
+        stem = node_name(path)
+        if stem in stems:
+            raise CliError(f"{shown(path)}: a second file called {stem!r}: a switch has one file")
+        stems.add(stem)
+        rows, passed_over = parse(_content(path, "the output of `snmpwalk -On`"), shown(path))
+        table = read(rows, stem)
+        problems.extend(passed_over)
+        problems.extend(Problem(shown(path), 0, text) for text in table.problems)
+        found.append(SwitchTableSeen(table))
+    return tuple(found)
+
+
+def _gpus(paths: Sequence[str], problems: "list[Problem]") -> "Mapping[str, tuple[Gpu, ...]]":
+    if not paths:
+        return {}
+    from hyperscout_formats.nvidia.nvidia_smi import parse
+
+    return _by_node(paths, "the output of `nvidia-smi -q -x`", parse, problems)
+
+
+def _by_node(
+    paths: Sequence[str],
+    what: str,
+    parse: "Callable[[bytes, str], tuple[tuple[_Fact, ...], Sequence[Problem]]]",
+    problems: "list[Problem]",
+) -> "Mapping[str, tuple[_Fact, ...]]":
+    """One file a node, called like it."""
+    found: dict[str, tuple[_Fact, ...]] = {}
+    for path in paths:
+        node = node_name(path)
+        if node in found:
+            raise CliError(f"{shown(path)}: a second file for node {node!r}: a node has one file")
+        found[node], passed_over = parse(_content(path, what), shown(path))
+        problems.extend(passed_over)
+    return found
+
+
+def _pairs(paths: Sequence[str], problems: "list[Problem]") -> "PairTable":
+    from hyperscout_formats.text.latency_csv import parse
+    from hyperscout_inference.latency.pairs import pairs_of_rows
+
+    rows: list[LatencyRow] = []
+    for path in paths:
+        found, passed_over = parse(_content(path, "CSV of node_a,node_b,rtt_us"), shown(path))
+        rows.extend(found)
+        problems.extend(passed_over)
+    return pairs_of_rows(rows)
+
+
+def _node_map(path: str | None, problems: "list[Problem]") -> Mapping[int, str]:
+    if path is None:
+        return {}
+    from hyperscout_formats.infiniband.node_map import parse
+
+    hosts, passed_over = parse(read_bytes(path), shown(path))
+    problems.extend(passed_over)
+    return hosts
+
+
+def _content(path: str, what: str) -> bytes:
+    data = read_bytes(path)
+    if not data.strip():
+        raise CliError(f"{shown(path)}: empty: expected {what}")
+    return data
+
+
+def _cluster(path: str) -> frozenset[str]:
+    from hyperscout_formats.text.errors import FormatError
+    from hyperscout_formats.text.node_list import parse
+
+    try:
+        names = parse(read_bytes(path), shown(path))
+    except FormatError as error:
+        raise CliError(str(error)) from error
+    if not names:
+        raise CliError(f"{shown(path)}: no node in it: one name a line is expected (or leave --nodes out)")
+    return frozenset(names)
+
+
+def _diagnose(topology: "Topology", output: str) -> None:
+    by_kind: dict[str, list[str]] = {}
+    for x in topology.anomalies:
+        by_kind.setdefault(x.kind, []).append(f"{x.kind}: {x.message} (confidence {x.confidence:.2g})")
+    for kind, texts in by_kind.items():
+        warn(texts, f"{kind} anomalies", ": see -o json")
+    missing = [f"no fabric knows node {node!r}" for node in topology.nodes_without_evidence]
+    warn(missing, "nodes without evidence")
+    if output == "hypernodes":
+        from hyperscout_publish.hypernodes.wanted import unpublishable
+
+        warn(
+            [f"{n!r} is left out: no Kubernetes node can have this name" for n in unpublishable(topology)],
+            "hosts are left out",
+            ": give --node-map",
+        )

@@ -1,0 +1,275 @@
+"""The flags that say what a gang is, for the commands that place one, and the request that they make.
+
+    --workers 128 --gpus-per-worker 8 --group-size 8 --group-tier leaf --spread 64:pod
+
+makes the same message as a file of --request does, so that files and collectors are asked alike.
+"""
+
+import functools
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hyperscout_cli.remote.live_names import names
+from hyperscout_cli.shared.node_names import expanded
+from hyperscout_cli.shared.options import Command
+
+if TYPE_CHECKING:
+    from hyperscout.v1 import placement_pb2
+
+MAX_WORKERS = 1_000_000  # as the placer has it, which is not imported for a help text
+GPUS = "nvidia.com/gpu"
+_MAX_GROUPS = 16
+_SPREAD = re.compile(r"(?P<most>[0-9]{1,7}):(?P<tier>[^:]+)(?::(?P<size>[0-9]{1,7}))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadFlag:
+    """At most `most` workers in one domain of `tier`: of the gang, or of each group of `size` workers."""
+
+    most: int
+    tier: str
+    size: int | None
+    preferred: bool
+
+    @property
+    def flag(self) -> str:
+        return "--prefer-spread" if self.preferred else "--spread"
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """What the flags say. `request` is a file that says it all in their place."""
+
+    workers: int | None = None
+    gpus_per_worker: int | None = None
+    mode: str | None = None
+    highest_tier_allowed: str | None = None
+    group_sizes: tuple[int, ...] = ()
+    group_tiers: tuple[str, ...] = ()
+    spread: tuple[str, ...] = ()
+    prefer_spread: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+    use_down: bool = False
+    request: str | None = None
+
+    def message(self) -> "placement_pb2.PlaceRequest":
+        """The request. Raises UsageError, and BadInputError for a file that is none."""
+        self.check()
+        if self.request is not None:
+            from hyperscout_cli.place.placement_files import read_request
+
+            return read_request(self.request)
+        return _message(self)
+
+    def check(self) -> None:
+        """Whether the flags go together. Raises UsageError; reads nothing."""
+        if self.request is not None:
+            if flag := self._first_flag():
+                raise click.UsageError(f"--request says it all: give no {flag} beside it")
+        elif self.workers is None:
+            raise click.UsageError("give --workers N, or --request FILE")
+        else:
+            _spreads(self, _groups(self, self.workers))
+
+    def given(self) -> bool:
+        """Whether anything was said."""
+        return self.request is not None or self._first_flag() is not None
+
+    def in_flags(self, error: str) -> str:
+        """What is wrong with a field of the request ("parts[0].group.tier: ..."), said of its flag."""
+        if self.request is not None:
+            from hyperscout_cli.shared.files import shown
+
+            return f"{shown(self.request)}: {error}"
+        if self.workers is None:
+            return error
+        where, colon, words = error.partition(": ")
+        groups = _groups(self, self.workers)
+        depth = where.count(".group")
+        size = groups[depth - 1][0] if 1 <= depth <= len(groups) else None
+        of_group = "" if size is None else f" of --group-size {size}"
+        field = where.rpartition("].")[2].removeprefix("group.").removeprefix("workers.")
+        if field.startswith("spread"):
+            flag = next((s.flag for s in _spreads(self, groups) if s.size == size), "--spread") + of_group
+        elif field == "tier":
+            flag = f"--group-tier{of_group}"
+        elif field == "highest_tier_allowed":
+            flag = "--highest-tier-allowed"
+        elif field.startswith("resources"):
+            flag = "--gpus-per-worker"
+        elif field.startswith("avoid"):
+            flag = "--avoid"
+        else:
+            return error
+        return flag + colon + words
+
+    def _first_flag(self) -> str | None:
+        for field in fields(self):
+            if field.name != "request" and getattr(self, field.name) != field.default:
+                return _FLAG_OF.get(field.name, f"--{field.name.replace('_', '-')}")
+        return None
+
+
+_FLAG_OF = {"group_sizes": "--group-size", "group_tiers": "--group-tier"}
+
+
+def _groups(gang: Gang, workers: int) -> list[tuple[int, str]]:
+    """Size and tier of each group, outermost first. Raises UsageError."""
+    sizes, tiers = gang.group_sizes, gang.group_tiers
+    if len(sizes) != len(tiers):
+        raise click.UsageError(
+            f"--group-size and --group-tier go in pairs: {len(sizes)} and {len(tiers)} were given"
+        )
+    if len(sizes) > _MAX_GROUPS:
+        raise click.UsageError(f"--group-size: at most {_MAX_GROUPS} of them, one within the other")
+    groups = sorted(zip(sizes, tiers, strict=True), key=lambda group: -group[0])
+    around = workers
+    for size, _ in groups:
+        if around % size:
+            what = f"--workers {workers}" if around == workers else f"--group-size {around}"
+            raise click.UsageError(f"--group-size {size}: {what} is no multiple of it")
+        if around == size and sizes.count(size) > 1:
+            raise click.UsageError(f"--group-size {size} is there twice: give its lowest tier alone")
+        around = size
+    return groups
+
+
+def _spreads(gang: Gang, groups: Sequence[tuple[int, str]]) -> list[SpreadFlag]:
+    """Raises UsageError."""
+    found: list[SpreadFlag] = []
+    sizes = [size for size, _ in groups]
+    for preferred, texts in ((False, gang.spread), (True, gang.prefer_spread)):
+        for text in texts:
+            match = _SPREAD.fullmatch(text)
+            flag = "--prefer-spread" if preferred else "--spread"
+            if match is None or not 1 <= int(match["most"]) <= MAX_WORKERS:
+                raise click.UsageError(
+                    f"{flag} {text}: expected MOST:TIER or MOST:TIER:SIZE, such as 8:leaf (of the gang at "
+                    "most 8 in one leaf) or 1:node:16 (of each group of 16 at most 1 on one node)"
+                )
+            size = int(match["size"]) if match["size"] else None
+            if size is not None and size not in sizes:
+                raise click.UsageError(f"{flag} {text}: there is no --group-size {size}")
+            spread = SpreadFlag(int(match["most"]), match["tier"], size, preferred)
+            if any(other.size == size for other in found):
+                whose = "the gang" if size is None else f"the groups of {size}"
+                raise click.UsageError(f"{flag} {text}: a second spread for {whose}: one is possible")
+            found.append(spread)
+    return found
+
+
+def _message(gang: Gang) -> "placement_pb2.PlaceRequest":
+    from hyperscout.v1 import placement_pb2 as pb
+
+    assert gang.workers is not None  # noqa: S101 (check() said so)
+    groups = _groups(gang, gang.workers)
+    spreads = {
+        s.size: pb.Spread(most=s.most, tier=s.tier, preferred=s.preferred) for s in _spreads(gang, groups)
+    }
+    innermost = groups[-1][0] if groups else gang.workers
+    resources = {} if gang.gpus_per_worker is None else {GPUS: str(gang.gpus_per_worker)}
+    part = pb.Part(workers=pb.Workers(count=innermost, resources=resources))
+    for i in range(len(groups) - 1, -1, -1):
+        size, tier = groups[i]
+        around = groups[i - 1][0] if i else gang.workers
+        group = pb.Group(count=around // size, tier=tier, parts=[part], spread=spreads.get(size))
+        part = pb.Part(group=group)
+    soft = gang.mode == "soft"
+    return pb.PlaceRequest(
+        mode=pb.PLACEMENT_MODE_SOFT if soft else pb.PLACEMENT_MODE_HARD,
+        highest_tier_allowed=gang.highest_tier_allowed or "",
+        parts=[part],
+        spread=spreads.get(None),
+        avoid=gang.avoid,
+        use_down=gang.use_down,
+    )
+
+
+_COUNT = click.IntRange(1, MAX_WORKERS)
+_OPTIONS: Sequence[Callable[[Command], Command]] = (
+    click.option("--workers", metavar="N", type=_COUNT, help="How many workers."),
+    click.option(
+        "--gpus-per-worker", metavar="G", type=click.IntRange(1, 1024), help=f"{GPUS} that each needs."
+    ),
+    click.option(
+        "--mode",
+        type=click.Choice(["hard", "soft"]),
+        show_default="hard",
+        help="hard: never above the highest tier allowed. soft: as low as possible, anywhere if need be.",
+    ),
+    click.option(
+        "--highest-tier-allowed", metavar="TIER", help="Number or name of a tier.", show_default="any"
+    ),
+    click.option(
+        "--group-size",
+        "group_sizes",
+        metavar="S",
+        type=_COUNT,
+        multiple=True,
+        help="Runs of S consecutive ranks, each within one domain of its --group-tier; repeat to nest them.",
+    ),
+    click.option(
+        "--group-tier", "group_tiers", metavar="TIER", multiple=True, help="The tier of that --group-size."
+    ),
+    click.option(
+        "--spread",
+        metavar="MOST:TIER[:S]",
+        multiple=True,
+        help="At most MOST workers (of each group of S) in one domain of TIER; `node` is a tier here.",
+    ),
+    click.option(
+        "--prefer-spread",
+        metavar="MOST:TIER[:S]",
+        multiple=True,
+        help="The same, unless that takes a higher tier.",
+    ),
+    click.option(
+        "--avoid",
+        metavar="NAME...",
+        multiple=True,
+        callback=expanded,
+        shell_complete=names("nodes", "hypernodes"),
+        help="Nodes and HyperNodes to stay away from; gpu-[01-16] is 16 of them.",
+    ),
+    click.option("--use-down", is_flag=True, help="Use nodes whose own link is down like others."),
+    click.option(
+        "--request",
+        metavar="FILE",
+        type=click.Path(),
+        help="The whole request as JSON (PlaceRequest): several roles, leader and workers, any groups.",
+    ),
+)
+
+
+def gang_options(command: Command) -> Command:
+    """The flags about a gang; the command gets all of them as one `Gang`, named `gang`."""
+
+    @functools.wraps(command)
+    def with_gang(*args: Any, **more: Any) -> Any:
+        gang = Gang(**{field.name: more.pop(field.name) for field in fields(Gang)})
+        return command(*args, gang=gang, **more)
+
+    found: Command = with_gang
+    for option in reversed(_OPTIONS):
+        found = option(found)
+    return found
+
+
+_UNITS: Mapping[str, int] = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_MAX_DAYS = 3650
+
+
+def seconds(ctx: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """Seconds of "90s", "30m", "1.5h" or "2d". Raises BadParameter."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)", text, re.ASCII)
+    found = float(match[1]) * _UNITS[match[2]] if match else math.nan
+    if not 0 < found <= _MAX_DAYS * 86_400:
+        raise click.BadParameter(f"{text!r}: expected a time such as 90s, 30m, 2h or 1d")
+    return found

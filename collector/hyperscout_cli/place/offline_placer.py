@@ -1,0 +1,60 @@
+"""The placer on files: a saved topology, and what is free if that is known. No cluster and no collector."""
+
+from hyperscout.v1 import placement_pb2 as pb
+from hyperscout_placer.cluster.allreduce import MESSAGE_BYTES, Predicted, predict, speeds_of
+from hyperscout_placer.cluster.answer import Placement
+from hyperscout_placer.cluster.capacity import Capacity, CapacityError
+from hyperscout_placer.cluster.request import Request, RequestError
+from hyperscout_placer.messages.placements import explanation_message, placement_message, request_of
+from hyperscout_placer.solve.explain import explain
+from hyperscout_placer.solve.place import NO_MASKS, place
+from hyperscout_topology.topology import Topology
+
+from hyperscout_cli.place.gang_flags import Gang
+from hyperscout_cli.place.placement_files import default_room, read_capacity, read_forest, room_of
+from hyperscout_cli.shared.errors import BadInputError
+from hyperscout_cli.shared.files import shown
+
+
+class OfflinePlacer:
+    """On a saved topology, and a file of what is free."""
+
+    def __init__(self, gang: Gang, topology: str, capacity: str | None) -> None:
+        self._gang = gang
+        self._topology, self._forest = read_forest(topology)
+        self._files = (topology, capacity)
+        self._free = None if capacity is None else read_capacity(capacity)
+
+    def topology(self) -> Topology:
+        return self._topology
+
+    def place(self, message: pb.PlaceRequest) -> pb.Placement:
+        request, capacity = self._meant(message)
+        answer = place(capacity, request)
+        predicted = self._predicted(answer) if isinstance(answer, Placement) else None
+        return placement_message("", request, answer, self._forest, predicted)
+
+    def explain(self, message: pb.PlaceRequest, limit: int) -> pb.ExplainPlacementResponse:
+        request, capacity = self._meant(message)
+        answer, speeds = place(capacity, request), speeds_of(self._topology)
+        found = explain(capacity, request, answer, NO_MASKS, limit=limit, speeds=speeds)
+        return explanation_message("", request, found, self._forest)
+
+    def _meant(self, message: pb.PlaceRequest) -> tuple[Request, Capacity]:
+        try:
+            request = request_of(message, self._forest)
+        except RequestError as error:
+            raise BadInputError(self._gang.in_flags(str(error))) from error
+        topology, capacity = self._files
+        if self._free is None or capacity is None:
+            devices = self._topology.devices
+            room = default_room(self._forest, devices, request, self._gang.gpus_per_worker)
+        else:
+            room = room_of(self._free, request, self._forest, capacity)
+        try:
+            return request, Capacity(self._forest, room)
+        except CapacityError as error:
+            raise BadInputError(f"{shown(capacity or topology)}: {error}") from error
+
+    def _predicted(self, answer: Placement) -> Predicted:
+        return predict(self._forest, speeds_of(self._topology), answer.nodes, MESSAGE_BYTES)

@@ -1,0 +1,127 @@
+"""`hyperscout place`: nodes and ranks for a gang, from saved files or from a running collector."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from hyperscout_cli.place.gang_flags import Gang, gang_options, seconds
+from hyperscout_cli.shared.errors import NO
+from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
+from hyperscout_cli.shared.output import emit, emit_data, note
+from hyperscout_cli.shared.several import SeveralCommand
+
+if TYPE_CHECKING:
+    from hyperscout.v1 import placement_pb2 as pb
+
+    from hyperscout_cli.place.placing import Placer
+
+EXPLAINED = 10  # candidates
+
+
+@click.command(
+    cls=SeveralCommand,
+    short_help="Say which nodes a gang of workers should run on.",
+    epilog="""\b
+Examples:
+  hyperscout place --topology fabric.json --workers 64
+  hyperscout infer --ibnetdiscover fabric.txt -o json | hyperscout place --topology - --workers 64
+  hyperscout place --workers 128 --gpus-per-worker 8 --highest-tier-allowed pod
+  hyperscout place --workers 128 --group-size 64 --group-tier pod --group-size 8 --group-tier leaf
+  hyperscout place --workers 16 --spread 8:leaf --group-size 8 --group-tier leaf --prefer-spread 1:node:8
+  hyperscout place --topology fabric.json --capacity free.json --request job.json -o json
+  hyperscout place --workers 64 --gang train-7 --reserve --expires 30m
+
+\b
+A tier is a number or a name (`hyperscout tree` shows both). --capacity is {"node": free workers}, or
+{"node": {"nvidia.com/gpu": 8, "cpu": "500m"}}; without it every node of a saved topology takes one
+worker, or its GPUs / --gpus-per-worker where `infer --nvlink` saw GPUs.
+
+\b
+Exit codes: 0 placed, 1 failure, 2 wrong usage or input, 3 there is no placement.""",
+)
+@gang_options
+@click.option(
+    "--capacity", metavar="FILE", type=click.Path(), help="What is free on each node (JSON; with --topology)."
+)
+@click.option("--explain", is_flag=True, help="Show the candidates too, and why each lost.")
+@click.option("--gang", "name", metavar="NAME", help="What the gang is called, to reserve for it.")
+@click.option("--reserve", is_flag=True, help="Hold the nodes at the collector; without it nothing is held.")
+@click.option(
+    "--expires",
+    "expires_s",
+    metavar="TIME",
+    callback=seconds,
+    help="Hold them so long (90s, 30m, 2h, 1d), not until they are released.",
+)
+@output_option("name")
+@topology_options
+def place(
+    *,
+    gang: Gang,
+    capacity: str | None,
+    explain: bool,
+    name: str | None,
+    reserve: bool,
+    expires_s: float | None,
+    output: str,
+    topology: str | None,
+    collector: Endpoint,
+) -> int:
+    """Say which nodes a gang of workers should run on, and in which order of ranks.
+
+    The gang is placed whole or not at all: in the lowest tier that holds it, on as few domains and nodes as
+    possible. A collector knows what is free; with --topology nothing but files is read.
+    """
+    from hyperscout_cli.place.placing import check_sources, placer
+
+    if (name is not None or reserve) and topology is not None:
+        raise click.UsageError("--gang and --reserve go with --collector: a file holds nothing")
+    if expires_s is not None and not reserve:
+        raise click.UsageError("--expires goes with --reserve")
+    check_sources(gang, topology, capacity)
+    message = gang.message()
+    message.gang = _name(name, message.gang)
+    if reserve and not message.gang:
+        raise click.UsageError("--reserve: give --gang NAME too, by which it is released")
+    message.dry_run = not reserve
+    if expires_s is not None:
+        message.expires_in.FromMilliseconds(round(expires_s * 1000))
+    with placer(gang, topology=topology, capacity=capacity, collector=collector) as asked:
+        return _answer(asked, message, explain=explain, output=output)
+
+
+def _name(flag: str | None, in_file: str) -> str:
+    if flag is not None and in_file and flag != in_file:
+        raise click.UsageError(f"--gang {flag}: the request's own name is {in_file!r}")
+    return flag or in_file
+
+
+def _answer(asked: "Placer", message: "pb.PlaceRequest", *, explain: bool, output: str) -> int:
+    from hyperscout_placer.messages.placements import placement_json
+
+    # Before it is reserved: what the gang holds is no candidate any more.
+    found = asked.explain(message, EXPLAINED) if explain else None
+    placement = asked.place(message) if found is None or not message.dry_run else found.placement
+    if output == "name":
+        emit(f"node/{node}\n" for node in dict.fromkeys(x.node for x in placement.assignments))
+        if not placement.placed:
+            note(placement.reason)
+    elif output != "table":
+        data = placement_json(placement)
+        if found is not None:
+            from hyperscout_cli.place.placement_text import explanation_json
+
+            data["explanation"] = explanation_json(found)
+        emit_data(data, output)
+    else:
+        from hyperscout_cli.place.placement_text import Names, explanation_text, placement_text
+
+        if placement.placed:
+            nodes = {x.node for x in placement.assignments}
+            emit(placement_text(placement, Names.of(asked.topology(), nodes)))
+        else:
+            note(placement.reason)
+        if found is not None:
+            emit(["\n"] * placement.placed)
+            emit(explanation_text(found))
+    return 0 if placement.placed else NO

@@ -1,0 +1,185 @@
+"""Files that say where a gang may go: a saved topology, what is free, a whole request.
+
+Whatever is wrong with one is wrong usage (exit 2): scripts tell it from "there is no place" by that.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from hyperscout_cli.place.gang_flags import GPUS, MAX_WORKERS
+from hyperscout_cli.shared.errors import BadInputError, CliError
+from hyperscout_cli.shared.files import read_bytes, read_json, shown
+from hyperscout_cli.shared.output import note, warn
+
+if TYPE_CHECKING:
+    from hyperscout.v1 import placement_pb2
+    from hyperscout_placer.cluster.forest import Forest
+    from hyperscout_placer.cluster.request import Request
+    from hyperscout_topology.topology import Topology
+
+Free = Mapping[str, int | Mapping[str, int]]  # by node: workers, or amounts by resource
+Room = Mapping[str, Mapping[str, int]]  # amounts by node and resource
+_MAX_WORDS = 300  # of what a parser says about a file
+_WORKERS = "workers"
+
+
+@contextmanager
+def bad_input() -> Iterator[None]:
+    """What is wrong with a file is wrong usage."""
+    try:
+        yield
+    except BadInputError:
+        raise
+    except CliError as error:
+        raise BadInputError(error.message) from error
+
+
+def read_forest(path: str) -> "tuple[Topology, Forest]":
+    """A saved topology, fit to place on. Raises BadInputError that names the field or the HyperNode."""
+    from hyperscout_placer.cluster.forest import Forest, ForestError
+    from hyperscout_topology.json_objects import TopologyError, from_json
+
+    with bad_input():
+        data = read_json(path)
+    try:
+        topology = from_json(data)
+        return topology, Forest.of(topology)
+    except TopologyError as error:
+        raise BadInputError(f"{shown(path)}: not a saved topology: {error}") from error
+    except ForestError as error:
+        raise BadInputError(f"{shown(path)}: hypernodes: {error}") from error
+
+
+def read_request(path: str) -> "placement_pb2.PlaceRequest":
+    """A PlaceRequest as JSON. Raises BadInputError that names the field."""
+    from google.protobuf.json_format import Parse, ParseError
+    from hyperscout.v1 import placement_pb2 as pb
+
+    with bad_input():
+        text = _text(path, "a request, such as " + '{"parts": [{"workers": {"count": 4}}]}')
+    try:
+        return Parse(text, pb.PlaceRequest())
+    except ParseError as error:
+        words = " ".join(str(error).split()).removeprefix("Failed to load JSON: ")
+        if "resources field" in words:
+            words = f'{words.rstrip(".")}: quantities are texts, such as "8"'
+        raise BadInputError(f"{shown(path)}: not a request: {_short(words)}") from error
+
+
+def read_capacity(path: str) -> Free:
+    """`{"node": free workers}` or `{"node": {"resource": quantity}}`. Raises BadInputError."""
+    from hyperscout_placer.cluster.quantity import QuantityError, amount
+
+    with bad_input():
+        text = _text(path, 'what is free, such as {"node-1": 2}')
+    try:
+        data = json.loads(text, object_pairs_hook=_once)
+    except json.JSONDecodeError as error:
+        raise BadInputError(f"{shown(path)}:{error.lineno}: not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits; a key twice
+        raise BadInputError(f"{shown(path)}: {_short(str(error))}") from error
+
+    def of(where: str, value: Any) -> int | Mapping[str, int]:
+        if isinstance(value, Mapping):
+            try:
+                return {name: amount(name, quantity(f"{where}.{name}", x)) for name, x in value.items()}
+            except QuantityError as error:
+                raise BadInputError(f"{shown(path)}: {where}: {error}") from error
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BadInputError(
+                f"{shown(path)}: {where}: expected free workers (a whole number) or quantities by resource, "
+                f"found {_short(repr(value), 60)}"
+            )
+        if not 0 <= value <= MAX_WORKERS:
+            raise BadInputError(f"{shown(path)}: {where}: {_int(value)}: expected 0 to {MAX_WORKERS} workers")
+        return value
+
+    def quantity(where: str, value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadInputError(f'{shown(path)}: {where}: expected a quantity such as 8 or "500m"')
+        return _int(value) if isinstance(value, int) else repr(value)
+
+    if not isinstance(data, Mapping):
+        raise BadInputError(
+            f'{shown(path)}: expected {{"node": free workers}}, found a {type(data).__name__}'
+        )
+    return {node: of(f"{node!r}", value) for node, value in data.items()}
+
+
+def room_of(free: Free, request: "Request", forest: "Forest", path: str) -> Room:
+    """Amounts by node of what a file of --capacity says. Free workers are such as the request asks for, as
+    far as it asks for one kind. Raises BadInputError where a resource that is asked for is in no node."""
+    from hyperscout_placer.cluster.request import ends
+
+    kinds = {x.resources for x in ends(request.gang)}
+    needs = next(iter(kinds)) if len(kinds) == 1 else ()
+    outside = [node for node in free if node not in forest.index]
+    warn([f"{shown(path)}: {node!r} is in no HyperNode, and is not used" for node in outside], "such nodes")
+    room: dict[str, Mapping[str, int]] = {}
+    for node, value in free.items():
+        if isinstance(value, int):
+            room[node] = {_WORKERS: value, **{name: value * amount for name, amount in needs}}
+        else:
+            room[node] = value
+    said = {name for amounts in room.values() for name in amounts}
+    for name in _asked(request) if room else ():
+        if name not in said:
+            raise BadInputError(
+                f"{shown(path)}: says of no node how much {name!r} is free, and the request asks for it"
+            )
+    return room
+
+
+def default_room(forest: "Forest", devices: Room, request: "Request", gpus_per_worker: int | None) -> Room:
+    """Where nothing says what is free: one worker on every node, and the devices that are known of."""
+    nodes, known = forest.nodes, {name for mine in devices.values() for name in mine}
+    if gpus_per_worker is not None and not devices:
+        note(
+            "warning: the topology does not say how many GPUs its nodes have: one worker on each is assumed "
+            "(give --capacity, or let `infer` read --nvlink)"
+        )
+        return {node: {_WORKERS: 1, GPUS: gpus_per_worker} for node in nodes}
+    asked = [name for name in _asked(request) if name != _WORKERS]
+    if known.intersection(asked):
+        untold = [node for node in nodes if node not in devices]
+        warn([f"no GPU is known of {node!r}: it is not used" for node in untold], "such nodes")
+    untold = [name for name in asked if name not in known]
+    warn([f"how much {name!r} nodes have is not known: give --capacity" for name in untold], "resources")
+    return {node: {_WORKERS: 1, **devices.get(node, {})} for node in nodes}
+
+
+def _asked(request: "Request") -> Sequence[str]:
+    from hyperscout_placer.cluster.request import ends
+
+    return sorted({name for x in ends(request.gang) for name, amount in x.resources if amount})
+
+
+def _text(path: str, what: str) -> str:
+    data = read_bytes(path)
+    if not data.strip():
+        raise CliError(f"{shown(path)}: empty: expected {what}")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CliError(f"{shown(path)}: not JSON: no UTF-8 at byte {error.start}") from error
+
+
+def _once(pairs: "list[tuple[str, Any]]") -> "dict[str, Any]":
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} is there twice")
+    return found
+
+
+def _int(value: int) -> str:
+    return str(value) if abs(value) < 10**30 else "a number of many digits"
+
+
+def _short(words: str, most: int = _MAX_WORDS) -> str:
+    return words if len(words) <= most else words[: most - 3] + "..."

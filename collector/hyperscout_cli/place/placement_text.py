@@ -1,0 +1,258 @@
+"""Placements as people read them: what it came to, then which ranks are where, one line a domain."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from hyperscout_formats.text.host_list import fold
+from hyperscout_topology.names import visible
+from hyperscout_topology.topology import rfc3339
+from hyperscout_topology.tree import count
+
+from hyperscout_cli.shared.tables import Row, Table, age, lines
+from hyperscout_cli.show.measure_nccl import size_text
+
+if TYPE_CHECKING:
+    from hyperscout.v1 import placement_pb2 as pb
+    from hyperscout_topology.topology import Topology
+
+_MAX_CELL = 100  # characters of why a candidate lost, beside a table
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What tables call things: the domain of tier 1 by node, the tierName by tier."""
+
+    domains: Mapping[str, str]
+    tiers: Mapping[int, str]
+
+    @classmethod
+    def of(cls, topology: "Topology", nodes: Iterable[str]) -> "Names":
+        """Of these nodes."""
+        used = set(nodes)
+        domains = {
+            node: h.name for h in topology.hypernodes if h.tier == 1 for node in used.intersection(h.nodes)
+        }
+        return cls(domains, {h.tier: h.tier_name for h in topology.hypernodes})
+
+    def tier(self, tier: int) -> str:
+        """ "tier 2 (pod)"."""
+        name = self.tiers.get(tier, "")
+        return f"tier {tier} ({name})" if name else f"tier {tier}"
+
+
+def placement_text(placement: "pb.Placement", names: Names) -> Iterator[str]:
+    """One that is placed."""
+    yield from _facts(_summary(placement, names))
+    yield "\n"
+    yield from ranks_table(placement.assignments, names)
+
+
+def _facts(facts: Mapping[str, str]) -> Iterator[str]:
+    for key, value in facts.items():
+        if value:
+            yield f"{key + ':':<14}{visible(value)}\n"
+
+
+def _summary(placement: "pb.Placement", names: Names) -> dict[str, str]:
+    cost, below = placement.cost, range(placement.cost.top - 1, 0, -1)
+    held = f"{names.tier(placement.tier)}, {placement.hypernode}" if placement.hypernode else ""
+    whole = names.tier(cost.top) if held else "all islands"
+    used = zip(cost.domains, below, strict=False)
+    left = zip(cost.fragmentation, (whole, *map(names.tier, below), "its nodes"), strict=False)
+    return {
+        "Gang": placement.gang,
+        "Workers": str(len(placement.assignments)),
+        "Within": held or "no HyperNode: it spans islands",
+        "Domains": ", ".join(f"{n} of {names.tier(tier)}" for n, tier in used),
+        "Nodes": str(placement.nodes),
+        "Degraded": count(cost.degraded, "link"),
+        "Left free": ", ".join(f"{n} in {where}" for n, where in left),
+        "All-reduce": _all_reduce(placement.predicted) if placement.HasField("predicted") else "",
+        "Proof": _proof(placement),
+        "Relaxed": placement.reason,
+        "Reserved": _reserved(placement),
+    }
+
+
+def _proof(placement: "pb.Placement") -> str:
+    if placement.exact:
+        return "nothing is better"
+    return f"not proven: nothing is below {_cost(placement.bound)}" if placement.HasField("bound") else "none"
+
+
+def _cost(cost: "pb.PlacementCost") -> str:
+    domains = "/".join(map(str, cost.domains))
+    return f"tier {cost.top}" + (f", {domains} domains" if domains else "") + f", {count(cost.nodes, 'node')}"
+
+
+def _all_reduce(predicted: "pb.AllReduce") -> str:
+    on = "as measured" if predicted.measured else "not all of it measured"
+    size = size_text(predicted.message_bytes)
+    return f"{size} in {seconds_text(predicted.ring_s)} (ring), {seconds_text(predicted.tree_s)} (tree), {on}"
+
+
+def _reserved(placement: "pb.Placement") -> str:
+    if not placement.HasField("reserved_at"):
+        return ""
+    if not placement.HasField("expires_at"):
+        return "until it is released"
+    return f"until {rfc3339(placement.expires_at.ToNanoseconds())}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Three digits: 1.21 ms."""
+    for unit, text in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {text}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def ranks_table(assignments: "Sequence[pb.Assignment]", names: Names) -> Iterator[str]:
+    """One line for each run of ranks in one domain of tier 1; nodes in the order of their ranks, with the
+    number of workers where that is more than one: `gpu-[01-04]:8 gpu-05:3`."""
+    roles = {x.role for x in assignments}
+    rows = []
+    for domain, run in groupby(assignments, key=lambda x: names.domains.get(x.node, "")):
+        these = list(run)
+        first, last = these[0].rank, these[-1].rank
+        ranks = str(first) if first == last else f"{first}-{last}"
+        who = Counter(x.role for x in these)
+        cells = (ranks, domain, *([", ".join(f"{n} {role}" for role, n in who.items())] * (len(roles) > 1)))
+        rows.append(Row(ranks, (*cells, nodes_text(x.node for x in these))))
+    headings = ("RANKS", "HYPERNODE", *(("ROLES",) if len(roles) > 1 else ()), "NODES")
+    yield from lines(Table("rank", headings, (), tuple(rows)))
+
+
+def nodes_text(nodes: Iterable[str]) -> str:
+    """Nodes in this order, each with how many times it is there in a row."""
+    parts: list[str] = []
+    pending: list[str] = []
+    times = 0
+
+    def flush() -> None:
+        if pending:
+            parts.append(fold(pending) + (f":{times}" if times > 1 else ""))
+            pending.clear()
+
+    for node, run in groupby(nodes):
+        n = sum(1 for _ in run)
+        if n != times or (pending and not _follows(pending[-1], node)):
+            flush()
+        times = n
+        pending.append(node)
+    flush()
+    return " ".join(parts)
+
+
+def _follows(before: str, node: str) -> bool:
+    """Whether a host list of both keeps their order: the same but for a larger number at the end."""
+    digits = "0123456789"
+    prefix, other = before.rstrip(digits), node.rstrip(digits)
+    numbers = before[len(prefix) :], node[len(other) :]
+    return prefix == other and len(numbers[0]) == len(numbers[1]) and numbers[0] < numbers[1]
+
+
+def candidates_table(candidates: "Sequence[pb.PlacementCandidate]") -> Iterator[str]:
+    """Best first, as they come."""
+    rows = []
+    for x in candidates:
+        fits = x.HasField("cost")
+        cells = (
+            x.hypernode,
+            str(x.tier),
+            str(x.free),
+            "/".join(map(str, x.cost.domains)) if fits else "",
+            str(x.cost.nodes) if fits else "",
+            str(x.cost.degraded) if fits else "",
+            seconds_text(x.predicted.ring_s) if x.HasField("predicted") else "",
+            x.why or "chosen",
+        )
+        rows.append(Row(x.hypernode, cells))
+    headings = ("HYPERNODE", "TIER", "FREE", "DOMAINS", "NODES", "DEGRADED", "ALLREDUCE", "WHY")
+    yield from lines(Table("candidate", headings, (), tuple(rows)))
+
+
+def explanation_text(found: "pb.ExplainPlacementResponse") -> Iterator[str]:
+    """Candidates, and the same in sentences."""
+    if found.candidates:
+        yield from candidates_table(found.candidates)
+        if found.considered > len(found.candidates):
+            yield f"... and {found.considered - len(found.candidates)} more\n"
+    text = "\n".join(map(visible, found.text.splitlines()))
+    if text:
+        yield f"\n{text}\n" if found.candidates else f"{text}\n"
+
+
+def explanation_json(found: "pb.ExplainPlacementResponse") -> dict[str, Any]:
+    """What `-o json` says of the candidates."""
+    from hyperscout.v1 import placement_pb2 as pb
+    from hyperscout_placer.messages.placements import placement_json
+
+    def candidate(x: "pb.PlacementCandidate") -> dict[str, Any]:
+        figures = pb.Placement(
+            cost=x.cost if x.HasField("cost") else None,
+            predicted=x.predicted if x.HasField("predicted") else None,
+        )
+        as_json = placement_json(figures)
+        return {
+            "hypernode": x.hypernode,
+            "tier": x.tier,
+            "free": x.free,
+            "cost": as_json["cost"],
+            "predicted": as_json["predicted"],
+            "why": x.why,
+        }
+
+    return {
+        "candidates": [candidate(x) for x in found.candidates],
+        "considered": found.considered,
+        "text": found.text,
+    }
+
+
+def placements_table(placements: "Iterable[pb.Placement]", now_ns: int) -> Table:
+    """Gangs that hold nodes, by name."""
+    from hyperscout_placer.messages.placements import placement_json
+
+    rows = []
+    for x in sorted(placements, key=lambda x: x.gang):
+        cells = (
+            x.gang,
+            x.holder,
+            str(len(x.assignments)),
+            str(x.nodes),
+            str(x.tier) if x.HasField("tier") else "",
+            x.hypernode,
+            age(x.reserved_at.ToNanoseconds(), now_ns),
+            _expires(x, now_ns),
+        )
+        rows.append(Row(x.gang, cells, (), placement_json(x)))
+    headings = ("GANG", "HOLDER", "WORKERS", "NODES", "TIER", "HYPERNODE", "AGE", "EXPIRES")
+    return Table("placement", headings, (), tuple(rows))
+
+
+def _expires(placement: "pb.Placement", now_ns: int) -> str:
+    if not placement.HasField("expires_at"):
+        return ""
+    return f"in {age(now_ns, placement.expires_at.ToNanoseconds())}"
+
+
+def moves_table(moves: "Iterable[pb.Move]") -> Iterator[str]:
+    """By rank."""
+    rows = tuple(Row(str(x.rank), (str(x.rank), x.source, x.target)) for x in moves)
+    yield from lines(Table("move", ("RANK", "FROM", "TO"), (), rows))
+
+
+def plan_table(gangs: "Iterable[pb.GangMoves]") -> Iterator[str]:
+    """Moves of several gangs, in the order in which they can be done."""
+    rows = tuple(
+        Row(x.gang, (x.gang, str(move.rank), move.source, move.target)) for x in gangs for move in x.moves
+    )
+    yield from lines(Table("move", ("GANG", "RANK", "FROM", "TO"), (), rows))
+
+
+def moves_json(moves: "Iterable[pb.Move]") -> list[dict[str, Any]]:
+    return [{"rank": x.rank, "source": x.source, "target": x.target} for x in moves]

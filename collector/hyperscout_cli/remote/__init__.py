@@ -1,0 +1,1 @@
+"""Reaching a collector or a cluster."""

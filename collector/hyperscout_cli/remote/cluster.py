@@ -1,0 +1,66 @@
+"""A Kubernetes cluster, for the commands that look into one: which, and what of it."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from hyperscout_cli.shared.errors import CliError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kubeconfig_option(command: F) -> F:
+    """--kubeconfig."""
+    return click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Default: $KUBECONFIG, else ~/.kube/config, else the pod's own account.",
+    )(command)
+
+
+def default_kubeconfig() -> Path | None:
+    """The one that kubectl would take; None = the pod's own account."""
+    if named := os.environ.get("KUBECONFIG"):
+        return Path(named)
+    home = Path.home() / ".kube" / "config"
+    return home if home.is_file() else None
+
+
+def need_client(what: str) -> None:
+    """Raises CliError where the Kubernetes client is not installed."""
+    try:
+        import hyperscout_kubernetes.client  # noqa: F401
+        import kubernetes  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise CliError(
+            f"{what} needs the Python package {error.name!r}: install hyperscout[collector]"
+        ) from error
+
+
+def hypernodes_and_labels(kubeconfig: Path | None) -> tuple[list[dict[str, Any]], dict[str, dict[str, str]]]:
+    """All HyperNodes as the API server has them, and the labels of each node, by name. Raises CliError."""
+    need_client("'cluster'")
+    from hyperscout_kubernetes.client import connect
+    from hyperscout_kubernetes.errors import KubeError, NotFoundError
+    from hyperscout_kubernetes.nodes import PATH
+    from hyperscout_publish.hypernodes.objects import COLLECTION
+
+    async def ask() -> tuple[list[dict[str, Any]], dict[str, dict[str, str]]]:
+        async with await connect(kubeconfig or default_kubeconfig()) as kube:
+            hypernodes, _ = await kube.list(COLLECTION)
+            nodes, _ = await kube.list(PATH)
+            return hypernodes, {n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes}
+
+    try:
+        return asyncio.run(ask())
+    except NotFoundError as error:
+        raise CliError(
+            f"{error}; the cluster has no HyperNodes: `hyperscout crd show | kubectl apply -f -`"
+        ) from error
+    except KubeError as error:
+        raise CliError(str(error)) from error

@@ -1,0 +1,188 @@
+"""Names for shell completion, asked of the collector: nodes, HyperNodes, switches, gangs, generations.
+
+A shell asks at each press of Tab. So an answer is there within a second or there is none, it is kept for some
+seconds, and whatever goes wrong, nothing is said: the prompt is no place for an error.
+"""
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from hyperscout_cli.shared.options import DEFAULT_COLLECTOR, TOKEN_VARIABLE, Endpoint, reached_in
+
+DEADLINE_S = 1.0
+KEPT_S = 10.0
+_MAX_NAMES = 20_000  # of a kind
+_MAX_BYTES = 4 << 20
+_MAX_FILES = 16  # collectors that are remembered at once
+_MAX_SAVED_BYTES = 16 << 20  # a larger topology takes longer to read than a Tab may
+# Others would need quotes, each shell its own.
+_PLAIN = re.compile(r"[A-Za-z0-9._/@%+-]+")
+
+Names = Mapping[str, list[str]]
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+# What the names of `get KIND NAME` may be, by kind.
+_OF_KIND = {
+    "hypernodes": ("hypernodes",),
+    "nodes": ("nodes",),
+    "findings": ("nodes",),
+    "switches": ("switches",),
+    "links": ("nodes", "switches"),
+    "anomalies": ("hypernodes", "nodes", "switches"),
+}
+
+
+def names(*kinds: str) -> Completer:
+    """For `shell_complete`: names of these kinds; without any, of the KIND that was typed before."""
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            wanted = kinds or _OF_KIND[_kind(ctx)]
+            return [CompletionItem(name) for name in _matching(known(ctx), wanted, incomplete)]
+        except Exception:
+            return []
+
+    return complete
+
+
+def _kind(ctx: click.Context) -> str:
+    from hyperscout_cli.shared.kinds import KINDS
+
+    return KINDS[ctx.params["kind"].lower()]
+
+
+def _matching(found: Names, kinds: Iterable[str], incomplete: str) -> list[str]:
+    every = dict.fromkeys(name for kind in kinds for name in found.get(kind, ()))
+    return [name for name in every if name.startswith(incomplete) and _PLAIN.fullmatch(name)]
+
+
+def known(ctx: click.Context) -> Names:
+    """All names, of the file of --topology or of the collector that the command line names."""
+    if saved := ctx.params.get("topology"):
+        from hyperscout_cli.shared.files import read_topology
+
+        small = saved != "-" and Path(saved).stat().st_size <= _MAX_SAVED_BYTES
+        return _of_topology(read_topology(saved)) if small else {}
+    given = {name: ctx.params.get(name) for name in ("tls_ca", "tls_cert", "tls_key", "token_file")}
+    namespace = reached_in(ctx, ctx.params.get("namespace") or "")
+    endpoint = Endpoint(
+        (not namespace and ctx.params.get("collector")) or DEFAULT_COLLECTOR,
+        DEADLINE_S,
+        **given,
+        tls_server_name=ctx.params.get("tls_server_name") or "",
+        insecure=bool(ctx.params.get("insecure")),
+        namespace=namespace,
+        token="" if given["token_file"] else os.environ.get(TOKEN_VARIABLE, "").strip(),
+    )
+    cache = Cache(_folder(), repr(endpoint) + endpoint.token, time.time)
+    found = cache.read()
+    if found is None:
+        found = within(DEADLINE_S, lambda: ask(endpoint)) or {}
+        cache.write(found)  # nothing, too: the next Tab need not wait for it again
+    return found
+
+
+def within(limit_s: float, ask_: Callable[[], Names]) -> Names | None:
+    """The answer, or None when it takes too long or fails. A call that hangs is left behind."""
+    answers: list[Names] = []
+
+    def run() -> None:
+        try:
+            answers.append(ask_())
+        except Exception:
+            return
+
+    thread = threading.Thread(target=run, name="names", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    return answers[0] if answers else None
+
+
+def ask(endpoint: Endpoint) -> Names:
+    """All names that the collector knows. Raises CliError."""
+    from hyperscout_cli.remote.placement_client import PlacementCollector
+    from hyperscout_cli.shared.errors import CliError
+
+    with PlacementCollector(endpoint) as connection:
+        found = _of_topology(connection.topology(links=False))
+        status = connection.status()
+        generations = [status.held.generation] if status.HasField("held") else []
+        found["generations"] = [str(n) for n in (*generations, status.generation) if n]
+        try:
+            found["gangs"] = [x.gang for x in connection.placements()][:_MAX_NAMES]
+        except CliError:  # who may not see gangs may still see nodes
+            found["gangs"] = []
+    return found
+
+
+def _of_topology(topology: Any) -> dict[str, list[str]]:
+    nodes = {node for h in topology.hypernodes for node in h.nodes} | {*topology.nodes_without_evidence}
+    return {
+        "nodes": sorted(nodes)[:_MAX_NAMES],
+        "hypernodes": sorted(h.name for h in topology.hypernodes)[:_MAX_NAMES],
+        "switches": sorted({s.name or s.id for s in topology.switches})[:_MAX_NAMES],
+    }
+
+
+def _folder() -> Path:
+    """XDG Base Directory Specification: a relative path there counts as none."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "hyperscout" / "completion"
+
+
+class Cache:
+    """The last answer for one collector and one caller, in a file that only the user can read."""
+
+    def __init__(self, folder: Path, whose: str, clock: Callable[[], float]) -> None:
+        self._folder = folder
+        self._file = folder / f"{hashlib.sha256(whose.encode()).hexdigest()[:32]}.json"
+        self._clock = clock
+
+    def read(self) -> Names | None:
+        """None: there is none, or it is too old."""
+        try:
+            with os.fdopen(os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+                stat = os.fstat(file.fileno())
+                fresh = 0 <= self._clock() - stat.st_mtime < KEPT_S
+                if not fresh or stat.st_uid != os.getuid():
+                    return None
+                found = json.loads(file.read(_MAX_BYTES))
+        except (OSError, ValueError, RecursionError):
+            return None
+        if not isinstance(found, dict):
+            return None
+        return {k: [x for x in v if isinstance(x, str)] for k, v in found.items() if isinstance(v, list)}
+
+    def write(self, found: Names) -> None:
+        """Where that cannot be, the next Tab asks again."""
+        data = json.dumps(found).encode()
+        if len(data) > _MAX_BYTES:
+            return
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._prune()
+            handle, name = tempfile.mkstemp(dir=self._folder, suffix=".new")  # 0600
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            Path(name).replace(self._file)
+            os.utime(self._file, (self._clock(),) * 2)
+        except OSError:
+            return
+
+    def _prune(self) -> None:
+        """The newest stay, one short of the limit; what was left half written goes, too."""
+        others = [x for x in self._folder.iterdir() if x != self._file]
+        others.sort(key=lambda x: x.stat().st_mtime, reverse=True)
+        for old in others[_MAX_FILES - 1 :]:
+            old.unlink(missing_ok=True)

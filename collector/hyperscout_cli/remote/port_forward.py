@@ -1,0 +1,72 @@
+"""The way to a collector from outside of its cluster: `kubectl port-forward` to the pod that leads.
+
+A Service would do for one replica; of two it may reach the one that stands by, whose hint names an address
+that only the cluster knows. So the Lease says which pod it is (docs/kubernetes.md).
+"""
+
+import functools
+import re
+import select
+import subprocess
+import time
+from contextlib import suppress
+
+from hyperscout_cli.shared.errors import CliError
+
+NAME = "hyperscout-collector"  # of the chart's Service and Lease
+PORT = 50051
+_MAX_WORDS = 2000  # bytes of what kubectl says
+_FORWARDING = re.compile(r"Forwarding from (127\.0\.0\.1:[0-9]+) -> ")
+# kubectl goes on when who started it is killed; this ends it as soon as our end of the pipe is gone.
+_UNTIL_WE_END = 'kubectl "$@" </dev/null & child=$!; exec >&- 2>&-; cat >/dev/null; kill "$child"'
+
+
+@functools.cache
+def forwarded(namespace: str, limit_s: float) -> str:
+    """host:port on this machine that leads to the collector, until this process ends. Raises CliError."""
+    until_s = time.monotonic() + limit_s
+    target = _target(namespace, limit_s)
+    arguments = ["-n", namespace, "port-forward", "--address", "127.0.0.1", target, f":{PORT}"]
+    process = subprocess.Popen(
+        ["sh", "-c", _UNTIL_WE_END, "sh", *arguments],
+        stdin=subprocess.PIPE,  # stays open as long as we live
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    _kept.append(process)
+    said = _words_until(process, until_s)
+    match = _FORWARDING.search(said)
+    if match is None:
+        why = said.strip().splitlines()[-1:] or [f"no connection within {limit_s:g} s (--timeout)"]
+        raise CliError(f"kubectl port-forward to {target} in namespace {namespace}: {why[0]}")
+    return match[1]
+
+
+_kept: list["subprocess.Popen[bytes]"] = []  # or their pipes would be closed
+
+
+def _target(namespace: str, limit_s: float) -> str:
+    """The pod that leads; the Service where no Lease says which."""
+    command = ["kubectl", "-n", namespace, "get", "lease", NAME, "-o", "jsonpath={.spec.holderIdentity}"]
+    try:
+        ran = subprocess.run(command, capture_output=True, timeout=limit_s, check=False)
+    except FileNotFoundError as error:
+        raise CliError("kubectl is not in the PATH: install it, or give --collector") from error
+    except subprocess.TimeoutExpired as error:
+        raise CliError(f"kubectl gave no answer within {limit_s:g} s (--timeout)") from error
+    pod = ran.stdout.decode("utf-8", "replace").partition("_")[0].strip()
+    return f"pod/{pod}" if ran.returncode == 0 and pod else f"service/{NAME}"
+
+
+def _words_until(process: "subprocess.Popen[bytes]", until_s: float) -> str:
+    """What kubectl says up to the line that we wait for, or its end."""
+    assert process.stdout is not None  # noqa: S101 (a pipe was asked for)
+    said = b""
+    while len(said) < _MAX_WORDS and not _FORWARDING.search(said.decode("utf-8", "replace")):
+        with suppress(InterruptedError):
+            ready, _, _ = select.select([process.stdout], [], [], max(0.0, until_s - time.monotonic()))
+            piece = process.stdout.read1(_MAX_WORDS) if ready else b""  # type: ignore[attr-defined]
+            if not piece:
+                break
+            said += piece
+    return said.decode("utf-8", "replace")

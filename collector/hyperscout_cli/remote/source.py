@@ -1,0 +1,29 @@
+"""Where a topology comes from: a saved file or a running collector."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from hyperscout_cli.shared.options import Endpoint
+
+if TYPE_CHECKING:
+    from hyperscout_topology.topology import Topology
+
+
+def load(
+    *, topology: str | None, collector: Endpoint, links: bool = True, at_ns: int | None = None
+) -> "Topology":
+    """The saved topology if a file is named, else the published one, or that of a time (Unix ns).
+
+    Raises CliError and UsageError.
+    """
+    if topology is not None:
+        if at_ns is not None:
+            raise click.UsageError("--at asks a collector's history: a saved topology has none")
+        from hyperscout_cli.shared.files import read_topology
+
+        return read_topology(topology)
+    from hyperscout_cli.remote.client import Collector
+
+    with Collector(collector) as connection:
+        return connection.topology(links=links, at_ns=at_ns)

@@ -1,0 +1,170 @@
+"""What `status --wait` waits for: wishes about what is published, each with what it still lacks.
+
+    ready                       nothing is wrong
+    generation=N                that generation or a later one is published
+    node/NAME                   there is evidence of the node: it is in the hierarchy
+    hypernode/NAME              it is published
+    hypernode/NAME=CONDITION    and its condition is as it should be (Ready, Degraded, Consistent, Stale)
+    hypernode/NAME=CONDITION=STATUS
+
+NAME may be a host list: then all of them.
+"""
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+from hyperscout_formats.text.host_list import HostListError, expand, fold
+from hyperscout_topology.columns import shortened
+from hyperscout_topology.names import visible
+from hyperscout_topology.tree import HEALTHY
+
+from hyperscout_cli.shared.errors import CliError
+
+if TYPE_CHECKING:
+    from hyperscout_topology.topology import HyperNode, Topology
+
+READY = "ready"
+_WISH = re.compile(r"(?P<kind>node|hypernode)/(?P<names>[^=]+)(?:=(?P<type>[^=]+)(?:=(?P<status>[^=]+))?)?")
+_GENERATION = re.compile(r"generation=([0-9]{1,18})", re.ASCII)
+_FORMS = "ready, generation=N, node/NAME, hypernode/NAME or hypernode/NAME=Ready"
+_MAX_NAMED = 10
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One --for. `generation` = 0: about names; without names: that nothing is wrong."""
+
+    text: str
+    kind: str = READY
+    names: tuple[str, ...] = ()
+    condition: str = ""
+    status: str = ""
+    generation: int = 0
+
+    def lacking(self, topology: "Topology", wrong: Sequence[str]) -> list[str]:
+        """What is not as wished, one line each."""
+        if self.kind == READY:
+            return list(wrong)
+        if self.kind == "generation":
+            there = topology.generation
+            return [] if there >= self.generation else [f"generation {there} is published"]
+        if self.kind == "node":
+            known = {node for h in topology.hypernodes for node in h.nodes}
+            return _missing("no evidence of", [name for name in self.names if name not in known])
+        by_name = {h.name: h for h in topology.hypernodes}
+        missing = _missing("not published:", [name for name in self.names if name not in by_name])
+        if not self.condition:
+            return missing
+        return missing + [x for name in self.names if name in by_name for x in self._is_not(by_name[name])]
+
+    def _is_not(self, hypernode: "HyperNode") -> Iterator[str]:
+        found = next((c for c in hypernode.conditions if c.type == self.condition), None)
+        if found is None:
+            yield f"{hypernode.name} has no condition {self.condition}"
+        elif found.status != self.status:
+            yield f"{hypernode.name}: {found.type} is {found.status} ({found.reason}): {found.message}"
+
+
+def wishes(ctx: click.Context, parameter: click.Parameter, texts: Sequence[str]) -> tuple[Wish, ...]:
+    """The callback of --for. Raises BadParameter."""
+    try:
+        return tuple(map(_wish, texts))
+    except HostListError as error:
+        raise click.BadParameter(str(error), ctx, parameter) from error
+
+
+def _wish(text: str) -> Wish:
+    if text == READY:
+        return Wish(text)
+    if match := _GENERATION.fullmatch(text):
+        return Wish(text, "generation", generation=int(match[1]))
+    match = _WISH.fullmatch(text)
+    if match is None or (match["kind"] == "node" and match["type"]):
+        raise click.BadParameter(f"{text!r}: expected {_FORMS}")
+    kind, names, type_ = match["kind"], tuple(expand(match["names"])), match["type"] or ""
+    types = {name.lower(): name for name in HEALTHY}
+    condition = types.get(type_.lower(), type_)
+    status = (match["status"] or HEALTHY.get(condition, "True")).capitalize()
+    if type_ and condition not in HEALTHY:
+        raise click.BadParameter(f"{text!r}: no condition {type_!r}: there are {', '.join(HEALTHY)}")
+    if status not in {"True", "False", "Unknown"}:
+        raise click.BadParameter(f"{text!r}: a condition is True, False or Unknown")
+    return Wish(text, kind, names, condition if type_ else "", status if type_ else "")
+
+
+def _missing(what: str, names: list[str]) -> list[str]:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return [f"{what} {fold(names[:_MAX_NAMED])}{more}"] if names else []
+
+
+def wait(
+    look: Callable[[], T],
+    lacking: Callable[[T], list[str]],
+    *,
+    limit_s: float,
+    clock: Callable[[], float],
+    pause: Callable[[], None],
+    say: Callable[[str], None],
+) -> tuple[T, list[str]]:
+    """Look until nothing is lacking or the time is over; what was seen last, and what it lacks.
+
+    A collector that cannot be reached is waited for, too: it may be starting. Raises CliError if it never
+    answered, and at once for what waiting does not mend.
+    """
+    until = clock() + limit_s
+    found: tuple[T, list[str]] | None = None
+    while True:
+        over = clock() >= until
+        try:
+            seen = look()
+        except CliError as error:
+            if not _may_pass(error) or (over and found is None):
+                raise
+            say(error.message)
+        else:
+            missing = lacking(seen)
+            found = (seen, missing)
+            if not missing:
+                return found
+            say(missing[0] + (f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""))
+        if over and found is not None:
+            return found
+        pause()
+
+
+def _may_pass(error: CliError) -> bool:
+    import grpc
+
+    cause = error.__cause__
+    passing = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+    return isinstance(cause, grpc.Call) and cause.code() in passing
+
+
+class Progress:
+    """One line on stderr that changes in place, where that is a terminal; nothing elsewhere."""
+
+    def __init__(self, columns: int, *, shown: bool | None = None) -> None:
+        self._shown = sys.stderr.isatty() if shown is None else shown
+        self._columns = columns
+        self._began_s = time.monotonic()
+
+    def say(self, what: str) -> None:
+        """Show what is waited for, and for how long already."""
+        if not self._shown:
+            return
+        text = f"waiting {time.monotonic() - self._began_s:.0f} s: {visible(what)}"
+        sys.stderr.write("\r" + shortened(text, self._columns - 1) + "\x1b[K")
+        sys.stderr.flush()
+
+    def done(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

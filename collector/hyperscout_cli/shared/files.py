@@ -1,0 +1,94 @@
+"""Files that a person names on the command line: read whole, bounded, with errors that say what to do."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from hyperscout_topology.json_objects import TopologyError, from_json
+from hyperscout_topology.topology import Topology
+
+from hyperscout_cli.shared.errors import CliError
+
+MAX_BYTES = 1 << 30  # a fabric of 65,536 hosts is 44 MB
+_GZIP = b"\x1f\x8b"
+
+
+def read_bytes(path: str, limit: int = MAX_BYTES) -> bytes:
+    """The file's bytes, `-` for stdin; gzip is unpacked. Raises CliError."""
+    try:
+        if path == "-":
+            data = sys.stdin.buffer.read(limit + 1)
+        else:
+            with Path(path).open("rb") as file:
+                data = file.read(limit + 1)
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror or error}") from error
+    if data.startswith(_GZIP):
+        data = _unpacked(data, path, limit)
+    if len(data) > limit:
+        raise CliError(f"{path}: over {limit >> 20} MiB: this cannot be the output of one tool; split it")
+    return data
+
+
+def _unpacked(data: bytes, path: str, limit: int) -> bytes:
+    import gzip
+    import io
+    import zlib
+
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            return file.read(limit + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CliError(f"{path}: damaged gzip file ({error}): save it again") from error
+
+
+def shown(path: str) -> str:
+    """How a file is called in messages."""
+    return "stdin" if path == "-" else path
+
+
+def node_name(path: str) -> str:
+    """The node that a file is about: the file's stem (`racks/gpu-01.json.gz` is gpu-01)."""
+    if path == "-":
+        return "stdin"
+    name = Path(path).name
+    return Path(name.removesuffix(".gz")).stem
+
+
+def read_json(path: str) -> Any:
+    """A JSON file. Raises CliError that names the line."""
+    import json
+
+    data = read_bytes(path)
+    if not data.strip():
+        raise CliError(f"{shown(path)}: empty: expected what `hyperscout infer -o json` prints")
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        raise CliError(f"{shown(path)}:{error.lineno}: not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # no UTF-8, or a number of thousands of digits
+        raise CliError(f"{shown(path)}: not JSON: {error}") from error
+
+
+def read_topology(path: str) -> Topology:
+    """A saved topology (`infer -o json`, `get topology -o json`). Raises CliError that names the field."""
+    try:
+        topology = from_json(read_json(path))
+        _check(topology)
+    except TopologyError as error:
+        raise CliError(f"{shown(path)}: not a saved topology: {error}") from error
+    return topology
+
+
+def _check(topology: Topology) -> None:
+    """Parents and children agree, and a parent's tier is above: what walks over the tree rely on."""
+    by_name = {h.name: h for h in topology.hypernodes}
+    if len(by_name) != len(topology.hypernodes):
+        raise TopologyError("hypernodes: a name is there twice")
+    for h in topology.hypernodes:
+        for child in h.children:
+            below = by_name.get(child)
+            if below is None or below.parent != h.name or below.tier >= h.tier:
+                raise TopologyError(f"hypernodes: {child!r} is no proper child of {h.name!r}")
+        if h.parent is not None and (h.parent not in by_name or h.name not in by_name[h.parent].children):
+            raise TopologyError(f"hypernodes: {h.parent!r} is no proper parent of {h.name!r}")

@@ -1,0 +1,165 @@
+"""What `get` and `describe` know: the kinds of objects in a topology, and a table of each."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+from hyperscout_formats.text.host_list import fold
+from hyperscout_topology import objects
+from hyperscout_topology.figures import digits
+from hyperscout_topology.topology import Endpoint, HyperNode, Topology
+from hyperscout_topology.tree import HEALTHY, marks
+
+from hyperscout_cli.shared.node_names import names_in
+from hyperscout_cli.shared.tables import Row, Table, age
+
+ALIASES = {
+    "hypernodes": ("hypernode", "hn"),
+    "nodes": ("node", "no"),
+    "links": ("link", "ln"),
+    "switches": ("switch", "sw"),
+    "findings": ("finding", "fi"),
+    "anomalies": ("anomaly", "an"),
+}
+KINDS = {alias: kind for kind, aliases in ALIASES.items() for alias in (kind, *aliases)}
+
+
+def complete_kind(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Kinds that begin so, for shells."""
+    return [kind for kind in ALIASES if kind.startswith(incomplete)]
+
+
+def hypernode_row(hypernode: HyperNode, now_ns: int, data: dict[str, Any]) -> Row:
+    """One line about a HyperNode. Its age is that of the condition that has stood longest."""
+    status = {c.type: c for c in hypernode.conditions}
+    wrong = marks(hypernode)
+    # Degraded says which cable, so it comes before Ready where both are wrong.
+    wrong.sort(key=lambda mark: not mark[0].startswith("Degraded"))
+    ready, degraded = (status[t].status if t in status else "" for t in ("Ready", "Degraded"))
+    since = min((c.since_ns for c in hypernode.conditions if c.since_ns), default=0)
+    cells = (
+        hypernode.name,
+        str(hypernode.tier),
+        hypernode.tier_name,
+        str(len(hypernode.nodes)),
+        ready,
+        degraded,
+        wrong[0][1] if wrong else "",
+        age(since, now_ns),
+    )
+    others = ",".join(mark for mark, _, _ in wrong if not mark.startswith(("NotReady", "Ready", "Degraded")))
+    latency = hypernode.latency_us
+    more = (
+        hypernode.parent or "",
+        str(len(hypernode.switches)),
+        hypernode.source,
+        f"{digits(latency.median)}us" if latency else "",
+        others,
+        wrong[0][2] if wrong else "",
+    )
+    return Row(hypernode.name, cells, more, data)
+
+
+HYPERNODE_HEADINGS = ("NAME", "TIER", "TIERNAME", "NODES", "READY", "DEGRADED", "REASON", "AGE")
+HYPERNODE_MORE = ("PARENT", "SWITCHES", "SOURCE", "LATENCY", "OTHER", "MESSAGE")
+
+
+def hypernodes(topology: Topology, now_ns: int) -> Table:
+    """By tier, then name."""
+    data = objects.hypernodes(topology)
+    rows = [hypernode_row(h, now_ns, d) for h, d in zip(topology.hypernodes, data, strict=True)]
+    rows.sort(key=lambda r: (r.data["tier"], r.name))
+    return Table("hypernode", HYPERNODE_HEADINGS, HYPERNODE_MORE, tuple(rows))
+
+
+def nodes(topology: Topology, now_ns: int) -> Table:
+    """Every node with its HyperNode of each tier."""
+    tier_of = {h.name: h.tier for h in topology.hypernodes}
+    tiers = dict(sorted({h.tier: h.tier_name for h in topology.hypernodes}.items()))
+    rows = []
+    for data in objects.nodes(topology):
+        by_tier = {tier_of[name]: name for name in data["hypernodes"]}
+        counts = (str(data["links"] or ""), str(data["anomalies"] or ""))
+        cells = (data["name"], *(by_tier.get(t, "") for t in tiers), *counts)
+        rows.append(Row(data["name"], cells, ("" if data["evidence"] else "no evidence",), data))
+    headings = ("NAME", *((name or f"TIER{t}").upper() for t, name in tiers.items()), "LINKS", "ANOMALIES")
+    return Table("node", headings, ("NOTE",), tuple(rows))
+
+
+def switches(topology: Topology, now_ns: int) -> Table:
+    """Every switch with its level (1 = leaf)."""
+    rows = []
+    for data in objects.switches(topology):
+        name = data["name"] or data["id"]
+        counts = (str(data["level"] or "?"), str(data["links"] or ""))
+        rows.append(Row(name, (name, data["id"], *counts, fold(data["hypernodes"])), (), data))
+    return Table("switch", ("NAME", "ID", "LEVEL", "LINKS", "HYPERNODES"), (), tuple(rows))
+
+
+def links(topology: Topology, now_ns: int) -> Table:
+    """Every cable, by its ends."""
+    rows = []
+    for data in objects.links(topology):
+        a, b = data["a"], data["b"]
+        name = objects.link_name(data)
+        cells = (a["name"], a["port"], b["name"], b["port"], data["fabric"], ",".join(data["sources"]))
+        rows.append(Row(name, cells, (data.get("note", ""), a["device"], b["device"]), data))
+    return Table(
+        "link", ("A", "PORT", "B", "PORT", "FABRIC", "SOURCES"), ("NOTE", "A-ID", "B-ID"), tuple(rows)
+    )
+
+
+def end_text(end: Endpoint | None) -> str:
+    """An end of a cable as a person names it: leaf-03/p17."""
+    if end is None:
+        return ""
+    return (end.name or end.device) + (f"/{end.port}" if end.port else "")
+
+
+def anomalies(topology: Topology, now_ns: int) -> Table:
+    """Everything that does not fit."""
+    data = objects.anomalies(topology)
+    rows = []
+    for x, d in zip(topology.anomalies, data, strict=True):
+        cells = (
+            x.kind,
+            end_text(x.subject),
+            end_text(x.peer),
+            x.hypernode or "",
+            f"{x.confidence:.2g}",
+            age(x.since_ns, now_ns),
+        )
+        rows.append(Row(objects.anomaly_name(d), cells, (",".join(x.sources), x.message), d))
+    headings = ("KIND", "SUBJECT", "PEER", "HYPERNODE", "CONFIDENCE", "AGE")
+    return Table("anomaly", headings, ("SOURCES", "MESSAGE"), tuple(rows))
+
+
+TABLES: dict[str, Callable[[Topology, int], Table]] = {
+    "hypernodes": hypernodes,
+    "nodes": nodes,
+    "links": links,
+    "switches": switches,
+    "anomalies": anomalies,
+}
+
+
+def select(kind: str, table: Table, names: Sequence[str]) -> tuple[Table, list[str]]:
+    """The rows that answer to one of the names, and the names that nothing answers to.
+
+    A link answers to its devices, an anomaly to its kind, devices and HyperNode. A name may be a host list.
+    Raises UsageError.
+    """
+    if not names:
+        return table, []
+    answering = [(row, objects.names_of(kind, row.data)) for row in table.rows]
+    names = names_in(names, {name for _, own in answering for name in own})
+    wanted = set(names)
+    rows = tuple(row for row, own in answering if not wanted.isdisjoint(own))
+    known = {name for _, own in answering if not wanted.isdisjoint(own) for name in own}
+    return replace(table, rows=rows), [name for name in names if name not in known]
+
+
+def healthy(topology: Topology) -> bool:
+    """Whether every condition is as it should be."""
+    return all(c.status == HEALTHY.get(c.type, c.status) for h in topology.hypernodes for c in h.conditions)

@@ -1,0 +1,212 @@
+"""Options that the commands about a live (or saved) topology share."""
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from hyperscout_cli.shared.output import COLOR
+
+if TYPE_CHECKING:
+    from hyperscout_agent.runtime.credentials import Credentials
+
+Command = Callable[..., Any]
+
+DEFAULT_COLLECTOR = "127.0.0.1:50051"
+DEFAULT_NAMESPACE = "hyperscout"
+COLLECTOR_VARIABLE = "HYPERSCOUT_COLLECTOR"
+TOKEN_VARIABLE = "HYPERSCOUT_TOKEN"  # noqa: S105 - its name; never a flag, which every process could read
+FORMATS = ("table", "wide", "json", "yaml", "name")
+_ALIASES = {"text": "table"}  # what it was called where the table is prose
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The collector to ask, and what to show to it."""
+
+    address: str
+    timeout_s: float
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_server_name: str = ""
+    token_file: Path | None = None
+    insecure: bool = False
+    namespace: str = ""  # of a cluster, whose collector kubectl leads to; "" = `address` is asked
+    token: str = field(default="", repr=False)
+
+    @property
+    def credentials(self) -> "Credentials":
+        """The same as the agent's. Raises UsageError for what does not go together."""
+        from hyperscout_agent.runtime.credentials import Credentials
+        from hyperscout_agent.runtime.targets import TargetError, check_target
+
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise click.UsageError("--tls-cert and --tls-key: give both or neither")
+        if self.tls_ca is None and (self.tls_cert is not None or self.tls_server_name):
+            raise click.UsageError("--tls-cert and --tls-server-name mean TLS: give --tls-ca too")
+        try:
+            check_target(
+                self.address,
+                insecure=self.insecure,
+                tls=self.tls_ca is not None,
+                token=bool(self.token) or self.token_file is not None,
+            )
+        except TargetError as error:
+            words = str(error).replace("(tls_ca)", "(--tls-ca)").replace("set `insecure: true`", "--insecure")
+            raise click.UsageError(words) from error
+        return Credentials(
+            self.tls_ca, self.tls_cert, self.tls_key, self.tls_server_name, self.token_file, self.insecure
+        )
+
+
+def _shown(flag: str, text: str, **more: Any) -> Callable[[Command], Command]:
+    """One of the options about what is shown; HYPERSCOUT_... in the environment."""
+    return click.option(flag, envvar=f"HYPERSCOUT_{flag[2:].upper().replace('-', '_')}", help=text, **more)
+
+
+_FILE: dict[str, Any] = {"metavar": "FILE", "type": click.Path(path_type=Path)}
+_SHOWN = (
+    _shown("--tls-ca", "CA certificates (PEM) that sign the collector's: use TLS.", **_FILE),
+    _shown("--tls-cert", "Client certificate (PEM), for a port that demands one.", **_FILE),
+    _shown("--tls-key", "Its private key (PEM).", **_FILE),
+    _shown("--tls-server-name", "Name in its certificate, if not ADDR.", metavar="NAME", default=""),
+    _shown("--token-file", f"Token to show; or {TOKEN_VARIABLE}, the token itself.", **_FILE),
+    _shown("--insecure", "Allow plaintext to another machine; never with a token.", is_flag=True),
+)
+
+
+def collector_options(command: Command) -> Command:
+    """--collector, --timeout and what is shown to it; the command gets all of them as one `Endpoint`."""
+
+    @functools.wraps(command)
+    def with_endpoint(*args: Any, collector: str, namespace: str, timeout_s: float, **more: Any) -> Any:
+        names = ("tls_ca", "tls_cert", "tls_key", "tls_server_name", "token_file", "insecure")
+        shown = {name: more.pop(name) for name in names}
+        token = "" if shown["token_file"] is not None else os.environ.get(TOKEN_VARIABLE, "").strip()
+        shown["namespace"] = reached_in(click.get_current_context(), namespace)
+        address = DEFAULT_COLLECTOR if shown["namespace"] else collector
+        return command(*args, collector=Endpoint(address, timeout_s, token=token, **shown), **more)
+
+    found: Command = with_endpoint
+    for option in reversed(_SHOWN):
+        found = option(found)
+    return _where(found)
+
+
+def reached_in(context: click.Context, namespace: str) -> str:
+    """The namespace to forward a port to; "" where an address is asked. Raises UsageError for both.
+
+    `kubectl hyperscout` is about a cluster: unless an address is named, it looks there.
+    """
+    source, root = context.get_parameter_source("collector"), context.find_root()
+    if source is ParameterSource.COMMANDLINE or root.params.get("collector"):
+        if namespace and context.get_parameter_source("namespace") is ParameterSource.COMMANDLINE:
+            raise click.UsageError("--collector and --namespace: give one of them")
+        return ""
+    if not namespace and source is ParameterSource.DEFAULT and (root.info_name or "").startswith("kubectl"):
+        return DEFAULT_NAMESPACE
+    return namespace
+
+
+def _where(command: Command) -> Command:
+    """--collector, --namespace and --timeout."""
+    command = click.option(
+        "--namespace",
+        metavar="NAME",
+        envvar="HYPERSCOUT_NAMESPACE",
+        default="",
+        help="Reach the collector of this namespace through `kubectl port-forward`, in place of --collector. "
+        f"`kubectl hyperscout` does so by itself (in {DEFAULT_NAMESPACE}).",
+    )(command)
+    command = click.option(
+        "--timeout",
+        "timeout_s",
+        metavar="SECONDS",
+        type=click.FloatRange(min=0, min_open=True, max=3600),
+        default=10.0,
+        show_default=True,
+        help="How long to wait for an answer.",
+    )(command)
+    return click.option(
+        "--collector",
+        metavar="ADDR",
+        envvar=COLLECTOR_VARIABLE,
+        default=DEFAULT_COLLECTOR,
+        show_default=True,
+        callback=_or_of_group,
+        help="The collector's host:port.",
+    )(command)
+
+
+def _or_of_group(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """`hyperscout --collector ADDR get ...` is `hyperscout get --collector ADDR ...`."""
+    of_group = ctx.find_root().params.get("collector")
+    if of_group and ctx.get_parameter_source("collector") is not ParameterSource.COMMANDLINE:
+        return str(of_group)
+    return value
+
+
+def topology_options(command: Command) -> Command:
+    """--collector, --timeout, and --topology in their place."""
+    command = click.option(
+        "--topology",
+        metavar="FILE",
+        type=click.Path(),
+        help="Read a saved topology (`infer -o json`, `tree -o json`) and ask no collector.",
+    )(command)
+    return collector_options(command)
+
+
+class Output(click.Choice):  # type: ignore[type-arg]  # no generic before click 8.2
+    """The words of -o; an alias is taken, and not shown."""
+
+    def __init__(self, words: Sequence[str], aliases: Mapping[str, str]) -> None:
+        super().__init__(words)
+        self._aliases = aliases
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        found: str = super().convert(self._aliases.get(value, value), param, ctx)
+        return found
+
+
+def output_option(
+    *more: str, words: Sequence[str] = (), default: str = "table"
+) -> Callable[[Command], Command]:
+    """-o table|json|yaml with `more` of wide and name, and --color: of every command that shows something.
+
+    `words`: in place of these; then `table` is taken for the default, so that the three work everywhere.
+    """
+    known = words or [word for word in FORMATS if word in {"table", "json", "yaml", *more}]
+    aliases = _ALIASES if not words else {"table": default, "text": default}
+
+    def decorate(command: Command) -> Command:
+        command = click.option(
+            "--color",
+            type=click.Choice(["auto", "always", "never"]),
+            default=None,
+            show_default="auto",
+            expose_value=False,
+            callback=_keep_color,
+            help="Colours; auto: on a terminal, unless NO_COLOR is set.",
+        )(command)
+        return click.option(
+            "-o",
+            "--output",
+            type=Output(known, aliases),
+            default=default,
+            show_default=True,
+            help=f"{default} is for people; json and yaml are the same object.",
+        )(command)
+
+    return decorate
+
+
+def _keep_color(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta[COLOR] = value

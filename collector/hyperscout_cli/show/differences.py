@@ -1,0 +1,75 @@
+"""What changed between two topologies, in lines: `+` new, `-` gone, `~` changed."""
+
+from collections.abc import Iterator
+
+from hyperscout_formats.text.host_list import fold
+from hyperscout_topology.objects import device_names
+from hyperscout_topology.topology import HyperNode, Topology
+
+from hyperscout_cli.shared.kinds import end_text
+
+_CHANGES = {"+": "added", "-": "removed", "~": "changed"}
+
+
+def difference(line: str) -> dict[str, str]:
+    """A line as an object. `change`: added, removed, changed, or empty where the line is a sentence."""
+    sign, _, rest = line.partition(" ")
+    if sign not in _CHANGES:
+        return {"change": "", "what": "", "message": line}
+    what, _, message = rest.partition(" ")
+    return {"change": _CHANGES[sign], "what": what, "message": message.strip()}
+
+
+def differences(before: Topology, after: Topology) -> Iterator[str]:
+    """HyperNodes, then cables, then anomalies; nothing when the two are alike."""
+    yield from _hypernodes(before, after)
+    links = [{(x.a_device, x.a_port, x.b_device, x.b_port) for x in t.links} for t in (before, after)]
+    names = device_names(before) | device_names(after)
+
+    def cable(ends: tuple[str, str, str, str]) -> str:
+        a, a_port, b, b_port = ends
+        return f"link {names.get(a, a)}/{a_port} -- {names.get(b, b)}/{b_port}"
+
+    yield from (f"- {cable(ends)}" for ends in sorted(links[0] - links[1]))
+    yield from (f"+ {cable(ends)}" for ends in sorted(links[1] - links[0]))
+    old, new = ({x.key: x for x in t.anomalies} for t in (before, after))
+    for sign, these, others in (("-", old, new), ("+", new, old)):
+        for key in sorted(these.keys() - others.keys()):
+            x = these[key]
+            ends = " -> ".join(filter(None, (end_text(x.subject), end_text(x.peer))))
+            yield f"{sign} anomaly {x.kind} {ends}: {x.message}"
+
+
+def _hypernodes(before: Topology, after: Topology) -> Iterator[str]:
+    old, new = ({h.name: h for h in t.hypernodes} for t in (before, after))
+    for name in sorted(old.keys() - new.keys()):
+        yield f"- hypernode {name}  {_level(old[name])}  {fold(old[name].nodes)}"
+    for name in sorted(new.keys() - old.keys()):
+        yield f"+ hypernode {name}  {_level(new[name])}  {fold(new[name].nodes)}"
+    for name in sorted(old.keys() & new.keys()):
+        changes = list(_changes(old[name], new[name]))
+        if changes:
+            yield f"~ hypernode {name}: {'; '.join(changes)}"
+
+
+def _level(hypernode: HyperNode) -> str:
+    return f"tier {hypernode.tier} {hypernode.tier_name}".rstrip()
+
+
+def _changes(old: HyperNode, new: HyperNode) -> Iterator[str]:
+    if _level(old) != _level(new):
+        yield f"{_level(old)} -> {_level(new)}"
+    if old.source != new.source:
+        yield f"source {old.source} -> {new.source}"
+    if old.parent != new.parent:
+        yield f"parent {old.parent or 'none'} -> {new.parent or 'none'}"
+    for sign, these, others in (("+", new, old), ("-", old, new)):
+        if nodes := set(these.nodes) - set(others.nodes):
+            yield f"{sign} nodes {fold(nodes)}"
+        if switches := set(these.switches) - set(others.switches):
+            yield f"{sign} switches {fold(switches)}"
+    was = {c.type: (c.status, c.reason) for c in old.conditions}
+    for c in new.conditions:
+        if was.get(c.type) != (c.status, c.reason):
+            before = was.get(c.type, ("unset", ""))[0]
+            yield f"{c.type} {before} -> {c.status} ({c.reason})"

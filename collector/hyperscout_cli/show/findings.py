@@ -1,0 +1,53 @@
+"""Findings as a table: what the probes saw, as the collector holds it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hyperscout.v1 import finding_pb2
+from hyperscout_topology import objects
+
+from hyperscout_cli.remote.client import Collector
+from hyperscout_cli.shared.node_names import names_in
+from hyperscout_cli.shared.options import Endpoint
+from hyperscout_cli.shared.tables import Row, Table, age
+
+if TYPE_CHECKING:
+    from hyperscout.v1 import topology_pb2
+
+HEADINGS = ("NODE", "PROBE", "SUBJECT", "OUTCOME", "AGE", "STALE")
+_MAX_ASKED = 20  # nodes
+
+
+def findings(collector: Endpoint, nodes: Sequence[str], now_ns: int) -> tuple[Table, list[str]]:
+    """Findings of these nodes (all when none is named), and the nodes that have none.
+
+    Raises CliError, and UsageError for a name that is no host list.
+    """
+    wanted = names_in(nodes)
+    asked = wanted if len(wanted) <= _MAX_ASKED else []  # one by one; of more it asks for all, once
+    rows: list[Row] = []
+    with Collector(collector) as connection:
+        for node in asked or [""]:
+            rows += (_row(stored, now_ns) for stored in connection.findings(node))
+    found = {row.cells[0] for row in rows}
+    missing = [node for node in wanted if node not in found]
+    if wanted and not asked:
+        found.intersection_update(wanted)
+        rows = [row for row in rows if row.cells[0] in found]
+    rows.sort(key=lambda row: row.cells[:3])
+    return Table("finding", HEADINGS, ("REASON",), tuple(rows)), missing
+
+
+def _row(stored: "topology_pb2.StoredFinding", now_ns: int) -> Row:
+    finding = stored.finding
+    key = finding.key
+    outcome = finding_pb2.Outcome.Name(finding.outcome).removeprefix("OUTCOME_").lower()
+    cells = (
+        key.node,
+        key.probe,
+        key.subject,
+        outcome,
+        age(finding.observed_at.ToNanoseconds(), now_ns),
+        "stale" if stored.stale else "",
+    )
+    return Row(f"{key.node}:{key.probe}:{key.subject}", cells, (finding.reason,), objects.plain(stored))

@@ -1,0 +1,107 @@
+"""`hyperscout measure`: what nodes measure of each other, and how to keep them from it for a while."""
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+from hyperscout_topology import objects
+from hyperscout_topology.names import visible
+from hyperscout_topology.tree import count
+
+from hyperscout_cli.shared.command import Group
+from hyperscout_cli.shared.options import Endpoint, collector_options, output_option
+from hyperscout_cli.shared.output import emit, emit_data
+from hyperscout_cli.shared.tables import age
+from hyperscout_cli.show.measure_nccl import nccl
+
+if TYPE_CHECKING:
+    from hyperscout.v1.measurement_pb2 import GetMeasuringResponse
+
+
+@click.group(
+    cls=Group,
+    epilog="""\b
+Examples:
+  hyperscout measure status
+  hyperscout measure pause --reason "acceptance test of row 7"
+  hyperscout measure resume
+  hyperscout measure nccl gpu-01 gpu-77""",
+)
+def measure() -> None:
+    """What nodes measure of each other: see how it goes, pause it, resume it; run NCCL."""
+
+
+measure.add_command(nccl)
+
+
+@measure.command(
+    epilog="""\b
+Examples:
+  hyperscout measure status
+  hyperscout measure status -o json"""
+)
+@output_option()
+@collector_options
+def status(*, output: str, collector: Endpoint) -> None:
+    """Show whether agents measure latency, how fast, and what has come of it."""
+    from hyperscout_cli.remote.client import Collector
+
+    with Collector(collector) as connection:
+        current = connection.measuring()
+    if not emit_data(objects.plain(current), output):
+        emit(report(current, time.time_ns()))
+
+
+@measure.command(
+    epilog="""\b
+Examples:
+  hyperscout measure pause
+  hyperscout measure pause --reason "acceptance test of row 7\""""
+)
+@click.option("--reason", metavar="TEXT", default="", help="Why, for those who ask later.")
+@output_option()
+@collector_options
+def pause(*, reason: str, output: str, collector: Endpoint) -> None:
+    """Pause measuring: what runs ends within a second, and nothing begins until it is resumed.
+
+    A collector that restarts, or another replica that takes over, begins to measure again: to keep it off,
+    set `measure: false`.
+    """
+    from hyperscout_cli.remote.client import Collector
+
+    with Collector(collector) as connection:
+        connection.set_measuring(paused=True, reason=reason)
+    if not emit_data({"paused": True, "reason": reason}, output):
+        emit(["measuring is paused\n"])
+
+
+@measure.command(epilog="\b\nExamples:\n  hyperscout measure resume")
+@output_option()
+@collector_options
+def resume(*, output: str, collector: Endpoint) -> None:
+    """Let measuring go on."""
+    from hyperscout_cli.remote.client import Collector
+
+    with Collector(collector) as connection:
+        connection.set_measuring(paused=False)
+    if not emit_data({"paused": False}, output):
+        emit(["measuring goes on\n"])
+
+
+def report(current: "GetMeasuringResponse", now_ns: int) -> Iterator[str]:
+    """How measuring goes, as text."""
+    since = age(current.since.ToNanoseconds(), now_ns)
+    facts = {
+        "State": current.state + (f", for {since}" if since else ""),
+        "Reason": visible(current.reason),
+        "Agents": f"{current.agents} can take part",
+        "Probes": f"{current.probes}, {current.probes_per_s:.1f}/s of at most {current.max_probes_per_s:g}/s",
+        "In flight": str(current.in_flight),
+        "Pairs": f"{current.pairs} agreed upon",
+        "Dropped": f"{count(current.disagreeing, 'pair')}: both ends disagree" if current.disagreeing else "",
+        "Failed": str(current.failed),
+    }
+    for key, value in facts.items():
+        if value:
+            yield f"{key + ':':<12}{value}\n"

@@ -1,0 +1,30 @@
+"""`hyperscout tree`: the published hierarchy as a whole, in every output that `infer` has."""
+
+import click
+
+from hyperscout_cli.remote.source import load
+from hyperscout_cli.shared.command import Command
+from hyperscout_cli.shared.options import Endpoint, output_option, topology_options
+from hyperscout_cli.shared.output import emit
+from hyperscout_cli.shared.times import at_option
+from hyperscout_cli.shared.writers import OUTPUTS, written
+
+
+@click.command(
+    "tree",
+    cls=Command,
+    epilog="""\b
+Examples:
+  hyperscout tree
+  hyperscout tree -o json > today.json          save it, for --topology, --previous and diff
+  hyperscout tree -o slurm-tree > topology.conf
+  hyperscout tree --at 2h                       as it was two hours ago
+  hyperscout tree --topology today.json         offline""",
+)
+@at_option
+@output_option(words=OUTPUTS, default="tree")
+@topology_options
+def show_tree(*, at_ns: int | None, output: str, topology: str | None, collector: Endpoint) -> None:
+    """Print the hierarchy as a tree, with sizes and what is wrong."""
+    loaded = load(topology=topology, collector=collector, links=output in {"json", "yaml"}, at_ns=at_ns)
+    emit(written(loaded, output))

@@ -1,0 +1,1 @@
+"""Builds the parts in order, starts them and ends them."""

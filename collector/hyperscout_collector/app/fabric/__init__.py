@@ -1,0 +1,1 @@
+"""Sweep leases, seeds, link counters, the blueprint and the cluster, as they are followed."""

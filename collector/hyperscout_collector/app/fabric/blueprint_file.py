@@ -1,0 +1,92 @@
+"""The blueprint's file, which changes while the collector runs: somebody edits it, or a ConfigMap.
+
+It is looked at every few seconds and read when it is another one. What cannot be read leaves the last good
+one in force, and is said in `status`; so is a file that is not there. A collector starts without it all the
+same: a typing error in a plan is no reason not to see the wires.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_inference.blueprint.comparing import compare
+from hyperscout_inference.blueprint.declared import Blueprint
+from hyperscout_inference.blueprint.drift import with_drift
+from hyperscout_inference.blueprint.reading import parse
+from hyperscout_inference.blueprint.yaml_tree import MAX_BYTES
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.topology import Topology
+
+_log = logging.getLogger(__name__)
+
+LOOK_S = 5.0
+
+_Stamp = tuple[int, int, int]
+
+
+class BlueprintFile:
+    """`changed` is called, in the loop, when `run` finds another blueprint in force. `problem`: why what the
+    file says at present is not; None = it is."""
+
+    def __init__(self, path: Path, changed: Callable[[], None]) -> None:
+        self.problem: str | None = None
+        self._path = path
+        self._changed = changed
+        self._stamp: _Stamp | None = None
+        self._digest = b""
+        self._blueprint: Blueprint | None = None
+        self._unseen = 0
+        self._in_thread = BoundedExecutor("blueprint")
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if await self._in_thread(self.look):
+                self._changed()
+
+    def look(self) -> bool:
+        """Whether another blueprint is in force now. Blocks."""
+        try:
+            status = self._path.stat()
+            stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
+            if stamp == self._stamp:
+                return False
+            with self._path.open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+            digest = hashlib.sha256(data).digest()
+            if digest != self._digest or self.problem is not None:
+                found = parse(data, str(self._path))
+                self._blueprint, self._digest, self.problem = found, digest, None
+                self._stamp = stamp
+                _log.info("%s: a blueprint of %d cables", self._path, len(found.cables))
+                return True
+            self._stamp = stamp
+        except OSError as error:
+            self._stamp = None
+            self._say(f"{self._path}: {error.strerror or error}")
+        except FormatError as error:
+            self._stamp = stamp
+            self._say(str(error))
+        return False
+
+    def drifted(self, topology: Topology) -> Topology:
+        """The topology with an anomaly for each difference. Called by inference, in its thread."""
+        blueprint = self._blueprint
+        if blueprint is None:
+            return topology
+        found = compare(topology, blueprint)
+        if found.unseen != self._unseen:
+            _log.info("%d of %d cables of the blueprint: nobody can see them", found.unseen, found.declared)
+            self._unseen = found.unseen
+        return with_drift(topology, found)
+
+    def _say(self, trouble: str) -> None:
+        stays = "the one before stays in force" if self._blueprint is not None else "there is none"
+        problem = f"the blueprint is not in force, {stays}: {trouble}"
+        if problem != self.problem:
+            _log.error("%s", problem)
+        self.problem = problem

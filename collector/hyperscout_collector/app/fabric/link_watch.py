@@ -1,0 +1,236 @@
+"""Follows the counters of ports in the evidence: what was counted goes to the judge, with its times.
+
+Counters decide nothing by themselves, so a commit in which nothing else changed starts no inference. Only
+when the judge says something new of a port is everything looked at again.
+"""
+
+import asyncio
+import logging
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from hyperscout_formats.facts.facts import (
+    InfinibandPort,
+    LldpPort,
+    PortCounters,
+    SwitchPort,
+    SwitchTable,
+)
+from hyperscout_formats.infiniband import ibqueryerrors
+from hyperscout_formats.infiniband.counters import (
+    LINK_DOWNED_FULL,
+    discards_are_full,
+    errors_are_full,
+)
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_inference.fabric.inputs import FabricInputs, PortHealth
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+
+from hyperscout_collector.decisions.fabric.link_health import (
+    NOTHING_COUNTED,
+    Counts,
+    HealthSettings,
+    LinkHealth,
+    Look,
+    Port,
+)
+from hyperscout_collector.evidence.rows import FAILED, WHOLE, Key, Row
+from hyperscout_collector.evidence.state import COUNTING_PROBE, KeyChange
+from hyperscout_collector.evidence.store import Store, StoreError
+from hyperscout_collector.ingest.session import TextReader
+
+_log = logging.getLogger(__name__)
+
+NS = 1_000_000_000
+# Texts that wait to be read: one a key, and there are as many keys as sweep leases.
+_MAX_WAITING = 256
+# What was counted of a fabric and not again since: its lease is another's, or nobody's. Far above intervals.
+_FORGET_AFTER_S = 3600.0
+
+
+class LinkWatch:
+    """`changed` is called when inference would be told something else than before. `run` as a task."""
+
+    def __init__(
+        self, settings: HealthSettings, store: Store, clock_ns: Callable[[], int], changed: Callable[[], None]
+    ) -> None:
+        self._machine = LinkHealth(settings)
+        self._store = store
+        self._clock_ns = clock_ns
+        self._changed = changed
+        # Agents count once a minute: by then a window is full, or there is nothing to fill it with.
+        self._young_until_ns: int | None = clock_ns() + round((settings.window_s + 60) * NS)
+        self._waiting: OrderedDict[Key, Row] = OrderedDict()
+        self._work = asyncio.Event()
+        self._read: dict[Key, tuple[bytes, Look]] = {}  # the text that was read last, and what it says
+        self._in_thread = BoundedExecutor("link-counters")
+
+    @property
+    def health(self) -> Mapping[Port, PortHealth]:
+        """Ports that do something wrong at present."""
+        return self._machine.health
+
+    def erroring(self) -> dict[str, int]:
+        """How many ports do what wrong."""
+        wrong = self.health.values()
+        return {
+            "errors": sum(x.errors_per_s > 0 for x in wrong),
+            "discards": sum(x.discards_per_s > 0 for x in wrong),
+            "flaps": sum(x.flaps_per_hour > 0 for x in wrong),
+        }
+
+    @property
+    def watched(self) -> int:
+        """Ports whose counters moved lately."""
+        return self._machine.watched
+
+    def added_to(self, inputs: FabricInputs) -> FabricInputs:
+        """The evidence with what is known of ports. From any thread."""
+        return replace(inputs, health=self.health, health_is_young=self._young_until_ns is not None)
+
+    def reader(self, others: TextReader) -> TextReader:
+        """How texts are read when they come in: one that counts errors shows no fabric, and is only looked
+        at whether it can be read."""
+
+        def read(sha256: bytes, text: bytes, source: str, text_format: str) -> object:
+            if text_format == COUNTING_PROBE:
+                return ibqueryerrors.parse(text, source)
+            return others(sha256, text, source, text_format)
+
+        return read
+
+    def follow(self, changes: Sequence[KeyChange]) -> None:
+        """A commit changed the evidence."""
+        news = False
+        now_ns = self._clock_ns()
+        old_ns = now_ns - round(_FORGET_AFTER_S * NS)
+        for change in changes:
+            row = _seen(change.after)
+            if change.key.probe == COUNTING_PROBE:
+                if row is None:
+                    self._waiting.pop(change.key, None)
+                    self._read.pop(change.key, None)
+                    news |= self._machine.forget(change.key)
+                elif row not in change.before:
+                    self._wait_for(change.key, row)
+                continue
+            before = _seen(change.before)
+            if row is None or before is None:
+                news |= self._machine.forget(change.key)
+            elif self._matters(change.key, before, row):
+                news |= self._machine.look(change.key, _look(before), _look(row))
+        for key in [key for key, (_, look) in self._read.items() if look.at_ns < old_ns]:
+            del self._read[key]
+            news |= self._machine.forget(key)
+        if self._young_until_ns is not None and now_ns >= self._young_until_ns:
+            self._young_until_ns = None
+            news = True
+        if news:
+            self._changed()
+
+    async def run(self) -> None:
+        """Read what came in until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._waiting:
+                key, row = self._waiting.popitem(last=False)
+                await self._take(key, row)
+
+    def _matters(self, key: Key, before: Row, row: Row) -> bool:
+        """Most looks at most ports saw what the one before saw."""
+        return before.fact != row.fact or self._machine.watches(key)
+
+    def _wait_for(self, key: Key, row: Row) -> None:
+        self._waiting.pop(key, None)
+        if len(self._waiting) >= _MAX_WAITING:
+            self._waiting.popitem(last=False)
+        self._waiting[key] = row
+        self._work.set()
+
+    async def _take(self, key: Key, row: Row) -> None:
+        digest, before = self._read.get(key, (b"", None))
+        if row.sha256 is None:
+            return
+        if before is not None and digest == row.sha256:
+            found = before.ports
+        else:
+            try:
+                found = await self._in_thread(self._ports, row.sha256, f"{key.probe} of {key.node}")
+            except (FormatError, StoreError) as error:
+                # It was read when it came in: replaced meanwhile, or the store is in trouble.
+                _log.warning("%s", error)
+                return
+        if before is not None and row.rank != WHOLE:
+            found = {**before.ports, **found}  # it did not reach all
+        now = Look(row.seen_ns, found, key.probe)
+        self._read[key] = row.sha256, now
+        if before is None or row.seen_ns <= before.at_ns:
+            return
+        ports = before.ports.keys() | found.keys()  # what is not told of has counted nothing
+        looks = (
+            Look(one.at_ns, {port: one.ports.get(port, NOTHING_COUNTED) for port in ports}, key.probe)
+            for one in (before, now)
+        )
+        if self._machine.look(key, *looks):
+            self._changed()
+
+    def _ports(self, sha256: bytes, source: str) -> dict[Port, Counts]:
+        """In a thread: read a text that is in the store."""
+        compressed = self._store.bulk(sha256)
+        if compressed is None:
+            raise FormatError(source, 0, "its text is not in the store")
+        try:
+            found, _ = ibqueryerrors.parse(zlib.decompress(compressed), source)
+        except zlib.error as error:
+            raise FormatError(source, 0, f"its text in the store is damaged: {error}") from error
+        return {
+            (f"{guid:016x}", str(port)): _infiniband(errors.counters, errors.link_downed)
+            for (guid, port), errors in found.items()
+        }
+
+
+def _seen(looks: Sequence[Row]) -> Row | None:
+    """The last look that saw something."""
+    seen = (row for row in looks if row.rank != FAILED and row.fact is not None)
+    return max(seen, key=lambda row: row.seen_ns, default=None)
+
+
+def _look(row: Row) -> Look:
+    return Look(row.seen_ns, dict(_counted(row)), row.key.probe)
+
+
+def _counted(row: Row) -> Iterator[tuple[Port, Counts]]:
+    """What a finding says of ports, by device id and port as in links."""
+    match row.fact:
+        case LldpPort(interface=interface) as port:
+            yield (row.key.node, interface), _ethernet(port)
+        case SwitchPort() as port:
+            yield (port.chassis_id, port.port_id), _ethernet(port)
+        case SwitchTable(ports=ports):
+            for port in ports:
+                if port.port_id:
+                    yield (port.chassis_id, port.port_id), _ethernet(port)
+        case InfinibandPort(link_layer="InfiniBand") as port:
+            counts = _infiniband(port.counters, port.link_downed, up=port.state != "DOWN")
+            yield (f"{port.node_guid:016x}", str(port.port)), counts
+
+
+def _ethernet(port: LldpPort | SwitchPort) -> Counts:
+    counters = port.counters
+    # Not every driver counts the frames that it found damaged among its errors.
+    errors = max(counters.rx_errors, counters.rx_crc_errors) + counters.tx_errors
+    # Who was asked over SNMP counts no changes of the carrier, and a port that is up has had one.
+    changes = port.carrier_changes or None
+    return Counts(errors, counters.rx_dropped + counters.tx_dropped, changes, port.carrier)
+
+
+def _infiniband(counters: PortCounters, link_downed: int, *, up: bool = True) -> Counts:
+    return Counts(
+        None if errors_are_full(counters) else counters.rx_errors,
+        None if discards_are_full(counters) else counters.tx_dropped,
+        None if link_downed == LINK_DOWNED_FULL else 2 * link_downed,
+        up,
+    )

@@ -1,0 +1,117 @@
+"""Where switches can be asked: the management addresses that others heard, for those who look at fabrics.
+
+Whoever crawls begins at them, and decides by its own settings whom of them it may ask. They come from every
+agent, so a single one must not be able to crowd out the others: where there are too many, those go that the
+fewest know of.
+"""
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from hyperscout.v1 import discovery_pb2
+from hyperscout.v1.discovery_pb2 import StreamFindingsResponse
+from hyperscout_formats.facts.facts import (
+    SWITCHING,
+    LldpNeighbour,
+    LldpPort,
+    SwitchPort,
+    SwitchTable,
+)
+from hyperscout_formats.text.reporters import is_fabric
+
+from hyperscout_collector.evidence.rows import Fact
+from hyperscout_collector.evidence.state import EvidenceState, KeyChange
+from hyperscout_collector.ingest.streams import AgentStream, Streams
+
+MAX_SEEDS = 4096
+_MAX_OF_ONE = 16  # of one switch
+_TELLING = LldpPort | SwitchPort | SwitchTable
+
+
+class Seeds:
+    """Follows the evidence and tells agents of role fabric what is new; `tick` every second or so."""
+
+    def __init__(self, streams: Streams, state: EvidenceState) -> None:
+        self._streams = streams
+        self._state = state
+        self._of: dict[str, frozenset[str]] = {}  # by who heard of them
+        self._touched: set[str] = set(state.nodes)
+        self._all: tuple[str, ...] = ()
+        self._told: tuple[str, ...] = ()  # to everybody who was there
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Sorted."""
+        for reporter in self._touched:
+            rows = self._state.rows_of(reporter)
+            found = frozenset(address for row in rows for address in _heard_in(row.fact))
+            if found:
+                self._of[reporter] = found
+            else:
+                self._of.pop(reporter, None)
+        if self._touched:
+            self._touched = set()
+            self._all = _most_known(self._of.values())
+        return self._all
+
+    def follow(self, changes: Sequence[KeyChange]) -> None:
+        """A commit changed the evidence."""
+        for change in changes:
+            before, after = ([row.fact for row in rows] for rows in (change.before, change.after))
+            if before != after and any(isinstance(fact, _TELLING) for fact in (*before, *after)):
+                self._touched.add(change.key.node)
+
+    def tick(self) -> None:
+        """Say what is new: not with each commit, for agents that start together would make it thousands."""
+        if self.addresses != self._told:
+            self._told = self.addresses
+            for stream in self._streams:
+                if is_fabric(stream.node):
+                    self._tell(stream)
+
+    def connected(self, stream: AgentStream) -> None:
+        if is_fabric(stream.node):
+            self._tell(stream)
+
+    def disconnected(self, stream: AgentStream) -> None:
+        pass
+
+    def _tell(self, stream: AgentStream) -> None:
+        seeds = discovery_pb2.Seeds(addresses=self.addresses)
+        stream.tell(StreamFindingsResponse(seeds=seeds))
+
+
+def _heard_in(fact: Fact | None) -> Iterator[str]:
+    match fact:
+        case LldpPort() | SwitchPort():
+            yield from _of_switches(fact.neighbours)
+        case SwitchTable():
+            for port in fact.ports:
+                yield from _of_switches(port.neighbours)
+
+
+def _of_switches(neighbours: Iterable[LldpNeighbour]) -> Iterator[str]:
+    """Addresses of what switches, and of what does not say whether it does."""
+    for neighbour in neighbours:
+        if not neighbour.capabilities or not SWITCHING.isdisjoint(neighbour.capabilities):
+            for text in neighbour.management_addresses[:_MAX_OF_ONE]:
+                if (address := _reachable(text)) is not None:
+                    yield address
+
+
+def _reachable(text: str) -> str | None:
+    """The address in its usual form; None where it leads to nobody from elsewhere."""
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    bad = found.is_unspecified or found.is_loopback or found.is_multicast or found.is_link_local
+    return None if bad else str(found)
+
+
+def _most_known(all_heard: Iterable[frozenset[str]]) -> tuple[str, ...]:
+    known = Counter(address for heard in all_heard for address in heard)
+    if len(known) <= MAX_SEEDS:
+        return tuple(sorted(known))
+    return tuple(sorted(sorted(known, key=lambda address: (-known[address], address))[:MAX_SEEDS]))

@@ -1,0 +1,197 @@
+"""Sweep leases in practice: events from streams and evidence in, instructions down the streams.
+
+What is decided is in `core.leases`; here it meets the clock and the agents. What a sweep saw is read in a
+thread (it is read for inference anyway), so its event comes a moment after the commit.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from hyperscout.v1.discovery_pb2 import StreamFindingsResponse, SweepLease, SweepRevoke
+from hyperscout.v1.topology_pb2 import LeaseStatus
+from hyperscout_formats.facts.facts import InfinibandPort
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_formats.text.reporters import is_fabric
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.proto import timestamp
+
+from hyperscout_collector.decisions.fabric.leases import LeaseSettings, SweepLeases
+from hyperscout_collector.decisions.fabric.sweep_events import (
+    AgentConnected,
+    AgentGone,
+    Event,
+    Grant,
+    PortsSeen,
+    SweepFailed,
+    SweepPort,
+    SweepSeen,
+    Tick,
+)
+from hyperscout_collector.evidence.rows import FAILED, Row, SweepFact
+from hyperscout_collector.evidence.state import LEASED_PROBES, EvidenceState, KeyChange
+from hyperscout_collector.evidence.store import StoreError
+from hyperscout_collector.evidence.view import SweepTexts
+from hyperscout_collector.ingest.streams import AgentStream, Streams
+
+_log = logging.getLogger(__name__)
+
+_MAX_WAITING = 1000  # sweeps to be read; there are at most as many leases, so the oldest are outdated
+_SILENCE_S = 300.0
+
+
+class Sweeps:
+    """`interval_s`: between two sweeps of a fabric. `run` as a task, `tick` every second or so."""
+
+    def __init__(
+        self,
+        interval_s: float,
+        streams: Streams,
+        state: EvidenceState,
+        texts: SweepTexts,
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self._streams = streams
+        self._state = state
+        self._texts = texts
+        self._clock_ns = clock_ns
+        settings = LeaseSettings(interval_s=interval_s, silence_s=max(_SILENCE_S, 3 * interval_s))
+        self._machine = SweepLeases(settings, clock_ns())
+        self._unreadable: dict[str, str] = {}  # node -> what was wrong with its last sweep
+        self._waiting: deque[Row] = deque(maxlen=_MAX_WAITING)
+        self._work = asyncio.Event()
+        self._in_thread = BoundedExecutor("sweeps")
+
+    # What ingest asks
+
+    def may_sweep(self, node: str) -> bool:
+        return any(lease.node == node for lease in self._machine.leases())
+
+    def refuse_sweep(self, node: str, lease_id: str) -> str | None:
+        if self._machine.may_report(node, lease_id):
+            return None
+        self._handle(SweepFailed(node, lease_id, ""))  # which tells the agent that it holds no such lease
+        return f"{node} does not hold the sweep lease {lease_id!r}"
+
+    def unreadable(self, node: str, lease_id: str, reason: str) -> None:
+        self._unreadable[node] = reason
+        self._handle(SweepFailed(node, lease_id, reason))
+
+    # What comes and goes
+
+    def connected(self, stream: AgentStream) -> None:
+        self._handle(PortsSeen(stream.node, self._ports(stream.node)))
+        self._handle(AgentConnected(stream.node, frozenset(stream.hello.probes)))
+
+    def disconnected(self, stream: AgentStream) -> None:
+        self._handle(AgentGone(stream.node))
+
+    def follow(self, changes: Sequence[KeyChange]) -> None:
+        """A commit changed the evidence."""
+        ports = set()
+        for change in changes:
+            if change.key.probe in LEASED_PROBES:
+                self._swept(change)
+            elif is_fabric(change.key.node) and any(row.sha256 for row in change.after):
+                self._unreadable.pop(change.key.node, None)
+            elif any(isinstance(row.fact, InfinibandPort) for row in (*change.before, *change.after)):
+                ports.add(change.key.node)
+        for node in sorted(ports):
+            self._handle(PortsSeen(node, self._ports(node)))
+
+    def tick(self) -> None:
+        self._handle(Tick())
+
+    async def run(self) -> None:
+        """Read what came in until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._waiting:
+                await self._saw(self._waiting.popleft())
+
+    # What status shows
+
+    @property
+    def problems(self) -> list[str]:
+        return [f"sweep of {node} cannot be read: {why}" for node, why in sorted(self._unreadable.items())]
+
+    def leases(self) -> list[LeaseStatus]:
+        return [
+            LeaseStatus(
+                lease_id=lease.lease_id,
+                node=lease.node,
+                device=lease.device,
+                port=lease.port,
+                granted_at=timestamp(lease.granted_at_ns),
+                last_sweep_at=timestamp(lease.last_sweep_at_ns),
+                partial=lease.partial,
+                partial_reason=lease.reason,
+            )
+            for lease in self._machine.leases()
+        ]
+
+    def _ports(self, node: str) -> tuple[SweepPort, ...]:
+        return tuple(
+            SweepPort(row.fact.device, row.fact.port, row.fact.port_guid)
+            for row in self._state.rows_of(node)
+            if isinstance(row.fact, InfinibandPort)
+            and row.fact.state == "ACTIVE"
+            and row.fact.link_layer == "InfiniBand"
+        )
+
+    def _swept(self, change: KeyChange) -> None:
+        known = set(change.before)
+        for row in change.after:
+            if row in known:
+                continue
+            if row.rank == FAILED:
+                node, _, subject = row.key
+                for lease in self._machine.leases():
+                    if lease.node == node and f"{lease.device}/{lease.port}" == subject:
+                        self._handle(SweepFailed(node, lease.lease_id, row.reason))
+            elif row.sha256:
+                self._waiting.append(row)
+                self._work.set()
+
+    async def _saw(self, row: Row) -> None:
+        fact = row.fact
+        if not isinstance(fact, SweepFact):
+            return
+        try:
+            guids = await self._in_thread(self._texts.port_guids, fact.sha256, f"sweep of {row.key.node}")
+        except (FormatError, StoreError) as error:
+            _log.warning(
+                "%s", error
+            )  # replaced meanwhile, or the store is in trouble: both are shown elsewhere
+            return
+        self._unreadable.pop(row.key.node, None)
+        self._handle(SweepSeen(row.key.node, fact.lease_id, guids, fact.partial, fact.partial_reason))
+
+    def _handle(self, event: Event) -> None:
+        for instruction in self._machine.handle(event, self._clock_ns()):
+            stream = self._streams.get(instruction.node)
+            if stream is None:
+                continue
+            if isinstance(instruction, Grant):
+                lease = SweepLease(
+                    lease_id=instruction.lease_id,
+                    device=instruction.device,
+                    port=instruction.port,
+                    interval_s=instruction.interval_s,
+                )
+                _log.info(
+                    "sweep lease %s to %s %s/%d",
+                    instruction.lease_id,
+                    instruction.node,
+                    instruction.device,
+                    instruction.port,
+                )
+                stream.tell(StreamFindingsResponse(lease=lease))
+            else:
+                revoke = SweepRevoke(lease_id=instruction.lease_id, reason=instruction.reason)
+                _log.info(
+                    "sweep lease %s of %s: %s", instruction.lease_id, instruction.node, instruction.reason
+                )
+                stream.tell(StreamFindingsResponse(revoke=revoke))

@@ -1,0 +1,1 @@
+"""Measurements between agents, as they are run."""

@@ -1,0 +1,334 @@
+"""Measuring between agents in practice: wishes of the planner in, tasks down the streams.
+
+What is decided is in `core.pair_tasks`, which pairs tell most in `latency.planner`; here they meet the clock,
+chance and the agents. Plans are made in a thread: they may take a second in a large cluster.
+
+A plan that fails is a problem to be shown, and no reason for the rest of the collector to end. That it was
+paused is kept in memory alone. When the collector ends, or another replica leads, streams end, and with them
+all tasks.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from random import Random
+from typing import Protocol
+
+from hyperscout.v1.discovery_pb2 import MeasurePairs, PairTask, StopMeasuring, StreamFindingsResponse
+from hyperscout.v1.measurement_pb2 import GetMeasuringResponse
+from hyperscout_formats.facts.facts import LatencyPort
+from hyperscout_inference.latency import planner
+from hyperscout_inference.latency.known import (
+    any_unmeasured,
+    measured_domains,
+    published_domains,
+    representatives,
+    wired_nodes,
+)
+from hyperscout_inference.latency.pairs import Longs, PairTable
+from hyperscout_inference.latency.tiers import tiers_of
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.proto import timestamp
+from hyperscout_topology.topology import Topology
+
+from hyperscout_collector.decisions.measuring.pair_events import (
+    MEASURE_PROBE,
+    AgentConnected,
+    AgentGone,
+    Assign,
+    Event,
+    HierarchyChanged,
+    Paused,
+    Planned,
+    PlanWanted,
+    PortsSeen,
+    Resumed,
+    Tick,
+)
+from hyperscout_collector.decisions.measuring.pair_limits import NS, PairSettings
+from hyperscout_collector.decisions.measuring.pair_tasks import KEY_BYTES, PairTasks
+from hyperscout_collector.evidence.state import EvidenceState, KeyChange
+from hyperscout_collector.evidence.view import InputsView
+from hyperscout_collector.ingest.streams import AgentStream, Streams
+from hyperscout_collector.serve.grpc.measurement_service import NotNowError
+
+_log = logging.getLogger(__name__)
+
+STATES = ("learning", "verifying", "paused", "off")
+_TICK_S = 0.2
+_PROBES_A_NODE = 12  # times log2 of the nodes: what a full picture takes at most
+_OFF = "the setting `measure` is off"
+_NOBODY = (
+    "fewer than two agents can take part: see their setting `latency`, and compute interfaces' addresses"
+)
+
+
+class Plan(Protocol):
+    """As `latency.planner.plan`."""
+
+    def __call__(
+        self,
+        nodes: Sequence[str],
+        pairs: PairTable,
+        domains: Sequence[Longs],
+        *,
+        wired: bool,
+        now_ns: int,
+        reverify_ns: int,
+        limit: int,
+        seed: int,
+    ) -> Sequence[tuple[str, str]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuringTools:
+    """What is passed in: chance, time and what thinks. `clock_ns`: Unix ns; `timer`: monotonic seconds."""
+
+    clock_ns: Callable[[], int]
+    timer: Callable[[], float]
+    token_bytes: Callable[[int], bytes]  # of a source that nobody can foretell
+    rng: Random
+    plan: Plan = planner.plan
+
+
+class Measuring:
+    """`enabled`: the setting `measure`. `run` as a task. `topology`: what is published.
+
+    `learned` is called when enough was measured, and was not before (see `measured_enough`).
+    """
+
+    def __init__(
+        self,
+        settings: PairSettings,
+        streams: Streams,
+        state: EvidenceState,
+        view: InputsView,
+        topology: Callable[[], Topology],
+        tools: MeasuringTools,
+        *,
+        enabled: bool = True,
+        learned: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.problem: str | None = None
+        self._settings = settings
+        self._streams = streams
+        self._state = state
+        self._view = view
+        self._topology = topology
+        self._tools = tools
+        self._enabled = enabled
+        self._learned = learned
+        self._was_enough = False
+        self._machine = PairTasks(settings, tools.clock_ns(), lambda: tools.token_bytes(KEY_BYTES))
+        self._since_ns = tools.clock_ns()
+        self._was = self._word()
+        self._generation = 0
+        self._probes_before = 0  # this learning
+        self._trusted_ns: dict[str, int] = {}  # by node: findings that came before are of an earlier process
+        self._wanted: PlanWanted | None = None
+        self._work = asyncio.Event()
+        self._in_thread = BoundedExecutor("measuring")
+
+    # What comes and goes
+
+    def connected(self, stream: AgentStream) -> None:
+        if not self._enabled or MEASURE_PROBE not in stream.hello.probes:
+            return
+        known = self._state.agents.get(stream.node)
+        same = known is not None and known.instance == stream.hello.instance
+        self._trusted_ns[stream.node] = 0 if same else stream.connected_at_ns
+        self._handle(AgentConnected(stream.node))
+        self._look_at(stream.node)
+
+    def disconnected(self, stream: AgentStream) -> None:
+        if self._trusted_ns.pop(stream.node, None) is not None:
+            self._handle(AgentGone(stream.node))
+
+    def follow(self, changes: Sequence[KeyChange]) -> None:
+        """A commit changed the evidence."""
+        for node in sorted({change.key.node for change in changes if change.key.probe == MEASURE_PROBE}):
+            self._look_at(node)
+
+    def _look_at(self, node: str) -> None:
+        """What the node's agent says by now. Where an earlier process answered nobody does any more."""
+        since_ns = self._trusted_ns.get(node)
+        if since_ns is not None:
+            rows = (row for row in self._state.rows_of(node) if row.received_ns >= since_ns)
+            ports = tuple(row.fact for row in rows if isinstance(row.fact, LatencyPort))
+            self._handle(PortsSeen(node, ports))
+
+    # What people ask and want
+
+    def report(self) -> GetMeasuringResponse:
+        machine, table = self._machine, self._view.tables.last
+        reason = self._machine.paused or self.problem or (_NOBODY if machine.agents < 2 else "")
+        return GetMeasuringResponse(
+            state=self._word(),
+            reason=reason if self._enabled else _OFF,
+            since=timestamp(self._since_ns),
+            agents=machine.agents,
+            probes=machine.rate.total,
+            probes_per_s=machine.rate.now_per_s(self._now_ns()),
+            max_probes_per_s=self._settings.probes_per_s,
+            pairs=len(table),
+            disagreeing=table.disagreeing,
+            failed=machine.failed,
+            in_flight=machine.in_flight,
+        )
+
+    @property
+    def measured_enough(self) -> bool:
+        """Whether the hierarchy can be told from what is measured: all that tells most is, or was tried (ends
+        that never agree must not keep the others waiting), or a budget that is enough for any cluster of this
+        size was spent on learning, or nothing is measured at all. A pause is not enough, nor is it that
+        nobody is connected yet."""
+        if not self._enabled or not self._machine.learning:
+            return True
+        agents = self._machine.agents
+        full = _PROBES_A_NODE * agents * math.log2(max(agents, 2))
+        spent = self._machine.rate.total - self._probes_before
+        return agents > 1 and (self._machine.all_tried or spent >= full)
+
+    def pause(self, reason: str) -> None:
+        """End what runs, and begin nothing. Raises NotNowError."""
+        self._must_be_enabled()
+        _log.info("measuring is paused %s", reason)
+        self._handle(Paused(reason))
+
+    def resume(self) -> None:
+        """Go on. Raises NotNowError."""
+        self._must_be_enabled()
+        _log.info("measuring goes on")
+        self._handle(Resumed())
+
+    def _must_be_enabled(self) -> None:
+        if not self._enabled:
+            raise NotNowError(f"nothing is measured: {_OFF}")
+
+    def _word(self) -> str:
+        if not self._enabled:
+            return "off"
+        if self._machine.paused is not None:
+            return "paused"
+        return "learning" if self._machine.learning else "verifying"
+
+    # What happens by the clock
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if not self._enabled:
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tick(), name="measuring-ticks")
+            group.create_task(self._make_plans(), name="measuring-plans")
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            if (generation := self._topology().generation) != self._generation:
+                self._generation = generation
+                self._handle(HierarchyChanged())
+            self._handle(Tick())
+            if (enough := self.measured_enough) and not self._was_enough:
+                self._learned()
+            self._was_enough = enough
+            if (wanted := self._machine.wants_plan(self._now_ns())) is not None:
+                self._wanted = wanted
+                self._work.set()
+
+    async def _make_plans(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            if (wanted := self._wanted) is None:
+                continue
+            measured, topology = self._view.measured(), self._topology()
+            try:
+                planned = await self._in_thread(
+                    lambda wanted, measured, topology: self._planned(
+                        wanted, self._view.tables.read(measured), topology
+                    ),
+                    wanted,
+                    measured,
+                    topology,
+                )
+            except Exception as error:
+                if self.problem is None:
+                    _log.exception("no plan for measuring")
+                self.problem = f"nothing is measured, no plan can be made: {error!r}"
+                planned = Planned((), self._machine.learning)
+            else:
+                self.problem = None
+            if planned.learning and not self._machine.learning:
+                self._probes_before = self._machine.rate.total
+            self._handle(planned)
+
+    def _planned(self, wanted: PlanWanted, pairs: PairTable, topology: Topology) -> Planned:
+        """In the thread. Nodes that wires place are verified, and learned from latency are the others."""
+        wired = wired_nodes(topology)
+        known = [node for node in wanted.nodes if node in wired]
+        opaque = [node for node in wanted.nodes if node not in wired]
+        domains = published_domains(topology, known)
+        learned = measured_domains(tiers_of(pairs), opaque) if opaque and len(pairs) else []
+        verify = self._plan(known, pairs, domains, wanted.limit, wired=True)
+        learn = self._plan(opaque, pairs, learned, wanted.limit, wired=False)
+        wishes = [wish for both in zip_longest(learn, verify) for wish in both if wish is not None]
+        return Planned(
+            [(a, b) for a, b in wishes[: wanted.limit]],
+            any_unmeasured(pairs, learn),
+            representatives(known, domains) | representatives(opaque, learned),
+        )
+
+    def _plan(
+        self, nodes: Sequence[str], pairs: PairTable, domains: Sequence[Longs], limit: int, *, wired: bool
+    ) -> Sequence[tuple[str, str]]:
+        if len(nodes) < 2:
+            return []
+        return self._tools.plan(
+            nodes,
+            pairs,
+            domains,
+            wired=wired,
+            now_ns=self._tools.clock_ns(),
+            reverify_ns=round(self._settings.reverify_s * NS),
+            limit=limit,
+            seed=self._tools.rng.getrandbits(32),
+        )
+
+    def _now_ns(self) -> int:
+        """By a clock that nobody sets: waits are waits."""
+        return round(self._tools.timer() * NS)
+
+    def _handle(self, event: Event) -> None:
+        tasks: dict[str, list[PairTask]] = {}
+        for instruction in self._machine.handle(event, self._now_ns()):
+            if isinstance(instruction, Assign):
+                tasks.setdefault(instruction.node, []).append(_task(instruction))
+            elif (stream := self._streams.get(instruction.node)) is not None:
+                stop = StopMeasuring(reason=instruction.reason)
+                stream.tell(StreamFindingsResponse(stop_measuring=stop))
+        for node, some in tasks.items():
+            if (stream := self._streams.get(node)) is not None:
+                stream.tell(StreamFindingsResponse(measure_pairs=MeasurePairs(tasks=some)))
+        if (word := self._word()) != self._was:
+            self._was, self._since_ns = word, self._tools.clock_ns()
+
+
+def _task(x: Assign) -> PairTask:
+    return PairTask(
+        task_id=x.task_id,
+        peer=x.peer,
+        interface=x.interface,
+        address=x.address,
+        peer_interface=x.peer_interface,
+        peer_address=x.peer_address,
+        peer_port=x.peer_port,
+        key=x.key,
+        method=x.method,
+        pings=x.pings,
+        first=x.first,
+        expires_s=x.expires_s,
+    )

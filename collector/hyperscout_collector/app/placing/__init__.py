@@ -1,0 +1,1 @@
+"""The placer in a running collector: its book, its free resources and its watchers."""

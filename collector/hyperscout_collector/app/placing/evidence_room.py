@@ -1,0 +1,48 @@
+"""The room on nodes where no pods are watched: one worker a node, and the GPUs that agents found on it.
+
+Who uses those GPUs nobody says here: what is free is what there is, less what is reserved.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from hyperscout_formats.facts.facts import Gpu
+from hyperscout_placer.book.placements import Placements
+from hyperscout_placer.cluster.devices import devices_of
+from hyperscout_placer.cluster.request import WORKERS
+
+from hyperscout_collector.evidence.state import EvidenceState, KeyChange
+
+
+class EvidenceRoom:
+    """Tells `placements` what evidence says; `begin`, then `follow`."""
+
+    def __init__(self, placements: Placements, state: EvidenceState) -> None:
+        self._placements = placements
+        self._state = state
+        self._told: dict[str, dict[str, int]] = {}  # of nodes with GPUs
+
+    def begin(self) -> None:
+        self._placements.set_default_room({WORKERS: 1})
+        self._touch(self._state.nodes)
+
+    def follow(self, changes: Sequence[KeyChange]) -> None:
+        """A commit changed the evidence."""
+        self._touch(
+            {
+                change.key.node
+                for change in changes
+                if any(isinstance(row.fact, Gpu) for row in (*change.before, *change.after))
+            }
+        )
+
+    def _touch(self, nodes: Iterable[str]) -> None:
+        for node in list(nodes):
+            gpus = devices_of(row.fact for row in self._state.rows_of(node) if isinstance(row.fact, Gpu))
+            if gpus == self._told.get(node, {}):
+                continue
+            if gpus:
+                self._told[node] = gpus
+                self._placements.set_room_of(node, {WORKERS: 1, **gpus})
+            else:
+                del self._told[node]
+                self._placements.set_room_of(node, None)

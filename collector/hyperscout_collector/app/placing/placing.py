@@ -1,0 +1,82 @@
+"""The placer at work in a collector: the book, who follows it, where it is kept, and what it is told.
+
+published topology, evidence, cluster -> Placements -> watchers, reservations on disk
+"""
+
+from collections.abc import Callable, Sequence
+
+from hyperscout_placer.book.placements import Placements, PlacementsError
+from hyperscout_topology.topology import Topology
+
+from hyperscout_collector.app.fabric.cluster import Cluster
+from hyperscout_collector.app.placing.evidence_room import EvidenceRoom
+from hyperscout_collector.evidence.state import EvidenceState, KeyChange
+from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers
+from hyperscout_collector.store.reservations import Reservations
+
+
+class Placing:
+    """`pods_are_watched`: somebody else tells `placements` the room on nodes (`set_room`, `set_room_of`), for
+    pods leave it; else evidence says what there is. `clock_ns`: Unix ns. `timer`: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        reservations: Reservations,
+        state: EvidenceState,
+        cluster: Cluster,
+        *,
+        decided: Callable[[float], None],
+        clock_ns: Callable[[], int],
+        timer: Callable[[], float],
+        pods_are_watched: bool = False,
+    ) -> None:
+        self.placements = Placements(clock_ns=clock_ns, timer=timer)
+        self.placements.decided = decided
+        self.watchers = PlacementWatchers(lambda: list(self.placements))
+        self.reservations = reservations
+        self._cluster = cluster
+        self._cluster_changed = False
+        self._topology = Topology(0)
+        self._room = None if pods_are_watched else EvidenceRoom(self.placements, state)
+
+    def load(self, *, over: bool = False) -> list[str]:
+        """Hold again what was reserved, whether there is room for it now or not; returns what could not be
+        read. Blocks for a moment: before anybody calls. `over`: another collector led since."""
+        found, problems = self.reservations.load(over=over)
+        for held in found:
+            try:
+                self.placements.restore(held)
+            except PlacementsError as error:
+                problems.append(f"a reservation was passed over: {error}")
+        self.placements.follow(self.watchers.changed)
+        self.placements.follow(self.reservations.follow)
+        if self._room is not None:
+            self._room.begin()
+        return problems
+
+    @property
+    def problems(self) -> list[str]:
+        return [x for x in (self.reservations.problem, self.placements.problem) if x is not None]
+
+    def published(self, topology: Topology) -> None:
+        """A generation is out."""
+        self._topology = topology
+        self.placements.set_topology(topology)
+        self._cluster_changed = True
+
+    def look_around(self) -> None:
+        """Something changed in the cluster."""
+        self._cluster_changed = True
+
+    def follow(self, changes: Sequence[KeyChange]) -> None:
+        """A commit changed the evidence."""
+        if self._room is not None:
+            self._room.follow(changes)
+
+    def tick(self) -> None:
+        """About once a second: what is over goes, and what is down has no room."""
+        self.placements.expire()
+        if self._cluster_changed and self._cluster.is_known:
+            self._cluster_changed = False
+            self.placements.set_unusable(self._cluster.view().down(self._topology).keys())

@@ -1,0 +1,1 @@
+"""The process: alone, or one of several replicas of which one leads."""

@@ -1,0 +1,212 @@
+"""A standby follows the leader: the newest topology is at hand when it takes over.
+
+Messages are kept as they came; the topology is made of them when it is wanted, which may be never.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from math import inf
+from random import Random
+from typing import Any
+
+import grpc
+import grpc.aio
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.topology_pb2_grpc import TopologyServiceStub
+from hyperscout_runtime.addresses import host_port, is_loopback
+from hyperscout_runtime.task_watch import is_cancelled
+from hyperscout_topology.fold import folded
+from hyperscout_topology.topology import Topology
+
+from hyperscout_collector.app.settings.settings import CollectorSettings
+from hyperscout_collector.history.causes import Cause
+from hyperscout_collector.history.event_proto import cause_from_proto
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+_LASTS_S = 60.0  # what was heard, after a leader that is not heard any more has lost its lease
+_NOBODY_S = 3.0  # without a leader for this long there is none to learn from
+_PREPARED_ANYWAY_S = 30.0  # a leader that cannot be followed must not stand in the way of its successor
+_MAX_DELTAS = 256  # then it begins anew with a snapshot
+_MAX_FILE_BYTES = 1024 * 1024
+_LATEST = 32  # generations that the leader is asked why it published them
+_ANSWER_S = 2.0
+OPTIONS: tuple[tuple[str, int | str], ...] = (
+    ("grpc.max_receive_message_length", -1),  # the leader is one of us
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class PeerError(Exception):
+    """The leader may not be spoken to with these settings; says which."""
+
+
+def _nobody(event: pb.WatchTopologyResponse) -> None:
+    return None
+
+
+class Follower:
+    """`leader()`: host:port of the leader, "" = none is known. `run` as a task.
+
+    `heard` is called with every event of the leader's stream.
+    """
+
+    def __init__(
+        self,
+        settings: CollectorSettings,
+        leader: Callable[[], str],
+        *,
+        rng: Random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.heard: Callable[[pb.WatchTopologyResponse], None] = _nobody
+        self._service: Any = None  # a stub, of the leader that is followed
+        self.problem: str | None = None  # why it does not follow
+        self._followed = ""  # the leader that was heard last
+        self._settings = settings
+        self._leader = leader
+        self._rng = rng
+        self._sleep = sleep
+        self._clock = clock
+        self._left_s: float | None = None  # since when no leader is heard
+        self._began_s: float | None = None  # to follow
+        self._heard = False  # something since then
+        self._snapshot: pb.Topology | None = None
+        self._deltas: list[pb.TopologyDelta] = []
+
+    @property
+    def generation(self) -> int:
+        """The newest one that was heard; 0 = none."""
+        if self._deltas:
+            return self._deltas[-1].generation
+        return self._snapshot.generation if self._snapshot is not None else 0
+
+    def prepared(self) -> bool:
+        """Whether nothing is lost if the leader goes now: what it published is here, or nobody leads.
+
+        A rolling update takes the old leader away as soon as its successor says that it is ready.
+        """
+        if self._began_s is None or self._heard:
+            return self._heard
+        waited_s = self._clock() - self._began_s
+        return waited_s >= (_PREPARED_ANYWAY_S if self._leader() else _NOBODY_S)
+
+    def take(self) -> Topology | None:
+        """What the leader published last, as far as it was heard; it is forgotten here. Blocks: for a thread.
+
+        None: nothing was heard, or nothing was published; or it was so long ago that a leader may have gone
+        on without us, and the cluster itself knows better.
+        """
+        snapshot, deltas = self._snapshot, self._deltas
+        lasts_s = (
+            self._settings.lease_duration_s + _LASTS_S if self._settings.kubernetes == "publish" else inf
+        )
+        if self._left_s is not None and self._clock() - self._left_s > lasts_s:
+            snapshot = None
+        self._snapshot, self._deltas = None, []
+        newest = folded(snapshot, deltas) if snapshot is not None else None
+        return newest if newest is not None and newest.generation else None
+
+    async def run(self) -> None:
+        """Follow the leader until this task is cancelled.
+
+        Whatever ends the stream, the follower connects again after a pause. gRPC raises CancelledError in a
+        call whose channel is closed; that is such an end, and no cancellation of this task.
+        """
+        self._began_s, self._heard = self._clock(), False
+        while True:
+            if address := self._leader():
+                try:
+                    await self._follow(address)
+                except grpc.aio.AioRpcError as error:
+                    self._log_failure(f"the leader, {address}: {error.code().name}: {error.details()}")
+                except PeerError as error:
+                    self._log_failure(str(error))
+                except asyncio.CancelledError:
+                    if is_cancelled():
+                        raise
+                    self._log_failure(f"the leader, {address}: the call was cancelled")
+            if self._left_s is None:
+                self._left_s = self._clock()
+            await self._sleep(_RETRY_S * self._rng.uniform(0.5, 1.0))
+
+    async def _follow(self, address: str) -> None:
+        async with channel(self._settings, address) as connection:
+            service = TopologyServiceStub(connection)
+            call = service.WatchTopology(pb.WatchTopologyRequest(), metadata=_metadata(self._settings))
+            async for event in call:
+                self._service = service
+                self._left_s, self._heard = None, True
+                if self.problem is not None or address != self._followed:
+                    _log.info("following the leader, %s", address)
+                    self.problem, self._followed = None, address
+                self.heard(event)
+                if event.HasField("snapshot"):
+                    self._snapshot, self._deltas = event.snapshot, []
+                elif len(self._deltas) >= _MAX_DELTAS:
+                    return
+                else:
+                    self._deltas.append(event.delta)
+
+    async def why(self, generation: int) -> Cause | None:
+        """The cause of a generation as the leader's history has it.
+
+        None: the history does not have the generation, or the leader does not answer, also because the
+        channel was closed during the call.
+        """
+        if (service := self._service) is None:
+            return None
+        request = pb.ListHistoryRequest(kinds=["GenerationPublished"], page_size=_LATEST)
+        try:
+            answer = await service.ListHistory(request, timeout=_ANSWER_S, metadata=_metadata(self._settings))
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, PeerError):
+            return None
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            return None
+        found = (x.cause for x in answer.events if x.generation == generation)
+        return next(map(cause_from_proto, found), None)
+
+    def _log_failure(self, problem: str) -> None:
+        """Log a failure when it differs from the one before."""
+        if problem != self.problem:
+            _log.warning("not following: %s", problem)
+        self.problem = problem
+
+
+def channel(settings: CollectorSettings, address: str) -> grpc.aio.Channel:
+    """A connection to another replica. Raises PeerError."""
+    if settings.tls_cert is None:
+        if not settings.insecure and not is_loopback(host_port(address)[0]):
+            raise PeerError(f"{address} is not on this machine, and the connection would not be encrypted")
+        return grpc.aio.insecure_channel(address, options=OPTIONS)
+    if settings.peer_tls_ca is None:
+        raise PeerError("peer_tls_ca is not set: nothing says whether the leader is what it claims to be")
+    options = OPTIONS
+    if settings.peer_tls_server_name:
+        options = (*OPTIONS, ("grpc.ssl_target_name_override", settings.peer_tls_server_name))
+    try:
+        ca = settings.peer_tls_ca.read_bytes()[:_MAX_FILE_BYTES]
+    except OSError as error:
+        raise PeerError(f"{settings.peer_tls_ca}: {error.strerror}") from error
+    return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(ca), options=options)
+
+
+def _metadata(settings: CollectorSettings) -> tuple[tuple[str, str], ...]:
+    """The token, read anew for each call: it is renewed in place. Never without TLS."""
+    if settings.peer_token_file is None or settings.tls_cert is None:
+        return ()
+    try:
+        token = settings.peer_token_file.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PeerError(f"{settings.peer_token_file}: {error}") from error
+    if not token or not token.isprintable() or " " in token:
+        raise PeerError(f"{settings.peer_token_file}: not a token")
+    return (("authorization", f"Bearer {token}"),)

@@ -1,0 +1,267 @@
+"""The collector as a process: alone, or as one of several replicas of which one leads.
+
+    alone:    Collector, until it is told to stop
+    replica:  standby -> elected -> Collector -> deposed -> standby -> ...
+
+Nothing that writes outlives its term: the fence holds writes back from the moment that the term ends, and
+the lease is given back only when everything has stopped.
+"""
+
+import asyncio
+import contextlib
+import logging
+import resource
+import secrets
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from random import Random
+from typing import Any
+
+from hyperscout_kubernetes.election import LeaseTimes
+from hyperscout_kubernetes.lease import Elector
+from hyperscout_runtime.addresses import host_port
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_runtime.errors import StartError
+from hyperscout_runtime.task_watch import TaskWatch
+
+from hyperscout_collector.app.build.shell import Collector
+from hyperscout_collector.app.replica.follower import Follower
+from hyperscout_collector.app.replica.standby import Standby
+from hyperscout_collector.app.settings.configured import connected, own_namespace
+from hyperscout_collector.app.settings.settings import CollectorSettings
+from hyperscout_collector.history.following import Following
+from hyperscout_collector.history.recorder import Recorder
+
+_log = logging.getLogger(__name__)
+
+Started = Callable[[Collector], None]
+
+
+def _nothing(_: Collector) -> None:
+    return None
+
+
+async def run(settings: CollectorSettings, *, started: Started = _nothing) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a clean end, 1 when it could not run.
+
+    `started` is called for each collector that has begun to listen.
+    """
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # A stream is a file; many systems give a process 1,024 of them unless it asks for more.
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        if settings.leader_election:
+            await Replica(settings, started).run(stop)
+        else:
+            async with Collector(settings) as collector:
+                started(collector)
+                await _first(stop.wait(), collector.crashed.wait())
+                _log.info("ending")
+    except StartError as error:
+        _log.error("%s", error)
+        return 1
+    except Exception:
+        _log.exception("the collector ended on a defect")
+        return 1
+    return 0
+
+
+class Replica:
+    """One of several. `run` takes turns at being standby and leader."""
+
+    def __init__(self, settings: CollectorSettings, started: Started = _nothing) -> None:
+        self._settings = settings
+        self._started = started
+        self._rng = Random()  # noqa: S311 - jitter, not secrets
+        self._in_thread = BoundedExecutor("takeover")
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`, or until the collector crashes. Raises StartError, and what a part died of."""
+        namespace = own_namespace(self._settings, "leader_election")
+        settings = await _with_ports(self._settings)
+        # Connections of its own: a renewal must not queue behind a thousand writes.
+        async with await connected(settings) as kube:
+            elector = Elector(
+                kube,
+                namespace,
+                settings.lease_name,
+                identity=settings.identity,
+                token=secrets.token_hex(4),
+                address=advertised(settings),
+                times=LeaseTimes(
+                    settings.lease_duration_s, settings.lease_renew_deadline_s, settings.lease_retry_s
+                ),
+                rng=self._rng,
+            )
+            follower = Follower(settings, elector.leader_address, rng=self._rng)
+            try:
+                async with _running(elector.run(), "leader-election") as election:
+                    while not (stop.is_set() or election.done()):
+                        await self._stand_by(settings, elector, follower, stop, election)
+                        if elector.leading and not stop.is_set():
+                            await self._lead(settings, elector, follower, stop, election)
+                    if election.done():
+                        election.result()  # a defect: it runs until it is cancelled
+            finally:
+                await elector.release()
+
+    async def _stand_by(
+        self,
+        settings: CollectorSettings,
+        elector: Elector,
+        follower: Follower,
+        stop: asyncio.Event,
+        election: "asyncio.Task[None]",
+    ) -> None:
+        """Follow the leader until this replica leads or stops. Raises the exception of a part that failed."""
+        watch = TaskWatch()
+        async with (
+            Standby(
+                settings,
+                elector.leader_address,
+                follower.prepared,
+                transitions=lambda: elector.transitions,
+            ) as standby,
+            _running(follower.run(), "follower", watch),
+            recorded(settings, follower, watch),
+        ):
+            leading = elector.until(lambda: elector.leading)
+            await _first(stop.wait(), leading, watch.failed.wait(), asyncio.wait([election]))
+            standby.dismiss(advertised(settings) if elector.leading else elector.leader_address())
+        watch.check()
+
+    async def _lead(
+        self,
+        settings: CollectorSettings,
+        elector: Elector,
+        follower: Follower,
+        stop: asyncio.Event,
+        election: "asyncio.Task[None]",
+    ) -> None:
+        term = elector.term
+
+        def is_over() -> bool:
+            return not elector.leading or elector.term != term
+
+        previous = await self._in_thread(follower.take)
+        async with contextlib.AsyncExitStack() as stack:
+            kube = (await stack.enter_async_context(await connected(settings))).fenced(elector.fence())
+            collector = Collector(
+                settings, kube=kube, previous=previous, transitions=lambda: elector.transitions
+            )
+            begin = stack.enter_async_context(collector)  # it may wait for an API server for minutes
+            if not await _done(begin, stop.wait(), elector.until(is_over), asyncio.wait([election])):
+                return
+            self._started(collector)
+            await stack.enter_async_context(_running(_wake_publishers(elector, collector), "publishers-wake"))
+            deposed = elector.until(is_over)
+            await _first(stop.wait(), collector.crashed.wait(), deposed, asyncio.wait([election]))
+            if stop.is_set() or collector.crashed.is_set():
+                _log.info("ending")
+                collector.leaving = ("the collector is shutting down", "")
+            else:
+                collector.leaving = ("another replica leads now", elector.leader_address())
+
+
+@contextlib.asynccontextmanager
+async def recorded(
+    settings: CollectorSettings, follower: Follower, watch: TaskWatch
+) -> AsyncIterator[Recorder | None]:
+    """Record what the leader publishes in the history of this replica, which continues it when it leads."""
+    if not settings.history_max_days:
+        yield None
+        return
+    recorder = Recorder(settings.data_dir / "history.db", settings, time.time_ns)
+    following = Following(recorder, follower.why)
+    follower.heard = following.hear
+    try:
+        async with (
+            _running(recorder.run(), "history", watch),
+            _running(following.run(), "history-follower", watch),
+        ):
+            yield recorder
+    finally:
+        await following.finish()
+        await recorder.flush()
+        recorder.close()
+
+
+async def _wake_publishers(elector: Elector, collector: Collector) -> None:
+    """What could not be written while the Lease could not be renewed is written when it is."""
+    while True:
+        await elector.until(lambda: not elector.may_write)
+        await elector.until(lambda: elector.may_write)
+        collector.parts.runner.wake()
+
+
+async def _with_ports(settings: CollectorSettings) -> CollectorSettings:
+    """Where the system is to choose ports: choose now, so that all turns have the same. Raises StartError."""
+    addresses = (settings.listen, settings.mtls_listen, settings.http_listen)
+    if not any(address.endswith(":0") for address in addresses):
+        return settings
+    async with Standby(settings, lambda: "") as chosen:
+        return settings.model_copy(
+            update={
+                "listen": chosen.address,
+                "mtls_listen": chosen.mtls_address,
+                "http_listen": chosen.http_address,
+            }
+        )
+
+
+def advertised(settings: CollectorSettings) -> str:
+    """Where others reach this replica: as set, or where it listens. Raises StartError."""
+    if settings.advertise:
+        return settings.advertise
+    if not settings.listen:
+        raise StartError("leader_election where only mtls_listen listens: set advertise")
+    host, port = host_port(settings.listen)
+    return f"{socket.gethostname()}:{port}" if host in ("0.0.0.0", "::") else settings.listen  # noqa: S104
+
+
+async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Until the first of them is over; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _done(work: Coroutine[Any, Any, Any], *ends: Coroutine[Any, Any, Any]) -> bool:
+    """Whether it was done before any of the ends; it is cancelled otherwise. Raises what it raises."""
+    task = asyncio.ensure_future(work)
+    try:
+        await _first(asyncio.wait([task]), *ends)
+        if not task.done():
+            return False
+        task.result()
+        return True
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def _running(
+    work: Coroutine[Any, Any, None], name: str, watch: TaskWatch | None = None
+) -> AsyncIterator["asyncio.Task[None]"]:
+    """Run a task beside the block, and cancel it with the end of the block."""
+    task = asyncio.create_task(work, name=name)
+    if watch is not None:
+        watch.add(task)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,170 @@
+"""A replica that does not lead: it listens, is healthy, and tells everybody where the leader is.
+
+While a leader that renews its lease is known, callers are sent there at once. While none is, agents are kept
+on the line for a while: ten thousand of them that ask again every second would be a load that the next
+leader, which may be this process, has no use for.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from hyperscout.v1 import discovery_pb2
+from hyperscout_formats.text.leader import refusal
+from hyperscout_runtime.addresses import host_port
+from hyperscout_runtime.errors import StartError
+
+from hyperscout_collector.app.build.ports import add_ports, for_certificates, rest_server
+from hyperscout_collector.app.metrics.page import CONTENT_TYPE, standby_text
+from hyperscout_collector.app.settings.settings import CollectorSettings
+from hyperscout_collector.ingest.service import SERVER_OPTIONS
+from hyperscout_collector.serve.grpc.measurement_service import SERVICE as MEASUREMENT_SERVICE
+from hyperscout_collector.serve.grpc.placement_service import SERVICE as PLACEMENT_SERVICE
+from hyperscout_collector.serve.grpc.topology_service import SERVICE as TOPOLOGY_SERVICE
+from hyperscout_collector.serve.http.health_page import TEXT, HttpServer
+from hyperscout_collector.serve.rest.standby import refusing
+
+_log = logging.getLogger(__name__)
+
+DISCOVERY_SERVICE = discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService"].full_name
+_SERVICES = (DISCOVERY_SERVICE, TOPOLOGY_SERVICE, MEASUREMENT_SERVICE, PLACEMENT_SERVICE)
+_HOLD_S = 15.0  # less than an agent waits to be greeted
+_LOOK_S = 0.25
+_STOP_GRACE_S = 0.5
+
+
+class Standby:
+    """`async with` listens where a collector would. `leader()`: host:port of the leader, "" = none known.
+
+    `prepared()`: whether it could take over without losing anything; it is not ready before.
+    `transitions`: times that the Lease went to another replica.
+    """
+
+    def __init__(
+        self,
+        settings: CollectorSettings,
+        leader: Callable[[], str],
+        prepared: Callable[[], bool] = lambda: True,
+        *,
+        transitions: Callable[[], int] = lambda: 0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.address = ""
+        self.mtls_address = ""
+        self.http_address = ""
+        self.rest_address = ""
+        self._settings = settings
+        self._leader = leader
+        self._prepared = prepared
+        self._transitions = transitions
+        self._sleep = sleep
+        self._held = 0
+        self._next: str | None = None  # where to send those that are held, once that is known
+        self._exit = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> "Standby":
+        try:
+            await self._listen()
+        except BaseException:
+            await self._exit.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._exit.aclose()
+
+    def dismiss(self, leader: str) -> None:
+        """Send everybody on, also those that are held: we leave, or lead ourselves."""
+        self._next = leader
+
+    async def _listen(self) -> None:
+        settings = self._settings
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        server.add_generic_rpc_handlers((_Everything(self._refuse),))
+        healthy = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+        self.address, self.mtls_address = add_ports(server, settings)
+        await server.start()
+        self._exit.push_async_callback(server.stop, _STOP_GRACE_S)
+        await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
+        for name in _SERVICES:
+            await healthy.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+        if settings.rest_listen:
+            app = refusing(self._answer, lambda: self.rest_address)
+            rest = await self._exit.enter_async_context(rest_server(settings, app))
+            self.rest_address = rest.address
+        if settings.http_listen:
+            await self._listen_http()
+        _log.info("standby listens on %s", " and ".join(filter(None, (self.address, self.mtls_address))))
+
+    async def _listen_http(self) -> None:
+        http = HttpServer(
+            {
+                "/healthz": lambda: (HTTPStatus.OK, TEXT, b"ok\n"),
+                "/readyz": self._ready,
+                "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE, standby_text(self._transitions())),
+            }
+        )
+        host, port = host_port(self._settings.http_listen)
+        try:
+            port = await http.start(host, port)
+        except OSError as error:
+            raise StartError(f"cannot listen on {self._settings.http_listen}: {error.strerror}") from error
+        self.http_address = f"{self._settings.http_listen.rpartition(':')[0]}:{port}"
+        self._exit.push_async_callback(http.stop)
+
+    def _ready(self) -> tuple[HTTPStatus, str, bytes]:
+        if not self._prepared():
+            return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"standby; what the leader knows is not here yet\n"
+        return HTTPStatus.OK, TEXT, b"ok, standby\n"
+
+    async def _refuse(self, method: str, context: Any) -> None:
+        """Every call ends here, at once or after a while."""
+        leader = self._answer()
+        if (
+            not leader
+            and method.startswith(f"/{DISCOVERY_SERVICE}/")
+            and self._held < self._settings.max_streams
+        ):
+            leader = await self._hold()
+        if context.auth_context().get("x509_pem_cert"):
+            leader = for_certificates(leader, self.mtls_address)
+        await context.abort(grpc.StatusCode.UNAVAILABLE, *refusal(leader))
+
+    async def _hold(self) -> str:
+        """Keep a caller until a leader is known. Returns where that is, "" when it took too long."""
+        self._held += 1
+        try:
+            for _ in range(int(_HOLD_S / _LOOK_S)):
+                await self._sleep(_LOOK_S)
+                if self._next is not None or self._leader():
+                    break
+        finally:
+            self._held -= 1
+        return self._answer()
+
+    def _answer(self) -> str:
+        return self._next if self._next is not None else self._leader()
+
+
+class _Everything(grpc.GenericRpcHandler):
+    """One answer to all methods of the services that only a leader serves; a stream is every kind of call."""
+
+    def __init__(self, refuse: Callable[[str, Any], Awaitable[None]]) -> None:
+        self._refuse = refuse
+
+    def service(self, handler_call_details: Any) -> Any:
+        method: str = handler_call_details.method
+        if method.split("/")[1:2] not in [[name] for name in _SERVICES]:
+            return None
+
+        async def answer(requests: Any, context: Any) -> None:
+            await self._refuse(method, context)
+
+        return grpc.stream_stream_rpc_method_handler(answer)

@@ -1,0 +1,1 @@
+"""Settings of the collector, and what they mean to its parts."""

@@ -1,0 +1,80 @@
+"""What the settings mean to the parts: files read, values handed on in the parts' own words."""
+
+import logging
+from pathlib import Path
+
+from hyperscout_formats.infiniband import node_map
+from hyperscout_formats.text import node_list
+from hyperscout_formats.text.errors import FormatError
+from hyperscout_inference.fabric.inputs import InferOptions
+from hyperscout_kubernetes.client import Kube, connect
+from hyperscout_kubernetes.errors import KubeError
+from hyperscout_runtime.errors import StartError
+
+from hyperscout_collector.app.settings.settings import CollectorSettings
+from hyperscout_collector.decisions.fabric.link_health import HealthSettings
+from hyperscout_collector.decisions.publication.damping import DampingSettings
+from hyperscout_collector.decisions.publication.generations import GenerationSettings
+
+_log = logging.getLogger(__name__)
+
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def inference_inputs(settings: CollectorSettings) -> tuple[InferOptions, dict[int, str]]:
+    """What inference is told besides the evidence. Raises StartError."""
+    nodes: frozenset[str] | None = None
+    adapters: dict[int, str] = {}
+    try:
+        if settings.expected_nodes is not None:
+            nodes = frozenset(settings.expected_nodes)
+        elif (file := settings.expected_nodes_file) is not None:
+            nodes = frozenset(node_list.parse(file.read_bytes(), str(file)))
+        if (file := settings.node_map) is not None:
+            adapters, problems = node_map.parse(file.read_bytes(), str(file))
+            for problem in problems:
+                _log.warning("%s", problem)
+    except OSError as error:
+        raise StartError(f"{error.filename}: {error.strerror}") from error
+    except FormatError as error:
+        raise StartError(str(error)) from error
+    return InferOptions(nodes, settings.compute_ports), adapters
+
+
+async def connected(settings: CollectorSettings) -> Kube:
+    """The API server that the settings name; nothing is asked of it yet. Raises StartError."""
+    try:
+        return await connect(settings.kubeconfig)
+    except KubeError as error:
+        raise StartError(str(error)) from error
+
+
+def own_namespace(settings: CollectorSettings, why: str) -> str:
+    """Where the collector keeps objects of its own: as set, or that of its pod. Raises StartError."""
+    if settings.lease_namespace:
+        return settings.lease_namespace
+    try:
+        return _POD_NAMESPACE.read_text("utf-8").strip()
+    except OSError as error:
+        raise StartError(f"{why} outside of a pod: set lease_namespace") from error
+
+
+def health_settings(settings: CollectorSettings) -> HealthSettings:
+    """From when on a port is named for what it counts."""
+    return HealthSettings(
+        errors_per_s=settings.link_errors_per_s,
+        discards_per_s=settings.link_discards_per_s,
+        flaps_per_hour=settings.link_flaps_per_hour,
+        window_s=settings.link_window_s,
+    )
+
+
+def generation_settings(settings: CollectorSettings) -> GenerationSettings:
+    """How quick and how careful generations are."""
+    return GenerationSettings(
+        DampingSettings(quiet_s=settings.quiet_s, hold_down_s=settings.hold_down_s),
+        first_settle_s=settings.first_settle_s,
+        settle_s=settings.settle_s,
+        removal_share=settings.removal_share,
+        hold_s=settings.hold_s,
+    )

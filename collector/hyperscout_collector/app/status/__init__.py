@@ -1,0 +1,1 @@
+"""The parts of a running collector, and what `hyperscout status` shows of them."""

@@ -1,0 +1,135 @@
+"""The agents that GetStatus lists, each encoded when something changes, so that a request only joins them.
+
+An agent is listed while it is connected or while findings of it are held. A heartbeat costs one encoding;
+a commit also counts the findings of the nodes that it touched.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.finding_pb2 import Outcome
+from hyperscout_formats.text.reporters import is_fabric, is_switch
+
+from hyperscout_collector.evidence.rows import Row
+from hyperscout_collector.evidence.state import EvidenceState, KeyChange
+from hyperscout_collector.ingest.streams import Streams
+
+NS = 1_000_000_000
+_FAILED = int(Outcome.OUTCOME_FAILED)
+
+
+class _Counted(NamedTuple):
+    """The findings of one agent. `received_ns` and `offset_ns`: of the one that was received last."""
+
+    findings: int = 0
+    failed: int = 0
+    received_ns: int = 0
+    offset_ns: int = 0
+
+
+_NOTHING = _Counted()
+
+
+class AgentTable:
+    """Follows the evidence and the streams. Times are Unix ns. Belongs to the event loop.
+
+    A device that reports by MQTT has no stream. It counts as connected until `stale_after_ns` after its last
+    message, unless an agent runs on the same node.
+    """
+
+    def __init__(self, state: EvidenceState, streams: Streams, stale_after_ns: int) -> None:
+        self.away: set[str] = set()  # listed, and not connected
+        self.blind: set[str] = set()  # of role fabric, and all their findings failed
+        self._state = state
+        self._streams = streams
+        self._stale_after_ns = stale_after_ns
+        self._counted: dict[str, _Counted] = {}
+        self._devices: dict[str, tuple[int, int]] = {}  # by reporter: when it was heard, and its offset
+        self._fresh: set[str] = set()  # devices that count as connected
+        self._encoded: dict[str, bytes] = {}  # a GetStatusResponse each, with one agent
+        self._order: list[str] = []  # the keys of `_encoded`, sorted
+        self._count(state.nodes)
+        streams.tell(self.touch)
+
+    def follow(self, changes: Sequence[KeyChange]) -> None:
+        """A commit changed the evidence."""
+        self._count({change.key.node for change in changes})
+
+    def device_heard(self, reporter: str, at_ns: int, offset_ns: int) -> None:
+        """A message of a device came. `offset_ns`: its clock minus the collector's."""
+        self._devices[reporter] = at_ns, offset_ns
+        self._fresh.add(reporter)
+        self.touch(reporter)
+
+    def refresh(self, now_ns: int) -> None:
+        """Reckon with the passing of time. Call it before `away` or `encoded` are read."""
+        limit_ns = now_ns - self._stale_after_ns
+        fresh = {reporter for reporter, (at_ns, _) in self._devices.items() if at_ns >= limit_ns}
+        changed, self._fresh = fresh ^ self._fresh, fresh
+        for reporter in changed:
+            self.touch(reporter)
+
+    def encoded(self) -> bytes:
+        """A GetStatusResponse that has `agents` alone, sorted by node.
+
+        Encoded messages that follow one another are one message with the fields of all
+        (https://protobuf.dev/programming-guides/encoding/#last-one-wins).
+        """
+        return b"".join(map(self._encoded.__getitem__, self._order))
+
+    def touch(self, node: str) -> None:
+        """Encode the agent of this node anew."""
+        counted, stream = self._counted.get(node, _NOTHING), self._streams.get(node)
+        if stream is None and not counted.findings:
+            self._drop(node)
+            return
+        known = self._state.agents.get(node)
+        connected = stream is not None
+        heard_ns, offset_ns = counted.received_ns, counted.offset_ns
+        version = known.version if known is not None else ""
+        if stream is not None:
+            heard_ns, offset_ns, version = stream.last_heard_ns, stream.offset_ns, stream.hello.version
+        elif node in self._fresh and (known is None or is_switch(node)):
+            (heard_ns, offset_ns), version, connected = self._devices[node], "mqtt", True
+        response = pb.GetStatusResponse()
+        agent = response.agents.add()
+        agent.node, agent.version, agent.connected = node, version, connected
+        if heard_ns:
+            agent.last_heard.seconds, agent.last_heard.nanos = divmod(heard_ns, NS)
+        agent.findings, agent.failed_findings = counted.findings, counted.failed
+        agent.clock_offset_s = offset_ns / NS
+        if node not in self._encoded:
+            insort(self._order, node)
+        self._encoded[node] = response.SerializeToString()
+        _set(self.away, node, not connected)
+        _set(self.blind, node, 0 < counted.findings == counted.failed and is_fabric(node))
+
+    def _drop(self, node: str) -> None:
+        if self._encoded.pop(node, None) is not None:
+            del self._order[bisect_left(self._order, node)]
+            self.away.discard(node)
+            self.blind.discard(node)
+
+    def _count(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            rows = list(self._state.rows_of(node))
+            if rows:
+                self._counted[node] = _counted(rows)
+            else:
+                self._counted.pop(node, None)
+            self.touch(node)
+
+
+def _counted(rows: Sequence[Row]) -> _Counted:
+    newest = max(rows, key=lambda row: row.received_ns)
+    failed = sum([row.outcome == _FAILED for row in rows])
+    return _Counted(len(rows), failed, newest.received_ns, newest.offset_ns)
+
+
+def _set(names: set[str], name: str, wanted: bool) -> None:
+    if wanted:
+        names.add(name)
+    else:
+        names.discard(name)

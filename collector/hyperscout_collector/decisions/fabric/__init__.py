@@ -1,0 +1,1 @@
+"""Which agent sweeps which fabric, and which ports count errors."""

@@ -1,0 +1,348 @@
+"""Who sweeps which fabric. Nobody configures it: leases follow from what sweeps saw.
+
+A lease is given on an active port whose GUID no current sweep has seen, until every active port is
+seen. A few at a time, because two ports without a sweep may well be in one fabric: when a sweep sees
+the port of another lease, one of the two goes. A lease moves when its agent dies, its port goes down,
+or its sweeps are partial or fail; the lease that takes its place inherits what was covered, so that
+nobody else starts to explore the same fabric meanwhile. A fabric in which every sweep is partial
+(a mute node does that) must not make the lease wander: with each move in vain it stays twice as long.
+"""
+
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
+
+from hyperscout_collector.decisions.fabric.sweep_events import (
+    SWEEP_PROBE,
+    AgentConnected,
+    AgentGone,
+    Event,
+    Grant,
+    Instruction,
+    LeaseState,
+    PortsSeen,
+    Revoke,
+    SweepFailed,
+    SweepPort,
+    SweepSeen,
+    Tick,
+)
+
+NS = 1_000_000_000
+MAX_PORTS = 64  # of one node; more are passed over
+Place = tuple[str, str, int]  # node, device, port
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """Times in seconds."""
+
+    interval_s: float = 60.0  # between the sweeps of a fabric; ibnetdiscover takes 5 s at 10,000 hosts
+    grace_s: float = 30.0  # an agent that restarts is back by then and keeps its lease
+    silence_s: float = 300.0  # no sweep and no failure for as long counts as one; above interval and time-out
+    back_off_s: float = 60.0  # a port that failed is not tried again for as long; doubles with each failure
+    back_off_max_s: float = 3600.0
+    failures: int = 2  # in a row, before a lease moves; a partial sweep is enough
+    exploring: int = 2  # leases without a first sweep at a time: they may all be in one fabric
+    leases: int = 64  # at most: fabrics, planes and rails that are fabrics of their own
+    agents: int = 100_000  # whose ports are remembered; of those that left, the first are forgotten
+
+
+@dataclass(slots=True)
+class _Agent:
+    connected: bool = False
+    capable: bool = False
+    gone_ns: int = 0
+    ports: tuple[SweepPort, ...] = ()
+
+
+@dataclass(slots=True)
+class _Lease:
+    number: int
+    lease_id: str
+    place: Place
+    guid: int
+    granted_ns: int
+    heard_ns: int  # of a sweep or a failure
+    covered: frozenset[int]  # GUIDs it answers for; at first those of the lease before
+    full: frozenset[int]  # of the last full sweep
+    moves: int  # in a row, in vain
+    swept_ns: int = 0
+    partial: bool = False
+    reason: str = ""
+    bad: int = 0  # sweeps in a row that were partial or failed
+
+    @property
+    def node(self) -> str:
+        return self.place[0]
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """Of two leases on one fabric the lower stays: the one whose sweeps are whole, then the older."""
+        return (not self.swept_ns or self.bad > 0, self.number)
+
+
+@dataclass(slots=True)
+class _BackOff:
+    failures: int
+    until_ns: int
+
+
+@dataclass(slots=True)
+class SweepLeases:
+    """`handle` takes what happened and says what to tell whom. `epoch` keeps lease ids apart from those of
+    an earlier process (its start, in any unit)."""
+
+    settings: LeaseSettings
+    epoch: int
+    _agents: dict[str, _Agent] = field(default_factory=dict)
+    _leases: dict[str, _Lease] = field(default_factory=dict)
+    _back_off: dict[Place, _BackOff] = field(default_factory=dict)
+    _uncovered: set[Place] = field(default_factory=set)  # ports of connected, capable agents
+    _count: int = 0
+    _now_ns: int = 0
+    _out: list[Instruction] = field(default_factory=list)
+
+    def handle(self, event: Event, now_ns: int) -> list[Instruction]:
+        """What to tell the agents, in this order."""
+        self._now_ns = now_ns
+        self._out = []
+        match event:
+            case AgentConnected():
+                self._connected(event)
+            case AgentGone(node):
+                self._gone(node)
+            case PortsSeen():
+                self._ports_seen(event)
+            case SweepSeen():
+                self._swept(event)
+            case SweepFailed():
+                self._failed(event)
+            case Tick():
+                self._overdue()
+        self._explore()
+        return self._out
+
+    def may_report(self, node: str, lease_id: str) -> bool:
+        """Whether a fabric finding of this node under this lease is to be taken."""
+        lease = self._leases.get(lease_id)
+        return lease is not None and lease.node == node
+
+    def leases(self) -> tuple[LeaseState, ...]:
+        """The leases, oldest first."""
+        return tuple(
+            LeaseState(x.lease_id, *x.place, x.granted_ns, x.swept_ns, x.partial, x.reason)
+            for x in self._leases.values()
+        )
+
+    def uncovered(self) -> list[Place]:
+        """Active ports of connected agents that no lease answers for, sorted."""
+        return sorted(self._uncovered)
+
+    # -- events ---------------------------------------------------------------------------------------------
+
+    def _connected(self, event: AgentConnected) -> None:
+        agent = self._agents.setdefault(event.node, _Agent())
+        agent.connected, agent.capable = True, SWEEP_PROBE in event.probes
+        for lease in self._of(event.node):
+            if agent.capable:
+                lease.heard_ns = self._now_ns
+                self._tell(lease)
+            else:
+                self._replace(lease, "the agent no longer sweeps")
+        self._look_at(event.node, agent)
+
+    def _gone(self, node: str) -> None:
+        agent = self._agents.get(node)
+        if agent is None:
+            return
+        agent.connected, agent.gone_ns = False, self._now_ns
+        self._look_at(node, agent)
+        if len(self._agents) > self.settings.agents:
+            away = [(a.gone_ns, name) for name, a in self._agents.items() if not a.connected]
+            held = {lease.node for lease in self._leases.values()}
+            for _, name in sorted(away)[: len(self._agents) - self.settings.agents]:
+                if name not in held:
+                    del self._agents[name]
+
+    def _ports_seen(self, event: PortsSeen) -> None:
+        agent = self._agents.setdefault(event.node, _Agent(gone_ns=self._now_ns))
+        by_place = {(p.device, p.port): p for p in event.ports if p.port_guid}
+        ports = tuple(sorted(by_place.values())[:MAX_PORTS])
+        if ports == agent.ports:
+            return
+        self._uncovered.difference_update(_place(event.node, p) for p in agent.ports)
+        agent.ports = ports
+        places = {_place(event.node, p): p.port_guid for p in ports}
+        for lease in self._of(event.node):
+            if places.get(lease.place) != lease.guid:
+                self._replace(lease, "the port is no longer active", blame=True)
+        self._look_at(event.node, agent)
+
+    def _swept(self, event: SweepSeen) -> None:
+        lease = self._holder(event.node, event.lease_id)
+        if lease is None:
+            return
+        lease.heard_ns = lease.swept_ns = self._now_ns
+        lease.partial, lease.reason = event.partial, event.reason
+        covered = lease.covered
+        if event.partial:
+            lease.bad += 1
+            lease.covered = event.port_guids | lease.full
+        else:
+            lease.bad = lease.moves = 0
+            lease.covered = lease.full = event.port_guids
+            self._back_off.pop(lease.place, None)
+        if lease.covered != covered:
+            self._look_at_all()
+        self._settle(lease, event.port_guids)
+        if lease.lease_id in self._leases and lease.bad >= self._patience(lease, 1):
+            self._replace(lease, f"its sweep is partial: {event.reason}", blame=True, only_if_better=True)
+
+    def _failed(self, event: SweepFailed) -> None:
+        lease = self._holder(event.node, event.lease_id)
+        if lease is not None:
+            self._count_failure(lease, event.reason)
+
+    def _overdue(self) -> None:
+        for lease in list(self._leases.values()):
+            agent = self._agents[lease.node]
+            if not agent.connected and self._now_ns - agent.gone_ns >= self.settings.grace_s * NS:
+                self._replace(lease, "the agent is gone")
+            elif agent.connected and self._now_ns - lease.heard_ns >= self.settings.silence_s * NS:
+                self._count_failure(lease, "no sweep came")
+        forget_ns = self._now_ns - round(self.settings.back_off_max_s * NS)
+        self._back_off = {place: b for place, b in self._back_off.items() if b.until_ns > forget_ns}
+
+    # -- leases ---------------------------------------------------------------------------------------------
+
+    def _holder(self, node: str, lease_id: str) -> _Lease | None:
+        """The lease, if it is this node's; else the node is told to stop."""
+        if self.may_report(node, lease_id):
+            return self._leases[lease_id]
+        if node in self._agents and self._agents[node].connected:
+            self._out.append(Revoke(node, lease_id, "the lease is not held"))
+        return None
+
+    def _count_failure(self, lease: _Lease, reason: str) -> None:
+        lease.heard_ns = self._now_ns
+        lease.reason = reason
+        lease.bad += 1
+        if lease.bad >= self._patience(lease, self.settings.failures):
+            self._replace(lease, f"its sweeps fail: {reason}", blame=True, only_if_better=bool(lease.covered))
+
+    def _patience(self, lease: _Lease, least: int) -> int:
+        """Bad sweeps until the lease moves: twice as many after each move in vain, up to some thirty."""
+        return max(least, 1 << min(lease.moves, 5))
+
+    def _blame(self, place: Place) -> None:
+        failures = self._back_off[place].failures + 1 if place in self._back_off else 1
+        wait_s = min(self.settings.back_off_s * 2.0 ** min(failures - 1, 30), self.settings.back_off_max_s)
+        self._back_off[place] = _BackOff(failures, self._now_ns + round(wait_s * NS))
+
+    def _settle(self, lease: _Lease, seen: frozenset[int]) -> None:
+        """A sweep saw the port of another lease: that is one fabric, and one of the two goes."""
+        for other in list(self._leases.values()):
+            if other is lease or other.guid not in seen:
+                continue
+            keep, drop = sorted((lease, other), key=lambda x: x.rank)
+            if keep is other:
+                # Until its own next sweep it answers for what this one saw, or that would be explored again.
+                keep.covered |= drop.covered
+            self._end(drop, f"the fabric is swept under lease {keep.lease_id}")
+            self._look_at_all()
+            if drop is lease:
+                return
+
+    def _replace(
+        self, lease: _Lease, reason: str, *, blame: bool = False, only_if_better: bool = False
+    ) -> None:
+        """Hand the fabric to another port that is known to be in it; without one, let it be explored anew.
+
+        `only_if_better`: without one, leave it where it is: a sweep of a part is better than none.
+        `blame`: the port that loses the lease is not tried again for a while.
+        """
+        inside = (
+            place
+            for name, agent in self._agents.items()
+            if agent.connected and agent.capable
+            for place in (_place(name, p) for p in agent.ports if p.port_guid in lease.covered)
+        )
+        place = self._choose(inside, {lease.node})
+        if place is None and only_if_better:
+            return
+        if blame:
+            self._blame(lease.place)
+        self._end(lease, reason)
+        if place is not None:
+            self._grant(place, lease.covered, lease.full, lease.moves + (lease.bad > 0))
+        self._look_at_all()
+
+    def _end(self, lease: _Lease, reason: str) -> None:
+        del self._leases[lease.lease_id]
+        if self._agents[lease.node].connected:
+            self._out.append(Revoke(lease.node, lease.lease_id, reason))
+
+    def _grant(self, place: Place, covered: frozenset[int], full: frozenset[int], moves: int) -> None:
+        self._count += 1
+        node, device, port = place
+        guid = next(p.port_guid for p in self._agents[node].ports if (p.device, p.port) == (device, port))
+        lease_id = f"{self.epoch:x}-{self._count}"
+        lease = _Lease(self._count, lease_id, place, guid, self._now_ns, self._now_ns, covered, full, moves)
+        self._leases[lease_id] = lease
+        self._uncovered.discard(place)
+        self._tell(lease)
+
+    def _tell(self, lease: _Lease) -> None:
+        self._out.append(Grant(lease.node, lease.lease_id, *lease.place[1:], self.settings.interval_s))
+
+    def _explore(self) -> None:
+        """Give leases on uncovered ports, on devices of different names first: rails are often fabrics."""
+        while self._uncovered and len(self._leases) < self.settings.leases:
+            exploring = [x for x in self._leases.values() if not x.swept_ns and not x.covered]
+            if len(exploring) >= self.settings.exploring:
+                return
+            place = self._choose(self._uncovered, {lease.place[1] for lease in exploring})
+            if place is None:
+                return
+            self._grant(place, frozenset(), frozenset(), 0)
+
+    # -- ports ----------------------------------------------------------------------------------------------
+
+    def _of(self, node: str) -> list[_Lease]:
+        return [lease for lease in self._leases.values() if lease.node == node]
+
+    def _choose(self, places: Iterable[Place], avoid: Set[str]) -> Place | None:
+        """The best of these ports that may be tried now: other node or device, seldom failed, idle host."""
+        taken = {lease.place for lease in self._leases.values()}
+        busy: dict[str, int] = {}
+        for node, _, _ in taken:
+            busy[node] = busy.get(node, 0) + 1
+
+        def usable() -> Iterator[tuple[bool, int, int, Place]]:
+            for place in places:
+                back_off = self._back_off.get(place)
+                if place not in taken and (back_off is None or back_off.until_ns <= self._now_ns):
+                    failures = back_off.failures if back_off else 0
+                    yield (place[0] in avoid or place[1] in avoid, failures, busy.get(place[0], 0), place)
+
+        best = min(usable(), default=None)
+        return best[-1] if best else None
+
+    def _look_at(self, node: str, agent: _Agent) -> None:
+        """Which ports of the node are uncovered."""
+        taken = {lease.place for lease in self._of(node)}
+        for port in agent.ports:
+            place = _place(node, port)
+            open_ = agent.connected and agent.capable and place not in taken
+            if open_ and not any(port.port_guid in lease.covered for lease in self._leases.values()):
+                self._uncovered.add(place)
+            else:
+                self._uncovered.discard(place)
+
+    def _look_at_all(self) -> None:
+        for node, agent in self._agents.items():
+            self._look_at(node, agent)
+
+
+def _place(node: str, port: SweepPort) -> Place:
+    return (node, port.device, port.port)

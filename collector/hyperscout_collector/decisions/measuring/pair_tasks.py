@@ -1,0 +1,374 @@
+"""Who measures whom, and when. Wishes of the planner go in, tasks for both ends of a pair come out.
+
+A wish becomes a task for each rail that the two nodes share, one after the other: a node is left to one task
+at a time, and no node and not the cluster sees more than the settings say (`pair_limits`). Both ends of a
+task get the same fresh key, and no two tasks have the same. A task is done when both ends report a burst
+that they had not reported before; one that is not done in time has failed, and its rail, and a node to which
+that happens again and again, are left alone for a while, longer each time. What was measured rests too,
+whatever is planned: a pair whose ends disagree would be planned for ever.
+
+RDMA tests bandwidth, which is seldom worth its traffic: only between nodes that stand for their domains,
+only while nothing is to be learned, one at a time in the cluster, each node at most once per `reverify_s`,
+and half of what the node may see goes on until that is paid for.
+"""
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hyperscout_formats.facts.facts import LatencyPort
+from hyperscout_inference.latency.pairs import ends_agree
+
+from hyperscout_collector.decisions.measuring.pair_events import (
+    AgentConnected,
+    AgentGone,
+    Assign,
+    Event,
+    HierarchyChanged,
+    Instruction,
+    Paused,
+    Planned,
+    PlanWanted,
+    PortsSeen,
+    Resumed,
+    Stop,
+    Tick,
+)
+from hyperscout_collector.decisions.measuring.pair_limits import NS, PairSettings, Rate, Rests
+from hyperscout_collector.decisions.measuring.pair_routes import Route, routes
+from hyperscout_collector.decisions.measuring.pair_state import (
+    RDMA,
+    UDP,
+    Agent,
+    End,
+    Task,
+    Work,
+    rail_of,
+)
+
+KEY_BYTES = 32
+_FORGET_EVERY_NS = 60 * NS
+_MAX_RESTING = 4096  # of what rests, so much more is asked of the planner
+_MAX_LOOKS = 200  # wishes whose rails are looked at in one tick
+_MAX_RDMA = 1000  # that wait for their turn
+
+
+@dataclass(slots=True)
+class PairTasks:
+    """`handle` takes what happened and says whom to tell what. `keys` makes a fresh key at each call;
+    `first_id` keeps ids apart from those of an earlier process (its start, in any unit)."""
+
+    settings: PairSettings
+    first_id: int
+    keys: Callable[[], bytes]
+    paused: str | None = None  # why
+    learning: bool = True
+    all_tried: bool = False  # each pair of the last plan failed, or disagreed, again and again
+    failed: int = 0
+    measured: int = 0
+    _agents: dict[str, Agent] = field(default_factory=dict)
+    _work: list[Work] = field(default_factory=list)
+    _rdma: deque[tuple[str, str, Route]] = field(default_factory=lambda: deque(maxlen=_MAX_RDMA))
+    _open: dict[int, Task] = field(default_factory=dict)
+    _under_way: Counter[tuple[str, ...]] = field(default_factory=Counter)  # open tasks by rail and method
+    _representatives: frozenset[str] = frozenset()
+    _news: bool = False  # what is planned for is not what it was
+    _again_ns: list[int] = field(default_factory=list)  # a heap: when ends that disagree may be asked again
+    _planning: bool = False
+    _planned_ns: int | None = None
+    _in_vain: int = 0  # plans in a row that nothing came of
+    _given: int = 0  # tasks since the last plan
+    _forgot_ns: int = 0
+    _count: int = 0
+    _now_ns: int = 0
+    _out: list[Instruction] = field(default_factory=list)
+    rate: Rate = field(init=False)
+    _rails: Rests = field(init=False)
+    _nodes: Rests = field(init=False)
+    _rows: Counter[str] = field(default_factory=Counter)  # failures of a node in a row
+
+    def __post_init__(self) -> None:
+        s = self.settings
+        self.rate = Rate(s.probes_per_s)
+        self._rails = Rests(s.back_off_s, s.reverify_s, s.resting)
+        self._nodes = Rests(s.node_back_off_s, s.node_back_off_most_s, s.resting)
+
+    def handle(self, event: Event, now_ns: int) -> list[Instruction]:
+        """What to tell the agents, in this order."""
+        self._now_ns, self._out = now_ns, []
+        match event:
+            case AgentConnected(node):
+                self._drop(node)
+                self._agents[node] = Agent()
+            case AgentGone(node):
+                self._drop(node)
+            case PortsSeen(node, ports):
+                self._ports_seen(node, ports)
+            case Planned():
+                self._planned(event)
+            case HierarchyChanged():
+                self._news = True
+            case Paused(reason):
+                self._pause(reason)
+            case Resumed():
+                self.paused, self._news = None, True
+            case Tick():
+                self._expire()
+                self._give_out()
+        return self._out
+
+    # -- what others want to know ---------------------------------------------------------------------------
+
+    @property
+    def agents(self) -> int:
+        """Those that can take part."""
+        return sum(agent.can for agent in self._agents.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Tasks that were given out and are not done."""
+        return len(self._open)
+
+    def wants_plan(self, now_ns: int) -> PlanWanted | None:
+        """What to plan for now, if anything; until `Planned` comes, that is asked once."""
+        s = self.settings
+        while self._again_ns and self._again_ns[0] <= now_ns:
+            heapq.heappop(self._again_ns)
+            self._news = True
+        in_vain = 0 if self._news else min(self._in_vain, 30)
+        wait_s = min(s.replan_s * 2.0**in_vain, s.replan_most_s)
+        due = self._planned_ns is None or not 0 <= now_ns - self._planned_ns < wait_s * NS
+        if self.paused is not None or self._planning or not due or (self._work and not self._news):
+            return None
+        nodes = tuple(sorted(n for n, x in self._agents.items() if x.can and self._nodes.is_over(n, now_ns)))
+        if len(nodes) < 2:
+            return None
+        self._in_vain = 0 if self._given else self._in_vain + 1
+        self._planning, self._news, self._planned_ns, self._given = True, False, now_ns, 0
+        # What is under way or rests may be wished for again, and is passed over.
+        return PlanWanted(nodes, s.batch + len(self._open) + min(len(self._rails), _MAX_RESTING))
+
+    # -- events ---------------------------------------------------------------------------------------------
+
+    def _ports_seen(self, node: str, ports: tuple[LatencyPort, ...]) -> None:
+        agent = self._agents.get(node)
+        if agent is None:
+            return
+        could, places, agent.ports = agent.can, agent.places, ports
+        self._news = self._news or could != agent.can
+        if places != agent.places:
+            self._look_again(node)
+        for task_id in sorted(agent.open):
+            task = self._open[task_id]
+            for end in task.ends:
+                if end.node == node and end.ok is None:
+                    found = end.result(ports)
+                    if found is not None and found.at_ns != end.before_ns:
+                        end.ok = not found.failure and found.received > 0
+            if all(end.ok is not None for end in task.ends):
+                self._settle(task_id)
+
+    def _planned(self, plan: Planned) -> None:
+        self._planning = False
+        if self.paused is not None:
+            return
+        self.learning = plan.learning
+        self.all_tried = bool(plan.wishes) and not self._is_hopeful(plan.wishes)
+        self._representatives = frozenset(plan.representatives)
+        self._work = [Work(a, b) for a, b in plan.wishes if a != b]
+
+    def _is_hopeful(self, wishes: Sequence[tuple[str, str]]) -> bool:
+        """Whether some pair may be measured before long: it was not tried, or not often yet."""
+        for a, b in wishes[:_MAX_LOOKS]:
+            if (x := self._agents.get(a)) is not None and (y := self._agents.get(b)) is not None:
+                rails = [rail_of(a, b, route, UDP) for route in routes(x.ports, y.ports)]
+                if any(self._rails.wait_s(rail) < self.settings.hopeless_s for rail in rails):
+                    return True
+        return False
+
+    def _agreed(self, task: Task) -> bool:
+        """Whether both ends found the same round trip."""
+        agents = [self._agents.get(end.node) for end in task.ends]
+        found = [end.result(x.ports) for end, x in zip(task.ends, agents, strict=True) if x is not None]
+        rtts_us = [one.min_us for one in found if one is not None]
+        return len(rtts_us) == len(task.ends) and ends_agree(min(rtts_us), max(rtts_us))
+
+    def _pause(self, reason: str) -> None:
+        self.paused = reason
+        self._work.clear()
+        self._rdma.clear()
+        self._open.clear()
+        self._under_way.clear()
+        for node, agent in self._agents.items():
+            agent.open.clear()
+            agent.busy_until_ns = 0
+            self._out.append(Stop(node, reason))
+
+    def _drop(self, node: str) -> None:
+        """Forget an agent and what it was told; nobody is to blame."""
+        agent = self._agents.pop(node, None)
+        if agent is not None:
+            self._news = self._news or agent.can
+            self._look_again(node)
+            for task_id in sorted(agent.open):
+                self._close(task_id)
+
+    def _look_again(self, node: str) -> None:
+        """It does not answer where it did."""
+        for work in self._work:
+            if node in (work.a, work.b):
+                work.todo = None
+        self._rdma = deque((x for x in self._rdma if node not in x[:2]), maxlen=_MAX_RDMA)
+
+    # -- tasks ----------------------------------------------------------------------------------------------
+
+    def _give_out(self) -> None:
+        if self.paused is not None:
+            return
+        kept: list[Work] = []
+        looks = 0
+        for i, work in enumerate(self._work):
+            if looks >= _MAX_LOOKS or not self.rate.allows(self._now_ns):
+                kept += self._work[i:]
+                break
+            a, b = self._agents.get(work.a), self._agents.get(work.b)
+            if a is None or b is None:
+                continue  # the next plan goes without them
+            if self._may(a, UDP) and self._may(b, UDP):
+                if work.todo is None:
+                    looks += 1
+                    work.todo = self._look_at(work.a, work.b, a, b)
+                if work.todo:
+                    self._assign((work.a, work.b), (a, b), work.todo.popleft(), UDP)
+            if work.todo is None or work.todo:
+                kept.append(work)
+        self._work = kept
+        self._give_out_rdma()
+
+    def _look_at(self, name_a: str, name_b: str, a: Agent, b: Agent) -> deque[Route]:
+        """The rails of a pair that may be measured now. To learn who is where one tells enough; what is to be
+        verified is verified on all."""
+        found = routes(a.ports, b.ports)
+        if not self.learning and self._representatives.issuperset((name_a, name_b)):
+            self._rdma += [(name_a, name_b, route) for route in found if route.rdma]
+        free = [route for route in found if self._is_free(rail_of(name_a, name_b, route, UDP))]
+        return deque(free[:1] if self.learning else free)
+
+    def _give_out_rdma(self) -> None:
+        while self._rdma and self.rate.allows(self._now_ns) and not self._rdma_is_on():
+            name_a, name_b, route = self._rdma[0]
+            a, b = self._agents.get(name_a), self._agents.get(name_b)
+            rested = all(self._nodes.is_over((RDMA, name), self._now_ns) for name in (name_a, name_b))
+            if a is not None and b is not None and rested:
+                if not (self._may(a, RDMA) and self._may(b, RDMA)):
+                    return
+                if self._is_free(rail_of(name_a, name_b, route, RDMA)):
+                    self._assign((name_a, name_b), (a, b), route, RDMA)
+            self._rdma.popleft()
+
+    def _is_free(self, rail: tuple[str, ...]) -> bool:
+        return not self._under_way[rail] and self._rails.is_over(rail, self._now_ns)
+
+    def _may(self, agent: Agent, method: str) -> bool:
+        if max(agent.busy_until_ns, agent.paid_until_ns) > self._now_ns:
+            return False
+        return method == UDP or agent.debt_until_ns <= self._now_ns
+
+    def _rdma_is_on(self) -> bool:
+        return any(rail[-1] == RDMA for rail in self._under_way)
+
+    def _assign(self, names: tuple[str, str], agents: tuple[Agent, Agent], route: Route, method: str) -> None:
+        s, now_ns = self.settings, self._now_ns
+        self._count += 1
+        self._given += 1
+        task_id = self.first_id + self._count
+        key = self.keys()
+        ends = (
+            End(names[0], route.a, names[1], route.b.interface, method, None),
+            End(names[1], route.b, names[0], route.a.interface, method, None),
+        )
+        slot_s, expires_s = (s.rdma_slot_s, s.rdma_expires_s) if method == RDMA else (s.slot_s, s.expires_s)
+        a_first = (agents[0].firsts, names[0]) <= (agents[1].firsts, names[1])
+        for agent, end, other in zip(agents, ends, reversed(ends), strict=True):
+            known = end.result(agent.ports)
+            end.before_ns = None if known is None else known.at_ns
+            first = a_first == (end is ends[0])
+            agent.firsts += first
+            agent.open.add(task_id)
+            agent.busy_until_ns = now_ns + round(slot_s * NS)
+            self._charge(agent, end.node, method)
+            self._out.append(
+                Assign(
+                    end.node,
+                    task_id,
+                    end.peer,
+                    end.place.interface,
+                    end.place.address,
+                    end.peer_interface,
+                    other.place.address,
+                    other.place.udp_port,
+                    key,
+                    method,
+                    s.pings,
+                    first,
+                    expires_s,
+                )
+            )
+        rail = rail_of(*names, route, method)
+        self._open[task_id] = Task(ends, rail, now_ns + round((expires_s + s.report_s) * NS))
+        self._under_way[rail] += 1
+        self.rate.take(now_ns)
+
+    def _charge(self, agent: Agent, node: str, method: str) -> None:
+        cost_ns = self.settings.cost_ns(method)
+        if method == RDMA:
+            agent.debt_until_ns = self._now_ns + 2 * cost_ns
+            self._nodes.measured((RDMA, node), self._now_ns + round(self.settings.reverify_s * NS))
+        else:
+            share = 2 if agent.debt_until_ns > self._now_ns else 1
+            agent.paid_until_ns = self._now_ns + share * cost_ns
+
+    def _settle(self, task_id: int) -> None:
+        """Both ends have reported, or it is too late."""
+        task = self._close(task_id)
+        if all(end.ok for end in task.ends):
+            self.measured += 1
+            for end in task.ends:
+                self._rows.pop(end.node, None)
+            if self._agreed(task):
+                self._rails.measured(task.rail, self._now_ns + round(self.settings.rest_s * NS))
+            else:
+                self._rails.failed(task.rail, self._now_ns, self.settings.disagree_s)
+                if len(self._again_ns) < _MAX_RESTING:
+                    again_ns = self._now_ns + round(self._rails.wait_s(task.rail) * NS)
+                    heapq.heappush(self._again_ns, again_ns)
+            return
+        self.failed += 1
+        self._rails.failed(task.rail, self._now_ns)
+        if task.rail[-1] == RDMA:
+            return  # a tool that is missing is no reason to leave the node alone
+        silent = [end.node for end in task.ends if end.ok is None]
+        for node in silent or [end.node for end in task.ends]:
+            self._rows[node] += 1
+            if self._rows[node] >= self.settings.node_failures:
+                self._nodes.failed(node, self._now_ns)
+
+    def _close(self, task_id: int) -> Task:
+        task = self._open.pop(task_id)
+        self._under_way[task.rail] -= 1
+        if not self._under_way[task.rail]:
+            del self._under_way[task.rail]
+        for end in task.ends:
+            if (agent := self._agents.get(end.node)) is not None:
+                agent.open.discard(task_id)
+        return task
+
+    def _expire(self) -> None:
+        for task_id in [i for i, task in self._open.items() if task.until_ns <= self._now_ns]:
+            self._settle(task_id)
+        if not 0 <= self._now_ns - self._forgot_ns < _FORGET_EVERY_NS:
+            self._forgot_ns = self._now_ns
+            self._rails.forget(self._now_ns)
+            self._nodes.forget(self._now_ns)
+            self._rows = Counter({n: x for n, x in self._rows.items() if n in self._agents})

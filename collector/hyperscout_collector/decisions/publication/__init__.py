@@ -1,0 +1,1 @@
+"""Which inferred topologies are published, when, and under which number."""

@@ -1,0 +1,64 @@
+"""What a generation adds to what was inferred: times that carry over, and a domain of this very tree."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from hyperscout_topology.topology import Anomaly, Condition, Endpoint, HyperNode, Topology
+
+AnomalyKey = tuple[str, str, str, str, str]
+LinkKey = tuple[tuple[str, str], ...]
+
+
+def by_link(anomalies: Iterable[Anomaly]) -> dict[LinkKey, dict[AnomalyKey, Anomaly]]:
+    """Anomalies of one link (of one device, where there is no other end) flap together. Times left out."""
+    found: dict[LinkKey, dict[AnomalyKey, Anomaly]] = {}
+    for x in anomalies:
+        ends = (x.subject,) if x.peer is None else (x.subject, x.peer)
+        link = tuple(sorted((e.device, e.port or "") for e in ends))
+        found.setdefault(link, {})[x.key] = replace(x, since_ns=0) if x.since_ns else x
+    return found
+
+
+def stamped(hypernodes: Iterable[HyperNode], before: Topology | None, now_ns: int) -> tuple[HyperNode, ...]:
+    """`since_ns` of a condition moves only when its status flips, by HyperNode name and type."""
+    past: Mapping[str, Mapping[str, Condition]] = {
+        h.name: {c.type: c for c in h.conditions} for h in (before.hypernodes if before else ())
+    }
+
+    def stamp(c: Condition, old: Condition | None) -> Condition:
+        if old is None:
+            return replace(c, since_ns=now_ns)
+        since_ns = old.since_ns if old.status == c.status else max(now_ns, old.since_ns)
+        return replace(c, since_ns=since_ns or now_ns)
+
+    return tuple(
+        replace(h, conditions=tuple(stamp(c, past.get(h.name, {}).get(c.type)) for c in h.conditions))
+        for h in hypernodes
+    )
+
+
+def placed(anomalies: Iterable[Anomaly], hypernodes: tuple[HyperNode, ...]) -> list[Anomaly]:
+    """Anomalies against the HyperNodes of this tree: one that waited may name a domain of another tree."""
+    tier = {h.name: h.tier for h in hypernodes}
+    home: dict[str, HyperNode] = {}
+
+    def place(end: Endpoint | None) -> HyperNode | None:
+        if end is None:
+            return None
+        if not home:
+            for h in hypernodes:  # by tier: the lowest counts
+                for name in (*h.switches, *(() if h.children else h.nodes)):
+                    home.setdefault(name, h)
+        return home.get(end.device) or home.get(end.name)
+
+    result = []
+    for x in anomalies:
+        if x.hypernode is None or x.hypernode in tier:
+            result.append(x if x.hypernode is None else replace(x, tier=tier[x.hypernode]))
+            continue
+        places = [h for h in (place(x.subject), place(x.peer)) if h is not None]
+        lowest = min(places, key=lambda h: (h.tier, h.name), default=None)
+        result.append(
+            replace(x, hypernode=lowest.name if lowest else None, tier=lowest.tier if lowest else None)
+        )
+    return result

@@ -1,0 +1,282 @@
+"""Who a caller is and what it may do, from what it showed. Pure: asking an API server is done elsewhere.
+
+Two kinds of credentials. A client certificate names its holder in a URI of its subject alternative names
+(RFC 5280, 4.2.1.6), for example `hyperscout://node/gpu-01`. A token (RFC 6750) says nothing that may be
+believed by itself: an API server has to say whose it is.
+"""
+
+import base64
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import grpc
+from hyperscout_formats.text.reporters import fabric_reporter, switch_reporter
+
+Verb = Literal["get", "update"]
+Kind = Literal["anyone", "node", "switch", "fabric", "reader", "admin", "user"]
+
+NODE_NAME = "authentication.kubernetes.io/node-name"  # extra of a token that is bound to a pod or a node
+_SERVICE_ACCOUNT = "system:serviceaccount:"
+
+_URI = re.compile(r"hyperscout://(node|switch|fabric|reader|admin)/([A-Za-z0-9][A-Za-z0-9._@-]{0,252})")
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, 2.1: b64token
+MAX_TOKEN_CHARS = 16 * 1024
+_SPREAD_S = 60  # agents that started together do not all come back in the same second
+
+_READS = frozenset({"GetTopology", "WatchTopology", "Explain", "ListFindings", "GetStatus", "ListHistory"})
+_TOPOLOGY = "/hyperscout.v1.TopologyService/"
+_GET_MEASURING = "/hyperscout.v1.MeasurementService/GetMeasuring"
+_PLACEMENT = "/hyperscout.v1.PlacementService/"
+_PLACEMENT_READS = frozenset(
+    {"ExplainPlacement", "ListPlacements", "WatchPlacements", "Improve", "Defragment"}
+)
+_DRY_RUNS = frozenset({_PLACEMENT + "Place", _PLACEMENT + "Repair"})  # change nothing if asked not to
+
+
+class AccessError(Exception):
+    """The call is not taken; says why, and what to do about it.
+
+    `refusal`: the word under which it is counted as an attempt that a person should know of; "" = it is none.
+    `who`: who it was, where that is proved.
+    """
+
+    code = grpc.StatusCode.INTERNAL
+    refusal = ""
+    who = ""
+
+
+class UnknownCallerError(AccessError):
+    """Nobody can tell who this is: show other credentials."""
+
+    code = grpc.StatusCode.UNAUTHENTICATED
+    refusal = "unknown_caller"
+
+
+class NotAllowedError(AccessError):
+    """It is known who this is, and they may not: a person has to change a name or a role."""
+
+    code = grpc.StatusCode.PERMISSION_DENIED
+    refusal = "may_not_report"
+
+
+class AnotherNameError(NotAllowedError):
+    """Somebody reports under a name that is not theirs. `who`: whose credentials they are."""
+
+    refusal = "another_name"
+
+    def __init__(self, reason: str, who: str) -> None:
+        super().__init__(reason)
+        self.who = who
+
+
+class AskLaterError(AccessError):
+    """It cannot be told at the moment: the same call, later, may be taken."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+
+
+class BusyError(AskLaterError):
+    """Too many are being asked about already: slower."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a caller showed: the URIs of a verified certificate and the certificate, or a token."""
+
+    uris: tuple[str, ...] = ()
+    certificate: bytes = b""  # PEM; empty: none was asked for
+    token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Whose token it is, in an API server's words."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def node(self) -> str:
+        """The node that its token is bound to; "" when it is bound to none."""
+        found = self.extra.get(NODE_NAME) or ("",)
+        return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who is calling. `until_s`: Unix time up to which that is known; then it is to be looked at again."""
+
+    kind: Kind
+    name: str = ""
+    until_s: float = math.inf
+    token: str = field(default="", repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a token says of itself: to be believed only to its disadvantage."""
+
+    audiences: tuple[str, ...] | None = None
+    expires_s: float | None = None
+
+
+def shown(auth: Mapping[str, Iterable[bytes]], metadata: Iterable[tuple[str, str | bytes]]) -> Shown:
+    """Of gRPC's auth context and a call's metadata. Raises UnknownCallerError for what cannot be read."""
+    if certificate := b"".join(auth.get("x509_pem_cert", ())):
+        uris = tuple(uri.decode("utf-8", "replace") for uri in auth.get("peer_uri", ()))
+        return Shown(uris, certificate)
+    values = [value for key, value in metadata if key == "authorization"]
+    if not values:
+        return Shown()
+    if len(values) > 1:
+        raise UnknownCallerError("more than one `authorization` was sent: send one")
+    scheme, _, token = (values[0] if isinstance(values[0], str) else "").partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or len(token) > MAX_TOKEN_CHARS or not _TOKEN.fullmatch(token):
+        raise UnknownCallerError("`authorization` is not of the form `Bearer TOKEN`")
+    return Shown(token=token)
+
+
+def of_certificate(uris: Sequence[str]) -> Caller:
+    """The one identity among a certificate's URIs. Raises UnknownCallerError."""
+    ours = [uri for uri in uris if uri.lower().startswith("hyperscout:")]
+    match = _URI.fullmatch(ours[0]) if len(ours) == 1 else None
+    if match is None:
+        found = ", ".join(uris)[:200] or "none"
+        raise UnknownCallerError(
+            "the client certificate must have one URI hyperscout://node/NAME, hyperscout://switch/NAME, "
+            "hyperscout://fabric/NAME, hyperscout://reader/NAME or hyperscout://admin/NAME among its subject "
+            f"alternative names; its URIs: {found}"
+        )
+    kind: Any = match[1]
+    return Caller(kind, match[2])
+
+
+def agent_of(user: User, service_account: str, fabric_service_account: str = "") -> Caller:
+    """Whose agent this user is: a node's, or the one that looks at whole fabrics.
+
+    Both accounts: "namespace:name", "" = nobody's. Raises NotAllowedError.
+    """
+    if fabric_service_account and user.name == _SERVICE_ACCOUNT + fabric_service_account:
+        return Caller("fabric", fabric_service_account.partition(":")[2])
+    if not service_account or user.name != _SERVICE_ACCOUNT + service_account:
+        accounts = " and ".join(filter(None, (service_account, fabric_service_account)))
+        who = f"tokens of the service account {accounts}" if accounts else "nobody by token"
+        raise NotAllowedError(
+            f"{user.name} may not report findings: {who} may (agent_service_account, fabric_service_account)"
+        )
+    if not user.node:
+        raise NotAllowedError(
+            f"the token of {user.name} names no node: show a projected token of the agent's own pod "
+            "(Kubernetes 1.30 or newer)"
+        )
+    return Caller("node", user.node)
+
+
+def may_report(caller: Caller) -> None:
+    """Raises NotAllowedError for those who are no agent."""
+    if caller.kind not in ("anyone", "node", "switch", "fabric"):
+        raise NotAllowedError(
+            f"{caller} may not report findings: a certificate of hyperscout://node/, hyperscout://switch/ or "
+            "hyperscout://fabric/ may"
+        )
+
+
+def reports_for(caller: Caller, node: str) -> None:
+    """An agent may report for its own node alone, a switch's for that switch, and one that looks at whole
+    fabrics under its own name. Raises AnotherNameError."""
+    if caller.kind == "anyone":
+        return
+    match caller.kind:
+        case "switch":
+            own = switch_reporter(caller.name)
+        case "fabric":
+            own = fabric_reporter(caller.name)
+        case _:
+            own = caller.name
+    if own != node:
+        role, slash, name = node.partition("/")
+        raise AnotherNameError(
+            f"these are the credentials of {caller.kind} {caller.name!r}, and Hello names "
+            f"{role if slash else 'node'} {(name if slash else node)!r}: "
+            "an agent reports for itself only (its settings `node` and `role`)",
+            str(caller),
+        )
+
+
+def certificate_may(caller: Caller, verb: Verb) -> None:
+    """What the holder of a certificate may read or change. Raises NotAllowedError."""
+    if caller.kind == "admin" or (caller.kind == "reader" and verb == "get"):
+        return
+    wanted = "hyperscout://admin/" if verb == "update" else "hyperscout://reader/ or hyperscout://admin/"
+    raise NotAllowedError(f"{caller} may not do this: a certificate of {wanted} may")
+
+
+def verb_for(method: str, request: object = None) -> Verb | None:
+    """What a caller must be allowed to; None where this is not the place to ask.
+
+    What is not known to be harmless is taken for a change. `request`: its message, once that is there: it
+    may say that it changes nothing.
+    """
+    if method.startswith(("/grpc.health.v1.Health/", "/hyperscout.v1.DiscoveryService/")):
+        return None  # health is for everybody; a stream of findings is checked together with its Hello
+    if method.startswith("/grpc.reflection.") or method == _GET_MEASURING:
+        return "get"
+    if method in _DRY_RUNS and getattr(request, "dry_run", False) is True:
+        return "get"
+    if method.startswith(_PLACEMENT):
+        return "get" if method.removeprefix(_PLACEMENT) in _PLACEMENT_READS else "update"
+    name = method.removeprefix(_TOPOLOGY)
+    return "get" if name != method and name in _READS else "update"
+
+
+def claims_of(token: str) -> Claims:
+    """What the token says of itself, unverified; nothing where it is no JWT (RFC 7519)."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return Claims()
+    try:
+        found = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, RecursionError):
+        return Claims()
+    if not isinstance(found, dict):
+        return Claims()
+    audiences, expires_s = found.get("aud"), found.get("exp")
+    if isinstance(audiences, str):
+        audiences = [audiences]
+    if not isinstance(audiences, list) or not all(isinstance(one, str) for one in audiences):
+        audiences = None
+    # An integer in JSON may be larger than any float.
+    if not isinstance(expires_s, int | float) or isinstance(expires_s, bool) or not abs(expires_s) < 2**62:
+        expires_s = None
+    return Claims(
+        None if audiences is None else tuple(audiences), None if expires_s is None else float(expires_s)
+    )
+
+
+def why_unknown(claims: Claims, audience: str, now_s: float) -> str:
+    """Words for somebody whose token an API server did not take."""
+    get_one = f"get one with `kubectl create token SERVICEACCOUNT --audience {audience}`"
+    if claims.expires_s is not None and claims.expires_s <= now_s:
+        return f"the token expired {now_s - claims.expires_s:.0f} s ago: {get_one}"
+    if claims.audiences is not None and audience not in claims.audiences:
+        found = ", ".join(claims.audiences)[:200] or "nobody"
+        return f"the token is for the audience {found!r}, not {audience!r}: {get_one}"
+    return f"the API server does not know this token (its pod or service account may be gone): {get_one}"
+
+
+def spread_s(name: str) -> int:
+    """Up to a minute, always the same for the same name."""
+    return zlib.crc32(name.encode()) % _SPREAD_S

@@ -1,0 +1,236 @@
+"""Findings that devices send by MQTT: the topic says who reports, and then they enter as an agent's do.
+
+A device has no stream that could end: it is there as long as it is heard of, and what it told goes stale
+like everybody's. Each message stands for itself: it may be sent again, and nothing is lost with one.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hyperscout.v1.discovery_pb2 import FindingBatch
+from hyperscout_formats.text.reporters import DEVICE_PROBE, SWITCH_PROBE, is_switch
+from hyperscout_mqtt.counters import MqttCounters
+from hyperscout_mqtt.envelope import Outgoing, encoded
+from hyperscout_mqtt.topics import Topics
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.topology import rfc3339
+
+from hyperscout_collector.evidence.committer import Committer, OverloadedError, Refused, Submission
+from hyperscout_collector.evidence.rows import Key
+from hyperscout_collector.evidence.state import EvidenceState
+from hyperscout_collector.evidence.store import StoreError
+from hyperscout_collector.ingest.device_messages import MAX_MESSAGE_BYTES, BadMessageError, read
+from hyperscout_collector.ingest.intake import Intake, SweepGate
+from hyperscout_collector.ingest.refusals import Refusals
+from hyperscout_collector.ingest.streams import Streams
+
+_MAX_WAITING = 256
+_MAX_WAITING_BYTES = 16 * 1024 * 1024
+_COST_BYTES = 64 * 1024  # a longer message counts for several
+_BURST_S = 10.0  # a device that was silent may send what it did not in this time
+_MAX_SAID = 100  # refused findings in one answer
+_MAX_SAID_CHARS = 200
+
+
+class Bucket:
+    """Tokens that come back, `per_s` of them, up to `most`. Times: monotonic seconds."""
+
+    def __init__(self, per_s: float, most: float) -> None:
+        self._per_s = per_s
+        self._most = self._tokens = most
+        self._at_s: float | None = None
+
+    def take(self, tokens: float, now_s: float) -> bool:
+        """Whether there were so many; they are gone then."""
+        if self._at_s is not None:
+            self._tokens = min(self._most, self._tokens + (now_s - self._at_s) * self._per_s)
+        self._at_s = now_s
+        if tokens > self._tokens:
+            return False
+        self._tokens -= tokens
+        return True
+
+
+@dataclass(slots=True)
+class Device:
+    """One of those that may report."""
+
+    topic: str
+    intake: Intake
+    bucket: Bucket
+    is_too_fast: bool = False
+
+    @property
+    def reporter(self) -> str:
+        return self.intake.reporter
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    device: Device
+    payload: bytes
+    came_ns: int
+
+
+class Devices:
+    """`take` is the broker's; `run` as a task. `devices`: reporters by topic. `say` brings answers out.
+
+    `heard(reporter, at_ns, offset_ns)` is called for each message that can be read: when it came, and the
+    device's clock minus the collector's. `full_state(reporter)` is called when a device has reported all that
+    it knows. `timer`: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        devices: Mapping[str, str],
+        topics: Topics,
+        state: EvidenceState,
+        streams: Streams,
+        committer: Committer,
+        gate: SweepGate,
+        counters: MqttCounters,
+        *,
+        per_s: float,
+        heard: Callable[[str, int, int], None],
+        say: Callable[[Outgoing], Awaitable[None]],
+        full_state: Callable[[str], None],
+        clock_ns: Callable[[], int],
+        timer: Callable[[], float],
+    ) -> None:
+        most = max(per_s * _BURST_S, 2.0 * MAX_MESSAGE_BYTES / _COST_BYTES)
+        self._devices = {
+            topic: Device(
+                topic, Intake(reporter, state, gate, streams.counters, is_device=True), Bucket(per_s, most)
+            )
+            for topic, reporter in devices.items()
+        }
+        self._topics = topics
+        self._state = state
+        self._streams = streams
+        self._committer = committer
+        self._counters = counters
+        self._refusals = Refusals(Counter(), timer)
+        self._per_s = per_s
+        self._heard = heard
+        self._say = say
+        self._full_state = full_state
+        self._clock_ns = clock_ns
+        self._timer = timer
+        self._waiting: deque[_Message] = deque()
+        self._waiting_bytes = 0
+        self._answers: deque[Outgoing] = deque(maxlen=_MAX_WAITING)
+        self._work = asyncio.Event()
+        self._in_thread = BoundedExecutor("mqtt-devices")
+
+    def take(self, topic: str, payload: bytes, retained: bool) -> None:
+        """A message that came. Never blocks, and keeps so much and no more."""
+        name = self._topics.device_in(topic)
+        if name is None or not payload:
+            return  # an empty one takes away what the broker kept
+        device = self._devices.get(name)
+        if device is None:
+            self._counters.inbound["unknown_device"] += 1
+            why = "no device of mqtt_devices has this topic"
+            self._refusals.note("unknown_device", f"mqtt:{topic[:_MAX_SAID_CHARS]}", name, why)
+            return
+        if retained:
+            self._counters.inbound["invalid"] += 1
+            self._answer(
+                device, "the broker kept it from before, so how old it is, nobody knows: send it anew"
+            )
+            return
+        if not device.bucket.take(1 + len(payload) // _COST_BYTES, self._timer()):
+            self._too_fast(
+                device, f"more than {self._per_s:g} messages a second, of {_COST_BYTES} bytes each"
+            )
+        elif len(self._waiting) >= _MAX_WAITING or self._waiting_bytes + len(payload) > _MAX_WAITING_BYTES:
+            self._too_fast(device, f"{len(self._waiting)} messages of devices wait already; send it again")
+        else:
+            device.is_too_fast = False
+            self._waiting.append(_Message(device, payload, self._clock_ns()))
+            self._waiting_bytes += len(payload)
+            self._work.set()
+
+    async def run(self) -> None:
+        """Take in what comes, one after the other, until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._waiting or self._answers:
+                if self._waiting:
+                    message = self._waiting.popleft()
+                    self._waiting_bytes -= len(message.payload)
+                    await self._take_in(message)
+                while self._answers:
+                    await self._say(self._answers.popleft())
+
+    async def _take_in(self, message: _Message) -> None:
+        device = message.device
+        try:
+            batch = await self._in_thread(read, message.payload)
+        except BadMessageError as error:
+            self._counters.inbound["invalid"] += 1
+            self._answer(device, str(error))
+            return
+        if is_switch(device.reporter) and self._streams.get(device.reporter) is not None:
+            self._counters.inbound["refused"] += 1
+            self._answer(device, f"an agent of {device.reporter} is connected: of one switch one reports")
+            return
+        looked = device.intake.look_at(batch, message.came_ns)
+        self._heard(device.reporter, message.came_ns, looked.offset_ns)
+        removed = [*looked.removed, *self._gone(device, batch, looked.named)]
+        submission = Submission(looked.rows, removed=removed, cost_bytes=len(message.payload))
+        try:
+            stored = await (await self._committer.submit(submission))
+        except (StoreError, OverloadedError) as error:
+            self._counters.inbound["refused"] += 1
+            self._answer(device, f"not stored, send it again: {error}")
+            return
+        refused = [*looked.refused, *stored]
+        self._streams.counters.refused += len(refused)
+        self._counters.inbound["refused" if refused else "taken"] += 1
+        if refused:
+            self._answer(device, "", refused)
+        if batch.full_state_ends and (
+            is_switch(device.reporter) or device.reporter not in self._state.agents
+        ):
+            self._full_state(device.reporter)
+
+    def _gone(self, device: Device, batch: FindingBatch, named: set[Key]) -> list[Key]:
+        """Of a message that says that it is everything: what it does not name any more."""
+        if not batch.full_state_ends:
+            return []
+        probe = SWITCH_PROBE if is_switch(device.reporter) else DEVICE_PROBE
+        held = self._state.keys_of(device.reporter)
+        return sorted(key for key in held if key.probe == probe and key not in named)
+
+    def _too_fast(self, device: Device, why: str) -> None:
+        """Counted each time, said once until it goes better: an answer to each would be as many again."""
+        self._counters.inbound["too_fast"] += 1
+        if not device.is_too_fast:
+            device.is_too_fast = True
+            self._answer(device, f"too fast, dropped: {why}")
+
+    def _answer(self, device: Device, reason: str, refused: Sequence[Refused] = ()) -> None:
+        why = reason or f"{refused[0].key.subject[:_MAX_SAID_CHARS]!a}: {refused[0].reason}"
+        where = f"mqtt:{self._topics.prefix}/findings/{device.topic}"
+        self._refusals.note("device", where, device.reporter, why, device.topic)
+        said = [
+            {
+                "node": one.key.node[:_MAX_SAID_CHARS],
+                "probe": one.key.probe[:_MAX_SAID_CHARS],
+                "subject": one.key.subject[:_MAX_SAID_CHARS],
+                "reason": one.reason[:_MAX_SAID_CHARS],
+            }
+            for one in refused[:_MAX_SAID]
+        ]
+        body = {
+            "at": rfc3339(self._clock_ns()),
+            "reason": reason[: 2 * _MAX_SAID_CHARS],
+            "refused": said,
+            "more": len(refused) - len(said),
+        }
+        self._answers.append(Outgoing(self._topics.refusals(device.topic), encoded(body)))
+        self._work.set()

@@ -1,0 +1,1 @@
+"""What clients reach: gRPC, REST, the live stream and the map."""

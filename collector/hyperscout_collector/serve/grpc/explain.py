@@ -1,0 +1,167 @@
+"""How close two nodes are, and why: their lowest common HyperNode, a shortest path, what is wrong on it."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.finding_pb2 import FindingKey
+from hyperscout_topology.proto import anomaly_to_proto, links_to_proto
+from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, LinkTable, Topology
+
+from hyperscout_collector.evidence.rows import Key
+from hyperscout_collector.serve.grpc.measured import MeasuredBy, between, sayings
+
+_MAX_EVIDENCE = 500  # keys in one answer
+_MAX_ANOMALIES = 100
+
+
+class UnknownNodeError(LookupError):
+    """A node that the published topology does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One cable of a path, walked from `near` to `far`."""
+
+    link: Link
+    near: Endpoint
+    far: Endpoint
+
+
+def explain(
+    topology: Topology,
+    node_a: str,
+    node_b: str,
+    evidence: Iterable[Key],
+    measured: Iterable[MeasuredBy] = (),
+) -> pb.ExplainResponse:
+    """What is published of both nodes and of the way between them.
+
+    `evidence`: keys of the findings of both nodes; `measured`: what they measured. Raises UnknownNodeError.
+    Takes some 0.3 s with a million links: for a thread.
+    """
+    chains = {node: _chain(topology, node) for node in (node_a, node_b)}
+    devices = {node: {x.id for x in topology.adapters if x.node == node} for node in chains}
+    for node, chain in chains.items():
+        if not chain and not devices[node] and node not in topology.nodes_without_evidence:
+            raise UnknownNodeError(f"no node {node!r}: `hyperscout get nodes` lists them")
+    names_b = {h.name for h in chains[node_b]}
+    common = next((h for h in chains[node_a] if h.name in names_b), None)
+    hops = [] if node_a == node_b else shortest_path(topology, devices[node_a], devices[node_b])
+    own = {*devices[node_a], *devices[node_b], node_a, node_b}
+    anomalies = [a for a in topology.anomalies if _touches(a, hops, own)]
+    return pb.ExplainResponse(
+        tier=common.tier if common else 0,
+        tier_name=common.tier_name if common else "",
+        hypernode=common.name if common else "",
+        hypernodes_a=[h.name for h in chains[node_a]],
+        hypernodes_b=[h.name for h in chains[node_b]],
+        path=links_to_proto(hop.link for hop in hops),
+        anomalies=[anomaly_to_proto(a) for a in anomalies[:_MAX_ANOMALIES]],
+        evidence=[
+            FindingKey(node=key.node, probe=key.probe, subject=key.subject)
+            for key in sorted(set(evidence))[:_MAX_EVIDENCE]
+        ],
+        text=_text(topology, chains, common, hops, anomalies, between(node_a, node_b, measured)),
+    )
+
+
+def shortest_path(topology: Topology, start: set[str], goal: set[str]) -> list[Hop]:
+    """The fewest cables from one of `start` to one of `goal`, through switches only; [] if there is no way.
+
+    Of several, the one that the order of the links puts first: the same topology gives the same path.
+    """
+    table = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(topology.links)
+    switches = {s.id for s in topology.switches}
+    near, far = np.concatenate([table.a, table.b]), np.concatenate([table.b, table.a])
+    link = np.concatenate([np.arange(len(table)), np.arange(len(table))])
+    order = np.lexsort((link, near))
+    first = np.searchsorted(near[order], np.arange(len(table.devices) + 1))
+    far, link = far[order], link[order]
+    came: dict[int, tuple[int, int] | None] = {i: None for i, d in enumerate(table.devices) if d in start}
+    queue = deque(came)
+    while queue:
+        here = queue.popleft()
+        if came[here] is not None and table.devices[here] not in switches:
+            continue  # hosts do not forward
+        for i in range(first[here], first[here + 1]):
+            there = int(far[i])
+            if there not in came:
+                came[there] = (here, int(link[i]))
+                if table.devices[there] in goal:
+                    return _walk_back(topology, table, came, there)
+                queue.append(there)
+    return []
+
+
+def _walk_back(
+    topology: Topology, table: LinkTable, came: Mapping[int, tuple[int, int] | None], end: int
+) -> list[Hop]:
+    steps = []
+    while (step := came[end]) is not None:
+        steps.append((step, end))
+        end = step[0]
+    names = {s.id: s.name for s in topology.switches}
+    on_path = {table.devices[end] for (near, _), far in steps for end in (near, far)}
+    names |= {x.id: f"{x.node} {x.name}".rstrip() for x in topology.adapters if x.id in on_path}
+    return [_hop(table, names, *step) for step, _ in reversed(steps)]
+
+
+def _hop(table: LinkTable, names: Mapping[str, str], near: int, index: int) -> Hop:
+    link: Link = table[index]
+    a = Endpoint(link.a_device, names.get(link.a_device, link.a_device), link.a_port)
+    b = Endpoint(link.b_device, names.get(link.b_device, link.b_device), link.b_port)
+    return Hop(link, a, b) if int(table.a[index]) == near else Hop(link, b, a)
+
+
+def _chain(topology: Topology, node: str) -> list[HyperNode]:
+    """The HyperNodes that hold the node, from tier 1 up."""
+    return sorted((h for h in topology.hypernodes if node in h.nodes), key=lambda h: h.tier)
+
+
+def _touches(anomaly: Anomaly, hops: Sequence[Hop], own: set[str]) -> bool:
+    """Whether it names a port or a whole device of the path, or anything of the two nodes."""
+    ports = {(end.device, end.port) for hop in hops for end in (hop.near, hop.far)}
+    whole = {device for device, _ in ports}
+    return any(
+        end.device in own
+        or end.name in own
+        or (end.device, end.port) in ports
+        or (end.port is None and end.device in whole)
+        for end in (anomaly.subject, anomaly.peer)
+        if end is not None
+    )
+
+
+def _text(
+    topology: Topology,
+    chains: Mapping[str, Sequence[HyperNode]],
+    common: HyperNode | None,
+    hops: Sequence[Hop],
+    anomalies: Sequence[Anomaly],
+    measured: Sequence[str],
+) -> str:
+    nodes = list(chains)
+    if len(nodes) == 1:
+        lines = [f"{nodes[0]} is one node."]
+    elif common is not None:
+        where = f"both are in {common.name}, tier {common.tier}"
+        lines = [f"{nodes[0]} and {nodes[1]} are {common.tier_name} neighbours: {where}."]
+    else:
+        lines = [f"{nodes[0]} and {nodes[1]} share no HyperNode."]
+    lines += [f"{node} is in no HyperNode." for node in nodes if not chains[node]]
+    if hops:
+        steps = " = ".join(
+            f"{hop.near.name} {hop.near.port or '?'} -> {hop.far.name} {hop.far.port or '?'}" for hop in hops
+        )
+        lines.append(f"A shortest path has {len(hops)} cable{'s'[: len(hops) > 1]}: {steps}.")
+    elif len(nodes) > 1 and (common is None or common.source == "wires"):
+        lines.append("No evidence shows a way between them.")
+    if len(nodes) > 1:
+        lines += [*sayings(topology, common), *measured]
+    lines += [f"{a.kind}: {a.message}" for a in anomalies[:_MAX_ANOMALIES]]
+    if hops and not anomalies:
+        lines.append("Nothing is wrong on the way.")
+    return "\n".join(lines)

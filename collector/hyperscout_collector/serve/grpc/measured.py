@@ -1,0 +1,82 @@
+"""What was measured on the way between two nodes, in sentences."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from hyperscout_formats.facts.facts import LatencyPort, LatencyResult, NcclRun
+from hyperscout_topology.figures import digits, said
+from hyperscout_topology.topology import HyperNode, Topology, rfc3339
+
+_MAX_LINES = 20  # of two nodes with eight rails there are sixteen
+_GBITS = 8  # bits a byte; NCCL counts gigabytes
+_LATENCY_BYTES = 1024  # an operation this small shows latency
+_BANDWIDTH_BYTES = 64 << 20  # and one this large bandwidth
+
+
+class MeasuredBy(NamedTuple):
+    """One finding of a node about others."""
+
+    node: str
+    fact: LatencyPort | NcclRun
+
+
+def sayings(topology: Topology, common: HyperNode | None) -> Iterator[str]:
+    """Where their lowest common HyperNode comes from, and the figures of it and of its tier."""
+    if common is None:
+        return
+    if common.source == "latency":
+        yield f"{common.name} is inferred from latency alone, confidence {common.confidence:.2g}."
+    if common.source == "labels":
+        yield f"{common.name} is as the cloud labels its nodes."
+    if common.source == "nvlink":
+        yield f"{common.name} is an NVLink domain: its hosts reach each other by NVLink, beside any cable."
+    for what, text in said(common):
+        yield f"Measured in {common.name}: {what} {text}."
+    tier = next((t for t in topology.tiers if t.tier == common.tier), None)
+    if tier is not None and said(tier) != said(common):
+        for what, text in said(tier):
+            yield f"Measured in tier {tier.tier} as a whole: {what} {text}."
+
+
+def between(node_a: str, node_b: str, measured: Iterable[MeasuredBy]) -> list[str]:
+    """What the two measured of each other, both ways, bounded."""
+    lines: list[str] = []
+    if node_a == node_b:
+        return lines
+    for node, fact in measured:
+        peer = node_b if node == node_a else node_a
+        if isinstance(fact, NcclRun):
+            if fact.peer == peer:
+                lines += _run(node, fact)
+        else:
+            lines += [_burst(node, fact.interface, x) for x in fact.results if x.peer == peer and x.received]
+    return lines[:_MAX_LINES]
+
+
+def _burst(node: str, interface: str, x: LatencyResult) -> str:
+    text = f"{node} {interface} measured {x.peer} {x.peer_interface}: {digits(x.min_us, 3)} us"
+    text += f" (median {digits(x.median_us, 3)} us, jitter {digits(x.jitter_us)} us, "
+    text += f"{x.received} of {x.sent} answered, {x.method}, {rfc3339(x.at_ns)})"
+    return text + (f", {digits(x.bandwidth_gbps, 3)} Gbit/s." if x.bandwidth_gbps else ".")
+
+
+def _run(node: str, run: NcclRun) -> Iterator[str]:
+    """For each operation its latency at the smallest size and its bandwidth at the largest."""
+    how = f"{run.method}, NCCL {run.nccl_version or '?'}, {run.ranks} ranks, {rfc3339(run.at_ns)}"
+    for operation in sorted({x.operation for x in run.results}):
+        own = sorted((x for x in run.results if x.operation == operation), key=lambda x: x.size_bytes)
+        parts = []
+        if own[0].size_bytes <= _LATENCY_BYTES:
+            parts.append(f"{digits(own[0].time_us, 3)} us at {_size(own[0].size_bytes)}")
+        if own[-1].size_bytes >= _BANDWIDTH_BYTES:
+            gbps = own[-1].bus_gbytes_per_s * _GBITS
+            parts.append(f"{digits(gbps, 3)} Gbit/s at {_size(own[-1].size_bytes)}")
+        if parts:
+            yield f"{node} ran NCCL {operation} with {run.peer}: {', '.join(parts)} ({how})."
+
+
+def _size(size_bytes: int) -> str:
+    for unit, length in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes >= length:
+            return f"{size_bytes / length:g} {unit}"
+    return f"{size_bytes} B"

@@ -1,0 +1,64 @@
+"""Placements that are held, as bytes on the wire: each gang encoded once, however many list and watch.
+
+Who only reads can ask for the whole book as often as there are connections; what is shared is not made again.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+
+from hyperscout.v1 import placement_pb2 as pb
+from hyperscout_placer.book.placements import Held
+from hyperscout_placer.messages.placements import held_message
+
+from hyperscout_collector.serve.grpc.placement_watchers import News
+
+_PLACEMENTS = b"\x0a"  # field 1, with a length: `placements` of both messages
+
+
+class PlacementBytes:
+    """Thread-safe."""
+
+    def __init__(self) -> None:
+        self.made = 0  # encodings, since the start
+        self._lock = threading.Lock()
+        self._tiers = 0
+        self._known: dict[str, tuple[Held, bytes]] = {}
+
+    def listed(self, book: Sequence[Held], tiers: int) -> bytes:
+        """An encoded ListPlacementsResponse of all that is held, on a hierarchy of that many tiers."""
+        with self._lock:
+            found = b"".join(self._each(book, tiers))
+            if len(self._known) > len(book):  # some are gone
+                self._known = {held.gang: self._known[held.gang] for held in book}
+            return found
+
+    def told(self, news: News, tiers: int) -> bytes:
+        """An encoded WatchPlacementsResponse."""
+        rest = pb.WatchPlacementsResponse(released=news.released, snapshot=news.snapshot)
+        if news.snapshot:
+            return self.listed(news.held, tiers) + rest.SerializeToString()
+        with self._lock:
+            for gang in news.released:
+                self._known.pop(gang, None)
+            return b"".join(self._each(news.held, tiers)) + rest.SerializeToString()
+
+    def _each(self, book: Iterable[Held], tiers: int) -> Iterable[bytes]:
+        if tiers != self._tiers:
+            self._known, self._tiers = {}, tiers
+        for held in book:
+            known = self._known.get(held.gang)
+            if known is None or known[0] is not held:
+                self.made += 1
+                text = held_message(held, tiers).SerializeToString()
+                known = self._known[held.gang] = held, _PLACEMENTS + _varint(len(text)) + text
+            yield known[1]
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first (Protocol Buffers encoding, "Base 128 varints")."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)

@@ -1,0 +1,306 @@
+"""PlacementService: places gangs for whoever asks, and keeps what it reserved until it is given back.
+
+What decides and holds in one step does so on the loop; what only looks works in a thread on a copy of what
+is free. Who calls is known by then (`identity.access`): a dry run takes what reading takes.
+"""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+from hyperscout.v1 import placement_pb2 as pb
+from hyperscout_formats.text.leader import refusal
+from hyperscout_placer.book.placements import (
+    Held,
+    HeldError,
+    NoRoomError,
+    NotHeldError,
+    NotReadyError,
+    Placements,
+    PlacementsError,
+    TooManyError,
+)
+from hyperscout_placer.cluster.answer import Refusal
+from hyperscout_placer.cluster.request import RequestError
+from hyperscout_placer.messages.placements import placement_message, request_of
+from hyperscout_placer.repair.repair import Repair
+from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
+
+from hyperscout_collector.serve.grpc import placement_looks as looks
+from hyperscout_collector.serve.grpc.placement_bytes import PlacementBytes
+from hyperscout_collector.serve.grpc.placement_looks import Free, PresentError
+from hyperscout_collector.serve.grpc.placement_watchers import PlacementWatchers, WatchEndedError
+from hyperscout_collector.store.reservations import API, NotKeptError
+
+SERVICE = "hyperscout.v1.PlacementService"
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_MAX_EXPIRES_S = 10 * 366 * 86_400
+_MAX_CANDIDATES = 1000
+_MAX_MOVES = 100_000
+_CANDIDATES = 10
+_MOVES = 64
+_THREADS = 2  # they share one interpreter with the loop: more would only take its turns
+_MAX_WAITING = 64  # calls that only look, and as many that reserve: at work, or waiting for a thread
+_ATTEMPTS = 3  # at a repair, while its gang changes
+NS = 1_000_000_000
+
+
+class OthersError(Exception):
+    """Somebody else holds it, and lets it go."""
+
+
+class Book(Protocol):
+    """Where reservations are written down."""
+
+    async def kept(self) -> None:
+        """Until all that changed is on disk. Raises NotKeptError."""
+
+
+_CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
+    (RequestError, grpc.StatusCode.INVALID_ARGUMENT),
+    (HeldError, grpc.StatusCode.ALREADY_EXISTS),
+    (NotHeldError, grpc.StatusCode.NOT_FOUND),
+    (NotReadyError, grpc.StatusCode.FAILED_PRECONDITION),
+    (PresentError, grpc.StatusCode.FAILED_PRECONDITION),
+    (OthersError, grpc.StatusCode.FAILED_PRECONDITION),
+    (TooManyError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (BusyError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (NoRoomError, grpc.StatusCode.ABORTED),
+    (NotKeptError, grpc.StatusCode.UNAVAILABLE),
+    (PlacementsError, grpc.StatusCode.INTERNAL),
+)
+
+
+class PlacementService:
+    """`add_to(server)` registers it; `close` when nobody calls any more."""
+
+    def __init__(
+        self,
+        placements: Placements,
+        watchers: PlacementWatchers,
+        book: Book,
+        *,
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self._placements = placements
+        self._watchers = watchers
+        self._book = book
+        self._clock_ns = clock_ns
+        self._look = BoundedExecutor("looking", threads=_THREADS, most=_MAX_WAITING)
+        # Dry runs delay neither reservations nor lists of reservations.
+        self._decide = BoundedExecutor("deciding", most=_MAX_WAITING)
+        self._answer = BoundedExecutor("answering", most=_MAX_WAITING)  # a reservation that is made
+        self._list = BoundedExecutor("listing", most=_MAX_WAITING)
+        self._tell = BoundedExecutor("telling", most=watchers.limit + 1)
+        self._bytes = PlacementBytes()
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(
+                _clear(call),
+                request_deserializer=request.FromString,
+                response_serializer=_encode,
+            )
+
+        handlers = {
+            "Place": unary(self.place, pb.PlaceRequest),
+            "ExplainPlacement": unary(self.explain_placement, pb.ExplainPlacementRequest),
+            "Release": unary(self.release, pb.ReleaseRequest),
+            "ListPlacements": unary(self.list_placements, pb.ListPlacementsRequest),
+            "Repair": unary(self.repair, pb.RepairRequest),
+            "Improve": unary(self.improve, pb.ImproveRequest),
+            "Defragment": unary(self.defragment, pb.DefragmentRequest),
+            "WatchPlacements": grpc.unary_stream_rpc_method_handler(
+                self.watch_placements,
+                request_deserializer=pb.WatchPlacementsRequest.FromString,
+                response_serializer=_encode,
+            ),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    def answered(self, name: str) -> Callable[[Any, Any], Awaitable[Any]]:
+        """A method whose errors end its call in gRPC's words, whoever serves it."""
+        return _clear(getattr(self, name))
+
+    def close(self) -> None:
+        for executor in (self._look, self._decide, self._answer, self._list, self._tell):
+            executor.close()
+
+    # Reserving
+
+    async def place(self, request: pb.PlaceRequest, context: Any) -> pb.PlaceResponse:
+        placements = self._placements
+        forest = placements.capacity.forest
+        expires_ns = self._expires_ns(request)
+        if request.gang or not request.dry_run:
+            _check_name(request.gang)
+        asked = request_of(request, forest)
+        if request.dry_run:
+            capacity, trial = placements.trial(asked)
+            free = Free(capacity, placements.speeds)
+            found, message = await self._look(looks.tried, request.gang, asked, free, trial)
+            placements.tried(found)
+            return pb.PlaceResponse(placement=message)
+        answer = await placements.decide(
+            request.gang, asked, holder=API, expires_ns=expires_ns, in_thread=self._decide
+        )
+        if isinstance(answer, Refusal):
+            return pb.PlaceResponse(placement=placement_message(request.gang, asked, answer, forest))
+        held, free = placements.held(request.gang), Free(placements.capacity, placements.speeds)
+        try:
+            message = await self._answer(looks.reserved, held, free)
+            await self._book.kept()
+        except BaseException:
+            # Nobody will be told of it: the caller went away, or it is not on disk.
+            now = placements.get(held.gang)
+            if now is not None and now.reserved_ns == held.reserved_ns:
+                placements.release(held.gang)
+            raise
+        return pb.PlaceResponse(placement=message)
+
+    async def release(self, request: pb.ReleaseRequest, context: Any) -> pb.ReleaseResponse:
+        held = self._placements.held(request.gang)
+        _check_ours(held)
+        self._placements.release(held.gang)
+        await self._book.kept()
+        return pb.ReleaseResponse()
+
+    async def repair(self, request: pb.RepairRequest, context: Any) -> pb.RepairResponse:
+        lost = frozenset(request.failed_nodes)
+        if not lost:
+            raise RequestError("failed_nodes: none: name those that failed")
+        for _ in range(_ATTEMPTS):
+            held = self._placements.held(request.gang)
+            if not request.dry_run:
+                _check_ours(held)
+            free = self._free()
+            if strangers := lost.difference(held.placement.nodes, free.capacity.forest.nodes):
+                raise RequestError(f"failed_nodes: {min(strangers)[:253]!r}: no such node")
+            work = self._look if request.dry_run else self._decide
+            found = await work(looks.repaired, held, lost, free)
+            if request.dry_run or await self._moved(held, found):
+                answer = self._look if request.dry_run else self._answer
+                return await answer(looks.repaired_message, held, found, free)
+        raise NoRoomError(f"gang {request.gang!r}, or what is free for it, keeps changing: try again")
+
+    async def _moved(self, held: Held, found: Repair | Refusal) -> bool:
+        """Do what was decided in a thread; False where it is not so any more."""
+        if isinstance(found, Refusal) or not found.moves:
+            return True
+        if self._placements.get(held.gang) is not held:
+            return False
+        try:
+            self._placements.move(held.gang, found.moves, found.placement)
+        except NoRoomError:
+            return False
+        await self._book.kept()
+        return True
+
+    # Looking
+
+    async def explain_placement(
+        self, request: pb.ExplainPlacementRequest, context: Any
+    ) -> pb.ExplainPlacementResponse:
+        placements = self._placements
+        if request.HasField("request") == bool(request.gang):
+            raise RequestError("request, gang: say either what would be placed, or which gang")
+        if request.limit > _MAX_CANDIDATES:
+            raise RequestError(f"limit: {request.limit}: at most {_MAX_CANDIDATES}")
+        limit = request.limit or _CANDIDATES
+        if request.gang:
+            held, speeds = placements.held(request.gang), placements.speeds
+            without = placements.without(held.gang)
+            return await self._look(looks.explained_held, held, without, speeds, limit)
+        free, gang = self._free(), request.request.gang
+        asked = request_of(request.request, free.capacity.forest)
+        return await self._look(looks.explained, gang, asked, free, limit)
+
+    async def list_placements(self, request: pb.ListPlacementsRequest, context: Any) -> bytes:
+        return await self._list(self._bytes.listed, self._by_name(), self._tiers())
+
+    async def watch_placements(
+        self, request: pb.WatchPlacementsRequest, context: Any
+    ) -> AsyncIterator[bytes]:
+        watchers = self._watchers
+        if watchers.full:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{len(watchers)} watch already")
+        watcher = watchers.add()
+        try:
+            while True:
+                news = await watchers.next(watcher)
+                yield await self._tell(self._bytes.told, news, self._tiers())
+        except WatchEndedError as error:
+            hint = () if error.leader is None else refusal(error.leader)[1]
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error), hint)
+        finally:
+            watchers.discard(watcher)
+
+    async def improve(self, request: pb.ImproveRequest, context: Any) -> pb.ImproveResponse:
+        return await self._look(looks.improved, self._placements.held(request.gang), self._free())
+
+    async def defragment(self, request: pb.DefragmentRequest, context: Any) -> pb.DefragmentResponse:
+        most = request.most_moves or _MOVES
+        if most > _MAX_MOVES:
+            raise RequestError(f"most_moves: {most}: at most {_MAX_MOVES}")
+        free, gang = self._free(), request.request.gang
+        asked = request_of(request.request, free.capacity.forest)
+        return await self._look(looks.defragmented, gang, asked, self._by_name(), free, most)
+
+    # Both
+
+    def _free(self) -> Free:
+        return Free(self._placements.capacity.copy(), self._placements.speeds)
+
+    def _by_name(self) -> list[Held]:
+        return sorted(self._placements, key=lambda held: held.gang)
+
+    def _tiers(self) -> int:
+        """Tiers of the hierarchy now; 0 = there is none."""
+        try:
+            return self._placements.capacity.forest.top
+        except NotReadyError:
+            return 0
+
+    def _expires_ns(self, request: pb.PlaceRequest) -> int:
+        if not request.HasField("expires_in"):
+            return 0
+        seconds = request.expires_in.seconds + request.expires_in.nanos / NS
+        if not 0 < seconds <= _MAX_EXPIRES_S:
+            raise RequestError(f"expires_in: {seconds:g} s: expected more than 0, at most {_MAX_EXPIRES_S}")
+        return self._clock_ns() + int(seconds * NS)
+
+
+def _check_name(gang: str) -> None:
+    if not _NAME.fullmatch(gang):
+        raise RequestError(
+            f"gang: {gang[:253]!r}: expected 1 to 253 letters, digits, '.', '_' and '-', a letter or digit "
+            "first and last"
+        )
+
+
+def _check_ours(held: Held) -> None:
+    """What a workload's pods hold goes by its pods alone."""
+    if held.holder != API:
+        raise OthersError(
+            f"gang {held.gang!r} is held for its {held.holder}: it is let go when its pods end, and moves "
+            "when they are made anew"
+        )
+
+
+def _encode(message: Any) -> bytes:
+    return message if isinstance(message, bytes) else bytes(message.SerializeToString())
+
+
+def _clear(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+    async def answered(request: Any, context: Any) -> Any:
+        try:
+            return await call(request, context)
+        except tuple(kind for kind, _ in _CODES) as error:
+            code = next(code for kind, code in _CODES if isinstance(error, kind))
+            await context.abort(code, str(error))
+            raise  # abort has raised already
+
+    return answered

@@ -1,0 +1,236 @@
+"""TopologyService: reads, and the one thing a reader may ask for, to let a held generation go."""
+
+import base64
+import binascii
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+from hyperscout.v1 import topology_pb2 as pb
+from hyperscout.v1.finding_pb2 import Finding
+from hyperscout_formats.text.leader import refusal
+from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
+from hyperscout_topology.proto import timestamp, topology_to_proto
+
+from hyperscout_collector.evidence.rows import Key
+from hyperscout_collector.evidence.store import Store, StoredFinding, StoreError
+from hyperscout_collector.history.reading import (
+    BadHistoryRequestError,
+    HistoryError,
+    HistoryReader,
+    NotKeptError,
+)
+from hyperscout_collector.serve.grpc.explain import UnknownNodeError, explain
+from hyperscout_collector.serve.grpc.measured import MeasuredBy
+from hyperscout_collector.serve.grpc.watchers import WatchEndedError, Watchers
+
+SERVICE = "hyperscout.v1.TopologyService"
+
+_PAGE_FINDINGS = 1000
+_MAX_PAGE_FINDINGS = 10_000
+_MAX_PAGE_BYTES = 2 * 1024 * 1024  # under the 4 MiB that a client takes by default
+_THREADS = 2  # they share one interpreter with the loop: more would only take its turns
+_MOST_WAITING = 128
+NO_HISTORY = "no history is kept here: history_max_days is 0"
+_CODES: dict[type[HistoryError], grpc.StatusCode] = {
+    BadHistoryRequestError: grpc.StatusCode.INVALID_ARGUMENT,
+    NotKeptError: grpc.StatusCode.NOT_FOUND,
+}
+_Answer = TypeVar("_Answer")
+
+
+class NothingHeldError(LookupError):
+    """The generation that was to be approved is not the one that is held."""
+
+
+class Backend(Protocol):
+    """What the service asks of the collector. Nothing here blocks."""
+
+    @property
+    def watchers(self) -> Watchers: ...
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def history(self) -> HistoryReader | None:
+        """None: none is kept."""
+
+    def status(self, *, omit_agents: bool = False) -> bytes:
+        """An encoded GetStatusResponse."""
+
+    def is_stale(self, seen_ns: int) -> bool: ...
+
+    def evidence_of(self, nodes: Sequence[str]) -> list[Key]: ...
+
+    def measured_by(self, nodes: Sequence[str]) -> list[MeasuredBy]: ...
+
+    async def approve(self, generation: int) -> int:
+        """Publish a held generation; returns the generation that it became. Raises NothingHeldError."""
+
+
+class TopologyService:
+    """`add_to(server)` registers it. Pictures are sent as bytes that were encoded once a generation."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._look = BoundedExecutor("topology-reads", threads=_THREADS, most=_MOST_WAITING)
+        # Of the store and the history: a slow disk does not delay what is answered from memory.
+        self._query = BoundedExecutor("disk-reads", threads=_THREADS, most=_MOST_WAITING)
+
+    def close(self) -> None:
+        self._look.close()
+        self._query.close()
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        def unary(call: Callable[[Any, Any], Awaitable[Any]], request: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(
+                call,
+                request_deserializer=request.FromString,
+                response_serializer=_encode,
+            )
+
+        handlers = {
+            "GetTopology": unary(self.get_topology, pb.GetTopologyRequest),
+            "Explain": unary(self.explain, pb.ExplainRequest),
+            "ListFindings": unary(self.list_findings, pb.ListFindingsRequest),
+            "ListHistory": unary(self.list_history, pb.ListHistoryRequest),
+            "GetStatus": unary(self.get_status, pb.GetStatusRequest),
+            "Approve": unary(self.approve, pb.ApproveRequest),
+            "WatchTopology": grpc.unary_stream_rpc_method_handler(
+                self.watch_topology,
+                request_deserializer=pb.WatchTopologyRequest.FromString,
+                response_serializer=_encode,
+            ),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    async def get_topology(self, request: pb.GetTopologyRequest, context: Any) -> bytes:
+        if not request.HasField("at"):
+            current = self._backend.watchers.current
+            return await self._read(self._look, context, current.get_response, request.omit_links)
+
+        def then(history: HistoryReader) -> bytes:
+            topology = history.topology_at(request.at.ToNanoseconds())
+            found = topology_to_proto(topology, omit_links=request.omit_links)
+            return bytes(pb.GetTopologyResponse(topology=found).SerializeToString())
+
+        return await self._of_history(then, context)
+
+    async def watch_topology(self, request: pb.WatchTopologyRequest, context: Any) -> AsyncIterator[bytes]:
+        watchers = self._backend.watchers
+        if watchers.full:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{len(watchers)} watch already")
+        watcher = watchers.add(request.omit_links)
+        try:
+            while True:
+                yield await watchers.next(watcher)
+        except WatchEndedError as error:
+            hint = () if error.leader is None else refusal(error.leader)[1]
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error), hint)
+        finally:
+            watchers.discard(watcher)
+
+    async def explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
+        backend = self._backend
+        nodes = (request.node_a, request.node_b)
+        keys = backend.evidence_of(nodes)
+        measured = backend.measured_by(nodes)
+        topology = backend.watchers.current.topology
+        try:
+            return await self._read(self._look, context, explain, topology, *nodes, keys, measured)
+        except UnknownNodeError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+            raise  # abort has raised already
+
+    async def list_findings(self, request: pb.ListFindingsRequest, context: Any) -> pb.ListFindingsResponse:
+        size = request.page_size or _PAGE_FINDINGS
+        if size > _MAX_PAGE_FINDINGS:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"page_size {size}: at most {_MAX_PAGE_FINDINGS} findings a page",
+            )
+        try:
+            after = _after(request.page_token)
+        except ValueError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_token is not one of ours")
+            raise  # abort has raised already
+        try:
+            page = self._backend.store.page
+            rows = await self._read(self._query, context, page, request.node, request.probe, after, size)
+        except StoreError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            raise  # abort has raised already
+        response, size_bytes = pb.ListFindingsResponse(), 0
+        for row in rows:
+            if size_bytes and size_bytes + len(row.finding) > _MAX_PAGE_BYTES:
+                break
+            size_bytes += len(row.finding)
+            response.findings.append(self._stored(row))
+        if rows and (len(rows) == size or len(response.findings) < len(rows)):
+            response.next_page_token = _token(rows[len(response.findings) - 1])
+        return response
+
+    async def list_history(self, request: pb.ListHistoryRequest, context: Any) -> pb.ListHistoryResponse:
+        return await self._of_history(lambda history: history.events(request), context)
+
+    async def _of_history(self, ask: Callable[[HistoryReader], _Answer], context: Any) -> _Answer:
+        if (history := self._backend.history) is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_HISTORY)
+            raise AssertionError("abort has raised already")
+        try:
+            return await self._read(self._query, context, ask, history)
+        except HistoryError as error:
+            await context.abort(_CODES.get(type(error), grpc.StatusCode.UNAVAILABLE), str(error))
+            raise  # abort has raised already
+
+    async def _read(
+        self, executor: BoundedExecutor, context: Any, work: Callable[..., _Answer], *args: object
+    ) -> _Answer:
+        """What `work(*args)` returns or raises. Ends the call where too many reads wait already."""
+        try:
+            return await executor(work, *args)
+        except BusyError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+            raise  # abort has raised already
+
+    async def get_status(self, request: pb.GetStatusRequest, context: Any) -> bytes:
+        return self._backend.status(omit_agents=request.omit_agents)
+
+    async def approve(self, request: pb.ApproveRequest, context: Any) -> pb.ApproveResponse:
+        try:
+            return pb.ApproveResponse(generation=await self._backend.approve(request.generation))
+        except NothingHeldError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise  # abort has raised already
+
+    def _stored(self, row: StoredFinding) -> pb.StoredFinding:
+        return pb.StoredFinding(
+            finding=Finding.FromString(row.finding),
+            received_at=timestamp(row.received_ns),
+            stale=self._backend.is_stale(row.observed_ns - row.offset_ns),
+        )
+
+
+def _encode(message: Any) -> bytes:
+    return message if isinstance(message, bytes) else bytes(message.SerializeToString())
+
+
+def _token(row: StoredFinding) -> str:
+    return base64.urlsafe_b64encode(json.dumps([*row.key, row.rank]).encode()).decode()
+
+
+def _after(token: str) -> tuple[Key, int] | None:
+    """The other way round. Raises ValueError."""
+    if not token:
+        return None
+    try:
+        found = json.loads(base64.urlsafe_b64decode(token.encode()))
+    except (binascii.Error, UnicodeError, json.JSONDecodeError) as error:
+        raise ValueError(token) from error
+    match found:
+        case [str() as node, str() as probe, str() as subject, int() as rank]:
+            return Key(node, probe, subject), rank
+    raise ValueError(token)

@@ -1,0 +1,136 @@
+"""What REST says when it does not do what was asked: problem documents (RFC 9457), made in one place.
+
+The services behind REST are those of gRPC, and so are their refusals: one table says which status of HTTP
+each of gRPC's codes is.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import grpc
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hyperscout_collector.identity.callers import AccessError
+
+PROBLEM_JSON = "application/problem+json"
+_TYPE = "urn:hyperscout:problem:"
+_RETRY_AFTER_S = 1
+_FIELD = re.compile(r"([A-Za-z_][A-Za-z0-9_.\[\]]*): ")
+
+# word (of `type`) -> title
+TITLES = {
+    "bad-request": "The request cannot be understood",
+    "unauthenticated": "Nobody can tell who is calling",
+    "not-allowed": "The caller may not do this",
+    "wrong-host": "This host name is not ours",
+    "not-found": "There is no such thing",
+    "method-not-allowed": "This method is not for this path",
+    "not-acceptable": "None of the wanted formats can be had",
+    "exists": "It is there already",
+    "conflict": "The state of things does not allow it",
+    "too-large": "The request is too large",
+    "unsupported-media-type": "The body must be JSON",
+    "busy": "Too much is asked at once",
+    "too-slow": "The reader is too slow",
+    "standby": "Another replica leads",
+    "unavailable": "It cannot be answered at the moment",
+    "unimplemented": "This collector does not do that",
+    "timeout": "It took too long",
+    "internal": "The collector failed",
+}
+
+# gRPC's code -> (status, word)
+STATUS_OF: Mapping[grpc.StatusCode, tuple[int, str]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: (400, "bad-request"),
+    grpc.StatusCode.OUT_OF_RANGE: (400, "bad-request"),
+    grpc.StatusCode.UNAUTHENTICATED: (401, "unauthenticated"),
+    grpc.StatusCode.PERMISSION_DENIED: (403, "not-allowed"),
+    grpc.StatusCode.NOT_FOUND: (404, "not-found"),
+    grpc.StatusCode.ALREADY_EXISTS: (409, "exists"),
+    grpc.StatusCode.FAILED_PRECONDITION: (409, "conflict"),
+    grpc.StatusCode.ABORTED: (409, "conflict"),
+    grpc.StatusCode.RESOURCE_EXHAUSTED: (429, "busy"),
+    grpc.StatusCode.UNIMPLEMENTED: (501, "unimplemented"),
+    grpc.StatusCode.UNAVAILABLE: (503, "unavailable"),
+    grpc.StatusCode.DEADLINE_EXCEEDED: (504, "timeout"),
+}
+
+
+class ProblemError(Exception):
+    """Ends a request with a problem document. `field`: which parameter or field of the body is wrong."""
+
+    def __init__(
+        self,
+        status: int,
+        word: str,
+        detail: str,
+        *,
+        field: str | None = None,
+        allowed: Sequence[str] = (),
+        **more: Any,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.word = word
+        self.detail = detail
+        self.field = field
+        self.more = more
+        self.allowed = allowed
+
+    def document(self, instance: str) -> dict[str, Any]:
+        """The members in the order of RFC 9457, 3.1. `instance`: the path that was asked for."""
+        found = {
+            "type": _TYPE + self.word,
+            "title": TITLES[self.word],
+            "status": self.status,
+            "detail": self.detail,
+            "instance": instance,
+            "field": self.field,
+            **self.more,
+        }
+        return {key: value for key, value in found.items() if value is not None}
+
+    def response(self, request: Request) -> Response:
+        headers = {"Cache-Control": "no-store"}
+        if self.allowed:
+            headers["Allow"] = ", ".join(self.allowed)
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        if self.status in (429, 503):
+            headers["Retry-After"] = str(_RETRY_AFTER_S)
+        if self.status == 503:
+            headers["Connection"] = "close"  # behind a Service the next connection may reach the leader
+        body = json.dumps(self.document(request.url.path)).encode()
+        return Response(body, self.status, headers, PROBLEM_JSON)
+
+
+def bad(field: str, detail: str) -> ProblemError:
+    """A parameter, or a field of the body, that is wrong."""
+    return ProblemError(400, "bad-request", f"{field}: {detail}", field=field)
+
+
+def of_access(error: AccessError) -> ProblemError:
+    """Who is not let in."""
+    return of_code(error.code, str(error))
+
+
+def of_code(code: grpc.StatusCode, detail: str) -> ProblemError:
+    """What a service of gRPC's refused. A message that begins with a field names it in JSON's way, too."""
+    status, word = STATUS_OF.get(code, (500, "internal"))
+    match = _FIELD.match(detail) if code is grpc.StatusCode.INVALID_ARGUMENT else None
+    return ProblemError(status, word, detail, field=camel(match[1]) if match else None)
+
+
+def camel(name: str) -> str:
+    """page_size -> pageSize, as protobuf's JSON has it."""
+    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
+
+
+class Context:
+    """What a service of gRPC's needs of a call's context here: a way to refuse."""
+
+    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
+        raise of_code(code, details)

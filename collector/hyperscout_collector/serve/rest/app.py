@@ -1,0 +1,206 @@
+"""REST as an ASGI application: every operation behind the same gate, every failure a problem document."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from email.utils import formatdate
+from typing import Any
+
+from google.protobuf.json_format import Parse, ParseError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hyperscout_collector.identity.access import CALLER, Access
+from hyperscout_collector.identity.callers import AccessError, NotAllowedError, Shown, verb_for
+from hyperscout_collector.serve.http.counters import RestCounters
+from hyperscout_collector.serve.http.hosts import Hosts
+from hyperscout_collector.serve.http.problems import ProblemError, of_access
+from hyperscout_collector.serve.http.protocol import shown_by
+from hyperscout_collector.serve.rest.handlers import Handlers
+from hyperscout_collector.serve.rest.operations import OPERATIONS, Body, Operation
+from hyperscout_collector.serve.rest.parameters import read
+from hyperscout_collector.serve.rest.static import Pages
+
+_log = logging.getLogger(__name__)
+
+_MAX_BODY_BYTES = 1024 * 1024
+_MAX_DEPTH = 32
+_METHODS = frozenset({"GET", "HEAD", *(one.http for one in OPERATIONS)})
+_SECURITY = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+
+
+def application(
+    handlers: Handlers,
+    access: Access,
+    hosts: Hosts,
+    counters: RestCounters,
+    *,
+    timer: Callable[[], float],
+) -> ASGIApp:
+    """All operations, and the map at `/`. `timer`: monotonic seconds."""
+    gate = _Gate(handlers, access, hosts)
+    by_path: dict[str, dict[str, Operation]] = {}
+    for one in OPERATIONS:
+        by_path.setdefault(one.path, {})[one.http] = one
+    # Of any method: a mount for the rest would take those that a path has not.
+    routes: list[BaseRoute] = [
+        Route(path, endpoint=gate.endpoint(operations)) for path, operations in by_path.items()
+    ]
+    app = Router([*routes, Mount("/", Pages(hosts))], redirect_slashes=False, default=_nowhere)
+    return secured(counted(app, counters, timer))
+
+
+class _Gate:
+    """Stands before every operation: what nobody thought of is closed, not open."""
+
+    def __init__(self, handlers: Handlers, access: Access, hosts: Hosts) -> None:
+        self._handlers = handlers
+        self._access = access
+        self._hosts = hosts
+
+    def endpoint(self, operations: Mapping[str, Operation]) -> ASGIApp:
+        """Of one path. HEAD is GET, of which nothing but the head is sent."""
+        allowed = sorted({*operations, *(("HEAD",) if "GET" in operations else ())})
+
+        async def answer(request: Request) -> Response:
+            operation = operations.get("GET" if request.method == "HEAD" else request.method)
+            try:
+                if operation is None:
+                    raise ProblemError(
+                        405, "method-not-allowed", f"there are {', '.join(allowed)}", allowed=allowed
+                    )
+                return await self._answer(operation, request)
+            except ProblemError as problem:
+                return problem.response(request)
+            except AccessError as error:
+                return of_access(error).response(request)
+            except ClientDisconnect:
+                return Response(status_code=400)  # to nobody
+            except Exception:
+                _log.exception("%s %s failed", request.method, request.url.path)
+                return ProblemError(500, "internal", "its log says why").response(request)
+
+        return _Endpoint(answer)
+
+    async def _answer(self, operation: Operation, request: Request) -> Response:
+        self._hosts.check(request)
+        found = shown_by(request)
+        message, wrong = None, None
+        if operation.body is not None:
+            # First what is asked, since a dry run takes less; but nobody is told what is wrong with it before
+            # they may ask at all, and who may do nothing is not even listened to.
+            await self._some(found)
+            try:
+                message = await self._parsed(request, operation.body)
+            except ProblemError as problem:
+                wrong = problem
+        caller = await self._access.admit(found, verb_for(operation.rpc, message) or "update")
+        CALLER.set(caller)
+        if wrong is not None:
+            raise wrong
+        in_path = {one.name for one in operation.parameters}.intersection(request.path_params)
+        values = read(request, [one for one in operation.parameters if one.name not in in_path])
+        return await self._handlers.answer(
+            operation, request, {**values, **request.path_params}, message, caller
+        )
+
+    async def _some(self, found: Shown) -> None:
+        """Raises AccessError for who may do nothing at all."""
+        try:
+            await self._access.admit(found, "get")
+        except NotAllowedError:
+            await self._access.admit(found, "update")
+
+    async def _parsed(self, request: Request, body: Body) -> Any:
+        """The message that a body is in protobuf's JSON. Raises ProblemError."""
+        # No form of another site can send this type, and a script of one may not without being asked.
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise ProblemError(415, "unsupported-media-type", "Content-Type must be application/json")
+        data = bytearray()
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > _MAX_BODY_BYTES:
+                raise ProblemError(413, "too-large", f"the body may have {_MAX_BODY_BYTES} bytes")
+        message: Any = body()
+        if data.lstrip()[:1] != b"{":
+            raise ProblemError(400, "bad-request", "the body is no JSON object")
+        try:
+            await self._handlers.parse(lambda: Parse(bytes(data), message, max_recursion_depth=_MAX_DEPTH))
+        except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise ProblemError(
+                400, "bad-request", f"the body is no {body.__name__}: {str(error)[:500]}"
+            ) from error
+        return message
+
+
+class _Endpoint:
+    """No function: to one of those Starlette would let GET alone."""
+
+    def __init__(self, answer: Callable[[Request], Awaitable[Response]]) -> None:
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (await self._answer(Request(scope, receive)))(scope, receive, send)
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    """A path that fits no route, not even the one for all others: it has a line break."""
+    problem = ProblemError(404, "not-found", "there is no such path")
+    await problem.response(Request(scope))(scope, receive, send)
+
+
+def secured(app: ASGIApp) -> ASGIApp:
+    """With the headers that every answer has."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                there = {name.lower() for name, _ in message["headers"]}
+                more = [(name, value) for name, value in _SECURITY if name not in there]
+                date = (b"date", formatdate(usegmt=True).encode())
+                message["headers"] = [*message["headers"], date, *more]
+            await send(message)
+
+        sent = {name for name, _ in scope["headers"]}
+        if sent >= {b"content-length", b"transfer-encoding"}:
+            # Two lengths: a proxy before us may have read the other one (RFC 9112, 6.1).
+            problem = ProblemError(
+                400, "bad-request", "Content-Length and Transfer-Encoding exclude each other"
+            )
+            refusal = problem.response(Request(scope))
+            refusal.headers["Connection"] = "close"
+            await refusal(scope, receive, with_headers)
+            return
+        await app(scope, receive, with_headers)
+
+    return answer
+
+
+def counted(app: ASGIApp, counters: RestCounters, timer: Callable[[], float]) -> ASGIApp:
+    """Counts what is asked for, by route, and how long it takes until the answer begins."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        began_s = timer()
+
+        async def with_count(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                route = _template(getattr(scope.get("route"), "path", ""))
+                method = scope["method"] if scope["method"] in _METHODS else "other"
+                counters.requests[method, route, f"{message['status'] // 100}xx"] += 1
+                counters.seconds[route] += timer() - began_s
+            await send(message)
+
+        await app(scope, receive, with_count)
+
+    return answer
+
+
+def _template(path: str) -> str:
+    """As OpenAPI writes it; "other" for what is no operation."""
+    return path.replace(":path}", "}") if path.startswith("/v1/") else "other"

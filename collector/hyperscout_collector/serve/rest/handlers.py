@@ -1,0 +1,285 @@
+"""The operations of REST: each asks the service of gRPC's that it stands for, and says the answer in JSON.
+
+What takes long on a large picture happens in threads, so many at a time; `Answers` has the rest.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any, TypeVar
+
+from hyperscout.v1 import placement_pb2, topology_pb2
+from hyperscout_placer.messages.placements import placement_json
+from hyperscout_runtime.bounded_executor import BoundedExecutor, BusyError
+from hyperscout_topology import objects
+from hyperscout_topology.proto import timestamp
+from hyperscout_topology.topology import Topology
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hyperscout_collector.history.reading import BadHistoryRequestError, HistoryError, NotKeptError
+from hyperscout_collector.identity.access import Access
+from hyperscout_collector.identity.callers import Caller
+from hyperscout_collector.serve.grpc.placement_service import PlacementService
+from hyperscout_collector.serve.grpc.topology_service import Backend, TopologyService
+from hyperscout_collector.serve.http.problems import Context, ProblemError
+from hyperscout_collector.serve.rest.answers import Etag, accepts, json_answer, text_answer
+from hyperscout_collector.serve.rest.kinds import KINDS, Kind, passes
+from hyperscout_collector.serve.rest.operations import Operation
+from hyperscout_collector.serve.rest.pages import page
+from hyperscout_collector.serve.rest.rendered import OUTPUTS, Rendered, zip_of
+from hyperscout_collector.serve.stream.hub import Hub
+from hyperscout_collector.serve.stream.reader import Stream
+
+_THREADS = 2  # they share one interpreter with the loop: more would only take its turns
+_MOST_WAITING = 128
+_T = TypeVar("_T")
+Values = Mapping[str, Any]
+
+
+class Handlers:
+    """A method for each operation, by its name. All raise ProblemError."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        topology: TopologyService,
+        placing: PlacementService,
+        hub: Hub,
+        access: Access,
+    ) -> None:
+        self._backend = backend
+        self._topology = topology
+        self._placing = placing
+        self._hub = hub
+        self._access = access
+        self._rendered = Rendered(Topology(0))
+        self._look = BoundedExecutor("rest", threads=_THREADS, most=_MOST_WAITING)
+        self._bodies = BoundedExecutor("rest-bodies", most=_MOST_WAITING)
+        backend.watchers.tell(self._forget)
+
+    def close(self) -> None:
+        self._look.close()
+        self._bodies.close()
+
+    async def parse(self, work: Callable[[], _T]) -> _T:
+        """Read a request's body in a thread that reads of the topology do not delay."""
+        return await _in(self._bodies, work)
+
+    async def answer(
+        self, operation: Operation, request: Request, values: Values, message: Any, caller: Caller
+    ) -> Response:
+        """What an operation answers."""
+        kind = operation.kind
+        if kind is not None and kind.name in objects.OF_TOPOLOGY:
+            if operation.name.startswith("list_"):
+                return await self._list_of(request, values, kind)
+            return await self._one_of(request, values[operation.parameters[0].name], kind)
+        answer: Response = await getattr(self, operation.name)(request, values, message, caller)
+        return answer
+
+    # The picture
+
+    async def get_topology(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
+        output = values.get("output") or accepts(request, {name: kind for name, (kind, _) in OUTPUTS.items()})
+        links = values.get("links", True)
+        if "at" in values:
+            rendered = Rendered(await self._at(values["at"]))
+        else:
+            rendered = self._now()
+            if (known := self._etag(rendered, output).known(request)) is not None:
+                return known
+        return await self._look_for(
+            lambda: text_answer(
+                request,
+                lambda zipped: rendered.text(output, links=links, zipped=zipped),
+                OUTPUTS[output][0],
+                None if "at" in values else self._etag(rendered, output),
+            )
+        )
+
+    async def _list_of(self, request: Request, values: Values, kind: Kind) -> Response:
+        """A page of what a topology has of a kind."""
+        rendered = self._now()
+        etag = self._etag(rendered)
+        if (known := etag.known(request)) is not None:
+            return known
+
+        def answer() -> Response:
+            rows = rendered.objects(kind.name, kind.place)
+            items, token = page(rows, passes(kind, values), values)
+            return json_answer(request, _page(items, token, rendered.topology.generation), etag)
+
+        return await self._look_for(answer)
+
+    async def _one_of(self, request: Request, name: str, kind: Kind) -> Response:
+        """That which answers to a name, or to an id."""
+        rendered = self._now()
+        etag = self._etag(rendered)
+        if (known := etag.known(request)) is not None:
+            return known
+
+        def answer() -> Response:
+            found = [
+                x
+                for _, x in rendered.objects(kind.name, kind.place)
+                if name in objects.names_of(kind.name, x)
+            ]
+            exact = [x for x in found if x.get("id", x["name"]) == name] or found
+            if not exact:
+                raise ProblemError(
+                    404, "not-found", f"no {kind.name[:-1]} {name[:253]!r}: GET /v1/{kind.name}"
+                )
+            if len(exact) > 1:
+                ids = ", ".join(x["id"] for x in exact[:10])
+                raise ProblemError(409, "conflict", f"several are called {name[:253]!r}: ask by id: {ids}")
+            return json_answer(request, exact[0], etag)
+
+        return await self._look_for(answer)
+
+    async def explain(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
+        asked = topology_pb2.ExplainRequest(node_a=values["a"], node_b=values["b"])
+        answer = await self._topology.explain(asked, Context())
+        return json_answer(request, objects.plain(answer))
+
+    async def stream(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
+        if request.method == "HEAD":  # else a head would follow for ever
+            return Response(headers={"Cache-Control": "no-store"}, media_type="text/event-stream")
+        since = request.headers.get("last-event-id") or values.get("since", "")
+        if len(since) > 100:
+            since = ""
+        reader = self._hub.join(since)
+        return Stream(self._hub, reader, self._access, caller)  # type: ignore[return-value] # an ASGI answer
+
+    # What stands behind it
+
+    async def list_findings(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
+        asked = topology_pb2.ListFindingsRequest(
+            node=values.get("node", ""),
+            probe=values.get("probe", ""),
+            page_token=values.get("pageToken", ""),
+            page_size=values.get("pageSize", 0),
+        )
+        found = await self._topology.list_findings(asked, Context())
+        generation = self._now().topology.generation
+
+        def answer() -> Response:
+            items = [objects.plain(one) for one in found.findings]
+            return json_answer(request, _page(items, found.next_page_token, generation))
+
+        return await self._look_for(answer)
+
+    async def list_history(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
+        asked = topology_pb2.ListHistoryRequest(
+            since=timestamp(values.get("since", 0)),
+            until=timestamp(values.get("until", 0)),
+            about=values.get("about", ""),
+            kinds=values.get("kind", ()),
+            net=values.get("net", False),
+            page_token=values.get("pageToken", ""),
+            page_size=values.get("pageSize", 0),
+        )
+        found = await self._topology.list_history(asked, Context())
+        generation = self._now().topology.generation
+
+        def answer() -> Response:
+            data = objects.plain(found)
+            return json_answer(
+                request,
+                _page(data["events"], found.next_page_token, generation)
+                | {key: data[key] for key in ("flaps", "oldest") if key in data},
+            )
+
+        return await self._look_for(answer)
+
+    async def get_status(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
+        asked = topology_pb2.GetStatusRequest(omit_agents=not values.get("agents", True))
+        encoded = await self._topology.get_status(asked, Context())
+
+        def answer() -> Response:
+            return json_answer(request, objects.plain(topology_pb2.GetStatusResponse.FromString(encoded)))
+
+        return await self._look_for(answer)
+
+    # Placements
+
+    async def list_placements(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
+        listed = await self._placing.list_placements(placement_pb2.ListPlacementsRequest(), Context())
+        generation = self._now().topology.generation
+
+        def answer() -> Response:
+            found = placement_pb2.ListPlacementsResponse.FromString(listed)
+            kind = KINDS["placements"]
+            rows = sorted(((kind.place(x), x) for x in map(placement_json, found.placements)), key=_first)
+            items, token = page(rows, passes(kind, values), values)
+            return json_answer(request, _page(items, token, generation))
+
+        return await self._look_for(answer)
+
+    async def place(
+        self, request: Request, values: Values, message: placement_pb2.PlaceRequest, caller: Caller
+    ) -> Response:
+        answer = await self._placing.answered("place")(message, Context())
+        return json_answer(request, placement_json(answer.placement))
+
+    async def release(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
+        asked = placement_pb2.ReleaseRequest(gang=values["gang"])
+        await self._placing.answered("release")(asked, Context())
+        return Response(status_code=204)
+
+    async def approve(
+        self, request: Request, values: Values, message: topology_pb2.ApproveRequest, caller: Caller
+    ) -> Response:
+        return json_answer(request, objects.plain(await self._topology.approve(message, Context())))
+
+    async def openapi(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
+        etag = Etag(version("hyperscout"))
+        if (known := etag.known(request)) is not None:
+            return known
+        text = await self._look_for((files(__package__) / "openapi.json").read_bytes)
+        return text_answer(request, lambda zipped: zip_of(text) if zipped else text, "application/json", etag)
+
+    # Parts of these
+
+    def _forget(self) -> None:
+        """What was made of the generation before is of no use any more."""
+        self._rendered = Rendered(Topology(0))
+
+    def _now(self) -> Rendered:
+        current = self._backend.watchers.current.topology
+        if self._rendered.topology is not current:
+            self._rendered = Rendered(current)
+        return self._rendered
+
+    def _etag(self, rendered: Rendered, output: str = "") -> Etag:
+        return Etag(f"{rendered.topology.generation}-{self._hub.epoch}{output and '-'}{output}")
+
+    async def _at(self, at_ns: int) -> Topology:
+        if (history := self._backend.history) is None:
+            raise ProblemError(404, "not-found", "no history is kept (history_max_days)", field="at")
+        try:
+            return await self._look_for(lambda: history.topology_at(at_ns))
+        except BadHistoryRequestError as error:
+            raise ProblemError(400, "bad-request", str(error), field="at") from error
+        except NotKeptError as error:
+            raise ProblemError(404, "not-found", str(error)) from error
+        except HistoryError as error:
+            raise ProblemError(503, "unavailable", str(error)) from error
+
+    async def _look_for(self, work: Callable[[], _T]) -> _T:
+        return await _in(self._look, work)
+
+
+async def _in(executor: BoundedExecutor, work: Callable[[], _T]) -> _T:
+    try:
+        return await executor(work)
+    except BusyError as error:
+        raise ProblemError(429, "busy", str(error)) from error
+
+
+def _first(row: Sequence[Any]) -> Any:
+    return row[0]
+
+
+def _page(items: Sequence[objects.Object], token: str, generation: int) -> objects.Object:
+    return {"items": items, "nextPageToken": token, "generation": generation}

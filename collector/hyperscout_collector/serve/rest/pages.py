@@ -1,0 +1,81 @@
+"""Pages of a list: so many objects, and a token that says after which one the next page begins.
+
+The token names a place in the order and no number, so that what comes and goes shifts nothing. It is good for
+the query that it came from, and says so of any other.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hyperscout_topology.objects import Object
+
+from hyperscout_collector.serve.http.problems import bad
+from hyperscout_collector.serve.rest.kinds import Place
+from hyperscout_collector.serve.rest.parameters import Parameter
+
+PAGE_SIZE = 1000
+MAX_PAGE_SIZE = 10_000
+
+
+def paging(size: int = PAGE_SIZE, most: int = MAX_PAGE_SIZE) -> tuple[Parameter, Parameter]:
+    """The parameters of a list whose pages have so many objects, if nobody says how many."""
+    about = f"Objects a page, at most; a page may have fewer. Without it {size}."
+    return (
+        Parameter("pageSize", about, "number", 100, least=1, most=most),
+        Parameter(
+            "pageToken", "`nextPageToken` of the page before, for the same query; without it the first page."
+        ),
+    )
+
+
+PAGING = paging()
+
+
+def page(
+    rows: Sequence[tuple[Place, Object]], keep: Callable[[Object], bool], values: Mapping[str, Any]
+) -> tuple[list[Object], str]:
+    """The objects of a page, and the token of the next ("" = that was all). `rows` are sorted by place.
+
+    Raises ProblemError.
+    """
+    query = _digest(values)
+    start = 0
+    if token := values.get("pageToken"):
+        start = bisect_right(rows, _place(token, query), key=lambda row: row[0])
+    size: int = values.get("pageSize", PAGE_SIZE)
+    found: list[Object] = []
+    last: Place = ()
+    for place, one in rows[start:]:
+        if not keep(one):
+            continue
+        if len(found) == size:
+            return found, _token(last, query)
+        found.append(one)
+        last = place
+    return found, ""
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    asked = sorted((k, v) for k, v in values.items() if k not in ("pageSize", "pageToken"))
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
+
+
+def _token(place: Place, query: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([query, *place]).encode()).decode().rstrip("=")
+
+
+def _place(token: str, query: str) -> Place:
+    try:
+        found = json.loads(base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True))
+    except (binascii.Error, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
+        raise bad("pageToken", "this is none of ours")
+    if found[0] != query:
+        raise bad("pageToken", "it belongs to another query: keep the filters, or begin without it")
+    return tuple(found[1:])

@@ -1,0 +1,75 @@
+"""What REST answers of one generation: texts and lists, each made once and only when asked for.
+
+Making one takes up to a second on a large picture, so it happens in a thread, a few at a time. They are kept
+for the generation that is published, and go with it.
+"""
+
+import gzip
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
+from hyperscout_publish.slurm import text as slurm
+from hyperscout_topology import objects
+from hyperscout_topology.json_text import topology_json
+from hyperscout_topology.topology import Topology
+
+_JSON, _YAML, _TEXT = "application/json", "application/yaml", "text/plain; charset=utf-8"
+_GZIP_LEVEL = 3  # a tenth of JSON's size; more costs more time than it saves
+_GZIP_FROM_BYTES = 1024
+
+# name of the output -> media type, and what writes it
+OUTPUTS: dict[str, tuple[str, Callable[[Topology], Iterator[str]]]] = {
+    "json": (_JSON, topology_json),
+    "hypernodes": (_YAML, hypernodes_yaml),
+    "slurm-tree": (_TEXT, slurm.slurm_tree),
+    "slurm-block": (_TEXT, slurm.slurm_block),
+    "slurm-yaml": (_YAML, slurm.slurm_yaml),
+}
+
+
+class Rendered:
+    """One generation. Thread-safe."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self._lock = threading.Lock()
+        self._made: dict[Any, Any] = {}
+
+    def text(self, output: str, *, links: bool, zipped: bool) -> bytes:
+        """One of OUTPUTS. `links`: with the cables, of JSON."""
+
+        def make() -> bytes:
+            shown = self.topology if links else replace(self.topology, links=(), adapters=())
+            return "".join(OUTPUTS[output][1](shown)).encode()
+
+        plain: bytes = self._once(("text", output, links), make)
+        return self._once(("zipped", output, links), lambda: zip_of(plain)) if zipped else plain
+
+    def objects(self, kind: str, order: Callable[[objects.Object], Any]) -> list[tuple[Any, objects.Object]]:
+        """All of a kind with their places in the order, sorted."""
+
+        def make() -> list[tuple[Any, objects.Object]]:
+            return sorted(
+                ((order(one), one) for one in objects.OF_TOPOLOGY[kind](self.topology)), key=lambda x: x[0]
+            )
+
+        found: list[tuple[Any, objects.Object]] = self._once(("objects", kind), make)
+        return found
+
+    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = make()
+            return self._made[key]
+
+
+def zip_of(data: bytes) -> bytes:
+    """In gzip's format (RFC 1952); the same bytes for the same data."""
+    return gzip.compress(data, _GZIP_LEVEL, mtime=0)
+
+
+def worth_zipping(data: bytes) -> bool:
+    return len(data) >= _GZIP_FROM_BYTES

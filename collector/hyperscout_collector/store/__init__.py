@@ -1,0 +1,1 @@
+"""SQLite files in the data folder, and the file of reservations."""

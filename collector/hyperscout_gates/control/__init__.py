@@ -1,0 +1,1 @@
+"""The controller that watches pods, asks the placer, and writes patches."""

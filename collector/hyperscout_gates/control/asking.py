@@ -1,0 +1,129 @@
+"""Asks the placer for a gang: which nodes its pods may use, where it goes, what of it moves; books it.
+
+The book (`Placements`) is shared with the API; a gang is in it under its key, as long as nobody else is.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from hyperscout_kubernetes.client import Object
+from hyperscout_placer.book.placements import Held, Placements, PlacementsError
+from hyperscout_placer.cluster.answer import Placement, Refusal
+from hyperscout_placer.cluster.capacity import Mask
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import Request, RequestError, ends
+from hyperscout_placer.repair.repair import repair
+
+from hyperscout_gates.state.events import Depart, Hold, NotPlaced, Place, Placed, Repair
+from hyperscout_gates.state.gang import Gang
+from hyperscout_gates.state.plan import Plan
+from hyperscout_gates.workloads.eligible import demands_key, mask_for
+
+_MAX_MASKS = 256
+
+
+class Asking:
+    """`node`: what is kept of a node, by name."""
+
+    def __init__(
+        self,
+        placements: Placements,
+        node: Callable[[str], Object | None],
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self._placements = placements
+        self._node = node
+        self._clock_ns = clock_ns
+        self._masks: dict[str, Mask] = {}
+        self._forest: Forest | None = None
+
+    def nodes_changed(self) -> None:
+        """What nodes there are, or who may run there."""
+        self._masks.clear()
+
+    @property
+    def forest(self) -> Forest:
+        """Raises NotReadyError."""
+        forest = self._placements.capacity.forest
+        if forest is not self._forest:
+            self._forest = forest
+            self._masks.clear()
+        return forest
+
+    def name_for(self, key: str, uid: str) -> str:
+        """Under which a gang that holds nothing yet goes into the book."""
+        return key if self._placements.get(key) is None else f"{key}@{uid[:8]}"
+
+    def place(self, name: str, asked: Place, *, dry_run: bool = False) -> Placed | NotPlaced:
+        """And hold it, unless it is a dry run."""
+        gang = asked.gang
+        try:
+            request = self._without(gang.request, asked.avoid)
+            masks = self._masks_for(gang)
+            holder = gang.kind
+            answer = self._placements.place(name, request, holder=holder, masks=masks, dry_run=dry_run)
+        except (PlacementsError, RequestError) as error:
+            return NotPlaced(str(error))
+        return Placed(answer) if isinstance(answer, Placement) else NotPlaced(answer.reason)
+
+    def repair(self, name: str, asked: Repair) -> Placed | NotPlaced:
+        """Other nodes for these ranks; no other rank moves."""
+        plan = asked.plan
+        held = self._placements.get(name)
+        if held is None:
+            return NotPlaced("it holds nothing")
+        try:
+            request = self._without(plan.request, asked.avoid)
+            # A rank that is nowhere is one that has to move.
+            running = ["" if rank in set(asked.ranks) else node for rank, node in enumerate(plan.nodes)]
+            masks = self._masks_for(asked.gang, plan.request)
+            found = repair(self._placements.capacity, request, running, frozenset(), masks)
+        except (PlacementsError, RequestError) as error:
+            return NotPlaced(str(error))
+        if isinstance(found, Refusal):
+            return NotPlaced(found.reason)
+        if others := {move.rank for move in found.moves} - set(asked.ranks):
+            return NotPlaced(f"{len(others)} pods that run would have to move too, rank {min(others)} first")
+        arrived = held.arrived - set(asked.ranks)
+        self._placements.restore(replace(held, placement=found.placement, arrived=arrived))
+        return Placed(found.placement)
+
+    def hold(self, name: str, asked: Hold) -> None:
+        self._restore(name, asked.plan, asked.arrived)
+
+    def arrive(self, name: str, ranks: Collection[int]) -> None:
+        if self._placements.get(name) is not None:
+            self._placements.arrive(name, ranks)
+
+    def depart(self, name: str, asked: Depart) -> None:
+        if (held := self._placements.get(name)) is not None:
+            self._restore(name, asked.plan, held.arrived - set(asked.ranks))
+
+    def release(self, name: str) -> None:
+        if self._placements.get(name) is not None:
+            self._placements.release(name)
+
+    def _restore(self, name: str, plan: Plan, arrived: frozenset[int]) -> None:
+        now_ns = self._clock_ns()
+        self._placements.restore(Held(name, plan.kind, plan.request, plan.placement, now_ns, arrived=arrived))
+
+    def _without(self, request: Request, avoid: frozenset[str]) -> Request:
+        index = self.forest.index
+        return replace(request, avoid=request.avoid | {node for node in avoid if node in index})
+
+    def _masks_for(self, gang: Gang, request: Request | None = None) -> Mapping[str, Mask]:
+        """By role. A role whose pods are not known is taken to be like the first."""
+        forest = self.forest
+        found = {role: self._mask(spec, forest) for role, spec in gang.templates.items()}
+        if request is not None and found:
+            first = next(iter(found.values()))
+            found = {kind.role: found.get(kind.role, first) for kind in ends(request.gang)}
+        return found
+
+    def _mask(self, spec: Object, forest: Forest) -> Mask:
+        key = demands_key(spec)
+        if (mask := self._masks.get(key)) is None:
+            if len(self._masks) >= _MAX_MASKS:
+                self._masks.clear()
+            mask = self._masks[key] = mask_for(spec, self._node, forest)
+        return mask

@@ -1,0 +1,541 @@
+"""The gate controller: watches pods, feeds the machines of their gangs, and does what those ask for.
+
+    pods, nodes -> room -> Placements
+    pods behind our gate -> GangMachine -> place, store the plan, open gates
+
+It runs in the leader alone; a leader that begins has nothing but the pods and the stored plans. Gangs ask for
+nodes in the order in which they came. One that does not fit waits, and holds up nobody: others that fit pass,
+and it is asked again, before all that came later, each time that room is made.
+
+An exception in the machine of a gang, or in what is done for it, parks that gang, and the others go on. After
+a wait that doubles each time the gang begins anew from its pods and its stored plan, as after a restart.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Literal
+
+from hyperscout_kubernetes.client import Kube, Object, RateLimit
+from hyperscout_kubernetes.errors import KubeError
+from hyperscout_kubernetes.nodes import Nodes, why_down
+from hyperscout_kubernetes.reflector import Reflector, by_namespace
+from hyperscout_placer.book.placements import Held, NotReadyError, Placements
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_runtime.errors import described
+
+from hyperscout_gates.control.announcer import Announcer
+from hyperscout_gates.control.asking import Asking
+from hyperscout_gates.control.owners import Owners, about, about_pod
+from hyperscout_gates.control.pods import PATH, is_ours, keep, seen
+from hyperscout_gates.control.writer import Writer
+from hyperscout_gates.state import events as e
+from hyperscout_gates.state.gang import GangError
+from hyperscout_gates.state.machine import GangMachine, GateSettings
+from hyperscout_gates.state.plan import Plan
+from hyperscout_gates.workloads.node_resources import Room
+from hyperscout_gates.workloads.workloads import gang_key, run_of
+
+_log = logging.getLogger(__name__)
+
+# Patches of pods are why it is here, and the server says itself when they are too many (429).
+_WRITES_PER_S, _BURST = 2000.0, 4000
+_EVENTS_PER_S, _EVENTS_BURST = 10.0, 50
+_TICK_S = 0.5
+_GATHER_S = 0.005  # events of one moment are handled together
+_PLACE_FOR_S = 0.02  # then others have their turn on the loop
+_LONG_S = 10 * _PLACE_FOR_S
+_RETRY_S = 2.0
+_PARK_S, _PARK_MOST_S = 5.0, 600.0  # of a gang; doubles
+_SHOWN = 5  # parked gangs, among the problems
+
+Mode = Literal["dry-run", "on"]
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A gang: its machine, and what the shell keeps beside it.
+
+    `stored`: the plan that the API server has. `writes`: requests that are not answered yet.
+    """
+
+    machine: GangMachine
+    stored: Plan | None = None
+    name: str = ""  # in the book; "" = it holds nothing
+    pods: dict[str, Object] = field(default_factory=dict)  # as kept, by uid
+    events: list[e.Event] = field(default_factory=list)
+    refused_at: int = -1  # the state of the room at which it did not fit
+    left: bool = False
+    down: frozenset[str] = frozenset()
+    writes: int = 0
+    parked_until_s: float | None = None
+    park_s: float = _PARK_S  # how long it is parked the next time
+    begun_s: float = 0.0  # when it last began anew
+    problem: str = ""  # why it is parked
+
+
+class Gates:
+    """`services` run until cancelled. `say` takes what a dry run has to say."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        nodes: Nodes,
+        namespace: str,
+        mode: Mode,
+        settings: GateSettings,
+        say: Callable[[str], None],
+        *,
+        clock_ns: Callable[[], int] = time.time_ns,
+        timer: Callable[[], float] = time.monotonic,
+        rng: Random,
+    ) -> None:
+        self._no_plans: str | None = None
+        self._nodes = nodes
+        self._settings = settings
+        self._dry_run = mode == "dry-run"
+        self._say = say
+        self._said: dict[str, str] = {}
+        self._clock_ns = clock_ns
+        self._timer = timer
+        self._room = Room()
+        fast = kube.paced(RateLimit(_WRITES_PER_S, _BURST, clock=timer))
+        slow = kube.paced(RateLimit(_EVENTS_PER_S, _EVENTS_BURST, clock=timer))
+        self.pods = Reflector(kube, PATH, keep=keep, changed=self._pod_changed, key=by_namespace, rng=rng)
+        self._writer = Writer(fast, namespace, self._written, self.pods.learn, self._now_s)
+        self._owners = Owners(kube, lambda: self._asking.forest, timer)
+        self._announcer = Announcer(slow, clock_ns=clock_ns)
+        self._entries: dict[Entry, None] = {}
+        self._wanting: dict[Entry, None] = {}  # those that ask for nodes
+        self._by_key: dict[str, list[Entry]] = {}
+        self._by_pod: dict[str, Entry] = {}
+        self._dirty: deque[Entry] = deque()
+        self._flush_due: asyncio.TimerHandle | None = None
+        self._begun = False
+        self._defect: Exception | None = None
+        self._grown = 0  # counts up when there may be room that was not there
+        self._changed_nodes: set[str] = set()  # whose room is another since the last flush
+        self._told: dict[str, Mapping[str, int]] = {}  # room by node
+        self._forest: Forest | None = None
+        self._turns = asyncio.Event()
+        self._reading: set[asyncio.Task[None]] = set()
+
+    def book(self, placements: Placements) -> None:
+        """Where placements are kept; before anything runs."""
+        self._placements = placements
+        self._asking = Asking(placements, self._nodes.get, self._clock_ns)
+        placements.follow(self._held_changed)
+
+    @property
+    def services(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+        return {
+            "pod-watch": self.pods.run,
+            "gates": self.run,
+            "gate-writes": self._writer.run,
+            "gate-turns": self._give_turns,
+            "gate-events": self._announcer.run,
+        }
+
+    @property
+    def problems(self) -> list[str]:
+        """Why gangs may wait without an end."""
+        not_followed = self.pods.problem and f"pods are not followed: {self.pods.problem}"
+        found = [problem for problem in (not_followed, self._no_plans) if problem]
+        parked = [x for x in self._entries if x.parked_until_s is not None]
+        found += [f"gang {x.machine.key} is parked: {x.problem}" for x in parked[:_SHOWN]]
+        if len(parked) > _SHOWN:
+            found.append(f"{len(parked) - _SHOWN} more gangs are parked")
+        return found
+
+    # Beginning
+
+    async def run(self) -> None:
+        """Begin when everything is known, then keep time."""
+        await self.pods.synced.wait()
+        await self._nodes.reflector.synced.wait()
+        plans = [] if self._dry_run else await self._stored()
+        self._told = dict(self._room.all())
+        self._placements.set_room(self._told)
+        self._changed_nodes.clear()
+        self._begin(plans)
+        while self._defect is None:
+            await asyncio.sleep(_TICK_S)
+            self._tick()
+        raise self._defect
+
+    async def _stored(self) -> list[Plan]:
+        while True:
+            try:
+                plans = await self._writer.plans()
+            except KubeError as error:
+                if self._no_plans is None:
+                    _log.warning("stored plans of gangs cannot be read, and no gate opens: %s", error)
+                self._no_plans = f"stored plans of gangs cannot be read, and no gate opens: {error}"
+                await asyncio.sleep(max(_RETRY_S, error.retry_after_s))
+            else:
+                self._no_plans = None
+                return plans
+
+    def _begin(self, plans: Iterable[Plan]) -> None:
+        """What was decided before holds its nodes before anybody else is placed."""
+        for plan in plans:
+            self._enter(GangMachine(plan.key, plan.uid, self._settings, plan))
+        with_plans = list(self._entries)
+        for pod in self.pods:
+            if is_ours(pod):
+                self._feed(pod, begins=False)
+        self._begun = True
+        for entry in self._entries:  # those with plans came first
+            self._look_at_nodes(entry)
+            self._tell(entry, e.Began())
+        self._flush()
+        if with_plans:
+            _log.info("%d stored plans of gangs", len(with_plans))
+
+    def _enter(self, machine: GangMachine) -> Entry:
+        entry = Entry(machine, machine.stored)
+        self._entries[entry] = None
+        self._by_key.setdefault(machine.key, []).append(entry)
+        return entry
+
+    # What happens
+
+    def _pod_changed(self, key: str, before: Object | None, after: Object | None) -> None:
+        self._room_changed(self._room.pod(before, after))
+        if not self._begun:
+            return
+        if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
+            uid = before["metadata"]["uid"]
+            if (entry := self._by_pod.pop(uid, None)) is not None:
+                entry.pods.pop(uid, None)
+                self._tell(entry, e.PodGone(uid))
+        if after is not None and is_ours(after):
+            self._feed(after, begins=True)
+
+    def _feed(self, kept: Object, *, begins: bool) -> None:
+        """A pod of a gang: to its machine, which is made for the first one that lives."""
+        uid = kept["metadata"]["uid"]
+        try:
+            pod = seen(kept)
+            entry = self._by_pod.get(uid) or self._entry_for(gang_key(kept), run_of(kept), pod, begins)
+        except GangError as error:
+            if kept["gate"]["gated"]:
+                self._complain(kept, str(error))
+            return
+        except Exception as error:
+            _log.debug("pod %s cannot be read", uid, exc_info=error)
+            self._complain(kept, f"pod {kept['metadata']['name']} cannot be read: {described(error)}")
+            return
+        if entry is not None:
+            self._by_pod[uid] = entry
+            entry.pods[uid] = kept
+            self._tell(entry, e.PodSeen(pod))
+
+    def _entry_for(self, key: str, run: str, pod: e.Pod, begins: bool) -> Entry | None:
+        """Not all pods of a gang say of which run of their owner they are."""
+        for entry in reversed(self._by_key.get(key, ())):
+            if not run or not entry.machine.uid or entry.machine.uid == run:
+                return entry
+        if not pod.is_alive and begins:
+            return None
+        entry = self._enter(GangMachine(key, run, self._settings))
+        if begins:
+            self._tell(entry, e.Began())
+        return entry
+
+    def node_changed(self, before: Object | None, after: Object | None) -> None:
+        """A node as kept came, changed or went."""
+        self._room_changed(self._room.node(before, after))
+        if not self._begun:
+            return
+        self._asking.nodes_changed()
+        self._more_room()
+        was = before is None or why_down(before) is not None
+        is_down = after is None or why_down(after) is not None
+        if was != is_down:
+            for entry in self._entries:
+                self._look_at_nodes(entry)
+
+    def _look_at_nodes(self, entry: Entry) -> None:
+        """Which nodes of its plan take no pod now."""
+        plan = entry.machine.plan
+        names = set(plan.nodes) if plan is not None else ()
+        down = frozenset(name for name in names if self._is_down(name))
+        if down != entry.down:
+            entry.down = down
+            self._tell(entry, e.NodesDown(down))
+
+    def _is_down(self, name: str) -> bool:
+        node = self._nodes.get(name)
+        return node is None or why_down(node) is not None
+
+    def _room_changed(self, nodes: Collection[str]) -> None:
+        if nodes and self._begun:
+            self._changed_nodes.update(nodes)
+            self._flush_soon()
+
+    def _tell_room(self) -> None:
+        """After the machines: a pod that has arrived is held for no more when the room without it is told."""
+        grown = False
+        for node in self._changed_nodes:
+            room = self._room.of(node)
+            before = self._told.get(node, {})
+            if room is None:
+                self._told.pop(node, None)
+            else:
+                self._told[node] = room
+                grown = grown or any(amount > before.get(name, 0) for name, amount in room.items())
+            self._placements.set_room_of(node, room)
+        self._changed_nodes.clear()
+        if grown:
+            self._more_room()
+
+    def _more_room(self) -> None:
+        self._grown += 1
+        self._turns.set()
+
+    def _held_changed(self, gang: str, held: Held | None) -> None:
+        if held is None:
+            self._more_room()
+
+    def _tick(self) -> None:
+        now_s = self._now_s()
+        for entry in list(self._entries):
+            if entry.parked_until_s is not None:
+                if entry.parked_until_s <= now_s and not entry.writes:
+                    self._begin_anew(entry)
+                continue
+            due_s = entry.machine.due_s
+            if due_s is not None and due_s <= now_s:
+                entry.refused_at = -1
+                self._tell(entry, e.Tick())
+        try:
+            forest = self._asking.forest
+        except NotReadyError:
+            return
+        if forest is self._forest:
+            return
+        before, self._forest = self._forest, forest
+        if before is None or _tiers(before) != _tiers(forest):
+            for entry in self._entries:
+                self._tell(entry, e.OwnerStale())
+        self._more_room()
+
+    # Machines
+
+    def _tell(self, entry: Entry, event: e.Event) -> None:
+        if not entry.events:
+            self._dirty.append(entry)
+        entry.events.append(event)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if self._flush_due is None:
+            self._flush_due = asyncio.get_running_loop().call_later(_GATHER_S, self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = None
+        try:
+            while self._dirty:
+                self._handle(self._dirty.popleft())
+            self._tell_room()
+        except Exception as defect:  # the loop would only log it: `run` dies of it
+            self._defect = defect
+
+    def _handle(self, entry: Entry) -> None:
+        machine = entry.machine
+        found, entry.events = entry.events, []
+        if entry.left or entry.parked_until_s is not None:
+            return
+        try:
+            before = machine.plan
+            for instruction in machine.handle(found, self._now_s()):
+                self._do(entry, instruction)
+            if machine.plan is not before and machine.plan is not None:
+                self._look_at_nodes(entry)
+            if machine.ended:
+                self._leave(entry)
+            elif not machine.wants_nodes:
+                self._wanting.pop(entry, None)
+            else:
+                self._wanting[entry] = None
+                if entry.refused_at != self._grown:
+                    self._turns.set()
+        except Exception as error:
+            self._park(entry, error)
+
+    def _park(self, entry: Entry, error: Exception) -> None:
+        """Do nothing more for a gang for a while. What it holds stays held."""
+        if entry.left:
+            _log.error("%s has ended: %s", entry.machine.key, described(error), exc_info=error)
+            return
+        now_s = self._now_s()
+        if now_s >= entry.begun_s + _PARK_MOST_S:
+            entry.park_s = _PARK_S
+        entry.problem = described(error)
+        entry.parked_until_s = now_s + entry.park_s
+        entry.events.clear()
+        self._wanting.pop(entry, None)
+        _log.error("%s is parked for %g s", entry.machine.key, entry.park_s, exc_info=error)
+        entry.park_s = min(2 * entry.park_s, _PARK_MOST_S)
+        said = e.Say("Warning", "Parked", f"parked, and tried again later: {entry.problem}")
+        try:
+            self._announce(entry, said)
+        except Exception:
+            _log.exception("%s: no Event is written", entry.machine.key)
+
+    def _begin_anew(self, entry: Entry) -> None:
+        """Begin with a parked gang as after a start of the collector: from its pods and its stored plan."""
+        old = entry.machine
+        entry.machine = GangMachine(old.key, old.uid, self._settings, entry.stored)
+        entry.parked_until_s, entry.begun_s = None, self._now_s()
+        entry.refused_at, entry.down = -1, frozenset()
+        # The machine books what its open pods use, and the book must not have it twice.
+        held = self._placements.get(entry.name) if entry.name else None
+        if held is not None:
+            self._placements.release(held.gang)
+        entry.events.clear()
+        try:
+            entry.events += [e.PodSeen(seen(kept)) for kept in entry.pods.values()]
+            self._look_at_nodes(entry)
+            entry.events.append(e.Began())
+        except Exception as error:
+            self._park(entry, error)
+        self._handle(entry)
+        if entry.parked_until_s is not None and held is not None and self._placements.get(held.gang) is None:
+            self._placements.restore(held)
+
+    def _leave(self, entry: Entry) -> None:
+        entry.left = True
+        del self._entries[entry]
+        self._wanting.pop(entry, None)
+        others = self._by_key[entry.machine.key]
+        others.remove(entry)
+        if not others:
+            del self._by_key[entry.machine.key]
+        for uid in entry.pods:
+            self._by_pod.pop(uid, None)
+        self._said.pop(entry.machine.key, None)
+        for kept in entry.pods.values():  # one that came in this very moment begins another
+            if "deletionTimestamp" not in kept["metadata"]:
+                self._feed(kept, begins=True)
+
+    def _do(self, entry: Entry, instruction: e.Instruction) -> None:
+        asking = self._asking
+        if isinstance(instruction, e.Place | e.Repair):
+            self._ask(entry, instruction)
+        elif isinstance(instruction, e.Hold):
+            entry.name = asking.name_for(entry.machine.key, entry.machine.uid)
+            asking.hold(entry.name, instruction)
+        elif isinstance(instruction, e.Arrive):
+            asking.arrive(entry.name, instruction.ranks)
+        elif isinstance(instruction, e.Depart):
+            asking.depart(entry.name, instruction)
+        elif isinstance(instruction, e.Release):
+            asking.release(entry.name)
+            entry.name = ""
+        elif isinstance(instruction, e.ReadOwner):
+            task = asyncio.get_running_loop().create_task(self._read(entry))
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
+        elif isinstance(instruction, e.Say):
+            self._announce(entry, instruction)
+        elif not self._dry_run:
+            entry.writes += 1
+            self._writer.put(entry, instruction)
+
+    def _written(self, entry: Entry, answer: e.Event) -> None:
+        entry.writes -= 1
+        if isinstance(answer, e.PlanStored):
+            entry.stored = answer.plan
+        elif isinstance(answer, e.PlanDeleted):
+            entry.stored = None
+        self._tell(entry, answer)
+
+    async def _read(self, entry: Entry) -> None:
+        machine = entry.machine
+        try:
+            answer = await self._owners.read(list(entry.pods.values()), machine.uid)
+        except Exception as error:
+            self._park(entry, error)
+        else:
+            self._tell(entry, answer)
+
+    # Turns
+
+    async def _give_turns(self) -> None:
+        """Ask for gangs in the order in which they came; those that lost nodes before those without any."""
+        while True:
+            await self._turns.wait()
+            self._turns.clear()
+            waiting = list(self._wanting)
+            waiting.sort(key=lambda x: (x.machine.plan is None, x.machine.waits_since_s, x.machine.key))
+            began_s = self._timer()
+            for entry in waiting:
+                if entry.refused_at != self._grown and entry in self._wanting:
+                    entry.events.append(e.Turn())
+                    self._handle(entry)
+                    if entry.events:
+                        self._handle(entry)  # the answer
+                if (took_s := self._timer() - began_s) >= _PLACE_FOR_S:
+                    # A gang of many kinds takes up to a second; between two of them the Lease is renewed.
+                    await asyncio.sleep(took_s if took_s > _LONG_S else 0)
+                    began_s = self._timer()
+
+    def _ask(self, entry: Entry, asked: e.Place | e.Repair) -> None:
+        if isinstance(asked, e.Repair):
+            answer = self._asking.repair(entry.name, asked)
+        else:
+            entry.name = self._asking.name_for(entry.machine.key, entry.machine.uid)
+            answer = self._asking.place(entry.name, asked, dry_run=self._dry_run)
+            if self._dry_run and isinstance(answer, e.Placed):
+                self._show(entry, answer)
+                answer = e.NotPlaced("this is a dry run")
+            if isinstance(answer, e.NotPlaced):
+                entry.name = ""
+        if isinstance(answer, e.NotPlaced):
+            entry.refused_at = self._grown
+        entry.events.append(answer)
+
+    def _show(self, entry: Entry, answer: e.Placed) -> None:
+        """What a dry run would do, once."""
+        nodes = answer.placement.nodes
+        shown = ", ".join(f"{rank} on {node}" for rank, node in enumerate(nodes[:20]))
+        more = f" and {len(nodes) - 20} more" if len(nodes) > 20 else ""
+        text = f"would place {entry.machine.key}: {shown}{more}\n"
+        if self._said.get(entry.machine.key) != text:
+            self._said[entry.machine.key] = text
+            self._say(text)
+
+    def _announce(self, entry: Entry, said: e.Say) -> None:
+        _log.info("%s: %s", entry.machine.key, said.message)
+        if self._dry_run or not entry.pods:
+            return
+        first = min(entry.pods.values(), key=lambda pod: str(pod["metadata"]["name"]))
+        owner, pod = about(first), about_pod(first)
+        self._announcer.say(owner, said.severity, said.reason, said.message)
+        if owner != pod and said.reason != "Placed":
+            self._announcer.say(pod, said.severity, said.reason, said.message)
+
+    def _complain(self, kept: Object, problem: str) -> None:
+        """About a pod behind our gate that belongs to no gang."""
+        uid = kept["metadata"]["uid"]
+        if self._said.get(uid) == problem:
+            return
+        if len(self._said) > 10_000:
+            self._said.clear()
+        self._said[uid] = problem
+        _log.warning("%s", problem)
+        if not self._dry_run:
+            self._announcer.say(about_pod(kept), "Warning", "NoGang", problem)
+
+    def _now_s(self) -> float:
+        return self._clock_ns() / 1e9
+
+
+def _tiers(forest: Forest) -> tuple[str, ...]:
+    return tuple(layer.tier_name for layer in forest.layers)

@@ -1,0 +1,97 @@
+"""Reads the workload that says what a gang is. Briefly remembered: a gang is read again as its pods come."""
+
+from collections.abc import Callable, Iterable
+
+from hyperscout_kubernetes.client import Kube, Object
+from hyperscout_kubernetes.errors import ForbiddenError, KubeError, NotFoundError
+from hyperscout_placer.book.placements import NotReadyError
+
+from hyperscout_gates.state.events import OwnerRead
+from hyperscout_gates.state.gang import GangError
+from hyperscout_gates.workloads.workloads import Tiers, gang_of, owner_of, path_of
+
+_REMEMBERED_S = 3.0
+_MAX_REMEMBERED = 2048
+_ENDS = frozenset({"Complete", "Completed", "Failed", "Succeeded"})
+
+
+class Owners:
+    """`tiers`: of the hierarchy; raises NotReadyError. `timer`: monotonic seconds."""
+
+    def __init__(self, kube: Kube, tiers: Callable[[], Tiers], timer: Callable[[], float]) -> None:
+        self._kube = kube
+        self._tiers = tiers
+        self._timer = timer
+        self._known: dict[str, tuple[float, Object]] = {}
+
+    async def read(self, pods: Iterable[Object], uid: str) -> OwnerRead:
+        """The gang of these pods (as kept): those behind their gates tell most. `uid`: of its owner, "" where
+        that is not known; another of its name is not the one."""
+        live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+        waiting = [pod for pod in live if pod["gate"]["gated"]]
+        try:
+            tiers = self._tiers()
+            some = waiting or live or list(pods)
+            owner = owner_of(some[0]) if some else None
+            # What was read a moment ago does not say that it has ended since.
+            found = await self._get(path_of(owner), fresh=not waiting) if owner is not None else None
+            if found is not None and (_is_over(found) or uid not in ("", found["metadata"].get("uid"))):
+                return OwnerRead(None, over=True)
+            if not waiting:
+                # There is nothing to be placed: the question was whether more is to come.
+                return OwnerRead(None, over=found is None)
+            return OwnerRead(gang_of(waiting, found, tiers))
+        except NotFoundError:
+            return OwnerRead(None, over=True)
+        except GangError as error:
+            return OwnerRead(None, problem=str(error))
+        except ForbiddenError as error:
+            return OwnerRead(None, problem=f"its workload may not be read: {error}")
+        except (KubeError, NotReadyError) as error:
+            return OwnerRead(None, problem=str(error), retry=True)
+
+    async def _get(self, path: str, *, fresh: bool) -> Object:
+        now_s = self._timer()
+        known = None if fresh else self._known.get(path)
+        if known is not None and now_s - known[0] < _REMEMBERED_S:
+            return known[1]
+        found = await self._kube.get(path)
+        if len(self._known) >= _MAX_REMEMBERED:
+            self._known = {p: x for p, x in self._known.items() if now_s - x[0] < _REMEMBERED_S}
+        if len(self._known) < _MAX_REMEMBERED:
+            self._known[path] = now_s, found
+        return found
+
+
+def about(pod: Object) -> Object:
+    """The workload above a pod (as kept), for an Event; the pod itself where there is none."""
+    metadata = pod["metadata"]
+    try:
+        owner = owner_of(pod)
+    except GangError:
+        owner = None
+    if owner is None:
+        return about_pod(pod)
+    none: Object = {}
+    run = next((r for r in metadata.get("ownerReferences") or () if r.get("kind") == owner.kind), none)
+    return {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "namespace": owner.namespace,
+        "name": owner.name,
+        "uid": run.get("uid", ""),
+    }
+
+
+def about_pod(pod: Object) -> Object:
+    metadata = pod["metadata"]
+    named = {key: metadata[key] for key in ("namespace", "name", "uid")}
+    return {"apiVersion": "v1", "kind": "Pod", **named}
+
+
+def _is_over(owner: Object) -> bool:
+    """Whether no more pods will come of it: it has ended, or is being deleted, or is suspended."""
+    if "deletionTimestamp" in owner["metadata"] or (owner.get("spec") or {}).get("suspend") is True:
+        return True
+    conditions = (owner.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") in _ENDS and c.get("status") == "True" for c in conditions)

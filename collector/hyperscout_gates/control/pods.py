@@ -1,0 +1,149 @@
+"""Pods as the API server has them, and as the state machine of their gang sees them; the patch between.
+
+The patch that opens a gate also writes down, in an annotation, where the pod was sent, so that a collector
+which starts later can tell. It names the pod's own uid: a copy of the pod says nothing.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from hyperscout_kubernetes.client import Object
+
+from hyperscout_gates.state.events import Pod
+from hyperscout_gates.state.gang import GATE
+from hyperscout_gates.workloads.node_resources import kept_pod
+from hyperscout_gates.workloads.workloads import is_gated, slot_of
+
+PATH = "/api/v1/pods"
+PLACED = "hyperscout.io/placed"
+RANK = "hyperscout.io/rank"  # for the pod itself: it may read it through the downward API
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_NAME = "metadata.name"
+_KEPT = ("labels", "ownerReferences", "creationTimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a pod was sent, and when (Unix seconds)."""
+
+    rank: int
+    node: str
+    at_s: float
+
+
+def keep(pod: Object) -> Object:
+    """What is kept of a pod: that of `kept_pod`, and of those that are ours what `seen` needs, in "gate"."""
+    kept = kept_pod(pod)
+    gated, mark = is_gated(pod), mark_of(pod)
+    if not gated and mark is None:
+        return kept
+    metadata = pod["metadata"]
+    kept["metadata"] = kept["metadata"] | {k: metadata[k] for k in _KEPT if k in metadata}
+    kept["gate"] = {
+        "gated": gated,
+        "mark": mark,
+        "stuck_s": _unschedulable_since_s(pod, mark),
+        # What changes later is no matter: no patch and no deletion follows.
+        "version": "" if kept["spec"].get("nodeName") else metadata.get("resourceVersion", ""),
+    }
+    return kept
+
+
+def is_ours(kept: Object | None) -> bool:
+    return kept is not None and "gate" in kept
+
+
+def seen(kept: Object) -> Pod:
+    """As a machine sees it. Raises GangError."""
+    metadata, gate = kept["metadata"], kept["gate"]
+    mark: Mark | None = gate["mark"]
+    phase = kept["status"].get("phase")
+    references = metadata.get("ownerReferences") or []
+    return Pod(
+        uid=metadata["uid"],
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        slot=slot_of(kept),
+        gated=gate["gated"],
+        rank=mark.rank if mark else None,
+        pin=mark.node if mark else "",
+        node=kept["spec"].get("nodeName") or "",
+        succeeded=phase == "Succeeded",
+        failed=phase == "Failed",
+        going="deletionTimestamp" in metadata,
+        owned=any(isinstance(r, dict) and r.get("controller") is True for r in references),
+        created_s=seconds(metadata.get("creationTimestamp")),
+        stuck_since_s=gate["stuck_s"],
+        version=gate["version"],
+    )
+
+
+def mark_of(pod: Object) -> Mark | None:
+    """What our patch wrote; None where there was none, and where somebody else wrote it."""
+    metadata = pod["metadata"]
+    text = (metadata.get("annotations") or {}).get(PLACED)
+    if not isinstance(text, str) or len(text) > 1024:
+        return None
+    try:
+        found = json.loads(text)
+        rank, node = found["rank"], found["node"]
+        ours = found["pod"] == metadata.get("uid") and isinstance(node, str) and type(rank) is int
+        return Mark(rank, node, seconds(found.get("time"))) if ours and rank >= 0 else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def opening(kept: Object, rank: int, node: str, now_s: float) -> Object:
+    """The strategic merge patch that drops our gate and no other, and pins the pod beside what it demands."""
+    metadata = kept["metadata"]
+    affinity = (kept["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    field = {"key": _NAME, "operator": "In", "values": [node]}
+    pinned = [{**term, "matchFields": [*(term.get("matchFields") or []), field]} for term in terms]
+    told = {"pod": metadata["uid"], "rank": rank, "node": node, "time": rfc3339(now_s)}
+    annotations = {PLACED: json.dumps(told), RANK: str(rank)}
+    guard = {"uid": metadata["uid"]}  # of another pod by now it is a conflict
+    if terms != [{}] and kept["gate"]["version"]:
+        guard["resourceVersion"] = kept["gate"]["version"]  # a term that somebody adds must not be lost
+    return {
+        "metadata": {**guard, "annotations": annotations},
+        "spec": {
+            "schedulingGates": [{"$patch": "delete", "name": GATE}],
+            "affinity": {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": pinned}}},
+        },
+    }
+
+
+def deletion(pod: Pod) -> Object:
+    """Of this pod as it was seen: one that the scheduler has bound meanwhile stays."""
+    guard = {"uid": pod.uid} | ({"resourceVersion": pod.version} if pod.version else {})
+    return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": guard}
+
+
+def path_of(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+
+
+def _unschedulable_since_s(pod: Object, mark: Mark | None) -> float | None:
+    """Since when the scheduler finds no place; the condition's own time is that of the gate, before."""
+    if mark is None:
+        return None
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        said = condition.get("type"), condition.get("status"), condition.get("reason")
+        if said == ("PodScheduled", "False", "Unschedulable"):
+            return max(mark.at_s, seconds(condition.get("lastTransitionTime")))
+    return None
+
+
+def seconds(time: Any) -> float:
+    """Unix seconds of an API time; 0 where it is none."""
+    try:
+        return datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp()
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def rfc3339(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

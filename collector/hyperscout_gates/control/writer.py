@@ -1,0 +1,159 @@
+"""What gangs ask of the API server: plans stored and deleted, gates opened, pods deleted. Many at a time.
+
+The speed of the server is the limit: a few dozen requests in flight keep it busy, in the order in which they
+came. Every request is answered with an event, whatever becomes of it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hyperscout_kubernetes.client import MANAGER, STRATEGIC, Kube, Object
+from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError, RejectedError
+
+from hyperscout_gates.control.pods import deletion, opening, path_of
+from hyperscout_gates.state import events as e
+from hyperscout_gates.state.plan import SELECTOR, Plan, PlanError, from_object, name_of, to_object
+
+if TYPE_CHECKING:
+    from hyperscout_gates.control.controller import Entry
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE = 32
+_TIMEOUT_S = 10.0
+_SHOWN = 5
+
+Write = e.StorePlan | e.DeletePlan | e.Open | e.DeletePod
+
+
+class Writer:
+    """`answer(entry, event)` of each; `learn` takes the pod that a patch answered with."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        namespace: str,
+        answer: "Callable[[Entry, e.Event], None]",
+        learn: Callable[[Object], None],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._plans = f"/api/v1/namespaces/{namespace}/configmaps"
+        self._answer = answer
+        self._learn = learn
+        self._now_s = now_s
+        self._waiting: deque[tuple[Entry, Write]] = deque()
+        self._work = asyncio.Event()
+        self._stored: set[str] = set()  # ConfigMaps that are there
+
+    async def plans(self) -> list[Plan]:
+        """Those that are stored; what is no plan is passed over. Raises KubeError."""
+        found: list[Plan] = []
+        problems: list[str] = []
+        objects, _ = await self._kube.list(self._plans, {"labelSelector": SELECTOR})
+        for stored in objects:
+            self._stored.add(stored["metadata"]["name"])
+            try:
+                found.append(from_object(stored))
+            except PlanError as error:
+                problems.append(f"{stored['metadata']['name']}: {error}")
+        for problem in problems[:_SHOWN]:
+            _log.warning("ConfigMap %s/%s: passed over", self._namespace, problem)
+        if len(problems) > _SHOWN:
+            _log.warning("... and %d more", len(problems) - _SHOWN)
+        return found
+
+    def put(self, entry: "Entry", write: "e.Instruction") -> None:
+        if isinstance(write, e.StorePlan | e.DeletePlan | e.Open | e.DeletePod):
+            self._waiting.append((entry, write))
+            self._work.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_AT_ONCE):
+                group.create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        while True:
+            if not self._waiting:
+                self._work.clear()
+                await self._work.wait()
+                continue
+            entry, write = self._waiting.popleft()
+            try:
+                answer = await self._write(entry, write)
+            except KubeError as error:
+                answer = _failed(write, error)
+            except Exception as error:
+                _log.exception("%s: a write fails", entry.machine.key)
+                answer = _failed(write, error)
+            self._answer(entry, answer)
+
+    async def _write(self, entry: "Entry", write: Write) -> e.Event:
+        machine = entry.machine
+        if isinstance(write, e.StorePlan):
+            return await self._store(write.plan)
+        if isinstance(write, e.DeletePlan):
+            await self._delete_plan(name_of(machine.key, machine.uid))
+            return e.PlanDeleted()
+        uid = write.pod.uid
+        if isinstance(write, e.Open):
+            kept = entry.pods.get(uid)
+            if kept is None:
+                return e.NotOpened(uid, "it is gone")
+            body = opening(kept, write.rank, write.node, self._now_s())
+            query = {"fieldManager": MANAGER}
+            found = await self._kube.write(
+                "PATCH", path_of(write.pod), body, content=STRATEGIC, query=query, timeout_s=_TIMEOUT_S
+            )
+            if uid in entry.pods:  # else the watch has told that it went: it must not come back
+                self._learn(found)
+            return e.Opened(uid)
+        await self._kube.write("DELETE", path_of(write.pod), deletion(write.pod), timeout_s=_TIMEOUT_S)
+        return e.PodDeleted(uid)
+
+    async def _store(self, plan: Plan) -> e.Event:
+        try:
+            body = to_object(plan, self._namespace)
+        except PlanError as error:
+            return e.PlanNotStored(str(error), rejected=True)
+        name = body["metadata"]["name"]
+        if name not in self._stored:
+            try:
+                await self._kube.write("POST", self._plans, body, timeout_s=_TIMEOUT_S)
+            except ConflictError:
+                _log.debug("%s is there already", name)  # of a request that nobody heard the answer of
+            else:
+                self._stored.add(name)
+                return e.PlanStored(plan)
+        try:
+            await self._kube.write("PUT", f"{self._plans}/{name}", body, timeout_s=_TIMEOUT_S)
+        except NotFoundError:
+            self._stored.discard(name)  # somebody deleted it: made anew at the next try
+            raise
+        self._stored.add(name)
+        return e.PlanStored(plan)
+
+    async def _delete_plan(self, name: str) -> None:
+        with contextlib.suppress(NotFoundError):
+            await self._kube.write("DELETE", f"{self._plans}/{name}", {}, timeout_s=_TIMEOUT_S)
+        self._stored.discard(name)
+
+
+def _failed(write: Write, error: Exception) -> e.Event:
+    problem = str(error)
+    if isinstance(write, e.StorePlan):
+        return e.PlanNotStored(problem, rejected=isinstance(error, RejectedError))
+    if isinstance(write, e.DeletePlan):
+        return e.PlanNotDeleted(problem)
+    if isinstance(write, e.Open):
+        return e.NotOpened(write.pod.uid, problem, rejected=isinstance(error, RejectedError))
+    if isinstance(error, NotFoundError):
+        return e.PodDeleted(write.pod.uid)
+    return e.PodNotDeleted(write.pod.uid, problem)

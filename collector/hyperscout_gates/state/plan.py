@@ -1,0 +1,251 @@
+"""What was decided for a gang, as it is stored before the first gate opens: one ConfigMap a gang.
+
+A collector that starts reads it back: where a gate is open, the rest of the gang follows the same plan. What
+is stored is read strictly: text that is no plan is none, and says why.
+"""
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, cast
+
+from hyperscout_kubernetes.client import Object
+from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.request import (
+    MAX_DEPTH,
+    MAX_PARTS,
+    MAX_WORKERS,
+    Group,
+    Mode,
+    Request,
+    Spread,
+    Workers,
+    size,
+)
+
+PREFIX = "hyperscout-gang-"
+LABELS = {"app.kubernetes.io/managed-by": "hyperscout", "app.kubernetes.io/component": "gang-plan"}
+SELECTOR = ",".join(f"{name}={value}" for name, value in LABELS.items())
+_TEXT, _PACKED = "plan.json", "plan.json.z"
+_PACK_FROM_BYTES = 32 * 1024  # below, a person can read it with kubectl
+_MAX_BYTES = 900_000  # of what is stored; the server takes 1 MiB with everything around it
+_MAX_READ_BYTES = 64 << 20  # unpacked: 1,000,000 ranks with long names
+_VERSION = 1
+_MAX_INT = 2**62
+
+
+class PlanError(ValueError):
+    """What is stored is no plan; or a plan that cannot be stored, because it is too large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Nodes by rank for the gang `key` whose owner has this `uid` ("" = plain labels). `pods`: which pod (by
+    uid) took which rank, where pods do not say so themselves."""
+
+    key: str
+    uid: str
+    kind: str
+    digest: str  # of the request and its ranks: another one is another gang
+    request: Request
+    placement: Placement
+    pods: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self.placement.nodes
+
+
+def name_of(key: str, uid: str) -> str:
+    """The ConfigMap of a gang."""
+    return PREFIX + hashlib.sha256(f"{key}\0{uid}".encode()).hexdigest()[:20]
+
+
+def digest_of(request: Request, ranks: Mapping[str, int]) -> str:
+    """The same for the same request with the same slots."""
+    text = _dumps({"request": _request_out(request), "ranks": sorted(ranks.items())})
+    return hashlib.sha256(text).hexdigest()[:32]
+
+
+def to_object(plan: Plan, namespace: str) -> Object:
+    """The ConfigMap. Raises PlanError when it is too large."""
+    placement = plan.placement
+    text = _dumps(
+        {
+            "version": _VERSION,
+            "gang": plan.key,
+            "uid": plan.uid,
+            "kind": plan.kind,
+            "digest": plan.digest,
+            "request": _request_out(plan.request),
+            # Runs of ranks: neighbours are often on one node.
+            "nodes": [[node, len(list(run))] for node, run in groupby(placement.nodes)],
+            "tier": placement.tier,
+            "hypernode": placement.hypernode,
+            "cost": _cost_out(placement.cost),
+            "exact": placement.exact,
+            "pods": dict(sorted(plan.pods.items())),
+        }
+    )
+    data: Object = {"data": {_TEXT: text.decode()}}
+    if len(text) > _PACK_FROM_BYTES:
+        data = {"binaryData": {_PACKED: base64.b64encode(zlib.compress(text, 9)).decode()}}
+        text = data["binaryData"][_PACKED].encode()
+    if len(text) > _MAX_BYTES:
+        raise PlanError(f"the plan of {plan.key} takes {len(text)} bytes, which no ConfigMap holds")
+    metadata = {"name": name_of(plan.key, plan.uid), "namespace": namespace, "labels": dict(LABELS)}
+    metadata["annotations"] = {"hyperscout.io/gang": plan.key}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **data}
+
+
+def from_object(found: Object) -> Plan:
+    """What a ConfigMap says. Raises PlanError, and nothing else."""
+    try:
+        plan = _plan_in(json.loads(_text_of(found)))
+        name, expected = found["metadata"]["name"], name_of(plan.key, plan.uid)
+    except PlanError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise PlanError(f"no plan of a gang: {type(error).__name__}: {error}") from error
+    if name != expected:
+        raise PlanError(f"{name!r} is not the name for the plan of {plan.key}")
+    return plan
+
+
+def _text_of(found: Object) -> bytes:
+    packed = (found.get("binaryData") or {}).get(_PACKED)
+    if packed is None:
+        return _str(found["data"][_TEXT]).encode()
+    unpack = zlib.decompressobj()
+    try:
+        text = unpack.decompress(base64.b64decode(_str(packed), validate=True), _MAX_READ_BYTES)
+    except zlib.error as error:
+        raise PlanError(f"no plan of a gang: {error}") from error
+    if not unpack.eof:
+        raise PlanError("no plan of a gang: it ends early, or is larger than any plan")
+    return text
+
+
+def _plan_in(found: Any) -> Plan:
+    if found["version"] != _VERSION:
+        raise PlanError(f"a plan of version {found['version']!r}, which this collector does not know")
+    request = _request_in(found["request"])
+    count = size(request.gang)
+    if not 1 <= count <= MAX_WORKERS:
+        raise PlanError(f"a plan for {count} workers")
+    nodes: list[str] = []
+    for node, length in found["nodes"]:
+        if not 1 <= _int(length) <= count - len(nodes):
+            raise PlanError(f"its nodes are not those of {count} ranks")
+        nodes += [_str(node)] * length
+    if len(nodes) != count:
+        raise PlanError(f"{len(nodes)} nodes for {count} ranks")
+    pods = {_str(uid): _int(rank) for uid, rank in found["pods"].items()}
+    if len(set(pods.values())) != len(pods) or not all(rank < count for rank in pods.values()):
+        raise PlanError("pods with ranks that cannot be")
+    tier, hypernode = found["tier"], found["hypernode"]
+    return Plan(
+        _str(found["gang"]),
+        _str(found["uid"]),
+        _str(found["kind"]),
+        _str(found["digest"]),
+        request,
+        Placement(
+            tuple(nodes),
+            None if tier is None else _int(tier),
+            None if hypernode is None else _str(hypernode),
+            _cost_in(found["cost"]),
+            _bool(found["exact"]),
+        ),
+        pods,
+    )
+
+
+# A request, in the plan's own words: stable, whatever becomes of the API's
+
+
+def _request_out(request: Request) -> Object:
+    found: Object = {"gang": _part_out(request.gang), "mode": request.mode}
+    if request.avoid:
+        found["avoid"] = sorted(request.avoid)
+    if request.use_down:
+        found["useDown"] = True
+    return found
+
+
+def _part_out(part: Group | Workers) -> Object:
+    if isinstance(part, Workers):
+        return {"workers": part.count, "role": part.role, "resources": [list(x) for x in part.resources]}
+    found: Object = {"groups": part.count, "parts": [_part_out(inner) for inner in part.parts]}
+    if part.tier is not None:
+        found["tier"] = part.tier
+    if (spread := part.spread) is not None:
+        found["spread"] = [spread.most, spread.tier, spread.required]
+    return found
+
+
+def _request_in(found: Any) -> Request:
+    mode = found["mode"]
+    if mode not in ("hard", "soft"):
+        raise PlanError(f"mode {mode!r}")
+    gang = _part_in(found["gang"], 0)
+    if not isinstance(gang, Group) or gang.count != 1:
+        raise PlanError("its gang is not one group")
+    avoid = frozenset(map(_str, found.get("avoid", [])))
+    return Request(gang, cast("Mode", mode), avoid, _bool(found.get("useDown", False)))
+
+
+def _part_in(found: Any, depth: int) -> Group | Workers:
+    if depth > MAX_DEPTH + 1:
+        raise PlanError("groups within groups without end")
+    if "workers" in found:
+        resources = tuple((_str(name), _int(amount)) for name, amount in found["resources"])
+        return Workers(_int(found["workers"]), resources, _str(found["role"]))
+    parts = found["parts"]
+    if not isinstance(parts, list) or not 1 <= len(parts) <= MAX_PARTS:
+        raise PlanError("a group without parts, or with too many")
+    spread: Spread | None = None
+    if "spread" in found:
+        most, tier, required = found["spread"]
+        spread = Spread(_int(most), _int(tier), _bool(required))
+    tier_of = _int(found["tier"]) if "tier" in found else None
+    return Group(_int(found["groups"]), tuple(_part_in(x, depth + 1) for x in parts), tier_of, spread)
+
+
+def _cost_out(cost: Cost) -> list[Any]:
+    return [cost.top, list(cost.domains), cost.nodes, cost.degraded, list(cost.fragmentation)]
+
+
+def _cost_in(found: Any) -> Cost:
+    top, domains, nodes, degraded, fragmentation = found
+    return Cost(_int(top), tuple(_ints(domains)), _int(nodes), _int(degraded), tuple(_ints(fragmentation)))
+
+
+def _ints(found: Any) -> Iterator[int]:
+    return map(_int, found)
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_INT:
+        raise PlanError(f"{str(value)[:40]!r} where a count was expected")
+    return value
+
+
+def _str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise PlanError(f"{str(value)[:40]!r} where a text was expected")
+    return value
+
+
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise PlanError(f"{str(value)[:40]!r} where true or false was expected")
+    return value
+
+
+def _dumps(found: Any) -> bytes:
+    return json.dumps(found, separators=(",", ":")).encode()

@@ -1,0 +1,1 @@
+"""What pods and their owners say of a gang: its size, its resources, its constraints. Pure."""

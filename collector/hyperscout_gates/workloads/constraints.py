@@ -1,0 +1,201 @@
+"""What is wished for a gang, in annotations of its workload or its pods, and the request made of it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, cast
+
+from hyperscout_placer.cluster.request import (
+    MAX_DEPTH,
+    MAX_WORKERS,
+    Group,
+    Mode,
+    Request,
+    RequestError,
+    Spread,
+    Workers,
+    checked,
+    size,
+)
+
+from hyperscout_gates.state.gang import GROUPS, HIGHEST_TIER, MODE, PREFER_SPREAD, SPREAD, GangError
+
+ANNOTATIONS = (MODE, HIGHEST_TIER, GROUPS, SPREAD, PREFER_SPREAD)
+# The fields of a request that come of them.
+_FIELDS = (
+    (SPREAD, "gang.spread"),
+    (PREFER_SPREAD, "gang.spread"),
+    (HIGHEST_TIER, "gang.tier"),
+    (GROUPS, "gang.parts"),
+)
+
+
+class Tiers(Protocol):
+    """What is used of a Forest."""
+
+    @property
+    def top(self) -> int: ...
+
+    def tier(self, text: str) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """`text`, and on which object it stands."""
+
+    text: str
+    on: str
+
+    def wrong(self, annotation: str, why: str) -> GangError:
+        return GangError(f"{self.on}: annotation {annotation}: {self.text[:80]!r}: {why}")
+
+
+Wishes = Mapping[str, Wish]  # by annotation
+
+
+def wishes_of(
+    owner: tuple[str, Mapping[str, object]] | None, pods: Iterable[tuple[str, Mapping[str, object]]]
+) -> Wishes:
+    """Each object is given by its name and its annotations. Where the owner says nothing, all pods that say
+    something must say the same. Raises GangError."""
+    found: dict[str, Wish] = {}
+    for on, annotations in pods:
+        for annotation in ANNOTATIONS:
+            wish = annotations.get(annotation)
+            if not isinstance(wish, str):
+                continue
+            known = found.setdefault(annotation, Wish(wish, on))
+            if known.text != wish and not (owner and annotation in owner[1]):
+                raise known.wrong(annotation, f"but {on} says {wish[:80]!r}: write the same on all pods")
+    for annotation in ANNOTATIONS if owner else ():
+        wish = owner[1].get(annotation) if owner else None
+        if isinstance(wish, str) and owner:
+            found[annotation] = Wish(wish, owner[0])
+    return found
+
+
+def request_of(what: str, parts: Sequence[tuple[Workers, bool]], wishes: Wishes, tiers: Tiers) -> Request:
+    """`parts`: workers in the order of ranks, and whether groups are made of them. Raises GangError."""
+    highest = wishes.get(HIGHEST_TIER)
+    tier = None if highest is None else _tier(highest, HIGHEST_TIER, highest.text, tiers)
+    gang = Group(1, tuple(_grouped(parts, wishes, tiers)), tier, _spread(wishes, tiers))
+    try:
+        return checked(Request(gang, _mode(wishes, tier)), tiers.top)
+    except RequestError as error:
+        for annotation, field in _FIELDS:
+            if annotation in wishes and str(error).startswith(field):
+                raise wishes[annotation].wrong(annotation, str(error)) from error
+        raise GangError(f"{what}: {error}") from error
+
+
+def _mode(wishes: Wishes, tier: int | None) -> Mode:
+    """With a highest tier it is one, unless "soft" is said; without one there is nothing to be hard about."""
+    wish = wishes.get(MODE)
+    if wish is None:
+        return "soft" if tier is None else "hard"
+    if wish.text not in ("hard", "soft"):
+        raise wish.wrong(MODE, "write hard or soft")
+    return cast(Mode, wish.text)
+
+
+def _spread(wishes: Wishes, tiers: Tiers) -> Spread | None:
+    required, preferred = wishes.get(SPREAD), wishes.get(PREFER_SPREAD)
+    if required and preferred:
+        raise preferred.wrong(PREFER_SPREAD, f"and {SPREAD} is there too: write one of them")
+    for annotation, wish in ((SPREAD, required), (PREFER_SPREAD, preferred)):
+        if wish:
+            most, tier = _numbered(wish, annotation, wish.text, "2:leaf, at most 2 in one leaf")
+            where = 0 if tier in ("0", "node") else _tier(wish, annotation, tier, tiers)
+            return Spread(most, where, required=annotation == SPREAD)
+    return None
+
+
+def _grouped(
+    parts: Sequence[tuple[Workers, bool]], wishes: Wishes, tiers: Tiers
+) -> Iterator[Group | Workers]:
+    wish = wishes.get(GROUPS)
+    levels: list[tuple[int, int]] = []
+    if wish is not None:
+        for text in wish.text.split(",", MAX_DEPTH):
+            length, name = _numbered(wish, GROUPS, text, "8:1,64:leaf, runs of 8 in tier 1, of 64 in a leaf")
+            if levels and (length % levels[-1][0] or length == levels[-1][0]):
+                raise wish.wrong(
+                    GROUPS, f"{length}: expected 2 times {levels[-1][0]} or more, innermost first"
+                )
+            levels.append((length, _tier(wish, GROUPS, name, tiers)))
+        if len(levels) >= MAX_DEPTH:
+            raise wish.wrong(GROUPS, f"expected fewer than {MAX_DEPTH} groups within groups")
+    stretch: list[tuple[Workers, int]] = []
+    for workers, in_groups in parts:
+        if in_groups and wish:
+            stretch.append((replace(workers, count=1), workers.count))
+            continue
+        yield from _stretch(stretch, levels, wish)
+        stretch = []
+        yield workers
+    yield from _stretch(stretch, levels, wish)
+
+
+def _stretch(
+    workers: Sequence[tuple[Workers, int]], levels: Sequence[tuple[int, int]], wish: Wish | None
+) -> Iterator[Group | Workers]:
+    """Workers that follow each other, in groups within groups."""
+    items: list[tuple[Group | Workers, int]] = list(workers)
+    inner = 1
+    for length, tier in levels:
+        runs = list(_runs(items, length // inner))
+        total = sum(number * size(kind) for kind, number in items)
+        if total % length and wish:
+            raise wish.wrong(GROUPS, f"{total} pods are no whole number of groups of {length}")
+        items = _merged([(Group(1, run, tier), number) for run, number in runs])
+        inner = length
+    for kind, number in items:
+        yield replace(kind, count=number)
+
+
+def _runs(
+    items: Sequence[tuple[Group | Workers, int]], length: int
+) -> Iterator[tuple[tuple[Group | Workers, ...], int]]:
+    """Cut into runs of that many: what is in one, and how many such runs follow each other."""
+    part: list[Group | Workers] = []
+    lack = length
+    for kind, number in items:
+        left = number
+        if part:
+            took = min(lack, left)
+            part.append(replace(kind, count=took))
+            lack -= took
+            left -= took
+            if not lack:
+                yield tuple(part), 1
+                part, lack = [], length
+        if left >= length:
+            yield (replace(kind, count=length),), left // length
+            left %= length
+        if left:
+            part.append(replace(kind, count=left))
+            lack -= left
+
+
+def _merged(items: Sequence[tuple[Group, int]]) -> list[tuple[Group | Workers, int]]:
+    found: list[tuple[Group | Workers, int]] = []
+    for kind, number in items:
+        before = found.pop()[1] if found and found[-1][0] == kind else 0
+        found.append((kind, before + number))
+    return found
+
+
+def _numbered(wish: Wish, annotation: str, text: str, like: str) -> tuple[int, str]:
+    """ "8:leaf" """
+    number, colon, name = (part.strip() for part in text.partition(":"))
+    if not (colon and name and number.isascii() and number.isdigit() and len(number) < 10):
+        raise wish.wrong(annotation, f"write like {like}")
+    if not 1 <= int(number) <= MAX_WORKERS:
+        raise wish.wrong(annotation, f"{number}: expected 1 to {MAX_WORKERS}")
+    return int(number), name
+
+
+def _tier(wish: Wish, annotation: str, text: str, tiers: Tiers) -> int:
+    try:
+        return tiers.tier(text.strip())
+    except ValueError as error:
+        raise wish.wrong(annotation, str(error)) from error

@@ -1,0 +1,262 @@
+"""Which nodes a pod may run on, by the rules of kube-scheduler: selectors, affinity, taints.
+
+They must be its rules exactly: a pod is pinned to one node, and where the scheduler refuses that, it hangs.
+Nodes of a cluster differ in few of the labels that anyone asks for, and in few taints: each different
+combination is judged once.
+"""
+
+import hashlib
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from hyperscout_kubernetes.client import Object
+from hyperscout_kubernetes.nodes import why_down
+from hyperscout_placer.cluster.capacity import Mask
+from hyperscout_placer.cluster.forest import Flags, Forest
+
+# The fields of a pod's spec that decide it.
+DEMANDS = ("nodeSelector", "affinity", "tolerations")
+_MAX_MASKS = 256
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_NAME = "metadata.name"
+_CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+_DOWN = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)  # what tolerations compare: no +, no 007
+
+Labels = Mapping[str, str]
+# Of a node's labels and its name: whether a term of the affinity, or the selector, holds.
+_Test = Callable[[Labels, str], bool]
+
+
+def demands_key(pod_spec: Object) -> str:
+    """The same text for pods that may run on the same nodes, whatever nodes there are."""
+    return json.dumps(
+        [_mapping(pod_spec.get("nodeSelector")), _terms(pod_spec), _tolerations(pod_spec)],
+        sort_keys=True,
+        default=str,
+    )
+
+
+def mask_for(pod_spec: Object, node: Callable[[str], Object | None], forest: Forest) -> Mask:
+    """`node`: what is kept of a node (kube/nodes.py), by name; None = it is not there."""
+    return _mask(_Demands(pod_spec).met_by_all(forest.nodes, node))
+
+
+def may_run(pod_spec: Object, node: Object) -> bool:
+    """On this one node (as kept)."""
+    return _Demands(pod_spec).met_by(node)
+
+
+class Masks:
+    """The masks that were asked for lately, kept true: a node that changes is judged anew, no other."""
+
+    def __init__(self, node: Callable[[str], Object | None]) -> None:
+        """`node`: as for `mask_for`."""
+        self._node = node
+        self._forest: Forest | None = None
+        self._known: OrderedDict[str, tuple[_Demands, Mask]] = OrderedDict()
+
+    def of(self, pod_spec: Object, forest: Forest) -> Mask:
+        if forest is not self._forest:
+            self._forest = forest
+            self._known.clear()
+        key = demands_key(pod_spec)
+        if key not in self._known:
+            demands = _Demands(pod_spec)
+            self._known[key] = demands, _mask(demands.met_by_all(forest.nodes, self._node))
+            if len(self._known) > _MAX_MASKS:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return self._known[key][1]
+
+    def changed(self, name: str) -> None:
+        """A node came, went, or is another one than it was."""
+        at = None if self._forest is None else self._forest.index.get(name)
+        if at is None:
+            return
+        found = self._node(name)
+        for key, (demands, mask) in self._known.items():
+            answer = found is not None and demands.met_by(found)
+            if mask.allowed[at] != answer:
+                # Whoever has the old one reads it as it was.
+                allowed = mask.allowed.copy()
+                allowed[at] = answer
+                self._known[key] = demands, _mask(allowed)
+
+
+def _mask(allowed: Flags) -> Mask:
+    """The key is of the nodes, not of the demands: it changes when they do."""
+    return Mask(hashlib.blake2b(np.packbits(allowed).tobytes(), digest_size=16).hexdigest(), allowed)
+
+
+class _Demands:
+    def __init__(self, pod_spec: Object) -> None:
+        self._tolerations = _tolerations(pod_spec)
+        selector = _mapping(pod_spec.get("nodeSelector"))
+        self._selector = list(selector.items())
+        terms = _terms(pod_spec)
+        self._terms = None if terms is None else [_term(term) for term in terms]
+        self._keys = sorted(str(key) for key in {*selector, *_keys_of(terms or ())})
+        self._names = _names_of(terms or ())
+
+    def met_by_all(self, names: Sequence[str], node: Callable[[str], Object | None]) -> Flags:
+        """Nodes that are alike in all that is asked for are judged once."""
+        judged: dict[tuple[object, ...], bool] = {}
+        allowed = np.zeros(len(names), np.bool_)
+        keys, apart = self._keys, self._names
+        for i, name in enumerate(names):
+            found = node(name)
+            if found is None:
+                continue
+            labels, spec = found["metadata"]["labels"], found["spec"]
+            taints = spec["taints"]
+            kind = (
+                tuple(map(labels.get, keys)),
+                tuple([(t.get("key"), t.get("value"), t.get("effect")) for t in taints]) if taints else (),
+                spec["unschedulable"],
+                found["ready"]["status"],
+                name if name in apart else "",
+            )
+            answer = judged.get(kind)
+            if answer is None:
+                answer = judged[kind] = self.met_by(found)
+            allowed[i] = answer
+        return allowed
+
+    def met_by(self, node: Object) -> bool:
+        if node["ready"]["status"] != "True":
+            return False
+        if why_down(node) and not self._tolerates(_CORDONED):
+            return False
+        for taint in node["spec"]["taints"]:
+            if taint.get("effect") in ("NoSchedule", "NoExecute") and not self._tolerates(taint):
+                return False
+        labels, name = node["metadata"]["labels"], node["metadata"]["name"]
+        if any(key not in labels or labels[key] != value for key, value in self._selector):
+            return False
+        return self._terms is None or any(all(test(labels, name) for test in term) for term in self._terms)
+
+    def _tolerates(self, taint: Object) -> bool:
+        return any(_tolerated(taint, toleration) for toleration in self._tolerations)
+
+
+def _tolerations(pod_spec: Object) -> list[Object]:
+    """Less those that admission adds to each pod and not to templates: they are about nodes that are down,
+    which take no work here anyway."""
+    return [
+        found
+        for found in _objects(pod_spec.get("tolerations"))
+        if not (found.get("key") in _DOWN and found.get("effect") == "NoExecute")
+    ]
+
+
+def _tolerated(taint: Object, toleration: Object) -> bool:
+    """An empty effect or key of a toleration is every one. Lt and Gt: from Kubernetes 1.35 on, where its gate
+    TaintTolerationComparisonOperators is on (else no pod gets them in)."""
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    operator = toleration.get("operator") or "Equal"
+    wanted, there = toleration.get("value") or "", taint.get("value") or ""
+    if operator == "Equal":
+        return bool(wanted == there)
+    if operator == "Exists":
+        return True
+    limit, value = _integer(wanted, _CANONICAL), _integer(there, _CANONICAL)
+    if limit is None or value is None:
+        return False
+    return value < limit if operator == "Lt" else operator == "Gt" and value > limit
+
+
+def _terms(pod_spec: Object) -> list[Object] | None:
+    """Of the required node affinity, of which one must hold; None where it demands nothing."""
+    affinity = _mapping(_mapping(pod_spec.get("affinity")).get("nodeAffinity"))
+    if affinity.get(_REQUIRED) is None:
+        return None
+    return _objects(_mapping(affinity[_REQUIRED]).get("nodeSelectorTerms"))
+
+
+def _term(term: Object) -> list[_Test]:
+    """What must hold together. A term without anything in it never holds, nor does one that is no term."""
+    tests: list[_Test] = [_expression(found) for found in _objects(term.get("matchExpressions"))]
+    tests += [_field(found) for found in _objects(term.get("matchFields"))]
+    return tests or [_never]
+
+
+def _never(labels: Labels, name: str) -> bool:
+    return False
+
+
+def _expression(expression: Object) -> _Test:
+    key, operator, values = _parts(expression)
+    if not all(_LABEL_VALUE.fullmatch(value) for value in values):
+        return _never
+    if operator == "In":
+        return lambda labels, name: labels.get(key) in values
+    if operator == "NotIn" and values:
+        return lambda labels, name: labels.get(key) not in values
+    if operator == "Exists" and not values:
+        return lambda labels, name: key in labels
+    if operator == "DoesNotExist" and not values:
+        return lambda labels, name: key not in labels
+    if operator in ("Gt", "Lt") and len(values) == 1:
+        limit = _integer(values[0], _INTEGER)
+        sign = 1 if operator == "Gt" else -1
+        if limit is None:
+            return _never
+
+        def compare(labels: Labels, name: str) -> bool:
+            value = _integer(labels.get(key), _INTEGER)
+            return value is not None and sign * value > sign * limit
+
+        return compare
+    return _never
+
+
+def _field(expression: Object) -> _Test:
+    """On fields there are two operators, one value, and the node's name."""
+    key, operator, values = _parts(expression)
+    if len(values) != 1 or operator not in ("In", "NotIn"):
+        return _never
+    wanted = values[0]
+    return lambda labels, name: ((name if key == _NAME else "") == wanted) == (operator == "In")
+
+
+def _parts(expression: Object) -> tuple[str, str, Sequence[str]]:
+    values = expression.get("values")
+    texts = [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
+    return str(expression.get("key")), str(expression.get("operator")), texts
+
+
+def _keys_of(terms: Sequence[Object]) -> set[str]:
+    return {_parts(found)[0] for term in terms for found in _objects(term.get("matchExpressions"))}
+
+
+def _names_of(terms: Sequence[Object]) -> set[str]:
+    """Nodes that are named: each is judged for itself."""
+    return {
+        name for term in terms for found in _objects(term.get("matchFields")) for name in _parts(found)[2]
+    }
+
+
+def _integer(text: Any, form: re.Pattern[str]) -> int | None:
+    """Of 64 bits."""
+    if not isinstance(text, str) or not form.fullmatch(text):
+        return None
+    value = int(text)
+    return value if -(2**63) <= value < 2**63 else None
+
+
+def _mapping(value: Any) -> Object:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> list[Object]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,0 +1,214 @@
+"""Which gang a pod belongs to, and where in it: read off what its controllers put on it, nothing else.
+
+controller            its pods carry
+Job                   batch.kubernetes.io/job-completion-index (Indexed only)
+JobSet                jobset.sigs.k8s.io/jobset-name, .../replicatedjob-name, .../job-index, and the Job's
+Kubeflow training     training.kubeflow.org/job-name, .../replica-type or .../job-role, .../replica-index
+LeaderWorkerSet       leaderworkerset.sigs.k8s.io/name, .../group-index, .../worker-index
+any, or none          hyperscout.io/gang, hyperscout.io/gang-size: these go before all others
+"""
+
+from typing import Any, NamedTuple
+
+from hyperscout_kubernetes.client import Object
+
+from hyperscout_gates.state.gang import GANG_LABEL, GATE, ROLE_LABEL, SIZE_LABEL, GangError
+
+WORKER = "worker"  # the role where there is only one
+LEADER = "leader"
+
+JOBSET = "jobset.sigs.k8s.io"
+LEADER_WORKER_SET = "leaderworkerset.sigs.k8s.io"
+TRAINING = "training.kubeflow.org"
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+
+# API group -> kind -> plural: what may have to be read ("get") to know a gang.
+READ = {
+    "batch": {"Job": "jobs"},
+    "jobset.x-k8s.io": {"JobSet": "jobsets"},
+    "leaderworkerset.x-k8s.io": {"LeaderWorkerSet": "leaderworkersets"},
+    "kubeflow.org": {
+        "MPIJob": "mpijobs",
+        "PyTorchJob": "pytorchjobs",
+        "TFJob": "tfjobs",
+        "XGBoostJob": "xgboostjobs",
+        "PaddleJob": "paddlejobs",
+        "JAXJob": "jaxjobs",
+    },
+}
+# Their pods serve each for itself: one is a gang of its own, unless labels say more.
+_ALONE = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Node"})
+
+
+class Owner(NamedTuple):
+    """The workload that says what the gang is: of which `path_of` is the address."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+
+class Membership(NamedTuple):
+    """`run`: the owner's uid; "" = not known. `slot`: as `slot_of` says."""
+
+    owner: Owner | None
+    kind: str
+    namespace: str
+    name: str
+    run: str
+    slot: str
+
+
+def is_gated(pod: Object) -> bool:
+    """Whether our gate holds it."""
+    return gated(pod.get("spec"))
+
+
+def gated(pod_spec: Any) -> bool:
+    """Whether a pod of this spec comes with our gate."""
+    gates = mapping(pod_spec).get("schedulingGates")
+    return isinstance(gates, list) and any(mapping(gate).get("name") == GATE for gate in gates)
+
+
+def owner_of(pod: Object) -> Owner | None:
+    """What has to be read to know the pod's gang: the JobSet above its Job, from labels. None: nothing, its
+    labels say it all, or it is a gang of one. Raises GangError for a pod of a controller that is not known.
+    """
+    return membership(pod).owner
+
+
+def path_of(owner: Owner) -> str:
+    """Where the API server has it: "/apis/batch/v1/namespaces/ns/jobs/name"."""
+    group = owner.api_version.partition("/")[0]
+    plural = READ[group][owner.kind]
+    return f"/apis/{owner.api_version}/namespaces/{owner.namespace}/{plural}/{owner.name}"
+
+
+def gang_key(pod: Object) -> str:
+    """The key of the gang that it belongs to: `Gang.key`. Raises GangError."""
+    found = membership(pod)
+    return key_of(found.namespace, found.kind, found.name)
+
+
+def key_of(namespace: str, kind: str, name: str) -> str:
+    return f"{namespace}/{kind}/{name}"
+
+
+def run_of(pod: Object) -> str:
+    """The uid of its owner: `Gang.uid`. "" where there is none, or it is not on the pod."""
+    return membership(pod).run
+
+
+def slot_of(pod: Object) -> str:
+    """Where in the gang it says to belong: a slot of `Gang.ranks` ("worker/3"), or a role ("worker") of which
+    it takes any. See `seats`. Raises GangError."""
+    return membership(pod).slot
+
+
+def membership(pod: Object) -> Membership:
+    """Raises GangError."""
+    metadata = mapping(pod.get("metadata"))
+    name, namespace = text(metadata.get("name")), text(metadata.get("namespace"))
+    if not name or not namespace:
+        raise GangError("a pod without metadata.name and metadata.namespace")
+    labels = mapping(metadata.get("labels"))
+    if gang := text(labels.get(GANG_LABEL)):
+        role = text(labels.get(ROLE_LABEL)) or WORKER
+        return Membership(None, "Gang", namespace, gang, "", role)
+    controller = _controller(metadata)
+    for of in (_of_leader_worker_set, _of_jobset, _of_training):
+        found = of(namespace, name, labels, controller)
+        if found is not None:
+            return found
+    kind = text(controller.get("kind"))
+    group = text(controller.get("apiVersion")).partition("/")[0]
+    if kind == "Job" and group == "batch":
+        job, run = text(controller.get("name")), text(controller.get("uid"))
+        owner = Owner("batch/v1", "Job", namespace, job)
+        return Membership(owner, "Job", namespace, job, run, _slot(WORKER, labels.get(COMPLETION_INDEX)))
+    if not controller or kind in _ALONE:
+        return Membership(None, "Pod", namespace, name, text(metadata.get("uid")), _slot(WORKER, "0"))
+    raise GangError(
+        f"pod {namespace}/{name}: of {kind} {text(controller.get('name'))}, which says nothing of its size "
+        f'that hyperscout knows: label its pods {GANG_LABEL}: <a name> and {SIZE_LABEL}: "<how many>"'
+    )
+
+
+def _of_leader_worker_set(namespace: str, pod: str, labels: Object, controller: Object) -> Membership | None:
+    """Each group of a leader and its workers is a gang: groups start, fail and scale each for itself."""
+    name = text(labels.get(f"{LEADER_WORKER_SET}/name"))
+    if not name:
+        return None
+    group = _index(namespace, pod, labels, f"{LEADER_WORKER_SET}/group-index")
+    index = _index(namespace, pod, labels, f"{LEADER_WORKER_SET}/worker-index")
+    owner = Owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", namespace, name)
+    # Its pods belong to StatefulSets: the uid of the LeaderWorkerSet is not on them.
+    slot = _slot(WORKER if int(index) else LEADER, index)
+    return Membership(owner, "LeaderWorkerSet", namespace, f"{name}-{group}", "", slot)
+
+
+def _of_jobset(namespace: str, pod: str, labels: Object, controller: Object) -> Membership | None:
+    name = text(labels.get(f"{JOBSET}/jobset-name"))
+    if not name:
+        return None
+    role = text(labels.get(f"{JOBSET}/replicatedjob-name"))
+    if not role:
+        raise GangError(f"pod {namespace}/{pod}: label {JOBSET}/replicatedjob-name: missing")
+    job = _index(namespace, pod, labels, f"{JOBSET}/job-index")
+    owner = Owner("jobset.x-k8s.io/v1alpha2", "JobSet", namespace, name)
+    run = text(labels.get(f"{JOBSET}/jobset-uid"))
+    slot = _slot(f"{role}/{job}", labels.get(COMPLETION_INDEX))
+    if slot.count("/") < 2:  # of a Job that is not Indexed
+        slot = role
+    return Membership(owner, "JobSet", namespace, name, run, slot)
+
+
+def _of_training(namespace: str, pod: str, labels: Object, controller: Object) -> Membership | None:
+    """PyTorchJob and its like own their pods; an MPIJob's launcher is the pod of a Job of the MPIJob."""
+    name = text(labels.get(f"{TRAINING}/job-name"))
+    if not name:
+        return None
+    kind, version, run = (text(controller.get(field)) for field in ("kind", "apiVersion", "uid"))
+    if kind not in READ["kubeflow.org"] or not version.startswith("kubeflow.org/"):
+        if text(labels.get(f"{TRAINING}/operator-name")) != "mpi-operator":
+            return None
+        kind, version, run = "MPIJob", "kubeflow.org/v2beta1", ""
+    role = text(labels.get(f"{TRAINING}/replica-type")) or text(labels.get(f"{TRAINING}/job-role"))
+    if not role:
+        raise GangError(f"pod {namespace}/{pod}: label {TRAINING}/replica-type: missing")
+    owner = Owner(version, kind, namespace, name)
+    # A launcher has no index, or 0 as if it were a worker: it is the only one of its role.
+    slot = _slot(role, labels.get(f"{TRAINING}/replica-index", "0"))
+    return Membership(owner, kind, namespace, name, run, slot)
+
+
+def _slot(front: str, index: Any) -> str:
+    index = text(index)
+    return f"{front}/{int(index)}" if index.isascii() and index.isdigit() and len(index) < 10 else front
+
+
+def _index(namespace: str, pod: str, labels: Object, label: str) -> str:
+    value = text(labels.get(label))
+    if not (value.isascii() and value.isdigit() and len(value) < 10):
+        raise GangError(f"pod {namespace}/{pod}: label {label}: {value!r}: expected a number")
+    return str(int(value))
+
+
+def _controller(metadata: Object) -> Object:
+    references = metadata.get("ownerReferences")
+    for reference in references if isinstance(references, list) else []:
+        if mapping(reference).get("controller") is True:
+            found: Object = reference
+            return found
+    return {}
+
+
+def mapping(value: Any) -> Object:
+    """Where an object is due; {} for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def text(value: Any) -> str:
+    """Where a string is due; "" for anything else."""
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,226 @@
+"""What is free on each node of the cluster: what it can give, less what its pods request. Kept as they
+come and go, never counted anew.
+
+100,000 pods are some ten megabytes: a pod that has its node is its name, its node and what it needs, and
+pods that need the same share that.
+"""
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from hyperscout_kubernetes.client import Object
+from hyperscout_kubernetes.nodes import why_down
+from hyperscout_placer.cluster.quantity import Needs, QuantityError, amount, is_extended, needs
+from hyperscout_placer.cluster.request import WORKERS
+
+_OVER = ("Succeeded", "Failed")
+# Of a pod whose node is not chosen: what says whose it is, and where it may run.
+_METADATA = ("labels", "annotations", "ownerReferences", "creationTimestamp")
+_SPEC = ("schedulingGates", "nodeSelector", "affinity", "tolerations", "overhead", "resources")
+_ONE_POD: Needs = (("pods", 1),)
+
+_MAX_SHARED = 4096  # kinds of pods, and of nodes
+
+
+def kept_pod(pod: Object) -> Object:
+    """What is kept of a pod: for `Reflector(keep=...)`.
+
+    {"metadata": {"name", "namespace", "uid"}, "spec": {"nodeName": ...}, "status": {"phase": ...},
+    "needs": tuple}, and deletionTimestamp once it is on its way out. Where its node is not chosen yet, also
+    labels, annotations, ownerReferences and creationTimestamp, and of its spec what decides where it may run
+    and what it needs. Where what it needs cannot be read, "needs" is None.
+    """
+    metadata, spec = _mapping(pod.get("metadata")), _mapping(pod.get("spec"))
+    node = spec.get("nodeName") or ""
+    phase = str(_mapping(pod.get("status")).get("phase") or "Pending")
+    try:
+        need = None if phase in _OVER and node else _shared(needs(spec))
+    except QuantityError:
+        need = None
+    kept = {
+        "name": metadata["name"],
+        "namespace": metadata.get("namespace", ""),
+        "uid": metadata.get("uid", ""),
+    }
+    if "deletionTimestamp" in metadata:
+        kept["deletionTimestamp"] = metadata["deletionTimestamp"]
+    if node:
+        return {"metadata": kept, "spec": _bound(str(node)), "status": _in_phase(phase), "needs": need}
+    kept |= {key: metadata[key] for key in _METADATA if key in metadata}
+    waiting = {key: spec[key] for key in _SPEC if key in spec}
+    for key in ("containers", "initContainers"):
+        if isinstance(spec.get(key), list):
+            waiting[key] = [_resources_of(container) for container in spec[key]]
+    return {"metadata": kept, "spec": waiting, "status": _in_phase(phase), "needs": need}
+
+
+def _resources_of(container: Any) -> Object:
+    found = _mapping(container)
+    return {key: found[key] for key in ("resources", "restartPolicy") if key in found}
+
+
+# These are shared by all pods that say the same: never to be changed.
+@lru_cache(maxsize=200_000)
+def _bound(node: str) -> Object:
+    return {"nodeName": node}
+
+
+@lru_cache(maxsize=16)
+def _in_phase(phase: str) -> Object:
+    return {"phase": phase}
+
+
+@lru_cache(maxsize=_MAX_SHARED)
+def _shared(need: Needs) -> Needs:
+    return need
+
+
+@dataclass(slots=True)
+class _Node:
+    """`gives`: its allocatable; None while only pods of it are known. `used`: requested there, without the
+    zeros. `vendors`: pods that ask for an extended resource."""
+
+    gives: Mapping[str, int] | None = None
+    takes_work: bool = False
+    used: dict[str, int] = field(default_factory=dict)
+    vendors: int = 0
+
+
+class Room:
+    """Everything returns the names of the nodes whose room is another now."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Node] = {}
+        # Pods that were told to run somewhere and are not seen there yet, by uid.
+        self._assumed: dict[str, tuple[str, Needs]] = {}
+
+    def node(self, before: Object | None, after: Object | None) -> frozenset[str]:
+        """A node as kept (kube/nodes.py) came (None before), changed or went (None after)."""
+        found = after or before
+        if found is None:
+            return frozenset()
+        name = found["metadata"]["name"]
+        if after is None:
+            known = self._nodes.get(name)
+            if known is None or known.gives is None:
+                return frozenset()
+            known.gives, known.takes_work = None, False
+            self._drop(name, known)
+            return frozenset((name,))
+        known = self._nodes.setdefault(name, _Node())
+        gives, takes_work = _gives(after["allocatable"]), why_down(after) is None
+        if known.gives is not None and (known.gives, known.takes_work) == (gives, takes_work):
+            return frozenset()
+        known.gives, known.takes_work = gives, takes_work
+        return frozenset((name,))
+
+    def pod(self, before: Object | None, after: Object | None) -> frozenset[str]:
+        """A pod as kept came, changed or went. It counts where it has a node and is not over."""
+        changed: set[str] = set()
+        # Of what was assumed: it went, perhaps for another one of its name; it arrived; it is over.
+        if before is not None and (after is None or _uid(before) != _uid(after)):
+            changed |= self.forget(_uid(before))
+        if after is not None and (after["spec"].get("nodeName") or _is_over(after)):
+            changed |= self.forget(_uid(after))
+        was, now = _on(before), _on(after)
+        if was != now:
+            for told, sign in ((was, -1), (now, 1)):
+                if told:
+                    self._add(*told, sign)
+                    changed.add(told[0])
+        return frozenset(name for name in changed if self._is_known(name))
+
+    def assume(self, uid: str, node: str, needs: Collection[tuple[str, int]]) -> frozenset[str]:
+        """A pod that was told to run there counts there from now on, until `pod` says where it runs, or
+        `forget`. Told again, it counts at the last."""
+        changed = set(self.forget(uid))
+        need = tuple(needs)
+        self._assumed[uid] = (node, need)
+        self._add(node, need, 1)
+        changed.add(node)
+        return frozenset(name for name in changed if self._is_known(name))
+
+    def forget(self, uid: str) -> frozenset[str]:
+        """It will not run there after all."""
+        assumed = self._assumed.pop(uid, None)
+        if assumed is None:
+            return frozenset()
+        self._add(*assumed, -1)
+        return frozenset((assumed[0],)) if self._is_known(assumed[0]) else frozenset()
+
+    def of(self, node: str) -> dict[str, int] | None:
+        """What is free there, never below 0; {} where it takes no work, None where there is no such node.
+        "workers": 1 where no pod on it asks for an extended resource, else 0."""
+        known = self._nodes.get(node)
+        if known is None or known.gives is None:
+            return None
+        if not known.takes_work:
+            return {}
+        used = known.used
+        free = {name: max(value - used.get(name, 0), 0) for name, value in known.gives.items()}
+        free[WORKERS] = 0 if known.vendors else 1
+        return free
+
+    def all(self) -> dict[str, dict[str, int]]:
+        """Of all nodes."""
+        found = ((name, self.of(name)) for name in self._nodes)
+        return {name: room for name, room in found if room is not None}
+
+    def _is_known(self, name: str) -> bool:
+        known = self._nodes.get(name)
+        return known is not None and known.gives is not None
+
+    def _add(self, name: str, need: Needs, sign: int) -> None:
+        known = self._nodes.setdefault(name, _Node())
+        for resource, value in need:
+            total = known.used.get(resource, 0) + sign * value
+            if total:
+                known.used[resource] = total
+            else:
+                known.used.pop(resource, None)
+        known.vendors += sign * any(is_extended(resource) for resource, _ in need)
+        self._drop(name, known)
+
+    def _drop(self, name: str, known: _Node) -> None:
+        """A node that is gone, and of which no pod is left, is forgotten."""
+        if known.gives is None and not known.used and not known.vendors:
+            self._nodes.pop(name, None)
+
+
+def _on(pod: Object | None) -> tuple[str, Needs] | None:
+    """Where it counts, and for what."""
+    if pod is None or _is_over(pod):
+        return None
+    node = pod["spec"].get("nodeName")
+    # Where nobody can say what it needs, it is a pod at least.
+    return (node, _ONE_POD if pod["needs"] is None else pod["needs"]) if node else None
+
+
+def _is_over(pod: Object) -> bool:
+    return pod["status"].get("phase") in _OVER
+
+
+def _uid(pod: Object) -> str:
+    uid: str = pod["metadata"]["uid"]
+    return uid
+
+
+def _gives(allocatable: Mapping[str, str]) -> Mapping[str, int]:
+    """What cannot be read is not there."""
+    return _parsed(tuple(allocatable.items()))
+
+
+@lru_cache(maxsize=_MAX_SHARED)
+def _parsed(allocatable: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
+    found: dict[str, int] = {}
+    for name, text in allocatable:
+        with suppress(QuantityError):
+            found[name] = amount(name, str(text))
+    return {name: value for name, value in found.items() if value}
+
+
+def _mapping(value: Any) -> Object:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,245 @@
+"""From pods to the gang that they are: whose they are, how many there will be, who has which rank.
+
+Sizes and roles come from the workload (its owner), what a pod needs from the pods themselves where there are
+any: admission may have added to them. All of it is pure: who calls reads the owner from the API server.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hyperscout_kubernetes.client import Object
+from hyperscout_placer.cluster.quantity import Needs, QuantityError, is_extended, needs
+from hyperscout_placer.cluster.request import MAX_WORKERS, Workers
+
+from hyperscout_gates.state.gang import GANG_LABEL, SIZE_LABEL, Gang, GangError
+from hyperscout_gates.workloads.constraints import Tiers, request_of, wishes_of
+from hyperscout_gates.workloads.eligible import DEMANDS, demands_key
+from hyperscout_gates.workloads.membership import (
+    READ,
+    WORKER,
+    Membership,
+    Owner,
+    gang_key,
+    is_gated,
+    key_of,
+    mapping,
+    membership,
+    owner_of,
+    path_of,
+    run_of,
+    slot_of,
+    text,
+)
+from hyperscout_gates.workloads.roles import Role, gated_ones, roles_of
+
+__all__ = [
+    "READ",
+    "Owner",
+    "Tiers",
+    "gang_key",
+    "gang_of",
+    "is_gated",
+    "owner_of",
+    "path_of",
+    "run_of",
+    "seats",
+    "slot_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """A role, and what its pods need."""
+
+    name: str
+    slots: tuple[str, ...]
+    spec: Object
+    needs: Needs
+    later: bool
+    seated: bool
+
+
+def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
+    """The gang of pods of one `gang_key` that live. `owner`: what `owner_of` names, None where that is None.
+
+    Where fewer than `ready` pods are given, those that lack are taken to be as the owner's templates say (or
+    like the others). Pods of an earlier run of the owner (`run_of`) are passed over. Roles that need the same
+    and may run on the same nodes become one. Raises GangError.
+    """
+    members = sorted(((membership(pod), pod) for pod in pods), key=lambda x: _natural(_name(x[1])))
+    if not members:
+        raise GangError("a gang without pods")
+    first = members[0][0]
+    for other, pod in members:
+        if other[1:4] != first[1:4]:
+            raise GangError(f"pod {_name(pod)}: of gang {key_of(*_of(other))}, not of {key_of(*_of(first))}")
+    what = f"{first.kind} {first.namespace}/{first.owner.name if first.owner else first.name}"
+    if first.owner is None:
+        uid, roles = first.run, _of_labels(first, members)
+        annotated = None
+    else:
+        if owner is None:
+            raise GangError(f"{what}: it is not there, or may not be read")
+        metadata = mapping(owner.get("metadata"))
+        uid, annotated = text(metadata.get("uid")), (what, mapping(metadata.get("annotations")))
+        members = [(m, pod) for m, pod in members if not (m.run and uid and m.run != uid)]
+        roles = roles_of(owner, first, {m.slot for m, _ in members})
+    filled = _filled(what, roles, members)
+    wishes = wishes_of(annotated, ((f"pod {_name(pod)}", _annotations(pod)) for _, pod in members))
+    merged, names = _merged(filled)
+    vendors = any(_asks_vendor(role.needs) for role in filled)
+    parts = [(workers, not vendors or _asks_vendor(workers.resources)) for workers in merged]
+    slots = (slot for role in filled for slot in role.slots)
+    return Gang(
+        key=key_of(*_of(first)),
+        kind=first.kind,
+        namespace=first.namespace,
+        name=first.name,
+        uid=uid,
+        request=request_of(what, parts, wishes, tiers),
+        ranks={slot: rank for rank, slot in enumerate(slots)},
+        templates=names,
+        ready=sum(len(role.slots) for role in filled if not role.later) or len(filled[0].slots),
+    )
+
+
+def seats(gang: Gang, pods: Iterable[Object], taken: Mapping[str, int]) -> dict[str, int]:
+    """A rank for each pod, by its uid. `taken`: ranks that are given away already, by pod uid: kept. A pod
+    gets the rank of its slot; one without a slot of its own, or with one that the gang has not, the first
+    that is free in its role. Who finds none is left out. The same for any order of the pods."""
+    found = dict(taken)
+    free = {slot: rank for slot, rank in gang.ranks.items() if rank not in set(taken.values())}
+    others: list[tuple[str, str]] = []  # uid and role
+    for pod in sorted(pods, key=lambda pod: _natural(_name(pod))):
+        uid, slot = text(mapping(pod.get("metadata")).get("uid")), slot_of(pod)
+        if uid in found:
+            continue
+        if slot in free:
+            found[uid] = free.pop(slot)
+        elif slot not in gang.ranks:
+            others.append((uid, slot.partition("/")[0]))
+    pools: dict[str, list[int]] = {}  # the first rank last
+    for slot, rank in sorted(free.items(), key=lambda x: -x[1]) if others else ():
+        pools.setdefault(slot.partition("/")[0], []).append(rank)
+    found.update((uid, pools[role].pop()) for uid, role in others if pools.get(role))
+    return found
+
+
+def _of_labels(first: Membership, members: Sequence[tuple[Membership, Object]]) -> list[Role]:
+    """Of a pod that is a gang of one, or of pods whose labels say what they are."""
+    if first.kind == "Pod":
+        return [Role(WORKER, (first.slot,), members[0][1])]
+    number, says = 0, ""
+    for _, pod in members:
+        value = text(mapping(mapping(pod.get("metadata")).get("labels")).get(SIZE_LABEL))
+        if not (value.isascii() and value.isdigit() and len(value) < 10 and 1 <= int(value) <= MAX_WORKERS):
+            raise GangError(
+                f"pod {_name(pod)}: label {SIZE_LABEL}: {value!r}: "
+                f'write how many pods are in {GANG_LABEL}={first.name}, as "4"'
+            )
+        if says and number != int(value):
+            raise GangError(
+                f"pod {_name(pod)}: label {SIZE_LABEL}: {value}, but pod {says} of gang {first.name} "
+                f"says {number}: write the same on all"
+            )
+        number, says = int(value), _name(pod)
+    if len(members) > number:
+        raise GangError(
+            f"gang {first.namespace}/{first.name}: it has {len(members)} pods, and their label {SIZE_LABEL} "
+            f"says {number}: write {len(members)}, or another {GANG_LABEL} on some"
+        )
+    counts = Counter(member.slot for member, _ in members)
+    # Those that have not come yet: like the last role, until they say otherwise.
+    counts[max(counts)] += number - len(members)
+    slots = {role: tuple(f"{role}/{i}" for i in range(counts[role])) for role in sorted(counts)}
+    return [Role(role, of, {}, seated=False) for role, of in slots.items()]
+
+
+def _filled(what: str, roles: Sequence[Role], members: Sequence[tuple[Membership, Object]]) -> list[_Filled]:
+    """Roles whose pods are held by us, with what their pods need. Raises GangError."""
+    by_role: dict[str, list[Object]] = {}
+    for member, pod in members:
+        by_role.setdefault(member.slot.partition("/")[0], []).append(pod)
+    ours = gated_ones([(role.name, role.template) for role in roles])
+    ours |= {role for role, pods in by_role.items() if any(is_gated(pod) for pod in pods)}
+    found: list[_Filled] = []
+    for role in roles:
+        if role.name not in ours:
+            continue
+        pods = by_role.get(role.name, [])
+        if pods:
+            spec, need = mapping(pods[0].get("spec")), _needs_of(pods[0])
+            _alike(what, role.name, pods, need)
+        else:
+            spec = mapping(role.template.get("spec"))
+            try:
+                need = needs(spec)
+            except QuantityError as error:
+                raise GangError(f"{what}: template of {role.name}: spec.{error}") from error
+        found.append(_Filled(role.name, role.slots, spec, need, role.later, role.seated))
+    return found
+
+
+def _alike(what: str, role: str, pods: Sequence[Object], need: Needs) -> None:
+    """Pods of one role are interchangeable, or they are not of one role."""
+    first = mapping(pods[0].get("spec"))
+    for pod in pods[1:]:
+        spec = mapping(pod.get("spec"))
+        if _needs_of(pod) != need or any(spec.get(field) != first.get(field) for field in DEMANDS):
+            raise GangError(
+                f"{what}: pods {_name(pods[0])} and {_name(pod)} are both {role} but differ in resources, "
+                "nodeSelector, affinity or tolerations: write the same in both, or make them of two roles"
+            )
+
+
+def _merged(roles: Sequence[_Filled]) -> tuple[list[Workers], dict[str, Object]]:
+    """Roles that need the same and may run on the same nodes are one to the placer, which is fastest with
+    few: under the name of the largest. Roles in which a pod takes any rank keep their names, for it does so
+    by the name. Returns workers in the order of ranks, and a pod spec by name."""
+    kinds = [(role.needs, demands_key(role.spec), "" if role.seated else role.name) for role in roles]
+    largest: dict[tuple[Needs, str, str], _Filled] = {}
+    for kind, role in zip(kinds, roles, strict=True):
+        if kind not in largest or len(role.slots) > len(largest[kind].slots):
+            largest[kind] = role
+    workers: list[Workers] = []
+    for kind, role in zip(kinds, roles, strict=True):
+        name, before = largest[kind].name, 0
+        if workers and workers[-1].role == name:
+            before = workers.pop().count
+        workers.append(Workers(before + len(role.slots), role.needs, name))
+    return workers, {role.name: role.spec for role in largest.values()}
+
+
+def _needs_of(pod: Object) -> Needs:
+    kept: Needs | None = pod.get("needs")
+    if kept is not None:
+        return kept
+    try:
+        return needs(mapping(pod.get("spec")))
+    except QuantityError as error:
+        raise GangError(f"pod {_name(pod)}: spec.{error}") from error
+
+
+def _asks_vendor(need: Needs) -> bool:
+    return any(is_extended(name) for name, _ in need)
+
+
+def _of(member: Membership) -> tuple[str, str, str]:
+    return member.namespace, member.kind, member.name
+
+
+def _annotations(pod: Object) -> Object:
+    return mapping(mapping(pod.get("metadata")).get("annotations"))
+
+
+def _name(pod: Object) -> str:
+    metadata = mapping(pod.get("metadata"))
+    return f"{text(metadata.get('namespace'))}/{text(metadata.get('name'))}"
+
+
+def _natural(name: str) -> tuple[list[tuple[int, int | str]], str]:
+    """So that pod-10 comes after pod-9."""
+    parts = re.findall(r"[0-9]{1,18}|[^0-9]+", name)
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in parts], name

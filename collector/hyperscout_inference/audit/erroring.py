@@ -1,0 +1,123 @@
+"""Links whose ports count errors, drop packets or lose their carrier again and again.
+
+Which ports do is found where counters are followed (`core.link_health`); here they get their cable, the other
+end and the domain that they count against.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from hyperscout_topology.figures import digits
+from hyperscout_topology.topology import Anomaly, Endpoint, Topology, say
+
+from hyperscout_inference.audit.ranks import NOWHERE, Place, homes
+from hyperscout_inference.audit.suspicion import Suspicion
+from hyperscout_inference.fabric.inputs import FabricInputs, PortHealth
+from hyperscout_inference.fabric.network import Ints, Network
+from hyperscout_inference.grouping.layer import Layer
+
+KIND = "ErroringLink"
+# Of a link that does not shape the hierarchy it is worth knowing; no node is avoided for it.
+_SURE, _UNSURE = 0.9, 0.5
+_Ends = frozenset[tuple[str, str | None]]
+
+
+def erroring_links(
+    net: Network, level: Ints, layers: Sequence[Layer], inputs: FabricInputs, previous: Topology | None
+) -> list[Suspicion]:
+    """One for each cable with a port that is over a threshold. A link of the compute fabric counts against
+    the domain of its lower end, another against none. While nobody can tell yet, what was published stands.
+    """
+    before = _published(previous) if inputs.health_is_young else {}
+    if not inputs.health and not before:
+        return []
+    index = {ident: i for i, ident in enumerate(net.ids)}
+    health: dict[tuple[int, str], PortHealth] = {}
+    for (ident, port), wrong in sorted(inputs.health.items()):
+        device = index.get(ident, -1)
+        if device < 0:
+            device = index.get(_adapter(ident, inputs), -1)
+        if device >= 0:
+            known = health.get((device, port))
+            health[device, port] = wrong.worse(known) if known else wrong
+    devices = {device for device, _ in health}
+    devices |= {index[ident] for ends in before for ident, _ in ends if ident in index}
+    wanted = np.zeros(len(net.ids), np.bool_)
+    wanted[sorted(devices)] = True
+    home = homes(list(layers))
+    found = []
+    for row in np.flatnonzero(wanted[net.a] | wanted[net.b]).tolist():
+        ends = _lower_first(net, level, row)
+        named = [net.end(*end) for end in ends]
+        wrong_at = [
+            (end, here)
+            for end, (device, _) in zip(named, ends, strict=True)
+            if (here := health.get((device, end.port or ""))) is not None
+        ]
+        old = before.get(frozenset((end.device, end.port) for end in named))
+        if not wrong_at and old is None:
+            continue
+        place = _place(net, layers, home, ends)
+        if not net.shapes[row]:
+            place, named = NOWHERE, named[::-1]  # what begins with a host counts against its domain
+        if wrong_at:
+            text = f"{say(named[0])} to {say(named[1])}: {_words(wrong_at)}"
+            sources = tuple(sorted({wrong.source for _, wrong in wrong_at}))
+        elif old is not None:
+            text, sources = old.message, old.sources
+        sure = _SURE if net.shapes[row] else _UNSURE
+        found.append(Suspicion(KIND, named[0], named[1], *place, sure, text, sources))
+    return found
+
+
+def _published(previous: Topology | None) -> Mapping[_Ends, Anomaly]:
+    """What was said of links, by both ends. (An NVLink's has one.)"""
+    return {
+        frozenset(((x.subject.device, x.subject.port), (x.peer.device, x.peer.port))): x
+        for x in (previous.anomalies if previous else ())
+        if x.kind == KIND and x.peer is not None
+    }
+
+
+def _adapter(port_guid: str, inputs: FabricInputs) -> str:
+    """The node GUID of an adapter that is known by a port's GUID alone; "" = of none."""
+    try:
+        guid = int(port_guid, 16)
+    except ValueError:
+        return ""
+    for seen in inputs.sweeps if 0 < guid < 1 << 64 else ():
+        rows = np.flatnonzero(seen.sweep.port_guid == np.uint64(guid))
+        if len(rows):
+            return f"{int(seen.sweep.guid[seen.sweep.device[rows[0]]]):016x}"
+    return ""
+
+
+def _lower_first(net: Network, level: Ints, row: int) -> list[tuple[int, int]]:
+    """(device, port) of both ends: a host's before a switch's, a leaf's before a spine's."""
+
+    def height(end: tuple[int, int]) -> int:
+        return 0 if not net.is_switch[end[0]] else int(level[end[0]]) or 1 << 30
+
+    ends = (int(net.a[row]), int(net.a_port[row])), (int(net.b[row]), int(net.b_port[row]))
+    return sorted(ends, key=height)
+
+
+def _place(
+    net: Network, layers: Sequence[Layer], home: Mapping[int, Place], ends: Sequence[tuple[int, int]]
+) -> Place:
+    lower, upper = ends[0][0], ends[1][0]
+    if (host := int(net.host[lower])) >= 0 and (domain := int(layers[0].domain[host])) >= 0:
+        return (0, domain)
+    return home.get(lower) or home.get(upper, NOWHERE)
+
+
+def _words(wrong_at: Sequence[tuple[Endpoint, PortHealth]]) -> str:
+    """ "flaps 6 times an hour, 4.1 errors/s and 120 discards/s at leaf-01/swp3". Both ends see a flap."""
+    parts = []
+    if flaps := max(wrong.flaps_per_hour for _, wrong in wrong_at):
+        parts.append(f"flaps {digits(flaps)} times an hour")
+    for end, wrong in wrong_at:
+        rates = [(wrong.errors_per_s, "errors/s"), (wrong.discards_per_s, "discards/s")]
+        if counted := [f"{digits(rate)} {what}" for rate, what in rates if rate]:
+            parts.append(f"{' and '.join(counted)} at {say(end)}")
+    return ", ".join(parts)

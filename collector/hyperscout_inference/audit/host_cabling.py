@@ -1,0 +1,172 @@
+"""Audit hosts against their leaves and name the cables that are missing or plugged astray."""
+
+import re
+
+import numpy as np
+from hyperscout_topology.topology import Endpoint, say
+
+from hyperscout_inference.audit.audit import Cables, audit
+from hyperscout_inference.audit.ranks import Rank, pick, witnesses
+from hyperscout_inference.audit.suspicion import Suspicion
+from hyperscout_inference.fabric.network import Ints, Network
+from hyperscout_inference.grouping.grouping import Longs
+from hyperscout_inference.grouping.layer import Layer
+from hyperscout_inference.grouping.tiers import host_cable_rows
+
+_NUMBER = re.compile(r"(.*?)(\d+)")
+
+
+def host_rank(net: Network, level: Ints, layers: list[Layer]) -> tuple[Rank, list[Suspicion]]:
+    """Hosts and their leaves."""
+    rows = host_cable_rows(net)
+    flip = net.is_switch[net.a[rows]]
+    adapter, adapter_port = (
+        pick(flip, net.b[rows], net.a[rows]),
+        pick(flip, net.b_port[rows], net.a_port[rows]),
+    )
+    leaf, leaf_port = pick(flip, net.a[rows], net.b[rows]), pick(flip, net.a_port[rows], net.b_port[rows])
+    labels = _Labels(net, adapter, adapter_port)
+    hosts = net.host[adapter].astype(np.int64)
+    grouping = layers[0].grouping
+    placed = grouping.group[hosts] >= 0
+    where = np.flatnonzero(placed)
+    cables = Cables(
+        hosts[where], leaf[where].astype(np.int64), labels.code[where], leaf_port[where].astype(np.int64)
+    )
+    rank = Rank(
+        rows,
+        adapter,
+        leaf,
+        labels.code,
+        leaf_port.astype(np.int64),
+        grouping,
+        audit(len(net.hosts), cables, grouping, net.unclaimed),
+    )
+    found: list[Suspicion] = []
+    strangers = _Strangers(net, hosts, leaf, leaf_port)
+
+    def suspect(
+        kind: str, host: int, subject: Endpoint, peer: Endpoint, confidence: float, text: str
+    ) -> None:
+        found.append(
+            Suspicion(kind, subject, peer, 0, int(layers[0].domain[host]), confidence, text, witnesses(net))
+        )
+
+    for m in rank.audit.missing:
+        if strangers.may_be(m.item, m.item_port):
+            continue  # an adapter that nobody claims sits there: most likely this host's
+        if m.confidence <= 0.5 and net.hosts[m.child] in net.whole and not grouping.tie[m.child]:
+            continue  # it was built so: all adapters that it has are up
+        subject = labels.end(m.child, m.child_port)
+        peer = net.end(m.item, m.item_port)
+        why = "as its peers have" if m.confidence > 0.5 else "as its peers have, unless it was built so"
+        suspect(
+            "MissingLink",
+            m.child,
+            subject,
+            peer,
+            m.confidence,
+            f"no link from {say(subject)} to {say(peer)}, {why}",
+        )
+    for s in rank.audit.stray:
+        row = int(where[s.row])
+        subject, peer = (
+            net.end(int(adapter[row]), int(adapter_port[row])),
+            net.end(int(leaf[row]), int(leaf_port[row])),
+        )
+        goal = net.end(s.item, s.item_port) if s.item >= 0 else None
+        text = f"{say(subject)} is plugged into {say(peer)}, " + (
+            f"expected {say(goal)}" if goal else "unlike the rest of its host's cables"
+        )
+        suspect("Miswired", int(hosts[row]), subject, peer, s.confidence, text)
+    found += _ties(net, layers, hosts, adapter, adapter_port, leaf, leaf_port, found)
+    return rank, found
+
+
+def _ties(
+    net: Network,
+    layers: list[Layer],
+    hosts: Longs,
+    adapter: Ints,
+    adapter_port: Ints,
+    leaf: Ints,
+    leaf_port: Ints,
+    known: list[Suspicion],
+) -> list[Suspicion]:
+    """A host whose cables are split evenly: both candidate cables are named, since either may be the wrong
+    one."""
+    grouping = layers[0].grouping
+    already = {s.ends for s in known}
+    found = []
+    for host in np.flatnonzero(grouping.tie).tolist():
+        for row in np.flatnonzero(hosts == host).tolist():
+            subject, peer = (
+                net.end(int(adapter[row]), int(adapter_port[row])),
+                net.end(int(leaf[row]), int(leaf_port[row])),
+            )
+            suspicion = Suspicion(
+                "Miswired",
+                subject,
+                peer,
+                0,
+                int(layers[0].domain[host]),
+                0.5,
+                f"{net.hosts[host]} hangs on two domains evenly: {say(subject)} to {say(peer)} may be wrong",
+                witnesses(net),
+            )
+            if suspicion.ends not in already:
+                found.append(suspicion)
+    return found
+
+
+class _Labels:
+    """Adapters' names on their hosts ("mlx5_3") as numbers that order like the rails."""
+
+    def __init__(self, net: Network, adapter: Ints, adapter_port: Ints) -> None:
+        self.net = net
+        texts = [net.labels[i] for i in adapter.tolist()]
+        parsed = {t: _NUMBER.fullmatch(t) for t in set(texts)}
+        prefixes = {m[1] for m in parsed.values() if m}
+        if len(prefixes) == 1:
+            number = {t: int(m[2]) if m else -1 for t, m in parsed.items()}
+        else:
+            number = {t: i if t else -1 for i, t in enumerate(sorted(parsed))}
+        wide = 1 + int(adapter_port.max(initial=1) > 1 and adapter_port.max() < 8) * 7
+        code = np.array([number[t] for t in texts], np.int64) * wide
+        second = np.where(adapter_port > 1, adapter_port - 1, 0) if wide > 1 else 0
+        self.code: Longs = np.where(code >= 0, code + second, -1)
+        self.text = {number[t] * wide + k: t for t in number if number[t] >= 0 for k in range(wide)}
+        self._devices: dict[tuple[int, str], int] | None = None
+        self._interfaces = not any(texts)
+        self._down: dict[str, list[str]] = {}
+        for host, label in sorted(net.down_ports):
+            self._down.setdefault(host, []).append(label)
+
+    def end(self, host: int, code: int) -> Endpoint:
+        """The host's end of a cable that is not there: its adapter where that is known."""
+        name = self.net.hosts[host]
+        label = self.text.get(code, "") if code >= 0 else ""
+        if not label and len(down := self._down.get(name, [])) == 1:
+            label = down[0]
+        if self._devices is None:
+            endpoints = np.flatnonzero(self.net.host >= 0).tolist()
+            self._devices = {(int(self.net.host[i]), self.net.labels[i]): i for i in endpoints}
+        device = self._devices.get((host, label)) if label else None
+        return Endpoint(name, name, label or None) if device is None else self.net.end(device, 1)
+
+
+class _Strangers:
+    """Adapters that nobody claims, by leaf and port: where one sits, a host's cable is not missing but
+    unnamed."""
+
+    def __init__(self, net: Network, hosts: Longs, leaf: Ints, leaf_port: Ints) -> None:
+        self._left: dict[int, set[int]] = {}
+        for row in np.flatnonzero(net.unclaimed[hosts]).tolist():
+            self._left.setdefault(int(leaf[row]), set()).add(int(leaf_port[row]))
+
+    def may_be(self, leaf: int, port: int) -> bool:
+        ports = self._left.get(leaf)
+        if not ports or (port >= 0 and port not in ports):
+            return False
+        ports.remove(port if port >= 0 else min(ports))
+        return True

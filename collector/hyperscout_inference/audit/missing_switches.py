@@ -1,0 +1,198 @@
+"""A switch that is gone leaves one hole in many devices: a port dark on all below it, or on all above."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from hyperscout_topology.topology import Endpoint, say
+
+from hyperscout_inference.audit.audit import ports_in_use
+from hyperscout_inference.audit.ranks import NOWHERE, Place, Rank, witnesses
+from hyperscout_inference.audit.suspicion import Suspicion
+from hyperscout_inference.fabric.network import PORT_TEXTS, Ints, Network, distinct
+
+_NUMBERED = re.compile(r"(.*?)(\d+)(\D*)")
+
+
+def missing_switches(
+    net: Network, level: Ints, hosts: Rank, ranks: dict[int, Rank], home: dict[int, Place]
+) -> list[Suspicion]:
+    """One suspicion for each switch that the wiring misses.
+
+    Its identity is unknown: only its name may be told, where the switches of its level are numbered and one
+    number is left out.
+    """
+    busy: set[tuple[int, int]] = set()
+    if any(rank.audit.dark_ports or rank.audit.dark_slots for rank in ranks.values()):
+        busy = ports_in_use(np.concatenate([net.a, net.b]), np.concatenate([net.a_port, net.b_port]))
+    below: dict[int, list[_Hole]] = defaultdict(list)
+    above: dict[int, list[_Hole]] = defaultdict(list)
+    below[1] += _missing_rails(net, hosts)
+    for low, rank in ranks.items():
+        below[low + 1] += _dark_from_below(net, rank, busy, home)
+        below[low + 1] += _fewer_than_siblings(net, rank, home, len(below[low + 1]))
+        above[low] += _dark_from_above(net, rank, busy, home)
+        if not below[low + 1]:
+            below[low + 1] += _orphans(net, level, low, rank, home)
+    found = []
+    for lvl in sorted(set(below) | set(above)):
+        holes = below[lvl] + above[lvl][len(below[lvl]) :]
+        gaps = _name_gaps([net.names[s] for s in np.flatnonzero(level == lvl).tolist()]) if holes else []
+        for i, hole in enumerate(sorted(holes, key=lambda h: (h.place, h.text))):
+            name = gaps[i] if len(gaps) == len(holes) else ""
+            sure = 0.8 if name or hole.sure else 0.5
+            subject = Endpoint("", name or f"level-{lvl} switch")
+            text = f"{name or 'a switch'} of level {lvl} is missing: {hole.text}"
+            found.append(
+                Suspicion("MissingSwitch", subject, hole.peer, *hole.place, sure, text, witnesses(net))
+            )
+    return found
+
+
+class _Hole:
+    def __init__(self, place: Place, text: str, peer: Endpoint | None, sure: bool = False) -> None:
+        self.place, self.text, self.peer, self.sure = place, text, peer, sure
+
+
+def _missing_rails(net: Network, hosts: Rank) -> list[_Hole]:
+    """A unit whose hosts all lack the leaf that other units have for the same adapter."""
+    grouping = hosts.grouping
+    owner = net.host[hosts.lower]
+    group = grouping.group[owner]
+    claimed = ~net.unclaimed[owner] & (group >= 0)
+    per_label: dict[int, set[int]] = defaultdict(set)
+    size = np.bincount(grouping.group[(grouping.group >= 0) & ~net.unclaimed], minlength=grouping.count)
+    labelled = claimed & (hosts.lower_port >= 0)
+    wide = int(hosts.lower_port.max(initial=0)) + 1
+    key, votes = np.unique(group[labelled] * wide + hosts.lower_port[labelled], return_counts=True)
+    for k in key[votes * 2 > size[key // wide]].tolist():
+        per_label[k // wide].add(k % wide)
+    widths = [len(items) for items in grouping.items]
+    usual = Counter(code for codes in per_label.values() for code in codes)
+    holes = []
+
+    telling = {int(h) for h in net.host[~_mute(net)].tolist()}
+
+    def built_so(g: int) -> bool:
+        """All adapters that its hosts have are up, their agents say: there is no rail to be dark. Or none of
+        them has an agent, so that the rail's leaf would have to tell of it."""
+        hosts = np.flatnonzero(grouping.group == g).tolist()
+        return all(net.hosts[h] in net.whole for h in hosts) or telling.isdisjoint(hosts)
+
+    for g in range(grouping.count):
+        if per_label.get(g):
+            expected = {code for code, count in usual.items() if count * 2 > len(per_label)}
+            if len(per_label) < 3:
+                expected = set(range(min(per_label[g]), max(per_label[g]) + 1)) & expected | set(usual)
+            count = len(expected - per_label[g])
+        else:
+            typical, share = Counter(widths).most_common(1)[0]
+            count = max(0, typical - widths[g]) if share * 3 >= 2 * len(widths) and len(widths) >= 3 else 0
+        if size[g] >= 2 and 0 < count < len(grouping.items[g]) + count and not built_so(g):
+            text = f"all {size[g]} hosts of the domain lack one rail that other domains have"
+            holes += [_Hole((0, g), text, None, sure=True)] * count
+    return holes
+
+
+def _dark_from_below(
+    net: Network, rank: Rank, busy: set[tuple[int, int]], home: dict[int, Place]
+) -> list[_Hole]:
+    """The same uplink dark on every switch of a group."""
+    grouping = rank.grouping
+    below = distinct(rank.lower)
+    holes: dict[int, list[int]] = defaultdict(list)
+    for g, port in _numbered(rank.audit.dark_ports):
+        members = below[grouping.group == g].tolist()
+        if not any((m, port) in busy for m in members):
+            holes[g].append(port)
+    found = []
+    above = distinct(rank.upper)
+    for g, ports in sorted(holes.items()):
+        members = below[grouping.group == g].tolist()
+        wide = max(
+            1, round(np.count_nonzero(np.isin(rank.lower, members)) / (len(members) * len(grouping.items[g])))
+        )
+        place = next((home[d] for d in above[list(grouping.items[g])].tolist() if d in home), NOWHERE)
+        for port in ports[::wide]:
+            peer = net.end(members[0], port)
+            text = f"port {port} of all {len(members)} switches below it is dark ({say(peer)} among them)"
+            found.append(_Hole(place, text, peer))
+    return found
+
+
+def _dark_from_above(
+    net: Network, rank: Rank, busy: set[tuple[int, int]], home: dict[int, Place]
+) -> list[_Hole]:
+    """The same downlink dark on every switch above."""
+    grouping = rank.grouping
+    above = distinct(rank.upper)
+    seen: set[int] = set()
+    found = []
+    for g, port in _numbered(rank.audit.dark_slots):
+        members = above[list(grouping.items[g])].tolist()
+        if any((m, port) in busy for m in members) or port in seen:
+            continue
+        seen.add(port)
+        place = next((home[m] for m in members if m in home), NOWHERE)
+        peer = net.end(members[0], port)
+        found.append(_Hole(place, f"port {port} of all {len(members)} switches above it is dark", peer))
+    return found
+
+
+def _numbered(ports: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those that a device counts itself. What stands between two texts in the table is on no panel."""
+    return [(group, port) for group, port in ports if port < PORT_TEXTS]
+
+
+def _fewer_than_siblings(net: Network, rank: Rank, home: dict[int, Place], known: int) -> list[_Hole]:
+    """A group with fewer switches above it than most groups of its rank have, if any of it tells of its
+    cables."""
+    grouping = rank.grouping
+    widths = [len(items) for items in grouping.items]
+    if len(widths) < 3:
+        return []
+    typical, share = Counter(widths).most_common(1)[0]
+    if share * 3 < 2 * len(widths):
+        return []
+    above, below = distinct(rank.upper), distinct(rank.lower)
+    telling = ~_mute(net)[below]
+    found = []
+    for g, width in enumerate(widths):
+        if not telling[grouping.group == g].any():
+            continue
+        place = next((home[d] for d in above[list(grouping.items[g])].tolist() if d in home), NOWHERE)
+        text = f"its siblings hang on {typical} switches, this group on {width}"
+        found += [_Hole(place, text, None, sure=True)] * max(0, typical - width)
+    return found[known:]
+
+
+def _orphans(net: Network, level: Ints, low: int, rank: Rank, home: dict[int, Place]) -> list[_Hole]:
+    """Switches that alone of their level hang below nothing: what joined them is gone."""
+    mine = np.flatnonzero(level == low)
+    alone = mine[~np.isin(mine, rank.lower) & ~_mute(net)[mine]].tolist()
+    if len(alone) < 2 or 3 * len(alone) > len(mine):
+        return []
+    names = ", ".join(net.names[s] for s in alone[:4])
+    text = f"{len(alone)} switches hang below nothing, unlike their peers: {names}"
+    return [_Hole(home.get(alone[0], NOWHERE), text, net.end(alone[0]))]
+
+
+def _mute(net: Network) -> npt.NDArray[np.bool_]:
+    return np.zeros(len(net.ids), np.bool_) if net.mute is None else net.mute
+
+
+def _name_gaps(names: list[str]) -> list[str]:
+    """Numbers left out between the first and the last of each series of names."""
+    series: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in names:
+        if match := _NUMBERED.fullmatch(name):
+            series[match[1], match[3]].append(match[2])
+    gaps = []
+    for (head, tail), numbers in sorted(series.items()):
+        width = min(map(len, numbers)) if any(n.startswith("0") for n in numbers) else 0
+        there = {int(n) for n in numbers}
+        if len(there) >= 2 and max(there) - min(there) < 2 * len(there):
+            gaps += [f"{head}{n:0{width}d}{tail}" for n in range(min(there), max(there)) if n not in there]
+    return gaps

@@ -1,0 +1,213 @@
+"""The present wiring as a blueprint: what `--accept` writes.
+
+Patterns that hold for each of their cables stay as they were written; all other cables become lines. A
+blueprint without switches goes on speaking of its own ports alone; one with switches takes in the networks
+that they are part of, and where there is none yet, everything.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from hyperscout_topology.topology import Topology
+
+from hyperscout_inference.blueprint.declared import (
+    ARROW,
+    Blueprint,
+    DeclaredSwitch,
+    End,
+    Pattern,
+    end_of,
+)
+from hyperscout_inference.blueprint.judging import Judged, judge
+from hyperscout_inference.blueprint.matching import Bools, Present, match
+from hyperscout_inference.blueprint.reading import MAX_END
+
+_PLAIN = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._/:>{}()+*% ]*[-A-Za-z0-9._/})])?")
+_DIGITS = re.compile(r"([0-9]{1,18})")
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """`text`: the new blueprint. `dropped`: names of patterns that hold no more. `left_out`: cables whose
+    port another one has too, or whose names cannot be written."""
+
+    text: str
+    links: int
+    patterns: int
+    dropped: tuple[str, ...]
+    left_out: int
+
+
+def accept(topology: Topology, old: Blueprint | None) -> Accepted:
+    """What is wired now, in the words of the blueprint before where they still fit."""
+    if old is None:
+        present = Present.of(topology)
+        return _written(present, _Kept((), [], set(), np.zeros_like(present.foreign)), ~present.foreign, None)
+    judged = judge(topology, old)
+    present, found = judged.present, judged.found
+    if old.switches:
+        scope = _networks(present, {*found.resolved, *judged.whole})
+    else:
+        scope = found.declared | found.on_declared_port
+    if not scope.any():
+        scope = np.ones_like(scope)  # it speaks of nothing that is there
+    scope &= ~present.foreign | found.declared
+    return _written(present, _kept(judged, old), scope, old)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What stays of the blueprint before: patterns that hold, cables that nobody can see. `taken`: ends of
+    both. `links`: those that are there, and that patterns have."""
+
+    patterns: Sequence[Pattern]
+    unseen: list[tuple[End, End]]
+    taken: set[End]
+    links: Bools
+
+
+def _kept(judged: Judged, old: Blueprint) -> _Kept:
+    cables, present = judged.cables, judged.present
+    broken = set(cables.origin[judged.missing].tolist())
+    patterns = {-1 - i: p for i, p in enumerate(old.patterns) if -1 - i not in broken}
+    of_patterns = np.isin(cables.origin, list(patterns))
+    links = match(cables.chosen(of_patterns), judged.found.resolved, present).declared
+    taken = {end for row in np.flatnonzero(links).tolist() for end in present.ends(row)}
+    unseen = []
+    for row in np.flatnonzero(judged.unseen).tolist():
+        taken.update(judged.ends(row))
+        if not of_patterns[row]:
+            unseen.append(judged.ends(row))
+    unclear = judged.unclear
+    unseen += [unclear.ends(i) for i, o in enumerate(unclear.origin.tolist()) if o not in patterns]
+    return _Kept(tuple(patterns.values()), unseen, taken, links)
+
+
+def _networks(present: Present, inside: set[str]) -> Bools:
+    """Links of the switches that cables between switches join to those `inside`."""
+    is_switch = np.array([device in present.names for device in present.devices], np.bool_)
+    reached = is_switch & np.array([device in inside for device in present.devices], np.bool_)
+    if not len(reached):
+        return np.zeros(len(present.table), np.bool_)
+    a, b = present.a, present.b
+    between = is_switch[a] & is_switch[b]
+    while True:
+        more = reached.copy()
+        more[b[between & reached[a]]] = True
+        more[a[between & reached[b]]] = True
+        if (more == reached).all():
+            return reached[a] | reached[b]
+        reached = more
+
+
+def _written(present: Present, kept: _Kept, rows: Bools, old: Blueprint | None) -> Accepted:
+    taken = set(kept.taken)
+    noted = present.table.notes
+    links = list(kept.unseen)
+    left_out = 0
+    for row in sorted(np.flatnonzero(rows & ~kept.links).tolist(), key=lambda row: (row in noted, row)):
+        ends = present.ends(row)
+        if any(end.port and end in taken for end in ends) or not all(_is_end(end, present) for end in ends):
+            left_out += 1
+            continue
+        taken.update(ends)
+        links.append(ends)
+    switches = _switches(present, rows | kept.links, kept, old)
+    text = "".join(_text(present, switches, kept.patterns, links, old.header if old else ""))
+    dropped = tuple(p.name for p in (old.patterns if old else ()) if p not in kept.patterns)
+    return Accepted(text, len(links), len(kept.patterns), dropped, left_out)
+
+
+def _switches(present: Present, rows: Bools, kept: _Kept, old: Blueprint | None) -> list[DeclaredSwitch]:
+    """Those of `rows` and those that are declared already, by name; an id where one was declared."""
+    found = set(present.names)
+    switches: list[DeclaredSwitch] = []
+    with_id: set[str] = set()
+    if old is not None:
+        if not old.switches:
+            return []
+        inside = {*present.a[rows].tolist(), *present.b[rows].tolist()}
+        found &= {present.devices[i] for i in inside} | {
+            ident for s in old.switches for ident in (*present.ids.get(s.name, ()), s.id)
+        }
+        with_id = {s.name for s in old.switches if s.id}
+        out_of_sight = {end.device for end in kept.taken} - present.names.keys()
+        switches += (s for s in old.switches if s.name in out_of_sight)
+    for ident in found:
+        name = present.called(ident)
+        if _is_name(name):
+            switches.append(DeclaredSwitch(name, ident if name in with_id else ""))
+    return sorted(switches, key=lambda s: _natural(s.name))
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """Sorts leaf-2 before leaf-10: texts stand before numbers, numbers by value."""
+    parts = _DIGITS.split(text)
+    return [(int(part) if i % 2 else -1, part) for i, part in enumerate(parts)]
+
+
+def _text(
+    present: Present,
+    switches: Sequence[DeclaredSwitch],
+    patterns: Sequence[Pattern],
+    links: Sequence[tuple[End, End]],
+    header: str,
+) -> Iterator[str]:
+    yield header
+    yield "version: 1\n"
+    if switches:
+        yield "switches:\n"
+        for s in switches:
+            if s.id:
+                yield f"- {{name: {_quoted(s.name)}, id: {_quoted(s.id)}}}\n"
+            elif "[" in s.name or "]" in s.name:
+                yield f"- {{name: {_quoted(s.name)}}}\n"  # brackets of its own, no range
+            else:
+                yield f"- {_scalar(s.name)}\n"
+    if patterns:
+        yield "patterns:\n"
+        for p in patterns:
+            yield f"- name: {_scalar(p.name)}\n"
+            if p.written:
+                over = (f"{name}: {_values(texts)}" for name, texts in p.written)
+                yield f"  for: {{{', '.join(over)}}}\n"
+            yield f"  link: {_scalar(p.link)}\n"
+    lines = []
+    for ends in links:
+        said = [present.said(end) for end in ends]
+        names = [(present.called(end.device), end.port) for end in ends]
+        if [end_of(text) for text in said] == names and not any(map(ARROW.search, said)):
+            lines.append(f"- {_scalar(' -> '.join(said))}\n")
+        else:
+            a, b = (f"{{device: {_quoted(d)}, port: {_quoted(p)}}}" for d, p in names)
+            lines.append(f"- {{a: {a}, b: {b}}}\n")
+    yield "links:\n" if lines or not (switches or patterns) else ""
+    yield from sorted(lines, key=_natural)
+
+
+def _is_end(end: End, present: Present) -> bool:
+    return _is_name(present.called(end.device)) and (not end.port or _is_name(end.port))
+
+
+def _is_name(text: str) -> bool:
+    """Whether the reader takes it."""
+    return text.isprintable() and 0 < len(text) <= MAX_END // 2 and text == text.strip()
+
+
+def _scalar(text: str) -> str:
+    """A YAML text outside of brackets: plain where that is safe, else double-quoted."""
+    plain = _PLAIN.fullmatch(text) is not None and ": " not in text
+    return text if plain else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)  # JSON's escapes are YAML's (YAML 1.2, 7.3.1)
+
+
+def _values(texts: Sequence[str]) -> str:
+    written = [t if _WORD.fullmatch(t) else _quoted(t) for t in texts]
+    return written[0] if len(written) == 1 else f"[{', '.join(written)}]"

@@ -1,0 +1,202 @@
+"""Where the wiring departs from the blueprint: one `Drift` for each thing that a person would go and look at.
+
+A cable in a wrong hole is told once, with where both its ends belong; a device that is there with none of its
+cables once, and not for each of them. What nobody can see is no drift: which cables run between two switches
+of which only hosts tell.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from hyperscout_topology.topology import Anomaly, Endpoint, Topology
+
+from hyperscout_inference.blueprint.declared import Blueprint, End
+from hyperscout_inference.blueprint.judging import Judged, judge
+from hyperscout_inference.blueprint.matching import Bools, Present
+
+KIND = "BlueprintDrift"
+MAX_DRIFTS = 10_000  # told one by one; the rest is a number
+_NAMED = 3
+_NOTE_MAX = 120  # characters
+
+
+class Drift(NamedTuple):
+    """`sign`: "-" missing, "+" too much, "~" another. `near`: ids of what it is at, where that says more than
+    its ends."""
+
+    sign: str
+    anomaly: Anomaly
+    near: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`more`: drifts beyond MAX_DRIFTS. `declared`: cables of the blueprint; `unseen` of them can be seen by
+    nobody who reports."""
+
+    drifts: tuple[Drift, ...]
+    more: int
+    declared: int
+    unseen: int
+
+
+def compare(topology: Topology, blueprint: Blueprint) -> Comparison:
+    """What is missing first, then what is another, then what is too much."""
+    judged = judge(topology, blueprint)
+    found = _Comparing(blueprint, judged)
+    drifts = [
+        *_switches(blueprint, judged.present, found.sources),
+        *map(_twice, judged.ambiguous),
+        *found.drifts(),
+    ]
+    drifts.sort(key=lambda x: ("-~+".index(x.sign), x.anomaly.message, x.anomaly.key))
+    return Comparison(
+        tuple(drifts[:MAX_DRIFTS]),
+        max(0, len(drifts) - MAX_DRIFTS),
+        len(blueprint.cables),
+        len(judged.unclear) + int(judged.unseen.sum()),
+    )
+
+
+def _anomaly(
+    subject: Endpoint, peer: Endpoint | None, message: str, sources: tuple[str, ...], confidence: float = 1.0
+) -> Anomaly:
+    return Anomaly(KIND, subject, peer, None, sources, confidence, message)
+
+
+def _switches(blueprint: Blueprint, present: Present, sources: tuple[str, ...]) -> Iterator[Drift]:
+    """Switches that are another than the declared one."""
+    for switch in blueprint.switches:
+        if switch.id and switch.id not in present.names:
+            for ident in present.ids.get(switch.name, ()):
+                text = f"{switch.name} is {ident}; the blueprint has {switch.id}"
+                yield Drift("~", _anomaly(Endpoint(ident, switch.name), None, text, sources))
+
+
+def _twice(name: str) -> Drift:
+    text = f"more than one switch is called {name}: the blueprint must name them by id"
+    return Drift("~", _anomaly(Endpoint(name, name), None, text, ()))
+
+
+class _Comparing:
+    def __init__(self, blueprint: Blueprint, judged: Judged) -> None:
+        self._blueprint = blueprint
+        self._judged = judged
+        self._cables = judged.cables
+        self._present = judged.present
+        self._match = judged.found
+        self.sources = tuple(sorted({s for names in self._present.table.source_sets for s in names}))
+        self._wrong = self._wrong_links()
+
+    def drifts(self) -> Iterator[Drift]:
+        found = self._match
+        told = np.concatenate([found.have_a[self._wrong], found.have_b[self._wrong]])
+        left = self._judged.missing & ~np.isin(found.a, told) & ~np.isin(found.b, told)
+        absent, rest = self._absent(np.flatnonzero(left).tolist())
+        yield from absent
+        for row in rest:
+            yield self._missing_cable(row)
+        yield from self._wrong_cables()
+
+    def _wrong_links(self) -> Bools:
+        """Links that are there and not declared: on a declared port, or on a switch declared whole."""
+        present, found = self._present, self._match
+        on_port = found.on_declared_port
+        wrong = on_port & ~present.unknown  # whose it is will be known; the cable may be the right one
+        whole = np.array([device in self._judged.whole for device in present.devices], np.bool_)
+        if whole.any():
+            wrong |= (whole[present.a] | whole[present.b]) & ~on_port & ~present.foreign
+        wrong &= ~found.declared
+        if present.table.notes:
+            noted = np.zeros(len(wrong), np.bool_)
+            noted[list(present.table.notes)] = True
+            wrong &= ~(
+                noted & found.on_right_port
+            )  # of several that claim one port the declared one is right
+        return wrong
+
+    def _absent(self, rows: Sequence[int]) -> tuple[list[Drift], list[int]]:
+        """Devices of which no cable is seen, and the missing cables of others."""
+        by_device: dict[int, list[int]] = {}
+        for row in rows:
+            for device in {int(self._cables.a[row]), int(self._cables.b[row])}:
+                if not self._match.known[device]:
+                    by_device.setdefault(device, []).append(row)
+        told: set[int] = set()
+        found = []
+        for device, mine in sorted(by_device.items(), key=lambda x: (-len(x[1]), self._match.resolved[x[0]])):
+            left = [row for row in mine if row not in told]
+            if len(left) < 2:
+                continue  # a cable says more: it has two ends
+            told.update(left)
+            found.append(self._absent_device(device, left))
+        for name in self._silent_switches(by_device):
+            text = f"{name} is in the blueprint, and no cable of it is seen"
+            found.append(Drift("-", _anomaly(Endpoint(name, name), None, text, self.sources, 0.9)))
+        return found, [row for row in rows if row not in told]
+
+    def _silent_switches(self, told: Iterable[int]) -> list[str]:
+        """Declared switches without any cable, there or in the blueprint."""
+        with_cable = {*self._present.devices, *self._match.resolved}
+        return sorted(
+            s.name
+            for s in self._blueprint.switches
+            if s.name not in with_cable
+            and s.id not in with_cable
+            and with_cable.isdisjoint(self._present.ids.get(s.name, ()))
+        )
+
+    def _absent_device(self, device: int, rows: Sequence[int]) -> Drift:
+        name = self._match.resolved[device]
+        cables = []
+        near = []
+        for row in rows:
+            mine, other = self._judged.ends(row)
+            if self._cables.a[row] != device:
+                mine, other = other, mine
+            near.append(other.device)
+            port = f"p{mine.port}" if mine.port.isdecimal() else mine.port or "any port"
+            cables.append(f"{port} -> {self._present.said(other)}")
+        more = f" and {len(cables) - _NAMED} more" if len(cables) > _NAMED else ""
+        said = self._present.names.get(name, name)
+        text = (
+            f"{said} has {len(rows)} cables in the blueprint, and none of them is seen: "
+            f"{', '.join(sorted(cables)[:_NAMED])}{more}"
+        )
+        anomaly = _anomaly(Endpoint(name, said), None, text, self.sources, 0.9)
+        return Drift("-", anomaly, tuple(sorted(set(near))))
+
+    def _missing_cable(self, row: int) -> Drift:
+        a, b = sorted(self._judged.ends(row), key=self._present.height)
+        said = self._present.said
+        text = f"no cable from {said(a)} to {said(b)}, as the blueprint has"
+        return Drift("-", _anomaly(self._endpoint(a), self._endpoint(b), text, self.sources, 0.9))
+
+    def _endpoint(self, end: End) -> Endpoint:
+        return Endpoint(end.device, self._present.names.get(end.device, end.device), end.port or None)
+
+    def _wrong_cables(self) -> Iterator[Drift]:
+        present, found = self._present, self._match
+        rows = np.flatnonzero(self._wrong).tolist()
+        ends = np.concatenate([found.have_a[rows], found.have_b[rows]])
+        expected: dict[End, str] = {}  # the cable that the blueprint has on a port
+        elsewhere = ~found.there & (np.isin(found.a, ends) | np.isin(found.b, ends))
+        for cable in np.flatnonzero(elsewhere).tolist():
+            a, b = self._judged.ends(cable)
+            expected[a] = f"{present.said(a)} -> {present.said(b)}"
+            expected[b] = f"{present.said(b)} -> {present.said(a)}"
+        table = present.table
+        for row in rows:
+            a, b = present.ends(row)
+            where = [expected[end] for end in (a, b) if end.port and end in expected]
+            text = (
+                f"{present.said(a)} is plugged into {present.said(b)}; "
+                f"the blueprint has {' and '.join(where) or 'no such cable'}"
+            )
+            confidence = 1.0
+            if note := table.notes.get(row):
+                text, confidence = f"{text} ({note[:_NOTE_MAX]})", 0.5
+            sources = tuple(table.source_sets[table.sources[row]])
+            yield Drift("~" if where else "+", _anomaly(*present.endpoints(row), text, sources, confidence))

@@ -1,0 +1,130 @@
+"""A blueprint as values: switches, patterns, and every cable that they come to, in columns.
+
+An end is a device and a port of it. A device is called by name or by id; a port "" may be any. Ports are
+kept as they are compared: "p17", as people write port 17, is "17".
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from hyperscout_topology.topology import Endpoint, say
+
+from hyperscout_inference.blueprint.patterns import Loop, Template
+
+Ints = npt.NDArray[np.int64]
+
+_NUMBERED = re.compile(r"p([0-9]+)")
+ARROW = re.compile(r"\s+(?:->|--)\s+")
+
+
+def plain_port(text: str) -> str:
+    """A port as it is compared."""
+    match = _NUMBERED.fullmatch(text)
+    return match[1] if match else text
+
+
+class End(NamedTuple):
+    """`port` "": any port of the device."""
+
+    device: str
+    port: str
+
+    def __str__(self) -> str:
+        return say(Endpoint(self.device, self.device, self.port or None))
+
+
+def end_of(text: str) -> End:
+    """The end that "leaf-01/p3" means: what follows the first slash is the port."""
+    device, _, port = text.partition("/")
+    return End(device, plain_port(port))
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredSwitch:
+    """A switch that is declared whole: a cable on it that is not in the blueprint is drift. `id` "" = any."""
+
+    name: str
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """`written`: what `loop` goes through as its file says it, for each variable."""
+
+    name: str
+    written: tuple[tuple[str, tuple[str, ...]], ...]
+    loop: Loop
+    a: Template
+    b: Template
+    link: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cables:
+    """Declared cables: `a`, `b` index `devices`, the ports `ports`. `origin`: the line that one stands on, or
+    -1 - index of its pattern. All columns have shape (cables,)."""
+
+    devices: Sequence[str]
+    ports: Sequence[str]
+    a: Ints
+    a_port: Ints
+    b: Ints
+    b_port: Ints
+    origin: Ints
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+    def ends(self, row: int) -> tuple[End, End]:
+        return (
+            End(self.devices[self.a[row]], self.ports[self.a_port[row]]),
+            End(self.devices[self.b[row]], self.ports[self.b_port[row]]),
+        )
+
+    def chosen(self, rows: npt.NDArray[np.bool_]) -> "Cables":
+        """Some of them."""
+        columns = (x[rows] for x in (self.a, self.a_port, self.b, self.b_port, self.origin))
+        return Cables(self.devices, self.ports, *columns)
+
+
+class CableList:
+    """Collects cables."""
+
+    def __init__(self) -> None:
+        self._devices: dict[str, int] = {}
+        self._ports: dict[str, int] = {"": 0}
+        self._rows: list[tuple[int, int, int, int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, a: End, b: End, origin: int) -> None:
+        devices, ports = self._devices, self._ports
+        self._rows.append(
+            (
+                devices.setdefault(a.device, len(devices)),
+                ports.setdefault(a.port, len(ports)),
+                devices.setdefault(b.device, len(devices)),
+                ports.setdefault(b.port, len(ports)),
+                origin,
+            )
+        )
+
+    def cables(self) -> Cables:
+        columns = np.array(self._rows, np.int64).reshape(-1, 5).T
+        return Cables(tuple(self._devices), tuple(self._ports), *columns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blueprint:
+    """`header`: comment lines at the head of its file. Without switches it speaks of the ports that it names,
+    and of nothing else."""
+
+    switches: tuple[DeclaredSwitch, ...]
+    patterns: tuple[Pattern, ...]
+    cables: Cables
+    header: str = ""

@@ -1,0 +1,1 @@
+"""From LLDP and SNMP readings to the Ethernet part of the graph."""

@@ -1,0 +1,173 @@
+"""Which Ethernet ports compute: those declared by pattern; else the NICs nearest to GPUs; else those of each
+host's fastest class. Cables between switches go with them.
+
+(InfiniBand, where present, comes between the last two: `fuse` knows of both.)
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from hyperscout_formats.facts.facts import Gpu
+
+from hyperscout_inference.ethernet.neighbours import HOST, OTHER
+from hyperscout_inference.ethernet.switch_cables import SwitchCable
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+
+# A port this much slower than what hosts compute with is no part of what they compute with.
+_FAR_SLOWER = 8
+
+
+class HostCable(NamedTuple):
+    """A cable of what is no switch. `kind` as in `neighbours`; `shapes`: no other contradicts it."""
+
+    host: str
+    interface: str
+    chassis: str
+    port: str
+    speed_mbps: int  # 0 = unknown
+    sources: tuple[str, ...]
+    note: str = ""
+    shapes: bool = True
+    kind: int = HOST
+
+
+class Compute(NamedTuple):
+    """`ports`: for each cable whether it computes. `usual_mbps`: what is usual of those, 0 = unknown.
+    `by_gpus`: the NICs nearest to GPUs say so."""
+
+    ports: list[bool]
+    usual_mbps: int
+    by_gpus: bool = False
+
+
+def nearest_nics(gpus: Mapping[str, Sequence[Gpu]]) -> dict[str, set[str]]:
+    """Names of the NICs that are nearest to a host's GPUs, by node."""
+    found = {node: {nic for gpu in mine for nic in gpu.nearest_nics} for node, mine in gpus.items()}
+    return {node: nics for node, nics in found.items() if nics}
+
+
+def near_gpus(
+    ports: Sequence[tuple[str | None, str]], near: Mapping[str, set[str]], gpus: Mapping[str, Sequence[Gpu]]
+) -> list[bool]:
+    """Whether each port (host, name) is nearest to GPUs: on its host, as `near` has it, or on most hosts with
+    the same GPUs, so that a GPU that is lost takes no port with it."""
+    if not near:
+        return [False] * len(ports)
+    model = {node: min((gpu.model for gpu in gpus[node]), default="") for node in near}
+    there: Counter[tuple[str, str]] = Counter()
+    nearest: Counter[tuple[str, str]] = Counter()
+    for host, name in set(ports):
+        if host is not None and host in near:
+            there[model[host], name] += 1
+            nearest[model[host], name] += name in near[host]
+    usual = {key for key, count in nearest.items() if count * 2 > there[key]}
+    return [
+        host is not None and (name in near.get(host, ()) or (model.get(host), name) in usual)
+        for host, name in ports
+    ]
+
+
+def compute_ports(rows: Sequence[HostCable], inputs: FabricInputs, options: InferOptions) -> Compute:
+    """What each cable is for, by the first rule that tells."""
+    if options.compute_ports is not None:
+        pattern = re.compile(options.compute_ports)
+        chosen = [row.shapes and bool(pattern.search(row.interface)) for row in rows]
+        # Of a host without an agent nobody knows what its ports are called there: it goes with its switch.
+        leaves = {row.chassis for row, mine in zip(rows, chosen, strict=True) if mine and row.kind == HOST}
+        chosen = [
+            mine or (row.shapes and row.kind != HOST and row.chassis in leaves)
+            for row, mine in zip(rows, chosen, strict=True)
+        ]
+        speeds = sorted(row.speed_mbps for row, mine in zip(rows, chosen, strict=True) if mine)
+        return Compute(chosen, speeds[len(speeds) // 2] if speeds else 0)
+    near = _nearest_interfaces(inputs)
+    ports = [(row.host if row.shapes else None, row.interface) for row in rows]
+    by_gpus = near_gpus(ports, near, inputs.gpus)
+    has_near = {row.host for row, mine in zip(rows, by_gpus, strict=True) if mine}
+    fastest: dict[str, int] = {}
+    known: set[str] = set()
+    for row, mine in zip(rows, by_gpus, strict=True):
+        if row.shapes and row.kind != OTHER and (mine or row.host not in has_near):
+            fastest[row.host] = max(fastest.get(row.host, 0), row.speed_mbps)
+            if row.kind == HOST:
+                known.add(row.host)
+    # What nobody claims may be anything, such as the controllers that servers are managed by.
+    ranked = sorted(speed for host, speed in fastest.items() if not known or host in known)
+    usual = ranked[len(ranked) // 2] if ranked else 0
+
+    def computes(row: HostCable, mine: bool) -> bool:
+        if not row.shapes or row.kind == OTHER:
+            return False
+        if row.host in has_near:
+            return mine and row.speed_mbps * _FAR_SLOWER > fastest[row.host]
+        return usual == 0 or (row.speed_mbps == fastest[row.host] and row.speed_mbps * _FAR_SLOWER > usual)
+
+    chosen = [computes(row, mine) for row, mine in zip(rows, by_gpus, strict=True)]
+    slowed = _slowed(rows, chosen, usual)
+    return Compute([a or b for a, b in zip(chosen, slowed, strict=True)], usual, bool(has_near))
+
+
+def _slowed(rows: Sequence[HostCable], chosen: Sequence[bool], usual_mbps: int) -> list[bool]:
+    """Ports that came up too slow for their host's fastest class: others of their name compute on most hosts,
+    and they lead to a switch that hosts compute with. Their cables are slow, and not missing."""
+    there: Counter[str] = Counter(row.interface for row in rows if row.kind == HOST)
+    computing = Counter(row.interface for row, mine in zip(rows, chosen, strict=True) if mine)
+    leaves = {row.chassis for row, mine in zip(rows, chosen, strict=True) if mine}
+    return [
+        row.shapes
+        and row.kind == HOST
+        and row.chassis in leaves
+        and computing[row.interface] * 2 > there[row.interface]
+        and row.speed_mbps * _FAR_SLOWER > usual_mbps
+        for row in rows
+    ]
+
+
+def compute_between(
+    rows: Sequence[HostCable], compute: Sequence[bool], between: Sequence[SwitchCable], usual_mbps: int
+) -> list[bool]:
+    """Which cables between switches belong to the compute fabric: those by which a switch that hosts compute
+    with is reached, neither through a switch that they only use otherwise nor through a management port."""
+    reached = {row.chassis for row, mine in zip(rows, compute, strict=True) if mine}
+    other = {row.chassis for row in rows if row.shapes and row.kind != OTHER} - reached
+    usable = [
+        cable.shapes
+        and not {cable.a.chassis, cable.b.chassis} & other
+        and (not (cable.speed_mbps and usual_mbps) or cable.speed_mbps * _FAR_SLOWER > usual_mbps)
+        for cable in between
+    ]
+    around: dict[str, list[str]] = {}
+    for cable, may in zip(between, usable, strict=True):
+        if may:
+            around.setdefault(cable.a.chassis, []).append(cable.b.chassis)
+            around.setdefault(cable.b.chassis, []).append(cable.a.chassis)
+    waiting = list(reached)
+    while waiting:
+        more = [x for x in around.get(waiting.pop(), ()) if x not in reached]
+        reached.update(more)
+        waiting += more
+    return [may and cable.a.chassis in reached for cable, may in zip(between, usable, strict=True)]
+
+
+def _nearest_interfaces(inputs: FabricInputs) -> dict[str, set[str]]:
+    """Interfaces that are nearest to a host's GPUs, by node. GPUs name RDMA devices where a host has some."""
+    found: dict[str, set[str]] = {}
+    for node, nics in nearest_nics(inputs.gpus).items():
+        macs = {
+            mac
+            for port in inputs.infiniband.get(node, ())
+            if port.link_layer == "Ethernet" and port.device in nics
+            for mac in _macs_of(port.node_guid)
+        }
+        found[node] = nics | {port.interface for port in inputs.lldp.get(node, ()) if port.mac in macs}
+    return found
+
+
+def _macs_of(guid: int) -> tuple[str, str]:
+    """Either address that a RoCE device's port may have. Its GUID has two bytes more in the middle; some
+    makers turn the bit for "locally administered" besides, as for an EUI-64 (RFC 4291, appendix A)."""
+    raw = guid.to_bytes(8, "big")
+    plain = raw[:3] + raw[5:]
+    return plain.hex(":"), (bytes((plain[0] ^ 0x02,)) + plain[1:]).hex(":")

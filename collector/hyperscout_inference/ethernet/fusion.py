@@ -1,0 +1,303 @@
+"""What hosts and switches hear over LLDP, as one Ethernet part: cables from port to port.
+
+What a host hears decides where its own cable leads; what switches hear is a second witness, tells of hosts
+that have no agent, and of the cables between switches.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from hyperscout_formats.facts.facts import LldpNeighbour, LldpPort
+from hyperscout_topology.topology import Anomaly, Endpoint, say
+
+from hyperscout_inference.ethernet.by_name import with_identities
+from hyperscout_inference.ethernet.compute import HostCable, compute_between, compute_ports
+from hyperscout_inference.ethernet.neighbours import (
+    HOST,
+    OTHER,
+    STRANGER,
+    SWITCH,
+    Far,
+    Jack,
+    Neighbours,
+    is_switch,
+)
+from hyperscout_inference.ethernet.switch_cables import Plug, SwitchCable, SwitchView, switch_view
+from hyperscout_inference.ethernet.switch_names import distinct_names
+from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports, switch_reports
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+from hyperscout_inference.fabric.network import PORT_TEXTS, Ints
+from hyperscout_inference.fabric.part import Part
+
+_LLDP = "lldp"
+_TOLD = 4  # of many ports that hear one switch port, how many are named one by one
+
+
+class EthernetPart(NamedTuple):
+    """`compute`: for each cable whether it is of the compute fabric, were there no InfiniBand. `by_gpus`: the
+    NICs nearest to GPUs say so."""
+
+    part: Part
+    compute: list[bool]
+    by_gpus: bool
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What hosts hear. `names`: of switches, by chassis id. `claims`: the ports that hear a switch's port, by
+    `End`; `cables` and `states` (carrier, speed in Mbit/s) are by `Jack`. The last three are kept where
+    switches tell of their ports, too."""
+
+    rows: set[HostCable] = field(default_factory=set)
+    names: dict[str, str] = field(default_factory=dict)
+    claims: dict[tuple[str, str], list[Jack]] = field(default_factory=dict)
+    cables: dict[tuple[str, str], HostCable] = field(default_factory=dict)
+    states: dict[tuple[str, str], tuple[bool, int]] = field(default_factory=dict)
+
+
+def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None:
+    """All that is heard over LLDP; None where there is nothing."""
+    inputs = replace(inputs, tables=with_identities(inputs))
+    reports = switch_reports(inputs)
+    heard = _heard(inputs, reports)
+    fars: list[tuple[Row, Far]] = []
+    if reports.rows:
+        who = Neighbours(inputs, options, reports, heard.claims, heard.names)
+        fars = [(row, who.far(row)) for row in reports.rows]
+    names, clashes = _names(heard, reports, fars)
+    view = _view(fars, reports, heard, inputs, names)
+    rows, odd = _with_plugs(heard, view.plugs, reports, inputs.silent, names)
+    rows, twice = _with_claims_noted(rows, names)
+    if not rows and not view.cables:
+        return None
+    compute = compute_ports(rows, inputs, options)
+    part = _part(rows, view.cables, names)
+    part.mute = np.array([name not in reports.own and name not in inputs.lldp for name in part.ids], np.bool_)
+    part.anomalies += [*clashes, *twice, *odd, *view.anomalies]
+    part.anomalies += [
+        _unknown(row, names)
+        for row, computes in zip(rows, compute.ports, strict=True)
+        if computes and row.kind == STRANGER
+    ]
+    between = compute_between(rows, compute.ports, view.cables, compute.usual_mbps)
+    # What does not compute is a used port of its leaf all the same.
+    leaves = {row.chassis for row, computes in zip(rows, compute.ports, strict=True) if computes}
+    ports = [
+        computes or (row.kind == OTHER and row.shapes and row.chassis in leaves)
+        for row, computes in zip(rows, compute.ports, strict=True)
+    ]
+    return EthernetPart(part, ports + between, compute.by_gpus)
+
+
+def _heard(inputs: FabricInputs, reports: SwitchReports) -> _Heard:
+    heard = _Heard()
+    for node in sorted(inputs.lldp):
+        for port in inputs.lldp[node]:
+            jack = Jack(node, port.interface)
+            if reports.rows:
+                carrier, speed_mbps = heard.states.get(jack, (False, 0))
+                heard.states[jack] = carrier or port.carrier, max(speed_mbps, port.speed_mbps)
+            neighbour = _switch_on(port, reports.own)
+            if neighbour is None or not port.carrier:
+                continue
+            end = reports.end(neighbour.chassis_id, neighbour.port_id)
+            cable = HostCable(*jack, *end, port.speed_mbps, (_LLDP,))
+            heard.rows.add(cable)
+            heard.names[end.chassis] = max(heard.names.get(end.chassis, ""), neighbour.system_name)
+            if reports.rows:
+                heard.cables[jack] = min(heard.cables.get(jack, cable), cable)
+                heard.claims.setdefault(end, []).append(jack)
+    return heard
+
+
+def _switch_on(port: LldpPort, own: Collection[str]) -> LldpNeighbour | None:
+    """The switch at the other end: of several neighbours (a NIC's own LLDP agent talks too) the one that
+    switches."""
+    heard: Sequence[LldpNeighbour] = port.neighbours
+    if len(heard) > 1:
+        heard = sorted(heard, key=lambda n: (not is_switch(n, own), n.chassis_id, n.port_id))
+    if not heard or ("Station" in heard[0].capabilities and not is_switch(heard[0], own)):
+        return None
+    return heard[0]
+
+
+def _names(
+    heard: _Heard, reports: SwitchReports, fars: Sequence[tuple[Row, Far]]
+) -> tuple[dict[str, str], list[Anomaly]]:
+    """Of all switches by chassis id: what they call themselves, else what most that hear them say."""
+    names = dict(heard.names)
+    for row, far in fars:
+        if far.kind == SWITCH:
+            chassis = far.end.chassis
+            names[chassis] = max(names.get(chassis, ""), row.neighbour.system_name)
+    names |= {chassis: name for chassis, name in reports.names.items() if name or chassis not in names}
+    sources = frozenset({_LLDP} if heard.rows else ()).union(*{row.sources for row in reports.rows})
+    return distinct_names(names, reports.silent, sources)
+
+
+def _view(
+    fars: Sequence[tuple[Row, Far]],
+    reports: SwitchReports,
+    heard: _Heard,
+    inputs: FabricInputs,
+    names: Mapping[str, str],
+) -> SwitchView:
+    speaking = {
+        end: mine
+        for end, jacks in heard.claims.items()
+        if (mine := [jack for jack in jacks if jack.host not in inputs.silent])
+    }
+    return switch_view(fars, reports, speaking, names)
+
+
+def _with_plugs(
+    heard: _Heard,
+    plugs: Sequence[Plug],
+    reports: SwitchReports,
+    silent_hosts: Collection[str],
+    names: Mapping[str, str],
+) -> tuple[list[HostCable], list[Anomaly]]:
+    """Cables that hosts report, with the switches that bear them out; then those that only a switch knows;
+    sorted."""
+    witnessed: dict[HostCable, HostCable] = {}
+    more: dict[tuple[str, str], HostCable] = {}
+    rest: set[HostCable] = set()
+    odd: list[Plug] = []
+    anomalies: list[Anomaly] = []
+    for plug in plugs:
+        jack = plug.device, plug.port
+        own = heard.cables.get(jack) if plug.kind == HOST else None
+        if own is not None and _is_same(own, plug.end, reports):
+            known = witnessed.get(own, own)
+            sources = tuple(sorted({*known.sources, *plug.sources}))
+            note = plug.note
+            if own.port != plug.end.port:
+                note = "; ".join(filter(None, (note, f"{say(_host_end(own))} hears this port as {own.port}")))
+            witnessed[own] = known._replace(port=plug.end.port, sources=sources, note=note)
+        elif plug.kind == HOST and jack in heard.states:
+            odd.append(plug)
+        else:
+            rest.add(_cable(plug, plug.speed_mbps))
+    # A switch that speaks no more comes last.
+    for plug in sorted(odd, key=lambda x: (not x.shapes, x.silent, x.end, x.device, x.port)):
+        jack = plug.device, plug.port
+        carrier, speed_mbps = heard.states[jack]
+        cable = _cable(plug, speed_mbps or plug.speed_mbps)
+        rival = heard.cables.get(jack) or more.get(jack)
+        if rival is None and (carrier or plug.device in silent_hosts):
+            more[jack] = cable
+        elif rival is not None and not plug.silent:
+            switch, host = _switch_end(plug.end, names), _host_end(cable)
+            text = f"{say(switch)} hears {say(host)}, which is on another cable"
+            note = "; ".join(filter(None, (plug.note, f"{say(host)} is on another cable")))
+            rest.add(cable._replace(note=note, shapes=False))
+            sources = tuple(sorted({_LLDP, *plug.sources}))
+            anomalies.append(Anomaly("SourcesDisagree", host, switch, None, sources, 0.7, text))
+    rows = {witnessed.get(row, row) for row in heard.rows} if witnessed else heard.rows
+    return sorted({*rows, *more.values(), *rest}), anomalies
+
+
+def _is_same(own: HostCable, end: End, reports: SwitchReports) -> bool:
+    """Whether the host's cable is in this port: by its name, or under one that the switch does not have."""
+    if own.chassis != end.chassis:
+        return False
+    return own.port == end.port or (own.chassis, own.port) not in reports.ports
+
+
+def _cable(plug: Plug, speed_mbps: int) -> HostCable:
+    return HostCable(
+        plug.device, plug.port, *plug.end, speed_mbps, plug.sources, plug.note, plug.shapes, plug.kind
+    )
+
+
+def _with_claims_noted(
+    rows: list[HostCable], names: Mapping[str, str]
+) -> tuple[list[HostCable], list[Anomaly]]:
+    """One switch port heard on two host ports: two sources disagree (or a hub, or a cloned chassis id)."""
+    reported = [row for row in rows if _LLDP in row.sources]
+    counts = Counter((row.chassis, row.port) for row in reported)
+    if len(counts) == len(reported):
+        return rows, []
+    on: dict[tuple[str, str], list[HostCable]] = {}
+    for row in reported:
+        on.setdefault((row.chassis, row.port), []).append(row)
+    noted: dict[HostCable, HostCable] = {}
+    anomalies = []
+    for end, mine in on.items():
+        if len(mine) == 1:
+            continue
+        switch = _switch_end(End(*end), names)
+        others = "another host's port" if len(mine) <= _TOLD else f"{len(mine) - 1} other hosts' ports"
+        for i, row in enumerate(mine):
+            note = "; ".join(filter(None, (row.note, f"{others} too: {say(switch)}")))
+            noted[row] = row._replace(note=note)
+            if i < _TOLD:
+                text = f"{say(_host_end(row))} hears {say(switch)}, and so does {others}"
+                anomalies.append(
+                    Anomaly("SourcesDisagree", _host_end(row), switch, None, (_LLDP,), 0.7, text)
+                )
+    return [noted.get(row, row) for row in rows] if noted else rows, anomalies
+
+
+def _unknown(row: HostCable, names: Mapping[str, str]) -> Anomaly:
+    switch = _switch_end(End(row.chassis, row.port), names)
+    text = f"{row.host} in {say(switch)} is claimed by no agent and tells no name: run an agent on its host"
+    return Anomaly("UnknownHost", Endpoint(row.host, row.host), switch, None, row.sources, 0.9, text)
+
+
+def _host_end(row: HostCable) -> Endpoint:
+    return Endpoint(row.host, row.host, row.interface)
+
+
+def _switch_end(end: End, names: Mapping[str, str]) -> Endpoint:
+    return Endpoint(end.chassis, names.get(end.chassis) or end.chassis, end.port)
+
+
+def _part(rows: Sequence[HostCable], between: Sequence[SwitchCable], names: Mapping[str, str]) -> Part:
+    kinds: dict[str, int] = {}
+    for row in rows:
+        kinds[row.host] = max(kinds.get(row.host, OTHER), row.kind)
+    nodes = sorted(kinds)
+    ends = {end.chassis for cable in between for end in (cable.a, cable.b)}
+    switches = sorted({row.chassis for row in rows} | ends)
+    at_host = {name: i for i, name in enumerate(nodes)}
+    at_switch = {name: len(nodes) + i for i, name in enumerate(switches)}
+    texts = sorted(
+        {row.interface for row in rows}
+        | {row.port for row in rows}
+        | {end.port for cable in between for end in (cable.a, cable.b)}
+    )
+    text_at = {text: PORT_TEXTS + i for i, text in enumerate(texts)}
+    source_sets = sorted({row.sources for row in rows} | {cable.sources for cable in between})
+    source_at = {seen_by: i for i, seen_by in enumerate(source_sets)}
+    none = [False] * len(switches)
+    total = len(nodes) + len(switches)
+
+    def column(of_hosts: list[int], of_switches: list[int]) -> Ints:
+        return np.array(of_hosts + of_switches, np.int32)
+
+    speeds = [r.speed_mbps for r in rows] + [c.speed_mbps for c in between]
+    notes = [r.note for r in rows] + [c.note for c in between]
+    return Part(
+        [*nodes, *switches],
+        [*nodes, *(names.get(s) or s for s in switches)],
+        np.arange(total) >= len(nodes),
+        [*(node if kinds[node] != OTHER else None for node in nodes), *([None] * len(switches))],
+        [""] * total,
+        np.array([kinds[node] == STRANGER for node in nodes] + none, np.bool_),
+        np.zeros(total, np.bool_),
+        column([at_host[r.host] for r in rows], [at_switch[c.a.chassis] for c in between]),
+        column([text_at[r.interface] for r in rows], [text_at[c.a.port] for c in between]),
+        column([at_switch[r.chassis] for r in rows], [at_switch[c.b.chassis] for c in between]),
+        column([text_at[r.port] for r in rows], [text_at[c.b.port] for c in between]),
+        np.array([speed / 1000 for speed in speeds], np.float32),
+        np.zeros(len(speeds), np.int32),
+        ["ethernet"],
+        column([source_at[r.sources] for r in rows], [source_at[c.sources] for c in between]),
+        source_sets,
+        texts,
+        notes={i: note for i, note in enumerate(notes) if note},
+    )

@@ -1,0 +1,204 @@
+"""Who is at the other end of a switch's port? By address first, by the cable that the host itself reports, by
+name last, and only when that is a claim.
+
+A host with an agent is known by the MAC addresses that its agent reports. One without is known by its system
+name, else by its chassis id; so is what does not compute, and that never shapes.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from hyperscout_formats.facts.facts import SWITCHING, LldpNeighbour
+
+from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports, is_mac
+from hyperscout_inference.fabric.identify import looks_foreign, names_a_host
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
+
+# What a neighbour is, by how well it is known; of several on one port the best known is the one that counts.
+OTHER, STRANGER, NAMED, HOST, SWITCH = range(5)
+
+
+class Jack(NamedTuple):
+    """A host's port: node and interface."""
+
+    host: str
+    interface: str
+
+
+class Far(NamedTuple):
+    """The other end of a row: what it is, its device and port, and what is odd about it."""
+
+    kind: int
+    end: End
+    note: str = ""
+
+
+def is_switch(neighbour: LldpNeighbour, own: Collection[str]) -> bool:
+    """Whether it switches. `own`: chassis ids of switches that report themselves, whatever they say of it."""
+    return not SWITCHING.isdisjoint(neighbour.capabilities) or neighbour.chassis_id in own
+
+
+class Neighbours:
+    """Tells who a neighbour of a switch is. `claims`: which hosts' ports hear a switch's port. `heard`:
+    chassis ids that hosts take for switches."""
+
+    def __init__(
+        self,
+        inputs: FabricInputs,
+        options: InferOptions,
+        reports: SwitchReports,
+        claims: Mapping[tuple[str, str], Sequence[Jack]],
+        heard: Collection[str],
+    ) -> None:
+        self._reports = reports
+        self._claims = claims
+        self._heard = heard
+        neighbours = [row.neighbour for row in reports.rows]
+        self._addresses = _Addresses(inputs, neighbours)
+        self._known = _known_names(inputs, options)
+        self._interfaces = {
+            node: {port.interface: port.mac for port in own} for node, own in inputs.lldp.items()
+        }
+        heard_ids = {n.chassis_id for n in neighbours if not SWITCHING.isdisjoint(n.capabilities)}
+        self._switches = {reports.chassis(chassis) for chassis in heard_ids if chassis}
+        self._nobodys = _cloned_names(neighbours)
+
+    def far(self, row: Row) -> Far:
+        """The other end of a row."""
+        neighbour = row.neighbour
+        own = self._reports.own
+        chassis = self._reports.chassis(neighbour.chassis_id)
+        if (jack := self._addresses.of(neighbour, self._claims.get(row.near, ()))) is not None:
+            return Far(HOST, End(*jack))
+        if chassis in own:
+            return Far(SWITCH, self._reports.end(neighbour.chassis_id, neighbour.port_id))
+        node = self._known.get(_plain(neighbour.system_name)) if neighbour.system_name else None
+        if (jack := self._by_cable(row, node)) is not None:
+            return Far(HOST, End(*jack))
+        if node is None or self._has_other_addresses(node, neighbour):
+            node = self._addresses.host_of(neighbour)
+        if node is not None:
+            return Far(HOST, End(node, self._interface(node, neighbour)))
+        if not chassis:
+            kind = SWITCH if not SWITCHING.isdisjoint(neighbour.capabilities) else OTHER
+            return Far(kind, End(f"neighbour of {row.near.chassis}/{row.near.port}", neighbour.port_id))
+        if not _announces(neighbour) and chassis not in self._switches:
+            return Far(OTHER, End(chassis, neighbour.port_id))
+        if chassis in self._switches or chassis in self._heard or _talks_like_a_switch(neighbour):
+            return Far(SWITCH, End(chassis, neighbour.port_id))
+        return self._stranger(neighbour, chassis)
+
+    def _stranger(self, neighbour: LldpNeighbour, chassis: str) -> Far:
+        """A host that no agent claims, or something that does not compute."""
+        name, end = neighbour.system_name, End(chassis, neighbour.port_id)
+        says = neighbour.capabilities
+        if (says and "Station" not in says) or looks_foreign(name):
+            return Far(OTHER, end)
+        if _plain(name) in self._known:
+            return Far(STRANGER, end, f"it calls itself {name}, and has none of its addresses")
+        if name and name not in self._nobodys and names_a_host(name):
+            return Far(NAMED, End(name, neighbour.port_id))
+        return Far(STRANGER, end)
+
+    def _by_cable(self, row: Row, node: str | None) -> Jack | None:
+        """The host that itself reports the cable in this port, unless the neighbour claims to be another."""
+        claims = self._claims.get(row.near, ())
+        if len(claims) != 1 or (node is not None and node != claims[0].host):
+            return None
+        if node is None and row.neighbour.chassis_id in self._switches:
+            return None
+        return claims[0]
+
+    def _has_other_addresses(self, node: str, neighbour: LldpNeighbour) -> bool:
+        """Whether it cannot be this node: its port has an address that is none of the node's."""
+        macs = {mac for mac in self._interfaces.get(node, {}).values() if mac}
+        return bool(macs) and neighbour.port_id_subtype == "mac" and neighbour.port_id not in macs
+
+    def _interface(self, node: str, neighbour: LldpNeighbour) -> str:
+        mine = self._interfaces.get(node, {})
+        return next(
+            (text for text in (neighbour.port_id, neighbour.port_description) if text in mine),
+            neighbour.port_id,
+        )
+
+
+def _announces(neighbour: LldpNeighbour) -> bool:
+    """Whether its chassis id is one: not a makeshift of whoever read it, and no address that is none."""
+    return neighbour.chassis_id_subtype != "" and (
+        neighbour.chassis_id_subtype != "mac" or is_mac(neighbour.chassis_id)
+    )
+
+
+def _talks_like_a_switch(neighbour: LldpNeighbour) -> bool:
+    """Also of those that say nothing of what they can: a NIC's own agent has only addresses to tell."""
+    return not neighbour.capabilities and (neighbour.port_id_subtype != "mac" or bool(neighbour.system_name))
+
+
+class _Addresses:
+    """Whose port it is that a switch hears. An address that two hosts have is nobody's."""
+
+    def __init__(self, inputs: FabricInputs, neighbours: Sequence[LldpNeighbour]) -> None:
+        """Of all nodes only those whose addresses switches hear: a cluster has many ports."""
+        heard = {n.port_id for n in neighbours if n.port_id_subtype == "mac"}
+        heard |= {n.chassis_id for n in neighbours if n.chassis_id_subtype == "mac"}
+        self._jacks: dict[str, list[Jack]] = {}
+        for node, own in inputs.lldp.items():
+            for said in own:
+                if said.mac in heard:
+                    self._jacks.setdefault(said.mac, []).append(Jack(node, said.interface))
+        hosts = {mac: {jack.host for jack in at} for mac, at in self._jacks.items()}
+        self._hosts = {mac: mine.pop() for mac, mine in hosts.items() if len(mine) == 1}
+        nodes = set(self._hosts.values())
+        self._interfaces = {node: {said.interface for said in inputs.lldp[node]} for node in nodes}
+
+    def of(self, neighbour: LldpNeighbour, claims: Sequence[Jack]) -> Jack | None:
+        """`claims`: hosts' ports that hear the switch's port; they tell apart the ports of one address."""
+        if neighbour.port_id_subtype == "mac" and (at := self._jacks.get(neighbour.port_id)) is not None:
+            if len(at) > 1:
+                at = [jack for jack in at if jack in claims]
+            return at[0] if len(at) == 1 else None
+        if (host := self.host_of(neighbour)) is None:
+            return None
+        for text in (neighbour.port_id, neighbour.port_description):
+            if text in self._interfaces[host]:
+                return Jack(host, text)
+        return None
+
+    def host_of(self, neighbour: LldpNeighbour) -> str | None:
+        """Whose chassis id it is, whatever the port."""
+        return self._hosts.get(neighbour.chassis_id) if neighbour.chassis_id_subtype == "mac" else None
+
+
+def _known_names(inputs: FabricInputs, options: InferOptions) -> dict[str, str]:
+    """Nodes by what they may call themselves. A short name that two nodes have is nobody's."""
+    nodes = {
+        *inputs.lldp,
+        *inputs.infiniband,
+        *inputs.gpus,
+        *inputs.node_map.values(),
+        *inputs.answering,
+        *(options.cluster_nodes or ()),
+    }
+    found: dict[str, str] = {}
+    short: dict[str, set[str]] = {}
+    for node in sorted(nodes):
+        found[_plain(node)] = node
+        short.setdefault(_plain(node).partition(".")[0], set()).add(node)
+    for text, mine in short.items():
+        if len(mine) == 1:
+            found.setdefault(text, *mine)
+    return found
+
+
+def _plain(name: str) -> str:
+    return name.lower().rstrip(".")
+
+
+def _cloned_names(neighbours: Iterable[LldpNeighbour]) -> set[str]:
+    """Names that two chassis claim for one port name (cloned images): they are nobody's."""
+    claimed: dict[tuple[str, str], set[str]] = {}
+    for neighbour in neighbours:
+        if neighbour.system_name and SWITCHING.isdisjoint(neighbour.capabilities):
+            key = neighbour.system_name, neighbour.port_id
+            claimed.setdefault(key, set()).add(neighbour.chassis_id)
+    return {name for (name, _), chassis in claimed.items() if len(chassis) > 1}

@@ -1,0 +1,320 @@
+"""Cables as switches tell of them: between switches, and hosts' cables from the other end.
+
+What both ends report is one cable, and so is what a switch's own agent, whoever asked it and the host report.
+A port is in one cable: where it is told to be in several, the one that both its ends report stands, and one
+with a switch before one with something else. The others are shown with a note, and do not shape.
+
+What an agent that speaks no more said last stands, but only where nobody who still speaks says otherwise: an
+agent that is away is no cable that is missing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hyperscout_topology.topology import Anomaly, Endpoint, say
+
+from hyperscout_inference.ethernet.neighbours import HOST, SWITCH, Far, Jack
+from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports
+
+# Neighbours on one port above which it is a hub or something like it, whoever they are: that is named.
+_CROWD = 4
+_NAMED = 3  # of many, how many a message names
+
+
+class SwitchCable(NamedTuple):
+    """A cable between two switches; `a` sorts before `b`. `shapes`: no other contradicts it."""
+
+    a: End
+    b: End
+    speed_mbps: int  # 0 = unknown
+    sources: tuple[str, ...]
+    note: str = ""
+    shapes: bool = True
+
+
+class Plug(NamedTuple):
+    """What hangs on a switch's port and is no switch. `kind` as in `neighbours`."""
+
+    end: End
+    kind: int
+    device: str
+    port: str
+    speed_mbps: int
+    carrier: bool
+    sources: tuple[str, ...]
+    note: str = ""
+    shapes: bool = True
+    silent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchView:
+    """What switches tell of, each cable once."""
+
+    cables: Sequence[SwitchCable] = ()
+    plugs: Sequence[Plug] = ()
+    anomalies: Sequence[Anomaly] = ()
+
+
+@dataclass(slots=True)
+class _Claim:
+    """One cable, and the rows that tell of it. `far`: of its first row."""
+
+    ends: tuple[End, End]  # sorted; of a plug the switch's end comes first
+    far: Far
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    down: bool = False  # its other end is
+
+    @property
+    def by(self) -> set[End]:
+        return {row.near for row in self.rows}
+
+    @property
+    def silent(self) -> bool:
+        return all(row.silent for row in self.rows)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(sorted({source for row in self.rows for source in row.sources}))
+
+
+def switch_view(
+    fars: Sequence[tuple[Row, Far]],
+    reports: SwitchReports,
+    claims: Mapping[tuple[str, str], Sequence[Jack]],
+    names: Mapping[str, str],
+) -> SwitchView:
+    """All that switches see. `fars`: rows with their other ends. `claims`: which hosts' ports report a
+    switch's port, whatever it says. `names`: of switches by chassis id."""
+    cables, found, disputed = undisputed(fars, reports, claims)
+    between, plugs = _claims(disputed)
+    _other_names_of_a_port(between, reports, names)
+    standing = _standing([*between.values(), *plugs.values()], reports, names)
+    losers, anomalies = _settled(standing, claims, names)
+    anomalies += _crowds(standing, names)
+    for claim in standing:
+        rivals = losers.get(id(claim))
+        if rivals is not None and claim.silent:
+            continue  # nobody speaks for it any more
+        notes = [*dict.fromkeys([*claim.notes, *_doubts(claim, names), *(rivals or ())])]
+        shapes = rivals is None and not claim.down and not any(row.past for row in claim.rows)
+        a, b = claim.ends
+        said = [reports.ports[end].said for end in claim.ends if end in reports.ports]
+        speed_mbps = max((port.speed_mbps for port in said), default=0)
+        note = "; ".join(notes)
+        if claim.far.kind == SWITCH:
+            shapes &= a.chassis != b.chassis
+            cables.append(SwitchCable(a, b, speed_mbps, claim.sources, note, shapes))
+        else:
+            carrier = any(port.carrier for port in said)
+            kind, (device, port), _ = claim.far
+            found.append(
+                Plug(a, kind, device, port, speed_mbps, carrier, claim.sources, note, shapes, claim.silent)
+            )
+    return SwitchView(sorted(cables), found, [*anomalies, *reports.anomalies])
+
+
+def undisputed(
+    fars: Sequence[tuple[Row, Far]],
+    reports: SwitchReports,
+    hosts: Mapping[tuple[str, str], Sequence[Jack]],
+) -> tuple[list[SwitchCable], list[Plug], list[tuple[Row, Far]]]:
+    """What nobody contradicts nor doubts, with both ends of a cable between switches telling of it; and the
+    rows that are left. Most cables are so, and what can be the matter with one takes long to go through."""
+    told = Counter([row.near for row, _ in fars])
+    told.update([far.end for _, far in fars if far.kind == SWITCH])
+    clear = {row.near: (row, far) for row, far in fars if not (row.doubt or row.past or far.note)}
+    cables: list[SwitchCable] = []
+    plugs: list[Plug] = []
+    left: list[tuple[Row, Far]] = []
+    for row, far in fars:
+        near, end = row.near, far.end
+        back = clear.get(end)
+        if near not in clear or near.chassis == end.chassis:
+            left.append((row, far))
+        elif far.kind != SWITCH and told[near] == 1 and (near not in hosts or Jack(*end) in hosts[near]):
+            said, by = reports.ports[near].said, tuple(sorted(row.sources))
+            plugs.append(Plug(near, far.kind, *end, said.speed_mbps, said.carrier, by, silent=row.silent))
+        elif back and far.kind == SWITCH and told[near] == told[end] == 2 and back[1] == (SWITCH, near, ""):
+            if near < end:
+                speed_mbps = max(reports.ports[near].said.speed_mbps, reports.ports[end].said.speed_mbps)
+                by = tuple(sorted(row.sources | back[0].sources))
+                cables.append(SwitchCable(near, end, speed_mbps, by))
+        else:
+            left.append((row, far))
+    return cables, plugs, left
+
+
+def _claims(
+    fars: Iterable[tuple[Row, Far]],
+) -> tuple[dict[tuple[End, End], _Claim], dict[tuple[End, End], _Claim]]:
+    """Rows by the cable that they tell of: between switches, and others."""
+    between: dict[tuple[End, End], _Claim] = {}
+    plugs: dict[tuple[End, End], _Claim] = {}
+    for row, far in fars:
+        end = far.end
+        if far.kind == SWITCH:
+            ends = min(row.near, end), max(row.near, end)
+            claim = between.setdefault(ends, _Claim(ends, far))
+            if row.near.chassis == end.chassis:
+                claim.notes.append(
+                    "it leads back to the switch that it comes from, or another has its chassis id"
+                )
+        else:
+            claim = plugs.setdefault((row.near, end), _Claim((row.near, end), far))
+        claim.rows.append(row)
+        if far.note:
+            claim.notes.append(far.note)
+    return between, plugs
+
+
+def _other_names_of_a_port(
+    between: dict[tuple[End, End], _Claim], reports: SwitchReports, names: Mapping[str, str]
+) -> None:
+    """Join what two switches say of one cable where one hears the other's port under a name that this one
+    does not have for it; in place.
+
+    It is that of the port which hears the first one's port; or the only one left between the two.
+    """
+    heard_on: dict[End, list[_Claim]] = {}  # by the port that a claim of its other end is about
+    unknown: list[tuple[End, End, _Claim]] = []
+    for claim in between.values():
+        if len(claim.by) == 1 and claim.ends[0].chassis != claim.ends[1].chassis:
+            near, other = claim.ends if claim.ends[0] in claim.by else claim.ends[::-1]
+            heard_on.setdefault(other, []).append(claim)
+            if other.chassis in reports.own and other not in reports.ports:
+                unknown.append((near, other, claim))
+    left: dict[tuple[str, str], list[tuple[End, _Claim]]] = {}
+    for near, other, claim in unknown:
+        back = [
+            x for x in heard_on.get(near, ())[: _CROWD + 1] if other.chassis in (e.chassis for e in x.ends)
+        ]
+        if len(back) == 1:
+            del between[claim.ends]
+            back[0].rows += claim.rows
+            text = f"{say(_end(near, names))} hears the other end as port {other.port}"
+            back[0].notes += [*claim.notes, text]
+        else:
+            left.setdefault((near.chassis, other.chassis), []).append((near, claim))
+    for (one, other_one), mine in sorted(left.items()):
+        its = left.get((other_one, one), [])
+        if one < other_one and len(mine) == len(its) == 1:
+            (near, claim), (far, back_claim) = mine[0], its[0]
+            del between[claim.ends], between[back_claim.ends]
+            text = "each end hears the other as a port that it does not have: the only ones left of these two"
+            ends = min(near, far), max(near, far)
+            notes = [*claim.notes, *back_claim.notes, text]
+            between[ends] = _Claim(ends, claim.far, [*claim.rows, *back_claim.rows], notes)
+
+
+def _standing(claims: Iterable[_Claim], reports: SwitchReports, names: Mapping[str, str]) -> list[_Claim]:
+    """Those that their other end does not deny: it has no carrier, or still speaks while the one that tells
+    does not. In a file a port without carrier is only noted: nobody knows which was first."""
+    kept = []
+    for claim in claims:
+        other = next((end for end in claim.ends if end not in claim.by), None)
+        if other is None or claim.far.kind != SWITCH:
+            kept.append(claim)
+            continue
+        port = reports.ports.get(other)
+        dark = port is not None and not port.said.carrier
+        speaks = other.chassis in reports.own and other.chassis not in reports.silent
+        if claim.silent and (speaks or dark):
+            continue
+        if dark and speaks:
+            if port is not None and port.live:
+                continue
+            claim.notes.append(f"{say(_end(other, names))} is down")
+            claim.down = True
+        kept.append(claim)
+    return kept
+
+
+def _settled(
+    standing: Sequence[_Claim], hosts: Mapping[tuple[str, str], Sequence[Jack]], names: Mapping[str, str]
+) -> tuple[dict[int, list[str]], list[Anomaly]]:
+    """Those that have to give way, by their id, and why; and what is worth telling of it."""
+    sure = {id(x): len(x.by) > 1 or Jack(*x.far.end) in hosts.get(x.ends[0], ()) for x in standing}
+    alike = Counter((end, x.silent, x.far.kind) for x in standing if not sure[id(x)] for end in x.by)
+    holder: dict[End, _Claim | None] = {}  # None: several neighbours, of which none is better known
+    losers: dict[int, list[str]] = {}
+    told: Counter[End] = Counter()
+    anomalies: list[Anomaly] = []
+    for claim in sorted(standing, key=lambda x: (not sure[id(x)], x.silent, -x.far.kind, x.ends)):
+        ends = claim.ends if claim.far.kind == SWITCH else claim.ends[:1]
+        if sure[id(claim)] and not any(end in holder for end in ends):
+            holder.update(dict.fromkeys(ends, claim))
+            continue
+        why: list[str] = []
+        against: End | None = None  # the port that another teller puts into another cable
+        own = Jack(*claim.far.end)
+        for end in ends:
+            if jacks := [jack for jack in hosts.get(end, ()) if jack != own]:
+                why.append(f"{'/'.join(jacks[0])} reports that it is in {say(_end(end, names))}")
+                against = end
+            elif (rival := holder.get(end)) is not None:
+                why.append(f"{say(_end(end, names))} is in another cable")
+                against = against if claim.by <= rival.by else end
+            elif end in holder or (end in claim.by and alike[end, claim.silent, claim.far.kind] > 1):
+                why.append(f"{say(_end(end, names))} hears several neighbours")
+                holder[end] = None
+        if not why:
+            holder.update(dict.fromkeys(ends, claim))
+            continue
+        losers[id(claim)] = why
+        if against is not None and not claim.silent and told[against] < _CROWD and claim.far.kind != HOST:
+            told[against] += 1
+            anomalies.append(_contradicted(claim, names, why))
+    return losers, anomalies
+
+
+def _contradicted(claim: _Claim, names: Mapping[str, str], why: Sequence[str]) -> Anomaly:
+    a, b = (_end(end, names) for end in claim.ends)
+    if claim.far.kind == SWITCH:
+        text = f"{say(a)} to {say(b)} is reported, but another cable already holds one of these ports"
+        return Anomaly("SourcesDisagree", a, b, None, claim.sources, 0.7, text)
+    text = f"{say(a)} hears {say(b)}, but {why[0]}"
+    return Anomaly("SourcesDisagree", b, a, None, claim.sources, 0.7, text)
+
+
+def _crowds(standing: Iterable[_Claim], names: Mapping[str, str]) -> list[Anomaly]:
+    """Ports that hear more than one switch, or many of anything: each is named once."""
+    heard: dict[End, list[_Claim]] = {}
+    for claim in standing:
+        if len(claim.by) == 1 and not claim.silent:
+            heard.setdefault(claim.rows[0].near, []).append(claim)
+    found = []
+    for end, claims in sorted(heard.items()):
+        switches = sum(claim.far.kind == SWITCH for claim in claims)
+        if switches < 2 and len(claims) <= _CROWD:
+            continue
+        others = sorted({say(_end(x.ends[x.ends[0] == end], names)) for x in claims})
+        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        subject = _end(end, names)
+        text = (
+            f"{say(subject)} hears {len(claims)} neighbours: {', '.join(others[:_NAMED])}{more}; "
+            "one cable does not lead to all of them (a hub, or a bridge that passes LLDP on)"
+        )
+        sources = tuple(sorted({source for claim in claims for source in claim.sources}))
+        found.append(Anomaly("SourcesDisagree", subject, None, None, sources, 0.8, text))
+    return found
+
+
+def _doubts(claim: _Claim, names: Mapping[str, str]) -> list[str]:
+    texts = []
+    for row in claim.rows:
+        if not (row.doubt or row.past):
+            continue
+        port = say(_end(row.near, names))
+        if row.doubt:
+            texts.append(f"{port} {row.doubt}")
+        if row.past and "is down" not in row.doubt:
+            texts.append(f"{port} is down")
+    return texts
+
+
+def _end(end: End, names: Mapping[str, str]) -> Endpoint:
+    return Endpoint(end.chassis, names.get(end.chassis) or end.chassis, end.port)

@@ -1,0 +1,238 @@
+"""All that anybody says of switches' ports, joined port by port: their own agents, and whoever asked them or
+their manager.
+
+A switch's port is its chassis id and port id, as it announces them itself. What an agent of the switch says
+is as fresh as can be; a table is as old as the look. Of two that tell of one port the newer one knows where
+its cable leads, and the older one is heard where the newer one hears nobody.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hyperscout_formats.facts.facts import LldpNeighbour, SwitchPort
+from hyperscout_formats.text.reporters import is_switch
+from hyperscout_topology.topology import Anomaly, Endpoint
+
+from hyperscout_inference.ethernet.heard_ids import Report, heard_ids
+from hyperscout_inference.fabric.inputs import FabricInputs
+
+SOURCE = "switch"
+_ALWAYS_NOW_NS = 2**63 - 1
+_FILE_NS = 0  # a look without a time: a file, of which nobody knows whether it is older than another
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+
+
+class End(NamedTuple):
+    """A switch's port: chassis id and port id."""
+
+    chassis: str
+    port: str
+
+
+@dataclass(slots=True)
+class Row:
+    """A neighbour of a switch's port, by whoever told of it. `silent`: all of those speak no more. `past`: it
+    comes from a file that calls the port down. The newest teller decides about all but the sources."""
+
+    near: End
+    neighbour: LldpNeighbour
+    sources: frozenset[str]
+    silent: bool
+    doubt: str = ""
+    past: bool = False
+
+
+class Port(NamedTuple):
+    """What is known of a switch's port by the newest who tells of it. `live`: it is no file."""
+
+    end: End
+    said: SwitchPort
+    silent: bool
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchReports:
+    """`own`: chassis ids of switches that are reported as a whole; `silent`: of those, the ones of which
+    nobody speaks any more. `names`: what they call themselves, by chassis id. `known_as`: the chassis ids
+    that neighbours hear, by the names that tables without one had to make up.
+    """
+
+    ports: Mapping[tuple[str, str], Port] = field(default_factory=dict)  # by `End`
+    rows: Sequence[Row] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
+    silent: frozenset[str] = frozenset()
+    known_as: Mapping[str, str] = field(default_factory=dict)
+    anomalies: Sequence[Anomaly] = ()
+    _aliases: dict[str, dict[str, str]] = field(default_factory=dict)  # by chassis id, when asked for
+
+    def chassis(self, chassis_id: str) -> str:
+        """The id under which the switch goes that a neighbour hears."""
+        return self.known_as.get(chassis_id, chassis_id)
+
+    def end(self, chassis_id: str, port_id: str) -> End:
+        """The port that a neighbour hears, under the name that the switch itself has for it."""
+        chassis = self.known_as.get(chassis_id, chassis_id)
+        if (known := self.ports.get((chassis, port_id))) is not None:
+            return known.end
+        if chassis in self.own:
+            if not self._aliases:
+                self._aliases.update(_aliases(self.ports))
+            port_id = self._aliases.get(chassis, {}).get(port_id.lower(), port_id)
+        return End(chassis, port_id)
+
+
+def switch_reports(inputs: FabricInputs) -> SwitchReports:
+    """All reports, joined; the order in which they came does not matter."""
+    if not (inputs.switch_ports or inputs.tables):
+        return SwitchReports()
+    reports = _reports(inputs)
+    known_as = heard_ids([r for r in reports if r.source != SOURCE], inputs)
+    reports = [r._replace(chassis=known_as.get(r.chassis, r.chassis)) for r in reports]
+    tellers: dict[str, list[tuple[str, str]]] = {}  # by chassis id: who tells of it, and under what name
+    sources: dict[str, set[str]] = {}
+    names: dict[str, str] = {}
+    told: dict[End, list[tuple[Report, SwitchPort]]] = {}
+    for report in _in_order(reports):
+        mine = tellers.setdefault(report.chassis, [])
+        name = next((said.system_name for said in report.ports if said.system_name), "")
+        names[report.chassis] = name or names.get(report.chassis, "")
+        if not report.silent:
+            mine.append((report.teller, name))
+            sources.setdefault(report.chassis, set()).add(report.source)
+        for port, said in _named_ports(report):
+            end = End(report.chassis, port)
+            if (of_port := told.get(end)) is None:
+                told[end] = [(report, said)]
+            else:
+                of_port.append((report, said))
+    ports: dict[tuple[str, str], Port] = {}
+    rows: list[Row] = []
+    witness = {report.source: frozenset((report.source,)) for report in reports}
+    for end, of_port in told.items():
+        newest, said = of_port[-1]
+        ports[end] = Port(end, said, newest.silent, newest.at_ns != _FILE_NS)
+        if said.neighbours or len(of_port) > 1:
+            rows += _rows(end, of_port, witness)
+    silent = frozenset(chassis for chassis, who in tellers.items() if not who)
+    anomalies = _clones(tellers, sources, names)
+    own = frozenset(tellers)
+    return SwitchReports(ports, rows, names, own, silent, known_as, anomalies)
+
+
+def _reports(inputs: FabricInputs) -> list[Report]:
+    found: list[Report] = []
+    for reporter, ports in inputs.switch_ports.items():
+        by_chassis: dict[str, list[SwitchPort]] = {}
+        for said in ports:
+            by_chassis.setdefault(said.chassis_id, []).append(said)
+        silent = reporter in inputs.silent
+        found += [
+            Report(chassis, mine, SOURCE, reporter, silent, _ALWAYS_NOW_NS)
+            for chassis, mine in by_chassis.items()
+        ]
+    for seen in inputs.tables:
+        table = seen.table
+        if not table.ports:
+            continue
+        teller = f"{seen.source} at {table.addresses[0]}" if table.addresses else seen.source
+        chassis = table.ports[0].chassis_id
+        at_ns = seen.observed_at_ns
+        found.append(Report(chassis, table.ports, seen.source, teller, seen.silent, at_ns, table.addresses))
+    return found
+
+
+def _in_order(reports: list[Report]) -> list[Report]:
+    """Who still speaks comes last, the newest at the end. What only the ports tell apart (a switch that is in
+    two files) goes by them."""
+
+    def key(report: Report) -> tuple[bool, int, str, str, str]:
+        return (not report.silent, report.at_ns, report.source, report.teller, report.chassis)
+
+    tied = Counter(map(key, reports))
+    return sorted(reports, key=lambda r: (key(r), repr(r.ports) if tied[key(r)] > 1 else ""))
+
+
+def _named_ports(report: Report) -> Iterable[tuple[str, SwitchPort]]:
+    """Ports with what tells them apart: the port id, the interface where several have one port id."""
+    ids = [said.port_id for said in report.ports]
+    if "" not in ids and len(set(ids)) == len(ids):
+        yield from zip(ids, report.ports, strict=True)
+        return
+    twice = Counter(ids)
+    taken: set[str] = set()
+    for said in report.ports:
+        port = said.port_id
+        if report.source != SOURCE and (not port or twice[port] > 1) and said.interface:
+            port = said.interface
+        if report.source != SOURCE and port in taken:
+            port = f"{port} #{len(taken) + 1}"
+        if port:
+            taken.add(port)
+            yield port, said
+
+
+def _rows(
+    end: End, told: Sequence[tuple[Report, SwitchPort]], witness: Mapping[str, frozenset[str]]
+) -> Iterable[Row]:
+    """The neighbours of a port, each once. `told`: the newest last. `witness`: each source by itself."""
+    newest, best = told[-1]
+    rows: dict[tuple[str, str], Row] = {}
+    for report, said in reversed(told):
+        live = report.at_ns != _FILE_NS
+        if live and not said.carrier:
+            continue
+        older = (report.silent, -report.at_ns) > (newest.silent, -newest.at_ns)
+        settled = older and (bool(best.neighbours) or not best.carrier)
+        by = witness[report.source]
+        for neighbour in said.neighbours:
+            key = neighbour.chassis_id, neighbour.port_id
+            if (known := rows.get(key)) is not None:
+                known.sources |= by
+            elif not settled:
+                past = not (live or said.carrier)
+                rows[key] = Row(end, neighbour, by, report.silent, said.doubt, past)
+    return rows.values()
+
+
+def _clones(
+    tellers: Mapping[str, Sequence[tuple[str, str]]],
+    sources: Mapping[str, set[str]],
+    names: Mapping[str, str],
+) -> list[Anomaly]:
+    """Chassis ids that more than one switch has: several agents, or tables under several names."""
+    found = []
+    for chassis, who in sorted(tellers.items()):
+        told_by = sorted({teller for teller, _ in who if is_switch(teller)})
+        if len(told_by) < 2:
+            told_by = sorted({name for _, name in who if name})
+            if len({name.partition(".")[0].lower() for name in told_by}) < 2:
+                continue
+        text = f"{', '.join(told_by)} announce one chassis id, {chassis}: their cables cannot be told apart"
+        subject = Endpoint(chassis, names.get(chassis) or chassis)
+        found.append(
+            Anomaly("SourcesDisagree", subject, None, None, tuple(sorted(sources[chassis])), 0.9, text)
+        )
+    return found
+
+
+def _aliases(ports: Mapping[tuple[str, str], Port]) -> dict[str, dict[str, str]]:
+    """Ports by chassis id and another name of theirs (interface, description, address), in lower case. One
+    that two ports have is nobody's."""
+    found: dict[str, dict[str, str]] = {}
+    for (chassis, port), known in ports.items():
+        said = known.said
+        mine = found.setdefault(chassis, {})
+        for text in {said.interface, said.port_id, said.port_description, said.mac} - {""}:
+            other = mine.setdefault(text.lower(), port)
+            if other != port:
+                mine[text.lower()] = ""
+    return {c: {text: port for text, port in mine.items() if port} for c, mine in found.items()}
+
+
+def is_mac(text: str) -> bool:
+    return _MAC.fullmatch(text) is not None

@@ -1,0 +1,337 @@
+"""Sweeps and what agents say of their own adapters, as one InfiniBand part.
+
+The same cable in two records, or in two sweeps, is one cable. Where two records claim one port, the newer
+sweep wins, then the cable that both ends report; the loser is a `SourcesDisagree`. So is a cable of which a
+manager tells and which a whole sweep of those devices does not have.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from hyperscout_formats.infiniband.ibnetdiscover import CA, ROUTER, SWITCH
+from hyperscout_topology.topology import Anomaly, Endpoint, say
+
+from hyperscout_inference.fabric.identify import claims, switch_name
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
+from hyperscout_inference.fabric.manager_sweeps import MANAGERS, by_authority, with_node_guids
+from hyperscout_inference.fabric.network import Vanished, distinct
+from hyperscout_inference.fabric.part import Longs, Part, join_port, split_port
+
+_NEVER_OLD_NS = 2**63 - 1  # evidence without a time of its own is as fresh as can be
+
+
+def infiniband(inputs: FabricInputs, options: InferOptions) -> Part | None:
+    """All sweeps as one part; None where there is none."""
+    sweeps = sorted(with_node_guids(inputs.sweeps, inputs.infiniband), key=by_authority)
+    if not sweeps:
+        return None
+    guids = distinct(np.concatenate([s.sweep.guid for s in sweeps]))
+    places = [np.searchsorted(guids, s.sweep.guid) for s in sweeps]
+    kind = np.zeros(len(guids), np.uint8)
+    declared = np.zeros(len(guids), np.bool_)
+    texts: list[str] = [""] * len(guids)
+    for seen, place in zip(sweeps, places, strict=True):
+        known = seen.sweep.kind > 0
+        kind[place[known]] = seen.sweep.kind[known]
+        declared[place] |= seen.sweep.declared
+        for i, text in zip(place.tolist(), seen.sweep.descriptions, strict=True):
+            if text:
+                texts[i] = text
+    part = _devices(guids, kind, texts, inputs, options)
+    group, part.fabrics = _fabrics(sweeps, places, kind)
+    seen_at_ns = _cables(part, sweeps, places, group, declared)
+    _drop_cables_that_agents_call_down(part, guids, seen_at_ns, inputs)
+    return part
+
+
+def _devices(
+    guids: npt.NDArray[np.uint64],
+    kind: npt.NDArray[np.uint8],
+    texts: list[str],
+    inputs: FabricInputs,
+    options: InferOptions,
+) -> Part:
+    owner = dict(inputs.node_map)
+    label_of: dict[int, str] = {}
+    for node, ports in inputs.infiniband.items():
+        for port in ports:
+            for guid in (port.node_guid, port.port_guid):
+                if guid and port.link_layer == "InfiniBand":
+                    owner[guid], label_of[guid] = node, port.device
+    surely = (
+        set(owner.values())
+        | set(inputs.lldp)
+        | set(inputs.infiniband)
+        | (options.cluster_nodes or frozenset())
+    )
+    ids = [f"{guid:016x}" for guid in guids.tolist()]
+    endpoint = np.flatnonzero((kind == CA) | (kind == ROUTER))
+    says = claims([texts[i] for i in endpoint.tolist()])
+    hosts: list[str | None] = [None] * len(ids)
+    names = list(ids)
+    for i in np.flatnonzero(kind == SWITCH).tolist():
+        names[i] = switch_name(texts[i]) or ids[i]
+    labels = [""] * len(ids)
+    unclaimed, sharp = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
+    anomalies = []
+    seen_by = tuple(sorted({seen.source for seen in inputs.sweeps}))
+    routers = set(np.flatnonzero(kind == ROUTER).tolist())
+    for i, claim, guid in zip(endpoint.tolist(), says, guids[endpoint].tolist(), strict=True):
+        said, label, _, foreign = claim
+        if said and not foreign and guid not in owner and i not in routers:  # nearly all of them
+            hosts[i] = names[i] = said
+            labels[i] = label
+            continue
+        labels[i] = label_of.get(guid, label)
+        host = owner.get(guid)
+        if host is None and i not in routers and not claim.sharp:
+            if not claim.host:
+                host = ids[i]
+                unclaimed[i] = True
+                anomalies.append(
+                    Anomaly(
+                        "UnknownHost",
+                        Endpoint(ids[i], ids[i]),
+                        None,
+                        None,
+                        seen_by,
+                        0.9,
+                        f'adapter {ids[i]} ("{texts[i][:64]}") is claimed by no agent, map or description: '
+                        "run an agent on its host, or name it in the node map",
+                    )
+                )
+            elif not foreign or said in surely:
+                host = said
+        elif claim.sharp:
+            sharp[i] = True
+        hosts[i] = host
+        names[i] = host or claim.host or texts[i] or ids[i]
+    none = np.zeros(0, np.int32)
+    return Part(
+        ids,
+        names,
+        kind == SWITCH,
+        hosts,
+        labels,
+        unclaimed,
+        sharp,
+        none,
+        none,
+        none,
+        none,
+        np.zeros(0, np.float32),
+        none,
+        [],
+        none,
+        [],
+        anomalies=anomalies,
+    )
+
+
+def _fabrics(
+    sweeps: list[SweepSeen],
+    places: list[npt.NDArray[np.intp]],
+    kind: npt.NDArray[np.uint8],
+) -> tuple[list[int], list[str]]:
+    """The fabric of each sweep: sweeps that share a switch looked at the same one."""
+    switches = [distinct(place[kind[place] == SWITCH]) for place in places]
+    group = list(range(len(sweeps)))
+    looked = np.full(len(kind), -1, np.int64)  # the last sweep that saw a device
+    for i, mine in enumerate(switches):
+        met = {group[j] for j in distinct(looked[mine]).tolist() if j >= 0}
+        if met:
+            lowest = min(met)
+            group = [lowest if g in met or k == i else g for k, g in enumerate(group)]
+        looked[mine] = i
+    first: dict[int, int] = {}
+    for g, mine in zip(group, switches, strict=True):
+        first[g] = min(first.get(g, len(kind)), int(mine[0]) if len(mine) else len(kind))
+    order = sorted(set(group), key=lambda g: (first[g], g))
+    names = ["infiniband"] if len(order) == 1 else [f"infiniband-{k}" for k in range(1, len(order) + 1)]
+    return [order.index(g) for g in group], names
+
+
+def _cables(
+    part: Part,
+    sweeps: list[SweepSeen],
+    places: list[npt.NDArray[np.intp]],
+    group: list[int],
+    declared: npt.NDArray[np.bool_],
+) -> Longs:
+    """Fill in the cables. Returns when each was last reported, (cables,) Unix ns."""
+    ka, kb, rate, rank = [], [], [], []
+    for r, (seen, place) in enumerate(zip(sweeps, places, strict=True)):
+        sweep = seen.sweep
+        ka.append(join_port(place[sweep.device], sweep.port))
+        kb.append(join_port(place[sweep.peer], sweep.peer_port))
+        rate.append(sweep.rate_gbps)
+        rank.append(np.full(len(sweep.device), r, np.int32))
+    one, other = np.concatenate(ka), np.concatenate(kb)
+    rates, ranks = np.concatenate(rate), np.concatenate(rank)
+    low, high = np.minimum(one, other), np.maximum(one, other)
+    order = np.argsort(low, kind="stable")
+    same_low = low[order][1:] == low[order][:-1]
+    if np.any(same_low & (high[order][1:] != high[order][:-1])):
+        order = np.lexsort((high, low))
+    low, high, upward = low[order], high[order], (one <= other)[order]
+    rates, ranks = rates[order], ranks[order]
+    new = np.ones(len(low), np.bool_)
+    new[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
+    start = np.flatnonzero(new)
+    if not len(start):
+        return np.zeros(0, np.int64)
+    newest = np.maximum.reduceat(ranks, start)
+    names = sorted({s.source for s in sweeps})
+    bit = np.array([1 << names.index(s.source) for s in sweeps], np.int64)
+    witnesses = np.bitwise_or.reduceat(bit[ranks], start) if len(names) > 1 else None
+    fastest = np.maximum.reduceat(rates, start)
+    from_low = np.logical_or.reduceat(upward, start)
+    from_high = np.logical_or.reduceat(~upward, start) | (low[start] == high[start])
+    low, high = low[start], high[start]
+    keep = _borne_out(part, low, high, newest, sweeps, places)
+    keep[keep] = _settle(part, low[keep], high[keep], newest[keep], (from_low & from_high)[keep], sweeps)
+    low, high, newest, fastest = low[keep], high[keep], newest[keep], fastest[keep]
+    part.a, part.a_port = split_port(low)
+    part.b, part.b_port = split_port(high)
+    part.rate_gbps = fastest
+    part.fabric = np.array(group, np.int32)[newest]
+    masks = distinct(witnesses[keep]) if witnesses is not None else bit[:1]
+    part.source_sets = [
+        tuple(name for i, name in enumerate(names) if mask >> i & 1) for mask in masks.tolist()
+    ]
+    if witnesses is None:
+        part.sources = np.zeros(len(low), np.int32)
+    else:
+        part.sources = np.searchsorted(masks, witnesses[keep]).astype(np.int32)
+    lonely = np.flatnonzero(~(from_low & from_high)[keep] & declared[part.a] & declared[part.b])
+    for i in lonely.tolist():
+        witness = (part.a[i], part.a_port[i]), (part.b[i], part.b_port[i])
+        seen_by, blind = witness if from_low[keep][i] else witness[::-1]
+        a, b = _end(part, *seen_by), _end(part, *blind)
+        part.anomalies.append(
+            Anomaly(
+                "SourcesDisagree",
+                a,
+                b,
+                None,
+                part.source_sets[part.sources[i]],
+                0.9,
+                f"{say(a)} reports a cable to {say(b)}, which does not report it",
+            )
+        )
+    return np.array([seen.observed_at_ns for seen in sweeps], np.int64)[newest]
+
+
+def _borne_out(
+    part: Part,
+    low: Longs,
+    high: Longs,
+    newest: npt.NDArray[np.int32],
+    sweeps: list[SweepSeen],
+    places: list[npt.NDArray[np.intp]],
+) -> npt.NDArray[np.bool_]:
+    """Which cables stay when only a manager tells of some: not those of devices that were swept."""
+    told = np.array([s.source in MANAGERS for s in sweeps], np.bool_)
+    if not told.any() or told.all():
+        return np.ones(len(low), np.bool_)
+    swept = np.zeros(len(part.ids), np.bool_)
+    for seen, place in zip(sweeps, places, strict=True):
+        if seen.source not in MANAGERS and not seen.partial:
+            swept[place] |= seen.sweep.declared
+    stays: npt.NDArray[np.bool_] = ~(told[newest] & (swept[low >> 20] | swept[high >> 20]))
+    for i in np.flatnonzero(~stays).tolist():
+        a, b = (_end(part, p >> 20, p & 0xFFFFF) for p in (int(low[i]), int(high[i])))
+        source = sweeps[newest[i]].source
+        text = f"{source} tells of a cable from {say(a)} to {say(b)}, which a sweep of these devices lacks"
+        part.anomalies.append(Anomaly("SourcesDisagree", a, b, None, (source,), 0.5, text))
+    return stays
+
+
+def _settle(
+    part: Part,
+    low: Longs,
+    high: Longs,
+    newest: npt.NDArray[np.int32],
+    both: npt.NDArray[np.bool_],
+    sweeps: list[SweepSeen],
+) -> npt.NDArray[np.bool_]:
+    """Which cables stay when two claim one port."""
+    keep = np.ones(len(low), np.bool_)
+    if len(sweeps) == 1 and both.all():
+        return keep  # a text names each port once as its own, so no port can be in two cables
+    ends = np.sort(np.concatenate([low, high[high != low]]))
+    twice = distinct(ends[1:][ends[1:] == ends[:-1]])
+    if not len(twice):
+        return keep
+    rivals = np.flatnonzero(np.isin(low, twice) | np.isin(high, twice)).tolist()
+    rivals.sort(key=lambda i: (-int(newest[i]), not both[i], int(low[i]), int(high[i])))
+    holder: dict[int, int] = {}
+    for i in rivals:
+        ports = (int(low[i]), int(high[i]))
+        taken = next((holder[p] for p in ports if p in holder), None)
+        if taken is None:
+            holder.update(dict.fromkeys(ports, i))
+            continue
+        keep[i] = False
+        if newest[i] < newest[taken]:
+            continue  # an older sweep's view of a port that was plugged elsewhere since
+        a, b = (_end(part, p >> 20, p & 0xFFFFF) for p in ports)
+        part.anomalies.append(
+            Anomaly(
+                "SourcesDisagree",
+                a,
+                b,
+                None,
+                (sweeps[newest[i]].source,),
+                0.9,
+                f"{say(a)} to {say(b)} is reported, but another cable already holds one of these ports",
+            )
+        )
+    return keep
+
+
+def _drop_cables_that_agents_call_down(
+    part: Part,
+    guids: npt.NDArray[np.uint64],
+    seen_at_ns: Longs,
+    inputs: FabricInputs,
+) -> None:
+    """A host knows at once that its own port went down; the next sweep may be a minute away."""
+    by_port: dict[tuple[int, int], int] | None = None
+    drop = []
+    for node in sorted(inputs.infiniband):
+        for port in inputs.infiniband[node]:
+            if port.state != "DOWN" or port.link_layer != "InfiniBand":
+                continue
+            place = int(np.searchsorted(guids, np.uint64(port.node_guid)))
+            if place == len(guids) or int(guids[place]) != port.node_guid:
+                continue
+            if by_port is None:
+                rows = enumerate(
+                    zip(
+                        part.a.tolist(),
+                        part.a_port.tolist(),
+                        part.b.tolist(),
+                        part.b_port.tolist(),
+                        strict=True,
+                    )
+                )
+                by_port = {}
+                for i, (a, ap, b, bp) in rows:
+                    by_port[a, ap] = by_port[b, bp] = i
+            cable = by_port.get((place, port.port))
+            if cable is not None and inputs.infiniband_at_ns.get(node, _NEVER_OLD_NS) > seen_at_ns[cable]:
+                drop.append(cable)
+    if not drop:
+        return
+    for i in sorted(set(drop)):
+        part.vanished.append(
+            Vanished(int(part.a[i]), int(part.a_port[i]), int(part.b[i]), int(part.b_port[i]), "infiniband")
+        )
+    stay = np.ones(len(part.a), np.bool_)
+    stay[drop] = False
+    for column in ("a", "a_port", "b", "b_port", "rate_gbps", "fabric", "sources"):
+        setattr(part, column, getattr(part, column)[stay])
+
+
+def _end(part: Part, device: int, port: int) -> Endpoint:
+    return Endpoint(part.ids[device], part.names[device], str(port))

@@ -1,0 +1,70 @@
+"""NVLink domains as their manager tells them, for hosts of which no agent tells.
+
+The manager's names for domain and partition need not be what drivers call cluster and clique. Hosts of which
+both tell are the key: the manager's domain is theirs. A host whose own GPUs say another thing than the others
+of its managed domain is named; it is believed itself.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from hyperscout_formats.facts.facts import Gpu, NvlinkFabric
+from hyperscout_topology.topology import Endpoint
+
+from hyperscout_inference.fabric.nvlink import Fault
+
+SOURCE = "nmx"
+_Key = tuple[str, int]  # cluster UUID and clique, or the manager's domain and partition
+_All = Mapping[str, tuple[Gpu, ...]]
+
+
+def with_managed(own: _All, managed: _All, known: frozenset[str] | None) -> tuple[_All, Sequence[Fault]]:
+    """`own` and those hosts that only the manager tells of, in the drivers' words; and hosts of which the two
+    say different things. `known`: hosts that there are, None = any; what the manager calls otherwise is
+    nobody's."""
+    if not managed:
+        return own, ()
+    told = {host: key for host, gpus in managed.items() if (key := _most(gpus)) is not None}
+    votes: dict[_Key, Counter[_Key]] = {}
+    for host in sorted(told.keys() & own.keys()):
+        if (mine := _most(own[host])) is not None and mine[0]:
+            votes.setdefault(told[host], Counter())[mine] += 1
+    words = {theirs: min(count, key=lambda key: (-count[key], key)) for theirs, count in votes.items()}
+    found = dict(own)
+    faults: list[Fault] = []
+    for host in sorted(told):
+        if host not in own:
+            if known is None or host in known:
+                found[host] = tuple(_reworded(gpu, words) for gpu in managed[host])
+        elif (mine := _most(own[host])) is not None and mine != (usual := words.get(told[host], mine)):
+            faults.append(_stranger(host, mine, usual, votes[told[host]]))
+    return found, faults
+
+
+def _most(gpus: Sequence[Gpu]) -> _Key | None:
+    """The domain that most of a host's GPUs are in; None where none of them knows."""
+    keys = Counter(
+        (gpu.fabric.cluster_uuid, gpu.fabric.clique_id)
+        for gpu in gpus
+        if gpu.fabric is not None and gpu.fabric.state == "completed" and not gpu.fabric.status
+    )
+    return min(keys, key=lambda key: (-keys[key], key)) if keys else None
+
+
+def _reworded(gpu: Gpu, words: Mapping[_Key, _Key]) -> Gpu:
+    fabric = gpu.fabric or NvlinkFabric("not-supported")
+    cluster, clique = words.get(
+        (fabric.cluster_uuid, fabric.clique_id), (fabric.cluster_uuid, fabric.clique_id)
+    )
+    return replace(gpu, fabric=replace(fabric, cluster_uuid=cluster, clique_id=clique))
+
+
+def _stranger(host: str, mine: _Key, usual: _Key, votes: Mapping[_Key, int]) -> Fault:
+    sure = 0.9 if votes[usual] > votes[mine] else 0.5
+    text = (
+        f"{host} is in the NVLink domain of {votes[usual]} other hosts by what their manager tells; its own "
+        f"GPUs say clique {mine[1]} of {mine[0] or 'itself alone'}, those of the others clique {usual[1]} of "
+        f"{usual[0]}"
+    )
+    return Fault(host, "SourcesDisagree", Endpoint(host, host), sure, text)

@@ -1,0 +1,165 @@
+"""Which NVLink domain each host is in, by what its GPUs were told, and what is wrong with its NVLinks.
+
+A domain is a cluster UUID and a clique in it. A GPU whose fabric is not complete has no voice; an all-zero
+UUID is that of a host whose NVLink ends at its own switches.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from hyperscout_formats.facts.facts import Gpu
+from hyperscout_topology.topology import Adapter, Endpoint
+
+SOURCE = "nvlink"
+
+# Of the GPUs of one model that have a link of this number, the share with it up from which on one without it
+# is a fault; with fewer, that is how these machines are built (bridges that nobody bought).
+_USUAL = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong on one host. `kind` as in `Anomaly`."""
+
+    host: str
+    kind: str
+    subject: Endpoint
+    confidence: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkDomains:
+    """`key`: (cluster UUID, clique) of each host in a domain of several; `tied`: of hosts whose GPUs are of
+    several minds, all that as many speak for; `local`: hosts whose NVLink ends at home (or that have none),
+    `switched`: those of them with switches at home; hosts in neither do not know yet. `adapters`: all GPUs,
+    by UUID.
+    """
+
+    key: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    tied: Mapping[str, frozenset[tuple[str, int]]] = field(default_factory=dict)
+    local: frozenset[str] = frozenset()
+    switched: frozenset[str] = frozenset()
+    faults: Sequence[Fault] = ()
+    adapters: Sequence[Adapter] = ()
+
+
+def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:
+    """Keys of `gpus` are node names."""
+    keys: dict[str, tuple[str, int]] = {}
+    tied: dict[str, frozenset[tuple[str, int]]] = {}
+    local: set[str] = set()
+    switched: set[str] = set()
+    faults: list[Fault] = []
+    usual = _usual_links(gpus)
+    everywhere = Counter(key for mine in gpus.values() for gpu in mine if (key := _key(gpu)) is not None)
+    for host in sorted(gpus):
+        mine = sorted(gpus[host], key=_address)
+        votes = Counter(key for gpu in mine if (key := _key(gpu)) is not None)
+        if votes:
+            # As many for one as for another: where most others are.
+            most = min(votes, key=lambda key: (-votes[key], -everywhere[key], key))
+            if len(rivals := frozenset(key for key in votes if votes[key] == votes[most])) > 1:
+                tied[host] = rivals
+            if most[0]:
+                keys[host] = most
+            else:
+                local.add(host)
+                switched.add(host)
+            faults += _strangers(host, mine, most, votes, 0.5 if host in tied else 0.9)
+        elif mine and not any(gpu.fabric is not None and gpu.fabric.state != "not-supported" for gpu in mine):
+            local.add(host)
+        faults += [fault for gpu in mine for fault in _faults_of(host, gpu, usual)]
+    adapters = [
+        Adapter(gpu.uuid, host, gpu.pci_address)
+        for host in sorted(gpus)
+        for gpu in sorted(gpus[host], key=_address)
+    ]
+    return NvlinkDomains(keys, tied, frozenset(local), frozenset(switched), faults, adapters)
+
+
+def _address(gpu: Gpu) -> str:
+    return gpu.pci_address
+
+
+def _key(gpu: Gpu) -> tuple[str, int] | None:
+    """The domain that a GPU was told it is in; None where it was told of none, or registering it failed."""
+    if gpu.fabric is None or gpu.fabric.state != "completed" or gpu.fabric.status:
+        return None
+    return (gpu.fabric.cluster_uuid, gpu.fabric.clique_id)
+
+
+def _strangers(
+    host: str, gpus: Sequence[Gpu], most: tuple[str, int], votes: Mapping[tuple[str, int], int], sure: float
+) -> list[Fault]:
+    """GPUs that were told another domain than most GPUs of their host."""
+    return [
+        Fault(
+            host,
+            "ErroringLink",
+            _end(host, gpu),
+            sure,
+            f"{host}/{gpu.pci_address} is in NVLink {_called(key, most[0])}, "
+            f"{votes[most]} of the host's {len(gpus)} GPUs are in {_called(most)}",
+        )
+        for gpu in gpus
+        if (key := _key(gpu)) is not None and key != most
+    ]
+
+
+_NUMBER, _ACTIVE = attrgetter("link"), attrgetter("active")
+
+
+def _faults_of(host: str, gpu: Gpu, usual: Mapping[tuple[str, int], float]) -> list[Fault]:
+    found = []
+    fabric = gpu.fabric
+    if fabric is not None and fabric.state in ("not-started", "in-progress"):
+        why = f" ({fabric.status})" if fabric.status else ""
+        text = f"the NVLink fabric of {host}/{gpu.pci_address} is not complete: {fabric.state}{why}"
+        found.append(Fault(host, "ErroringLink", _end(host, gpu), 0.9, text))
+    elif fabric is not None and (fabric.status or fabric.health):
+        why = ", ".join((*((fabric.status,) if fabric.status else ()), *fabric.health))
+        text = f"the NVLink fabric of {host}/{gpu.pci_address} is not well: {why}"
+        found.append(Fault(host, "ErroringLink", _end(host, gpu), 0.9, text))
+    up = list(map(_ACTIVE, gpu.links))
+    if all(up):
+        return found
+    # Behind NVLink switches every link has its place, also when one that all are cabled to is dead.
+    switched = fabric is not None and fabric.state == "completed"
+    most_up = 2 * sum(up) > len(up)
+    for link in gpu.links:
+        if not link.active and (usual[gpu.model, link.link] > _USUAL or (switched and most_up)):
+            text = f"NVLink {link.link} of {host}/{gpu.pci_address} is down"
+            found.append(Fault(host, "MissingLink", _end(host, gpu, f"/nvlink{link.link}"), 0.95, text))
+    return found
+
+
+def _usual_links(gpus: Mapping[str, Sequence[Gpu]]) -> dict[tuple[str, int], float]:
+    """The share of GPUs of a model whose link of a number is up. Most GPUs look like each other: those are
+    counted before their links are."""
+    alike = Counter(
+        (gpu.model, tuple(map(_NUMBER, gpu.links)), tuple(map(_ACTIVE, gpu.links)))
+        for mine in gpus.values()
+        for gpu in mine
+    )
+    there: Counter[tuple[str, int]] = Counter()
+    up: Counter[tuple[str, int]] = Counter()
+    for (model, numbers, actives), count in alike.items():
+        for number, active in zip(numbers, actives, strict=True):
+            there[model, number] += count
+            up[model, number] += count * active
+    return {key: up[key] / count for key, count in there.items()}
+
+
+def _end(host: str, gpu: Gpu, port: str = "") -> Endpoint:
+    return Endpoint(gpu.uuid, host, f"{gpu.pci_address}{port}")
+
+
+def _called(key: tuple[str, int], known: str = "") -> str:
+    """`known`: a cluster that is named anyway."""
+    uuid, clique = key
+    if not uuid:
+        return "its own host alone"
+    return f"clique {clique}" if uuid == known else f"clique {clique} of cluster {uuid}"

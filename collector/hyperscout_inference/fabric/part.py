@@ -1,0 +1,49 @@
+"""One kind of fabric before the kinds are joined: what `infiniband` and `ethernet` return to `fuse`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from hyperscout_topology.topology import Anomaly
+
+from hyperscout_inference.fabric.network import Ints, Vanished
+
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """Columns as in `Network`; `hosts` has a name, or None for switches and foreign endpoints."""
+
+    ids: Sequence[str]
+    names: list[str]
+    is_switch: npt.NDArray[np.bool_]
+    hosts: list[str | None]
+    labels: Sequence[str]
+    unclaimed: npt.NDArray[np.bool_]
+    sharp: npt.NDArray[np.bool_]
+    a: Ints
+    a_port: Ints
+    b: Ints
+    b_port: Ints
+    rate_gbps: npt.NDArray[np.float32]
+    fabric: Ints
+    fabrics: list[str]
+    sources: Ints
+    source_sets: list[tuple[str, ...]]
+    port_texts: list[str] = field(default_factory=list)
+    vanished: list[Vanished] = field(default_factory=list)
+    anomalies: list[Anomaly] = field(default_factory=list)
+    mute: npt.NDArray[np.bool_] | None = None  # None = nobody is
+    notes: dict[int, str] = field(default_factory=dict)  # by cable
+
+
+def join_port(device: Ints | Longs, port: Ints | Longs) -> Longs:
+    """A device's port as one number: ports of one device are neighbours in sorted order."""
+    return (device.astype(np.int64) << 20) | port
+
+
+def split_port(key: Longs) -> tuple[Ints, Ints]:
+    """The other way round."""
+    return (key >> 20).astype(np.int32), (key & 0xFFFFF).astype(np.int32)

@@ -1,0 +1,333 @@
+"""Robust grouping of children (hosts, domains, switches) by the items (switches above) that they share.
+
+Not single linkage: one miswired cable would join two domains. Instead the majority decides, twice:
+ 1. an item f *goes with* an item u when more than half of f's children also hang on u; the sets of items
+    that go together, and are part of no larger such set, are the prototypes of groups;
+ 2. each child joins the prototype that most of its items are in, each group's items are those that most of
+    its children hang on (or that have most of their children in it), and so on until nothing moves.
+A child whose items are split evenly is a tie, and is reported as one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hyperscout_inference.fabric.network import distinct
+
+Longs = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_ROUNDS = 12
+# Above this many pairs of items in children, one matrix product is cheaper than listing the pairs.
+_PAIRS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grouping:
+    """`group`: (children,) index of each child's group, -1 = hangs on nothing; groups are numbered by their
+    lowest child. `items`: for each group its items, sorted. `tie`: (children,) True where only a tie-break
+    decided; `rival`: (children,) the group it tied with, else -1."""
+
+    group: Longs
+    items: Sequence[tuple[int, ...]]
+    tie: Bools
+    rival: Longs
+
+    @property
+    def count(self) -> int:
+        return len(self.items)
+
+
+def group_children(
+    children: int,
+    child: Longs,
+    item: Longs,
+    *,
+    voters: Bools | None = None,
+    before: Longs | None = None,
+    kin: Longs | None = None,
+    merge_share: float | None = None,
+) -> Grouping:
+    """Group `children` children by the items they hang on.
+
+    `child`, `item`: one entry a cable (several cables between one pair count once for membership).
+    `voters`: (children,) which children may form prototypes; all others only join.
+    `before`: (children,) label of each child's former group, -1 = none: it settles ties (and they stay ties).
+    `kin`: (children,) what a child is by other signs (the rail of a leaf), -1 = unknown: it decides where
+    items tie.
+    `merge_share`: join groups when this share of one's cables ends in the other (partial meshes); None =
+    never.
+    """
+    nobody = np.full(children, -1, np.int64)
+    if not len(child):
+        return Grouping(nobody, (), np.zeros(children, np.bool_), nobody)
+    items = int(item.max()) + 1
+    key, cables = np.unique(child * items + item, return_counts=True)
+    pair_child, pair_item = key // items, key % items
+    electorate = np.ones(len(key), np.bool_) if voters is None else voters[pair_child]
+    if voters is not None:
+        # Items on which no voter hangs are grouped by whoever is there.
+        heard = np.zeros(items, np.bool_)
+        heard[pair_item[electorate]] = True
+        electorate |= ~heard[pair_item]
+    prototypes = _prototypes(pair_child[electorate], pair_item[electorate], items)
+    group, tie, rival = _settle(children, items, pair_child, pair_item, prototypes, before, kin)
+    if merge_share is not None:
+        group = _merge(group, items, pair_child, pair_item, cables, merge_share)
+    return _number(group, tie, rival, items, pair_child, pair_item)
+
+
+def _prototypes(pair_child: Longs, pair_item: Longs, items: int) -> list[tuple[int, ...]]:
+    kind, members = _twins(pair_child, pair_item, items)
+    # Twins hang below the same children, so one of them speaks for all.
+    first_of = np.fromiter((m[0] for m in members), np.int64, len(members))
+    speaks = np.zeros(items, np.bool_)
+    speaks[first_of] = True
+    chosen = speaks[pair_item]
+    child, item = pair_child[chosen], kind[pair_item[chosen]]
+    degree = np.bincount(item, minlength=len(members))
+    first, second, shared = _co_occurrence(child, item, len(members))
+    goes = shared * 2 > degree[first]
+    sets = _maximal_sets(first[goes], second[goes], len(members))
+    return sorted(tuple(sorted(m for k in one for m in members[k])) for one in sets)
+
+
+def _twins(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Longs, list[list[int]]]:
+    """Items with exactly the same children: the kind of each item (-1 = no children) and the items of each
+    kind."""
+    order = np.argsort(pair_item, kind="stable")
+    child, item = pair_child[order], pair_item[order]
+    start = np.flatnonzero(np.r_[True, item[1:] != item[:-1]])
+    mark = _set_marks(child, start)
+    _, inverse = np.unique(mark, return_inverse=True)
+    kind = np.full(items, -1, np.int64)
+    kind[item[start]] = inverse
+    members: list[list[int]] = [[] for _ in range(int(inverse.max()) + 1)]
+    for one, k in zip(item[start].tolist(), inverse.tolist(), strict=True):
+        members[k].append(one)
+    return kind, members
+
+
+def _set_marks(values: Longs, start: Longs) -> npt.NDArray[np.uint64]:
+    """A 64-bit mark of each run of values (runs begin at `start`): equal sets have equal marks."""
+    mixed = (values.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's finish
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return np.add.reduceat(mixed ^ (mixed >> np.uint64(31)), start)
+
+
+def _maximal_sets(first: Longs, second: Longs, items: int) -> list[tuple[int, ...]]:
+    """The sets {second} of each first, without those that are part of another."""
+    order = np.argsort(first * items + second)
+    first, second = first[order], second[order]
+    start = np.flatnonzero(np.r_[True, first[1:] != first[:-1]])
+    _, unique = np.unique(_set_marks(second, start), return_index=True)
+    bounds = np.r_[start, len(second)]
+    sets = sorted(
+        {tuple(second[bounds[i] : bounds[i + 1]].tolist()) for i in unique.tolist()},
+        key=lambda s: (-len(s), s),
+    )
+    kept: list[tuple[int, ...]] = []
+    holding: dict[int, list[frozenset[int]]] = {}
+    for candidate in sets:
+        if len(candidate) > 1 or candidate[0] in holding:
+            whole = frozenset(candidate)
+            if any(whole <= other for other in holding.get(candidate[0], ())):
+                continue
+        else:
+            whole = frozenset(candidate)
+        kept.append(candidate)
+        for member in candidate:
+            holding.setdefault(member, []).append(whole)
+    return kept
+
+
+def _co_occurrence(pair_child: Longs, pair_item: Longs, items: int) -> tuple[Longs, Longs, Longs]:
+    """For all pairs of items (first, second), in both orders and with themselves, how many children have
+    both."""
+    size = np.bincount(pair_child)
+    if np.sum(size.astype(np.int64) ** 2) > _PAIRS:
+        used, column = np.unique(pair_item, return_inverse=True)
+        _, row = np.unique(pair_child, return_inverse=True)
+        dense = np.zeros((row.max() + 1, len(used)), np.float32)
+        dense[row, column] = 1
+        product = dense.T @ dense
+        first, second = np.nonzero(product)
+        return used[first], used[second], product[first, second].astype(np.int64)
+    keys = []
+    start = np.r_[0, np.cumsum(size)]
+    for width in distinct(size[size > 0]).tolist():
+        begins = start[:-1][size == width]
+        block = pair_item[begins[:, None] + np.arange(width)]
+        keys.append((block[:, :, None] * items + block[:, None, :]).ravel())
+    key, shared = np.unique(np.concatenate(keys), return_counts=True)
+    return key // items, key % items, shared
+
+
+def _settle(
+    children: int,
+    items: int,
+    pair_child: Longs,
+    pair_item: Longs,
+    prototypes: list[tuple[int, ...]],
+    before: Longs | None,
+    kin: Longs | None,
+) -> tuple[Longs, Bools, Longs]:
+    """Alternate between children and items until nothing moves: group, tie and rival of each child."""
+    group = np.full(children, -1, np.int64)
+    tie, rival = np.zeros(children, np.bool_), np.full(children, -1, np.int64)
+    sets = prototypes
+    for _ in range(_ROUNDS):
+        old = group
+        group, tie, rival = _join(children, items, pair_child, pair_item, sets, before, kin, old)
+        # A child whose items are all of no group (they are split evenly) stays where it was, as a tie.
+        lost = (group < 0) & (old >= 0)
+        group, tie = np.where(lost, old, group), tie | lost
+        live = distinct(group[group >= 0])
+        renumber = np.full(len(sets), -1, np.int64)
+        renumber[live] = np.arange(len(live))
+        group = np.where(group >= 0, renumber[group], -1)
+        rival = np.where(rival >= 0, renumber[rival], -1)
+        new = _items(group, len(live), items, pair_child, pair_item)
+        same: dict[tuple[int, ...], int] = {}
+        twin = np.array([same.setdefault(s, i) for i, s in enumerate(new)], np.int64)
+        if len(same) < len(new):
+            group = np.where(group >= 0, twin[group], -1)
+        elif new == sets and (np.array_equal(group, old) or not tie.any()):
+            break  # the same sets again; only ties look at where everybody was
+        sets = new
+    return group, tie, rival
+
+
+def _join(
+    children: int,
+    items: int,
+    pair_child: Longs,
+    pair_item: Longs,
+    sets: Sequence[tuple[int, ...]],
+    before: Longs | None,
+    kin: Longs | None,
+    now: Longs,
+) -> tuple[Longs, Bools, Longs]:
+    """Each child to the set that holds most of its items."""
+    size = np.array([len(s) for s in sets], np.int64)
+    flat = np.concatenate([np.array(s, np.int64) for s in sets])
+    owner = np.repeat(np.arange(len(sets)), size)
+    order = np.argsort(flat, kind="stable")
+    flat, owner = flat[order], owner[order]
+    begin, end = np.searchsorted(flat, pair_item), np.searchsorted(flat, pair_item, side="right")
+    times = end - begin
+    rows = np.repeat(np.arange(len(pair_item)), times)
+    offset = np.arange(len(rows)) - np.repeat(np.cumsum(times) - times, times)
+    option = owner[begin[rows] + offset]
+    key, agree = np.unique(pair_child[rows] * len(sets) + option, return_counts=True)
+    child, option = key // len(sets), key % len(sets)
+    # Of equal agreement: its kin, where it was before, where it misses least (fewest accused cables), last
+    # the first.
+    stays = _alike(before, child, option, now, len(sets))
+    akin = _alike(kin, child, option, now, len(sets))
+    missing = size[option] - agree
+    if np.any(child[1:] == child[:-1]):  # else every child has one option, and they are in order
+        best = np.lexsort((option, missing, ~stays, ~akin, -agree, child))
+        child, option, agree, akin = child[best], option[best], agree[best], akin[best]
+    lead = np.flatnonzero(np.r_[True, child[1:] != child[:-1]])
+    group = np.full(children, -1, np.int64)
+    tie, rival = np.zeros(children, np.bool_), np.full(children, -1, np.int64)
+    group[child[lead]] = option[lead]
+    follow = lead + 1
+    valid = follow < len(child)
+    lead, follow = lead[valid], follow[valid]
+    even = (child[follow] == child[lead]) & (agree[follow] == agree[lead]) & (akin[follow] == akin[lead])
+    # Sharing all its items with both (nested sets) is a choice, not a contradiction.
+    degree = np.bincount(pair_child, minlength=children)
+    even &= agree[lead] < degree[child[lead]]
+    tie[child[lead[even]]] = True
+    rival[child[lead[even]]] = option[follow[even]]
+    return group, tie, rival
+
+
+def _alike(label: Longs | None, child: Longs, option: Longs, now: Longs, groups: int) -> Bools:
+    """Whether a child's label is that of most children that are in the group now, for each pair of both."""
+    if label is None or not (label >= 0).any():
+        return np.zeros(len(child), np.bool_)
+    usual = np.full(groups, -1, np.int64)
+    known = (now >= 0) & (label >= 0)
+    if known.any():
+        width = int(label.max()) + 1
+        key, votes = np.unique(now[known] * width + label[known], return_counts=True)
+        order = np.lexsort((key, -votes))[::-1]
+        usual[key[order] // width] = key[order] % width  # the last one written, with most votes, stays
+    alike: Bools = (label[child] == usual[option]) & (label[child] >= 0)
+    return alike
+
+
+def _items(
+    group: Longs, groups: int, items: int, pair_child: Longs, pair_item: Longs
+) -> list[tuple[int, ...]]:
+    """The items of each group: those that most of its children hang on, and those that have most of their
+    children in it."""
+    size = np.bincount(group[group >= 0], minlength=groups)
+    degree = np.bincount(pair_item, minlength=items)
+    owner = group[pair_child]
+    placed = owner >= 0
+    key, votes = np.unique(owner[placed] * items + pair_item[placed], return_counts=True)
+    g, i = key // items, key % items
+    keep = (votes * 2 > size[g]) | (votes * 2 > degree[i])
+    g, i = g[keep], i[keep]
+    bounds = np.searchsorted(g, np.arange(groups + 1))
+    rows = i.tolist()
+    return [tuple(rows[bounds[k] : bounds[k + 1]]) for k in range(groups)]
+
+
+def _merge(
+    group: Longs, items: int, pair_child: Longs, pair_item: Longs, cables: Longs, share: float
+) -> Longs:
+    """Join groups that are woven together: far more cables cross than miswiring explains."""
+    groups = int(group.max()) + 1
+    # An item belongs to the group with most of its cables.
+    owner = group[pair_child]
+    key, inverse = np.unique(owner * items + pair_item, return_inverse=True)
+    weight = np.bincount(inverse, weights=cables).astype(np.int64)
+    order = np.lexsort((key // items, -weight, key % items))
+    lead = order[np.r_[True, (key[order] % items)[1:] != (key[order] % items)[:-1]]]
+    home = np.full(items, -1, np.int64)
+    home[key[lead] % items] = key[lead] // items
+    total = np.bincount(owner, weights=cables, minlength=groups)
+    crossing = home[pair_item] != owner
+    flow, inverse = np.unique(owner[crossing] * groups + home[pair_item[crossing]], return_inverse=True)
+    heavy = np.bincount(inverse, weights=cables[crossing]) >= share * total[flow // groups]
+    parent = list(range(groups))
+
+    def root(g: int) -> int:
+        while parent[g] != g:
+            parent[g] = parent[parent[g]]
+            g = parent[g]
+        return g
+
+    for k in flow[heavy].tolist():
+        one, other = sorted((root(k // groups), root(k % groups)))
+        parent[other] = one
+    roots = np.array([root(g) for g in range(groups)], np.int64)
+    return np.where(group >= 0, roots[group], -1)
+
+
+def _number(
+    group: Longs, tie: Bools, rival: Longs, items: int, pair_child: Longs, pair_item: Longs
+) -> Grouping:
+    """Number groups by their lowest child, so that equal input gives equal output."""
+    placed = np.flatnonzero(group >= 0)
+    labels, first = np.unique(group[placed], return_index=True)
+    rank = np.full(int(labels.max()) + 1 if len(labels) else 0, -1, np.int64)
+    rank[labels[np.argsort(first, kind="stable")]] = np.arange(len(labels))
+    renamed = np.where(group >= 0, rank[group], -1)
+    rivals = np.where((rival >= 0) & (rival < len(rank)), rank[np.minimum(rival, len(rank) - 1)], -1)
+    # A tie between two groups that became one is none.
+    real = tie & (rivals != renamed)
+    return Grouping(
+        renamed,
+        tuple(_items(renamed, len(labels), items, pair_child, pair_item)),
+        real,
+        np.where(real, rivals, -1),
+    )

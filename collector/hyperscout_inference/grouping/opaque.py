@@ -1,0 +1,222 @@
+"""Hosts that no wire shows: their place by latency (step 6 of inference).
+
+Wired evidence always wins: no wired host is moved, and a latency domain in which wired hosts are is theirs.
+What the wired tiers measure tells what a hop costs, so that the others' tiers get the right numbers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count, pairwise
+
+import numpy as np
+
+from hyperscout_inference.fabric.network import Network
+from hyperscout_inference.grouping.grouping import Grouping, Longs
+from hyperscout_inference.grouping.layer import Layer
+from hyperscout_inference.grouping.past import Past
+from hyperscout_inference.grouping.tiers import tier_name
+from hyperscout_inference.latency.pairs import Floats, PairTable
+from hyperscout_inference.latency.tiers import LatencyTiers, tiers_of
+
+# Of the pairs that most hosts were measured in, the share below which a host was too little measured to be
+# told apart from those that it was published with: its agent has just started anew.
+_LITTLE = 0.5
+
+
+def with_latency(net: Network, layers: Sequence[Layer], pairs: PairTable, past: Past) -> list[Layer]:
+    """The layers with the hosts that only latency places; wired domains keep their numbers."""
+    at = {host: i for i, host in enumerate(net.hosts)}
+    rows = np.fromiter((at[name] for name in pairs.nodes), np.int64, len(pairs.nodes))
+    wired = layers[0].domain >= 0
+    if wired[rows].all():
+        return list(layers)
+    found = tiers_of(pairs)
+    if wired.any():
+        known = _calibrated(found, pairs, [layer.domain[rows] for layer in layers])
+        found = tiers_of(pairs, known) if known else found
+    if not found.count:
+        return list(layers)
+    hosts = np.fromiter((at[name] for name in found.hosts), np.int64, len(found.hosts))
+    if (before := past.labels(layers[0].name)) is not None:
+        found = _staying(found, pairs, before[hosts])
+    by_tier = [np.full(len(net.hosts), -1, np.int64) for _ in found.domain]
+    for domain, column in zip(found.domain, by_tier, strict=True):
+        column[hosts] = domain
+    if not wired.any():
+        return alone(net, found.confidence, by_tier)
+    return beside(net, layers, found.confidence, by_tier)
+
+
+def as_published(net: Network, layers: Sequence[Layer], past: Past) -> list[Layer]:
+    """The layers with the hosts that no wire shows where they were published: while it is measured anew who
+    is where (all agents have started anew), nobody moves."""
+    names = past.outer_tiers()
+    before = [labels for name in names if (labels := past.labels(name)) is not None]
+    wired = layers[0].domain >= 0
+    known = np.logical_and.reduce([labels >= 0 for labels in before], axis=0)
+    if not before or not (known & ~wired).any():
+        return list(layers)
+    by_tier, confidence = [], []
+    for labels in before:
+        which, column = np.unique(np.where(known, labels, -1), return_inverse=True)
+        by_tier.append(column.astype(np.int64) - int(which[0] < 0))
+        confidence.append(np.array([past.confidence[int(label)] for label in which if label >= 0]))
+    if not wired.any():
+        return alone(net, confidence, by_tier)
+    return beside(net, layers, confidence, by_tier)
+
+
+def _staying(found: LatencyTiers, pairs: PairTable, before: Longs) -> LatencyTiers:
+    """Hosts of which too little is known any more to put them with anybody stay with those that they were
+    published with. `before`: (hosts found,) the former domain, -1 = none."""
+    number = {name: i for i, name in enumerate(pairs.nodes)}
+    rows = np.fromiter((number[name] for name in found.hosts), np.int64, len(found.hosts))
+    measured = np.bincount(np.concatenate([pairs.a, pairs.b]), minlength=len(pairs.nodes))[rows]
+    little = (measured < _LITTLE * np.median(measured)) & (before >= 0)
+    lowest = found.domain[0]
+    size = np.bincount(lowest[lowest >= 0], minlength=1)
+    lost = little & (lowest >= 0) & (size[lowest] == 1)
+    if not lost.any():
+        return found
+    settled = np.flatnonzero(~lost & (before >= 0) & (lowest >= 0))
+    key, first, votes = np.unique(
+        before[settled] * len(size) + lowest[settled], return_index=True, return_counts=True
+    )
+    order = np.lexsort((key, -votes))[::-1]
+    with_whom = dict(zip((key[order] // len(size)).tolist(), settled[first[order]].tolist(), strict=True))
+    as_whom = np.arange(len(before))
+    for host in np.flatnonzero(lost).tolist():
+        as_whom[host] = with_whom.get(int(before[host]), host)
+    domains, confidence = [], []
+    for column, sure in zip(found.domain, found.confidence, strict=True):
+        stays = column[as_whom]
+        kept = np.unique(stays[stays >= 0])
+        domains.append(np.where(stays >= 0, np.searchsorted(kept, stays), -1))
+        confidence.append(sure[kept])
+    return replace(found, domain=domains, confidence=confidence)
+
+
+def _calibrated(found: LatencyTiers, pairs: PairTable, wired: Sequence[Longs]) -> tuple[float, ...]:
+    """The round trip of each wired tier, hosts' own parts taken out; none unless all tiers were measured.
+
+    `wired`: by tier (nodes of the pairs,) the wired domain of each.
+    """
+    at = {host: i for i, host in enumerate(found.hosts)}
+    own_us = np.array([found.offset_us[at[n]] if n in at else np.nan for n in pairs.nodes], np.float64)
+    rtt_us = pairs.rtt_us - own_us[pairs.a] - own_us[pairs.b]
+    known: list[float] = []
+    left = np.isfinite(rtt_us)
+    for domain in wired:
+        here = left & (domain[pairs.a] >= 0) & (domain[pairs.a] == domain[pairs.b])
+        if not here.any():
+            return ()
+        known.append(float(np.median(rtt_us[here])))
+        left &= ~here
+    return tuple(known) if all(x < y for x, y in pairwise(known)) else ()
+
+
+def alone(net: Network, sure: Sequence[Floats], by_tier: Sequence[Longs]) -> list[Layer]:
+    """Nothing but latency, or labels. `by_tier`: the nearest first, (hosts,) the domain of each, -1 = none;
+    `sure`: how sure each of them is."""
+    layers: list[Layer] = []
+    for tier, domain in enumerate(by_tier):
+        count = int(domain.max(initial=-1)) + 1
+        child = np.zeros(0, np.int64)
+        if layers:
+            child = np.zeros(layers[-1].count, np.int64)
+            inside = layers[-1].domain >= 0
+            child[layers[-1].domain[inside]] = domain[inside]
+        confidence = dict(enumerate(sure[tier].tolist()))
+        founders = _members(net, domain, count) if not layers else ()
+        layers.append(_layer(layers, domain, [()] * count, child, founders, confidence))
+    return layers
+
+
+def beside(
+    net: Network, layers: Sequence[Layer], sure: Sequence[Floats], by_tier: Sequence[Longs]
+) -> list[Layer]:
+    """Wired hosts and others in one family: all of one depth. Domains that are new have a confidence."""
+    depth = max(len(layers), len(by_tier))
+    result: list[Layer] = []
+    target: Mapping[int, int] = {}
+    for tier in range(depth):
+        below = result[-1] if result else None
+        latent = by_tier[min(tier, len(by_tier) - 1)]
+        confidence = sure[min(tier, len(by_tier) - 1)]
+        if tier < len(layers):
+            wired = layers[tier]
+        else:  # the others are deeper: what is on top of the wired ones stays whole
+            top = layers[-1]
+            wired = _layer(result, top.domain, [()] * top.count, np.arange(top.count), (), {})
+            wired = replace(wired, told=top.told)
+        target = _targets(latent, wired)
+        fresh = {latency: number for latency, number in target.items() if number >= wired.count}
+        domain = wired.domain.copy()
+        child = wired.child
+        if below is None:
+            others = np.flatnonzero((wired.domain < 0) & (latent >= 0))
+            domain[others] = [target[d] for d in latent[others].tolist()]
+        else:
+            child = np.full(below.count, -1, np.int64)
+            child[: len(wired.child)] = wired.child
+            inside = np.flatnonzero(below.domain >= 0)
+            new = inside[below.domain[inside] >= len(wired.child)]
+            child[below.domain[new]] = [target[d] for d in latent[new].tolist()]
+            domain[inside] = child[below.domain[inside]]
+        switches = [*wired.switches, *([()] * len(fresh))]
+        founders: Sequence[tuple[str, ...]] = ()
+        if below is None:
+            own = wired.founders or [()] * wired.count
+            founders = [*own, *_members(net, domain, len(switches))[wired.count :]]
+        elif wired.founders:
+            founders = [*wired.founders, *([()] * len(fresh))]
+        result.append(
+            Layer(
+                wired.name,
+                domain,
+                switches,
+                child,
+                wired.grouping,
+                founders,
+                {number: float(confidence[latency]) for latency, number in fresh.items()},
+                wired.told,
+            )
+        )
+    return result
+
+
+def _targets(latent: Longs, wired: Layer) -> dict[int, int]:
+    """Where each latency domain goes: to the wired domain that most of its wired hosts are in, else to a
+    new one."""
+    target: dict[int, int] = {}
+    fresh = wired.count
+    for latency in range(int(latent.max(initial=-1)) + 1):
+        mine = wired.domain[latent == latency]
+        votes = np.bincount(mine[mine >= 0], minlength=1)
+        if votes.any():
+            target[latency] = int(votes.argmax())
+        else:
+            target[latency], fresh = fresh, fresh + 1
+    return target
+
+
+def _members(net: Network, domain: Longs, count: int) -> list[tuple[str, ...]]:
+    members: list[list[str]] = [[] for _ in range(count)]
+    for host in np.flatnonzero(domain >= 0).tolist():
+        members[domain[host]].append(net.hosts[host])
+    return [tuple(names) for names in members]
+
+
+def _layer(
+    below: Sequence[Layer],
+    domain: Longs,
+    switches: Sequence[tuple[int, ...]],
+    child: Longs,
+    founders: Sequence[tuple[str, ...]],
+    confidence: Mapping[int, float],
+) -> Layer:
+    nobody = np.full(len(domain), -1, np.int64)
+    grouping = Grouping(nobody, (), np.zeros(len(domain), np.bool_), nobody)
+    taken = {layer.name for layer in below}  # wired tiers may be a leaf's and a core's, with none between
+    name = next(name for level in count(len(below) + 1) if (name := tier_name(level)) not in taken)
+    return Layer(name, domain, switches, child, grouping, founders, confidence)

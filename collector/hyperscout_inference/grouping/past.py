@@ -1,0 +1,56 @@
+"""Where hosts were published before: it settles ties, and keeps places for those that are cut off now."""
+
+from collections.abc import Collection
+
+import numpy as np
+from hyperscout_topology.topology import Topology
+
+from hyperscout_inference.fabric.network import Network
+from hyperscout_inference.grouping.grouping import Longs
+from hyperscout_inference.grouping.layer import Layer
+
+
+class Past:
+    """The hierarchy before, as labels of hosts."""
+
+    def __init__(self, net: Network, previous: Topology | None) -> None:
+        self._net = net
+        self._by_tier: dict[str, dict[str, int]] = {}
+        self.confidence: dict[int, float] = {}  # by label
+        for number, hypernode in enumerate(previous.hypernodes if previous else ()):
+            self._by_tier.setdefault(hypernode.tier_name, {}).update(dict.fromkeys(hypernode.nodes, number))
+            self.confidence[number] = hypernode.confidence
+
+    def tiers_in_use(self, domain: Longs, cluster: frozenset[str] | None) -> Collection[str]:
+        """Names of the former tiers, if hosts that are cut off now still need their places in them."""
+        if not self._by_tier:
+            return ()
+        placed = {host for host, d in zip(self._net.hosts, domain.tolist(), strict=True) if d >= 0}
+        nodes = {node for known in self._by_tier.values() for node in known}
+        lost = nodes - placed if cluster is None else (nodes & cluster) - placed
+        return self._by_tier.keys() if lost else ()
+
+    def outer_tiers(self) -> list[str]:
+        """Names of the tiers around NVLink's, innermost first: HyperNodes come by tier."""
+        return [name for name in self._by_tier if name != "nvlink"]
+
+    def labels(self, name: str) -> Longs | None:
+        """(hosts,) former domain in the tier of that name, -1 = none."""
+        known = self._by_tier.get(name)
+        if not known:
+            return None
+        return np.fromiter((known.get(host, -1) for host in self._net.hosts), np.int64, len(self._net.hosts))
+
+    def labels_of_domains(self, name: str, layer: Layer) -> Longs | None:
+        """(domains,) former domain of most of each domain's hosts."""
+        hosts = self.labels(name)
+        if hosts is None:
+            return None
+        known = (hosts >= 0) & (layer.domain >= 0)
+        labels = np.full(layer.count, -1, np.int64)
+        if known.any():
+            width = int(hosts.max()) + 1
+            key, votes = np.unique(layer.domain[known] * width + hosts[known], return_counts=True)
+            order = np.lexsort((key, -votes))[::-1]
+            labels[key[order] // width] = key[order] % width
+        return labels

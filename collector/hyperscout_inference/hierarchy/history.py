@@ -1,0 +1,197 @@
+"""What was there before and is gone: the past names ports and switches that the present cannot."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from hyperscout_topology.link_changes import links_at, lost_links, wired_devices
+from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Link, Topology, say
+
+from hyperscout_inference.fabric.network import Network
+
+Key = tuple[str, str, str, str, str]  # of an anomaly
+
+
+def recall(
+    net: Network,
+    links: Sequence[Link],
+    found: list[Anomaly],
+    previous: Topology,
+    published: set[str],
+    tiers: dict[str, int],
+) -> list[Anomaly]:
+    """`found`, with ports filled in from earlier links, and with what only the past can tell.
+
+    `links`: those of `net`. `published`: names of the present HyperNodes; `tiers`: tier of each.
+    """
+    ids = {ident: i for i, ident in enumerate(net.ids)}
+    former = _former_links(previous, links)
+    near = links_at(links, {device for x in former for device in (x[0], x[2])}) if former else []
+    holder = {end for x in near for end in ((x.a_device, x.a_port), (x.b_device, x.b_port))}
+    home = {s: h for h in sorted(previous.hypernodes, key=lambda h: -h.tier) for s in h.switches}
+    name_of = {s.id: s.name for s in previous.switches}
+    gone = _gone_switches(previous, ids)
+    result = _named_switches(found, gone, previous, home, name_of, tiers)
+    missing = {s.subject.device for s in result if s.kind == "MissingSwitch"}
+    host_of = _hosts_of(previous)
+    guesses: dict[frozenset[str], list[int]] = {}
+    for i, x in enumerate(result):
+        if x.kind == "MissingLink" and x.peer is not None and x.confidence < 0.95:
+            guesses.setdefault(_pair(x.subject.device, x.peer), []).append(i)
+    full = {_ends(x) for x in result}
+
+    def end(device: str, port: str | None) -> Endpoint:
+        name = net.names[ids[device]] if device in ids else name_of.get(device) or host_of.get(device, device)
+        return Endpoint(device, name, port or None)
+
+    def owner(a: str, b: str) -> str | None:
+        for device in (a, b):
+            if device in name_of:
+                continue
+            host = end(device, None).name
+            if host in t1_of:
+                return t1_of[host]
+        lower = min((d for d in (a, b) if d in level), key=lambda d: level[d], default=None)
+        domain = home.get(lower) if lower else None
+        return domain.name if domain and domain.name in published else None
+
+    level = {s.id: s.level for s in previous.switches}
+
+    def height(device: str) -> float:
+        """0 = no switch; a switch of unknown level is above all others."""
+        return 0 if device not in level else level[device] or math.inf
+
+    t1_of: dict[str, str] = {}  # the lowest domain that has switches: there a host's cables belong
+    for h in sorted(previous.hypernodes if former else (), key=lambda h: (bool(h.switches), -h.tier)):
+        if h.name in published:
+            t1_of |= dict.fromkeys(h.nodes, h.name)
+    for link in former:
+        ends = ((link[0], link[1]), (link[2], link[3]))
+        if any(e in holder for e in ends) or link[0] in missing or link[2] in missing:
+            continue  # there, or plugged elsewhere, or gone with its switch
+        a, b = end(*ends[0]), end(*ends[1])
+        if height(a.device) > height(b.device):
+            a, b = b, a
+        domain = owner(a.device, b.device)
+        lost = Anomaly(
+            "MissingLink",
+            a,
+            b,
+            tiers.get(domain or ""),
+            link[4],
+            0.95,
+            f"the link from {say(a)} to {say(b)} is gone",
+            domain,
+        )
+        if _ends(lost) in full:
+            continue
+        full.add(_ends(lost))
+        # What the wiring only implies, perhaps without the adapter or the ports, the past tells in full.
+        pair = next((p for p in (_pair(a.device, b), _pair(a.name, b)) if p in guesses), None)
+        if pair is None:
+            result.append(lost)
+            continue
+        at = guesses[pair].pop()
+        if not guesses[pair]:
+            del guesses[pair]
+        result[at] = lost
+    return result
+
+
+def forget(previous: Topology, nodes: Collection[str], anomalies: Collection[Key]) -> Topology:
+    """The past without nodes and missing things that are gone for good: a person said so."""
+    # A host that lost its GPUs leaves its NVLink domain, and stays where its cables are.
+    mute = {key[1] for key in anomalies if key[0] == "MissingLink" and not any(key[2:])}
+
+    def lost(h: HyperNode) -> set[str]:
+        return {*nodes, *mute} if h.source == "nvlink" else set(nodes)
+
+    kept = tuple(
+        replace(h, nodes=tuple(n for n in h.nodes if n not in lost(h)))
+        for h in previous.hypernodes
+        if not set(h.nodes) <= lost(h)
+    )
+    names = {h.name for h in kept}
+    return replace(
+        previous,
+        hypernodes=tuple(replace(h, children=tuple(c for c in h.children if c in names)) for h in kept),
+        anomalies=tuple(x for x in previous.anomalies if x.key not in anomalies),
+    )
+
+
+def _former_links(
+    previous: Topology, links: Sequence[Link]
+) -> list[tuple[str, str, str, str, tuple[str, ...]]]:
+    """Links that were there and are not, and those that were already missing then, by both ends."""
+    lost = lost_links(previous.links, links)
+    rows = [(x.a_device, x.a_port, x.b_device, x.b_port, x.sources) for x in lost]
+    rows += [
+        (x.subject.device, x.subject.port, x.peer.device, x.peer.port, x.sources)
+        for x in previous.anomalies
+        if x.kind == "MissingLink" and x.peer and x.subject.port and x.peer.port and x.confidence > 0.9
+    ]
+    return sorted(set(rows))
+
+
+def _gone_switches(previous: Topology, present: Collection[str]) -> list[str]:
+    wired = wired_devices(previous.links)
+    gone = {s.id for s in previous.switches if s.id in wired and s.id not in present}
+    still = {x.subject.device for x in previous.anomalies if x.kind == "MissingSwitch" and x.subject.device}
+    return sorted(gone | {device for device in still if device not in present})
+
+
+def _named_switches(
+    found: list[Anomaly],
+    gone: Sequence[str],
+    previous: Topology,
+    home: dict[str, HyperNode],
+    name_of: dict[str, str],
+    tiers: dict[str, int],
+) -> list[Anomaly]:
+    """Switches that the past knows by identity take the place of those that the wiring only misses."""
+    if not gone:
+        return found
+    earlier = {x.subject.device: x for x in previous.anomalies if x.kind == "MissingSwitch"}
+    result = [x for x in found if x.kind != "MissingSwitch"]
+    result += sorted((x for x in found if x.kind == "MissingSwitch"), key=lambda x: x.message)[len(gone) :]
+    for device in gone:
+        if device in earlier:
+            old = earlier[device]
+            here = old.hypernode if old.hypernode in tiers else None
+            result.append(replace(old, hypernode=here, tier=tiers.get(here or ""), since_ns=0))
+            continue
+        owner = home.get(device)
+        text = f"{name_of.get(device, device)} is gone with all its links"
+        sources = tuple(
+            sorted({s for x in previous.links if device in (x.a_device, x.b_device) for s in x.sources})
+        )
+        here = owner.name if owner and owner.name in tiers else None
+        result.append(
+            Anomaly(
+                "MissingSwitch",
+                Endpoint(device, name_of.get(device, device)),
+                None,
+                tiers.get(here or ""),
+                sources,
+                0.95,
+                text,
+                here,
+            )
+        )
+    return result
+
+
+def _hosts_of(previous: Topology) -> dict[str, str]:
+    """Whose an adapter was, or what earlier anomalies called a device that is gone for longer."""
+    named = {e.device: e.name for x in previous.anomalies for e in (x.subject, x.peer) if e is not None}
+    return named | {x.id: x.node for x in previous.adapters}
+
+
+def _pair(device: str, peer: Endpoint) -> frozenset[str]:
+    return frozenset((device, peer.device))
+
+
+def _ends(x: Anomaly) -> frozenset[tuple[str, str | None]]:
+    return frozenset(
+        [(x.subject.device, x.subject.port)] + ([(x.peer.device, x.peer.port)] if x.peer else [])
+    )

@@ -1,0 +1,352 @@
+"""The steps of inference in their order, and the assembly of their result into a `Topology`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+from hyperscout_topology.topology import (
+    Adapter,
+    Anomaly,
+    Endpoint,
+    HyperNode,
+    Link,
+    LinkTable,
+    Switch,
+    Topology,
+    say,
+)
+
+from hyperscout_inference.audit.erroring import erroring_links
+from hyperscout_inference.audit.host_cabling import host_rank
+from hyperscout_inference.audit.missing_switches import missing_switches
+from hyperscout_inference.audit.ranks import NOWHERE, Place, homes, witnesses
+from hyperscout_inference.audit.rates import slow_links
+from hyperscout_inference.audit.suspicion import Suspicion
+from hyperscout_inference.audit.switch_cabling import switch_ranks
+from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions, SweepSeen
+from hyperscout_inference.fabric.managed_nvlink import with_managed
+from hyperscout_inference.fabric.network import Ints, Network
+from hyperscout_inference.fabric.nvlink import nvlink_domains
+from hyperscout_inference.grouping.layer import Layer
+from hyperscout_inference.grouping.levels import switch_levels
+from hyperscout_inference.grouping.opaque import as_published, with_latency
+from hyperscout_inference.grouping.past import Past
+from hyperscout_inference.grouping.tiers import build_layers, has_long_cables
+from hyperscout_inference.hierarchy.conditions import with_conditions
+from hyperscout_inference.hierarchy.fuse import fuse
+from hyperscout_inference.hierarchy.history import recall
+from hyperscout_inference.hierarchy.names import name_domains, nodes_by_domain
+from hyperscout_inference.hierarchy.nvlink_tier import NAME as NVLINK
+from hyperscout_inference.hierarchy.nvlink_tier import WithNvlink, with_nvlink
+from hyperscout_inference.labels.labelled import against_wires, with_labels
+from hyperscout_inference.measured.measured import measure
+
+_DEFAULT = InferOptions()
+
+
+def infer(
+    inputs: FabricInputs, options: InferOptions = _DEFAULT, previous: Topology | None = None
+) -> Topology:
+    """All current evidence in, one topology out (generation 1 more than `previous`).
+
+    Depends on nothing else: the same evidence in any order gives the same result.
+    """
+    gpus, strangers = with_managed(inputs.gpus, inputs.managed_gpus, options.cluster_nodes)
+    inputs = replace(inputs, gpus=gpus)
+    net = fuse(inputs, options)
+    level = switch_levels(net)
+    past = Past(net, previous)
+    layers, foreign = build_layers(net, level, past, options.cluster_nodes)
+    suspicions = _suspicions(net, level, layers, inputs.sweeps)
+    suspicions += erroring_links(net, level, layers, inputs, previous)
+    if inputs.labels:
+        suspicions += against_wires(net, layers, inputs.labels)
+        layers = with_labels(net, layers, inputs.labels)
+    if not options.latency_places:
+        layers = as_published(net, layers, past)
+    elif len(inputs.pairs):
+        layers = with_latency(net, layers, inputs.pairs, past)
+    nvlink = nvlink_domains(inputs.gpus)
+    nvlink = replace(nvlink, faults=[*nvlink.faults, *strangers])
+    family = with_nvlink(net, layers, nvlink, past, options.cluster_nodes)
+    layers = family.layers
+    suspicions = [_moved(s, family) for s in suspicions] + [*family.suspicions]
+    measured = measure(net.hosts, layers, inputs.pairs, inputs.nccl)
+    suspicions += measured.suspicions
+    wanted = np.ones(len(net.hosts), np.bool_)
+    if options.cluster_nodes is not None:
+        wanted = np.fromiter((host in options.cluster_nodes for host in net.hosts), np.bool_, len(net.hosts))
+    names = name_domains(net, layers, previous, wanted)
+    placed = (layers[0].domain >= 0) & wanted
+    hypernodes = measured.on(_hypernodes(net, layers, names, wanted), names)
+    expected = options.cluster_nodes
+    if expected is None:
+        expected = frozenset(inputs.infiniband) | frozenset(inputs.lldp) | _published_nodes(previous)
+        expected |= frozenset(inputs.gpus) | frozenset(inputs.pairs.nodes) | inputs.answering
+        expected |= frozenset(inputs.labels)
+        expected |= {net.hosts[h] for h in np.flatnonzero(~net.unclaimed).tolist()}
+        expected -= {net.hosts[h] for h in foreign}
+    absent = expected - {net.hosts[h] for h in np.flatnonzero(placed).tolist()} if expected else frozenset()
+    if previous is not None and absent:
+        hypernodes = _keep_cut_off(hypernodes, previous, absent)
+    published = {h.name for h in hypernodes}
+    anomalies = _anomalies(net, layers, family.outer, names, published, suspicions)
+    anomalies = _by_host(anomalies, hypernodes)
+    links = _links(net)
+    if previous is not None:
+        tiers = {h.name: h.tier for h in hypernodes}
+        anomalies = recall(net, links, anomalies, previous, published, tiers)
+    outside = {net.names[i] for i in np.flatnonzero(~net.is_switch & (net.host < 0)).tolist()}
+    topology = Topology(
+        generation=previous.generation + 1 if previous else 1,
+        hypernodes=tuple(sorted(hypernodes, key=lambda h: (h.tier, h.name))),
+        switches=tuple(
+            sorted(
+                (
+                    Switch(net.ids[i], net.names[i], int(level[i]))
+                    for i in np.flatnonzero(net.is_switch).tolist()
+                ),
+                key=lambda s: s.id,
+            )
+        ),
+        adapters=(*_adapters(net), *nvlink.adapters),
+        links=links,
+        anomalies=tuple(sorted(anomalies, key=lambda x: (x.key, x.message))),
+        nodes_without_evidence=tuple(sorted(absent)),
+        foreign_endpoints=tuple(sorted(outside | {net.hosts[h] for h in foreign})),
+        tiers=measured.as_tiers(layers),
+    )
+    return with_conditions(topology)
+
+
+def _moved(suspicion: Suspicion, family: WithNvlink) -> Suspicion:
+    """The same, where its domain is now."""
+    layer, domain = family.moved((suspicion.layer, suspicion.domain))
+    return replace(suspicion, layer=layer, domain=domain)
+
+
+def _published_nodes(previous: Topology | None) -> frozenset[str]:
+    return (
+        frozenset(node for h in previous.hypernodes if h.tier == 1 for node in h.nodes)
+        if previous
+        else frozenset()
+    )
+
+
+def _suspicions(
+    net: Network, level: Ints, layers: list[Layer], sweeps: Sequence[SweepSeen]
+) -> list[Suspicion]:
+    home = homes(layers)
+    if not len(net.a):
+        return _known_to_be_down(net, layers, home, [])
+    hosts, found = host_rank(net, level, layers)
+    ranks, more = switch_ranks(net, level, home, hosts, has_long_cables(layers))
+    found += more
+    found += missing_switches(net, level, hosts, ranks, home)
+    sources = witnesses(net)
+    domain = layers[0].domain
+    found += slow_links(net, hosts, lambda adapter: (0, int(domain[net.host[adapter]])), sources, sweeps)
+    for rank in ranks.values():
+        found += slow_links(net, rank, lambda switch: home.get(switch, NOWHERE), sources, sweeps)
+    return _known_to_be_down(net, layers, home, _seen(net, found))
+
+
+def _seen(net: Network, found: list[Suspicion]) -> list[Suspicion]:
+    """Without cables that are only missed because neither end tells of any."""
+    if net.mute is None or not net.mute.any():
+        return found
+    mute = {net.ids[i] for i in np.flatnonzero(net.mute).tolist()}
+    return [
+        s
+        for s in found
+        if s.kind != "MissingLink" or s.peer is None or not {s.subject.device, s.peer.device} <= mute
+    ]
+
+
+def _known_to_be_down(
+    net: Network, layers: list[Layer], home: dict[int, Place], found: list[Suspicion]
+) -> list[Suspicion]:
+    """A cable that its own host calls down is named by both ends; the guess about it goes."""
+    guesses = {
+        (s.subject.device, s.peer.device): s for s in found if s.kind == "MissingLink" and s.peer is not None
+    }
+    known: list[Suspicion] = []
+    replaced: set[int] = set()
+    for lost in net.vanished:
+        a, b = (lost.a, lost.a_port), (lost.b, lost.b_port)
+        if net.is_switch[a[0]]:
+            a, b = b, a
+        subject, peer = net.end(*a), net.end(*b)
+        host = int(net.host[a[0]])
+        place = (0, int(layers[0].domain[host])) if host >= 0 else home.get(a[0], NOWHERE)
+        if place[1] < 0:
+            place = home.get(b[0], NOWHERE)  # a host that is cut off: the domain where it was plugged in
+        own = (subject.device, net.hosts[host] if host >= 0 else "")  # the guess may not know the adapter
+        replaced |= {id(guesses[end, peer.device]) for end in own if (end, peer.device) in guesses}
+        text = f"the link from {say(subject)} to {say(peer)} is down"
+        known.append(Suspicion("MissingLink", subject, peer, *place, 1.0, text, (lost.source,)))
+    return [s for s in found if id(s) not in replaced] + known
+
+
+def _hypernodes(
+    net: Network,
+    layers: Sequence[Layer],
+    names: list[list[str]],
+    wanted: npt.NDArray[np.bool_],
+) -> list[HyperNode]:
+    nodes = [nodes_by_domain(net, layer, wanted) for layer in layers]
+    children: list[list[list[str]]] = [[[] for _ in range(layer.count)] for layer in layers]
+    parents: list[list[str | None]] = [[None] * layer.count for layer in layers]
+    for depth, layer in enumerate(layers[1:], 1):
+        for child, domain in enumerate(layer.child.tolist()):
+            if nodes[depth - 1][child]:
+                children[depth][domain].append(names[depth - 1][child])
+                parents[depth - 1][child] = names[depth][domain]
+    return [
+        HyperNode(
+            names[depth][d],
+            depth + 1,
+            layer.name,
+            parents[depth][d],
+            tuple(sorted(children[depth][d])),
+            nodes[depth][d],
+            tuple(net.ids[s] for s in layer.switches[d]),
+            source=_source(layer, d),
+            confidence=round(layer.confidence.get(d, 1.0), 2),
+        )
+        for depth, layer in enumerate(layers)
+        for d in range(layer.count)
+        if nodes[depth][d]
+    ]
+
+
+def _source(layer: Layer, domain: int) -> str:
+    if layer.name == NVLINK:
+        return "nvlink"
+    if domain in layer.told:
+        return "labels"
+    return "latency" if domain in layer.confidence else "wires"
+
+
+def _keep_cut_off(hypernodes: list[HyperNode], previous: Topology, absent: frozenset[str]) -> list[HyperNode]:
+    """Nodes that no fabric shows any more keep their published domain; they are listed, not moved.
+
+    It is the lowest one that still stands, wherever it hangs now; below that one they are kept as they were.
+    """
+    now = {h.name: h for h in hypernodes}
+    depth = max((h.tier for h in previous.hypernodes), default=0)
+    if hypernodes and depth != max(h.tier for h in hypernodes):
+        return hypernodes  # another number of tiers: there is no place to keep them in
+    names = {h.tier: h.tier_name for h in (*previous.hypernodes, *hypernodes)}
+    chains: dict[str, list[HyperNode]] = {}  # of each absent node, its domains from the root down
+    for old in sorted(previous.hypernodes, key=lambda h: -h.tier):
+        for node in old.nodes:
+            if node in absent:
+                chains.setdefault(node, []).append(old)
+    more: dict[str, list[str]] = {}
+    for node, chain in sorted(chains.items()):
+        if [h.tier for h in chain] != list(range(depth, 0, -1)):
+            continue
+        if any(h.name in now and now[h.name].tier != h.tier for h in chain):
+            continue  # other tiers of the same number
+        standing = next((i for i in range(depth - 1, -1, -1) if chain[i].name in now), -1)
+        for i in range(standing + 1, depth):
+            parent = now[chain[i - 1].name] if i else None
+            now[chain[i].name] = replace(
+                chain[i],
+                tier_name=names[depth - i],
+                parent=parent.name if parent else None,
+                children=(),
+                nodes=(),
+                conditions=(),
+            )
+            if parent:
+                children = tuple(sorted({*parent.children, chain[i].name}))
+                now[parent.name] = replace(parent, children=children)
+        name: str | None = chain[-1].name
+        while name is not None:
+            more.setdefault(name, []).append(node)
+            name = now[name].parent
+    return [replace(h, nodes=tuple(sorted({*h.nodes, *more.get(h.name, ())}))) for h in now.values()]
+
+
+def _anomalies(
+    net: Network,
+    layers: list[Layer],
+    outer: int,
+    names: list[list[str]],
+    published: set[str],
+    suspicions: list[Suspicion],
+) -> list[Anomaly]:
+    result = []
+    for s in suspicions:
+        name = names[s.layer][s.domain] if s.layer >= 0 and s.domain >= 0 else None
+        if name not in published:
+            name = None
+        tier = s.layer + 1 if name is not None else None
+        anomaly = Anomaly(s.kind, s.subject, s.peer, tier, s.sources, s.confidence, s.message, name)
+        result.append(replace(anomaly, nodes=s.nodes) if s.nodes else anomaly)
+    if not net.anomalies:
+        return result
+    at = {ident: i for i, ident in enumerate(net.ids)}
+    home = homes(layers)
+
+    def place(end: Endpoint) -> tuple[int, int]:
+        device = at.get(end.device)
+        if device is None:
+            return NOWHERE
+        if (host := int(net.host[device])) >= 0:
+            return (outer, int(layers[outer].domain[host]))
+        return home.get(device, NOWHERE)
+
+    for x in net.anomalies:
+        places = [p for e in (x.subject, x.peer) if e is not None and (p := place(e))[1] >= 0]
+        layer, domain = min(places, default=NOWHERE)
+        name = names[layer][domain] if domain >= 0 and names[layer][domain] in published else None
+        result.append(replace(x, hypernode=name, tier=layer + 1 if name else None))
+    return result
+
+
+def _adapters(net: Network) -> tuple[Adapter, ...]:
+    rows = np.flatnonzero(net.host >= 0).tolist()
+    hosts = net.host[rows].tolist()
+    ids, names, labels = net.ids, net.hosts, net.labels
+    columns = [ids[i] for i in rows], [names[h] for h in hosts], [labels[i] for i in rows]
+    return tuple(map(Adapter, *columns))
+
+
+def _by_host(anomalies: list[Anomaly], hypernodes: list[HyperNode]) -> list[Anomaly]:
+    """What is in no domain by its wires counts against the domain that keeps its host."""
+    if all(x.hypernode is not None for x in anomalies):
+        return anomalies
+    keeper: dict[str, HyperNode] = {}  # the lowest domain with switches, else the innermost
+    for h in sorted(hypernodes, key=lambda h: (bool(h.switches), -h.tier)):
+        keeper |= dict.fromkeys(h.nodes, h)
+    return [
+        replace(x, hypernode=keeper[x.subject.name].name, tier=keeper[x.subject.name].tier)
+        if x.hypernode is None and x.subject.name in keeper
+        else x
+        for x in anomalies
+    ]
+
+
+def _links(net: Network) -> Sequence[Link]:
+    both = np.concatenate([net.a_port, net.b_port])
+    used = np.zeros(int(both.max(initial=0)) + 1, np.bool_)
+    used[both] = True
+    ports = np.flatnonzero(used)
+    index = (np.cumsum(used, dtype=np.int32) - 1)[both]
+    return LinkTable(
+        net.ids,
+        [net.port_text(p) or "" for p in ports.tolist()],
+        net.fabrics,
+        net.source_sets,
+        net.a,
+        index[: len(net.a)],
+        net.b,
+        index[len(net.a) :],
+        net.fabric,
+        net.sources,
+        net.notes,
+    )

@@ -1,0 +1,172 @@
+"""Names that are physical and stable: a domain keeps its name as nodes and switches come and go.
+
+A new domain is called after what its switches' names share, plus a hash of the founding switches'
+identities; from then on the name lives in what was published, and the domain is found again by overlap.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from hyperscout_topology.topology import HyperNode, Topology
+
+from hyperscout_inference.fabric.network import Network
+from hyperscout_inference.grouping.layer import Layer
+
+_SLUG = 40  # characters; with the hash a name stays far below the 63 of a label value
+_HASH = 8
+
+
+def name_domains(
+    net: Network, layers: Sequence[Layer], previous: Topology | None, wanted: npt.NDArray[np.bool_]
+) -> list[list[str]]:
+    """A name for every domain, by layer and index. Names are unique over all layers.
+
+    `wanted`: (hosts,) those that are published.
+    """
+    taken: set[str] = set()
+    names: list[list[str | None]] = []
+    slugs = [_slugs(net, layer) for layer in layers]
+    for layer in layers:
+        former = _of_tier(layer, len(names) + 1, previous)
+        kept = _survivors(net, layer, former, slugs[len(names)], wanted)
+        taken |= {name for name in kept if name}
+        names.append(kept)
+    taken |= {h.name for h in previous.hypernodes} if previous else set()
+    founders: list[list[tuple[str, ...]]] = []
+    for depth, layer in enumerate(layers):
+        founders.append(_founders(net, layer, founders[-1] if founders else None))
+        for domain in range(layer.count):
+            if names[depth][domain] is None:
+                names[depth][domain] = _fresh(
+                    slugs[depth][domain], layer.name, founders[depth][domain], taken
+                )
+    return [[name or "" for name in row] for row in names]
+
+
+def _of_tier(layer: Layer, tier: int, previous: Topology | None) -> list[HyperNode]:
+    """What was published at this tier: by its name, or by its number where a hand-made file has no names."""
+    if previous is None:
+        return []
+    named = [h for h in previous.hypernodes if h.tier_name == layer.name]
+    return named or [h for h in previous.hypernodes if not h.tier_name and h.tier == tier]
+
+
+def _survivors(
+    net: Network,
+    layer: Layer,
+    former: list[HyperNode],
+    slugs: Sequence[str],
+    wanted: npt.NDArray[np.bool_],
+) -> list[str | None]:
+    """The former name of each domain. Split: the largest overlap keeps it; merge: the larger's name stays.
+
+    The name of a host that was alone until its NVLink was ready is nobody's where others are with it now.
+    """
+    kept: list[str | None] = [None] * layer.count
+    if not former:
+        return kept
+    of_node = {node: i for i, h in enumerate(former) for node in h.nodes}
+    of_switch = {switch: i for i, h in enumerate(former) for switch in h.switches}
+    overlap: Counter[tuple[int, int]] = Counter()
+    for domain, host in zip(layer.domain.tolist(), net.hosts, strict=True):
+        old = of_node.get(host)
+        if old is not None and domain >= 0:
+            overlap[domain, old] += 1
+    for domain, switches in enumerate(layer.switches):
+        for switch in switches:
+            old = of_switch.get(net.ids[switch])
+            if old is not None:
+                overlap[domain, old] += 1
+    if layer.founders:
+        size = np.bincount(layer.domain[wanted & (layer.domain >= 0)], minlength=layer.count)
+        alone = {i for i, h in enumerate(former) if len(h.nodes) == 1}
+        for domain, old in [key for key in overlap if key[1] in alone]:
+            of_one = former[old].name.rpartition("-")[0] != slugs[domain]
+            if layer.founders[domain] and domain not in layer.told and size[domain] > 1 and of_one:
+                del overlap[domain, old]
+    used: set[int] = set()
+    for (domain, old), _ in sorted(overlap.items(), key=lambda x: (-x[1], former[x[0][1]].name, x[0][0])):
+        if kept[domain] is None and old not in used:
+            kept[domain] = former[old].name
+            used.add(old)
+    return kept
+
+
+def _founders(net: Network, layer: Layer, below: list[tuple[str, ...]] | None) -> list[tuple[str, ...]]:
+    """The identities that a domain is founded on: its own (an NVLink domain's), else its switches, else those
+    of the domains inside it."""
+    own = [tuple(net.ids[s] for s in switches) for switches in layer.switches]
+    if layer.founders:
+        own = [other or mine for mine, other in zip(own, layer.founders, strict=True)]
+    if below is not None and not all(own):
+        inside: list[list[str]] = [[] for _ in own]
+        for child, domain in enumerate(layer.child.tolist()):
+            inside[domain] += below[child]
+        own = [mine or tuple(sorted(ids)) for mine, ids in zip(own, inside, strict=True)]
+    return own
+
+
+def _slugs(net: Network, layer: Layer) -> list[str]:
+    """What the names of each domain's switches (of its hosts, where those founded it or it has none) share,
+    as a label value."""
+    slugs = []
+    members = _members(net, layer) if layer.founders or layer.confidence else ()
+    for domain, switches in enumerate(layer.switches):
+        shared = [net.names[s] for s in switches]
+        text = _common_start(shared)
+        if members and (not switches or (layer.founders and layer.founders[domain])):
+            text = _whole_words(members[domain])
+        elif len(shared) > 1 and len(set(shared)) > 1:
+            text = re.sub(r"[0-9]+$", "", text)  # half a number is nobody's name
+        text = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_SLUG].strip("-")
+        slugs.append(text or layer.name)
+    return slugs
+
+
+def _members(net: Network, layer: Layer) -> list[list[str]]:
+    members: list[list[str]] = [[] for _ in range(layer.count)]
+    for host, domain in zip(net.hosts, layer.domain.tolist(), strict=True):
+        if domain >= 0:
+            members[domain].append(host)
+    return members
+
+
+def _whole_words(names: Sequence[str]) -> str:
+    """What the names of hosts share, less the word in which they differ: row01-rack01-tray07 and -tray11 are
+    both of row01-rack01."""
+    text = _common_start(names)
+    if len(set(names)) > 1:
+        text = re.sub(r"[^-._]*$", "", text) or re.sub(r"[0-9]+$", "", text)
+    return text
+
+
+def _common_start(texts: Sequence[str]) -> str:
+    """The characters that all texts begin with."""
+    first, last = min(texts, default=""), max(texts, default="")
+    same = next((i for i, (x, y) in enumerate(zip(first, last, strict=False)) if x != y), len(first))
+    return first[:same]
+
+
+def _fresh(slug: str, tier: str, founders: tuple[str, ...], taken: set[str]) -> str:
+    for salt in range(1_000):
+        text = "\n".join((tier, *founders, *([str(salt)] if salt else [])))
+        name = f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:_HASH]}"
+        if name not in taken:
+            taken.add(name)
+            return name
+    raise AssertionError("a thousand domains of the same founders")  # pragma: no cover
+
+
+def nodes_by_domain(net: Network, layer: Layer, wanted: npt.NDArray[np.bool_]) -> list[tuple[str, ...]]:
+    """The wanted hosts of each domain, sorted by name (hosts are)."""
+    hosts = np.flatnonzero((layer.domain >= 0) & wanted)
+    owner = layer.domain[hosts]
+    order = np.argsort(owner, kind="stable")
+    bounds = np.searchsorted(owner[order], np.arange(layer.count + 1)).tolist()
+    names = net.hosts
+    rows = [names[h] for h in hosts[order].tolist()]
+    return [tuple(rows[bounds[d] : bounds[d + 1]]) for d in range(layer.count)]

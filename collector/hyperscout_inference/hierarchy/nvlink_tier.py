@@ -1,0 +1,214 @@
+"""NVLink domains inside the compute fabric's: one family (step 5 of inference).
+
+An NVLink domain goes whole to the outer domain that holds most of its nodes; what the wires say otherwise is
+an anomaly. A host that is in no domain of several is one of its own, so that the depth is the same
+everywhere.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from hyperscout_topology.topology import Endpoint
+
+from hyperscout_inference.audit.ranks import Place
+from hyperscout_inference.audit.suspicion import Suspicion
+from hyperscout_inference.fabric.network import Network
+from hyperscout_inference.fabric.nvlink import SOURCE, NvlinkDomains
+from hyperscout_inference.grouping.grouping import Grouping, Longs
+from hyperscout_inference.grouping.layer import Layer
+from hyperscout_inference.grouping.past import Past
+
+NAME = "nvlink"
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class WithNvlink:
+    """`moved`: where a place (layer, domain) of the layers before is now. `outer`: the layer of the fabric's
+    first tier now, to which host links belong."""
+
+    layers: list[Layer]
+    suspicions: Sequence[Suspicion]
+    outer: int = 0
+    leaf_to_nvlink: Longs | None = None  # the first tier groups nothing more and is gone
+
+    def moved(self, place: Place) -> Place:
+        layer, domain = place
+        if layer < 0 or domain < 0:
+            return place
+        if self.leaf_to_nvlink is not None:
+            return (0, int(self.leaf_to_nvlink[domain])) if layer == 0 else place
+        return (layer + self.outer, domain)
+
+
+def with_nvlink(
+    net: Network,
+    layers: Sequence[Layer],
+    domains: NvlinkDomains,
+    past: Past,
+    cluster: frozenset[str] | None,
+) -> WithNvlink:
+    """The layers with the tier "nvlink" inside, unless no domain of it has two nodes."""
+    if not domains.adapters and past.labels(NAME) is None:
+        return WithNvlink([*layers], ())
+    group, founders, mute = _groups(net, layers[0], domains, past)
+    in_use = past.tiers_in_use(group, cluster)
+    if len(founders) == np.count_nonzero(group >= 0) and NAME not in in_use:
+        return WithNvlink([*layers], _faults(net, domains, layers[0].domain))
+    inner = Layer(NAME, group, [()] * len(founders), np.zeros(0, np.int64), _no_grouping(group), founders)
+    outer, torn = _outer(net, layers[0], inner, past)
+    # NVLink domains that no wire shows keep the depth: each has a chain of its own to the top.
+    extra = np.flatnonzero(outer < 0)
+    outer[extra] = layers[0].count + np.arange(len(extra))
+    result = [inner]
+    child = outer
+    for depth, layer in enumerate(layers):
+        below = result[-1].domain
+        result.append(
+            replace(
+                layer,
+                domain=np.append(child, -1)[below],  # -1 (no domain) finds the last one
+                switches=[*layer.switches, *([()] * len(extra))],
+                child=child,
+                founders=[*layer.founders, *([()] * len(extra))] if layer.founders else (),
+            )
+        )
+        if depth + 1 < len(layers):
+            above = layers[depth + 1]
+            child = np.concatenate([above.child, above.count + np.arange(len(extra))])
+    suspicions = [*_faults(net, domains, group), *torn, *(_silent(net, h, group) for h in mute)]
+    filled = len(set(outer.tolist()))
+    if filled == len(founders) and layers[0].name not in in_use:
+        return _without_leaf(result, suspicions)
+    return WithNvlink(result, suspicions, outer=1)
+
+
+def _without_leaf(layers: Sequence[Layer], suspicions: Sequence[Suspicion]) -> WithNvlink:
+    """The fabric's first tier holds one NVLink domain each: they are one tier, with its switches."""
+    inner, leaf, *above = layers
+    place = np.full(leaf.count, -1, np.int64)
+    place[leaf.child] = np.arange(inner.count)
+    result = [replace(inner, switches=[leaf.switches[d] for d in leaf.child.tolist()])]
+    if above:
+        result += [replace(above[0], child=above[0].child[leaf.child]), *above[1:]]
+    return WithNvlink(result, suspicions, leaf_to_nvlink=place)
+
+
+def _groups(
+    net: Network, leaf: Layer, domains: NvlinkDomains, past: Past
+) -> tuple[Longs, list[tuple[str, ...]], list[int]]:
+    """(hosts,) the NVLink domain of each host that is anywhere; what each domain is founded on; and hosts
+    that were in one and tell of no GPU any more."""
+    before = past.labels(NAME)
+    former = before.tolist() if before is not None else [-1] * len(net.hosts)
+    keys: dict[int, tuple[str, ...]] = {}
+    votes: dict[int, list[tuple[str, ...]]] = {}
+    telling = {x.node for x in domains.adapters}
+    mute: list[int] = []
+    alone = bool(domains.key) and not leaf.count  # nothing but NVLink shows anything
+    for i, host in enumerate(net.hosts):
+        if host in domains.key:
+            keys[i] = _text(domains.key[host])
+            if host not in domains.tied:
+                votes.setdefault(former[i], []).append(keys[i])
+    for i, host in enumerate(net.hosts):
+        if host in domains.tied and former[i] >= 0 and (others := votes.get(former[i])):
+            most = max(sorted(set(others)), key=others.count)
+            if most in map(_text, domains.tied[host]):
+                keys[i] = most
+    for i, host in enumerate(net.hosts):
+        if i in keys:
+            continue
+        if former[i] >= 0 and host not in domains.local:
+            # One that does not know (any more) where it is stays with those it was published with.
+            others = votes.get(former[i])
+            keys[i] = max(sorted(set(others)), key=others.count) if others else ("before", str(former[i]))
+            if others and host not in telling:  # where nobody tells, the probe is off, or all are restarting
+                mute.append(i)
+        elif leaf.domain[i] >= 0 or (host in domains.switched and alone):
+            keys[i] = (host,)
+    group = np.full(len(net.hosts), -1, np.int64)
+    number: dict[tuple[str, ...], int] = {}
+    for i in sorted(keys):
+        group[i] = number.setdefault(keys[i], len(number))
+    shared = np.bincount(group[group >= 0], minlength=len(number)) > 1
+    return group, list(number), [i for i in mute if shared[group[i]]]
+
+
+def _text(key: tuple[str, int]) -> tuple[str, ...]:
+    return (key[0], str(key[1]))
+
+
+def _outer(net: Network, leaf: Layer, inner: Layer, past: Past) -> tuple[Longs, list[Suspicion]]:
+    """(NVLink domains,) the domain of the fabric's first tier that holds most of its nodes, -1 = no wire
+    shows any; and those that the wires see elsewhere."""
+    outer = np.full(inner.count, -1, np.int64)
+    torn: list[Suspicion] = []
+    placed = np.flatnonzero((inner.domain >= 0) & (leaf.domain >= 0))
+    width = max(leaf.count, 1)
+    key, votes = np.unique(inner.domain[placed] * width + leaf.domain[placed], return_counts=True)
+    former, former_leaf = past.labels_of_domains(leaf.name, inner), past.labels_of_domains(leaf.name, leaf)
+    by_group: dict[int, list[tuple[int, int]]] = {}
+    for k, count in zip(key.tolist(), votes.tolist(), strict=True):
+        by_group.setdefault(k // width, []).append((count, k % width))
+    for group, found in by_group.items():
+
+        def rank(one: tuple[int, int], group: int = group) -> tuple[int, bool, int]:
+            count, domain = one
+            stays = former is not None and former_leaf is not None and former[group] == former_leaf[domain]
+            return (-count, not stays, domain)
+
+        (most, home), *rest = sorted(found, key=rank)
+        outer[group] = home
+        for count, domain in rest:
+            mine = placed[(inner.domain[placed] == group) & (leaf.domain[placed] == domain)].tolist()
+            torn.append(_torn(net, leaf, inner, group, (home, most), (domain, count), mine))
+    return outer, torn
+
+
+def _torn(
+    net: Network,
+    leaf: Layer,
+    inner: Layer,
+    group: int,
+    home: tuple[int, int],
+    other: tuple[int, int],
+    hosts: Sequence[int],
+) -> Suspicion:
+    names = [net.hosts[h] for h in hosts]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    size = np.count_nonzero(inner.domain == group)
+    text = (
+        f"{', '.join(names[:_NAMED])}{more} ({other[1]} of the NVLink domain's {size} hosts) hang on "
+        f"{_switches(net, leaf, other[0])}, most of the domain on {_switches(net, leaf, home[0])}"
+    )
+    sure = 0.5 if other[1] == home[1] else 0.9
+    subject = Endpoint(names[0], names[0])
+    nodes = tuple(sorted(names))
+    return Suspicion("SourcesDisagree", subject, None, 0, group, sure, text, (SOURCE,), nodes)
+
+
+def _switches(net: Network, leaf: Layer, domain: int) -> str:
+    names = sorted(net.names[s] for s in leaf.switches[domain])
+    return ", ".join(names[:_NAMED]) or "switches that no wire shows"
+
+
+def _faults(net: Network, domains: NvlinkDomains, domain: Longs) -> list[Suspicion]:
+    """What is wrong with NVLinks, against the innermost domain of the host."""
+    at = {host: i for i, host in enumerate(net.hosts)}
+    return [
+        Suspicion(x.kind, x.subject, None, 0, int(domain[at[x.host]]), x.confidence, x.message, (SOURCE,))
+        for x in domains.faults
+    ]
+
+
+def _silent(net: Network, host: int, group: Longs) -> Suspicion:
+    name = net.hosts[host]
+    text = f"{name} tells of no GPU any more, the others of its NVLink domain do"
+    return Suspicion("MissingLink", Endpoint(name, name), None, 0, int(group[host]), 0.9, text, (SOURCE,))
+
+
+def _no_grouping(domain: Longs) -> Grouping:
+    nobody = np.full(len(domain), -1, np.int64)
+    return Grouping(nobody, (), np.zeros(len(domain), np.bool_), nobody)

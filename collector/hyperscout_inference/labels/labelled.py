@@ -1,0 +1,137 @@
+"""Hosts that no wire shows: their place by what their cloud says of them, in labels of their nodes.
+
+A cloud names the domains that a machine is in, from the farthest to the nearest, and shows nothing of its
+switches. Wired evidence wins: no wired host is moved, and a labelled domain in which wired hosts are is
+theirs. Where hosts have both, what does not fit is named.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from hyperscout_topology.topology import Endpoint
+
+from hyperscout_inference.audit.suspicion import Suspicion
+from hyperscout_inference.fabric.network import Network
+from hyperscout_inference.grouping.grouping import Longs
+from hyperscout_inference.grouping.layer import Layer
+from hyperscout_inference.grouping.opaque import alone, beside
+
+SOURCE = "labels"
+Labels = Mapping[str, tuple[str, ...]]
+
+# A labelled domain lies inside domains of the lowest wired tier in which so many of the hosts of both lie.
+_INSIDE = 0.75
+_ENOUGH = 3  # hosts with wires, for their majority to mean something
+_NAMED = 3
+
+
+def with_labels(net: Network, layers: Sequence[Layer], labels: Labels) -> list[Layer]:
+    """The layers with the hosts that only labels place; wired domains keep their numbers."""
+    tiers, paths = _tiers(net, labels)
+    wired = layers[0].domain >= 0
+    if not tiers or not (~wired & (tiers[0] >= 0)).any():
+        return list(layers)
+    sure = [np.ones(len(names)) for names in paths]
+    found = beside(net, layers, sure, tiers) if wired.any() else alone(net, sure, tiers)
+    return [
+        _told(layer, tiers[min(t, len(tiers) - 1)], paths[min(t, len(tiers) - 1)])
+        for t, layer in enumerate(found)
+    ]
+
+
+def against_wires(net: Network, layers: Sequence[Layer], labels: Labels) -> list[Suspicion]:
+    """Hosts whose labels put them with others than their cables do. `layers`: those of the wires alone."""
+    tiers, paths = _tiers(net, labels)
+    named: set[int] = set()
+    found: list[Suspicion] = []
+    for labelled, names in zip(tiers, paths, strict=True):
+        both = (labelled >= 0) & (layers[0].domain >= 0)
+        outer = _around(labelled, layers, both)
+        if outer is None:
+            continue
+        for domain in np.unique(labelled[both]).tolist():
+            mine = np.flatnonzero(both & (labelled == domain))
+            votes = np.bincount(outer.domain[mine])
+            home = int(votes.argmax())
+            if len(mine) < _ENOUGH or 2 * votes[home] <= len(mine):
+                continue
+            others = mine[outer.domain[mine] == home].tolist()
+            for host in mine[outer.domain[mine] != home].tolist():
+                if host not in named:
+                    named.add(host)
+                    found.append(_stranger(net, layers, outer, host, others, names[domain]))
+    return found
+
+
+def _tiers(net: Network, labels: Labels) -> tuple[list[Longs], list[list[tuple[str, ...]]]]:
+    """The nearest domains first: by tier (hosts,) the domain of each, -1 = none, and what each is called.
+
+    A host of which fewer domains are told is in its nearest one at all tiers below. A tier that groups no
+    hosts, or none that are not grouped below, is left out.
+    """
+    known = {i: path for i, host in enumerate(net.hosts) if (path := labels.get(host))}
+    depth = max(map(len, known.values()), default=0)
+    tiers: list[Longs] = []
+    paths: list[list[tuple[str, ...]]] = []
+    for length in range(depth, 0, -1):
+        of_host = {i: path[:length] for i, path in known.items()}
+        names = sorted(set(of_host.values()))
+        groups_nothing = len(names) == len(known) and length > 1
+        if groups_nothing or (paths and len(names) == len(paths[-1])):
+            continue
+        number = {name: n for n, name in enumerate(names)}
+        column = np.full(len(net.hosts), -1, np.int64)
+        column[list(of_host)] = [number[name] for name in of_host.values()]
+        tiers.append(column)
+        paths.append(names)
+    return tiers, paths
+
+
+def _told(layer: Layer, labelled: Longs, names: Sequence[tuple[str, ...]]) -> Layer:
+    """The layer with its new domains founded on what the cloud calls them."""
+    founders = list(layer.founders) or [()] * layer.count
+    for domain in layer.confidence:
+        inside = labelled[layer.domain == domain]
+        founders[domain] = names[int(inside.max())]
+    return replace(layer, founders=founders, confidence={}, told=frozenset(layer.confidence))
+
+
+def _around(
+    labelled: Longs, layers: Sequence[Layer], both: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> Layer | None:
+    """The lowest wired tier whose domains hold those of a labelled tier."""
+    hosts = np.flatnonzero(both)
+    for layer in layers:
+        width = max(layer.count, 1)
+        key, votes = np.unique(labelled[hosts] * width + layer.domain[hosts], return_counts=True)
+        most = np.zeros(int(labelled.max(initial=-1)) + 1, np.int64)
+        np.maximum.at(most, key // width, votes)
+        if len(hosts) and most.sum() >= _INSIDE * len(hosts):
+            return layer
+    return None
+
+
+def _stranger(
+    net: Network,
+    layers: Sequence[Layer],
+    outer: Layer,
+    host: int,
+    others: Sequence[int],
+    path: tuple[str, ...],
+) -> Suspicion:
+    name = net.hosts[host]
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    with_whom = ", ".join(net.hosts[i] for i in others[:_NAMED]) + more
+    text = (
+        f"by the labels of its node {name} is in {path[-1]} with {with_whom}; its cables lead to "
+        f"{_switches(net, outer, int(outer.domain[host]))}, theirs to "
+        f"{_switches(net, outer, int(outer.domain[others[0]]))}"
+    )
+    where = 0, int(layers[0].domain[host])
+    return Suspicion("SourcesDisagree", Endpoint(name, name), None, *where, 0.7, text, (SOURCE,))
+
+
+def _switches(net: Network, layer: Layer, domain: int) -> str:
+    names = sorted(net.names[s] for s in layer.switches[domain])
+    return ", ".join(names[:_NAMED]) or "switches that no wire shows"

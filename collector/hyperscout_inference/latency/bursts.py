@@ -1,0 +1,116 @@
+"""What earlier bursts of a pair say: whether the newest is an exception, and what used to be.
+
+The last few bursts together are *recent*, and the least of them counts: what is slow or unsteady for good is
+so in each of them. What was before those is *usual*.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+from hyperscout_formats.facts.facts import LatencyResult
+
+Floats = npt.NDArray[np.float64]
+
+RECENT = 3  # bursts, the newest one among them
+MIN_USUAL = 3  # fewer are no habit
+MAX_BURSTS = 64  # that are looked at
+COUNTS = 6  # columns of a PairHistory
+_MAX_US = 1e6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairHistory:
+    """(pairs,) each, beside the columns of a `PairTable`. Times in microseconds.
+
+    `recent_us`, `recent_jitter_us` (-1 = unknown): the least of the last `recent` bursts.
+    `usual_us`, `usual_jitter_us`: medians of the `usual` bursts before, 0 = too few to say.
+    """
+
+    recent_us: Floats
+    recent_jitter_us: Floats
+    recent: Floats
+    usual_us: Floats
+    usual_jitter_us: Floats
+    usual: Floats
+
+
+def bursts_of(x: LatencyResult) -> tuple[float, ...]:
+    """A row of the columns of `PairHistory`, as one end saw it. Bursts of no sense are passed over."""
+    if not x.history:
+        return (x.min_us, x.jitter_us if _is_time(x.jitter_us) else -1.0, 1.0, 0.0, 0.0, 0.0)
+    earlier = [b for b in x.history[-MAX_BURSTS:] if _is_time(b.min_us) and b.min_us > 0]
+    last, before = earlier[1 - RECENT :], earlier[: 1 - RECENT]
+    jitters = [j for j in (x.jitter_us, *(b.jitter_us for b in last)) if _is_time(j)]
+    recent = (min([x.min_us, *(b.min_us for b in last)]), min(jitters, default=-1.0), 1.0 + len(last))
+    if len(before) < MIN_USUAL:
+        return (*recent, 0.0, 0.0, 0.0)
+    usual_jitter = _median([b.jitter_us for b in before if _is_time(b.jitter_us)])
+    return (*recent, _median([b.min_us for b in before]), usual_jitter, float(len(before)))
+
+
+def columns_of(results: Sequence[LatencyResult]) -> Floats:
+    """(COUNTS, results): `bursts_of` each of them, at a fifth of the cost."""
+    rtt_us = np.array([x.min_us for x in results], np.float64)
+    jitter_us = np.array([x.jitter_us for x in results], np.float64)
+    found = np.zeros((COUNTS, len(results)))
+    found[0], found[2] = rtt_us, 1.0
+    recent_jitter = np.where(_are_times(jitter_us), jitter_us, np.inf)
+    bursts = [x.history[-MAX_BURSTS:] for x in results]
+    row = np.repeat(np.arange(len(results)), [len(some) for some in bursts])
+    if len(row):
+        flat = [(b.min_us, b.jitter_us) for some in bursts for b in some]
+        us, jitter = np.array(flat, np.float64).T
+        good = _are_times(us) & (us > 0)
+        row, us, jitter = row[good], us[good], jitter[good]
+        count = np.bincount(row, minlength=len(results))
+        from_end = np.cumsum(count)[row] - 1 - np.arange(len(row))
+        last = from_end < RECENT - 1
+        known = _are_times(jitter)
+        np.minimum.at(found[0], row[last], us[last])
+        np.minimum.at(recent_jitter, row[last & known], jitter[last & known])
+        found[2] += np.minimum(count, RECENT - 1)
+        before = np.maximum(count - (RECENT - 1), 0)
+        usual = before >= MIN_USUAL
+        middle, middle_jitter = (
+            _medians(row[which], values[which], len(results))
+            for which, values in ((~last, us), (~last & known, jitter))
+        )
+        found[3:, usual] = np.stack((middle, middle_jitter, before))[:, usual]
+    found[1] = np.where(np.isfinite(recent_jitter), recent_jitter, -1.0)
+    return found
+
+
+def _medians(row: npt.NDArray[np.int64], values: Floats, rows: int) -> Floats:
+    """(rows,) the median of each row's values; 0 of none."""
+    values = values[np.lexsort((values, row))]
+    count = np.bincount(row, minlength=rows)
+    end = np.cumsum(count)
+    some = count > 0
+    low, high = ((end - count + at)[some] for at in ((count - 1) // 2, count // 2))
+    found = np.zeros(rows)
+    found[some] = (values[low] + values[high]) / 2
+    return found
+
+
+def agreed_bursts(x: Floats, y: Floats) -> Floats:
+    """Both ends' rows (COUNTS, pairs) as one: of times the longer, unless one end knows none; of counts the
+    lesser."""
+    both = np.maximum(x, y)
+    both[[2, 5]] = np.minimum(x[[2, 5]], y[[2, 5]])
+    both[3:5, both[5] == 0] = 0.0
+    return both
+
+
+def _are_times(us: Floats) -> npt.NDArray[np.bool_]:
+    return (us >= 0) & (us <= _MAX_US)
+
+
+def _is_time(us: float) -> bool:
+    return 0 <= us <= _MAX_US
+
+
+def _median(values: Sequence[float]) -> float:
+    return median(values) if values else 0.0

@@ -1,0 +1,90 @@
+"""The steps of a fabric as they stand out in one dimension: where round trips gather, and the gaps between.
+
+A smoothed histogram; a valley counts when it is well below both of its hills. What stands out here is only
+a proposal: a tier is believed when domains explain it (see `tiers.py`).
+"""
+
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from hyperscout_inference.latency.pairs import Floats
+
+FINEST_US: Final = 0.04  # cables of one tier differ by this much
+VALLEY: Final = 0.75  # of the lower of the two hills
+MOST_BINS: Final = 20_000
+SHARE: Final = 0.2  # of all values: the shortest stretch that holds it tells how wide a hill is
+
+
+def width(values: Floats) -> float:
+    """How wide a hill is: the shortest stretch that holds a fifth of all values."""
+    ordered = np.sort(values)
+    step = max(1, int(SHARE * len(ordered)))
+    if len(ordered) <= step:
+        return FINEST_US
+    return max(FINEST_US, float((ordered[step:] - ordered[:-step]).min()))
+
+
+def gaps(values: Floats, smooth: float, support: int) -> tuple[Floats, Floats]:
+    """Hills and the gaps between them, ascending: one gap fewer than hills.
+
+    `smooth`: standard deviation of the smoothing. `support`: values that a hill needs.
+    """
+    if not len(values):
+        return np.zeros(0), np.zeros(0)
+    low, high = (float(v) for v in np.quantile(values, (0.0005, 0.9995)))
+    bin_us = max(smooth / 4, (high - low) / MOST_BINS)
+    edges = np.arange(low - 6 * smooth, high + 6 * smooth + bin_us, bin_us)
+    counts, _ = np.histogram(values, edges)
+    reach = int(np.ceil(4 * smooth / bin_us))
+    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) * bin_us / smooth) ** 2)
+    density = np.convolve(counts, kernel / kernel.sum(), mode="same")
+    centre = (edges[:-1] + edges[1:]) / 2
+    rises = np.diff(density)
+    peak = np.flatnonzero((np.r_[1.0, rises] > 0) & (np.r_[rises, -1.0] <= 0)).tolist()
+    if not peak:
+        return np.array([float(np.median(values))]), np.zeros(0)
+    valleys = [_lowest(density, p, q) for p, q in pairwise(peak)]
+    total = np.r_[0, np.cumsum(counts)]
+    while valleys:
+        depth = [
+            density[v] / max(min(density[p], density[q]), 1e-12)
+            for v, p, q in zip(valleys, peak, peak[1:], strict=False)
+        ]
+        bound = [0, *valleys, len(counts)]
+        mass = [total[e] - total[s] for s, e in pairwise(bound)]
+        shallow = int(np.argmax(depth))
+        if depth[shallow] > VALLEY:
+            gone = shallow if density[peak[shallow]] < density[peak[shallow + 1]] else shallow + 1
+            valley = shallow
+        elif min(mass) < support:
+            gone = int(np.argmin(mass))
+            beside = [v for v in (gone - 1, gone) if 0 <= v < len(valleys)]
+            valley = max(beside, key=lambda v: depth[v])
+        else:
+            break
+        del peak[gone], valleys[valley]
+    return centre[peak], centre[valleys]
+
+
+def _lowest(density: Floats, first: int, last: int) -> int:
+    """The middle of the lowest stretch between two bins."""
+    part = density[first : last + 1]
+    lowest = np.flatnonzero(part <= part.min() + 1e-9 * part.max())
+    return first + int(lowest[len(lowest) // 2])
+
+
+def aligned(values: Floats, known: Floats) -> tuple[Floats, Floats]:
+    """The known hills where the values have them, and the cuts between: all moved by as much as fits best.
+
+    What values and hills are measured from differs by a constant; a small one is likelier than a large one.
+    """
+    found, _ = gaps(values, 0.6 * width(values), max(3, len(values) // 1000))
+    cap = max(FINEST_US, float(np.diff(known).min()) / 2 if len(known) > 1 else 1.0)
+    sample = np.quantile(values, np.linspace(0, 1, 1000))
+    moves = (found[:, None] - known[None, :]).ravel()
+    off = [np.abs(sample[:, None] - known - move).min(axis=1) for move in moves]
+    cost = [float(np.minimum(o, cap).mean()) + 0.05 * abs(move) for o, move in zip(off, moves, strict=True)]
+    hills = known + moves[int(np.argmin(cost))]
+    return hills, (hills[1:] + hills[:-1]) / 2

@@ -1,0 +1,68 @@
+"""A second look at hosts that ended up on their own.
+
+A host whose own part was taken for too small seems far from everybody, and then all its values agree with
+that. So it is tried in each place that its peers know, with whatever own part fits best there.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from hyperscout_inference.latency.edges import Edges
+from hyperscout_inference.latency.grouping import numbered
+from hyperscout_inference.latency.pairs import Floats, Longs
+
+MOST: Final = 512  # hosts that are looked at
+PEERS: Final = 5  # values that a place must explain
+AT_ONCE: Final = 200_000  # values
+BETTER: Final = 0.75  # of the distance that is left where it is now
+
+
+def rehomed(edges: Edges, domain: list[Longs], offset_us: Floats, rtt_us: Floats) -> list[Longs]:
+    """The domains with hosts on their own moved to where their values fit clearly better."""
+    tiers = len(domain)
+    if tiers < 2:
+        return domain
+    placed = domain[0] >= 0
+    size = np.bincount(domain[0][placed])
+    alone = np.flatnonzero(placed & (size[domain[0]] == 1))[:MOST]
+    result = [labels.copy() for labels in domain]
+    matrix = np.stack(domain)
+    for host in alone.tolist():
+        mine = (edges.a == host) | (edges.b == host)
+        peers = np.where(edges.a[mine] == host, edges.b[mine], edges.a[mine])
+        if len(peers) < PEERS:
+            continue
+        value = edges.rtt_us[mine] - offset_us[peers]
+        now = _left(value[None], rtt_us[_tiers(matrix[:, [host]], matrix[:, peers])])[0]
+        best, home, level = BETTER * now, -1, 0
+        _, first = np.unique(matrix[0, peers], return_index=True)
+        each = max(1, AT_ONCE // len(peers))
+        for places in np.split(peers[first], range(each, len(first), each)):
+            near = _tiers(matrix[:, places], matrix[:, peers])
+            for lowest in range(tiers - 1):
+                left = _left(value[None], rtt_us[np.maximum(near, lowest)])
+                nearest = int(np.argmin(left))
+                if left[nearest] < best:
+                    best, home, level = float(left[nearest]), int(places[nearest]), lowest
+        if home >= 0:
+            for tier in range(level, tiers):
+                result[tier][host] = matrix[tier, home]
+    return [_renumbered(labels) for labels in result]
+
+
+def _tiers(some: Longs, others: Longs) -> Longs:
+    """(some, others) the lowest tier at which each is with each."""
+    return np.asarray(np.argmax(some[:, :, None] == others[:, None, :], axis=0), np.int64)
+
+
+def _left(value: Floats, step_us: Floats) -> Floats:
+    """(places,) what steps and the best own part leave unexplained."""
+    own = value - step_us
+    return np.asarray(np.abs(own - np.median(own, axis=1, keepdims=True)).mean(axis=1))
+
+
+def _renumbered(labels: Longs) -> Longs:
+    result = np.full(len(labels), -1)
+    result[labels >= 0] = numbered(labels[labels >= 0])
+    return result

@@ -1,0 +1,1 @@
+"""What measured round trips and bandwidths say of hosts, paths, domains and tiers that are slow."""

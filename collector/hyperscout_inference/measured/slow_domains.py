@@ -1,0 +1,116 @@
+"""Domains of which all inner ways are slow, or all ways out: a switch, or what joins it to the rest.
+
+They come before single hosts: a host whose ways nearly all lead through a slow switch looks slow itself.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from hyperscout_topology.figures import digits
+from hyperscout_topology.topology import Endpoint
+
+from hyperscout_inference.audit.suspicion import Suspicion
+from hyperscout_inference.grouping.layer import Layer
+from hyperscout_inference.latency.pairs import Floats, Longs, PairTable
+from hyperscout_inference.measured.own_parts import groups_of
+from hyperscout_inference.measured.pair_rows import Bools, PairRows, history_of, medians, recent
+
+SOURCE = ("latency",)
+SURE = 0.8  # of what many measurements agree on
+
+_MARGIN_US, _MARGIN_SHARE = (
+    3.0,
+    0.3,
+)  # of the tier's median: hosts' own parts make less, most of all in the mean
+_MOST = 0.75  # of the rows
+_MIN_ROWS, _MIN_HOSTS = 8, 3
+
+
+def outer_layer(layers: Sequence[Layer]) -> int:
+    """The lowest layer that the fabric shapes: pings do not go by NVLink."""
+    return 1 if len(layers) > 1 and layers[0].name == "nvlink" and not any(layers[0].switches) else 0
+
+
+def domain_end(hosts: Sequence[str], layers: Sequence[Layer], depth: int, domain: int) -> Endpoint:
+    """A domain as the subject of an anomaly: called after the first of its hosts, for it has no name yet."""
+    first = min(hosts[h] for h in np.flatnonzero(layers[depth].domain == domain).tolist())
+    name = f"{layers[depth].name} of {first}"
+    return Endpoint(f"domain/{name}", name)
+
+
+def of_domain(hosts: Sequence[str], layers: Sequence[Layer], depth: int, domain: int, text: str) -> Suspicion:
+    """Of a domain as a whole."""
+    subject = domain_end(hosts, layers, depth, domain)
+    return Suspicion("SlowLink", subject, None, depth, domain, SURE, f"{subject.name}: {text}", SOURCE)
+
+
+def of_host(layers: Sequence[Layer], subject: Endpoint, host: int, text: str) -> Suspicion:
+    """Of one host, or a port of it: its link belongs to the lowest domain that the fabric shapes."""
+    depth = outer_layer(layers)
+    domain = int(layers[depth].domain[host])
+    return Suspicion("SlowLink", subject, None, depth, domain, SURE, text, SOURCE)
+
+
+def slow_domains(
+    hosts: Sequence[str], layers: Sequence[Layer], rows: PairRows, pairs: PairTable
+) -> tuple[list[Suspicion], Bools]:
+    """Those at fault, and the rows that have nothing to do with them."""
+    found: list[Suspicion] = []
+    good = np.ones(len(rows), np.bool_)
+    if not len(rows):
+        return found, good
+    us, _ = recent(pairs, rows.row)
+    group = groups_of(rows)
+    usual, size = medians(group, us, int(group.max()) + 1)
+    way_us = usual[group]
+    slow = (us - way_us > np.maximum(_MARGIN_US, _MARGIN_SHARE * way_us)) & (size[group] >= 2 * _MIN_ROWS)
+    for depth in range(len(layers) - 1, outer_layer(layers) - 1, -1):
+        column = layers[depth].domain
+        a, b = column[rows.a], column[rows.b]
+        out = (a != b) & (a >= 0) & (b >= 0)
+        inner = rows.layer == depth
+        while (slow & good).any():
+            ways = _guilty(rows, (a, b), out & good, slow, layers[depth].count)
+            within = _guilty(rows, (a, a), inner & good, slow, layers[depth].count)
+            # Slow both ways: that is the hosts themselves, or what lies below.
+            both = {d for d, _, _ in ways} & {d for d, _, _ in within}
+            told = [(x, "ways out") for x in ways if x[0] not in both]
+            told += [(x, "ways within it") for x in within if x[0] not in both]
+            if not told:
+                break
+            (domain, chosen, share), what = max(told, key=lambda x: (x[0][2], len(x[0][1])))
+            good[chosen] = False
+            text = f"{what}: {_words(us, way_us, chosen, rows, pairs, share)}"
+            found.append(of_domain(hosts, layers, depth, domain, text))
+    return found, good
+
+
+def _guilty(
+    rows: PairRows, ends: tuple[Longs, Longs], of: Bools, slow: Bools, count: int
+) -> list[tuple[int, Longs, float]]:
+    """Domains most of whose rows are slow, each with its rows and the share of slow ones."""
+    at = np.flatnonzero(of)
+    one, other = ends[0][at], ends[1][at]
+    twice = other is not one and ends[0] is not ends[1]
+    keys = np.concatenate([one, other]) if twice else one
+    both = np.concatenate([at, at]) if twice else at
+    total = np.bincount(keys, minlength=count)
+    bad = np.bincount(keys[slow[both]], minlength=count)
+    found = []
+    for domain in np.flatnonzero((total >= _MIN_ROWS) & (bad >= _MOST * total)).tolist():
+        mine = at[(one == domain) | (other == domain)]
+        own = [end[mine][side[mine] == domain] for end, side in ((rows.a, ends[0]), (rows.b, ends[1]))]
+        if len(np.unique(np.concatenate(own))) >= _MIN_HOSTS:
+            found.append((domain, mine, float(bad[domain] / total[domain])))
+    return found
+
+
+def _words(us: Floats, way_us: Floats, chosen: Longs, rows: PairRows, pairs: PairTable, share: float) -> str:
+    now, usual = (digits(float(np.median(x[chosen])), 3) for x in (us, way_us))
+    past = [history_of(pairs, row) for row in rows.row[chosen].tolist()]
+    known = [usual_us for usual_us, _, bursts in past if bursts]
+    then = (
+        f", was {digits(float(np.median(known)), 3)} us in the bursts before the last ones" if known else ""
+    )
+    count = round(share * len(chosen))
+    return f"{now} us in {count} of {len(chosen)} pairs where their tiers' median is {usual} us{then}"

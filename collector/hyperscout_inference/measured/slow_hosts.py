@@ -1,0 +1,69 @@
+"""Hosts that add more to their round trips than clock speed, driver and firmware do."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from hyperscout_topology.figures import digits
+from hyperscout_topology.topology import Endpoint
+
+from hyperscout_inference.audit.suspicion import Suspicion
+from hyperscout_inference.grouping.layer import Layer
+from hyperscout_inference.latency.pairs import Floats, Longs, PairTable
+from hyperscout_inference.measured.own_parts import MIN_PAIRS, OwnParts, own_parts
+from hyperscout_inference.measured.pair_rows import Bools, PairRows, history_of, recent
+from hyperscout_inference.measured.slow_domains import of_domain, of_host
+
+_OWN_US = 5.0  # own parts of hosts differ by 2 us; one this far from the middle is out of order
+_OWN_SHARE = 0.5  # and of the shortest way
+_SPREAD = 10.0  # distances from the median to the third quartile (seven deviations of a normal distribution)
+_SHARED = 3  # hosts of a domain, at least, and
+_MOST = 0.6  # of its hosts this share, to be told as one
+
+
+def slow_hosts(
+    hosts: Sequence[str], layers: Sequence[Layer], rows: PairRows, pairs: PairTable
+) -> tuple[list[Suspicion], Bools]:
+    """Each slow host, or the domain most of whose hosts are; and the rows that are none of theirs."""
+    found: list[Suspicion] = []
+    us, _ = recent(pairs, rows.row)
+    own = own_parts(rows, us, len(hosts))
+    slow = _slow(own)
+    good = ~slow[rows.a] & ~slow[rows.b]
+    left = slow.copy()
+    for depth in range(len(layers) - 1, -1, -1):
+        column = layers[depth].domain
+        inside = own.known & (column >= 0)
+        total = np.bincount(column[inside], minlength=layers[depth].count)
+        bad = np.bincount(column[inside & left], minlength=layers[depth].count)
+        for domain in np.flatnonzero((bad >= _SHARED) & (bad > _MOST * total)).tolist():
+            mine = np.flatnonzero(left & (column == domain))
+            left[mine] = False
+            more = digits(float(np.median(own.us[mine])))
+            text = f"{len(mine)} of {total[domain]} hosts add {more} us more than others do"
+            found.append(of_domain(hosts, layers, depth, domain, text))
+    for host in np.flatnonzero(left).tolist():
+        chosen = np.flatnonzero((rows.a == host) | (rows.b == host))
+        subject = Endpoint(hosts[host], hosts[host])
+        more = digits(float(own.us[host]))
+        text = f"{subject.name}: its {len(chosen)} pairs take {more} us longer than others do"
+        found.append(of_host(layers, subject, host, text + _then(us, rows, pairs, chosen)))
+    return found, good
+
+
+def _slow(own: OwnParts) -> Bools:
+    """(hosts,)"""
+    if np.count_nonzero(own.known) < 2 * MIN_PAIRS or not np.isfinite(own.way_us).any():
+        return np.zeros(len(own.us), np.bool_)
+    middle, third = np.percentile(own.us[own.known], (50, 75))
+    margin = max(_OWN_US, _OWN_SHARE * float(np.nanmin(own.way_us)), _SPREAD * (third - middle))
+    return np.asarray(own.known & (own.us - middle > margin))
+
+
+def _then(us: Floats, rows: PairRows, pairs: PairTable, chosen: Longs) -> str:
+    """What the median of them used to be."""
+    past = [history_of(pairs, row) for row in rows.row[chosen].tolist()]
+    known = [usual_us for usual_us, _, bursts in past if bursts]
+    if not known:
+        return ""
+    now, then = digits(float(np.median(us[chosen])), 3), digits(float(np.median(known)), 3)
+    return f": a median of {now} us, was {then} us in the bursts before the last ones"

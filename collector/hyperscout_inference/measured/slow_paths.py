@@ -1,0 +1,206 @@
+"""Paths that are slower than others of their tier, or less steady than they were.
+
+A pair is judged by the least of its last bursts, without its hosts' own parts. The fewer bursts there are,
+the less is known of its hosts, the farther out of line it must be. Where many pairs of one port, of one host
+or of the ways out of one domain are slow it is told once, of what they share.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from hyperscout_topology.figures import digits
+from hyperscout_topology.topology import Endpoint, say
+
+from hyperscout_inference.audit.suspicion import Suspicion
+from hyperscout_inference.grouping.layer import Layer
+from hyperscout_inference.latency.bursts import RECENT
+from hyperscout_inference.latency.pairs import Floats, Longs, PairTable
+from hyperscout_inference.measured.own_parts import MIN_PAIRS, OwnParts, own_parts
+from hyperscout_inference.measured.pair_rows import Bools, PairRows, history_of, medians, recent
+from hyperscout_inference.measured.slow_domains import SOURCE, of_domain, of_host, outer_layer
+
+# How much slower than its tier a pair must be, by how many of its bursts are known: in us, and as a share.
+_MARGIN_US = (np.inf, 6.0, 3.0, 1.5)
+_MARGIN_SHARE = (np.inf, 0.6, 0.3, 0.2)
+_UNKNOWN_US = 2.0  # that a host may add whose own part is not known
+_SPREAD = 10.0  # distances from the median to the third quartile (seven deviations of a normal distribution)
+_SHARED = 3  # slow ones, at least, to be told of what they share
+_JITTER_US, _JITTER_TIMES = 2.0, 3.0  # that it must have grown by
+
+# What to say of rows, out of so many (0 = of the one row).
+_Words = Callable[[Longs, int], str]
+
+
+def slow_paths(
+    hosts: Sequence[str], layers: Sequence[Layer], rows: PairRows, pairs: PairTable
+) -> list[Suspicion]:
+    """`rows`: of one kind; those that have a round trip, and that no slow domain or host explains."""
+    return list(_Judge(hosts, layers, rows, pairs).suspicions())
+
+
+class _Judge:
+    """Of rows of one kind."""
+
+    def __init__(
+        self, hosts: Sequence[str], layers: Sequence[Layer], rows: PairRows, pairs: PairTable
+    ) -> None:
+        self._hosts = hosts
+        self._layers = layers
+        self._rows = rows
+        self._pairs = pairs
+        self._us, self._bursts = recent(pairs, rows.row)
+        self._own: OwnParts = own_parts(rows, self._us, len(hosts))
+
+    def suspicions(self) -> Iterator[Suspicion]:
+        rows, own = self._rows, self._own
+        judged = np.isfinite(own.way_us)
+        if not judged.any():
+            return
+        left = self._us - own.way_us - own.us[rows.a] - own.us[rows.b]
+        # A domain that is slower than its tier as a whole, but not by much, was built so.
+        left -= self._built_so(left, judged)
+        margin = self._margin(left, judged)
+        slow, near = judged & (left > margin), judged & (left > margin / 2)
+        yield from self._told(slow, near, judged, self._slow_words)
+        grown = ~slow & self._grown()
+        yield from self._told(grown, grown, np.ones(len(rows), np.bool_), self._grown_words)
+
+    # -- what is out of line --------------------------------------------------------------------------------
+
+    def _built_so(self, left: Floats, judged: Bools) -> Floats:
+        """(rows,) the median of what is left in each row's domain, as far as that is no fault."""
+        rows = self._rows
+        width = max(x.count for x in self._layers) + 1
+        _, place = np.unique(rows.layer * width + rows.domain, return_inverse=True)
+        middle, size = medians(place[judged], left[judged], int(place.max()) + 1)
+        middle[size < 2 * MIN_PAIRS] = 0.0
+        return np.asarray(np.clip(middle, -_MARGIN_US[-1], _MARGIN_US[-1])[place])
+
+    def _margin(self, left: Floats, judged: Bools) -> Floats:
+        """(rows,) how much may be left of each."""
+        rows, own = self._rows, self._own
+        bursts = np.clip(self._bursts, 0, RECENT).astype(np.int64)
+        margin: Floats = np.maximum(
+            np.array(_MARGIN_US)[bursts], np.array(_MARGIN_SHARE)[bursts] * own.way_us
+        )
+        margin += _UNKNOWN_US * ((~own.known[rows.a]).astype(float) + ~own.known[rows.b])
+        for group in np.unique(own.group[judged]).tolist():
+            mine = own.group == group
+            middle, third = np.percentile(left[mine & judged], (50, 75))
+            margin[mine] = np.maximum(margin[mine], middle + _SPREAD * (third - middle))
+        return margin
+
+    def _grown(self) -> Bools:
+        """(rows,) whose jitter is several times what it was, in all of their last bursts."""
+        history = self._pairs.history
+        if history is None:
+            return np.zeros(len(self._rows), np.bool_)
+        row = self._rows.row
+        now, usual = history.recent_jitter_us[row], history.usual_jitter_us[row]
+        known = (history.usual[row] > 0) & (usual > 0) & (history.recent[row] >= RECENT)
+        return np.asarray(known & (now > np.maximum(usual + _JITTER_US, usual * _JITTER_TIMES)))
+
+    # -- how it is told -------------------------------------------------------------------------------------
+
+    def _told(self, bad: Bools, near: Bools, judged: Bools, words: _Words) -> Iterator[Suspicion]:
+        """Of the ways out of a domain, of a host, of a port, and of single pairs what is left then. `near`:
+        what is not bad enough to be told alone."""
+        bad = bad.copy()
+        yield from self._ways_out(bad, judged, words)
+        rows = self._rows
+        ports = np.bincount([host for host, _ in rows.ports], minlength=len(self._hosts))
+        hosts = np.flatnonzero(ports > 1)
+        for host, mine, total in _sharers(bad, near, judged, (rows.a, rows.b), hosts):
+            text = f"{self._hosts[host]}: {words(mine, total)}"
+            end = Endpoint(self._hosts[host], self._hosts[host])
+            yield of_host(self._layers, end, host, text)
+        every = np.arange(len(rows.ports))
+        for port, mine, total in _sharers(bad, near, judged, (rows.end_a, rows.end_b), every):
+            end = self._port(port)
+            yield of_host(self._layers, end, rows.ports[port][0], f"{say(end)}: {words(mine, total)}")
+        for i in np.flatnonzero(bad).tolist():
+            subject, peer = self._port(int(rows.end_a[i])), self._port(int(rows.end_b[i]))
+            text = f"{say(subject)} -> {say(peer)}: {words(np.array([i]), 0)}"
+            where = (int(rows.layer[i]), int(rows.domain[i]))
+            # Which of the two ends it is, or what lies between, one pair cannot tell.
+            yield Suspicion("SlowLink", subject, peer, *where, 0.5, text, SOURCE)
+
+    def _ways_out(self, bad: Bools, judged: Bools, words: _Words) -> Iterator[Suspicion]:
+        """Domains of which most ways out are bad, whichever of their hosts takes them."""
+        rows = self._rows
+        for depth in range(len(self._layers) - 1, outer_layer(self._layers) - 1, -1):
+            column = self._layers[depth].domain
+            a, b = column[rows.a], column[rows.b]
+            out = (a != b) & (a >= 0) & (b >= 0)
+            while (bad & out).any():
+                mine = np.flatnonzero(bad & out)
+                keys = np.concatenate([a[mine], b[mine]])
+                pairs = np.unique(np.stack([keys, np.concatenate([rows.a[mine], rows.b[mine]])]), axis=1)
+                hosts = np.bincount(pairs[0], minlength=self._layers[depth].count)
+                count = np.bincount(keys, minlength=len(hosts))
+                every = np.flatnonzero(judged & out)
+                total = np.bincount(np.concatenate([a[every], b[every]]), minlength=len(hosts))
+                guilty = (hosts >= _SHARED) & (count * 2 >= total)
+                if not guilty.any():
+                    break
+                domain = int(np.where(guilty, count, 0).argmax())
+                chosen = mine[(a[mine] == domain) | (b[mine] == domain)]
+                bad[chosen] = False
+                text = f"ways out: {words(chosen, int(total[domain]))}"
+                yield of_domain(self._hosts, self._layers, depth, domain, text)
+
+    def _slow_words(self, rows: Longs, total: int) -> str:
+        usual, size = medians(self._own.group, self._us, int(self._own.group.max()) + 1)
+        group = int(self._own.group[rows[0]])
+        tier = f"where this tier's median is {digits(float(usual[group]), 3)} us ({size[group]} pairs)"
+        now = digits(float(np.median(self._us[rows])), 3)
+        if not total:
+            return f"{now} us {tier}{self._before(int(rows[0]))}"
+        example = f"as {self._ends(rows)}{self._before(int(rows[0]))}"
+        return f"{now} us in {len(rows)} of {total} pairs {tier}, {example}"
+
+    def _grown_words(self, rows: Longs, total: int) -> str:
+        history = self._pairs.history
+        if history is None:
+            return ""
+        at = self._rows.row[rows]
+        now = digits(float(np.median(history.recent_jitter_us[at])))
+        usual = digits(float(np.median(history.usual_jitter_us[at])))
+        bursts = f"in the {int(np.median(history.usual[at]))} bursts before"
+        jitter = f"jitter of {now} us or more in the last {RECENT} bursts, was {usual} us {bursts}"
+        return f"{jitter}, in {len(rows)} of {total} pairs, as {self._ends(rows)}" if total else jitter
+
+    def _before(self, i: int) -> str:
+        usual_us, _, bursts = history_of(self._pairs, int(self._rows.row[i]))
+        return f", was {digits(usual_us, 3)} us in the {bursts} bursts before" if bursts else ""
+
+    def _ends(self, rows: Longs) -> str:
+        first = int(rows[0])
+        ends = (self._port(int(end[first])) for end in (self._rows.end_a, self._rows.end_b))
+        return " -> ".join(map(say, ends))
+
+    def _port(self, port: int) -> Endpoint:
+        host, interface = self._rows.ports[port]
+        return Endpoint(self._hosts[host], self._hosts[host], interface)
+
+
+def _sharers(
+    bad: Bools, near: Bools, judged: Bools, ends: tuple[Longs, Longs], candidates: Longs
+) -> Iterator[tuple[int, Longs, int]]:
+    """Ends that several bad rows share: a third of all their rows, or half of them are near it. The one with
+    the most comes first, and its rows are bad no more."""
+    one, other = ends
+    count = int(max(one.max(initial=-1), other.max(initial=-1))) + 1
+    total = np.bincount(np.concatenate([one[judged], other[judged]]), minlength=count)
+    close = np.bincount(np.concatenate([one[near], other[near]]), minlength=count)
+    may = np.isin(np.arange(count), candidates)
+    while bad.any():
+        mine = np.flatnonzero(bad)
+        shared = np.bincount(np.concatenate([one[mine], other[mine]]), minlength=count)
+        guilty = may & (shared >= _SHARED) & ((shared * 3 >= total) | (close * 2 >= total))
+        if not guilty.any():
+            return
+        end = int(np.where(guilty, shared, 0).argmax())
+        chosen = mine[(one[mine] == end) | (other[mine] == end)]
+        bad[chosen] = False
+        yield end, chosen, int(total[end])

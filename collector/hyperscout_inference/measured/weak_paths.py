@@ -1,0 +1,79 @@
+"""Paths with less bandwidth than others of their tier."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from hyperscout_topology.figures import digits
+from hyperscout_topology.topology import Endpoint
+
+from hyperscout_inference.audit.suspicion import Suspicion
+from hyperscout_inference.latency.pairs import Floats, Longs
+
+_MIN_ROWS = 6  # fewer say nothing of what is usual
+_WEAK = 0.7  # of the tier's median
+_SPREAD = 6.0  # median distances from the median, scaled to a normal distribution's deviation
+_SIGMA = 1.4826
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """(rows,) each: bandwidth between the hosts `a` and `b` (within one where they are the same)."""
+
+    a: Longs
+    b: Longs
+    layer: Longs
+    domain: Longs
+    gbps: Floats
+    at_ns: Longs
+    source: str
+    rails: Sequence[str]  # () = all of a host's
+
+    def __len__(self) -> int:
+        return len(self.gbps)
+
+
+def weak_paths(hosts: Sequence[str], weights: Weights) -> list[Suspicion]:
+    """One for each; of a host that is at fault wherever it was measured, one."""
+    found: list[Suspicion] = []
+    within = weights.a == weights.b
+    for layer in np.unique(weights.layer).tolist():
+        for own in (True, False):
+            rows = np.flatnonzero((weights.layer == layer) & (within == own))
+            if len(rows) >= _MIN_ROWS:
+                found += _of_tier(hosts, weights, rows)
+    return found
+
+
+def _of_tier(hosts: Sequence[str], weights: Weights, rows: Longs) -> list[Suspicion]:
+    gbps = weights.gbps[rows]
+    median = float(np.median(gbps))
+    spread = _SIGMA * float(np.median(np.abs(gbps - median)))
+    weak = rows[(gbps < _WEAK * median) & (gbps < median - _SPREAD * spread)]
+    both = np.concatenate([weights.a[rows], weights.b[rows]])
+    count = np.bincount(both, minlength=len(hosts))
+    bad = np.bincount(np.concatenate([weights.a[weak], weights.b[weak]]), minlength=len(hosts))
+    at_fault = set(np.flatnonzero((bad >= 3) & (bad * 2 > count)).tolist())
+    found = []
+    usual = f"where this tier's median is {digits(median, 3)} Gbit/s ({len(rows)} pairs)"
+    for host in sorted(at_fault):
+        mine = weak[(weights.a[weak] == host) | (weights.b[weak] == host)]
+        least = digits(float(np.median(weights.gbps[mine])), 3)
+        text = f"{hosts[host]}: {least} Gbit/s in {len(mine)} of {count[host]} pairs, {usual}"
+        subject = Endpoint(hosts[host], hosts[host])
+        where = (int(weights.layer[mine[0]]), int(weights.domain[mine[0]]))
+        found.append(Suspicion("SlowLink", subject, None, *where, 0.8, text, (weights.source,)))
+    for row in weak.tolist():
+        a, b = int(weights.a[row]), int(weights.b[row])
+        if a in at_fault or b in at_fault:
+            continue
+        rail = weights.rails[row] if weights.rails else None
+        here, _, there = (rail or "").partition("~")
+        subject = Endpoint(hosts[a], hosts[a], here or None)
+        peer = Endpoint(hosts[b], hosts[b], there or here or None) if a != b else None
+        ends = hosts[a] if peer is None else f"{hosts[a]} -> {hosts[b]}{f' on {rail}' if rail else ''}"
+        text = f"{ends}: {digits(float(weights.gbps[row]), 3)} Gbit/s {usual}"
+        where = (int(weights.layer[row]), int(weights.domain[row]))
+        confidence = 0.8 if peer is None else 0.5  # which end it is nobody knows
+        found.append(Suspicion("SlowLink", subject, peer, *where, confidence, text, (weights.source,)))
+    return found

@@ -1,0 +1,277 @@
+"""JSON requests to an API server: one connection pool, a rate limit on writes, errors by name.
+
+The official client (`kubernetes.aio`) reads kubeconfigs and in-cluster credentials, renews tokens and owns
+the connections. Its model classes are left aside: an object here is the JSON that the server sent, so that
+nothing of other writers is lost on the way.
+"""
+
+import asyncio
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import aiohttp
+
+from hyperscout_kubernetes.errors import KubeError, UnreachableError, error_of
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client import Configuration
+
+Object = dict[str, Any]  # as decoded from JSON
+
+JSON = "application/json"
+APPLY = "application/apply-patch+yaml"  # server-side apply (its body may be JSON)
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+
+MANAGER = "hyperscout"  # field manager of everything that is written
+_CONNECTIONS = 16
+
+
+class Fence:
+    """Whether writes may go out: asked just before each one is sent."""
+
+    def remaining_s(self) -> float:
+        """How long a write that goes out now may take, in seconds. Raises NotLeaderError."""
+        return float("inf")
+
+
+@dataclass(slots=True)
+class KubeCounters:
+    """Writes of this connection, by (method, "written" or the word of the error); their seconds by method."""
+
+    writes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    write_seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def wrote(self, method: str, outcome: str, took_s: float) -> None:
+        self.writes[method, outcome] += 1
+        self.write_seconds[method] += took_s
+
+
+class RateLimit:
+    """A token bucket: `per_s` on average, `burst` at once."""
+
+    def __init__(
+        self,
+        per_s: float,
+        burst: int,
+        *,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._clock = clock
+        self._sleep = sleep
+        self._free_at_s = clock() - burst / per_s  # when the next token would be there, had none been kept
+
+    async def take(self) -> None:
+        """Wait for a token; first come, first served."""
+        now_s = self._clock()
+        self._free_at_s = max(self._free_at_s, now_s - self._burst / self._per_s) + 1 / self._per_s
+        if (wait_s := self._free_at_s - now_s) > 0:
+            await self._sleep(wait_s)
+
+
+async def connect(
+    kubeconfig: Path | None,
+    *,
+    writes_per_s: float = 200.0,
+    burst: int = 400,
+    clock: Callable[[], float] = time.monotonic,
+) -> "Kube":
+    """The cluster of a kubeconfig file (its current context); of the pod that this is, when there is none.
+
+    Raises KubeError when there are no credentials. Nothing is asked of the server yet.
+    """
+    # Half a second and 20 MiB: only for those who have a cluster.
+    from kubernetes.aio.client import Configuration
+    from kubernetes.aio.config import load_incluster_config, load_kube_config
+    from kubernetes.aio.config.config_exception import ConfigException
+
+    configuration = Configuration()
+    try:
+        if kubeconfig is not None:
+            await load_kube_config(  # type: ignore[no-untyped-call]
+                str(kubeconfig), client_configuration=configuration, persist_config=False
+            )
+        else:
+            load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError, ValueError) as error:
+        where = kubeconfig or "not in a pod, and no kubeconfig given"
+        raise KubeError(f"no credentials for a Kubernetes API server: {where}: {error}") from error
+    return Kube(configuration, RateLimit(writes_per_s, burst, clock=clock))
+
+
+class Kube:
+    """An API server. `async with` closes the connections. `limit` paces writes; `fence` may stop them."""
+
+    def __init__(self, configuration: "Configuration", limit: RateLimit, fence: Fence | None = None) -> None:
+        configuration.connection_pool_maxsize = _CONNECTIONS
+        from kubernetes.aio.client import ApiClient
+
+        self.host: str = configuration.host
+        self.counters = KubeCounters()  # of all that share the connections
+        self._configuration = configuration
+        self._client = ApiClient(configuration)
+        self._limit = limit
+        self._fence = fence or Fence()
+
+    async def __aenter__(self) -> "Kube":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        session: aiohttp.ClientSession | None = self._client.rest_client.pool_manager
+        if session is not None and session.connector is not None:
+            await session.connector.close(abort_ssl=True)  # or their ends would outlive the loop
+        await self._client.close()  # type: ignore[no-untyped-call]
+
+    @property
+    def fence(self) -> Fence:
+        """What stops its writes, for others that write elsewhere in the same term."""
+        return self._fence
+
+    def fenced(self, fence: Fence) -> "Kube":
+        """The same connections, with writes only while the fence lets them."""
+        other = object.__new__(Kube)
+        other.__dict__.update(self.__dict__ | {"_fence": fence})
+        return other
+
+    def paced(self, limit: RateLimit) -> "Kube":
+        """The same connections and fence, with writes at a pace of their own."""
+        other = object.__new__(Kube)
+        other.__dict__.update(self.__dict__ | {"_limit": limit})
+        return other
+
+    async def get(
+        self, path: str, query: Mapping[str, Any] | None = None, *, timeout_s: float = 10.0
+    ) -> Object:
+        return await self._ask("GET", path, query, None, JSON, timeout_s)
+
+    async def write(
+        self,
+        method: str,
+        path: str,
+        body: Object | list[Any] | None = None,
+        *,
+        content: str = JSON,
+        query: Mapping[str, Any] | None = None,
+        timeout_s: float = 10.0,
+    ) -> Object:
+        """POST, PUT, PATCH or DELETE; returns the answer. Raises KubeError, NotLeaderError among them."""
+        await self._limit.take()
+        began_s = time.perf_counter()
+        try:
+            timeout_s = min(timeout_s, self._fence.remaining_s())
+            answer = await self._ask(method, path, query, body, content, timeout_s)
+        except KubeError as error:
+            self.counters.wrote(method, error.word, time.perf_counter() - began_s)
+            raise
+        self.counters.wrote(method, "written", time.perf_counter() - began_s)
+        return answer
+
+    async def review(self, path: str, body: Object, *, timeout_s: float = 5.0) -> Object:
+        """Ask by POST (TokenReview, SubjectAccessReview): it changes nothing, so it is not fenced."""
+        return await self._ask("POST", path, None, body, JSON, timeout_s)
+
+    async def list(self, path: str, query: Mapping[str, Any] | None = None) -> tuple[list[Object], str]:
+        """All objects of a collection, page by page, and the resource version to watch from."""
+        items: list[Object] = []
+        page: dict[str, Any] = {"limit": 2000, **(query or {})}
+        while True:
+            answer = await self.get(path, page, timeout_s=60.0)
+            items += answer.get("items") or []
+            metadata = answer.get("metadata", {})
+            if not (token := metadata.get("continue")):
+                return items, metadata.get("resourceVersion", "")
+            page["continue"] = token
+
+    async def watch(
+        self, path: str, version: str, query: Mapping[str, Any] | None = None, *, timeout_s: int = 290
+    ) -> AsyncIterator[Object]:
+        """Events from a resource version on, until the server ends the stream. Raises KubeError."""
+        asked = {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": timeout_s,
+            **(query or {}),
+        }
+        what = f"watch {path}"
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=timeout_s + 30.0)
+        response = await self._send("GET", path, asked, None, JSON, timeout)
+        try:
+            if response.status != 200:
+                raise await _failure(response, what)
+            async for line in response.content:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    status = event.get("object", {})
+                    raise error_of(int(status.get("code") or 500), status, what)
+                yield event
+        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
+            raise UnreachableError(f"{what}: {str(error) or type(error).__name__}") from error
+        finally:
+            # A stream that never ends has nothing to say goodbye to.
+            if response.connection is not None and response.connection.transport is not None:
+                response.connection.transport.abort()
+            response.close()
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        body: Any,
+        content: str,
+        timeout_s: float,
+    ) -> Object:
+        what = f"{method} {path}"
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        response = await self._send(method, path, query, body, content, timeout)
+        try:
+            if response.status >= 400:
+                raise await _failure(response, what)
+            answer = await response.json(content_type=None)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise UnreachableError(f"{what}: {str(error) or type(error).__name__}") from error
+        finally:
+            response.release()
+        if not isinstance(answer, dict):
+            raise UnreachableError(f"{what}: the answer is no object")
+        return answer
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        body: Any,
+        content: str,
+        within: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": JSON, "Content-Type": content, "User-Agent": MANAGER}
+        url = self.host + path + (f"?{urlencode(query)}" if query else "")
+        try:
+            if token := await self._configuration.get_api_key_with_prefix("BearerToken"):
+                headers["Authorization"] = token
+            answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
+                method, url, headers=headers, body=body, _request_timeout=within
+            )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise UnreachableError(f"{method} {path}: {str(error) or type(error).__name__}") from error
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+
+async def _failure(response: aiohttp.ClientResponse, what: str) -> KubeError:
+    try:
+        body = await response.json(content_type=None)
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        body = None
+    return error_of(response.status, body, what, response.headers.get("Retry-After"))

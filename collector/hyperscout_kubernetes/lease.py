@@ -1,0 +1,268 @@
+"""Leader election in practice: what `election` decides, done with a Lease of the API server.
+
+The Lease is `coordination.k8s.io/v1`, with the fields that client-go writes, so that `kubectl get lease`
+shows the holder; where it can be reached stands in an annotation, for those that ask the wrong replica.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+from hyperscout_formats.text.leader import is_address
+
+from hyperscout_kubernetes.client import Fence, Kube, Object
+from hyperscout_kubernetes.election import (
+    MAX_DURATION_S,
+    Election,
+    Event,
+    Lease,
+    LeaseTimes,
+    Look,
+    Looked,
+    Lost,
+    Record,
+    Refused,
+    Sleep,
+    Woke,
+    Write,
+    Wrote,
+)
+from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError, NotLeaderError
+
+_log = logging.getLogger(__name__)
+
+ADDRESS = "hyperscout.io/address"
+_RELEASE_TIMEOUT_S = 2.0
+
+
+def boottime() -> float:
+    """Seconds that only grow, and grow while the machine is suspended too (clock_gettime(2))."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def now_utc() -> datetime:
+    return datetime.now(UTC)
+
+
+class Elector:
+    """A candidate for the Lease `namespace`/`name`. `run` as a task; `release` after it has ended.
+
+    `identity`: a word for people; `token` makes it unique for each start. `changed` is set whenever
+    something of this may have changed: whether we lead, whether we may write, who else leads.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        namespace: str,
+        name: str,
+        *,
+        identity: str,
+        token: str,
+        address: str,
+        times: LeaseTimes,
+        rng: Random,
+        clock: Callable[[], float] = boottime,
+        now: Callable[[], datetime] = now_utc,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.changed = asyncio.Condition()
+        self.problem: str | None = None  # why the Lease cannot be read or written now
+        self._election = Election(f"{identity}_{token}", address, times, rng)
+        self._kube = kube
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._path = f"{self._collection}/{name}"
+        self._meta = {"namespace": namespace, "name": name}
+        self._clock = clock
+        self._now = now
+        self._sleep = sleep
+        self._told = (False, False)  # whether we led, and might write, when that was last looked at
+        self._object: Object | None = None  # as read last: what others added to it is kept
+
+    # What the process asks
+
+    @property
+    def leading(self) -> bool:
+        """Elected and not deposed: true also while the API server is away and nothing may be written."""
+        return self._election.leading
+
+    @property
+    def term(self) -> int:
+        return self._election.term
+
+    @property
+    def transitions(self) -> int:
+        """How often the Lease went to another holder, as it was last seen."""
+        return self._election.seen.record.transitions if self._election.seen is not None else 0
+
+    @property
+    def may_write(self) -> bool:
+        return self._election.leading and self._clock() < self._election.write_until_s
+
+    def leader_address(self) -> str:
+        """Where another replica leads, as far as we know; "" when nobody seems to."""
+        record = self._election.leader(self._clock())
+        return record.address if record is not None and is_address(record.address) else ""
+
+    def fence(self) -> "LeaseFence":
+        """For the writes of the present term."""
+        return LeaseFence(self._election, self._clock)
+
+    async def until(self, happened: Callable[[], bool]) -> None:
+        """Wait until something of the above is so."""
+        async with self.changed:
+            await self.changed.wait_for(happened)
+
+    # Running
+
+    async def run(self) -> None:
+        """Be a candidate, or the leader, until cancelled."""
+        event: Event = Woke()
+        while True:
+            instruction = self._election.handle(event, self._clock())
+            self._tell()
+            async with self.changed:
+                self.changed.notify_all()
+            match instruction:
+                case Sleep(seconds):
+                    await self._sleep(seconds)
+                    event = Woke()
+                case Look(timeout_s):
+                    event = await self._look(timeout_s)
+                case Write():
+                    event = await self._write(instruction)
+
+    async def release(self) -> None:
+        """Hand the Lease over, if it is ours. `run` must have ended, and so must all that writes."""
+        self._election.leading = False
+        try:
+            # Look first: a renewal may have been under way when `run` was ended.
+            found = await self._kube.get(self._path, timeout_s=_RELEASE_TIMEOUT_S)
+            lease = self._read(found)
+            record = self._election.released(lease)
+            if record is not None:
+                body = self._body(Write(record, lease.version, True, _RELEASE_TIMEOUT_S))
+                await self._kube.write("PUT", self._path, body, timeout_s=_RELEASE_TIMEOUT_S)
+                _log.info("the lease is released")
+        except KubeError as error:
+            _log.warning("the lease is not released, another takes it when it has run out: %s", error)
+
+    def _tell(self) -> None:
+        led, wrote = self._told
+        election = self._election
+        self._told = (election.leading, self.may_write)
+        if election.leading and not led:
+            _log.info("elected, term %d: this replica leads as %s", election.term, election.me)
+        elif led and not election.leading:
+            record = election.seen.record if election.seen is not None else Record()
+            _log.warning("deposed: %s holds the lease", record.holder or "nobody")
+        elif led and wrote and not self.may_write:
+            _log.warning("the lease could not be renewed: nothing is written until it is")
+        elif led and self.may_write and not wrote:
+            _log.info("the lease is renewed: what waited is written")
+
+    async def _look(self, timeout_s: float) -> Event:
+        try:
+            found = await self._kube.get(self._path, timeout_s=timeout_s)
+        except NotFoundError:
+            self._object = None
+            return Looked(None)
+        except KubeError as error:
+            return self._failed(error)
+        self._succeeded()
+        return Looked(self._read(found))
+
+    async def _write(self, write: Write) -> Event:
+        body = self._body(write)
+        try:
+            if write.version is None:
+                found = await self._kube.write("POST", self._collection, body, timeout_s=write.timeout_s)
+            else:
+                found = await self._kube.write("PUT", self._path, body, timeout_s=write.timeout_s)
+        except (ConflictError, NotFoundError) as error:
+            if isinstance(error, NotFoundError) and write.version is None:
+                return self._failed(error)  # the namespace is not there
+            return Refused()
+        except KubeError as error:
+            return self._failed(error)
+        self._succeeded()
+        return Wrote(self._read(found))
+
+    def _failed(self, error: KubeError) -> Event:
+        if self.problem is None:
+            _log.warning("lease: %s", error)
+        self.problem = str(error)
+        return Lost()
+
+    def _succeeded(self) -> None:
+        if self.problem is not None:
+            _log.info("the lease can be reached again")
+            self.problem = None
+
+    def _read(self, found: Object) -> Lease:
+        self._object = found
+        return Lease(record_of(found), str(found["metadata"].get("resourceVersion", "")))
+
+    def _body(self, write: Write) -> Object:
+        record, now = write.record, self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        metadata: Object = dict(self._meta)
+        if write.version is not None and self._object is not None:
+            metadata = {**self._object["metadata"], "resourceVersion": write.version}
+            metadata.pop("managedFields", None)
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), ADDRESS: record.address}
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": record.holder,
+                "leaseDurationSeconds": record.duration_s,
+                "leaseTransitions": record.transitions,
+                "acquireTime": now if write.acquires or not record.acquired else record.acquired,
+                "renewTime": now,
+            },
+        }
+
+
+class LeaseFence(Fence):
+    """Lets writes out in one term only, and only while the Lease is surely ours."""
+
+    def __init__(self, election: Election, clock: Callable[[], float]) -> None:
+        self._election = election
+        self._clock = clock
+        self._term = election.term
+
+    def remaining_s(self) -> float:
+        election = self._election
+        if not election.leading or election.term != self._term:
+            raise NotLeaderError("another replica may lead now: nothing is written")
+        left_s = election.write_until_s - self._clock()
+        if left_s <= 0:
+            raise NotLeaderError("the lease could not be renewed: nothing is written until it is")
+        return left_s
+
+
+def record_of(found: Object) -> Record:
+    """What a Lease object says; what anybody could have written into it is taken as far as it is usable."""
+    spec = found.get("spec") or {}
+    annotations = found["metadata"].get("annotations") or {}
+    return Record(
+        _text(spec.get("holderIdentity")),
+        min(_number(spec.get("leaseDurationSeconds")), MAX_DURATION_S),
+        _number(spec.get("leaseTransitions")),
+        _text(spec.get("acquireTime")),
+        _text(spec.get("renewTime")),
+        _text(annotations.get(ADDRESS))[:256],
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,75 @@
+"""The cluster's nodes, as far as they matter here: which are expected, which may take work, their labels.
+
+A node object has kilobytes of images and heartbeats; what is kept of one is some hundred bytes, and a
+heartbeat changes nothing of it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+
+from hyperscout_kubernetes.client import Kube, Object
+from hyperscout_kubernetes.reflector import Reflector
+
+PATH = "/api/v1/nodes"
+
+
+def kept(node: Object) -> Object:
+    """What is kept of a node."""
+    metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
+    conditions: list[Object] = status.get("conditions") or []
+    ready: Object = next((c for c in conditions if c.get("type") == "Ready"), {})
+    return {
+        "metadata": {
+            "name": metadata["name"],
+            "uid": metadata.get("uid", ""),
+            "labels": metadata.get("labels") or {},
+        },
+        "spec": {"unschedulable": bool(spec.get("unschedulable")), "taints": spec.get("taints") or []},
+        "ready": {"status": ready.get("status", "Unknown"), "reason": ready.get("reason", "")},
+        # Quantities as text, by resource.
+        "allocatable": status.get("allocatable") or {},
+    }
+
+
+def why_down(node: Object) -> str | None:
+    """Why the node takes no work, in a few words; None when it does."""
+    if node["ready"]["status"] != "True":
+        reason = node["ready"]["reason"]
+        return f"NotReady: {reason}" if reason else "NotReady"
+    return "cordoned" if node["spec"]["unschedulable"] else None
+
+
+class Nodes:
+    """Follows the nodes that a label selector (`kubectl -l`; "" = all) chooses.
+
+    `changed(before, after)` is told of each that came, went or has another label, taint or allocatable, or
+    another answer to whether it takes work; None where it was not, or is not, there.
+    """
+
+    def __init__(self, kube: Kube, selector: str, *, rng: Random) -> None:
+        self.changed: Callable[[Object | None, Object | None], None] = lambda before, after: None
+        self.reflector = Reflector(
+            kube,
+            PATH,
+            query={"labelSelector": selector} if selector else {},
+            keep=kept,
+            changed=lambda name, before, after: self.changed(before, after),
+            rng=rng,
+        )
+
+    def __iter__(self) -> Iterator[Object]:
+        return iter(self.reflector)
+
+    def __len__(self) -> int:
+        return len(self.reflector)
+
+    def get(self, name: str) -> Object | None:
+        return self.reflector.get(name)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(node["metadata"]["name"] for node in self.reflector)
+
+    def labels_of(self, name: str) -> Mapping[str, str]:
+        node = self.reflector.get(name)
+        return node["metadata"]["labels"] if node else {}

@@ -1,0 +1,113 @@
+"""Names of topics, and where the broker is: what may stand in them is checked once, when settings are read.
+
+Source: MQTT Version 5.0 (OASIS), 4.7 Topic Names and Topic Filters.
+"""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from hyperscout_formats.text.reporters import is_reporter, is_switch
+
+_SCHEMES = {"mqtt": 1883, "mqtts": 8883}
+_HOST = r"(?:\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9](?:[-A-Za-z0-9._]{0,252}[A-Za-z0-9])?)"
+_BROKER = re.compile(rf"(mqtts?)://({_HOST})(?::(\d{{1,5}}))?/?")
+_DEVICE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where it listens. `tls`: whether the connection is encrypted."""
+
+    host: str
+    port: int
+    tls: bool
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'mqtts' if self.tls else 'mqtt'}://{host}:{self.port}"
+
+
+def broker_of(address: str) -> Broker:
+    """Read mqtt://host[:1883] or mqtts://host[:8883]. Raises ValueError."""
+    match = _BROKER.fullmatch(address)
+    if match is None:
+        raise ValueError(
+            f"{address!r} is no mqtt://host[:port] or mqtts://host[:port]; user and password have settings "
+            "of their own, and an IPv6 address goes in brackets"
+        )
+    scheme, host, port = match.groups()
+    number = int(port) if port else _SCHEMES[scheme]
+    if not 0 < number <= 65535:
+        raise ValueError(f"{address!r}: {number} is no port")
+    return Broker(host.strip("[]"), number, scheme == "mqtts")
+
+
+def checked_prefix(prefix: str) -> str:
+    """Raises ValueError where it is not the beginning of a topic name."""
+    levels = prefix.split("/")
+    if not all(levels):
+        raise ValueError(f"{prefix!r}: levels are parted by single slashes, with none before or behind")
+    if prefix.startswith("$"):
+        raise ValueError(f"{prefix!r}: what begins with $ is the broker's own")
+    if "+" in prefix or "#" in prefix:
+        raise ValueError(f"{prefix!r}: + and # stand for any level, and a topic to write to has none of them")
+    if not prefix.isprintable():
+        raise ValueError(f"{prefix!r}: not printable")
+    return prefix
+
+
+def device_of(text: str) -> tuple[str, str]:
+    """(topic level, reporter) of TOPIC=switch/NAME or TOPIC=NODE. Raises ValueError."""
+    level, equals, reporter = text.partition("=")
+    if not equals or _DEVICE.fullmatch(level) is None:
+        raise ValueError(
+            f"{text!r} is no TOPIC=switch/NAME or TOPIC=NODE, with a TOPIC of letters, digits, - . and _"
+        )
+    if not is_reporter(reporter) or not (is_switch(reporter) or "/" not in reporter) or len(reporter) > 253:
+        raise ValueError(f"{text!r}: {reporter!r} is neither switch/NAME nor the name of a node")
+    return level, reporter
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """All topics below a prefix. A name is one level, whatever is in it."""
+
+    prefix: str
+
+    @property
+    def collector(self) -> str:
+        return f"{self.prefix}/collector"
+
+    @property
+    def events(self) -> str:
+        return f"{self.prefix}/events"
+
+    @property
+    def hypernodes(self) -> str:
+        """The filter of all states."""
+        return f"{self.prefix}/hypernodes/+"
+
+    @property
+    def findings(self) -> str:
+        """The filter of all that devices report."""
+        return f"{self.prefix}/findings/+"
+
+    def hypernode(self, name: str) -> str:
+        return f"{self.prefix}/hypernodes/{quote(name, safe='')}"
+
+    def refusals(self, device: str) -> str:
+        return f"{self.prefix}/refusals/{quote(device, safe='')}"
+
+    def hypernode_in(self, topic: str) -> str | None:
+        """Whose state stands at this topic; None = it is none of a state."""
+        return self._last(topic, "hypernodes")
+
+    def device_in(self, topic: str) -> str | None:
+        """Which device writes there; None = it is no topic of findings."""
+        return self._last(topic, "findings")
+
+    def _last(self, topic: str, of: str) -> str | None:
+        head = f"{self.prefix}/{of}/"
+        level = topic.removeprefix(head)
+        return unquote(level) if topic.startswith(head) and level and "/" not in level else None

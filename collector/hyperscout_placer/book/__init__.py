@@ -1,0 +1,1 @@
+"""Which gang holds which nodes, and what is free beside them."""

@@ -1,0 +1,127 @@
+"""What is free on each node: the room there, less what gangs booked on it and do not use yet.
+
+Kept by name, so that what is booked outlives topologies, and nodes that went away may come back. Less than
+nothing is never free: where gangs booked more than there is room for by now, nothing is.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from hyperscout_placer.cluster.capacity import CapacityError, Resources
+from hyperscout_placer.cluster.quantity import is_extended
+from hyperscout_placer.cluster.request import WORKERS, Workers
+
+_MOST = 2**62
+_NOTHING: Resources = {}
+
+
+class NodeRoom:
+    """`default`: the room on a node that nothing is said of. A worker that is only counted ("workers")
+    takes the whole node: beside it no device (extended resource) is free, and it is not beside a device."""
+
+    def __init__(self) -> None:
+        self.default: Resources = _NOTHING
+        self.unusable: frozenset[str] = frozenset()
+        self._room: dict[str, Resources] = {}
+        self._booked: dict[str, dict[str, int]] = {}
+
+    def copy(self) -> "NodeRoom":
+        """As of now, for a thread."""
+        other = NodeRoom()
+        other.default, other.unusable = self.default, self.unusable
+        other._room = dict(self._room)
+        other._booked = {node: dict(booked) for node, booked in self._booked.items()}
+        return other
+
+    def set_all(self, room: Mapping[str, Resources]) -> set[str]:
+        """The room on all nodes; returns those that changed. Raises CapacityError, and changes nothing."""
+        for node, resources in room.items():
+            _check(node, resources)
+        before, self._room = self._room, {node: dict(resources) for node, resources in room.items()}
+        names = {*before, *self._room}
+        return {node for node in names if before.get(node) != self._room.get(node)}
+
+    def set_one(self, node: str, room: Resources | None) -> None:
+        """None: as if nothing had been said of it. Raises CapacityError, and changes nothing."""
+        if room is None:
+            self._room.pop(node, None)
+        else:
+            _check(node, room)
+            self._room[node] = dict(room)
+
+    def book(self, nodes: Iterable[str], needs: Iterable[Workers]) -> set[str]:
+        """A worker on each of these nodes; returns them."""
+        sums = summed(nodes, needs)
+        for node, amounts in sums.items():
+            booked = self._booked.setdefault(node, {})
+            for name, amount in amounts.items():
+                booked[name] = booked.get(name, 0) + amount
+        return set(sums)
+
+    def unbook(self, nodes: Iterable[str], needs: Iterable[Workers]) -> set[str]:
+        """The other way round, of what was booked."""
+        sums = summed(nodes, needs)
+        for node, amounts in sums.items():
+            booked = self._booked[node]
+            for name, amount in amounts.items():
+                booked[name] -= amount
+                if not booked[name]:
+                    del booked[name]
+            if not booked:
+                del self._booked[node]
+        return set(sums)
+
+    def free_on(self, node: str, without: Resources = _NOTHING) -> Resources:
+        """What is free there; `without`: as if this were not booked. Not to be changed by the caller."""
+        if node in self.unusable:
+            return _NOTHING
+        room = self._room.get(node, self.default)
+        booked = self._booked.get(node)
+        if not booked:
+            return room
+        if without:
+            booked = {name: left for name, has in booked.items() if (left := has - without.get(name, 0)) > 0}
+        whole = WORKERS in booked
+        devices = any(map(is_extended, booked))
+        return {
+            name: 0
+            if (whole and is_extended(name)) or (devices and name == WORKERS)
+            else max(0, has - booked.get(name, 0))
+            for name, has in room.items()
+        }
+
+    def free(self, nodes: Iterable[str]) -> dict[str, Resources]:
+        return {node: self.free_on(node) for node in nodes}
+
+    def lacking(self, nodes: Sequence[str], needs: Sequence[Workers]) -> str | None:
+        """What these workers would lack, in words; None when all of them have room."""
+        for node, amounts in summed(nodes, needs).items():
+            free = self.free_on(node)
+            for name, amount in amounts.items():
+                if amount > free.get(name, 0):
+                    return f"node {node}: {amount} {name} are needed, {free.get(name, 0)} are free"
+        return None
+
+    @property
+    def booked(self) -> Collection[str]:
+        """Nodes on which something is booked."""
+        return self._booked.keys()
+
+
+def summed(nodes: Iterable[str], needs: Iterable[Workers]) -> dict[str, dict[str, int]]:
+    """Amounts by node and resource: a worker on each of these nodes."""
+    sums: dict[str, dict[str, int]] = {}
+    for node, worker in zip(nodes, needs, strict=True):
+        amounts = sums.get(node)
+        if amounts is None:
+            amounts = sums[node] = defaultdict(int)
+        for name, amount in worker.resources:
+            if amount:
+                amounts[name] += amount
+    return sums
+
+
+def _check(node: str, room: Resources) -> None:
+    for name, amount in room.items():
+        if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount < _MOST:
+            raise CapacityError(f"node {node}: {name}: {amount!r}: expected a whole number from 0 up")

@@ -1,0 +1,201 @@
+"""What is free on each node, and for each kind of worker how many fit where: kept, not reckoned anew.
+
+A change of a node costs its tiers' worth of additions for each kind of worker that was asked for lately.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hyperscout_placer.cluster.forest import Flags, Forest, Longs
+from hyperscout_placer.cluster.request import MAX_WORKERS, WORKERS, Workers
+
+Resources = Mapping[str, int]  # name -> amount in base units
+_Needs = tuple[tuple[str, int], ...]
+
+_MOST = 2**62
+_KINDS = 32  # of workers that are remembered
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mask:
+    """Nodes that a role may use: (nodes,). `key`: the same text for the same nodes."""
+
+    key: str
+    allowed: Flags
+
+
+@dataclass(slots=True, eq=False)
+class Fit:
+    """How many workers of one kind fit: `nodes` (nodes,), and summed `domains` by tier from 1 up."""
+
+    nodes: Longs
+    domains: list[Longs]
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """A fit, and what it is of: it follows what is free."""
+
+    needs: _Needs
+    usable: Flags | None  # None = every node
+    fit: Fit
+
+
+class CapacityError(ValueError):
+    """Free resources that cannot be: names the node and the resource."""
+
+
+class Capacity:
+    """`free`: by node name; a node that is not named has nothing. Names that the forest has not are passed
+    over. Raises CapacityError for amounts that are negative or no 62-bit integers."""
+
+    def __init__(self, forest: Forest, free: Mapping[str, Resources]) -> None:
+        self.forest = forest
+        self._free: dict[str, Longs] = {}  # by resource (nodes,)
+        self._kept: OrderedDict[tuple[_Needs, str | None, bool], _Kept] = OrderedDict()
+        for node, resources in free.items():
+            _check(node, resources)
+            if (at := forest.index.get(node)) is not None:
+                for name, amount in resources.items():
+                    self._column(name)[at] = amount
+
+    @classmethod
+    def of_workers(cls, forest: Forest, workers: Mapping[str, int] | None = None) -> "Capacity":
+        """Where only workers are counted; one on every node, unless `workers` says how many."""
+        if workers is None:
+            workers = dict.fromkeys(forest.nodes, 1)
+        return cls(forest, {node: {WORKERS: count} for node, count in workers.items()})
+
+    def copy(self) -> "Capacity":
+        """To try something on; what is remembered of kinds of workers is not taken along."""
+        other = Capacity(self.forest, {})
+        other._free = {name: column.copy() for name, column in self._free.items()}
+        return other
+
+    def free_of(self, node: str) -> dict[str, int]:
+        """What is free there now. Raises KeyError for a node that the forest has not."""
+        at = self.forest.index[node]
+        return {name: int(column[at]) for name, column in self._free.items() if column[at]}
+
+    def free(self, resource: str) -> Longs:
+        """(nodes,) what is free of a resource. Not to be changed by the caller."""
+        return self._there(resource)
+
+    def most_of(self, resource: str) -> int:
+        """The most that any one node has free of a resource."""
+        column = self._free.get(resource)
+        return 0 if column is None or not len(column) else int(column.max())
+
+    def set_free(self, node: str, free: Resources) -> None:
+        """Say anew what is free on a node. Raises KeyError, CapacityError."""
+        _check(node, free)
+        at = self.forest.index[node]
+        for name in free:
+            self._column(name)
+        for name, column in self._free.items():
+            column[at] = free.get(name, 0)
+        self._follow((at,))
+
+    def take(self, nodes: Sequence[str], needs: Sequence[Workers]) -> None:
+        """Put a worker on each of these nodes (by rank). All or nothing: raises CapacityError that names the
+        node on which it does not fit, and KeyError for a node that is not there."""
+        wanted = self._sums(nodes, needs)
+        for (at, name), amount in wanted.items():
+            there = int(self._free[name][at]) if name in self._free else 0
+            if amount > there:
+                raise CapacityError(
+                    f"node {self.forest.nodes[at]}: {amount} {name} are needed, {there} are free"
+                )
+        for (at, name), amount in wanted.items():
+            self._free[name][at] -= amount
+        self._follow({at for at, _ in wanted})
+
+    def give(self, nodes: Sequence[str], needs: Sequence[Workers]) -> None:
+        """The other way round; nodes that are gone are passed over. No node gets more than can be said."""
+        here = [(node, need) for node, need in zip(nodes, needs, strict=True) if node in self.forest.index]
+        given = self._sums([node for node, _ in here], [need for _, need in here])
+        for (at, name), amount in given.items():
+            column = self._column(name)
+            column[at] = min(int(column[at]) + amount, _MOST - 1)
+        self._follow({at for at, _ in given})
+
+    def fit(self, workers: Workers, mask: Mask | None = None, *, use_down: bool = False) -> Fit:
+        """How many workers of this kind fit where, as of now. Not to be changed by the caller."""
+        needs = tuple((name, amount) for name, amount in workers.resources if amount)
+        key = (needs, None if mask is None else mask.key, use_down)
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = self._reckoned(needs, mask, use_down)
+            if len(self._kept) > _KINDS:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return kept.fit
+
+    def _reckoned(self, needs: _Needs, mask: Mask | None, use_down: bool) -> _Kept:
+        forest = self.forest
+        nodes = np.full(len(forest.nodes), MAX_WORKERS, np.int64)  # no gang has more
+        for name, amount in needs:
+            np.minimum(nodes, self._there(name) // amount, out=nodes)
+        usable = None if use_down or not forest.down.any() else ~forest.down
+        if mask is not None:
+            usable = mask.allowed if usable is None else usable & mask.allowed
+        if usable is not None:
+            nodes[~usable] = 0
+        return _Kept(needs, usable, Fit(nodes, summed(forest, nodes)))
+
+    def _follow(self, changed: Iterable[int]) -> None:
+        """Nodes whose free resources are others now."""
+        for kept in self._kept.values():
+            fit = kept.fit
+            for at in changed:
+                if kept.usable is not None and not kept.usable[at]:
+                    continue
+                count = min([MAX_WORKERS, *(self._at(name, at) // amount for name, amount in kept.needs)])
+                if more := count - int(fit.nodes[at]):
+                    fit.nodes[at] = count
+                    for layer, domains in zip(self.forest.layers, fit.domains, strict=True):
+                        domains[layer.of_node[at]] += more
+
+    def _there(self, name: str) -> Longs:
+        """Of a resource that no node has nothing is kept: who asks may ask for anything."""
+        column = self._free.get(name)
+        return np.zeros(len(self.forest.nodes), np.int64) if column is None else column
+
+    def _at(self, name: str, node: int) -> int:
+        column = self._free.get(name)
+        return 0 if column is None else int(column[node])
+
+    def _column(self, name: str) -> Longs:
+        if name not in self._free:
+            self._free[name] = np.zeros(len(self.forest.nodes), np.int64)
+        return self._free[name]
+
+    def _sums(self, nodes: Sequence[str], needs: Sequence[Workers]) -> dict[tuple[int, str], int]:
+        """(node, resource) -> amount."""
+        sums: dict[tuple[int, str], int] = defaultdict(int)
+        for node, need in zip(nodes, needs, strict=True):
+            at = self.forest.index[node]
+            for name, amount in need.resources:
+                if amount:
+                    sums[at, name] += amount
+        return sums
+
+
+def summed(forest: Forest, nodes: Longs) -> list[Longs]:
+    """A count for each node, summed for each domain by tier from 1 up."""
+    found: list[Longs] = []
+    below = nodes
+    for layer in forest.layers:
+        sums = np.concatenate(([0], np.cumsum(below)))
+        below = sums[layer.child_stop] - sums[layer.child]
+        found.append(below)
+    return found
+
+
+def _check(node: str, free: Resources) -> None:
+    for name, amount in free.items():
+        if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount < _MOST:
+            raise CapacityError(f"node {node}: {name}: {amount!r}: expected a whole number from 0 up")

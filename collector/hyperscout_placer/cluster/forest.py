@@ -1,0 +1,219 @@
+"""The hierarchy as the placer uses it: columns by tier, every domain one run of nodes.
+
+Nodes and domains are numbered in tree order (children by name), so a domain is a slice, its children are
+a slice of the tier below, and ranks that follow the numbers follow the tree.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from hyperscout_topology.topology import HyperNode, Topology
+
+from hyperscout_placer.cluster.health import health_of
+
+Longs = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class ForestError(ValueError):
+    """HyperNodes that are no laminar forest of one depth; names the HyperNode."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """The domains of one tier, in tree order; all columns but `of_node` are (domains,).
+
+    `start`, `stop`: its nodes. `child`, `child_stop`: its children in the tier below (nodes, at tier 1).
+    `parent`: in the tier above; 0 at the top. `degraded`: links that count against the domain itself.
+    `of_node`: (nodes,) the domain of each node.
+    """
+
+    tier: int
+    tier_name: str
+    names: tuple[str, ...]
+    start: Longs
+    stop: Longs
+    child: Longs
+    child_stop: Longs
+    parent: Longs
+    degraded: Longs
+    of_node: Longs
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forest:
+    """`nodes`: names in tree order; `index` finds them. `layers`: tier 1 first. `degraded`: (nodes,) links of
+    the node's own that are degraded; `down`: (nodes,) whether one of them is down."""
+
+    generation: int
+    nodes: tuple[str, ...]
+    index: dict[str, int]
+    layers: tuple[Layer, ...]
+    degraded: Longs
+    down: Flags
+
+    @classmethod
+    def of(cls, topology: Topology) -> "Forest":
+        """Of the HyperNodes. Raises ForestError: two parents, a cycle, nodes in two, other depths..."""
+        health = health_of(topology)
+        tiers = _by_tier(topology.hypernodes)
+        ordered, parents = _in_tree_order(tiers)
+        nodes = tuple(node for h in ordered[0] for node in sorted(h.nodes)) if ordered else ()
+        sizes = np.array([len(h.nodes) for h in ordered[0]] if ordered else [], np.int64)
+        layers: list[Layer] = []
+        for tier, (domains, parent) in enumerate(zip(ordered, parents, strict=True), 1):
+            children = sizes if tier == 1 else np.array([len(h.children) for h in domains], np.int64)
+            child_stop = np.cumsum(children)
+            child = child_stop - children
+            # Where there are no children, nodes are what is counted.
+            node_at = (
+                np.concatenate(([0], np.cumsum(sizes)))
+                if tier == 1
+                else np.append(layers[-1].start, len(nodes))
+            )
+            start = node_at[:-1] if tier == 1 else node_at[child]
+            stop = node_at[1:] if tier == 1 else node_at[child_stop]
+            layers.append(
+                Layer(
+                    tier,
+                    domains[0].tier_name,
+                    tuple(h.name for h in domains),
+                    start,
+                    stop,
+                    child,
+                    child_stop,
+                    np.array(parent, np.int64),
+                    np.array([health.hypernodes.get(h.name, 0) for h in domains], np.int64),
+                    np.repeat(np.arange(len(domains)), stop - start),
+                )
+            )
+        return cls(
+            topology.generation,
+            nodes,
+            {node: i for i, node in enumerate(nodes)},
+            tuple(layers),
+            np.array([health.nodes.get(node, 0) for node in nodes], np.int64),
+            np.array([node in health.down for node in nodes], np.bool_),
+        )
+
+    @property
+    def top(self) -> int:
+        """The highest tier; 0 = there are no HyperNodes."""
+        return len(self.layers)
+
+    def tier(self, text: str) -> int:
+        """A tier by its number or tierName. Raises ForestError that lists those there are."""
+        for layer in self.layers:
+            if text in (str(layer.tier), layer.tier_name):
+                return layer.tier
+        there = ", ".join(f"{x.tier} ({x.tier_name})" if x.tier_name else str(x.tier) for x in self.layers)
+        raise ForestError(f"no tier {text!r}: there {'are ' + there if there else 'is none'}")
+
+    def parts_of(self, nodes: Sequence[int] | Longs) -> list[Longs]:
+        """For each tier from 1 up the domain of each of these nodes: (nodes,) each."""
+        which = np.asarray(nodes, np.int64)
+        return [layer.of_node[which] for layer in self.layers]
+
+    def below(self, names: frozenset[str]) -> Flags:
+        """(nodes,) those with these names, and those in HyperNodes with them; other names are passed over."""
+        found = np.zeros(len(self.nodes), np.bool_)
+        found[[self.index[name] for name in names & self.index.keys()]] = True
+        for layer in self.layers if names else ():
+            for i, name in enumerate(layer.names):
+                if name in names:
+                    found[layer.start[i] : layer.stop[i]] = True
+        return found
+
+    def holder(self, nodes: Sequence[int] | Longs) -> tuple[int, str] | None:
+        """Tier and name of the lowest domain that holds them all; None where none does."""
+        low, high = int(np.min(nodes)), int(np.max(nodes))  # a domain is a run of nodes
+        for layer in self.layers:
+            domain = int(layer.of_node[low])
+            if domain == layer.of_node[high]:
+                return layer.tier, layer.names[domain]
+        return None
+
+
+def _by_tier(hypernodes: Sequence[HyperNode]) -> list[dict[str, HyperNode]]:
+    """HyperNodes by name, tier 1 first; every tier is there and every one fits its children."""
+    found: dict[str, HyperNode] = {}
+    for h in hypernodes:
+        if h.name in found:
+            raise ForestError(f"HyperNode {h.name}: there are two of that name")
+        if h.tier < 1:
+            raise ForestError(f"HyperNode {h.name}: tier {h.tier}: expected 1 or more")
+        found[h.name] = h
+    top = max((h.tier for h in hypernodes), default=0)
+    tiers: list[dict[str, HyperNode]] = [{} for _ in range(min(top, len(found)))]
+    for h in found.values():
+        if h.tier > len(tiers):
+            raise ForestError(
+                f"HyperNode {h.name}: tier {h.tier}, but not every tier below it has a HyperNode"
+            )
+        if (h.tier == 1) != (not h.children):
+            raise ForestError(f"HyperNode {h.name}: tier {h.tier} with {len(h.children)} children")
+        tiers[h.tier - 1][h.name] = h
+        for child in h.children:
+            if (there := found.get(child)) is None:
+                raise ForestError(f"HyperNode {h.name}: its child {child} is not there")
+            if there.tier != h.tier - 1:
+                raise ForestError(
+                    f"HyperNode {h.name}: tier {h.tier}, but its child {child} has tier {there.tier}"
+                )
+    return tiers
+
+
+def _in_tree_order(tiers: list[dict[str, HyperNode]]) -> tuple[list[list[HyperNode]], list[list[int]]]:
+    """Domains of each tier, tier 1 first, and the parent of each: children by name within their parent."""
+    ordered = [sorted(tiers[-1].values(), key=lambda h: h.name)] if tiers else []
+    parents = [[0] * len(ordered[0])] if ordered else []
+    for h in ordered[0] if ordered else ():
+        if h.parent is not None:
+            raise ForestError(f"HyperNode {h.name}: parent {h.parent}, but it is in the highest tier")
+    for below in reversed(tiers[:-1]):
+        children = [(name, i) for i, h in enumerate(ordered[-1]) for name in sorted(h.children)]
+        ordered.append([below[name] for name, _ in children])
+        parents.append([i for _, i in children])
+        _no_orphans(below, children, ordered[-2])
+    ordered.reverse()
+    parents.reverse()
+    if ordered:
+        _same_nodes(ordered, parents)
+    return ordered, parents
+
+
+def _no_orphans(below: dict[str, HyperNode], children: list[tuple[str, int]], above: list[HyperNode]) -> None:
+    """Each has one parent, and says the same itself."""
+    parent_of: dict[str, str] = {}
+    for name, i in children:
+        if name in parent_of:
+            raise ForestError(f"HyperNode {name}: two parents, {parent_of[name]} and {above[i].name}")
+        parent_of[name] = above[i].name
+    for name, h in below.items():
+        if name not in parent_of:
+            raise ForestError(f"HyperNode {name}: no parent, while others of tier {h.tier} have one")
+        if h.parent is not None and h.parent != parent_of[name]:
+            raise ForestError(f"HyperNode {name}: parent {h.parent}, but it is a child of {parent_of[name]}")
+
+
+def _same_nodes(ordered: list[list[HyperNode]], parents: list[list[int]]) -> None:
+    """No node is in two domains of tier 1, and a parent has the nodes of its children, no others."""
+    owner: dict[str, str] = {}
+    for h in ordered[0]:
+        for node in h.nodes:
+            if (other := owner.setdefault(node, h.name)) != h.name:
+                raise ForestError(f"HyperNode {h.name}: node {node} is in {other} too")
+        if len(set(h.nodes)) < len(h.nodes):
+            raise ForestError(f"HyperNode {h.name}: a node is named twice")
+    for below, above, parent in zip(ordered, ordered[1:], parents, strict=False):
+        inside: list[set[str]] = [set() for _ in above]
+        for h, i in zip(below, parent, strict=True):
+            inside[i].update(h.nodes)
+        for h, nodes in zip(above, inside, strict=True):
+            if wrong := nodes.symmetric_difference(h.nodes):
+                raise ForestError(f"HyperNode {h.name}: node {min(wrong)} is not both in it and in a child")

@@ -1,0 +1,41 @@
+"""Amounts, tiers and workers as people write them."""
+
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import WORKERS
+
+
+def say_amount(resource: str, amount: int) -> str:
+    """An amount in base units as people write it: 16 nvidia.com/gpu, 1.5 cpu, 64Gi memory."""
+    if resource == WORKERS:
+        return f"room for {amount} worker{'' if amount == 1 else 's'}"
+    return f"{figure(resource, amount)} {resource}"
+
+
+def figure(resource: str, amount: int) -> str:
+    """Without the name of the resource."""
+    if resource == "cpu":
+        return f"{amount / 1000:g}"
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        for unit, shift in (("Gi", 30), ("Mi", 20), ("Ki", 10)):
+            if amount >= 1 << shift:
+                return f"{amount / (1 << shift):.4g}{unit}"
+    return str(amount)
+
+
+def say_tier(forest: Forest, tier: int) -> str:
+    """tier 2 (pod)"""
+    name = forest.layers[tier - 1].tier_name if tier <= forest.top else "all islands"
+    return f"tier {tier} ({name})" if name else f"tier {tier}"
+
+
+def many(count: int, role: str = "worker") -> str:
+    workers = f"{count} worker{'' if count == 1 else 's'}"
+    return workers if role == "worker" else f"{workers} of role {role}"
+
+
+def one(role: str) -> str:
+    return "worker" if role == "worker" else f"worker of role {role}"
+
+
+def are(count: int) -> str:
+    return "is" if count == 1 else "are"

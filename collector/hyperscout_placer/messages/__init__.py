@@ -1,0 +1,1 @@
+"""Requests and placements as protobuf messages and as JSON objects, and back. Pure."""

@@ -1,0 +1,264 @@
+"""Placements from values to messages, and to the JSON of `place -o json`.
+
+Requests are in `placement_requests`; their JSON is that of their message.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from hyperscout.v1 import placement_pb2 as pb
+from hyperscout_topology.topology import rfc3339
+
+from hyperscout_placer.book.reservation import Held
+from hyperscout_placer.cluster.allreduce import Predicted
+from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import Request, ranks
+from hyperscout_placer.messages.requests import request_message, request_of, stored_request
+from hyperscout_placer.repair.defrag import Plan
+from hyperscout_placer.repair.repair import Improvement, Move, Repair
+from hyperscout_placer.solve.explain import Candidate, Explanation
+
+__all__ = [
+    "cost_message",
+    "defragment_message",
+    "domains_used",
+    "explanation_message",
+    "held_message",
+    "improve_message",
+    "moves_message",
+    "placement_json",
+    "placement_message",
+    "placement_of",
+    "predicted_message",
+    "repair_message",
+    "request_message",
+    "request_of",
+    "stored_request",
+]
+
+
+def placement_message(
+    gang: str,
+    request: Request,
+    answer: Placement | Refusal,
+    forest: Forest,
+    predicted: Predicted | None = None,
+) -> pb.Placement:
+    if isinstance(answer, Refusal):
+        return pb.Placement(gang=gang, placed=False, reason=answer.reason, exact=answer.proven)
+    return _placed_message(gang, request, answer, forest.top, predicted)
+
+
+def held_message(held: Held, tiers: int, predicted: Predicted | None = None) -> pb.Placement:
+    """What a gang holds, on a hierarchy of that many tiers."""
+    message = _placed_message(held.gang, held.request, held.placement, tiers, predicted)
+    message.holder = held.holder
+    message.reserved_at.FromNanoseconds(held.reserved_ns)
+    if held.expires_ns:
+        message.expires_at.FromNanoseconds(held.expires_ns)
+    return message
+
+
+def _placed_message(
+    gang: str, request: Request, answer: Placement, tiers: int, predicted: Predicted | None
+) -> pb.Placement:
+    assignment = pb.Assignment
+    return pb.Placement(
+        gang=gang,
+        placed=True,
+        tier=answer.tier,
+        hypernode=answer.hypernode,
+        assignments=[
+            assignment(rank=rank, node=node, role=worker.role)
+            for rank, (node, worker) in enumerate(zip(answer.nodes, ranks(request.gang), strict=True))
+        ],
+        domains=domains_used(answer.cost, tiers),
+        nodes=answer.cost.nodes,
+        reason="; ".join(answer.relaxed),
+        cost=cost_message(answer.cost),
+        exact=answer.exact,
+        bound=None if answer.bound is None else cost_message(answer.bound),
+        predicted=predicted_message(predicted),
+    )
+
+
+def placement_of(message: pb.Placement) -> Placement:
+    """The other way round, for one that is placed."""
+    return Placement(
+        tuple(one.node for one in message.assignments),
+        message.tier if message.HasField("tier") else None,
+        message.hypernode if message.HasField("hypernode") else None,
+        _cost(message.cost),
+        message.exact,
+        _cost(message.bound) if message.HasField("bound") else None,
+        (message.reason,) if message.reason else (),
+    )
+
+
+def domains_used(cost: Cost, tiers: int) -> dict[int, int]:
+    """By tier; from the gang's own tier up it is one domain."""
+    below = {cost.top - 1 - i: count for i, count in enumerate(cost.domains)}
+    return {tier: below.get(tier, 1) for tier in range(1, tiers + 1)}
+
+
+def cost_message(cost: Cost) -> pb.PlacementCost:
+    return pb.PlacementCost(
+        top=cost.top,
+        domains=cost.domains,
+        nodes=cost.nodes,
+        degraded=cost.degraded,
+        fragmentation=cost.fragmentation,
+    )
+
+
+def predicted_message(predicted: Predicted | None) -> pb.AllReduce | None:
+    if predicted is None:
+        return None
+    return pb.AllReduce(
+        ring_s=predicted.ring_s,
+        tree_s=predicted.tree_s,
+        message_bytes=predicted.message_bytes,
+        measured=predicted.measured,
+    )
+
+
+def explanation_message(
+    gang: str, request: Request, explanation: Explanation, forest: Forest
+) -> pb.ExplainPlacementResponse:
+    return pb.ExplainPlacementResponse(
+        placement=placement_message(gang, request, explanation.answer, forest, explanation.predicted),
+        candidates=map(_candidate_message, explanation.candidates),
+        considered=explanation.considered,
+        text=explanation.text,
+    )
+
+
+def repair_message(
+    gang: str,
+    request: Request,
+    found: Repair | Refusal,
+    forest: Forest,
+    predicted: Predicted | None = None,
+) -> pb.RepairResponse:
+    if isinstance(found, Refusal):
+        return pb.RepairResponse(placement=placement_message(gang, request, found, forest))
+    return pb.RepairResponse(
+        placement=placement_message(gang, request, found.placement, forest, predicted),
+        moves=moves_message(found.moves),
+        kept_tier=found.kept_tier,
+    )
+
+
+def improve_message(
+    gang: str,
+    request: Request,
+    found: Improvement | None,
+    forest: Forest,
+    predicted: Predicted | None = None,
+) -> pb.ImproveResponse:
+    if found is None:
+        return pb.ImproveResponse(better=False)
+    return pb.ImproveResponse(
+        better=True,
+        moves=moves_message(found.moves),
+        placement=placement_message(gang, request, found.placement, forest, predicted),
+        gain=found.gain,
+        price=found.price,
+    )
+
+
+def defragment_message(
+    gang: str,
+    request: Request,
+    found: Plan | Refusal,
+    forest: Forest,
+    predicted: Predicted | None = None,
+) -> pb.DefragmentResponse:
+    if isinstance(found, Refusal):
+        return pb.DefragmentResponse(placement=placement_message(gang, request, found, forest))
+    return pb.DefragmentResponse(
+        placement=placement_message(gang, request, found.placement, forest, predicted),
+        gangs=[pb.GangMoves(gang=name, moves=moves_message(moves)) for name, moves in found.moves],
+        moved=found.moved,
+    )
+
+
+def moves_message(moves: Iterable[Move]) -> list[pb.Move]:
+    return [pb.Move(rank=x.rank, source=x.source, target=x.target) for x in moves]
+
+
+def _candidate_message(candidate: Candidate) -> pb.PlacementCandidate:
+    return pb.PlacementCandidate(
+        hypernode=candidate.hypernode,
+        tier=candidate.tier,
+        free=candidate.free,
+        cost=None if candidate.cost is None else cost_message(candidate.cost),
+        predicted=predicted_message(candidate.predicted),
+        why=candidate.why,
+    )
+
+
+def _cost(message: pb.PlacementCost) -> Cost:
+    return Cost(
+        message.top,
+        tuple(message.domains),
+        message.nodes,
+        message.degraded,
+        tuple(message.fragmentation),
+    )
+
+
+# As `place -o json` prints it
+
+
+def placement_json(message: pb.Placement) -> dict[str, Any]:
+    """The object of `place -o json`: keys in a fixed order, None for what there is not.
+
+    Name, holder, times and bound stand at its end, where there are any.
+    """
+    found: dict[str, Any] = {
+        "placed": message.placed,
+        "tier": message.tier if message.HasField("tier") else None,
+        "hypernode": message.hypernode if message.HasField("hypernode") else None,
+        "assignments": [{"rank": x.rank, "node": x.node, "role": x.role} for x in message.assignments],
+        "domains": {str(tier): message.domains[tier] for tier in sorted(message.domains)},
+        "nodes": message.nodes,
+        "cost": _if_set(message, "cost", _cost_json),
+        "exact": message.exact,
+        "predicted": _if_set(message, "predicted", _predicted_json),
+        "reason": message.reason,
+    }
+    if message.HasField("bound"):
+        found["bound"] = _cost_json(message.bound)
+    if message.gang:
+        found["gang"] = message.gang
+    if message.holder:
+        found["holder"] = message.holder
+    for key, field in (("reservedAt", "reserved_at"), ("expiresAt", "expires_at")):
+        if message.HasField(field):  # type: ignore[arg-type]
+            found[key] = rfc3339(getattr(message, field).ToNanoseconds())
+    return found
+
+
+def _if_set(message: pb.Placement, field: Any, as_json: Callable[[Any], Any]) -> Any:
+    return as_json(getattr(message, field)) if message.HasField(field) else None
+
+
+def _cost_json(cost: pb.PlacementCost) -> dict[str, Any]:
+    return {
+        "top": cost.top,
+        "domains": list(cost.domains),
+        "nodes": cost.nodes,
+        "degraded": cost.degraded,
+        "fragmentation": list(cost.fragmentation),
+    }
+
+
+def _predicted_json(predicted: pb.AllReduce) -> dict[str, Any]:
+    return {
+        "ringS": predicted.ring_s,
+        "treeS": predicted.tree_s,
+        "messageBytes": predicted.message_bytes,
+        "measured": predicted.measured,
+    }

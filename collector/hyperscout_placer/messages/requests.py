@@ -1,0 +1,224 @@
+"""What a gang asks for: from messages to values, and back.
+
+Every error names its field as the message calls it. Tiers are numbers or names, quantities as in Kubernetes.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from hyperscout.v1 import placement_pb2 as pb
+
+from hyperscout_placer.cluster.forest import Forest, ForestError
+from hyperscout_placer.cluster.quantity import QuantityError, amount
+from hyperscout_placer.cluster.request import (
+    MAX_PARTS,
+    MAX_RESOURCES,
+    ONE_WORKER,
+    Group,
+    Mode,
+    Request,
+    RequestError,
+    Spread,
+    Workers,
+    checked,
+)
+
+MAX_NAME_CHARS = 317  # of a resource (253 of its prefix, a slash, 63), and of a gang
+MAX_ROLE_CHARS = 63
+MAX_AVOID = 100_000
+MAX_PARTS_IN_ALL = 256  # each takes an array of all nodes, and some ms of a thread
+_MAX_DEPTH = 32  # twice what `checked` lets pass, so that it is the one to say so
+_MILLI = "cpu"
+
+_MODES: dict[int, Mode] = {
+    pb.PLACEMENT_MODE_UNSPECIFIED: "hard",
+    pb.PLACEMENT_MODE_HARD: "hard",
+    pb.PLACEMENT_MODE_SOFT: "soft",
+}
+_WHERE = re.compile(r"gang((?:\.parts\[\d+\])*)(.*)", re.DOTALL)
+
+
+def request_of(message: pb.PlaceRequest, forest: Forest) -> Request:
+    """Raises RequestError that names the field: unknown tier or node, bad quantity, count out of range."""
+
+    def tier(where: str, text: str) -> int:
+        try:
+            return forest.tier(text[:MAX_NAME_CHARS])
+        except ForestError as error:
+            raise RequestError(f"{where}: {error}") from error
+
+    _check_parts(message.parts)
+    _check_names(message.avoid, forest)
+    try:
+        return checked(_request(message, tier), forest.top)
+    except RequestError as error:
+        raise RequestError(_as_in_message(str(error), message)) from error
+
+
+def stored_request(message: pb.PlaceRequest) -> Request:
+    """What `request_message` wrote, whatever hierarchy there is by now. Raises RequestError."""
+
+    def tier(where: str, text: str) -> int:
+        if not text.isdecimal():
+            raise RequestError(f"{where}: {text!r}: expected a number")
+        return int(text)
+
+    return _request(message, tier)
+
+
+def request_message(request: Request, gang: str = "") -> pb.PlaceRequest:
+    """The other way round: tiers are numbers in it, and quantities in base units."""
+    soft = request.mode == "soft"
+    return pb.PlaceRequest(
+        gang=gang,
+        mode=pb.PLACEMENT_MODE_SOFT if soft else pb.PLACEMENT_MODE_HARD,
+        highest_tier_allowed=_tier_text(request.gang.tier),
+        parts=[_part_message(part) for part in request.gang.parts],
+        spread=_spread_message(request.gang.spread),
+        avoid=sorted(request.avoid),
+        use_down=request.use_down,
+    )
+
+
+def _request(message: pb.PlaceRequest, tier: Callable[[str, str], int]) -> Request:
+    if message.mode not in _MODES:
+        raise RequestError(f"mode: {message.mode}: expected hard or soft")
+    highest = message.highest_tier_allowed
+    gang = Group(
+        1,
+        _parts(message.parts, "parts", tier, 0),
+        tier("highest_tier_allowed", highest) if highest else None,
+        _spread(message, "spread", tier),
+    )
+    return Request(gang, _MODES[message.mode], frozenset(message.avoid), message.use_down)
+
+
+def _parts(
+    parts: Iterable[pb.Part], where: str, tier: Callable[[str, str], int], depth: int
+) -> tuple[Group | Workers, ...]:
+    if depth > _MAX_DEPTH:
+        raise RequestError(f"{where}: groups within groups, more than {_MAX_DEPTH} deep")
+    found: list[Group | Workers] = []
+    for i, part in enumerate(parts):
+        if i >= MAX_PARTS:
+            raise RequestError(f"{where}: at most {MAX_PARTS}")
+        kind = part.WhichOneof("part")
+        at = f"{where}[{i}].{kind}"
+        if kind == "workers":
+            found.append(_workers(part.workers, at))
+        elif kind == "group":
+            group = part.group
+            found.append(
+                Group(
+                    group.count,
+                    _parts(group.parts, f"{at}.parts", tier, depth + 1),
+                    tier(f"{at}.tier", group.tier) if group.tier else None,
+                    _spread(group, f"{at}.spread", tier),
+                )
+            )
+        else:
+            raise RequestError(f"{where}[{i}]: neither workers nor a group")
+    return tuple(found)
+
+
+def _workers(message: pb.Workers, where: str) -> Workers:
+    if len(message.role) > MAX_ROLE_CHARS:
+        raise RequestError(f"{where}.role: {len(message.role)} characters: at most {MAX_ROLE_CHARS}")
+    if len(message.resources) > MAX_RESOURCES:  # before they are read: there may be a million
+        raise RequestError(f"{where}.resources: {len(message.resources)} of them: at most {MAX_RESOURCES}")
+    resources = []
+    for name, text in sorted(message.resources.items()):
+        at = f"{where}.resources[{name[:MAX_NAME_CHARS]!r}]"
+        if not name.strip() or len(name) > MAX_NAME_CHARS:
+            raise RequestError(f"{at}: a resource has a name of 1 to {MAX_NAME_CHARS} characters")
+        try:
+            need = amount(name, text)
+        except QuantityError as error:
+            raise RequestError(f"{at}: {error}") from error
+        if need:  # of nothing there is always enough
+            resources.append((name, need))
+    needs = tuple(resources) if message.resources else ONE_WORKER
+    return Workers(message.count, needs, message.role or "worker")
+
+
+def _spread(
+    message: pb.PlaceRequest | pb.Group, where: str, tier: Callable[[str, str], int]
+) -> Spread | None:
+    if not message.HasField("spread"):
+        return None
+    spread = message.spread
+    if not spread.tier:
+        raise RequestError(f'{where}.tier: missing: the number or name of a tier, or "node"')
+    at = 0 if spread.tier in ("0", "node") else tier(f"{where}.tier", spread.tier)
+    return Spread(spread.most, at, not spread.preferred)
+
+
+def _check_parts(parts: Sequence[pb.Part]) -> None:
+    """Whether it is worth reading."""
+    left, waiting = MAX_PARTS_IN_ALL, [parts]
+    while waiting:
+        for part in waiting.pop():
+            left -= 1
+            if left < 0:
+                raise RequestError(f"parts: more than {MAX_PARTS_IN_ALL} in all, of groups within groups too")
+            if part.WhichOneof("part") == "group":
+                waiting.append(part.group.parts)
+
+
+def _check_names(avoid: Iterable[str], forest: Forest) -> None:
+    names = list(avoid)
+    if len(names) > MAX_AVOID:
+        raise RequestError(f"avoid: {len(names)} names: at most {MAX_AVOID}")
+    unknown = [(i, name) for i, name in enumerate(names) if name not in forest.index]
+    if not unknown:
+        return
+    hypernodes = {name for layer in forest.layers for name in layer.names}
+    for i, name in unknown:
+        if name not in hypernodes:
+            raise RequestError(f"avoid[{i}]: {name[:MAX_NAME_CHARS]!r}: neither a node nor a HyperNode")
+
+
+def _as_in_message(error: str, message: pb.PlaceRequest) -> str:
+    """The field that an error of `checked` names, as it is called in the message."""
+    match = _WHERE.fullmatch(error)
+    if match is None:
+        return error
+    path, rest = match.groups()
+    if not path:
+        if rest.startswith(".tier"):
+            return f"highest_tier_allowed{rest.removeprefix('.tier')}"
+        return rest.removeprefix(".") if rest.startswith(".") else f"parts{rest}"
+    where, parts = [], message.parts
+    for index in map(int, re.findall(r"\d+", path)):
+        kind = parts[index].WhichOneof("part")
+        where.append(f"parts[{index}].{kind}")
+        parts = parts[index].group.parts
+    return ".".join(where) + rest
+
+
+def _part_message(part: Group | Workers) -> pb.Part:
+    if isinstance(part, Workers):
+        resources = {
+            name: f"{need}m" if name == _MILLI else str(need)
+            for name, need in part.resources
+            if part.resources != ONE_WORKER
+        }
+        return pb.Part(workers=pb.Workers(count=part.count, resources=resources, role=part.role))
+    return pb.Part(
+        group=pb.Group(
+            count=part.count,
+            tier=_tier_text(part.tier),
+            parts=[_part_message(inner) for inner in part.parts],
+            spread=_spread_message(part.spread),
+        )
+    )
+
+
+def _tier_text(tier: int | None) -> str:
+    return "" if tier is None else str(tier)
+
+
+def _spread_message(spread: Spread | None) -> pb.Spread | None:
+    if spread is None:
+        return None
+    return pb.Spread(most=spread.most, tier=str(spread.tier), preferred=not spread.required)

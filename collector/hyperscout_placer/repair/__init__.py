@@ -1,0 +1,1 @@
+"""Moves workers of gangs that are placed: after a loss, and against fragmentation. Pure."""

@@ -1,0 +1,390 @@
+"""Room for a gang that does not fit now: which running gangs to move, and where to, at most so many moves.
+
+For each domain that might do, the cheapest first: leave out gangs that run there, small ones first, until the
+new gang has a place; take back those that were not in the way; what then still collides moves elsewhere, as
+few ranks as will do. A plan counts only after it was carried out on a copy of the capacity, step by step.
+This is a search with a limit, not a proof: the plan is the best that was found.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from hyperscout_placer.cluster.answer import Placement, Refusal, Shortage
+from hyperscout_placer.cluster.capacity import Capacity, CapacityError, Mask
+from hyperscout_placer.cluster.forest import Flags
+from hyperscout_placer.cluster.request import Request, RequestError, Workers, checked
+from hyperscout_placer.repair.layout import Layout
+from hyperscout_placer.repair.moving import Gang, Moved, move
+from hyperscout_placer.repair.reckoning import width
+from hyperscout_placer.repair.repair import Move, moves_of
+from hyperscout_placer.repair.view import Changes, View
+from hyperscout_placer.solve.place import highest, place
+
+WORK: Final = 300  # placements that are tried, and gangs that are tried to be moved
+TARGETS: Final = 6  # domains of each tier that are looked at
+_CLOSEST: Final = 3
+
+_Gone = Mapping[int, Sequence[int]]  # gang -> ranks
+NOBODY: Final[_Gone] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A gang that runs: its request, its nodes by rank, and by role the nodes it may use."""
+
+    name: str
+    request: Request
+    nodes: tuple[str, ...]
+    movable: bool = True
+    masks: Mapping[str, Mask] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`moves`: by gang, in the order in which they can be done, each gang's at once, onto what is free by
+    then; a gang that moves ends no higher than it was. `placement`: of the new gang, after them. `moved`:
+    workers."""
+
+    moves: tuple[tuple[str, tuple[Move, ...]], ...]
+    placement: Placement
+    moved: int
+
+
+def defragment(
+    capacity: Capacity,
+    request: Request,
+    gangs: Sequence[Running],
+    masks: Mapping[str, Mask],
+    *,
+    most_moves: int = 64,
+) -> Plan | Refusal:
+    """The cheapest plan found that lets `request` fit, by workers moved. `gangs`: what they hold is taken
+    from `capacity`. Raises RequestError."""
+    checked(request, capacity.forest.top)
+    answer = place(capacity, request, masks)
+    if isinstance(answer, Placement):
+        return Plan((), answer, 0)
+    return _Search(capacity, request, gangs, masks, most_moves).run(answer)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Target:
+    """A domain. `inside`: (nodes,). `free`: workers of the gang's most numerous kind that fit now; `emptied`:
+    that would, were all gangs gone that can be moved."""
+
+    tier: int
+    name: str | None
+    inside: Flags
+    free: int
+    emptied: int
+
+
+class _Search:
+    def __init__(
+        self,
+        capacity: Capacity,
+        request: Request,
+        gangs: Sequence[Running],
+        masks: Mapping[str, Mask],
+        most_moves: int,
+    ) -> None:
+        self._capacity = capacity
+        self._forest = capacity.forest
+        self._request = request
+        self._masks = masks
+        self._most_moves = most_moves
+        self._layout = Layout.of(request)
+        index = self._forest.index
+        self._gangs = sorted(gangs, key=lambda gang: gang.name)
+        self._layouts = [Layout.of(gang.request) for gang in self._gangs]
+        self._at = [[index.get(node, -1) for node in gang.nodes] for gang in self._gangs]
+        self._movable = [
+            gang.movable and len(gang.nodes) == len(layout) and -1 not in at and self._is_of_today(gang)
+            for gang, layout, at in zip(self._gangs, self._layouts, self._at, strict=True)
+        ]
+        self._work = WORK
+        self._why = ""
+
+    def run(self, refused: Refusal) -> Plan | Refusal:
+        emptied = self._without(
+            {i: range(len(self._at[i])) for i, movable in enumerate(self._movable) if movable}
+        )
+        if isinstance(place(emptied, self._request, self._masks), Refusal):
+            return self._refused(refused, self._targets(emptied, all_of_them=True), proven=True)
+        best: tuple[tuple[object, ...], Plan] | None = None
+        targets = self._targets(emptied)
+        for target in targets:
+            for victims in self._victims(target):
+                plan = self._plan(target, victims)
+                if plan is None:
+                    continue
+                rank = (plan.moved, len(plan.moves), plan.placement.cost, plan.moves)
+                if best is None or rank < best[0]:
+                    best = rank, plan
+            if self._work <= 0 or (best is not None and best[1].moved == 1):
+                break
+        return best[1] if best is not None else self._refused(refused, targets, proven=False)
+
+    def _is_of_today(self, gang: Running) -> bool:
+        """Whether what it asked for goes with the present tiers: else nobody can say where it may go."""
+        try:
+            checked(gang.request, self._forest.top)
+        except RequestError:
+            return False
+        return True
+
+    # Where
+
+    def _targets(self, emptied: Capacity, *, all_of_them: bool = False) -> list[_Target]:
+        """Domains that would do if enough were moved, those first that need the least."""
+        forest = self._forest
+        kind = self._layout.kinds[self._layout.reference_kind]
+        wanted = self._layout.kind.count(self._layout.reference_kind)
+        now = View(self._capacity, self._request, self._masks, forest.below(self._request.avoid)).fit(kind)
+        then = View(emptied, self._request, self._masks, forest.below(self._request.avoid)).fit(kind)
+        found: list[_Target] = []
+        bound = highest(forest, self._request)
+        for layer in forest.layers[:bound]:
+            free, room = now.domains[layer.tier - 1], then.domains[layer.tier - 1]
+            enough = np.flatnonzero((room >= wanted) | all_of_them)
+            need = np.maximum(1, wanted - free[enough])
+            best = enough[np.lexsort((enough, -room[enough], need))][:TARGETS].tolist()
+            for at in best:
+                inside = np.zeros(len(forest.nodes), np.bool_)
+                inside[layer.start[at] : layer.stop[at]] = True
+                found.append(_Target(layer.tier, layer.names[at], inside, int(free[at]), int(room[at])))
+        if bound > forest.top:
+            inside = np.ones(len(forest.nodes), np.bool_)
+            found.append(_Target(bound, None, inside, int(now.nodes.sum()), int(then.nodes.sum())))
+        return sorted(found, key=lambda target: (max(1, wanted - target.free), target.tier))
+
+    def _inside(self, target: _Target) -> dict[str, Mask]:
+        """The masks of the new gang, below the target only."""
+        roles = {kind.role for kind in self._layout.kinds}
+        allowed = {role: self._masks[role].allowed & target.inside for role in roles if role in self._masks}
+        return {
+            role: Mask(
+                f"{self._masks[role].key if role in self._masks else ''} in {target.name}",
+                allowed.get(role, target.inside),
+            )
+            for role in sorted(roles)
+        }
+
+    # Who
+
+    def _victims(self, target: _Target) -> Iterator[_Gone]:
+        """Sets of ranks, by gang, without which the new one fits."""
+        there = {
+            i: sum(node >= 0 and bool(target.inside[node]) for node in self._at[i])
+            for i, movable in enumerate(self._movable)
+            if movable
+        }
+        need = max(1, self._layout.kind.count(self._layout.reference_kind) - target.free)
+        some = [i for i in there if there[i]]
+        orders = [
+            sorted(some, key=lambda i: (there[i] < need, there[i], i)),
+            sorted(some, key=lambda i: (there[i], i)),
+            sorted(some, key=lambda i: (len(self._at[i]), i)),
+        ]
+        tried: list[_Gone] = []
+        for order in orders:
+            gone = self._enough(target, order)
+            if gone is not None and gone not in tried:
+                tried.append(gone)
+                yield gone
+
+    def _enough(self, target: _Target, order: list[int]) -> _Gone | None:
+        """The shortest run of these that makes room, less gangs and ranks that need not go."""
+        masks = self._inside(target)
+
+        def fits(gone: list[int], more: _Gone = NOBODY) -> bool:
+            self._work -= 1
+            room = self._without({**{i: range(len(self._at[i])) for i in gone}, **more})
+            return isinstance(place(room, self._request, masks), Placement)
+
+        low, high = 0, len(order)
+        if self._work <= 0 or not fits(order):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            if fits(order[:middle]):
+                high = middle
+            else:
+                low = middle
+        chosen = order[:high]
+        for i in sorted(chosen, key=lambda i: -len(self._at[i])):
+            if self._work <= 0:
+                break
+            rest = [other for other in chosen if other != i]
+            if rest and fits(rest):
+                chosen = rest
+        found: dict[int, Sequence[int]] = {}
+        for i in sorted(chosen, key=lambda i: -len(self._at[i])):
+            others = [other for other in chosen if other not in found and other != i]
+            there = [rank for rank, node in enumerate(self._at[i]) if target.inside[node]]
+            low, high = 0, len(there)
+            while high - low > 1 and self._work > 0:
+                middle = (low + high) // 2
+                if fits(others, found | {i: there[:middle]}):
+                    high = middle
+                else:
+                    low = middle
+            found[i] = there[:high]
+        return found
+
+    def _without(self, gone: _Gone) -> Capacity:
+        room = self._capacity.copy()
+        for i, some in gone.items():
+            nodes, needs = self._gangs[i].nodes, self._layouts[i].needs
+            room.give([nodes[rank] for rank in some], [needs[rank] for rank in some])
+        return room
+
+    # Where to
+
+    def _plan(self, target: _Target, victims: _Gone) -> Plan | None:
+        room = self._without(victims)
+        self._work -= 1
+        answer = place(room, self._request, self._inside(target))
+        if isinstance(answer, Refusal):
+            return None
+        leaving = self._colliding(room, answer, victims)
+        if sum(map(len, leaving.values())) > self._most_moves:
+            self._why = self._why or (
+                f"in {target.name or 'all islands together'} {sum(map(len, leaving.values()))} workers "
+                f"would have to move, {self._most_moves} may"
+            )
+            return None
+        barred, changes = self._reserved(answer)
+        done: list[tuple[str, tuple[Move, ...]]] = []
+        todo = sorted(leaving, key=lambda i: (len(leaving[i]), i))
+        while todo:
+            stuck = []
+            for i in todo:
+                found = self._moved(i, leaving[i], barred, changes)
+                if found is None:
+                    stuck.append(i)
+                else:
+                    moves, changes = found
+                    done.append((self._gangs[i].name, moves))
+            if len(stuck) == len(todo):
+                self._why = self._why or (
+                    f"{self._gangs[stuck[0]].name} would have to make room in "
+                    f"{target.name or 'its island'} and has no other place in a tier as low as its own"
+                )
+                return None
+            todo = stuck
+        return self._carried_out(done)
+
+    def _colliding(self, room: Capacity, answer: Placement, victims: _Gone) -> dict[int, frozenset[int]]:
+        """By gang the ranks that cannot stay beside the new gang. `room`: without the victims."""
+        room.take(answer.nodes, self._layout.needs)
+        found: dict[int, frozenset[int]] = {}
+        for i in sorted(victims, key=lambda i: (-len(self._at[i]), i)):
+            ranks = []
+            for rank in victims[i]:
+                try:
+                    room.take((self._gangs[i].nodes[rank],), (self._layouts[i].needs[rank],))
+                except CapacityError:
+                    ranks.append(rank)
+            if ranks:
+                found[i] = frozenset(ranks)
+        return found
+
+    def _reserved(self, answer: Placement) -> tuple[Flags, Changes]:
+        """Nodes where none may come, for the new gang waits until others leave; and what is free where it
+        has its room already."""
+        barred = np.zeros(len(self._forest.nodes), np.bool_)
+        view = View(self._capacity, self._request, {}, barred)
+        by_node: dict[str, list[Workers]] = {}
+        for node, need in zip(answer.nodes, self._layout.needs, strict=True):
+            by_node.setdefault(node, []).append(need)
+        for node, needs in by_node.items():
+            wanted: Counter[str] = Counter()
+            for need in needs:
+                wanted.update(dict(need.resources))
+            at, free = self._forest.index[node], self._capacity.free_of(node)
+            if any(free.get(name, 0) < amount for name, amount in wanted.items()):
+                barred[at] = True
+            else:
+                for need in needs:
+                    view.take(at, need)
+        return barred, view.changes()
+
+    def _moved(
+        self, i: int, leaving: frozenset[int], barred: Flags, changes: Changes
+    ) -> tuple[tuple[Move, ...], Changes] | None:
+        """The moves of a gang, and what is free then."""
+        self._work -= 1
+        running, layout = self._gangs[i], self._layouts[i]
+        gang = Gang.of(self._capacity, running.request, running.masks, running.nodes)
+        here = [node for node in gang.before if node >= 0]
+        gang = replace(
+            gang,
+            barred=gang.barred | barred,
+            highest=max(1, min(gang.highest, width(self._forest, here))),
+            changes=changes,
+        )
+        found = move(gang, leaving)
+        if not isinstance(found, Moved):
+            return None
+        view = View(self._capacity, running.request, {}, barred, changes)
+        for rank, (old, new) in enumerate(zip(gang.before, found.nodes, strict=True)):
+            if old != new:
+                if old >= 0:
+                    view.give(old, layout.kinds[layout.kind[rank]])
+                view.take(new, layout.kinds[layout.kind[rank]])
+        return moves_of(self._forest, running.nodes, found.nodes), view.changes()
+
+    def _carried_out(self, moves: list[tuple[str, tuple[Move, ...]]]) -> Plan | None:
+        """The plan, if it can be carried out step by step and the new gang fits then."""
+        moved = sum(len(steps) for _, steps in moves)
+        if moved > self._most_moves:
+            self._why = self._why or f"{moved} workers would have to move, {self._most_moves} may"
+            return None
+        needs = {gang.name: layout.needs for gang, layout in zip(self._gangs, self._layouts, strict=True)}
+        room = self._capacity.copy()
+        try:
+            for name, steps in moves:
+                each = [needs[name][step.rank] for step in steps]
+                room.give([step.source for step in steps], each)
+                room.take([step.target for step in steps], each)
+        except CapacityError:
+            return None
+        self._work -= 1
+        answer = place(room, self._request, self._masks)
+        return Plan(tuple(moves), answer, moved) if isinstance(answer, Placement) else None
+
+    # Nowhere
+
+    def _refused(self, refused: Refusal, targets: list[_Target], *, proven: bool) -> Refusal:
+        workers = self._layout.kind.count(self._layout.reference_kind)
+        if proven:  # then even those lack room in which all is moved away
+            targets = sorted(targets, key=lambda target: (-target.emptied, -target.tier))
+        closest = targets[:_CLOSEST]
+        text = "no plan was found"
+        if proven:
+            text = "there is no place even if all gangs that can be moved were gone"
+        if closest:
+            where = closest[0].name or "all islands together"
+            text += f"; closest is {where}, where {closest[0].free} of {workers} workers fit now"
+            text += f" and {min(workers, closest[0].emptied)} could"
+            if (name := self._in_the_way(closest[0])) is not None:
+                text += f"; {name} runs there and may not be moved"
+        if self._why and not proven:
+            text += f"; {self._why}"
+        shortages = tuple(Shortage(x.name, x.tier, min(workers, x.emptied), workers) for x in closest)
+        return Refusal(refused.tier, shortages, text, proven)
+
+    def _in_the_way(self, target: _Target) -> str | None:
+        """The largest gang there that may not be moved."""
+        there = {
+            gang.name: sum(node >= 0 and bool(target.inside[node]) for node in at)
+            for gang, at, movable in zip(self._gangs, self._at, self._movable, strict=True)
+            if not movable
+        }
+        name = max(there, key=lambda name: (there[name], name), default=None)
+        return name if name is not None and there[name] else None

@@ -1,0 +1,383 @@
+"""Places for some ranks of a gang while the others stay where they are.
+
+What the ranks that stay use costs nothing more, and the cost counts domains from the top down. So the search
+looks first where no domain comes into use that was not, then lets leaves come into use, then domains of the
+next tier, and so on: it sees the few domains of the gang, and others only where those have no room. In each
+step a first answer is filled in greedily; where it meets what nothing can be below, that is it. Else other
+choices are tried out, up to a limit, and the answer says whether they were all tried.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from hyperscout_placer.cluster.forest import Longs
+from hyperscout_placer.repair.layout import GANG, Layout
+from hyperscout_placer.repair.reckoning import least_sum, runs
+from hyperscout_placer.repair.standing import Standing
+from hyperscout_placer.repair.view import View
+
+SMALL: Final = 32  # nodes with room, of all kinds of workers: so few are searched thoroughly
+STEPS: Final = 4000  # nodes that are tried for a rank there
+STEPS_LARGE: Final = 24  # and elsewhere
+_WIDTH: Final = 32  # nodes that are tried for one rank
+_DEEPEST: Final = 64  # ranks, above which nothing but the greedy answer is looked at
+
+_Costs = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """`nodes`: by rank, of the whole gang. `exact`: nothing costs less."""
+
+    nodes: tuple[int, ...]
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """`rank`: one for which there was nothing; `proven`: there is no place for all of them."""
+
+    rank: int
+    proven: bool
+
+
+class Filling(Standing):
+    """`highest`: tier that is to hold the gang afterwards."""
+
+    def __init__(
+        self, view: View, layout: Layout, at: Sequence[int], before: Sequence[int], highest: int
+    ) -> None:
+        super().__init__(view, layout, at, before)
+        self._highest = highest
+        self._best: tuple[_Costs, tuple[int, ...]] | None = None
+        self._steps = 0
+
+    def run(self) -> Filled | Stuck:
+        wrong = self._settle()
+        if wrong is not None:
+            return Stuck(wrong, True)
+        if not self._open:
+            return Filled(tuple(self._at), True)
+        self._bound = self._bindings()
+        staying = [node for node in self._at if node >= 0]
+        holder = self._forest.holder(staying)
+        lowest = self._forest.top + 1 if holder is None else holder[0]
+        if lowest > self._highest:
+            return Stuck(self._open[0], True)
+        short = self._short()
+        if short is not None:
+            return Stuck(short, True)
+        order = self._order()
+        stuck, proven = Stuck(order[0], True), True
+        for stage in range(1, self._highest + 1):
+            region = self._region(stage)
+            if not self._could_fit(region):
+                continue
+            found = self._stage(order, region, stage, max(lowest, stage), proven)
+            if isinstance(found, Filled):
+                return found
+            stuck, proven = found, proven and found.proven
+        return Stuck(stuck.rank, proven)
+
+    # Where to look
+
+    def _order(self) -> list[int]:
+        """First the ranks whose groups are bound to where they are, the tightest before others; then larger
+        groups before smaller ones."""
+
+        def key(rank: int) -> tuple[int, int, int]:
+            tight, whole = self._forest.top + 1, 0
+            for number in self._layout.around(rank):
+                copy = self._layout.copies[number]
+                if copy.tier is None:
+                    continue
+                if self._in_copy[number]:
+                    tight = copy.tier
+                    break
+                whole = copy.stop - copy.start
+            return tight, -whole, rank
+
+        return sorted(self._open, key=key)
+
+    def _region(self, stage: int) -> Longs:
+        """Tier-1 domains in which nothing above comes into use that was not, from tier `stage` up."""
+        layers = self._forest.layers
+        if stage > len(layers):
+            return np.arange(len(layers[0]))
+        domains = np.flatnonzero(self._used[stage])
+        for layer in reversed(layers[1:stage]):
+            domains = runs(layer.child[domains], layer.child_stop[domains])
+        return domains
+
+    def _could_fit(self, region: Longs) -> bool:
+        wanted = Counter(self._layout.kind[rank] for rank in self._open)
+        return all(int(self._fits[kind].domains[0][region].sum()) >= n for kind, n in wanted.items())
+
+    def _candidates(self, rank: int, region: Longs) -> Longs:
+        """Nodes that would do."""
+        layers, kind = self._forest.layers, self._layout.kind[rank]
+        fit = self._fits[kind]
+        leaves = region[fit.domains[0][region] > 0]
+        for number in self._layout.around(rank):
+            copy = self._layout.copies[number]
+            if copy.tier is None:
+                continue
+            layer = layers[copy.tier - 1]
+            of_leaf = layer.of_node[layers[0].start[leaves]]
+            if self._in_copy[number]:
+                leaves = leaves[of_leaf == layer.of_node[self._somewhere[number]]]
+            else:
+                leaves = leaves[fit.domains[copy.tier - 1][of_leaf] >= self._left[number][kind]]
+        nodes = runs(layers[0].start[leaves], layers[0].stop[leaves])
+        nodes = nodes[fit.nodes[nodes] > 0]
+        for number in self._layout.around(rank):
+            spread = self._layout.copies[number].spread
+            if spread is not None:
+                full = [d for d, n in self._spread[number].items() if n >= spread.most]
+                which = nodes if spread.tier == 0 else layers[spread.tier - 1].of_node[nodes]
+                nodes = nodes[~np.isin(which, np.array(full, np.int64))]
+        return nodes
+
+    def _sorted(self, rank: int, nodes: Longs, stage: int, *, first: bool) -> list[int]:
+        """The likeliest first: what is used already, then what holds the rest of its group, then what leaves
+        least over. `first`: only the first is wanted."""
+        kind = self._layout.kind[rank]
+        fit, reference = self._fits[kind], self._fits[self._layout.reference_kind]
+        rest = self._rest(rank)
+        columns: list[Longs] = []
+        late: list[Longs] = []
+        degraded = np.zeros(len(nodes), np.int64)
+        for tier in range(min(stage - 1, self._forest.top), 0, -1):
+            layer = self._forest.layers[tier - 1]
+            which = layer.of_node[nodes]
+            fresh = self._used[tier][which] == 0
+            columns += [fresh * 1, -np.minimum(fit.domains[tier - 1][which], rest) * fresh]
+            degraded += layer.degraded[which] * fresh
+            late.append(reference.domains[tier - 1][which] * fresh)
+        fresh = self._used[0][nodes] == 0
+        columns += [fresh * 1, -np.minimum(fit.nodes[nodes], rest) * fresh]
+        degraded += self._forest.degraded[nodes] * fresh
+        columns.append(degraded)
+        homes = np.zeros(len(nodes), np.int64)
+        for number in self._layout.around(rank):
+            if number in self._homes:
+                tier, domain = self._homes[number]
+                which = nodes if tier == 0 else self._forest.layers[tier - 1].of_node[nodes]
+                homes += which != domain
+        columns += [homes, *late, reference.nodes[nodes] * fresh]
+        if first:
+            keep = np.arange(len(nodes))
+            for column in columns:
+                values = column[keep]
+                keep = keep[values == values.min()]
+                if len(keep) == 1:
+                    break
+            return [int(nodes[keep[0]])]
+        order = np.lexsort((nodes, *reversed(columns)))
+        return [int(node) for node in nodes[order]]
+
+    def _rest(self, rank: int) -> int:
+        """How many of its kind are still to be placed there: of its own group where that is placed anew, else
+        of all that are bound to the same domain."""
+        kind = self._layout.kind[rank]
+        for number in self._layout.around(rank):
+            tier = self._layout.copies[number].tier
+            if tier is not None:
+                domain = self._domain(tier, self._somewhere[number])
+                ranks = self._bound.get((tier, domain, kind), set())
+                if rank in ranks:
+                    return sum(self._at[other] < 0 for other in ranks)
+                return self._left[number][kind]
+        return self._left[GANG][kind]
+
+    # The search
+
+    def _stage(
+        self, order: Sequence[int], region: Longs, stage: int, top: int, proven: bool
+    ) -> Filled | Stuck:
+        self._best = None
+        least = self._least(region, stage, top, proven)
+        # What fits on them before anything is placed is what fragmentation counts.
+        reference = self._fits[self._layout.reference_kind]
+        self._before = reference.nodes.copy(), [sums.copy() for sums in reference.domains]
+        costs: list[_Costs] = []
+        stuck: int | None = None
+        done: list[int] = []
+        for rank in order:
+            nodes = self._candidates(rank, region)
+            if not len(nodes):
+                stuck = rank
+                break
+            node = self._sorted(rank, nodes, stage, first=True)[0]
+            costs.append(self._more(rank, node, top))
+            self._put(rank, node, 1)
+            done.append(rank)
+        if stuck is None:
+            self._best = (_sum(costs, top), tuple(self._at))
+        for rank in reversed(done):
+            self._put(rank, self._at[rank], -1)
+        if self._best is not None and self._best[0] <= least:
+            return Filled(self._best[1], proven)
+        whole = False
+        if len(order) <= _DEEPEST:
+            leaf = self._forest.layers[0]
+            there = runs(leaf.start[region], leaf.stop[region])
+            roomy = sum(np.count_nonzero(fit.nodes[there]) for fit in self._fits.values())
+            self._small = roomy <= SMALL
+            self._steps = STEPS if self._small else STEPS_LARGE
+            self._seen: set[object] = set()
+            self._whole = True
+            self._descend(order, 0, _sum([], top), region, stage, top, least)
+            whole = self._whole
+        if self._best is None:
+            return Stuck(order[0] if stuck is None else stuck, whole)
+        return Filled(self._best[1], whole and proven)
+
+    def _descend(
+        self,
+        order: Sequence[int],
+        depth: int,
+        cost: _Costs,
+        region: Longs,
+        stage: int,
+        top: int,
+        least: _Costs,
+    ) -> None:
+        if depth == len(order):
+            if self._best is None or cost < self._best[0]:
+                self._best = (cost, tuple(self._at))
+            return
+        key = (cost[-1], self._key(order, depth))
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        rank = order[depth]
+        for node in self._different(rank, self._candidates(rank, region), stage):
+            if self._best is not None and self._best[0] <= least:
+                return
+            if self._steps <= 0:
+                self._whole = False
+                return
+            self._steps -= 1
+            more = tuple(a + b for a, b in zip(cost, self._more(rank, node, top), strict=True))
+            if self._best is not None and more >= self._best[0]:
+                continue
+            self._put(rank, node, 1)
+            self._descend(order, depth + 1, more, region, stage, top, least)
+            self._put(rank, node, -1)
+
+    def _key(self, order: Sequence[int], depth: int) -> object:
+        """What is ahead depends on no more than this."""
+        open_copies = sorted(
+            {number for rank in order[depth:] for number in self._layout.around(rank) if number != GANG}
+        )
+        mine: dict[int, list[tuple[int, int]]] = {number: [] for number in open_copies}
+        everything = []
+        for rank in order[:depth]:
+            pair = (self._layout.kind[rank], self._at[rank])
+            everything.append(pair)
+            for number in self._layout.around(rank):
+                if number in mine:
+                    mine[number].append(pair)
+        return depth, tuple(sorted(everything)), tuple(tuple(sorted(x)) for x in mine.values())
+
+    def _different(self, rank: int, nodes: Longs, stage: int) -> Iterator[int]:
+        """Nodes that would do, of those that are alike only the first."""
+        if not len(nodes):
+            return
+        seen: set[object] = set()
+        count = 0
+        leaf_of = self._forest.layers[0].of_node
+        for node in self._sorted(rank, nodes, stage, first=False):
+            if not self._used[0][node]:
+                fits = tuple(int(fit.nodes[node]) for fit in self._fits.values())
+                more = () if self._one_kind else tuple(sorted(self._view.free(node).items()))
+                key = (int(leaf_of[node]), int(self._forest.degraded[node]), fits, more)
+                if key in seen:
+                    continue
+                seen.add(key)
+            if count == _WIDTH and not self._small:
+                self._whole = False
+                return
+            count += 1
+            yield node
+
+    # What it costs
+
+    def _more(self, rank: int, node: int, top: int) -> _Costs:
+        """What comes on top of what is used: domains from below the top down, nodes, degraded links, what
+        fits there, groups that become wider."""
+        domains, left = [], []
+        degraded = 0
+        for tier in range(top - 1, 0, -1):
+            layer = self._forest.layers[tier - 1]
+            domain = int(layer.of_node[node])
+            fresh = not self._used[tier][domain]
+            domains.append(int(fresh))
+            degraded += fresh * int(layer.degraded[domain])
+            left.append(fresh * int(self._before[1][tier - 1][domain]))
+        fresh = not self._used[0][node]
+        degraded += fresh * int(self._forest.degraded[node])
+        left.append(fresh * int(self._before[0][node]))
+        return (*domains, int(fresh), degraded, *left, self._wider(rank, node))
+
+    def _least(self, region: Longs, stage: int, top: int, proven: bool) -> _Costs:
+        """What no answer of this stage is below, part by part."""
+        opens = 1 if proven else 0  # all the stages before were in vain
+        domains = [opens if tier < stage else 0 for tier in range(top - 1, 0, -1)]
+        kinds = {self._layout.kind[rank] for rank in self._open}
+        if len(kinds) > 1:
+            return (*domains, 0, 0, *[0] * (top - 1), 0, 0)
+        (kind,) = kinds
+        leaf, fit = self._forest.layers[0], self._fits[kind]
+        bound = self._bound_to_leaves()
+        if bound is None:
+            there = runs(leaf.start[region], leaf.stop[region])
+            nodes, missing = self._fresh(fit.nodes, there, len(self._open))
+        else:  # each leaf has to do for itself
+            nodes = missing = 0
+            for domain, ranks in bound.items():
+                there = np.arange(leaf.start[domain], leaf.stop[domain])
+                some, room = self._fresh(fit.nodes, there, ranks)
+                nodes, missing = nodes + some, missing + room
+        if kind != self._layout.reference_kind:
+            return (*domains, nodes, 0, *[0] * (top - 1), 0, 0)
+        left = [
+            self._least_left(kind, region, tier) if opens and tier < stage else 0
+            for tier in range(top - 1, 0, -1)
+        ]
+        return (*domains, nodes, 0, *left, missing, 0)
+
+    def _bound_to_leaves(self) -> dict[int, int] | None:
+        """Ranks to be placed, by the leaf to which their groups are bound; None = not all are."""
+        found = {domain: len(ranks) for (tier, domain, _), ranks in self._bound.items() if tier == 1}
+        return found if sum(found.values()) == len(self._open) else None
+
+    def _fresh(self, fits: Longs, there: Longs, ranks: int) -> tuple[int, int]:
+        """How many nodes at least come into use, and what fits on those."""
+        used = self._used[0][there] > 0
+        missing = ranks - int(fits[there[used]].sum())
+        if missing <= 0:
+            return 0, 0
+        fresh = fits[there[~used]]
+        nodes = int(np.searchsorted(np.cumsum(np.sort(fresh)[::-1]), missing)) + 1
+        return nodes, least_sum(fresh.tolist(), nodes, missing)
+
+    def _least_left(self, kind: int, region: Longs, tier: int) -> int:
+        """What fits, at least, in a domain that takes all that those in use cannot."""
+        layer, fits = self._forest.layers[tier - 1], self._fits[kind].domains[tier - 1]
+        domains = np.unique(layer.of_node[self._forest.layers[0].start[region]])
+        used = self._used[tier][domains] > 0
+        enough = fits[domains[~used]]
+        enough = enough[enough >= len(self._open) - int(fits[domains[used]].sum())]
+        return int(enough.min()) if len(enough) else 0
+
+
+def _sum(costs: Sequence[_Costs], top: int) -> _Costs:
+    if not costs:
+        return (0,) * (2 * (top - 1) + 4)
+    return tuple(sum(column) for column in zip(*costs, strict=True))

@@ -1,0 +1,320 @@
+"""Some ranks of a gang leave their nodes: where to, so that as few others as possible have to go too.
+
+First only those that must move. Where there is no place for them, others are set free: of small gangs all
+choices in turn, the fewest first; of large ones what stands in the way of the rank that found nothing: its
+groups as a whole, or neighbours that may leave the domain to which it is bound. The last resort is the whole
+gang.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity, Mask
+from hyperscout_placer.cluster.forest import Flags
+from hyperscout_placer.cluster.request import (
+    Group,
+    Request,
+    Workers,
+    size,
+    with_preferences,
+    without_preferences,
+)
+from hyperscout_placer.repair.filling import Filled, Filling, Stuck
+from hyperscout_placer.repair.keeping import kept
+from hyperscout_placer.repair.layout import Layout
+from hyperscout_placer.repair.view import Changes, View, cost_of
+from hyperscout_placer.solve.place import highest, place
+
+SMALL_GANG: Final = 24  # workers
+SMALL_CHOICES: Final = 512  # sets of further ranks that are tried out
+_TRIES: Final = 32  # of a larger gang
+_NEIGHBOURS: Final = 8  # that are tried to be moved out of a rank's way
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gang:
+    """A gang that runs. `before`: its nodes by rank (-1 = not in the forest), which `capacity` with `changes`
+    counts as taken. `barred`: (nodes,) that no rank may move to. `highest`: tier that may hold it."""
+
+    capacity: Capacity
+    request: Request
+    masks: Mapping[str, Mask]
+    before: tuple[int, ...]
+    barred: Flags
+    highest: int
+    changes: Changes | None = None
+
+    @classmethod
+    def of(
+        cls, capacity: Capacity, request: Request, masks: Mapping[str, Mask], nodes: Sequence[str]
+    ) -> "Gang":
+        forest = capacity.forest
+        return cls(
+            capacity,
+            request,
+            masks,
+            tuple(forest.index.get(name, -1) for name in nodes),
+            forest.below(request.avoid),
+            highest(forest, request),
+        )
+
+    def view(self) -> View:
+        return View(self.capacity, self.request, self.masks, self.barred, self.changes)
+
+    def cost(self, layout: Layout, now: Sequence[int]) -> Cost:
+        return cost_of(self.view(), layout, self.before, now)
+
+    def moved(self, now: Sequence[int]) -> int:
+        return sum(a != b for a, b in zip(self.before, now, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """`nodes`: by rank. `exact`: fewer ranks will not do, and of all ways to move so few none costs less."""
+
+    nodes: tuple[int, ...]
+    cost: Cost
+    exact: bool
+    relaxed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """`rank`: the one that found nothing when only those moved that must. `refusal`: of the whole gang."""
+
+    rank: int
+    refusal: Refusal
+
+
+def move(gang: Gang, leaving: frozenset[int]) -> Moved | Nowhere:
+    """New nodes for the ranks that leave. What is only preferred is had where that moves no more ranks and
+    no higher."""
+    must = without_preferences(gang.request.gang)
+    found = _move(replace(gang, request=replace(gang.request, gang=must)), leaving)
+    if isinstance(found, Nowhere) or must == gang.request.gang:
+        return found
+    wish = replace(gang.request, gang=with_preferences(gang.request.gang))
+    better = _move(replace(gang, request=wish, highest=min(gang.highest, found.cost.top)), leaving)
+    if isinstance(better, Moved) and gang.moved(better.nodes) <= gang.moved(found.nodes):
+        return replace(better, exact=better.exact and found.exact)
+    return replace(found, relaxed=("the preferred spread, which more moves or a higher tier may keep",))
+
+
+def _move(gang: Gang, leaving: frozenset[int]) -> Moved | Nowhere:
+    layout = Layout.of(gang.request)
+    if len(leaving) == len(layout):
+        return _anew(gang, layout, min(leaving), proven=True)
+    first = _filled(gang, layout, leaving)
+    if isinstance(first, Filled):
+        return _moved(gang, layout, first.nodes, first.exact)
+    staying = [rank for rank in range(len(layout)) if rank not in leaving]
+    choices = _choices(gang, layout, staying) if len(layout) <= SMALL_GANG else None
+    if choices is None:
+        found, proven = _widening(gang, layout, leaving, first), False
+    else:
+        found, proven = _exhaustive(gang, layout, leaving, choices, proven=first.proven)
+    return found if found is not None else _anew(gang, layout, first.rank, proven=proven)
+
+
+def _filled(gang: Gang, layout: Layout, leaving: frozenset[int]) -> Filled | Stuck:
+    view = gang.view()
+    at = [-1 if rank in leaving else node for rank, node in enumerate(gang.before)]
+    for rank in leaving:
+        node = gang.before[rank]
+        if node >= 0:  # others may have its room, unless it is barred
+            view.give(node, layout.kinds[layout.kind[rank]])
+    found = Filling(view, layout, at, gang.before, gang.highest).run()
+    return (
+        replace(found, nodes=_in_order(gang, layout, leaving, found.nodes))
+        if isinstance(found, Filled)
+        else found
+    )
+
+
+def _in_order(gang: Gang, layout: Layout, leaving: frozenset[int], nodes: Sequence[int]) -> tuple[int, ...]:
+    """Ranks that are alike go to their nodes in tree order, and one whose node is among them keeps it."""
+    alike: dict[tuple[int, int], list[int]] = {}
+    for rank in sorted(leaving):
+        alike.setdefault((layout.copy[rank], layout.kind[rank]), []).append(rank)
+    found = list(nodes)
+    for ranks in alike.values():
+        rest = sorted(nodes[rank] for rank in ranks)
+        moving = []
+        for rank in ranks:
+            if gang.before[rank] in rest:
+                rest.remove(gang.before[rank])
+                found[rank] = gang.before[rank]
+            else:
+                moving.append(rank)
+        for rank, node in zip(moving, rest, strict=True):
+            found[rank] = node
+    return tuple(found)
+
+
+def _moved(gang: Gang, layout: Layout, nodes: tuple[int, ...], exact: bool) -> Moved:
+    return Moved(nodes, gang.cost(layout, nodes), exact)
+
+
+# Further ranks
+
+
+def _choices(gang: Gang, layout: Layout, staying: Sequence[int]) -> list[list[int]] | None:
+    """Ranks that stay, those together that are alike (of which it does not matter which one moves); None =
+    too many choices."""
+    alike: dict[tuple[int, int, int], list[int]] = {}
+    for rank in staying:
+        alike.setdefault((gang.before[rank], layout.copy[rank], layout.kind[rank]), []).append(rank)
+    count = 1
+    for ranks in alike.values():
+        count *= len(ranks) + 1
+    return list(alike.values()) if count <= SMALL_CHOICES else None
+
+
+def _exhaustive(
+    gang: Gang, layout: Layout, leaving: frozenset[int], choices: list[list[int]], *, proven: bool
+) -> tuple[Moved | None, bool]:
+    """Also whether it is proven that fewer will not do."""
+    for extra in range(1, sum(map(len, choices))):
+        best: Moved | None = None
+        exact = proven
+        for more in _of_size(choices, extra):
+            found = _filled(gang, layout, leaving | more)
+            if isinstance(found, Filled):
+                exact &= found.exact
+                best = _better(best, _moved(gang, layout, found.nodes, True))
+            else:
+                exact &= found.proven
+        if best is not None:
+            return replace(best, exact=exact), exact
+        proven = exact
+    return None, proven
+
+
+def _of_size(choices: list[list[int]], extra: int, at: int = 0) -> Iterator[frozenset[int]]:
+    if not extra:
+        yield frozenset()
+    elif at < len(choices):
+        for n in range(min(extra, len(choices[at])), -1, -1):
+            for more in _of_size(choices, extra - n, at + 1):
+                yield frozenset(choices[at][len(choices[at]) - n :]) | more
+
+
+def _better(best: Moved | None, found: Moved) -> Moved:
+    if best is None or (found.cost, found.nodes) < (best.cost, best.nodes):
+        return found
+    return best
+
+
+def _widening(gang: Gang, layout: Layout, leaving: frozenset[int], stuck: Stuck) -> Moved | None:
+    """Set free what is in the way, the fewest first."""
+    seen: set[frozenset[int]] = set()
+    todo: list[tuple[int, int, frozenset[int]]] = []
+
+    def look(open_ranks: frozenset[int], rank: int) -> None:
+        for more in _in_the_way(gang, layout, open_ranks, rank):
+            if (new := open_ranks | more) not in seen:
+                seen.add(new)
+                heapq.heappush(todo, (len(new), len(seen), new))
+
+    look(leaving, stuck.rank)
+    best: Moved | None = None
+    for _ in range(_TRIES):
+        if not todo or len(todo[0][2]) == len(layout):
+            break
+        count, _, open_ranks = heapq.heappop(todo)
+        if best is not None and count > gang.moved(best.nodes):
+            break
+        found = _filled(gang, layout, open_ranks)
+        if isinstance(found, Filled):
+            best = _better(best, _moved(gang, layout, found.nodes, False))
+        else:
+            look(open_ranks, found.rank)
+    return best
+
+
+def _in_the_way(
+    gang: Gang, layout: Layout, open_ranks: frozenset[int], rank: int
+) -> Iterator[frozenset[int]]:
+    """What to set free for a rank that found nothing."""
+    if rank not in open_ranks:
+        yield frozenset((rank,))
+    bound = None
+    for number in layout.around(rank):
+        copy = layout.copies[number]
+        if copy.tier is None and copy.spread is None:
+            continue
+        rest = [r for r in range(copy.start, copy.stop) if r not in open_ranks]
+        if rest:
+            yield frozenset(rest)
+            if bound is None and copy.tier is not None:
+                bound = copy.tier, gang.before[rest[0]]
+    if bound is None:
+        return
+    tier, node = bound
+    layer = gang.capacity.forest.layers[tier - 1]
+    seen: set[tuple[int, int, int]] = set()
+    for other, at in enumerate(gang.before):
+        if other in open_ranks or layer.of_node[at] != layer.of_node[node] or len(seen) == _NEIGHBOURS:
+            continue
+        if any((layout.copies[n].tier or tier + 1) <= tier for n in layout.around(other)):
+            continue  # bound to that domain itself
+        if (key := (at, layout.copy[other], layout.kind[other])) not in seen:
+            seen.add(key)
+            yield frozenset((other,))
+
+
+# The whole gang
+
+
+def anew(gang: Gang, request: Request) -> Placement | Refusal:
+    """As if it were not there. The capacity is not changed."""
+    forest = gang.capacity.forest
+    layout = Layout.of(request)
+    room = gang.capacity.copy()
+    for at, free in (gang.changes or {}).items():
+        room.set_free(forest.nodes[at], free)
+    here = [(forest.nodes[at], need) for at, need in zip(gang.before, layout.needs, strict=True) if at >= 0]
+    room.give([node for node, _ in here], [need for _, need in here])
+    barred = gang.barred & ~forest.below(request.avoid)
+    if barred.any():
+        avoid = {forest.nodes[at] for at in np.flatnonzero(barred).tolist()}
+        request = replace(request, avoid=request.avoid | avoid)
+    return place(room, request, gang.masks)
+
+
+def _anew(gang: Gang, layout: Layout, rank: int, *, proven: bool) -> Moved | Nowhere:
+    request = gang.request
+    if gang.highest <= gang.capacity.forest.top:
+        within = bounded(replace(request.gang, tier=gang.highest), gang.highest)
+        if within is None:
+            return Nowhere(rank, Refusal(gang.highest))
+        request = replace(request, mode="hard", gang=within)
+    answer = anew(gang, request)
+    if isinstance(answer, Refusal):
+        return Nowhere(rank, answer)
+    index = gang.capacity.forest.index
+    nodes = kept(gang.request.gang, gang.before, [index[name] for name in answer.nodes])
+    return _moved(gang, layout, nodes, answer.exact and proven)
+
+
+def bounded(group: Group, tier: int) -> Group | None:
+    """The same group in one domain of that tier: what may be in higher ones is so by itself. None where it
+    cannot be there for its spread."""
+    within = tier if group.tier is None else min(group.tier, tier)
+    spread = group.spread
+    if spread is not None and spread.tier >= within:
+        if spread.most < size(group) // group.count:
+            return None
+        spread = None
+    parts: list[Group | Workers] = []
+    for part in group.parts:
+        inner = bounded(part, within) if isinstance(part, Group) else part
+        if inner is None:
+            return None
+        parts.append(inner)
+    return replace(group, parts=tuple(parts), tier=None if group.tier is None else within, spread=spread)

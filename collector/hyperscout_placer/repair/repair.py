@@ -1,0 +1,238 @@
+"""A gang that runs, and nodes that fail: replacements that move only what must move.
+
+Whoever moves has to stop and start again, so the number of moves comes before everything that the objective
+counts. `moving` finds them.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity, Mask
+from hyperscout_placer.cluster.forest import Forest
+from hyperscout_placer.cluster.request import Request, RequestError, checked
+from hyperscout_placer.repair.keeping import kept
+from hyperscout_placer.repair.layout import GANG, Layout
+from hyperscout_placer.repair.moving import Gang, Moved, Nowhere, anew, move
+from hyperscout_placer.repair.reckoning import width
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    rank: int
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """`moves`: by rank. `placement`: the gang afterwards; `exact` there: fewer moves will not do, and of all
+    ways to move so few none costs less. `kept_tier`: neither the gang nor a group of it is spread wider than
+    before."""
+
+    moves: tuple[Move, ...]
+    placement: Placement
+    kept_tier: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """`moves` would bring the gang from `before` to `placement.cost`. `gain`, `price`: in words."""
+
+    moves: tuple[Move, ...]
+    before: Cost
+    placement: Placement
+    gain: str
+    price: str
+
+
+def repair(
+    capacity: Capacity,
+    request: Request,
+    running: Sequence[str],
+    lost: frozenset[str],
+    masks: Mapping[str, Mask],
+) -> Repair | Refusal:
+    """Replacements for the ranks on `lost` nodes, and on nodes that the forest has no more. `running`: nodes
+    by rank; what they hold is taken from `capacity` already. Fewest moves first, then the gang's cost as in
+    `Cost`. Raises RequestError."""
+    forest = capacity.forest
+    gang, layout = _read(capacity, request, running, masks)
+    gang = replace(gang, barred=gang.barred | forest.below(lost & forest.index.keys()))
+    leaving = frozenset(rank for rank, name in enumerate(running) if name in lost or name not in forest.index)
+    found = move(gang, leaving)
+    if isinstance(found, Nowhere):
+        return _refused(gang, layout, found, running)
+    return Repair(
+        moves_of(forest, running, found.nodes),
+        _placement(gang, found.nodes, found),
+        _kept_tier(forest, layout, gang.before, found.nodes),
+    )
+
+
+def improvement(
+    capacity: Capacity, request: Request, running: Sequence[str], masks: Mapping[str, Mask]
+) -> Improvement | None:
+    """Whether the whole gang would be better off elsewhere now: in a lower tier, else over fewer degraded
+    links, else in fewer domains; None = it would not. Ranks that can stay where they are do.
+
+    A degraded link comes before the number of domains, unlike where a gang is placed: a ring runs at the
+    speed of its slowest link, while another healthy domain in the same tier costs it next to nothing, and
+    stopping a job has its price. Nodes and fragmentation are not worth one. Raises RequestError.
+    """
+    gang, layout = _read(capacity, request, running, masks)
+    if -1 in gang.before:
+        return None  # that is for `repair`
+    before = gang.cost(layout, gang.before)
+    best: tuple[tuple[object, ...], Moved] | None = None
+    for place in _better_places(gang, layout, before):
+        # What was barred for the sake of the search is none of its cost.
+        found = replace(place, cost=gang.cost(layout, place.nodes))
+        rank = (*_worth(found.cost), gang.moved(found.nodes), found.cost, found.nodes)
+        if _worth(found.cost) < _worth(before) and (best is None or rank < best[0]):
+            best = rank, found
+    if best is None:
+        return None
+    found = best[1]
+    moves = moves_of(capacity.forest, running, found.nodes)
+    price = f"{len(moves)} of {len(running)} workers move"
+    worse = _compared(capacity.forest, found.cost, before)
+    return Improvement(
+        moves,
+        before,
+        _placement(gang, found.nodes, found),
+        "; ".join(text for text, better in worse if better),
+        "; ".join([price, *(text for text, better in worse if not better)]),
+    )
+
+
+def moves_of(forest: Forest, running: Sequence[str], nodes: Sequence[int]) -> tuple[Move, ...]:
+    """By rank."""
+    targets = (forest.nodes[node] for node in nodes)
+    return tuple(
+        Move(rank, source, target)
+        for rank, (source, target) in enumerate(zip(running, targets, strict=True))
+        if source != target
+    )
+
+
+def _read(
+    capacity: Capacity, request: Request, running: Sequence[str], masks: Mapping[str, Mask]
+) -> tuple[Gang, Layout]:
+    checked(request, capacity.forest.top)
+    layout = Layout.of(request)
+    if len(running) != len(layout):
+        raise RequestError(f"running: {len(running)} nodes for {len(layout)} workers")
+    return Gang.of(capacity, request, masks, running), layout
+
+
+def _placement(gang: Gang, nodes: tuple[int, ...], found: Moved) -> Placement:
+    forest = gang.capacity.forest
+    tier, name = forest.holder(nodes) or (None, None)
+    # No gang costs less than one node in one leaf.
+    bound = None if found.exact else Cost(1, (), 1, 0, ())
+    return Placement(
+        tuple(forest.nodes[node] for node in nodes), tier, name, found.cost, found.exact, bound, found.relaxed
+    )
+
+
+def _kept_tier(forest: Forest, layout: Layout, before: Sequence[int], now: Sequence[int]) -> bool:
+    for copy in layout.copies:
+        old = [node for node in before[copy.start : copy.stop] if node >= 0]
+        # A group that was in one node and now is in two of a leaf is as near as before to its switch.
+        if old and max(1, width(forest, now[copy.start : copy.stop])) > max(1, width(forest, old)):
+            return False
+    return True
+
+
+def _refused(gang: Gang, layout: Layout, nowhere: Nowhere, running: Sequence[str]) -> Refusal:
+    forest, rank = gang.capacity.forest, nowhere.rank
+    refusal = nowhere.refusal
+    text = f"no replacement for rank {rank} ({layout.kinds[layout.kind[rank]].role}) of {running[rank]}"
+    for number in layout.around(rank):
+        copy = layout.copies[number]
+        others = [n for n in gang.before[copy.start : copy.stop] if n >= 0 and not gang.barred[n]]
+        if copy.tier is not None and others:
+            layer = forest.layers[copy.tier - 1]
+            what = "the gang" if number == GANG else f"its group (ranks {copy.start} to {copy.stop - 1})"
+            text += f": {what} has to stay in {layer.names[layer.of_node[others[0]]]}, where there is no room"
+            break
+    whole = f"; nor is there a place for the whole gang: {refusal.reason}" if refusal.reason else ""
+    return replace(refusal, reason=text + whole)
+
+
+# Would moving help?
+
+
+def _worth(cost: Cost) -> tuple[int, int, tuple[int, ...]]:
+    return cost.top, cost.degraded, cost.domains
+
+
+def _better_places(gang: Gang, layout: Layout, before: Cost) -> Iterator[Moved]:
+    """Ways to be better off: a few ranks leave what is degraded, or join the others in a lower tier; or the
+    whole gang goes where it would be placed now, or to where nothing is degraded that is now."""
+    forest, request = gang.capacity.forest, gang.request
+    sick = _degraded(gang, before.top)
+    for names in sick:
+        off = forest.below(names)
+        leaving = frozenset(rank for rank, node in enumerate(gang.before) if off[node])
+        if len(leaving) < len(layout):
+            yield from _found(replace(gang, barred=gang.barred | off), leaving)
+    for tier in range(min(before.top - 1, forest.top), 0, -1):
+        of_node = forest.layers[tier - 1].of_node
+        (home, _), *_ = Counter(of_node[list(gang.before)].tolist()).most_common(1)
+        leaving = frozenset(rank for rank, node in enumerate(gang.before) if of_node[node] != home)
+        yield from _found(replace(gang, highest=tier), leaving)
+    for names in (frozenset[str](), *sick):
+        answer = anew(gang, replace(request, avoid=request.avoid | names))
+        if isinstance(answer, Placement):
+            nodes = kept(request.gang, gang.before, [forest.index[name] for name in answer.nodes])
+            yield Moved(nodes, gang.cost(layout, nodes), answer.exact and not names, answer.relaxed)
+
+
+def _found(gang: Gang, leaving: frozenset[int]) -> Iterator[Moved]:
+    found = move(gang, leaving)
+    if isinstance(found, Moved):
+        yield replace(found, exact=False)
+
+
+def _degraded(gang: Gang, top: int) -> list[frozenset[str]]:
+    """Names of what the gang uses and is degraded: the nodes, then also the domains below the top, then also
+    the top; each that says more than the one before."""
+    forest = gang.capacity.forest
+    used = np.unique(np.asarray(gang.before, np.int64))
+    names = {forest.nodes[node] for node in used[forest.degraded[used] > 0].tolist()}
+    found = [frozenset(names)]
+    for layer in forest.layers[:top]:
+        which = np.unique(layer.of_node[used])
+        names |= {layer.names[domain] for domain in which[layer.degraded[which] > 0].tolist()}
+        if layer.tier in (top - 1, top):
+            found.append(frozenset(names))
+    return [x for i, x in enumerate(found) if x and x not in found[:i]]
+
+
+def _compared(forest: Forest, now: Cost, before: Cost) -> list[tuple[str, bool]]:
+    """What is different, in words, and whether it is better now."""
+    found = []
+    if now.top != before.top:
+        texts = [_tier_name(forest, cost.top) for cost in (now, before)]
+        found.append((f"tier {texts[0]} instead of {texts[1]}", now.top < before.top))
+    if now.degraded != before.degraded:
+        count = f"{now.degraded} degraded link{'s' if now.degraded > 1 else ''}"
+        text = f"{count if now.degraded else 'no degraded link'} instead of {before.degraded}"
+        found.append((text, now.degraded < before.degraded))
+    if now.top == before.top:
+        for tier, a, b in zip(range(now.top - 1, 0, -1), now.domains, before.domains, strict=True):
+            if a != b:
+                text = f"{a} {_tier_name(forest, tier)} domain{'s' if a > 1 else ''} instead of {b}"
+                found.append((text, a < b))
+    return found
+
+
+def _tier_name(forest: Forest, tier: int) -> str:
+    if tier > forest.top:
+        return "several islands"
+    return forest.layers[tier - 1].tier_name or str(tier)

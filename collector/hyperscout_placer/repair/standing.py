@@ -1,0 +1,118 @@
+"""Where the ranks of a gang stand while some of them are placed: what is used, and what their groups bear."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from hyperscout_placer.repair.layout import GANG, Layout
+from hyperscout_placer.repair.reckoning import width
+from hyperscout_placer.repair.view import View
+
+
+class Standing:
+    """`at`: by rank the node on which it stays, -1 = to be placed. `before`: where they were (-1 = not
+    known), as groups should not become wider."""
+
+    def __init__(self, view: View, layout: Layout, at: Sequence[int], before: Sequence[int]) -> None:
+        self._view = view
+        self._forest = view.forest
+        self._layout = layout
+        self._at = list(at)
+        self._open = [rank for rank, node in enumerate(at) if node < 0]
+        kinds = {layout.kind[rank] for rank in self._open} | {layout.reference_kind}
+        self._fits = {kind: view.fit(layout.kinds[kind]) for kind in sorted(kinds)}
+        self._one_kind = len({layout.kinds[kind].resources for kind in kinds}) == 1
+        sizes = [len(self._forest.nodes), *map(len, self._forest.layers)]
+        self._used = [np.zeros(n, np.int64) for n in sizes]  # ranks by tier (nodes first) and domain
+        self._in_copy: list[int] = [0] * len(layout.copies)  # ranks that have a node
+        self._somewhere = [-1] * len(layout.copies)  # a node of one of them
+        self._spread = [Counter[int]() for _ in layout.copies]
+        self._left = [Counter[int]() for _ in layout.copies]  # kinds of ranks to be placed
+        self._bound: dict[tuple[int, int, int], set[int]] = {}  # by tier, domain and kind
+        self._homes = self._widths(before)
+
+    def _settle(self) -> int | None:
+        """Count the ranks that stay; returns one whose group is not as asked for even now."""
+        for rank, node in enumerate(self._at):
+            if node < 0:
+                for copy in self._layout.around(rank):
+                    self._left[copy][self._layout.kind[rank]] += 1
+        for rank, node in enumerate(self._at):
+            if node >= 0:
+                if not self._may(rank, node):
+                    return rank
+                self._count(rank, node, 1)
+        return None
+
+    def _may(self, rank: int, node: int) -> bool:
+        """Whether its groups' tiers and spreads bear it there."""
+        for number in self._layout.around(rank):
+            copy = self._layout.copies[number]
+            if copy.tier is not None and self._in_copy[number]:
+                of_node = self._forest.layers[copy.tier - 1].of_node
+                if of_node[node] != of_node[self._somewhere[number]]:
+                    return False
+            spread = copy.spread
+            if spread and self._spread[number][self._domain(spread.tier, node)] >= spread.most:
+                return False
+        return True
+
+    def _domain(self, tier: int, node: int) -> int:
+        return node if tier == 0 else int(self._forest.layers[tier - 1].of_node[node])
+
+    def _count(self, rank: int, node: int, sign: int) -> None:
+        self._used[0][node] += sign
+        for layer in self._forest.layers:
+            self._used[layer.tier][layer.of_node[node]] += sign
+        for number in self._layout.around(rank):
+            copy = self._layout.copies[number]
+            if sign > 0 and not self._in_copy[number]:
+                self._somewhere[number] = node
+            self._in_copy[number] += sign
+            if copy.spread is not None:
+                self._spread[number][self._domain(copy.spread.tier, node)] += sign
+
+    def _put(self, rank: int, node: int, sign: int) -> None:
+        """Place a rank, or (-1) take it back: the last one placed."""
+        self._count(rank, node, sign)
+        self._at[rank] = node if sign > 0 else -1
+        kind = self._layout.kind[rank]
+        for number in self._layout.around(rank):
+            self._left[number][kind] -= sign
+        self._view.take(node, self._layout.kinds[kind], -sign)
+
+    def _widths(self, before: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Tier and domain in which copies were of which some stays."""
+        found = {}
+        for number, copy in enumerate(self._layout.copies):
+            nodes = [node for node in before[copy.start : copy.stop] if node >= 0]
+            stays = next((node for node in self._at[copy.start : copy.stop] if node >= 0), -1)
+            if number != GANG and stays >= 0:
+                tier = width(self._forest, nodes)
+                if tier <= self._forest.top:
+                    found[number] = tier, self._domain(tier, stays)
+        return found
+
+    def _wider(self, rank: int, node: int) -> int:
+        """How many of its groups it would not be with where they were."""
+        homes = (self._homes[number] for number in self._layout.around(rank) if number in self._homes)
+        return sum(self._domain(tier, node) != domain for tier, domain in homes)
+
+    def _short(self) -> int | None:
+        """A rank of a group that is bound to a domain where less fits than has to."""
+        for (tier, domain, kind), ranks in self._bound.items():
+            if tier and self._fits[kind].domains[tier - 1][domain] < len(ranks):
+                return min(ranks)
+        return None
+
+    def _bindings(self) -> dict[tuple[int, int, int], set[int]]:
+        """Ranks to be placed by the domains to which their groups are bound, and kind."""
+        found: dict[tuple[int, int, int], set[int]] = {}
+        for rank in self._open:
+            for number in self._layout.around(rank):
+                tier = self._layout.copies[number].tier
+                if tier is not None and self._in_copy[number]:
+                    domain = self._domain(tier, self._somewhere[number])
+                    found.setdefault((tier, domain, self._layout.kind[rank]), set()).add(rank)
+        return found

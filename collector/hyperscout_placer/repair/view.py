@@ -1,0 +1,160 @@
+"""A gang's room, to try moves on: a Capacity seen through what was tried, which itself never changes."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.capacity import Capacity, Fit, Mask, summed
+from hyperscout_placer.cluster.forest import Flags
+from hyperscout_placer.cluster.request import MAX_WORKERS, Request, Workers
+from hyperscout_placer.repair.layout import Layout
+
+_FEW = 64  # nodes, up to which sums are corrected one by one
+
+
+class View:
+    """What is free for one gang. `barred`: (nodes,) never used. `changes`: what is not as in the capacity."""
+
+    def __init__(
+        self,
+        capacity: Capacity,
+        request: Request,
+        masks: Mapping[str, Mask],
+        barred: Flags,
+        changes: "Changes | None" = None,
+    ) -> None:
+        self.capacity = capacity
+        self.forest = capacity.forest
+        self.use_down = request.use_down
+        self.masks = masks
+        self.barred = barred
+        self._few_barred = np.flatnonzero(barred)
+        self._free: dict[int, dict[str, int]] = changes.copy() if changes is not None else Changes()
+        self._fits: dict[Workers, Fit] = {}
+
+    def usable(self, kind: Workers) -> Flags:
+        """(nodes,)"""
+        found = ~self.barred
+        if not self.use_down:
+            found &= ~self.forest.down
+        if kind.role in self.masks:
+            found &= self.masks[kind.role].allowed
+        return found
+
+    def fit(self, kind: Workers) -> Fit:
+        """How many fit where. The caller's own, and kept up to date here."""
+        found = self._fits.get(kind)
+        if found is None:
+            base = self.capacity.fit(kind, self.masks.get(kind.role), use_down=self.use_down)
+            nodes = base.nodes.copy()
+            if len(self._few_barred) <= _FEW:
+                found = Fit(nodes, [sums.copy() for sums in base.domains])
+                for at in self._few_barred.tolist():
+                    self._set(found, at, 0)
+            else:
+                nodes[self.barred] = 0
+                found = Fit(nodes, summed(self.forest, nodes))
+            self._fits[kind] = found
+            for at in self._free:
+                self._follow(kind, found, at)
+        return found
+
+    def free(self, at: int) -> dict[str, int]:
+        """Not to be changed by the caller."""
+        found = self._free.get(at)
+        return self.capacity.free_of(self.forest.nodes[at]) if found is None else found
+
+    def take(self, at: int, kind: Workers, sign: int = -1) -> None:
+        """Put a worker there."""
+        free = self._free.get(at)
+        if free is None:
+            free = self._free[at] = self.capacity.free_of(self.forest.nodes[at])
+        for name, amount in kind.resources:
+            if amount:
+                free[name] = free.get(name, 0) + sign * amount
+        for known, fit in self._fits.items():
+            self._follow(known, fit, at)
+
+    def give(self, at: int, kind: Workers) -> None:
+        self.take(at, kind, 1)
+
+    def changes(self) -> "Changes":
+        """What was taken and given so far."""
+        return Changes({at: dict(free) for at, free in self._free.items()})
+
+    def _follow(self, kind: Workers, fit: Fit, at: int) -> None:
+        if self.barred[at] or (not self.use_down and self.forest.down[at]):
+            return
+        mask = self.masks.get(kind.role)
+        if mask is None or mask.allowed[at]:
+            self._set(fit, at, _fits(self._free[at], kind))
+
+    def _set(self, fit: Fit, at: int, count: int) -> None:
+        if more := count - int(fit.nodes[at]):
+            fit.nodes[at] = count
+            for layer, sums in zip(self.forest.layers, fit.domains, strict=True):
+                sums[layer.of_node[at]] += more
+
+
+class Changes(dict[int, dict[str, int]]):
+    """What is free on nodes where it is not as the Capacity says."""
+
+    def copy(self) -> "Changes":
+        return Changes({at: dict(free) for at, free in self.items()})
+
+
+def _fits(free: Mapping[str, int], kind: Workers) -> int:
+    return min(MAX_WORKERS, *(free.get(name, 0) // amount for name, amount in kind.resources if amount))
+
+
+def placed(view: View, layout: Layout, was: Sequence[int], now: Sequence[int], **more: object) -> Placement:
+    """The gang on these nodes by rank. `was`: where it is in the view (-1 = nowhere): that counts as free."""
+    forest = view.forest
+    cost = cost_of(view, layout, was, now)
+    holder = forest.holder(now)
+    tier, name = holder if holder is not None else (None, None)
+    return Placement(tuple(forest.nodes[at] for at in now), tier, name, cost, **more)  # type: ignore[arg-type]
+
+
+def cost_of(view: View, layout: Layout, was: Sequence[int], now: Sequence[int]) -> Cost:
+    """What these nodes cost the gang, as `place` reckons: what fits where the gang is not there yet.
+
+    Ranks may have stayed on nodes that none would be placed on now: nothing else fits there.
+    """
+    forest, kind = view.forest, layout.kinds[layout.reference_kind]
+    fits = view.fit(kind).nodes.copy()
+    here = [(rank, at) for rank, at in enumerate(was) if at >= 0]
+    if len({x.resources for x in layout.kinds}) == 1:
+        np.add.at(fits, np.array([at for _, at in here], np.int64), 1)
+        np.minimum(fits, MAX_WORKERS, out=fits)
+    else:
+        free: dict[int, dict[str, int]] = {}
+        for rank, at in here:
+            there = free[at] if at in free else free.setdefault(at, dict(view.free(at)))
+            for name, amount in layout.kinds[layout.kind[rank]].resources:
+                there[name] = there.get(name, 0) + amount
+        for at, there in free.items():
+            fits[at] = _fits(there, kind)
+    usable = view.usable(kind)
+    fits[~usable] = 0
+    for rank, at in enumerate(now):
+        if layout.end[rank] == layout.reference and not usable[at]:
+            fits[at] += 1
+    used = np.unique(np.asarray(now, np.int64))
+    sums = np.concatenate(([0], np.cumsum(fits)))
+    holder = forest.holder(now)
+    top = forest.top + 1 if holder is None else holder[0]
+    domains, left = [], []
+    degraded = int(forest.degraded[used].sum())
+    count = layout.end.count(layout.reference)
+    for layer in reversed(forest.layers[:top]):
+        which = np.unique(layer.of_node[used])
+        if layer.tier < top:
+            domains.append(len(which))
+        degraded += int(layer.degraded[which].sum())
+        left.append(int((sums[layer.stop[which]] - sums[layer.start[which]]).sum()) - count)
+    if holder is None:
+        left.insert(0, int(sums[-1]) - count)
+    left.append(int(fits[used].sum()) - count)
+    return Cost(top, tuple(domains), len(used), degraded, tuple(left))

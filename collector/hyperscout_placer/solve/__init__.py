@@ -1,0 +1,1 @@
+"""Finds the best place for one gang, and the reason where there is none. Pure."""

@@ -1,0 +1,330 @@
+"""The exact placement of gangs of one kind of worker, fast: thousands of workers on a hundred thousand nodes.
+
+Where each level has one kind of unit, the best placement is a choice: which domains, which of their children,
+which nodes. Nothing else counts but how many units what was chosen holds together, so a table says the least
+cost of holding *at least* so many, and a child matters only at the steps of its table. Where the children of
+the top have many steps, `sifted` first leaves out what cannot be part of a best placement.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from hyperscout_placer.cluster.forest import Flags, Longs
+from hyperscout_placer.cluster.units import GANG, Units
+from hyperscout_placer.solve.alike import Alike
+from hyperscout_placer.solve.costs import NEVER, keep_least, less
+from hyperscout_placer.solve.free import Parts, Room
+from hyperscout_placer.solve.sifting import Window, choosable, sifted, whole
+from hyperscout_placer.solve.tables import Held
+from hyperscout_placer.solve.work import TooBigError, Work
+
+MOST_ENTRIES: Final = 2 * 10**7  # of the tables that are held at once
+_STEP: Final = 3_000  # what a step costs besides
+_AT_ONCE: Final = 10**6  # sums in memory
+_MANY: Final = 8  # steps of a child, from which they are looked at all at once
+
+_Option = tuple[int, Longs]  # units, and what they cost
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level below the top: its unit, how many of the level below are in one, and the most that a spread
+    leaves one domain."""
+
+    unit: int
+    ratio: int
+    most: int
+
+
+def levels_of(units: Units) -> list[Level] | None:
+    """The levels below the top, from the nodes up; None where the gang is no such chain."""
+    if len(units.kinds) > 1 or any(unit.spread is not None for unit in units.units[1:]):
+        return None
+    spread = units.units[GANG].spread
+    found: list[Level] = []
+    for tier in range(units.top):
+        (unit,) = units.level(tier)
+        size = units.units[unit].size
+        most = units.units[unit].total
+        if spread is not None and spread.tier == tier:
+            most = min(most, spread.most // size)
+        below = units.units[found[-1].unit].size if found else 1
+        found.append(Level(unit, size // below, most))
+    return found
+
+
+class Chain:
+    """Placements whose top is of one tier."""
+
+    def __init__(self, room: Room, alike: Alike, units: Units, levels: Sequence[Level], work: Work) -> None:
+        self.work = work
+        self.room = room
+        self.alike = alike
+        self.units = units
+        self.levels = levels
+        self._top = units.top
+        self.wanted = units.units[levels[-1].unit].total
+        self.whole_nodes = bool(room.fits[0].max(initial=0) <= 1)
+        self.fits = [self._most(tier) for tier in range(units.top)]
+
+    def _most(self, tier: int) -> Longs:
+        """(domains,) how many units of its level each of a tier holds."""
+        if all(
+            level.ratio == 1 and level.most >= self.units.units[level.unit].total
+            for level in self.levels[: tier + 1]
+        ):
+            return self.room.fit(0, tier)
+        found = self.room.fit(0, tier)
+        if tier:
+            inside = np.concatenate(([0], np.cumsum(self._most(tier - 1))))
+            layer = self.room.forest.layers[tier - 1]
+            found = (inside[layer.child_stop] - inside[layer.child]) // self.levels[tier].ratio
+        return np.minimum(found, self.levels[tier].most)
+
+    def might(self) -> Flags:
+        """(domains of the top tier,) which hold the gang."""
+        gang = self.units.units[GANG]
+        if gang.spread is not None and gang.spread.tier >= self._top and gang.size > gang.spread.most:
+            return np.zeros(self.room.count(self._top), np.bool_)
+        inside = np.concatenate(([0], np.cumsum(self.fits[-1])))
+        if self._top > self.room.forest.top:
+            return inside[-1:] >= self.wanted
+        layer = self.room.forest.layers[self._top - 1]
+        found: Flags = inside[layer.child_stop] - inside[layer.child] >= self.wanted
+        return found
+
+    def sizes(self, tier: int) -> list[tuple[Longs, int]]:
+        """(domains of a lower tier,) how many of its units fit, and how many the gang has."""
+        return [(self.fits[tier], self.units.units[self.levels[tier].unit].total)]
+
+    def least(
+        self, domain: int, best: tuple[int, ...] | None
+    ) -> tuple[tuple[int, ...], Callable[[], Held]] | None:
+        """The least cost below a domain that holds the gang, as `Parts` has it, and how it comes about. None
+        where it cannot be below `best`, a cost that was found elsewhere. Raises TooBigError."""
+        below = Below(self, domain)
+        parts = below.least(best)
+        return None if parts is None else (parts, below.held)
+
+
+class Below:
+    """Tables below one domain of the top tier."""
+
+    def __init__(self, chain: Chain, domain: int) -> None:
+        self._room = chain.room
+        self._alike = chain.alike
+        self._units = chain.units
+        self._levels = chain.levels
+        self._fits = chain.fits
+        self._whole_nodes = chain.whole_nodes
+        self._work = chain.work
+        self._wanted = chain.wanted
+        self._domain = domain
+        self._parts = Parts(chain.room, chain.units, domain, whole_nodes=chain.whole_nodes)
+        self._options: dict[tuple[int, int, int], list[_Option]] = {}
+        self._first: dict[int, int] = {}  # of children of the top that are alike
+        self._used: list[tuple[int, list[_Option]]] = []  # children of the top that may be used
+        self._steps: list[Longs] = []
+
+    def least(self, best: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """See `Chain.least`."""
+        tier = self._units.top - 1
+        if tier == 0 and self._whole_nodes:
+            nodes = self._soundest(self._domain, self._wanted)
+            return self._parts.unpacked(self._parts.of_degraded(self._room.forest.degraded[nodes].sum()))
+        windows, counts = self._windows(tier)
+        if best is not None and counts > best[: len(counts)]:
+            return None
+        for window in self._few(tier, windows, counts[0]):
+            first = self._first.get(window.index, window.index)
+            options = self._options_of(tier, first, window.most)
+            self._used.append((window.index, [x for x in options if x[0] >= window.least]))
+        self._steps = self._joined(self._wanted, [options for _, options in self._used])
+        return self._parts.unpacked(self._steps[-1][:, self._wanted])
+
+    def held(self) -> Held:
+        """How that comes about."""
+        self._work = Work(2**62)  # what could be reckoned can be reckoned once more
+        top, wanted = self._units.top, self._wanted
+        if top == 1 and self._whole_nodes:
+            taken = self._inside(1, self._domain, wanted)
+        else:
+            taken = taken_of(self._used, self._steps, wanted)
+        return self._held(top, self._domain, {GANG: 1}, taken)
+
+    def _windows(self, tier: int) -> tuple[list[Window], tuple[int, ...]]:
+        """The children of the top that may be part of a best placement, and the first parts of its cost as
+        far as they are known."""
+        start, stop = self._room.children(self._units.top, self._domain)
+        fits = self._fits[tier][start:stop]
+        if tier == 0 or (tier == 1 and self._whole_nodes):  # there is nothing below to choose from
+            may, used, _ = choosable(fits, self._wanted)
+            return whole(start, fits, may), (used,)
+        layer = self._room.forest.layers[tier - 1]
+        runs = layer.child[start:stop], layer.child_stop[start:stop]
+        inside, ratio = self._fits[tier - 1], self._levels[tier].ratio
+        found, *counts = sifted(start, fits, *runs, inside, ratio, self._wanted, self._work)
+        return found, tuple(counts)
+
+    def _few(self, tier: int, windows: Sequence[Window], used: int) -> list[Window]:
+        """Of those that are alike no more than can be used."""
+        looks = Counter(window.look for window in windows)
+        kept: dict[int, list[int]] = {}
+        few = []
+        for window in windows:
+            if looks[window.look] > 1:
+                alike = kept.setdefault(self._alike.number(tier, window.index), [])
+                if len(alike) == used:
+                    continue
+                alike.append(window.index)
+                self._first[window.index] = alike[0]
+            few.append(window)
+        return few
+
+    # Tables of at least so many
+
+    def _joined(self, most: int, children: Sequence[Sequence[_Option]]) -> list[Longs]:
+        """(words, most + 1) each: tables of the children one after the other, of none first."""
+        words = self._parts.packing.words
+        self._work.spend(words * (most + _STEP) * sum(map(len, children)))
+        if words * most * len(children) > MOST_ENTRIES:
+            raise TooBigError
+        none = np.zeros((words, most + 1), np.int64)  # holding nothing costs nothing, and nothing holds more
+        none[0, 1:] = NEVER
+        return joined(none, children)
+
+    def _options_of(self, tier: int, index: int, most: int) -> list[_Option]:
+        """The steps of a domain's table up to `most` units of its level."""
+        alike = self._alike.number(1, index) if tier == 1 else index
+        key = (tier, alike, most)
+        found = self._options.get(key)
+        if found is None:
+            found = self._options[key] = self._made(tier, index, most)
+        return found
+
+    def _made(self, tier: int, index: int, most: int) -> list[_Option]:
+        own = self._parts.own(tier, index)
+        if tier == 0:
+            return [(most, own)]
+        ratio = self._levels[tier].ratio
+        if tier == 1 and self._whole_nodes:
+            start, stop = self._room.nodes(1, index)
+            degraded = np.sort(self._room.forest.degraded[start:stop][self._fits[0][start:stop] > 0])
+            table = self._parts.of_degraded(np.concatenate(([0], np.cumsum(degraded))))
+        else:
+            table = self._joined(most * ratio, [x for _, x in self._children(tier, index, most * ratio)])[-1]
+        return steps_of(table[:, : most * ratio + 1 : ratio] + own[:, None])
+
+    def _children(self, tier: int, index: int, most: int) -> list[tuple[int, list[_Option]]]:
+        """Of a domain that is to hold at most so many units of theirs: its children, and their steps."""
+        start, stop = self._room.children(tier, index)
+        fits = np.minimum(self._fits[tier - 1][start:stop], most)
+        inside = [(start + i, int(fits[i])) for i in np.flatnonzero(fits).tolist()]
+        return [(i, self._options_of(tier - 1, i, n)) for i, n in inside]
+
+    # The way back
+
+    def _held(self, tier: int, index: int, units: dict[int, int], taken: Sequence[tuple[int, int]]) -> Held:
+        children = []
+        for child, count in taken:
+            held = {self._levels[tier - 1].unit: count}
+            if tier == 1:
+                children.append(Held(child, held, {}))
+            else:
+                children.append(
+                    self._held(
+                        tier - 1,
+                        child,
+                        held,
+                        self._inside(tier - 1, child, count * self._levels[tier - 1].ratio),
+                    )
+                )
+        return Held(index, units, self._units.opened(tier, units)[1], children)
+
+    def _inside(self, tier: int, index: int, wanted: int) -> list[tuple[int, int]]:
+        """How many units each child holds of a domain that holds so many of theirs."""
+        if tier == 1 and self._whole_nodes:
+            return [(node, 1) for node in self._soundest(index, wanted).tolist()]
+        children = self._children(tier, index, wanted)
+        steps = self._joined(wanted, [options for _, options in children])
+        return taken_of(children, steps, wanted)
+
+    def _soundest(self, index: int, wanted: int) -> Longs:
+        """So many free nodes of a domain of tier 1 with the fewest degraded links, in tree order."""
+        start, stop = self._room.nodes(1, index)
+        nodes = start + np.flatnonzero(self._fits[0][start:stop])
+        worn = np.argsort(self._room.forest.degraded[nodes], kind="stable")
+        return np.sort(nodes[worn[:wanted]])
+
+
+def joined(first: Longs, children: Sequence[Sequence[_Option]]) -> list[Longs]:
+    """Tables (words, n + 1) of at least so many units, of the children one after the other. A child is not
+    used, or at one of its steps."""
+    found = [first]
+    n = first.shape[1]
+    shifted = np.empty_like(first)
+    for options in children:
+        before = found[-1]
+        after = before.copy()
+        if len(first) == 1 and len(options) > _MANY and options[-1][0] - options[0][0] < 2 * len(options):
+            np.minimum(after[0, 1:], _least_at_any(before[0], options)[1:], out=after[0, 1:])
+            found.append(after)
+            continue
+        for units, cost in options:
+            at = min(units, n)
+            np.add(before[:, : n - at], cost[:, None], out=shifted[:, at:])
+            shifted[:, :at] = cost[:, None]
+            keep_least(after[:, 1:], shifted[:, 1:])
+        found.append(after)
+    return found
+
+
+def _least_at_any(before: Longs, options: Sequence[_Option]) -> Longs:
+    """(n + 1,) the least with a child at one of its many steps, all of them at once."""
+    low, high = options[0][0], options[-1][0]
+    costs = np.array([int(cost[0]) for _, cost in options])
+    steps = np.array([units for units, _ in options])
+    each = costs[np.searchsorted(steps, np.arange(low, high + 1))]  # a step is good for fewer units too
+    ahead = np.concatenate((np.zeros(high, np.int64), before))
+    windows = sliding_window_view(ahead, len(each))[: len(before), ::-1]  # `low` fewer, ..., `high` fewer
+    rows = _AT_ONCE // len(each) + 1
+    parts = [(windows[i : i + rows] + each).min(axis=1) for i in range(0, len(before), rows)]
+    return np.concatenate(parts)
+
+
+def taken_of(
+    children: Sequence[tuple[int, list[_Option]]], steps: Sequence[Longs], wanted: int
+) -> list[tuple[int, int]]:
+    """The children that are used when `joined` holds so many units, in order, and how many each holds: the
+    first are full, the last has the rest."""
+    found = []
+    left = wanted
+    for (child, options), before, after in zip(children[::-1], steps[-2::-1], steps[:0:-1], strict=True):
+        cost = after[:, left].tolist()
+        if before[:, left].tolist() == cost:
+            continue
+        for units, own in options:
+            rest = max(0, left - units)
+            if (before[:, rest] + own).tolist() == cost:
+                found.append((child, units))
+                left = rest
+                break
+    taken = []
+    for child, units in reversed(found):  # without any one of them there would be too little room
+        taken.append((child, min(units, wanted)))
+        wanted -= taken[-1][1]
+    return taken
+
+
+def steps_of(table: Longs) -> list[_Option]:
+    """(words, n + 1) -> the most units for each cost, beginning with one."""
+    last: Flags = np.ones(table.shape[1], np.bool_)
+    last[:-1] = less(table[:, :-1], table[:, 1:])
+    last[0] = False
+    last &= table[0] < NEVER
+    return [(units, table[:, units]) for units in np.flatnonzero(last).tolist()]

@@ -1,0 +1,187 @@
+"""How much of a gang fits into each domain, at the most: counted, without placing it.
+
+What is counted is whole groups, tier by tier from the nodes up. For gangs of one kind of worker this is what
+really fits; several kinds share what there is, and may fit a little less well than this says.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from hyperscout_placer.cluster.capacity import Capacity, Mask
+from hyperscout_placer.cluster.forest import Flags, Forest, Longs
+from hyperscout_placer.cluster.request import MAX_WORKERS, Group, Request, Workers, ends, size
+
+_Part = Group | Workers
+_PARTS = 1 << 20
+_MOST_PARTS = _PARTS * MAX_WORKERS
+_STEPS = 21  # of a binary search over as many copies as a gang may have
+
+
+class Estimate:
+    """Of one request, on what is free. `barred`: (nodes,) never used."""
+
+    def __init__(
+        self, capacity: Capacity, request: Request, masks: Mapping[str, Mask], barred: Flags
+    ) -> None:
+        self._capacity = capacity
+        self._forest: Forest = capacity.forest
+        self._usable = ~barred
+        self._fits: dict[tuple[object, str], Longs] = {}
+        for kind in ends(request.gang):
+            fit = capacity.fit(kind, masks.get(kind.role), use_down=request.use_down).nodes
+            self._fits[kind.resources, kind.role] = np.where(barred, 0, fit) if barred.any() else fit
+
+    def fit(self, kind: Workers) -> Longs:
+        """(nodes,) how many of a kind fit."""
+        return self._fits[kind.resources, kind.role]
+
+    def workers(self, group: Group, tier: int) -> Longs:
+        """(domains of `tier`,) how many workers of one copy of the group each could hold, in whole inner
+        groups. One tier above the forest's: (1,) of all islands together."""
+        total = np.zeros(self._width(tier), np.int64)
+        spread = group.spread if group.spread is not None and group.spread.tier < tier else None
+        capped = None if spread is None else np.zeros(self._width(spread.tier), np.int64)
+        for part, need in _flat(group, tier):
+            one = size(part) // part.count
+            at, copies = self._copies(part, tier)
+            if spread is not None and capped is not None and at <= spread.tier:
+                here = np.minimum(self.summed(copies, at, spread.tier), min(need, spread.most // one))
+                capped += one * here
+                copies, at = here, spread.tier
+            total += one * np.minimum(self.summed(copies, at, tier), need)
+        if group.spread is not None and spread is None:
+            total = np.minimum(total, group.spread.most)  # one domain of it is all that there is
+        if spread is not None and capped is not None and capped.any():
+            if len(alike := self._alike(group, spread.tier)) == 1:
+                capped = np.minimum(capped, alike[0][1])
+            total = np.minimum(total, self.summed(np.minimum(capped, spread.most), spread.tier, tier))
+        workers = size(group) // group.count
+        if alike := self._alike(group, tier):
+            total = np.minimum(total, workers - sum(np.maximum(n - there, 0) for n, there in alike))
+        for parts in self._shares(group, tier):
+            total = np.minimum(total, np.minimum(parts, _PARTS) * workers // _PARTS)
+        return total
+
+    def whole(self, group: Group, tier: int) -> bool:
+        """Whether some domain of `tier` could hold one copy of it."""
+        return bool(self.copies(group, tier).any())
+
+    def copies(self, group: Group, tier: int) -> Longs:
+        """(domains of `tier`,) how many copies of a group each could hold at once."""
+        parts = [(size(p) // p.count, need, *self._copies(p, tier)) for p, need in _flat(group, tier)]
+        found = [self.summed(copies, at, tier) // need for _, need, at, copies in parts]
+        most: Longs = np.min(found, axis=0)
+        for count, there in self._alike(group, tier):
+            most = np.minimum(most, there // count)
+        for shares in self._shares(group, tier):
+            most = np.minimum(most, shares // _PARTS)
+        spread = group.spread
+        if spread is not None and spread.tier < tier:
+            below = [
+                (one, need, self.summed(copies, at, spread.tier))
+                for one, need, at, copies in parts
+                if at <= spread.tier
+            ]
+            if len(parts) == 1 and below:
+                most = self._spread_out(most, spread.tier, tier, spread.most // below[0][0], *below[0][1:])
+            elif below:
+                held = np.minimum(sum(one * np.minimum(n, need) for one, need, n in below), spread.most)
+                wanted = sum(one * need for one, need, _ in below)
+                most = np.minimum(most, self.summed(held, spread.tier, tier) // wanted)
+        elif spread is not None and spread.most < size(group) // group.count:
+            most = np.zeros_like(most)
+        return most
+
+    def _copies(self, part: _Part, around: int) -> tuple[int, Longs]:
+        """Its tier, and how many copies each domain of that tier could hold."""
+        if isinstance(part, Workers):
+            return 0, self.fit(part)
+        tier = around if part.tier is None else min(part.tier, around)
+        return tier, self.copies(part, tier)
+
+    def _spread_out(self, most: Longs, low: int, tier: int, each: int, need: int, there: Longs) -> Longs:
+        """The largest n for which n copies, each with at most `each` of its `need` parts in a domain of the
+        lower tier, find room: what n copies lack grows with n, so it can be halved for."""
+        layer = None if low == 0 else self._forest.layers[low - 1]
+        first = np.arange(len(there)) if layer is None else layer.start
+        owner = np.zeros(len(there), np.int64)
+        if tier <= self._forest.top:
+            starts = self._forest.layers[tier - 1].start  # of_node knows no domain without nodes
+            owner = np.maximum(np.searchsorted(starts, first, side="right") - 1, 0)
+        least, most = np.zeros_like(most), most.copy()
+        for _ in range(_STEPS):
+            middle = (least + most + 1) // 2
+            held = self.summed(np.minimum(there, middle[owner] * each), low, tier)
+            fits = held >= middle * need
+            least, most = np.where(fits, middle, least), np.where(fits, most, np.maximum(middle - 1, 0))
+        return least
+
+    def _alike(self, group: Group, tier: int) -> list[tuple[int, Longs]]:
+        """Of kinds of workers that need the same: how many of them one copy of the group has, and how many
+        fit into each domain. Nothing where there is only one kind."""
+        kinds = list(counted(group))
+        found: dict[object, tuple[int, Longs]] = {}
+        for kind, count in kinds if len(kinds) > 1 else ():
+            fit = self.fit(kind)
+            before, most = found.get(kind.resources, (0, fit))
+            found[kind.resources] = before + count // group.count, np.maximum(most, fit)
+        return [(count, self.summed(fit, 0, tier)) for count, fit in found.values()]
+
+    def _shares(self, group: Group, tier: int) -> Iterator[Longs]:
+        """Of each resource that different kinds of workers share: how much of what one copy of the group
+        needs each domain has, in parts of it."""
+        kinds = list(counted(group))
+        if len({kind.resources for kind, _ in kinds}) < 2:
+            return
+        asked: dict[str, int] = {}
+        for kind, count in kinds:
+            for name, amount in kind.resources:
+                asked[name] = asked.get(name, 0) + amount * (count // group.count)
+        usable = self._usable & np.any([self.fit(kind) > 0 for kind, _ in kinds], axis=0)
+        for name, amount in asked.items():
+            if amount:
+                # The bytes of a whole cluster would not fit into a sum.
+                parts = np.ceil(np.where(usable, self._capacity.free(name), 0) / amount * _PARTS)
+                yield self.summed(np.minimum(parts, float(_MOST_PARTS)).astype(np.int64), 0, tier)
+
+    def _width(self, tier: int) -> int:
+        if tier == 0:
+            return len(self._forest.nodes)
+        return len(self._forest.layers[tier - 1]) if tier <= self._forest.top else 1
+
+    def summed(self, counts: Longs, low: int, tier: int) -> Longs:
+        """Counts of domains of one tier, summed for those of a higher one."""
+        for t in range(low + 1, tier + 1):
+            if t > self._forest.top:
+                return np.array([counts.sum()], np.int64)
+            layer = self._forest.layers[t - 1]
+            sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+            counts = sums[layer.child_stop] - sums[layer.child]
+        return counts
+
+
+def counted(group: Group) -> Iterator[tuple[Workers, int]]:
+    """Each kind of worker, with how many of it are in all copies of the group."""
+    for part in group.parts:
+        if isinstance(part, Workers):
+            yield part, part.count * group.count
+        else:
+            for kind, count in counted(part):
+                yield kind, count * group.count
+
+
+def _flat(group: Group, tier: int) -> Iterator[tuple[_Part, int]]:
+    """Its parts, and how many of each one copy has; groups that demand nothing are dissolved."""
+
+    def parts_of(parts: Sequence[_Part], times: int) -> Iterator[tuple[_Part, int]]:
+        for part in parts:
+            free = (
+                isinstance(part, Group) and part.spread is None and (part.tier is None or part.tier >= tier)
+            )
+            if isinstance(part, Group) and free:
+                yield from parts_of(part.parts, times * part.count)
+            else:
+                yield part, times * part.count
+
+    yield from parts_of(group.parts, 1)

@@ -1,0 +1,302 @@
+"""Why a gang went where it went, or nowhere: the candidates, and why each lost.
+
+A candidate is a domain of the tier that the gang needs: the gang is placed once more with nothing but that
+domain to use, and the first part of the two costs that differs is why. Domains of lower tiers are told with
+how much of the gang they hold. Which of many candidates are tried is decided by a bound on their cost.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from hyperscout_topology.figures import digits
+
+from hyperscout_placer.cluster.allreduce import (
+    MESSAGE_BYTES,
+    Predicted,
+    TierSpeed,
+    default_speeds,
+    predict,
+)
+from hyperscout_placer.cluster.answer import Cost, Placement, Refusal
+from hyperscout_placer.cluster.capacity import Capacity, Mask
+from hyperscout_placer.cluster.forest import Forest, Longs
+from hyperscout_placer.cluster.request import Request, ends, size, without_preferences
+from hyperscout_placer.cluster.words import say_tier
+from hyperscout_placer.solve.estimate import Estimate, counted
+from hyperscout_placer.solve.place import place
+
+MOST_BOUNDS = 1000  # domains that a bound is reckoned for
+LOWER = 3  # domains of lower tiers that are told
+ALL_ISLANDS = "all islands"
+NOT_AT_ONCE = "has room for each part of the gang, but not for all at once"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A domain that could have held the gang, or came close. `cost` None: it does not fit there. `why`: what
+    decided against it ("4 leaf domains instead of 3"), "" for the chosen one."""
+
+    hypernode: str
+    tier: int
+    free: int  # workers of the gang's most numerous role that fit
+    cost: Cost | None
+    predicted: Predicted | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`candidates`: the chosen one first, then by cost, then those that do not fit; at most `limit`.
+    `considered`: how many there were. `text`: the same in a few sentences."""
+
+    answer: Placement | Refusal
+    candidates: tuple[Candidate, ...]
+    considered: int
+    predicted: Predicted | None
+    text: str
+
+
+def explain(
+    capacity: Capacity,
+    request: Request,
+    answer: Placement | Refusal,
+    masks: Mapping[str, Mask],
+    *,
+    limit: int = 10,
+    speeds: Sequence[TierSpeed] = (),
+    message_bytes: int = MESSAGE_BYTES,
+) -> Explanation:
+    """Of an answer that `place` gave on this very capacity. `speeds`: as of `allreduce.speeds_of`; none =
+    defaults."""
+    return _Explainer(capacity, request, masks, max(1, limit), speeds, message_bytes).explanation(answer)
+
+
+def say_why(forest: Forest, cost: Cost, best: Cost) -> str:
+    """The first part in which a cost is more than the best one."""
+    if cost.top != best.top:
+        return f"needs {say_tier(forest, cost.top)} instead of {best.top}"
+    for i, (mine, its) in enumerate(zip(cost.domains, best.domains, strict=True)):
+        if mine != its:
+            return f"{mine} {_domains(forest, best.top - 1 - i)} instead of {its}"
+    if cost.nodes != best.nodes:
+        return f"{cost.nodes} nodes instead of {best.nodes}"
+    if cost.degraded != best.degraded:
+        return f"{_links(cost.degraded)} instead of {best.degraded or 'none'}"
+    for i, (mine, its) in enumerate(zip(cost.fragmentation, best.fragmentation, strict=True)):
+        if mine != its:
+            tier = best.top - i
+            where = "on its nodes" if tier == 0 else "in it" if i == 0 else f"in its {_domains(forest, tier)}"
+            workers = "worker" if mine == 1 else "workers"
+            return f"leaves room for {mine} more {workers} {where} instead of {its or 'none'}"
+    return "just as good, but later in the order of names"
+
+
+def _links(count: int) -> str:
+    return f"{count} degraded link{'' if count == 1 else 's'}"
+
+
+def _domains(forest: Forest, tier: int) -> str:
+    name = forest.layers[tier - 1].tier_name if tier <= forest.top else ""
+    return f"{name} domains" if name else f"domains of tier {tier}"
+
+
+class _Explainer:
+    def __init__(
+        self,
+        capacity: Capacity,
+        request: Request,
+        masks: Mapping[str, Mask],
+        limit: int,
+        speeds: Sequence[TierSpeed],
+        message_bytes: int,
+    ) -> None:
+        # What is tried here must not push out what the real one remembers.
+        self._capacity = capacity.copy()
+        self._forest = capacity.forest
+        self._request = request
+        self._masks = masks
+        self._limit = limit
+        self._speeds = speeds or default_speeds(self._forest)
+        self._bytes = message_bytes
+        self._gang = without_preferences(request.gang)
+        self._workers = size(request.gang)
+        self._estimate = Estimate(self._capacity, request, masks, self._forest.below(request.avoid))
+        kinds = list(counted(request.gang))
+        self._reference = max(kinds, key=lambda found: found[1])[0]
+
+    def explanation(self, answer: Placement | Refusal) -> Explanation:
+        if isinstance(answer, Refusal):
+            tier = min(answer.tier, self._forest.top)
+            found = list(self._too_small(tier, self._limit)) if tier else []
+            considered = len(self._forest.layers[tier - 1]) if tier else 0
+            return Explanation(answer, tuple(found), considered, None, self._refused(answer, found))
+        top = answer.cost.top
+        predicted = self._predict(answer)
+        chosen = Candidate(
+            answer.hypernode or ALL_ISLANDS, top, self._free_of(answer), answer.cost, predicted, ""
+        )
+        others, fitting = self._others(answer)
+        room = self._limit - 1
+        lower = [
+            x
+            for tier in range(min(top, self._forest.top + 1) - 1, 0, -1)
+            for x in self._too_small(tier, LOWER)
+        ]
+        few = min(len(lower), LOWER, room // 2)
+        others = others[: room - few]
+        candidates = (chosen, *others, *lower[: room - len(others)])
+        considered = sum(len(layer) for layer in self._forest.layers[:top]) + (answer.hypernode is None)
+        text = self._placed(answer, others, fitting, predicted)
+        return Explanation(answer, candidates, considered, predicted, text)
+
+    # Candidates
+
+    def _free_of(self, answer: Placement) -> int:
+        if answer.hypernode is None or answer.tier is None:
+            return int(self._estimate.fit(self._reference).sum())
+        at = self._forest.layers[answer.tier - 1].names.index(answer.hypernode)
+        return int(self._free(answer.tier)[at])
+
+    def _free(self, tier: int) -> Longs:
+        return self._estimate.summed(self._estimate.fit(self._reference), 0, tier)
+
+    def _others(self, answer: Placement) -> tuple[list[Candidate], int]:
+        """Other domains of the answer's tier that hold the gang, the best first; and how many might."""
+        top = answer.cost.top
+        if top > self._forest.top:
+            return [], 0
+        names, free = self._forest.layers[top - 1].names, self._free(top)
+        fits = self._estimate.workers(self._gang, top)
+        might = [x for x in np.flatnonzero(fits >= self._workers).tolist() if names[x] != answer.hypernode]
+        might = sorted(might, key=lambda x: (int(free[x]), x))[:MOST_BOUNDS]
+        holds = [self._estimate.workers(self._gang, tier) for tier in range(top)]
+        bounds = sorted((self._bound(top, x, holds, int(free[x])), x) for x in might)
+        fitting: list[tuple[Cost, Candidate]] = []
+        not_fitting = []
+        for _, domain in bounds[: self._limit - 1]:
+            name, left = names[domain], int(free[domain])
+            there = place(self._capacity, self._request, self._only(top, domain))
+            if isinstance(there, Refusal):
+                not_fitting.append(Candidate(name, top, left, None, None, NOT_AT_ONCE))
+                continue
+            if there.relaxed and not answer.relaxed:
+                why = "only without what is preferred"
+            elif there.cost < answer.cost:
+                why = "better, but the search had reached its limit"
+            else:
+                why = say_why(self._forest, there.cost, answer.cost)
+            fitting.append((there.cost, Candidate(name, top, left, there.cost, self._predict(there), why)))
+        fitting.sort(key=lambda pair: pair[0])
+        return [candidate for _, candidate in fitting] + not_fitting, len(might)
+
+    def _bound(self, top: int, domain: int, holds: Sequence[Longs], free: int) -> tuple[int, ...]:
+        """What the gang costs there at least, as far as counting tells: the fewest domains that together hold
+        it, the domain's own degraded links, what is left of it."""
+        layer = self._forest.layers[top - 1]
+        start, stop = int(layer.start[domain]), int(layer.stop[domain])
+        fewest = []
+        for tier in range(top - 1, -1, -1):
+            first, last = start, stop
+            if tier:
+                below = self._forest.layers[tier - 1].start
+                first, last = (int(x) for x in np.searchsorted(below, (start, stop)))
+            most = np.cumsum(np.sort(holds[tier][first:last])[::-1])
+            fewest.append(int(np.searchsorted(most, self._workers)) + 1)
+        return (*fewest, int(layer.degraded[domain]), free)
+
+    def _only(self, tier: int, domain: int) -> dict[str, Mask]:
+        """Masks that leave nothing but one domain."""
+        layer = self._forest.layers[tier - 1]
+        inside = np.zeros(len(self._forest.nodes), np.bool_)
+        inside[layer.start[domain] : layer.stop[domain]] = True
+        found = {}
+        for role in {kind.role for kind in ends(self._gang)}:
+            mask = self._masks.get(role)
+            key = f"{layer.names[domain]} {mask.key if mask else ''}"
+            found[role] = Mask(key, inside & mask.allowed if mask else inside)
+        return found
+
+    def _too_small(self, tier: int, most: int) -> Iterator[Candidate]:
+        """Domains of a tier that come closest to holding the gang, and do not."""
+        fits, free = self._estimate.workers(self._gang, tier), self._free(tier)
+        names = self._forest.layers[tier - 1].names
+        for at in np.argsort(-fits, kind="stable")[:most].tolist():
+            if fits[at] < self._workers:
+                why = f"has room for {fits[at]} of the {self._workers} workers"
+            else:
+                why = NOT_AT_ONCE
+            yield Candidate(names[at], tier, int(free[at]), None, None, why)
+
+    # In words
+
+    def _predict(self, placement: Placement) -> Predicted:
+        return predict(self._forest, self._speeds, placement.nodes, self._bytes)
+
+    def _refused(self, answer: Refusal, found: Sequence[Candidate]) -> str:
+        tier = min(answer.tier, self._forest.top)
+        closest = "; ".join(f"{x.hypernode} {x.why}" for x in found[:LOWER])
+        told = f" Closest of {say_tier(self._forest, tier)}: {closest}." if closest else ""
+        return f"Not placed: {answer.reason or 'there is no room'}.{told}"
+
+    def _placed(
+        self, answer: Placement, others: Sequence[Candidate], might: int, predicted: Predicted
+    ) -> str:
+        forest, cost = self._forest, answer.cost
+        one = self._workers == 1
+        text = (
+            f"{self._workers} worker{'' if one else 's'} on {cost.nodes} node{'' if cost.nodes == 1 else 's'}"
+        )
+        if answer.hypernode is not None:
+            text += f" in {answer.hypernode}, {say_tier(forest, cost.top)}"
+        else:
+            text += " across islands"
+        if cost.domains:
+            tiers = range(cost.top - 1, 0, -1)
+            text += ": " + ", ".join(
+                f"{n} {_domains(forest, t)}" if n > 1 else f"1 {_domains(forest, t)[:-1]}"
+                for n, t in zip(cost.domains, tiers, strict=True)
+            )
+        sentences = [text]
+        if cost.top > 1:
+            closest = next(self._too_small(min(cost.top - 1, forest.top), 1), None)
+            if closest is not None:
+                where = say_tier(forest, closest.tier)
+                sentences.append(f"No lower tier holds it: of {where} {closest.hypernode} {closest.why}")
+        if cost.top <= forest.top:
+            sentences.append(self._rivals(others, might, cost.top))
+        if cost.degraded:
+            sentences.append(
+                f"{cost.degraded} degraded link{'' if cost.degraded == 1 else 's'} in what is used"
+            )
+        sentences += [x[:1].upper() + x[1:] for x in answer.relaxed]
+        sentences.append("Nothing is better" if answer.exact else "It is not proven that nothing is better")
+        if self._workers > 1:
+            sentences.append(_say_predicted(predicted))
+        return ". ".join(sentences) + "."
+
+    def _rivals(self, others: Sequence[Candidate], might: int, tier: int) -> str:
+        count = len(self._forest.layers[tier - 1])
+        where = say_tier(self._forest, tier)
+        if not might:
+            return (
+                f"It is the only one of {where}"
+                if count == 1
+                else f"None of the {count - 1} others of {where} holds it"
+            )
+        some = f"{might} of the {count - 1}" if might < count - 1 else f"All {might}"
+        text = (
+            f"{some} others of {where} might hold it"
+            if count > 2
+            else f"The other one of {where} might hold it"
+        )
+        if others:
+            text += f"; the next best, {others[0].hypernode}: {others[0].why}"
+        return text
+
+
+def _say_predicted(predicted: Predicted) -> str:
+    source = "as measured" if predicted.measured else "not all of it measured"
+    size_text = f"{predicted.message_bytes / (1 << 30):.3g} GiB"
+    ring, tree = (f"{digits(x * 1000, 3)} ms" for x in (predicted.ring_s, predicted.tree_s))
+    return f"An all-reduce of {size_text} takes {ring} in a ring, {tree} in a tree ({source})"

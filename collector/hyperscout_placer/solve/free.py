@@ -1,0 +1,118 @@
+"""What the nodes have for one gang, and what it costs to use them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hyperscout_placer.cluster.forest import Forest, Longs
+from hyperscout_placer.cluster.units import GANG, Units
+from hyperscout_placer.solve.costs import Packing
+
+
+@dataclass(slots=True, eq=False)
+class Room:
+    """`fits`: by kind (nodes,); `sums`: by kind, by tier from 1 up (domains,). `free`, `needs`: of the
+    resources that several kinds share: (resources, nodes), (kinds, resources).
+
+    Tier 0 are the nodes; the tier above the forest's top is one domain, all islands together.
+    """
+
+    forest: Forest
+    fits: Sequence[Longs]
+    sums: Sequence[Sequence[Longs]]
+    free: Longs
+    needs: Longs
+
+    def nodes(self, tier: int, index: int) -> tuple[int, int]:
+        """The run of nodes of a domain."""
+        if tier > self.forest.top:
+            return 0, len(self.forest.nodes)
+        layer = self.forest.layers[tier - 1]
+        return int(layer.start[index]), int(layer.stop[index])
+
+    def children(self, tier: int, index: int) -> tuple[int, int]:
+        """The run of its children."""
+        if tier > self.forest.top:
+            return 0, self.count(tier - 1)
+        layer = self.forest.layers[tier - 1]
+        return int(layer.child[index]), int(layer.child_stop[index])
+
+    def count(self, tier: int) -> int:
+        """How many domains, or nodes, there are."""
+        if tier > self.forest.top:
+            return 1
+        return len(self.forest.layers[tier - 1]) if tier else len(self.forest.nodes)
+
+    def fit(self, kind: int, tier: int) -> Longs:
+        """(domains of the tier,) how many workers of a kind fit."""
+        if tier > self.forest.top:
+            return np.array([self.fits[kind].sum()])
+        return self.sums[kind][tier - 1] if tier else self.fits[kind]
+
+    def degraded(self, tier: int) -> Longs:
+        """(domains of the tier,) links that are degraded."""
+        if tier > self.forest.top:
+            return np.zeros(1, np.int64)
+        return self.forest.layers[tier - 1].degraded if tier else self.forest.degraded
+
+    def below(self, tier: int, index: int, lower: int) -> slice:
+        """Its domains of a lower tier (its nodes at 0)."""
+        start, stop = self.nodes(tier, index)
+        if lower == 0:
+            return slice(start, stop)
+        first, last = np.searchsorted(self.forest.layers[lower - 1].start, (start, stop))
+        return slice(int(first), int(last))
+
+
+class Parts:
+    """The parts of a cost below one domain, packed: domains used from the tier below it down, nodes; degraded
+    links; workers that fit into what is used, from the tier below down to nodes.
+
+    `whole_nodes`: every node takes one worker at most, so what nodes add is always the same, and left out.
+    """
+
+    def __init__(self, room: Room, units: Units, domain: int, *, whole_nodes: bool = False) -> None:
+        self._room = room
+        self._tiers = tiers = units.top
+        self._reference = units.reference
+        self._whole_nodes = whole_nodes
+        self._gang = gang = units.units[GANG].size
+        runs = [room.below(tiers, domain, t) for t in range(tiers - 1, -1, -1)]
+        counts = [min(gang, run.stop - run.start) for run in runs]
+        degraded = sum(
+            int(room.degraded(t)[run].sum()) for t, run in zip(range(tiers - 1, -1, -1), runs, strict=True)
+        )
+        fits = int(room.fit(units.reference, tiers)[domain])
+        left = [fits] * tiers
+        if whole_nodes:
+            counts[-1] = left[-1] = 0
+        self.packing = Packing([*counts, degraded, *left])
+        self.placed = units.kinds_in(GANG)[units.reference]
+
+    def own(self, tier: int, index: int) -> Longs:
+        """(words,) what it costs to use a domain or node at all."""
+        found = [0] * self.packing.words
+        word, shift = self.packing.place(self._tiers)
+        found[word] = int(self._room.degraded(tier)[index]) << shift
+        if tier or not self._whole_nodes:
+            at = self._tiers - 1 - tier
+            word, shift = self.packing.place(at)
+            found[word] += 1 << shift
+            word, shift = self.packing.place(self._tiers + 1 + at)
+            found[word] += int(self._room.fit(self._reference, tier)[index]) << shift
+        return np.array(found)
+
+    def of_degraded(self, links: Longs) -> Longs:
+        """(words, ...) what so many degraded links cost."""
+        word, shift = self.packing.place(self._tiers)
+        found = np.zeros((self.packing.words, *links.shape), np.int64)
+        found[word] = links << shift
+        return found
+
+    def unpacked(self, words: Longs) -> tuple[int, ...]:
+        parts = list(self.packing.unpack(words))
+        if self._whole_nodes:
+            parts[self._tiers - 1] = self._gang
+            parts[-1] = self.placed
+        return tuple(parts)

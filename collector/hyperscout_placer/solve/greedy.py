@@ -1,0 +1,154 @@
+"""A placement where the exact one would take too long: filled in, never taken back.
+
+It keeps every rule, and says nothing about being the best. Children are filled one after the other, the
+roomiest first; of groups that stay whole in a domain as many copies are opened as can be filled.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hyperscout_placer.cluster.forest import Longs
+from hyperscout_placer.cluster.units import GANG, Units
+from hyperscout_placer.solve.free import Room
+from hyperscout_placer.solve.tables import Held
+
+_Counts = dict[int, int]  # of units
+
+
+@dataclass(frozen=True, slots=True)
+class _Cap:
+    """At most `most` workers of the `members` (unit -> its size) in one domain of `tier`."""
+
+    tier: int
+    members: dict[int, int]
+    most: int
+
+
+class Greedy:
+    """Fills domains of the top tier. `looks`: how often it was looked how many of a unit a domain takes."""
+
+    def __init__(self, room: Room, units: Units) -> None:
+        self.looks = 0
+        self._room = room
+        self._units = units
+        self._bounds: dict[tuple[int, int], Longs] = {}  # by tier and unit
+
+    def held(self, domain: int) -> Held | None:
+        """The gang below a domain, None where this finds no place for it."""
+        return self._open(self._units.top, domain, {GANG: 1}, [])
+
+    def _open(self, tier: int, index: int, units: _Counts, caps: list[_Cap]) -> Held | None:
+        """All of these units, in the children of a domain."""
+        below, opened = self._units.opened(tier, units)
+        caps = [cap for cap in caps if cap.tier < tier]
+        for unit, copies in opened.items():
+            spread = self._units.units[unit].spread
+            if spread is None:
+                continue
+            if spread.tier >= tier:
+                if self._units.units[unit].size > spread.most:
+                    return None
+                continue
+            members = {i: self._units.units[i].size for i in self._units.members(unit, spread.tier)}
+            most = copies * spread.most
+            if len(members) == 1:
+                (size,) = members.values()
+                most = copies * (spread.most // size) * size
+            caps.append(_Cap(spread.tier, members, most))
+        children, left = self._pour(tier, index, below, caps)
+        return None if any(left.values()) else Held(index, units, opened, children)
+
+    def _pour(self, tier: int, index: int, units: _Counts, caps: list[_Cap]) -> tuple[list[Held], _Counts]:
+        """As many of the units of the level below as go into the children, and what is left."""
+        left = dict(units)
+        children = []
+        for child in self._by_room(tier, index):
+            if not any(left.values()):
+                break
+            held = self._fill(tier - 1, child, left, caps)
+            if held is not None:
+                children.append(held)
+                for unit, count in held.units.items():
+                    left[unit] -= count
+        return sorted(children, key=lambda x: x.index), left
+
+    def _by_room(self, tier: int, index: int) -> list[int]:
+        start, stop = self._room.children(tier, index)
+        fits = self._room.fit(self._units.reference, tier - 1)[start:stop]
+        order: list[int] = (start + np.argsort(-fits, kind="stable")).tolist()
+        return order
+
+    def _fill(self, tier: int, index: int, wanted: _Counts, caps: list[_Cap]) -> Held | None:
+        """As many of the units as go into a domain; None = none do."""
+        self.looks += len(wanted)
+        most = {unit: min(n, int(self._bound(tier, unit)[index])) for unit, n in wanted.items() if n}
+        for cap in caps:
+            if cap.tier == tier:
+                left = cap.most
+                for unit, size in cap.members.items():
+                    most[unit] = min(most.get(unit, 0), left // size)
+                    left -= most[unit] * size
+        most = {unit: n for unit, n in most.items() if n}
+        if not most:
+            return None
+        if tier == 0:
+            return self._on_node(index, most)
+        if all(self._units.units[unit].tier < tier for unit in most):  # nothing has to stay whole here
+            children, rest = self._pour(tier, index, most, [cap for cap in caps if cap.tier < tier])
+            poured = {unit: n - rest[unit] for unit, n in most.items() if n > rest[unit]}
+            return Held(index, poured, {}, children) if poured else None
+        found: Held | None = None
+        taken: _Counts = {}
+        # Kinds one by one, the largest units first; each as many as can be had beside those before.
+        for unit in sorted(most, key=lambda i: (-self._units.units[i].size, i)):
+            low, high, middle = 0, most[unit], most[unit]  # all of them, where they fit
+            while low < high:
+                opened = self._open(tier, index, taken | {unit: middle}, caps)
+                if opened is None:
+                    high = middle - 1
+                else:
+                    found, low = opened, middle
+                middle = (low + high + 1) // 2
+            if low:
+                taken[unit] = low
+        return found
+
+    def _on_node(self, node: int, most: _Counts) -> Held | None:
+        held: _Counts = {}
+        free = self._room.free[:, node].copy()
+        units = list(most)
+        needs = self._room.needs[[self._units.units[unit].kind for unit in units]]
+        at = 0
+        while len(fine := np.flatnonzero((needs[at:] <= free).all(axis=1))):
+            at += int(fine[0])
+            asked = needs[at] > 0
+            fits = int((free[asked] // needs[at][asked]).min(initial=most[units[at]]))
+            held[units[at]] = fits
+            free -= fits * needs[at]
+            at += 1
+        return Held(node, held, {}) if held else None
+
+    def _bound(self, tier: int, unit: int) -> Longs:
+        """(domains of a tier,) how many of a unit they hold at the most."""
+        found = self._bounds.get((tier, unit))
+        if found is None:
+            kinds = self._units.kinds_in(unit)
+            fits = [(self._room.fit(kind, tier), count) for kind, count in kinds.items()]
+            each = [fit if count == 1 else fit // count for fit, count in fits]
+            found = self._bounds[tier, unit] = each[0] if len(each) == 1 else np.minimum.reduce(each)
+        return found
+
+
+def cost_parts(room: Room, units: Units, held: Held) -> tuple[int, ...]:
+    """What it costs, as `Parts.unpacked` has it."""
+    top = units.top
+    counts, left, degraded = [0] * top, [0] * top, 0
+    todo = [(top - 1, child) for child in held.children]
+    while todo:
+        tier, at = todo.pop()
+        counts[top - 1 - tier] += 1
+        left[top - 1 - tier] += int(room.fit(units.reference, tier)[at.index])
+        degraded += int(room.degraded(tier)[at.index])
+        todo += [(tier - 1, child) for child in at.children]
+    return (*counts, degraded, *left)

@@ -1,0 +1,312 @@
+"""A refusal in words: what was short, where, at which tier, and what would have made the difference.
+
+What would is tried out, where counting does not tell: the same gang is placed with one thing less asked of
+it. There are at most a handful of such tries, each only where a count says that it may succeed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from hyperscout_placer.cluster.answer import Placement, Refusal, Shortage
+from hyperscout_placer.cluster.capacity import Capacity, Mask
+from hyperscout_placer.cluster.request import (
+    WORKERS,
+    Group,
+    Request,
+    Spread,
+    Workers,
+    ends,
+    size,
+    without_preferences,
+)
+from hyperscout_placer.cluster.words import are, figure, many, one, say_amount, say_tier
+from hyperscout_placer.solve.estimate import Estimate, counted
+
+CLOSEST = 3  # domains that a refusal lists
+TRIES = 4  # placements that it tries
+NAMED = 3  # nodes that it names
+
+# Places the gang, or says that it cannot be; says nothing more.
+Find = Callable[[Request, Mapping[str, Mask]], Placement | None]
+
+
+def refusal(
+    capacity: Capacity,
+    request: Request,
+    masks: Mapping[str, Mask],
+    tops: int,
+    find: Find | None = None,
+    *,
+    proven: bool = True,
+) -> Refusal:
+    """Of a request that has no place up to tier `tops`. `find`: as `place` looks for one; without it what
+    would help is only told as far as counting goes. `proven`: False where the search ended at its limit."""
+    request = replace(request, gang=without_preferences(request.gang))
+    return _Reasons(capacity, request, masks, tops, find, proven).refusal()
+
+
+class _Reasons:
+    def __init__(
+        self,
+        capacity: Capacity,
+        request: Request,
+        masks: Mapping[str, Mask],
+        tops: int,
+        find: Find | None,
+        proven: bool,
+    ) -> None:
+        self._capacity = capacity
+        self._forest = capacity.forest
+        self._request = request
+        self._masks = masks
+        self._tops = tops
+        self._find = find
+        self._proven = proven
+        self._tries = TRIES
+        self._gang = request.gang
+        self._workers = size(request.gang)
+        self._barred = self._forest.below(request.avoid)
+        self._estimate = Estimate(capacity, request, masks, self._barred)
+
+    def refusal(self) -> Refusal:
+        if not self._forest.layers:
+            return Refusal(self._tops, (), "there are no HyperNodes: no node is known to be near another")
+        closest = self._closest()
+        reason = self._never() or "; ".join((self._short(closest), *self._remedies()))
+        if not self._proven:
+            reason = f"no place was found before the search reached its limit, there may be one: {reason}"
+        return Refusal(self._tops, closest, reason, self._proven)
+
+    # What is short
+
+    def _closest(self) -> tuple[Shortage, ...]:
+        fits = self._estimate.workers(self._gang, self._tops)
+        if self._proven:
+            # Counting is not placing: where all seems to fit, at least one group or worker does not.
+            fits = np.minimum(fits, self._workers - min(self._pieces()))
+        order = np.argsort(-fits, kind="stable")[:CLOSEST].tolist()
+        names = self._forest.layers[self._tops - 1].names if self._tops <= self._forest.top else (None,)
+        return tuple(Shortage(names[i], self._tops, int(fits[i]), self._workers) for i in order)
+
+    def _pieces(self) -> list[int]:
+        """Sizes of what the gang is made of."""
+        return [size(part) // part.count for part in self._gang.parts]
+
+    def _never(self) -> str:
+        """What no other place in the tree helps with; "" where there is no such thing."""
+        kinds = list(ends(self._gang))
+        for kind in kinds:
+            if not self._anywhere(kind).any():
+                return f"not one {one(kind.role)} fits on any node: {self._of_one_node(kind)}"
+        for kind, count in counted(self._gang):
+            there = int(self._anywhere(kind).sum())
+            if there < count:
+                return (
+                    f"{many(count, kind.role)} {are(count)} asked for and all nodes together have room for "
+                    f"{there} now: room for {count - there} more would have to be freed"
+                )
+        return ""
+
+    def _anywhere(self, kind: Workers) -> np.ndarray:
+        """(nodes,) how many fit there, may they be used or not."""
+        return self._capacity.fit(kind, None, use_down=True).nodes
+
+    def _of_one_node(self, kind: Workers) -> str:
+        short = [
+            (name, need, most)
+            for name, need in kind.resources
+            if need and (most := self._capacity.most_of(name)) < need
+        ]
+        if not short:
+            wanted = " and ".join(say_amount(name, need) for name, need in kind.resources if need)
+            return f"none has {wanted} free at the same time"
+        return " and ".join(
+            f"none has {say_amount(name, need)}{'' if name == WORKERS else ' free'}, "
+            + ("all is taken" if not most else f"the most is {figure(name, most)}")
+            for name, need, most in short
+        )
+
+    def _short(self, closest: tuple[Shortage, ...]) -> str:
+        for kind in ends(self._gang):
+            if not self._estimate.fit(kind).any():
+                nodes = np.flatnonzero(self._anywhere(kind)).tolist()
+                return (
+                    f"not one {one(kind.role)} fits on a node that may be used: "
+                    f"{self._named(nodes)} would have room, but {self._why_not(nodes, kind)}"
+                )
+        for part in _groups(self._gang, self._tops):
+            if part.tier is not None and not self._estimate.whole(part, part.tier):
+                return self._of_group(part, part.tier)
+        best = closest[0]
+        asked = f"the {many(self._workers, 'worker')}" if self._workers > 1 else "the worker"
+        where = f"HyperNode {best.hypernode}" if best.hypernode else "all islands together"
+        lack = self._workers - best.fits
+        if int(self._estimate.workers(self._gang, self._tops).max()) >= self._workers:
+            lacks = f"for each part of them there is room in {where}, but not for all at once"
+        elif best.hypernode is None or len(self._forest.layers[self._tops - 1]) == 1:
+            has = "has" if best.hypernode else "have"
+            lacks = (
+                f"{where} {has} room for {best.fits}, {lack} more would have to be freed{self._in_groups()}"
+            )
+            return f"{asked} do{'' if self._workers > 1 else 'es'} not fit: {lacks}"
+        else:
+            lacks = (
+                f"{where} comes closest with room for {best.fits}, "
+                f"{lack} more would have to be freed there{self._in_groups()}"
+            )
+        if best.hypernode is None:
+            return f"{asked} do not fit: {lacks}"
+        return f"no HyperNode of {say_tier(self._forest, self._tops)} holds {asked}: {lacks}"
+
+    def _in_groups(self) -> str:
+        """Where there would be room for all if it were not for whole groups or spreads."""
+        loose = replace(self._gang, spread=None, parts=_loose(self._gang.parts))
+        if loose == self._gang:
+            return ""
+        fits = int(self._estimate.workers(loose, self._tops).max())
+        best = int(self._estimate.workers(self._gang, self._tops).max())
+        return f" ({min(fits, self._workers)} would fit one by one)" if fits > best else ""
+
+    def _of_group(self, group: Group, tier: int) -> str:
+        one = size(group) // group.count
+        fits = self._estimate.workers(group, tier)
+        at = int(fits.argmax())
+        where = self._forest.layers[tier - 1].names[at]
+        text = (
+            f"no HyperNode of {say_tier(self._forest, tier)} has room for a whole group of {one} workers, "
+            f"the most is {fits[at]} in {where}"
+        )
+        for higher in range(tier + 1, min(self._tops, self._forest.top) + 1):
+            if self._estimate.whole(replace(group, tier=higher), higher):
+                return f"{text}; {say_tier(self._forest, higher)} is the lowest that has"
+        return text
+
+    def _why_not(self, nodes: list[int], kind: Workers) -> str:
+        """What keeps a kind of worker off these nodes."""
+        down = int(self._forest.down[nodes].sum()) if not self._request.use_down else 0
+        avoided = int(self._barred[nodes].sum())
+        mask = self._masks.get(kind.role)
+        masked = int((~mask.allowed[nodes]).sum()) if mask is not None else 0
+        parts = [
+            f"{count} {what}"
+            for count, what in (
+                (down, "has a link of its own down" if down == 1 else "have a link of their own down"),
+                (avoided, "is to be avoided" if avoided == 1 else "are to be avoided"),
+                (masked, f"may not be used by a {one(kind.role)}"),
+            )
+            if count
+        ]
+        return " and ".join(parts)
+
+    def _named(self, nodes: list[int]) -> str:
+        names = ", ".join(self._forest.nodes[node] for node in nodes[:NAMED])
+        return names + (f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else "")
+
+    # What would help
+
+    def _remedies(self) -> Iterator[str]:
+        """In words, what is less to ask and would do; the first of those about nodes is enough."""
+        request = self._request
+        if (higher := self._higher()) is not None:
+            tier, name = higher
+            if tier > self._forest.top:
+                yield "in soft mode it would fit, across islands"
+            else:
+                yield f"allowed at {say_tier(self._forest, tier)} it would fit, in {name}"
+        yield from self._with_more_nodes()
+        spread = next(_spreads(self._gang), None)
+        if spread is not None:
+            loose = replace(request, gang=_without_spreads(self._gang))
+            if self._would(loose):
+                what = (
+                    "a node" if spread.tier == 0 else f"a HyperNode of {say_tier(self._forest, spread.tier)}"
+                )
+                yield f"without the spread of at most {spread.most} to {what} it would fit"
+
+    def _higher(self) -> tuple[int, str | None] | None:
+        """The lowest tier above the allowed ones that has room, and a domain of it that has."""
+        if self._tops > self._forest.top:
+            return None
+        if not _is_counted_exactly(self._gang):
+            found = self._would(replace(self._request, mode="soft"))
+            return None if found is None else (found.cost.top, found.hypernode)
+        for tier in range(self._tops + 1, self._forest.top + 2):
+            enough = np.flatnonzero(self._estimate.workers(self._gang, tier) >= self._workers)
+            if len(enough):
+                return tier, self._forest.layers[tier - 1].names[
+                    enough[0]
+                ] if tier <= self._forest.top else None
+        return None
+
+    def _with_more_nodes(self) -> Iterator[str]:
+        request, forest = self._request, self._forest
+        if not request.use_down and forest.down.any():
+            found = self._would(replace(request, use_down=True))
+            if found:
+                used = {forest.index[node] for node in found.nodes}
+                down = sorted(at for at in used if forest.down[at])
+                what = "node with a link of its" if len(down) == 1 else "nodes with a link of their"
+                yield f"{len(down)} {what} own down would have been enough ({self._named(down)})"
+                return
+        if self._barred.any() and (found := self._would(replace(request, avoid=frozenset()))):
+            at = sorted({forest.index[node] for node in found.nodes})
+            yield f"with {self._named([x for x in at if self._barred[x]])} not avoided it would fit"
+            return
+        masked = any(not mask.allowed.all() for mask in self._masks.values())
+        if masked and self._would(request, {}):
+            yield "on nodes that its pods may not use it would fit"
+
+    def _would(self, request: Request, masks: Mapping[str, Mask] | None = None) -> Placement | None:
+        """Where it goes then; None: nowhere, or tries are used up."""
+        masks = self._masks if masks is None else masks
+        tops = self._forest.top + 1 if request.mode == "soft" else self._tops
+        barred = self._barred if request.avoid else np.zeros_like(self._barred)
+        might = Estimate(self._capacity, request, masks, barred).workers(request.gang, tops)
+        if self._find is None or self._tries == 0 or int(might.max()) < self._workers:
+            return None
+        self._tries -= 1
+        return self._find(request, masks)
+
+
+def _is_counted_exactly(group: Group) -> bool:
+    """Whether counting is as good as placing: runs within runs of one kind of worker, spread at most once."""
+    spread = 0
+    part: Group | Workers = group
+    while isinstance(part, Group):
+        if len(part.parts) > 1:
+            return False
+        spread += part.spread is not None
+        part = part.parts[0]
+    return spread < 2
+
+
+def _groups(group: Group, tops: int) -> Iterator[Group]:
+    """The groups inside that are bound to a tier, innermost first."""
+    for part in group.parts:
+        if isinstance(part, Group):
+            yield from _groups(part, tops)
+            if part.tier is not None and part.tier < tops:
+                yield part
+
+
+def _spreads(group: Group) -> Iterator[Spread]:
+    if group.spread is not None:
+        yield group.spread
+    for part in group.parts:
+        if isinstance(part, Group):
+            yield from _spreads(part)
+
+
+def _without_spreads(group: Group) -> Group:
+    inner = tuple(_without_spreads(x) if isinstance(x, Group) else x for x in group.parts)
+    return replace(group, parts=inner, spread=None)
+
+
+def _loose(parts: tuple[Group | Workers, ...]) -> tuple[Group | Workers, ...]:
+    """The same workers, in no groups."""
+    return tuple(
+        replace(x, tier=None, spread=None, parts=_loose(x.parts)) if isinstance(x, Group) else x
+        for x in parts
+    )

@@ -1,0 +1,130 @@
+"""The best placement: tier by tier, domain by domain, as long as one of them could be better.
+
+The lowest tier first. Of its domains that might hold the gang, the one first whose cost may be least; when
+the least that any other could cost is no less than what was found, that is the best. Where the exact tables
+of a gang of many kinds would be too large, it is filled in greedily, and the answer says what nothing could
+be below.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from hyperscout_placer.cluster.answer import Cost, Placement
+from hyperscout_placer.cluster.request import Group
+from hyperscout_placer.cluster.units import GANG, Units, units_of
+from hyperscout_placer.solve.alike import Alike
+from hyperscout_placer.solve.candidates import bound_of, candidates
+from hyperscout_placer.solve.chain import Chain, levels_of
+from hyperscout_placer.solve.free import Room
+from hyperscout_placer.solve.greedy import Greedy, cost_parts
+from hyperscout_placer.solve.ranks import nodes_by_rank
+from hyperscout_placer.solve.tables import Held, Trees
+from hyperscout_placer.solve.work import TooBigError, Work
+
+GUESSES: Final = 16  # domains of a tier that are filled greedily
+MOST_LOOKS: Final = 300_000  # beyond which no more are than one of a tier: a second
+
+_Parts = tuple[int, ...]
+
+
+class Search:
+    """In one gang's room. `complete`: no domain was left without an exact answer."""
+
+    def __init__(self, room: Room, work: Work) -> None:
+        self.complete = True
+        self._room = room
+        self._alike = Alike(room)
+        self._work = work
+        self._looks = 0
+
+    def best(self, gang: Group, tiers: Sequence[int]) -> Placement | None:
+        """The best at the lowest of these tiers where there is one."""
+        unsure: list[tuple[int, _Parts]] = []  # tier and bound of what was not solved
+        for tier in tiers:
+            units = units_of(gang, tier)
+            found = self._at_tier(units, unsure)
+            if found is not None:
+                return _placement(self._room, units, *found, min(unsure, default=None))
+        return None
+
+    def _at_tier(
+        self, units: Units, unsure: list[tuple[int, _Parts]]
+    ) -> tuple[_Parts, Callable[[], Held]] | None:
+        room = self._room
+        levels = levels_of(units)
+        solver = (
+            Trees(room, self._alike, units, self._work)
+            if levels is None
+            else Chain(room, self._alike, units, levels, self._work)
+        )
+        might = solver.might()
+        several = np.count_nonzero(might) > 1
+        seen: set[int] = set()
+        guesses = 0
+        best: tuple[_Parts, Callable[[], Held]] | None = None
+        for bound, domain in candidates(room, units, solver.sizes, might):
+            if best is not None and bound >= best[0]:
+                break
+            if several:
+                if (number := self._alike.number(units.top, domain)) in seen:
+                    continue
+                seen.add(number)
+            try:
+                found = solver.least(domain, None if best is None else best[0])
+            except TooBigError:
+                self.complete = False
+                unsure.append((units.top, bound or bound_of(room, units, solver.sizes, domain)))
+                if guesses == GUESSES or (guesses and self._looks > MOST_LOOKS):
+                    break
+                guesses += 1
+                found = self._guessed(units, domain)
+            if found is not None:
+                cost = _whole_cost(room, units, domain, found[0])
+                if best is None or cost < best[0]:
+                    best = cost, found[1]
+        return best
+
+    def _guessed(self, units: Units, domain: int) -> tuple[_Parts, Callable[[], Held]] | None:
+        greedy = Greedy(self._room, units)
+        held = greedy.held(domain)
+        self._looks += greedy.looks
+        return None if held is None else (cost_parts(self._room, units, held), lambda: held)
+
+
+def _whole_cost(room: Room, units: Units, domain: int, parts: _Parts) -> _Parts:
+    """All of the cost, from the parts of what is below the domain."""
+    tier = units.top
+    counts, degraded, left = parts[:tier], parts[tier], parts[tier + 1 :]
+    degraded += int(room.degraded(tier)[domain])
+    placed = units.kinds_in(GANG)[units.reference]
+    free = int(room.fit(units.reference, tier)[domain])
+    return (*counts, degraded, free - placed, *(x - placed for x in left))
+
+
+def _placement(
+    room: Room, units: Units, parts: _Parts, held: Callable[[], Held], unsure: tuple[int, _Parts] | None
+) -> Placement:
+    """`unsure`: tier and bound of the best that might be and was not solved."""
+    forest = room.forest
+    nodes = nodes_by_rank(forest, units, held())
+    holder = forest.holder(nodes)
+    top = units.top
+    while holder is not None and top > holder[0]:  # greedily filled, it came out closer than was looked for
+        worn = 0 if top > forest.top else int(room.degraded(top)[forest.layers[top - 1].of_node[nodes[0]]])
+        parts = (*parts[1:top], parts[top] - worn, *parts[top + 2 :])
+        top -= 1
+    exact = unsure is None or unsure >= (top, parts)
+    return Placement(
+        tuple(forest.nodes[node] for node in nodes),
+        holder[0] if holder else None,
+        holder[1] if holder else None,
+        _cost(top, parts),
+        exact,
+        None if exact or unsure is None else _cost(*unsure),
+    )
+
+
+def _cost(tier: int, parts: _Parts) -> Cost:
+    return Cost(tier, parts[: tier - 1], parts[tier - 1], parts[tier], parts[tier + 1 :])

@@ -1,0 +1,135 @@
+"""Which children of a domain may be part of a best placement below it, and with how many units.
+
+The first two parts of a cost are how many children are used, and how many grandchildren. Both are cheap to
+know: with l of its grandchildren a child holds at most the sum of the l largest, so the fewest that reach the
+gang come out of a small table over (children, grandchildren). What cannot be part of a choice of just so
+many is left out; of the rest it is known how few units each may hold.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from hyperscout_placer.cluster.forest import Longs
+from hyperscout_placer.solve.work import Work
+
+MOST_HELD: Final = 3 * 10**6  # entries of a table that are worth sifting: children times grandchildren
+_AT_ONCE: Final = 10**6  # sums in memory
+_NONE: Final = -(1 << 40)  # units of what cannot be
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A child, and how many units it may hold if it is used. `look`: what has another look is unlike it."""
+
+    index: int
+    least: int
+    most: int
+    look: bytes
+
+
+def choosable(fits: Longs, wanted: int) -> tuple[Longs, int, Longs]:
+    """Which children may be one of the fewest that hold so many units; how many that are; and where among
+    the first the largest are."""
+    order = np.argsort(-fits, kind="stable")
+    sums = np.cumsum(fits[order])
+    used = int(np.searchsorted(sums, wanted)) + 1
+    # What is left for one beside the largest others.
+    least = wanted - (int(sums[used - 2]) if used > 1 else 0)
+    may = np.flatnonzero(fits >= max(least, 1))
+    return may, used, np.searchsorted(may, order[:used])
+
+
+def whole(start: int, fits: Longs, may: Longs) -> list[Window]:
+    """Children of which nothing more is known than what fits."""
+    return [Window(start + i, 1, int(fits[i]), fits[i].tobytes()) for i in may.tolist()]
+
+
+def sifted(
+    start: int,
+    fits: Longs,
+    child: Longs,
+    child_stop: Longs,
+    inside: Longs,
+    ratio: int,
+    wanted: int,
+    work: Work,
+) -> tuple[list[Window], int, int]:
+    """The children, how many of them are used, and how many of theirs.
+
+    `fits`: (children,) units that fit; the first child is number `start`. `child`, `child_stop`: the run
+    of its own children in `inside`, the units that fit there; `ratio` of these make one of a child's."""
+    may, used, largest = choosable(fits, wanted)
+    widest = int((child_stop - child)[may].max())
+    if len(may) * widest > MOST_HELD:
+        return whole(start, fits, may), used, 0  # too many to look at: at least none of theirs
+    held = _held(fits, child, child_stop, inside, ratio, wanted, may, widest)
+    most = _enough(held, largest, wanted)
+    work.spend(held.size * used * most)
+    reached = _reached(held, used, most)
+    grandchildren = int(np.argmax(reached[used] >= wanted))
+    # What others may have beside it: at least what is possible, as they might count it themselves.
+    others = reached[used - 1, grandchildren - 1 :: -1] if grandchildren else reached[used - 1, :0]
+    rows = held[:, 1 : len(others) + 1]
+    spare = rows + others[: rows.shape[1]] - wanted
+    found = []
+    for i in np.flatnonzero((spare >= 0).any(axis=1)).tolist():
+        fine = spare[i] >= 0
+        low = int((rows[i] - spare[i])[fine].min())
+        found.append(Window(start + int(may[i]), max(1, low), int(rows[i][fine].max()), held[i].tobytes()))
+    return found, used, grandchildren
+
+
+def _held(
+    fits: Longs,
+    child: Longs,
+    child_stop: Longs,
+    inside: Longs,
+    ratio: int,
+    wanted: int,
+    may: Longs,
+    widest: int,
+) -> Longs:
+    """(children that may, l): the most units with l of one's own children, of which none has more than
+    `widest`; none with none."""
+    at = child[may][:, None] + np.arange(widest)
+    there = at < child_stop[may][:, None]
+    sizes = np.where(there, inside[np.minimum(at, len(inside) - 1)], 0)
+    sizes = -np.sort(-sizes, axis=1)
+    held = np.zeros((len(may), widest + 1), np.int64)
+    np.cumsum(sizes, axis=1, out=held[:, 1:])
+    held //= ratio
+    np.minimum(held, np.minimum(fits[may], wanted)[:, None], out=held)
+    # One more that adds nothing is no choice.
+    held[:, 1:][sizes == 0] = _NONE
+    return held
+
+
+def _enough(held: Longs, largest: Longs, wanted: int) -> int:
+    """Grandchildren that are enough: of the largest children, one after the other."""
+    found = 0
+    for row in held[largest]:
+        take = min(wanted, int(row.max()))
+        found += int(np.argmax(row >= take))
+        wanted -= take
+    return found
+
+
+def _reached(held: Longs, used: int, most: int) -> Longs:
+    """(used + 1, most + 1): the most units with just so many of the children and of grandchildren."""
+    wide = held.shape[1] - 1
+    found = np.full((used + 1, most + 1), _NONE, np.int64)
+    found[0, 0] = 0
+    padded = np.full((used, wide + most), _NONE, np.int64)
+    before = sliding_window_view(padded, wide, axis=1)[:, 1:, ::-1]  # (used, most, j) -> j + 1 fewer
+    block = min(most, _AT_ONCE // (used * wide) + 1)
+    sums = np.empty((used, block, wide), np.int64)
+    for row in held:
+        padded[:, wide:] = found[:-1, :-1]
+        for i in range(0, most, block):
+            part = found[1:, i + 1 : i + 1 + block]
+            np.add(before[:, i : i + block], row[1:], out=sums[:, : part.shape[1]])
+            np.maximum(part, sums[:, : part.shape[1]].max(axis=2), out=part)
+    return found

@@ -1,0 +1,63 @@
+"""HyperNodes as a YAML file that `kubectl apply -f` takes, or on standard output."""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.topology import Topology
+
+from hyperscout_publish.hypernodes.yaml_text import hypernodes_yaml
+from hyperscout_publish.publisher.base import PublishError, nobody
+
+STDOUT = "-"
+
+
+class FilePublisher:
+    """`path`: the file, or "-" for standard output. Readers see the old file or the new one, never a part."""
+
+    name = "file"
+    wake: Callable[[], None] = staticmethod(nobody)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._written: str | None = None
+        self._in_thread = BoundedExecutor("publish-file")
+
+    async def publish(self, topology: Topology) -> None:
+        """Write the file when its text has changed. Raises PublishError."""
+        await self._in_thread(self._publish, topology)
+
+    def _publish(self, topology: Topology) -> None:
+        text = "".join(hypernodes_yaml(topology))
+        if text == self._written:
+            return
+        try:
+            if self._path == STDOUT:
+                # Each generation is a whole set of documents.
+                sys.stdout.write(text if self._written is None else f"---\n{text}")
+                sys.stdout.flush()
+            else:
+                replace_file(Path(self._path), text)
+        except OSError as error:
+            raise PublishError(f"{self._path}: {error.strerror or error}") from error
+        self._written = text
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write beside it, then rename over it (rename(2): atomic within one file system)."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise

@@ -1,0 +1,161 @@
+"""The topology that published HyperNodes tell: what a collector begins with that remembers nothing itself.
+
+Names, members, conditions and medians are all there; switches and cables are not. A condition that is not
+as it should be stands for an anomaly, so that nothing is given the all-clear before it has been looked at.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hyperscout_topology.topology import (
+    Anomaly,
+    Condition,
+    Endpoint,
+    HyperNode,
+    Measured,
+    Topology,
+    from_rfc3339,
+)
+from hyperscout_topology.tree import HEALTHY
+
+from hyperscout_publish.hypernodes.overlap import SOURCE
+from hyperscout_publish.hypernodes.plan import EXACT, Present, is_ours, present
+from hyperscout_publish.hypernodes.wanted import (
+    BANDWIDTH_ANNOTATION,
+    CONFIDENCE_ANNOTATION,
+    KIND,
+    LATENCY_ANNOTATION,
+    SOURCE_ANNOTATION,
+    TIER_LABEL_PREFIX,
+)
+
+_TOO_LARGE = 1e12  # what no figure is
+
+# The kind of anomaly behind a condition's reason (hierarchy.conditions). Which switch is missing is not
+# known, and inference looks for those it is told of, so that is told as a link.
+_KINDS = {
+    "SwitchMissing": "MissingLink",
+    "LinksDown": "MissingLink",
+    "LinksErroring": "ErroringLink",
+    "SlowLinks": "SlowLink",
+    "Miswired": "Miswired",
+    "SourcesDisagree": "SourcesDisagree",
+    "UnknownHost": "UnknownHost",
+    "BlueprintDrift": "BlueprintDrift",
+    "EvidenceSetAside": "EvidenceSetAside",
+}
+
+
+def topology_of(
+    hypernodes: Iterable[Mapping[str, Any]], labels: Mapping[str, Mapping[str, str]]
+) -> Topology | None:
+    """Ours of the API server's HyperNodes as generation 0; None when there are none.
+
+    `labels`: of the cluster's nodes, by node name (nodes with long names are matched by label). What breaks
+    the rules of a tree (somebody edited it) is taken as far as it goes.
+    """
+    objects = {found["metadata"]["name"]: found for found in hypernodes if is_ours(found)}
+    if not objects:
+        return None
+    there = {name: present(found) for name, found in objects.items()}
+    parent: dict[str, str] = {}
+    for name, p in sorted(there.items()):
+        for child in _children(p, there):
+            parent.setdefault(child, name)
+    children: dict[str, list[str]] = {}
+    for child, name in sorted(parent.items()):
+        children.setdefault(name, []).append(child)
+    found = []
+    for name, p in sorted(there.items(), key=lambda x: (x[1].tier, x[0])):
+        below = _below(name, children)
+        nodes = sorted({node for at in below for node in _nodes(there[at], labels)})
+        conditions = tuple(_conditions(objects[name], nodes))
+        found.append(
+            HyperNode(
+                name,
+                p.tier,
+                p.tier_name,
+                parent.get(name),
+                tuple(children.get(name, ())),
+                tuple(nodes),
+                (),
+                conditions,
+                *_measured(dict(p.annotations)),
+            )
+        )
+    return Topology(0, tuple(found), anomalies=tuple(a for h in found for a in _anomalies(h)))
+
+
+def _measured(annotations: Mapping[str, str]) -> tuple[str, float, Measured | None, Measured | None]:
+    """Source, confidence, latency and bandwidth, as far as annotations tell them: of figures the median."""
+
+    def figure(key: str) -> float | None:
+        try:
+            value = float(annotations.get(key, ""))
+        except ValueError:
+            return None
+        return value if 0 < value < _TOO_LARGE else None
+
+    source = annotations.get(SOURCE_ANNOTATION, "wires")
+    if source not in ("nvlink", "latency", "labels"):
+        source = "wires"
+    confidence = 1.0 if source == "wires" else min(figure(CONFIDENCE_ANNOTATION) or 1.0, 1.0)
+    medians = (figure(LATENCY_ANNOTATION), figure(BANDWIDTH_ANNOTATION))
+    latency, bandwidth = (None if m is None else Measured(m, 0.0, 0) for m in medians)
+    return source, confidence, latency, bandwidth
+
+
+def _children(p: Present, there: Mapping[str, Present]) -> Iterable[str]:
+    for kind, how, value in sorted(p.members):
+        if kind == KIND and how == EXACT and value in there and there[value].tier < p.tier:
+            yield value
+
+
+def _below(name: str, children: Mapping[str, list[str]]) -> list[str]:
+    """The HyperNode and all below it. Tiers go down, so there is no cycle."""
+    found = [name]
+    for at in found:
+        found += children.get(at, ())
+    return found
+
+
+def _nodes(p: Present, labels: Mapping[str, Mapping[str, str]]) -> Iterable[str]:
+    for kind, how, value in p.members:
+        if kind == "Node" and how == EXACT:
+            yield value
+        elif kind == "Node" and how == "labelMatch":
+            key = TIER_LABEL_PREFIX + (p.tier_name or f"tier-{p.tier}")
+            yield from (node for node, has in labels.items() if has.get(key) == p.name)
+
+
+def _conditions(found: Mapping[str, Any], nodes: Sequence[str]) -> Iterable[Condition]:
+    """`nodes`: of the HyperNode."""
+    for c in (found.get("status") or {}).get("conditions") or ():
+        if c.get("type") in HEALTHY:
+            try:
+                since_ns = from_rfc3339(c.get("lastTransitionTime", ""))
+            except ValueError:
+                since_ns = 0
+            message = c.get("message", "")
+            about = _stale_nodes(message, nodes) if c["type"] == "Stale" else ()
+            yield Condition(
+                c["type"], c.get("status", "Unknown"), c.get("reason", ""), message, since_ns, about
+            )
+
+
+def _stale_nodes(message: str, nodes: Sequence[str]) -> tuple[str, ...]:
+    """The nodes that the message of a condition Stale names, if it names all of them; otherwise none.
+
+    A condition in Kubernetes has no field for a list, so the text is all that is left of it.
+    """
+    words = set(message.replace(",", " ").replace(";", " ").split())
+    named = tuple(node for node in nodes if node in words)
+    return named if message.startswith(f"evidence of {len(named)} of {len(nodes)} nodes ") else ()
+
+
+def _anomalies(h: HyperNode) -> Iterable[Anomaly]:
+    for c in h.conditions:
+        kind = _KINDS.get(c.reason)
+        if kind is not None and c.status != HEALTHY[c.type]:
+            about = Endpoint(f"hypernode/{h.name}", c.message.rstrip(".") or h.name)
+            yield Anomaly(kind, about, None, h.tier, (SOURCE,), 0.5, c.message, h.name, c.since_ns)

@@ -1,0 +1,239 @@
+"""HyperNodes in a cluster: what is published there is what was discovered, and nobody else's is touched.
+
+Each call compares the topology with the HyperNodes that a watch keeps in memory, and writes what differs:
+first the tree, in an order that is safe for its readers (`plan`), then conditions. A steady state writes
+nothing. The watch wakes it when somebody changes a HyperNode, or when the API server is back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from random import Random
+from typing import Any
+
+from hyperscout_kubernetes.client import APPLY, MANAGER, Kube, Object
+from hyperscout_kubernetes.errors import ConflictError
+from hyperscout_kubernetes.nodes import Nodes
+from hyperscout_kubernetes.reflector import Reflector
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.topology import Topology
+
+from hyperscout_publish.hypernodes.checks import broken_rules
+from hyperscout_publish.hypernodes.kubernetes_events import Events, Severity
+from hyperscout_publish.hypernodes.objects import (
+    COLLECTION,
+    OURS,
+    Flip,
+    differences,
+    kept,
+    merged,
+    path_of,
+    status_body,
+)
+from hyperscout_publish.hypernodes.overlap import overlaps
+from hyperscout_publish.hypernodes.plan import Present, is_ours, present
+from hyperscout_publish.hypernodes.tree_writer import NO_CRD, TreeWriter, all_of, failure
+from hyperscout_publish.hypernodes.wanted import Wanted, wanted
+from hyperscout_publish.publisher.base import PublishError, nobody
+
+_log = logging.getLogger(__name__)
+
+_SYNC_TIMEOUT_S = 10.0
+_MAX_TROUBLE = 3  # named in one problem
+
+
+class KubernetesPublisher:
+    """`run` as a task beside the runner's. `say`: print what would be done, and do nothing (a dry run).
+
+    `foreign` is told that a HyperNode which is not ours came, changed or went. `clock_ns`: Unix ns;
+    `timer`: monotonic seconds.
+    """
+
+    name = "kubernetes"
+    wake: Callable[[], None] = staticmethod(nobody)
+
+    def __init__(
+        self,
+        kube: Kube,
+        nodes: Nodes,
+        *,
+        rng: Random,
+        foreign: Callable[[], None] = nobody,
+        clock_ns: Callable[[], int],
+        timer: Callable[[], float],
+        say: Callable[[str], None] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.hypernodes = Reflector(
+            kube,
+            COLLECTION,
+            keep=kept,
+            changed=self._changed,
+            followed=self._again,
+            rng=rng,
+        )
+        self.events = Events(kube, clock_ns=clock_ns)
+        self._kube = kube
+        self._nodes = nodes
+        self._clock_ns = clock_ns
+        self._say = say
+        self._foreign = foreign
+        self._said = ""
+        self._there: dict[str, Present] = {}
+        self._tree: tuple[Wanted, ...] = ()  # the last one that kept all rules
+        self._writer = TreeWriter(
+            kube,
+            self.hypernodes,
+            self._there,
+            self.events,
+            timer=timer,
+            wake=self._again,
+            sleep=sleep,
+        )
+        self._announced: frozenset[tuple[str, ...]] = frozenset()
+        self._in_thread = BoundedExecutor("publish-kubernetes")
+
+    @property
+    def others(self) -> bool:
+        """Whether there are HyperNodes that are not ours."""
+        return any(not p.ours for p in self._there.values())
+
+    async def run(self) -> None:
+        """Follow HyperNodes and post Events until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.hypernodes.run(), name="hypernode-watch")
+            group.create_task(self.events.run(), name="hypernode-events")
+
+    async def publish(self, topology: Topology) -> None:
+        """Make the cluster's HyperNodes agree. Raises PublishError."""
+        await self._synced()
+        labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in self._nodes}
+        # In a thread: hundreds of selectors over thousands of nodes take longer than a lease.
+        found = await self._in_thread(overlaps, topology.hypernodes, tuple(self.hypernodes), labels)
+        tree = self._checked(topology, found.blocked)
+        if self._say is not None:
+            self._rehearse(tree, topology.generation)
+            return
+        self._announce((x.hypernode or "", x.message) for x in found.anomalies)
+        trouble = await self._writer.write({w.name: w for w in tree})
+        trouble += await self._write_conditions(tree)
+        if trouble:
+            more = f" and {len(trouble) - _MAX_TROUBLE} more" if len(trouble) > _MAX_TROUBLE else ""
+            raise PublishError("; ".join(trouble[:_MAX_TROUBLE]) + more)
+
+    async def _synced(self) -> None:
+        try:
+            async with asyncio.timeout(_SYNC_TIMEOUT_S):
+                await self.hypernodes.synced.wait()
+                await self._nodes.reflector.synced.wait()
+        except TimeoutError as error:
+            why = self.hypernodes.problem or self._nodes.reflector.problem or "no answer yet"
+            hint = NO_CRD if "status 404" in why else ""
+            raise PublishError(f"the cluster's HyperNodes are not known: {why}{hint}") from error
+
+    def _checked(self, topology: Topology, blocked: frozenset[str]) -> tuple[Wanted, ...]:
+        whole = tuple(wanted(topology))
+        if whole != self._tree:
+            if broken := list(broken_rules(whole)):
+                message = (
+                    f"generation {topology.generation} is not published: {'; '.join(broken[:_MAX_TROUBLE])}"
+                )
+                raise PublishError(f"{message} (a defect of ours: please report it)", retry=False)
+            self._tree = whole
+        return tuple(wanted(topology, blocked)) if blocked else whole
+
+    # Conditions and Events
+
+    async def _write_conditions(self, tree: Iterable[Wanted]) -> list[str]:
+        now_ns = self._clock_ns()
+        due: list[tuple[Wanted, Any]] = []
+        for w in tree:
+            p, found = self._there.get(w.name), self.hypernodes.get(w.name)
+            if p is not None and p.ours and found is not None and merged(found, w.conditions, now_ns):
+                due.append((w, found))
+        errors = await all_of(self._write_status(w, now_ns) for w, _ in due)
+        return [
+            f"conditions of {w.name}: {failure(error)}"
+            for (w, _), error in zip(due, errors, strict=True)
+            if error is not None
+        ]
+
+    async def _write_status(self, w: Wanted, now_ns: int) -> None:
+        found = self.hypernodes.get(w.name)
+        for last in (False, True):
+            news = merged(found, w.conditions, now_ns) if found is not None else None
+            if found is None or news is None or not is_ours(found):
+                return
+            conditions, flips = news
+            query = {"fieldManager": MANAGER, "force": "true"}
+            try:
+                answer = await self._kube.write(
+                    "PATCH",
+                    f"{path_of(w.name)}/status",
+                    status_body(found, conditions),
+                    content=APPLY,
+                    query=query,
+                )
+            except ConflictError:
+                if last:
+                    raise
+                await self._writer.look_at(w.name)
+                found = self.hypernodes.get(w.name)
+                continue
+            self.hypernodes.learn(answer)
+            self._tell(found, flips)
+            return
+
+    def _tell(self, found: Object, flips: Iterable[Flip]) -> None:
+        for flip in flips:
+            c = flip.condition
+            severity: Severity = "Normal" if flip.is_good else "Warning"
+            self.events.say(
+                found["metadata"]["name"], found["metadata"].get("uid", ""), severity, c.reason, c.message
+            )
+
+    def _announce(self, overlapping: Iterable[tuple[str, str]]) -> None:
+        """An Event for each overlap that is new."""
+        now = frozenset(overlapping)
+        for name, message in sorted(now - self._announced):
+            found = self.hypernodes.get(name) or {}
+            self.events.say(name, found.get("metadata", {}).get("uid", ""), "Warning", "Overlap", message)
+        self._announced = now
+
+    # Dry run
+
+    def _rehearse(self, tree: Sequence[Wanted], generation: int) -> None:
+        now_ns = self._clock_ns()
+        lines = list(differences(self._there, {w.name: w for w in tree}))
+        for w in tree:
+            found = self.hypernodes.get(w.name) or {"metadata": {"name": w.name}}
+            news = merged(found, w.conditions, now_ns)
+            for flip in news[1] if news else ():
+                c = flip.condition
+                flipped = f"{flip.before or 'unset'} -> {c.status}"
+                lines.append(f"~ status {w.name}: {c.type} {flipped} ({c.reason}): {c.message}")
+        text = "\n".join(lines)
+        if text != self._said and self._say is not None:
+            self._said = text
+            self._say(f"# generation {generation} would change:\n{text or '# nothing'}\n")
+
+    def _again(self) -> None:
+        self.wake()
+
+    def _changed(self, name: str, before: Object | None, after: Object | None) -> None:
+        if after is None:
+            self._there.pop(name, None)
+        else:
+            self._there[name] = present(after)
+        if any(found is not None and not is_ours(found) for found in (before, after)):
+            self._foreign()
+        if _matters(before) != _matters(after):
+            self.wake()
+
+
+def _matters(found: Object | None) -> Any:
+    """What a look at a HyperNode is for: not other writers' counts and conditions."""
+    if found is None:
+        return None
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    return present(found), [c for c in conditions if c.get("type") in OURS]

@@ -1,0 +1,228 @@
+"""In which order HyperNodes are written, so that no moment in between harms whoever reads them. Pure.
+
+A scheduler that reads HyperNodes stops every topology job when one has two parents, even for a moment,
+and may crash when one is deleted that its parent still names. So a write goes out only when it is safe
+in the world as it is: its new members belong to nobody else, the children that it names are there, and
+tiers stay in order. What cannot go out yet waits for others; where two wait for each other, a holder first
+lets go of what is wanted elsewhere. Deletions come last, and from the root down. (More: the page of this
+publisher.)
+
+`next_writes` looks at the world and gives the writes that may be sent now, in any order or at once; when
+they are done it is asked again. So a write that failed, or a world that changed meanwhile, is no special
+case.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from hyperscout_publish.hypernodes.wanted import (
+    KIND,
+    MEASURED_ANNOTATIONS,
+    NODES_ANNOTATION,
+    OWNER_LABELS,
+    Wanted,
+    settled,
+)
+
+EXACT = "exactMatch"
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Member(NamedTuple):
+    """`kind`: Node or HyperNode; `how`: the selector; `value`: the name, or the selector as JSON."""
+
+    kind: str
+    how: str
+    value: str
+
+
+Members = frozenset[Member]
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A HyperNode as the API server has it. `ours`: it carries our labels. `going`: deleted already, and kept
+    by somebody's finalizer. `annotations`: of measured figures, those that we wrote, sorted."""
+
+    name: str
+    ours: bool
+    tier: int
+    tier_name: str
+    members: Members
+    nodes_annotation: str = ""
+    going: bool = False
+    annotations: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Make it as wanted."""
+
+    wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Take members out, and change nothing else. `left` are those that stay; it may be empty."""
+
+    name: str
+    left: Members
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    name: str
+
+
+Write = Create | Update | LetGo | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`writes`: to be sent now; none = all is as wanted, but for `stuck`: name -> why it cannot be."""
+
+    writes: tuple[Write, ...]
+    stuck: Mapping[str, str] = field(default_factory=dict)
+
+
+def is_ours(found: Mapping[str, Any]) -> bool:
+    """Whether a HyperNode carries both of our labels: nobody else's is ever changed."""
+    labels = (found.get("metadata") or {}).get("labels") or {}
+    return all(labels.get(key) == value for key, value in OWNER_LABELS.items())
+
+
+def present(found: Mapping[str, Any]) -> Present:
+    """What matters here of an object that the API server gave (its schema has been checked by it).
+
+    `owned`, where `found` has it: our annotations. What somebody else wrote is not ours to remove.
+    """
+    metadata, spec = found["metadata"], found.get("spec") or {}
+    annotations = metadata.get("annotations") or {}
+    owned = found.get("owned", MEASURED_ANNOTATIONS)
+    return Present(
+        metadata["name"],
+        is_ours(found),
+        spec.get("tier") or 0,
+        spec.get("tierName") or "",
+        members_of(spec.get("members") or ()),
+        str(annotations.get(NODES_ANNOTATION, "")),
+        bool(metadata.get("deletionTimestamp")),
+        tuple(
+            (key, str(annotations[key]))
+            for key in MEASURED_ANNOTATIONS
+            if key in annotations and key in owned
+        ),
+    )
+
+
+def members_of(members: Any) -> Members:
+    """`spec.members` as values that compare whatever their order."""
+    return frozenset(_member(member) for member in members)
+
+
+def _member(member: Mapping[str, Any]) -> Member:
+    kind, selector = str(member.get("type")), member.get("selector") or {}
+    if len(selector) == 1 and EXACT in selector and list(selector[EXACT]) == ["name"]:
+        return Member(kind, EXACT, selector[EXACT]["name"])
+    return Member(kind, ",".join(sorted(selector)), json.dumps(selector, sort_keys=True))
+
+
+class _World:
+    """The HyperNodes that are there, and who holds what."""
+
+    def __init__(self, there: Mapping[str, Present], wanted: Mapping[str, Wanted]) -> None:
+        self.there = there
+        self.wanted = wanted
+        self.target = {name: members_of(w.members()) for name, w in wanted.items()}
+        self.holders: dict[Member, set[str]] = {}
+        for name, p in there.items():
+            for member in p.members:
+                # A node that somebody else's HyperNode holds is an overlap, which is not decided here.
+                if member.how == EXACT and (p.ours or member.kind == KIND):
+                    self.holders.setdefault(member, set()).add(name)
+
+    def parents(self, name: str) -> set[str]:
+        return self.holders.get(Member(KIND, EXACT, name), set())
+
+    def is_done(self, w: Wanted) -> bool:
+        p = self.there.get(w.name)
+        return (
+            p is not None
+            and p.members == self.target[w.name]
+            and (p.tier, p.tier_name, p.nodes_annotation) == (w.tier, w.tier_name, str(w.count))
+            and p.annotations == w.annotations
+        )
+
+    def hindrance(self, w: Wanted) -> str | None:
+        """Why it may not be written as wanted now; None = it may."""
+        p = self.there.get(w.name)
+        if p is not None and not p.ours:
+            return "a HyperNode of this name belongs to somebody else"
+        for member in self.target[w.name]:
+            held_by = self.holders.get(member, set()) - {w.name}
+            if held_by:
+                return f"{member.kind} {member.value} is a member of {', '.join(sorted(held_by))}"
+            if member.kind == KIND:
+                child = self.there.get(member.value)
+                if child is None:
+                    return f"HyperNode {member.value} is not there"
+                if child.tier >= w.tier:
+                    return f"HyperNode {member.value} is of tier {child.tier}"
+        for parent in self.parents(w.name):
+            if self.there[parent].tier <= w.tier:
+                return f"its parent {parent} is of tier {self.there[parent].tier}"
+        return None
+
+    def lets_go(self) -> Iterator[LetGo]:
+        """Members that stand in the wrong place."""
+        needed = frozenset().union(*self.target.values())
+        for name, p in sorted(self.there.items()):
+            left = p.members & self.target[name] if name in self.wanted else p.members - needed
+            if p.ours and left != p.members:
+                yield LetGo(name, left)
+
+
+def as_it_settles(wanted: Mapping[str, Wanted], there: Mapping[str, Present]) -> dict[str, Wanted]:
+    """The tree with figures that differ a little left as they are there: a steady state writes nothing."""
+    return {
+        name: settled(w, dict(there[name].annotations)) if name in there else w for name, w in wanted.items()
+    }
+
+
+def next_writes(
+    there: Mapping[str, Present], wanted: Mapping[str, Wanted], failed: Mapping[str, str] = NOTHING
+) -> Plan:
+    """The writes that are safe now. Linear in all members. `failed`: what is not tried again now, and why."""
+    world = _World(there, wanted)
+    waiting = [w for w in wanted.values() if not world.is_done(w)]
+    hindered = {w.name: why for w in waiting if (why := failed.get(w.name) or world.hindrance(w)) is not None}
+    free = [Update(w) if w.name in there else Create(w) for w in waiting if w.name not in hindered]
+    if free:
+        return Plan(tuple(free))
+    if hindered.keys() - failed.keys() and (
+        lets_go := tuple(x for x in world.lets_go() if x.name not in failed)
+    ):
+        return Plan(lets_go)
+    gone = [name for name, p in sorted(there.items()) if p.ours and name not in wanted]
+    deletes = tuple(
+        Delete(name)
+        for name in gone
+        if name not in failed and not there[name].going and not world.parents(name)
+    )
+    if deletes:
+        return Plan(deletes, hindered)
+    return Plan((), hindered | {name: failed.get(name) or _named(world, name) for name in gone})
+
+
+def _named(world: _World, name: str) -> str:
+    if world.there[name].going:
+        return "it is deleted, but somebody's finalizer keeps it"
+    return f"it should go, but {', '.join(sorted(world.parents(name)))} still names it"

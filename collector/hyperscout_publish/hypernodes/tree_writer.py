@@ -1,0 +1,208 @@
+"""Writes a tree of HyperNodes: what `plan` calls safe, step by step, until it is there.
+
+A step that is refused holds up no other; what there is now is looked at, and the rest is planned anew.
+Somebody who keeps undoing it, or a webhook that changes it, is answered with patience and named.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+
+from hyperscout_kubernetes.client import APPLY, MANAGER, Kube, Object
+from hyperscout_kubernetes.errors import (
+    ConflictError,
+    KubeError,
+    NotFoundError,
+    NotLeaderError,
+    UnreachableError,
+)
+from hyperscout_kubernetes.reflector import Reflector
+
+from hyperscout_publish.hypernodes.fights import Fights
+from hyperscout_publish.hypernodes.kubernetes_events import Events
+from hyperscout_publish.hypernodes.objects import body_of, path_of
+from hyperscout_publish.hypernodes.plan import (
+    Create,
+    Delete,
+    LetGo,
+    Present,
+    Update,
+    Write,
+    as_it_settles,
+    next_writes,
+)
+from hyperscout_publish.hypernodes.wanted import Wanted
+from hyperscout_publish.publisher.base import PublishError
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE = 8  # requests
+# Between a parent's letting go of a child and what comes after: a reader takes its time too, and one that
+# sees both at once may see them in the wrong order.
+_PAUSE_S = 0.2
+_MAX_SURPRISES = 5  # about one object, within one call
+_NOT_KEPT = "it is not as it was written, time and again: does an admission webhook change it?"
+NO_CRD = "; is the CRD installed? `hyperscout crd show | kubectl apply -f -`"
+
+
+class TreeWriter:
+    """`present` is kept up to date by whoever follows `hypernodes`. `timer`: monotonic seconds.
+
+    `wake` is called when it is time to put something right again.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        hypernodes: Reflector,
+        present: Mapping[str, Present],
+        events: Events,
+        *,
+        timer: Callable[[], float],
+        wake: Callable[[], None],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._kube = kube
+        self._hypernodes = hypernodes
+        self._present = present
+        self._events = events
+        self._timer = timer
+        self._wake = wake
+        self._sleep = sleep
+        self._written: dict[str, Wanted] = {}  # what was once made as wanted
+        self._fights = Fights()
+        self._lacking: tuple[str, ...] = ()  # fields of the spec that the CRD does not know
+
+    async def write(self, tree: Mapping[str, Wanted]) -> list[str]:
+        """Returns what could not be done. Raises PublishError when it is no use to go on."""
+        trouble: dict[str, str] = {}
+        surprises: Counter[str] = Counter()
+        sent: Counter[Write] = Counter()
+        released = False
+        while True:
+            seen = dict(self._present)
+            plan = next_writes(seen, as_it_settles(self._known(tree), seen), trouble)
+            if not plan.writes:
+                break
+            trouble |= {_target(w): _NOT_KEPT for w in plan.writes if sent[w] >= _MAX_SURPRISES}
+            trouble |= self._reverts(w for w in plan.writes if _target(w) not in trouble)
+            writes = [w for w in plan.writes if _target(w) not in trouble]
+            if not writes:
+                continue
+            sent.update(writes)
+            if released:
+                await self._sleep(_PAUSE_S)
+            released = any(isinstance(write, LetGo | Update) for write in writes)
+            for write, error in zip(writes, await all_of(self._write(w, seen) for w in writes), strict=True):
+                if isinstance(error, ConflictError):
+                    surprises[_target(write)] += 1  # what there is now has been looked at: plan anew
+                if error is not None and surprises[_target(write)] in (0, _MAX_SURPRISES):
+                    trouble[_target(write)] = failure(error)
+        for w in as_it_settles(tree, self._present).values():
+            if w.name not in plan.stuck and w.name not in trouble:
+                self._written[w.name] = w
+        for name in self._written.keys() - tree.keys():
+            del self._written[name]
+        return [f"{name}: {why}" for name, why in sorted((dict(plan.stuck) | trouble).items())]
+
+    def _known(self, tree: Mapping[str, Wanted]) -> Mapping[str, Wanted]:
+        """The tree without what the CRD cannot hold."""
+        if "tierName" not in self._lacking:
+            return tree
+        return {name: replace(w, tier_name="") for name, w in tree.items()}
+
+    def _reverts(self, writes: Iterable[Write]) -> dict[str, str]:
+        """Writes that put right what somebody else changed: said, and held back where it is a fight."""
+        held: dict[str, str] = {}
+        for write in writes:
+            if not isinstance(write, Update | Create) or self._written.get(write.wanted.name) != write.wanted:
+                continue
+            name, now_s = write.wanted.name, self._timer()
+            found = self._hypernodes.get(name)
+            who = (found or {}).get("editor") or "somebody"
+            if wait_s := self._fights.wait_s(name, now_s):
+                asyncio.get_running_loop().call_later(wait_s, self._wake)
+                held[name] = f"{who} keeps changing it; it is put right again in {wait_s:.0f} s"
+                continue
+            self._fights.corrected(name, now_s)
+            did = "deleted" if found is None else "changed"
+            message = f"{who} {did} it by hand; it is made as discovered again"
+            _log.warning("HyperNode %s: %s", name, message)
+            self._events.say(
+                name, (found or {}).get("metadata", {}).get("uid", ""), "Warning", "Reverted", message
+            )
+        return held
+
+    async def _write(self, write: Write, seen: Mapping[str, Present]) -> None:
+        name = _target(write)
+        if self._present.get(name) != seen.get(name):
+            raise ConflictError("it has changed since it was looked at")  # it may be somebody else's now
+        found = self._hypernodes.get(name)
+        if isinstance(write, Delete):
+            await self._delete(name, found)
+            return
+        body = body_of(write, self._present.get(name), found, self._lacking)
+        force = not isinstance(write, Create)  # a stranger's that came meanwhile is left as it is
+        query = {"fieldManager": MANAGER, "force": str(force).lower()}
+        try:
+            answer = await self._kube.write("PATCH", path_of(name), body, content=APPLY, query=query)
+        except ConflictError:
+            await self.look_at(name)
+            raise
+        except KubeError as error:  # the server calls it an internal error
+            if "tierName" in str(error) and "not declared in schema" in str(error):
+                self._lacking = ("tierName",)
+                raise ConflictError("the CRD is of an older version, without spec.tierName") from error
+            raise
+        self._hypernodes.learn(answer)
+
+    async def _delete(self, name: str, found: Object | None) -> None:
+        if found is None:
+            return
+        preconditions = {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
+        try:
+            left = await self._kube.write("DELETE", path_of(name), {"preconditions": preconditions})
+            if (left.get("metadata") or {}).get("finalizers"):
+                self._hypernodes.learn(left)  # it stays until somebody lets it go
+                return
+        except NotFoundError:
+            pass
+        except ConflictError:
+            await self.look_at(name)
+            raise
+        self._hypernodes.forget(name)
+
+    async def look_at(self, name: str) -> None:
+        """The watch has not told yet what the server knows."""
+        try:
+            self._hypernodes.learn(await self._kube.get(path_of(name)))
+        except NotFoundError:
+            self._hypernodes.forget(name)
+
+
+def failure(error: KubeError) -> str:
+    """What to say of one refused write. Raises PublishError when it is no use to go on with others."""
+    if isinstance(error, UnreachableError | NotLeaderError):
+        raise PublishError(str(error)) from error
+    return f"{error}{NO_CRD if isinstance(error, NotFoundError) else ''}"
+
+
+def _target(write: Write) -> str:
+    return write.name if isinstance(write, LetGo | Delete) else write.wanted.name
+
+
+async def all_of(work: Iterable[Awaitable[None]]) -> list[KubeError | None]:
+    """Some at a time; what each of them died of, in order."""
+    turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(what: Awaitable[None]) -> KubeError | None:
+        async with turn:
+            try:
+                await what
+            except KubeError as error:
+                return error
+        return None
+
+    return await asyncio.gather(*map(one, work))

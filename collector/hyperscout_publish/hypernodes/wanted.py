@@ -1,0 +1,124 @@
+"""The HyperNodes that a topology asks for, as values: what each text and each API server is told.
+
+A domain in which no Kubernetes node is left is not asked for, nor named by its parent.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hyperscout_topology.figures import digits, has_moved
+from hyperscout_topology.names import is_node_name
+from hyperscout_topology.topology import Condition, HyperNode, Topology
+
+GROUP = "topology.volcano.sh"
+API_VERSION = f"{GROUP}/v1alpha1"
+KIND = "HyperNode"
+SOURCE_LABEL = "volcano.sh/network-topology-source"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+OWNER = "hyperscout"
+OWNER_LABELS: Mapping[str, str] = {MANAGED_BY_LABEL: OWNER, SOURCE_LABEL: OWNER}
+NODES_ANNOTATION = "hyperscout.io/nodes"
+SOURCE_ANNOTATION = "hyperscout.io/source"  # of what does not come from wires, and how sure it is, 0 to 1
+CONFIDENCE_ANNOTATION = "hyperscout.io/confidence"
+LATENCY_ANNOTATION = "hyperscout.io/latency-us"  # medians, to two digits
+BANDWIDTH_ANNOTATION = "hyperscout.io/bandwidth-gbps"
+FIGURES = (BANDWIDTH_ANNOTATION, CONFIDENCE_ANNOTATION, LATENCY_ANNOTATION)
+MEASURED_ANNOTATIONS = (*FIGURES, SOURCE_ANNOTATION)  # sorted
+TIER_LABEL_PREFIX = "hyperscout.io/"  # + tierName; its value is the HyperNode's name
+MAX_EXACT_NAME = 63  # the admission policy of the HyperNode's consumer refuses longer exactMatch names
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A HyperNode as it should be. `children` names HyperNodes, `nodes` the nodes of a leaf, both sorted.
+
+    `annotations`: those besides the count of nodes, sorted.
+    """
+
+    name: str
+    tier: int
+    tier_name: str
+    children: tuple[str, ...]
+    nodes: tuple[str, ...]
+    count: int  # of all nodes below
+    conditions: tuple[Condition, ...] = field(default=(), compare=False)
+    annotations: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def tier_label(self) -> str:
+        """The key of the label by which nodes with long names are matched."""
+        return TIER_LABEL_PREFIX + (self.tier_name or f"tier-{self.tier}")
+
+    @property
+    def exact_nodes(self) -> tuple[str, ...]:
+        return tuple(node for node in self.nodes if len(node) <= MAX_EXACT_NAME)
+
+    @property
+    def has_long_names(self) -> bool:
+        """Whether it has nodes whose names are too long to be matched exactly."""
+        return any(len(node) > MAX_EXACT_NAME for node in self.nodes)
+
+    def members(self) -> list[dict[str, Any]]:
+        """`spec.members`."""
+        found: list[dict[str, Any]] = [_exact(KIND, child) for child in self.children]
+        found += [_exact("Node", node) for node in self.exact_nodes]
+        if self.has_long_names:
+            selector = {"labelMatch": {"matchLabels": {self.tier_label: self.name}}}
+            found.append({"type": "Node", "selector": selector})
+        return found
+
+
+def _exact(kind: str, name: str) -> dict[str, Any]:
+    return {"type": kind, "selector": {"exactMatch": {"name": name}}}
+
+
+def unpublishable(topology: Topology) -> tuple[str, ...]:
+    """Hosts that no Kubernetes node can be called, sorted: they are left out of every HyperNode."""
+    return tuple(
+        sorted({n for h in topology.hypernodes if not h.children for n in h.nodes if not is_node_name(n)})
+    )
+
+
+def wanted(topology: Topology, without: Collection[str] = ()) -> Iterator[Wanted]:
+    """Leaves first, then by name. `without`: names of HyperNodes that may not be published now."""
+    lacking = frozenset(unpublishable(topology))
+    there: set[str] = set()
+    for h in sorted(topology.hypernodes, key=lambda h: (h.tier, h.name)):
+        count = sum(n not in lacking for n in h.nodes) if lacking else len(h.nodes)
+        children = tuple(c for c in h.children if c in there)
+        if h.name in without or not count or (h.children and not children):
+            continue
+        there.add(h.name)
+        nodes = () if h.children else h.nodes
+        if lacking:
+            nodes = tuple(n for n in nodes if n not in lacking)
+        yield Wanted(h.name, h.tier, h.tier_name, children, nodes, count, h.conditions, _annotations(h))
+
+
+def _annotations(h: HyperNode) -> tuple[tuple[str, str], ...]:
+    found = {}
+    if h.source != "wires":
+        found = {SOURCE_ANNOTATION: h.source, CONFIDENCE_ANNOTATION: digits(h.confidence)}
+    if h.latency_us is not None:
+        found[LATENCY_ANNOTATION] = digits(h.latency_us.median)
+    if h.bandwidth_gbps is not None:
+        found[BANDWIDTH_ANNOTATION] = digits(h.bandwidth_gbps.median)
+    return tuple(sorted(found.items()))
+
+
+def settled(w: Wanted, there: Mapping[str, str]) -> Wanted:
+    """With the figures that are there already (annotations by key) where they have not moved since."""
+    kept = tuple((key, _kept(key, value, there.get(key))) for key, value in w.annotations)
+    return w if kept == w.annotations else replace(w, annotations=kept)
+
+
+def _kept(key: str, value: str, there: str | None) -> str:
+    if there is None or there == value or key not in FIGURES:
+        return value
+    try:
+        figure = float(there)
+    except ValueError:
+        return value
+    return there if 0 < figure < math.inf and not has_moved(figure, float(value)) else value

@@ -1,0 +1,1 @@
+"""States of HyperNodes and changes, sent to an MQTT broker."""

@@ -1,0 +1,100 @@
+"""A topology as messages: states of HyperNodes, events, and which of them are still to be told. Pure."""
+
+import hashlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hyperscout_mqtt.envelope import encoded
+from hyperscout_topology.events import Event
+from hyperscout_topology.json_objects import to_json
+from hyperscout_topology.topology import Endpoint, Topology, rfc3339
+
+MOST_EVENTS = 1000  # that wait for the broker
+EVENTS_A_MESSAGE = 200
+EVENT_EXPIRY_S = 3600  # a change that the broker could not pass on for so long is no news
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A HyperNode's state: `body` lacks the generation, which is no part of what it says."""
+
+    body: dict[str, Any]
+    digest: bytes
+
+    def payload(self, generation: int) -> bytes:
+        return encoded(self.body | {"generation": generation})
+
+
+def states_of(topology: Topology) -> dict[str, State]:
+    """By name. Takes some ms for a thousand HyperNodes: for a thread."""
+    data = to_json(replace(topology, links=(), adapters=(), switches=()))
+    against: dict[str | None, list[dict[str, Any]]] = {}
+    for anomaly in data["anomalies"]:
+        against.setdefault(anomaly["hypernode"], []).append(anomaly)
+    found = {}
+    for body in data["hypernodes"]:
+        body["anomalies"] = against.get(body["name"], [])
+        found[body["name"]] = State(body, hashlib.sha256(encoded(body)).digest())
+    return found
+
+
+class Backlog:
+    """Changes that are to be told, oldest first: at most so many; of those that went before, the number.
+
+    `lost_total`: that found no room, with some that were told just then: it only grows.
+    """
+
+    def __init__(self, most: int = MOST_EVENTS) -> None:
+        self.lost = 0  # and not told yet
+        self.lost_total = 0
+        self._most = most
+        self._waiting: deque[tuple[int, int, Event]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, generation: int, at_ns: int, changes: Sequence[Event]) -> None:
+        """`at_ns`: when the generation was published, Unix ns."""
+        self._waiting.extend((generation, at_ns, event) for event in changes)
+        too_many = max(0, len(self._waiting) - self._most)
+        for _ in range(too_many):
+            self._waiting.popleft()
+        self.lost += too_many
+        self.lost_total += too_many
+
+    def next(self) -> tuple[dict[str, Any], int] | None:
+        """The next message and how many changes are in it; they wait until `told`. None: all are told."""
+        if not self._waiting:
+            return None
+        generation, at_ns, _ = self._waiting[0]
+        told: list[dict[str, Any]] = []
+        for number, _, event in self._waiting:
+            if number != generation or len(told) == EVENTS_A_MESSAGE:
+                break
+            told.append(_event(event))
+        message = {"generation": generation, "at": rfc3339(at_ns), "lost": self.lost, "events": told}
+        return message, len(told)
+
+    def told(self, message: dict[str, Any], count: int) -> None:
+        """The broker has that message. What came meanwhile may have pushed some of it out."""
+        lost_meanwhile = self.lost - message["lost"]
+        self.lost = max(0, lost_meanwhile - count)
+        for _ in range(count - min(count, lost_meanwhile)):
+            self._waiting.popleft()
+
+
+def _event(event: Event) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": event.kind, "message": event.message}
+    for name in ("hypernode", "node", "what", "before", "after", "reason"):
+        if value := getattr(event, name):
+            found[name] = value
+    for name, end in (("subject", event.subject), ("peer", event.peer)):
+        if end is not None:
+            found[name] = _end(end)
+    return found
+
+
+def _end(end: Endpoint) -> dict[str, Any]:
+    return {"device": end.device, "name": end.name, "port": end.port}

@@ -1,0 +1,284 @@
+"""HyperNodes' states, what changes and who leads, at an MQTT broker.
+
+States are retained, so whoever subscribes has the whole tree at once. To each new connection everything is
+said again: the broker may have lost it. Only changes wait for the broker, and only so many.
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from hyperscout_kubernetes.client import Fence
+from hyperscout_kubernetes.errors import NotLeaderError
+from hyperscout_mqtt.client import Access, BrokerError, Take
+from hyperscout_mqtt.connection import Connection, RefusedError, Session
+from hyperscout_mqtt.counters import MqttCounters
+from hyperscout_mqtt.envelope import Outgoing, encoded
+from hyperscout_mqtt.topics import Topics
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.events import bounded, events
+from hyperscout_topology.topology import Topology
+
+from hyperscout_publish.mqtt.payloads import EVENT_EXPIRY_S, Backlog, State, states_of
+from hyperscout_publish.publisher.base import PublishError, nobody
+
+_LIST_TIMEOUT_S = 60.0  # for thousands of states
+_AT_ONCE = 16
+_MAX_LISTED = 100_000
+_MAX_STATE_BYTES = 4096  # of a collector's state: another's may be anything
+
+
+def _nothing(topic: str, payload: bytes, retained: bool) -> None:
+    return None
+
+
+class MqttPublisher:
+    """`run` as a task beside `publish`. `take` gets what devices sent; set it, and `reads`, before `run`.
+
+    `fence` says whether we still lead. `clock_ns`: Unix ns; `timer`: monotonic seconds.
+    """
+
+    name = "mqtt"
+    wake: Callable[[], None] = staticmethod(nobody)
+
+    def __init__(
+        self,
+        access: Access,
+        prefix: str,
+        *,
+        identity: str,
+        version: str,
+        fence: Fence,
+        clock_ns: Callable[[], int],
+        timer: Callable[[], float],
+        rng: Random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.counters = MqttCounters()
+        self.topics = Topics(prefix)
+        self.take: Take = _nothing
+        self.reads: tuple[str, ...] = ()  # topics that `take` is for
+        self._who = {"identity": identity, "instance": secrets.token_hex(8), "version": version}
+        self._fence = fence
+        self._clock_ns = clock_ns
+        self._progress: _Progress | None = None
+        self._known: dict[str, tuple[bytes, int]] = {}  # digest, and the generation it came with
+        self._seen: Topology | None = None
+        self._backlog = Backlog()
+        self._generation = 0  # of which all states are out, or were
+        self._rival = ""
+        self._refused: str | None = None
+        self._listed: set[str] = set()
+        self._is_listed = asyncio.Event()
+        self._in_thread = BoundedExecutor("publish-mqtt")
+        self._connection = Connection(
+            access,
+            self.counters,
+            will=lambda: self._about_us("offline"),
+            begin=self._begin,
+            goodbye=self._goodbye,
+            take=self._take,
+            failed=self._lost,
+            rng=rng,
+            timer=timer,
+            sleep=sleep,
+        )
+
+    async def run(self) -> None:
+        """Keep the connection up until cancelled."""
+        await self._connection.run()
+
+    @property
+    def notice(self) -> str | None:
+        """What a person should know although everything is out."""
+        if self._connection.problem is not None:
+            return self._connection.problem
+        if self._rival:
+            return (
+                f"another collector, {self._rival}, publishes below {self.topics.prefix} too: "
+                "each cluster needs an mqtt_topic_prefix of its own"
+            )
+        return self._refused
+
+    async def say(self, message: Outgoing) -> None:
+        """Once, to whoever listens now: it is lost where the broker is not there."""
+        if self._progress is not None:
+            with suppress(BrokerError, NotLeaderError):
+                await self._send(self._progress, message)
+
+    async def publish(self, topology: Topology) -> None:
+        """Bring the broker up to date. Raises PublishError."""
+        await self._note(topology)
+        await self._connection.tried.wait()
+        progress = self._progress
+        if progress is None or self._connection.problem is not None:
+            raise PublishError(self._connection.problem or "not connected", retry=False)
+        states = await self._in_thread(states_of, topology)
+        try:
+            await self._bring(progress, topology, states)
+        except NotLeaderError as error:
+            raise PublishError(str(error), retry=False) from error
+        except RefusedError as error:
+            raise PublishError(str(error)) from error
+        except BrokerError as error:
+            progress.session.drop(str(error))
+            raise PublishError(str(error), retry=False) from error
+
+    async def _note(self, topology: Topology) -> None:
+        """What changed is told, however long the broker is away: as much of it as there is room for."""
+        before = self._seen
+        if before is not None and before is not topology:
+            # In a thread: where many cables go at once this takes seconds.
+            changes = await self._in_thread(lambda: bounded(events(before, topology)))
+            self._backlog.add(topology.generation, self._clock_ns(), changes)
+            self.counters.dropped_total = self._backlog.lost_total
+        self._seen = topology
+        for state in self._known.keys() - {h.name for h in topology.hypernodes}:
+            del self._known[state]
+
+    async def _bring(self, at: "_Progress", topology: Topology, states: dict[str, State]) -> None:
+        refused = await self._bring_states(at, topology.generation, states)
+        gone = at.out.keys() - states.keys()
+        if not at.synced:
+            gone |= await self._list(at, states)
+        for name in sorted(gone):
+            await self._send(at, Outgoing(self.topics.hypernode(name), b"", retain=True))
+            at.out.pop(name, None)
+        at.synced = True
+        while (found := self._backlog.next()) is not None:
+            message, count = found
+            await self._send(at, Outgoing(self.topics.events, encoded(message), expiry_s=EVENT_EXPIRY_S))
+            self._backlog.told(message, count)
+        if refused is not None:
+            raise refused
+        self._generation = topology.generation
+        us = self._about_us("online", len(at.out))
+        if us.payload != at.said:
+            await self._send(at, us)
+            at.said = us.payload
+
+    async def _bring_states(
+        self, at: "_Progress", generation: int, states: dict[str, State]
+    ) -> RefusedError | None:
+        """Returns why one of them is not out, although the others are."""
+        refused: list[RefusedError] = []
+        due = iter([(name, state) for name, state in states.items() if at.out.get(name) != state.digest])
+
+        async def some() -> None:
+            for name, state in due:
+                try:
+                    await self._send_state(at, generation, name, state)
+                except RefusedError as error:
+                    refused.append(error)
+
+        for error in await asyncio.gather(*(some() for _ in range(_AT_ONCE)), return_exceptions=True):
+            if error is not None:
+                raise error
+        return refused[0] if refused else None
+
+    async def _send_state(self, at: "_Progress", generation: int, name: str, state: State) -> None:
+        known = self._known.get(name)
+        if known is None or known[0] != state.digest:
+            known = self._known[name] = state.digest, generation
+        await self._send(at, Outgoing(self.topics.hypernode(name), state.payload(known[1]), retain=True))
+        at.out[name] = state.digest
+
+    async def _send(self, at: "_Progress", message: Outgoing) -> None:
+        self._fence.remaining_s()
+        await at.session.publish(message)
+
+    async def _list(self, at: "_Progress", ours: Collection[str]) -> set[str]:
+        """HyperNodes whose states are retained and are not ours: of earlier, of another process.
+
+        Ours are retained by now, so a list without one of them is no whole list. What the broker has kept of
+        us comes after the states.
+        """
+        self._listed.clear()
+        self._is_listed.clear()
+        # At QoS 0: of others a broker queues only so many, and drops the rest.
+        await at.session.subscribe(self.topics.hypernodes, 0, _LIST_TIMEOUT_S)
+        await at.session.subscribe(self.topics.collector, 1, _LIST_TIMEOUT_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LIST_TIMEOUT_S):
+                await self._is_listed.wait()
+        await at.session.unsubscribe(self.topics.hypernodes)
+        if missing := sum(name not in self._listed for name in ours):
+            self._refused = (
+                f"the broker shows us not all that stands at {self.topics.hypernodes} ({missing} of "
+                f"{len(ours)} are missing), so states of earlier may be left there: its access rules must "
+                "let us read them, and its queue for a client must hold them (mosquitto: max_queued_messages)"
+            )
+        return self._listed.difference(ours)
+
+    # Of the connection
+
+    async def _begin(self, session: Session) -> None:
+        at = _Progress(session)
+        self._rival, self._refused = "", None
+        try:
+            await self._send(at, self._about_us("syncing"))
+            for topic in self.reads:
+                await session.subscribe(topic)
+        except (RefusedError, NotLeaderError) as error:
+            self._refused = str(error)
+        self._progress = at
+        self.wake()
+
+    def _lost(self) -> None:
+        """What is said of it is told anew."""
+        self.wake()
+
+    async def _goodbye(self, session: Session) -> None:
+        await session.publish(self._about_us("offline"))
+
+    def _take(self, topic: str, payload: bytes, retained: bool) -> None:
+        if (name := self.topics.hypernode_in(topic)) is not None:
+            if payload and len(self._listed) < _MAX_LISTED:
+                self._listed.add(name)
+        elif topic == self.topics.collector:
+            self._take_leader(payload)
+        else:
+            self.take(topic, payload, retained)
+
+    def _take_leader(self, payload: bytes) -> None:
+        """Somebody says who leads: we, the will of one who led before us, or one who should not."""
+        said = _who_says(payload)
+        if said.get("instance") == self._who["instance"]:
+            self._is_listed.set()
+            return
+        if said.get("state") in ("online", "syncing"):
+            self._rival = str(said.get("identity"))[:100]
+            return
+        self._rival = ""
+        if self._progress is not None:
+            self._progress.said = b""
+        self.wake()
+
+    def _about_us(self, state: str, hypernodes: int = 0) -> Outgoing:
+        body = {"state": state, **self._who, "generation": self._generation, "hypernodes": hypernodes}
+        return Outgoing(self.topics.collector, encoded(body), retain=True)
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What the broker has of us in one session. `out`: digests of states; `synced`: and it has no others;
+    `said`: what we say of ourselves."""
+
+    session: Session
+    out: dict[str, bytes] = field(default_factory=dict)
+    synced: bool = False
+    said: bytes = b""
+
+
+def _who_says(payload: bytes) -> dict[str, Any]:
+    """A collector's state as anybody may have written it; {} = it is none."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(payload[:_MAX_STATE_BYTES])
+        if isinstance(found, dict):
+            return found
+    return {}

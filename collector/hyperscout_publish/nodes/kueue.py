@@ -1,0 +1,151 @@
+"""A Kueue Topology object: which node labels are its levels, the widest first and the host name last.
+
+The object only names label keys; the domains themselves are the labels' values on the nodes. Its levels
+cannot be changed (kueue.x-k8s.io: "field is immutable"), so another number of tiers asks for another
+object. It is replaced only while no ResourceFlavor names it: Kueue keeps one that is in use from going away
+(a finalizer), and workloads that were admitted by it would be left without a topology.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from hyperscout_kubernetes.client import MANAGER, Kube, Object
+from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError
+from hyperscout_topology.topology import Topology
+
+from hyperscout_publish.hypernodes.wanted import MANAGED_BY_LABEL, OWNER
+from hyperscout_publish.nodes.node_writes import DryRun
+from hyperscout_publish.nodes.tier_labels import level_keys, some
+from hyperscout_publish.publisher.base import PublishError, nobody
+
+_log = logging.getLogger(__name__)
+
+GROUP = "kueue.x-k8s.io"
+HOSTNAME = "kubernetes.io/hostname"
+MAX_LEVELS = 16  # the schema's; older versions take 8 and say so
+_LOOK_AGAIN_S = 300.0  # somebody may have deleted it
+# Versions that have the same Topology. A server may serve a version of the group without it.
+_VERSIONS = ("v1", "v1beta2", "v1beta1", "v1alpha1")
+
+
+def levels(topology: Topology) -> list[str]:
+    """The label keys of the object's levels; empty where there is no hierarchy."""
+    keys = level_keys(topology)
+    return [*keys[-(MAX_LEVELS - 1) :], HOSTNAME] if keys else []
+
+
+class KueuePublisher:
+    """Keeps one Topology, `object_name`. `dry_run`: nothing is written, `say` takes what would be."""
+
+    name = "kueue"
+    wake: Callable[[], None] = staticmethod(nobody)
+
+    def __init__(
+        self, kube: Kube, object_name: str, say: Callable[[str], None], *, dry_run: bool = False
+    ) -> None:
+        self._kube = kube
+        self._object = object_name
+        self._dry = dry_run
+        self._dry_run = DryRun("Topology", say)
+        self._out: list[str] = []  # what was there when it was last looked at
+        self._look_again: asyncio.TimerHandle | None = None
+
+    async def publish(self, topology: Topology) -> None:
+        """Create or replace it when its levels differ. Raises PublishError."""
+        keys = levels(topology)
+        if not keys or (keys == self._out and self._look_again is not None):
+            return  # with no hierarchy, what is there stays: its label keys do no harm
+        try:
+            await self._ensure(keys)
+        except KubeError as error:
+            raise PublishError(str(error)) from error
+        self._out = keys
+        if self._look_again is not None:
+            self._look_again.cancel()
+        self._look_again = asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._is_old)
+
+    def _is_old(self) -> None:
+        self._look_again = None
+        self.wake()
+
+    async def _ensure(self, keys: Sequence[str]) -> None:
+        base, version = await self._serves()
+        path = f"{base}/topologies"
+        try:
+            found = await self._kube.get(f"{path}/{self._object}")
+        except NotFoundError:
+            found = None
+        there = levels_of(found) if found else None
+        if there == keys:
+            return
+        what = f"Topology {self._object}"
+        if found is not None:
+            await self._may_replace(base, what, found, keys)
+        if self._dry:
+            self._dry_run.show(
+                [f"{self._object}: {'replace' if found else 'create'} with levels {', '.join(keys)}"]
+            )
+            return
+        if found is not None:
+            metadata = found["metadata"]
+            exactly = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+            await self._kube.write("DELETE", f"{path}/{self._object}", {"preconditions": exactly})
+        await self._create(path, version, keys, what)
+        _log.info("%s is written, with levels %s", what, ", ".join(keys))
+
+    async def _create(self, path: str, version: str, keys: Sequence[str], what: str) -> None:
+        body: Object = {
+            "apiVersion": f"{GROUP}/{version}",
+            "kind": "Topology",
+            "metadata": {"name": self._object, "labels": {MANAGED_BY_LABEL: OWNER}},
+            "spec": {"levels": [{"nodeLabel": key} for key in keys]},
+        }
+        try:
+            await self._kube.write("POST", path, body, query={"fieldManager": MANAGER})
+        except ConflictError as error:
+            raise PublishError(f"{what} is there still, or again: it is looked at anew") from error
+
+    async def _may_replace(self, base: str, what: str, found: Object, keys: Sequence[str]) -> None:
+        """Raises PublishError when the object must stay."""
+        metadata, there = found["metadata"], levels_of(found)
+        if (metadata.get("labels") or {}).get(MANAGED_BY_LABEL) != OWNER:
+            raise PublishError(
+                f"{what} is somebody else's, with levels {', '.join(there)}: "
+                "delete it, or choose another name (kueue_topology)"
+            )
+        if metadata.get("deletionTimestamp"):
+            raise PublishError(f"{what} is being deleted: it is made anew when Kueue lets it go")
+        flavors, _ = await self._kube.list(f"{base}/resourceflavors")
+        users = sorted(
+            f["metadata"]["name"]
+            for f in flavors
+            if (f.get("spec") or {}).get("topologyName") == self._object
+        )
+        if users:
+            raise PublishError(
+                f"{what} has levels {', '.join(there)} and needs {', '.join(keys)}. "
+                "Levels cannot be changed: it is replaced when no ResourceFlavor names it "
+                f"({some(users)} now)"
+            )
+
+    async def _serves(self) -> tuple[str, str]:
+        """(path of the group's version that has Topologies, the version). Raises PublishError, KubeError."""
+        try:
+            group = await self._kube.get(f"/apis/{GROUP}")
+            for version in (v["version"] for v in group.get("versions", [])):
+                if version in _VERSIONS:
+                    base = f"/apis/{GROUP}/{version}"
+                    resources = (await self._kube.get(base)).get("resources", [])
+                    if any(r.get("name") == "topologies" for r in resources):
+                        return base, version
+        except NotFoundError:
+            pass
+        raise PublishError(
+            f"this cluster has no Topology of {GROUP}: install Kueue, or set kueue_topology to nothing"
+        )
+
+
+def levels_of(found: Object) -> list[str]:
+    """The label keys of an object that is there."""
+    return [level.get("nodeLabel", "") for level in (found.get("spec") or {}).get("levels") or []]

@@ -1,0 +1,87 @@
+"""Labels each node with its domain of every tier: what topology-aware schedulers read.
+
+`hyperscout.io/<tierName>` = the HyperNode's name. Only nodes whose labels differ are written. Nodes whose
+names are too long for a HyperNode to name them are labelled in any case, since HyperNodes find them by it.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+from hyperscout_kubernetes.client import MANAGER, MERGE, Kube
+from hyperscout_kubernetes.nodes import PATH, Nodes
+from hyperscout_topology.topology import Topology
+
+from hyperscout_publish.nodes.node_writes import DryRun, for_each_node, nodes_known
+from hyperscout_publish.nodes.tier_labels import (
+    Labels,
+    Patch,
+    label_patches,
+    say_patch,
+    tier_labels,
+)
+from hyperscout_publish.publisher.base import nobody
+
+_log = logging.getLogger(__name__)
+
+Mode = Literal["off", "dry-run", "on"]
+
+
+class NodeLabelsPublisher:
+    """`mode` "off": only nodes with long names. `dry_run`: nothing is written, whatever the mode.
+
+    `say` takes what a dry run has to say, as lines of text.
+    """
+
+    name = "node-labels"
+    wake: Callable[[], None] = staticmethod(nobody)
+
+    def __init__(
+        self, kube: Kube, nodes: Nodes, mode: Mode, say: Callable[[str], None], *, dry_run: bool = False
+    ) -> None:
+        self._kube = kube
+        self._nodes = nodes
+        self._long_names_only = mode == "off"
+        # Long names are matched by label: a dry run of labels alone must not take them from HyperNodes.
+        self._shows_only = mode == "dry-run" and not dry_run
+        self._dry = dry_run
+        self._dry_run = DryRun("labels of nodes", say)
+        self._for: Topology | None = None
+        self._wanted: Mapping[str, Labels] = {}
+
+    async def publish(self, topology: Topology) -> None:
+        """Write what differs. Raises PublishError."""
+        await nodes_known(self._nodes)
+        if topology is not self._for:
+            self._wanted, self._for = tier_labels(topology), topology
+        if not self._dry:
+            await self._write(self._patches(long_names_only=self._long_names_only or self._shows_only))
+        if self._dry or self._shows_only:
+            self._show(self._patches(long_names_only=self._long_names_only))
+
+    def _patches(self, *, long_names_only: bool) -> dict[str, Patch]:
+        return label_patches(self._wanted, self._present(), long_names_only=long_names_only)
+
+    def _present(self) -> Iterable[tuple[str, Labels]]:
+        return ((node["metadata"]["name"], node["metadata"]["labels"]) for node in self._nodes)
+
+    def _show(self, patches: Mapping[str, Patch]) -> None:
+        self._dry_run.show(
+            f"{name}: {say_patch(patch, self._nodes.labels_of(name))}"
+            for name, patch in sorted(patches.items())
+        )
+
+    async def _write(self, patches: Mapping[str, Patch]) -> None:
+        async def write(name: str) -> None:
+            answer = await self._kube.write(
+                "PATCH",
+                f"{PATH}/{name}",
+                {"metadata": {"labels": patches[name]}},
+                content=MERGE,
+                query={"fieldManager": MANAGER},
+            )
+            self._nodes.reflector.learn(answer)
+
+        if patches:
+            await for_each_node(sorted(patches), write)
+            _log.info("nodes whose labels were written: %d", len(patches))

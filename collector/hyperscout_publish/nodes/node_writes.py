@@ -1,0 +1,76 @@
+"""Writes to many nodes: several at a time, paced by the client, and what becomes of each failure.
+
+A node that is gone meanwhile needs no write. One that the server refuses holds up no other. Where no
+answer comes, or nothing may be written, there is no point in asking ten thousand times.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
+from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError, RejectedError
+from hyperscout_kubernetes.nodes import Nodes
+
+from hyperscout_publish.publisher.base import PublishError
+
+_AT_ONCE = 8
+_FIRST_LIST_S = 10.0
+_SHOWN = 20  # changes of a dry run
+
+
+async def nodes_known(nodes: Nodes, within_s: float | None = None) -> None:
+    """Wait until the nodes have been listed: before that, every node would seem to be gone.
+
+    Raises PublishError.
+    """
+    try:
+        async with asyncio.timeout(_FIRST_LIST_S if within_s is None else within_s):
+            await nodes.reflector.synced.wait()
+    except TimeoutError as error:
+        why = nodes.reflector.problem or "no answer yet"
+        raise PublishError(f"the cluster's nodes are not known: {why}") from error
+
+
+async def for_each_node(names: Sequence[str], write: Callable[[str], Awaitable[None]]) -> None:
+    """`write(name)` for each of them. Raises PublishError when any is not as it should be in the end."""
+    waiting: Iterator[str] = iter(names)
+    refused: list[KubeError] = []
+    fatal: list[KubeError] = []
+
+    async def work() -> None:
+        for name in waiting:
+            if fatal:
+                return
+            try:
+                await write(name)
+            except NotFoundError:
+                continue
+            except (RejectedError, ConflictError) as error:
+                refused.append(error)
+            except KubeError as error:
+                fatal.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(_AT_ONCE, len(names))):
+            group.create_task(work())
+    if fatal:
+        raise PublishError(str(fatal[0])) from fatal[0]
+    if refused:
+        raise PublishError(f"{len(refused)} of {len(names)} nodes: {refused[0]}") from refused[0]
+
+
+class DryRun:
+    """Says what would be done, once for each set of lines and bounded in length. `say` takes text."""
+
+    def __init__(self, what: str, say: Callable[[str], None]) -> None:
+        self._what = what
+        self._say = say
+        self._said: tuple[str, ...] = ()
+
+    def show(self, lines: Iterable[str]) -> None:
+        found = tuple(lines)
+        if found == self._said:
+            return
+        self._said = found
+        more = [f"... and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+        shown = [f"would change {self._what}: {len(found)}", *found[:_SHOWN], *more]
+        self._say("".join(f"{line}\n" for line in shown))

@@ -1,0 +1,168 @@
+"""Which nodes are tainted as degraded, and when: decided here, without any I/O or clock.
+
+Schedulers do not read conditions, they read taints. So, where this is switched on, a node whose own links
+are degraded gets a taint, and gangs go elsewhere. A taint takes a node out of service, so the policy is
+careful: trouble must last before a node is tainted and must be gone for long before it is cleared, at most a
+share of the nodes is ever tainted, and what is not sure (a tie between two cables) taints nobody.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from hyperscout_topology.link_changes import table_of
+from hyperscout_topology.own_links import LINK_KINDS, SURE, is_of_a_link, nodes_of
+from hyperscout_topology.topology import Anomaly, HyperNode, Topology, say
+
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TaintSettings:
+    """Times in seconds. Shares from 0 to 1.
+
+    `share`: of the nodes that may be tainted at once (one node may always be). `uplink_share`: a lowest
+    domain with switches taints all its nodes when at least this share of its uplinks, or of its switches,
+    is degraded; 0 = no domain ever does.
+    """
+
+    share: float = 0.1
+    after_s: float = 30.0
+    clear_after_s: float = 300.0
+    uplink_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a node is degraded. `links`: how many of its own; `since_ns` (Unix): the oldest of it."""
+
+    links: int
+    since_ns: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaintDecision:
+    """Nodes to taint and to clear now; `over` = degraded for long enough, but the cap is reached.
+
+    `wake_at_ns`: when to decide again, if nothing changes before.
+    """
+
+    taint: tuple[str, ...] = ()
+    clear: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
+    wake_at_ns: int | None = None
+
+
+def troubles(topology: Topology, settings: TaintSettings) -> dict[str, Trouble]:
+    """What is wrong with each node's own links, and with its domain where the settings ask for that."""
+    links = [x for x in topology.anomalies if x.confidence > SURE and is_of_a_link(x)]
+    found: dict[str, Trouble] = {}
+    if settings.uplink_share > 0:
+        wired = {h.name for h in topology.hypernodes if h.switches}
+        for domain in topology.hypernodes:
+            if wired.isdisjoint(domain.children) and (bad := _domain_trouble(topology, domain, settings)):
+                found |= dict.fromkeys(domain.nodes, bad)
+    if not links:
+        return found
+    owner = {x.id: x.node for x in topology.adapters}
+    hosts = {n for h in topology.hypernodes if not h.children for n in h.nodes}
+    for x in links:
+        for node in sorted(nodes_of(x, owner, hosts)):
+            before = found.get(node)
+            found[node] = Trouble(
+                1 + (before.links if before else 0),
+                min(x.since_ns, before.since_ns) if before else x.since_ns,
+                before.why if before and before.links else _words(x),
+            )
+    return found
+
+
+def _words(anomaly: Anomaly) -> str:
+    peer = f" -> {say(anomaly.peer)}" if anomaly.peer else ""
+    return f"{anomaly.kind}: {say(anomaly.subject)}{peer}"
+
+
+def _domain_trouble(topology: Topology, domain: HyperNode, settings: TaintSettings) -> Trouble | None:
+    mine = [x for x in topology.anomalies if x.hypernode == domain.name and x.confidence > SURE]
+    switches = {s.id for s in topology.switches}
+    gone = [x for x in mine if x.kind == "MissingSwitch"]
+    lost = {x.subject.device for x in gone}
+    bad = [
+        x
+        for x in mine
+        if x.kind in LINK_KINDS and x.peer and x.subject.device in switches and x.peer.device in switches
+    ]
+    missing = sum(x.kind == "MissingLink" for x in bad)
+    uplinks = _uplinks(topology, domain) + missing if bad else 0
+    share = max(
+        len(bad) / uplinks if uplinks else 0.0,
+        len(lost) / len(lost.union(domain.switches)) if lost else 0.0,
+    )
+    if not share or share < settings.uplink_share:
+        return None
+    what = f"{len(bad)} of {uplinks} uplinks of {domain.name} degraded" if bad else _words(gone[0])
+    return Trouble(0, min(x.since_ns for x in (*bad, *gone)), what)
+
+
+def _uplinks(topology: Topology, domain: HyperNode) -> int:
+    """Cables between a domain's switches and others."""
+    table = table_of(topology.links)
+    switches, mine = {s.id for s in topology.switches}, set(domain.switches)
+    inside = np.fromiter((d in mine for d in table.devices), np.bool_, len(table.devices))
+    outside = np.fromiter(
+        (d in switches and d not in mine for d in table.devices), np.bool_, len(table.devices)
+    )
+    up = (inside[table.a] & outside[table.b]) | (outside[table.a] & inside[table.b])
+    return int(np.count_nonzero(up))
+
+
+class TaintPolicy:
+    """Decides again and again. It remembers only since when tainted nodes have been well."""
+
+    def __init__(self, settings: TaintSettings) -> None:
+        self._after_ns = round(settings.after_s * NS)
+        self._clear_ns = round(settings.clear_after_s * NS)
+        self._share = settings.share
+        self._well_since_ns: dict[str, int] = {}
+
+    def limit(self, nodes: int) -> int:
+        """How many of so many nodes may be tainted at once."""
+        return min(nodes, max(1, int(self._share * nodes))) if self._share > 0 else 0
+
+    def decide(
+        self, found: Mapping[str, Trouble], nodes: Collection[str], tainted: Collection[str], now_ns: int
+    ) -> TaintDecision:
+        """`nodes`: those that there are; `tainted`: those of them that carry the taint now."""
+        well = {node for node in tainted if node not in found}
+        self._well_since_ns = {node: self._well_since_ns.get(node, now_ns) for node in sorted(well)}
+        clear = [n for n, since in self._well_since_ns.items() if now_ns - since >= self._clear_ns]
+        ill = [node for node in found if node in nodes and node not in tainted]
+        due = [node for node in ill if now_ns - found[node].since_ns >= self._after_ns]
+        # The worst first; of equals the one that has waited longest. Who is tainted stays so: a worse one
+        # that comes later must not send jobs to and fro.
+        due.sort(key=lambda node: (-found[node].links, found[node].since_ns, node))
+        room = max(0, self.limit(len(nodes)) - (len(tainted) - len(clear)))
+        times = [since + self._clear_ns for n, since in self._well_since_ns.items() if n not in clear]
+        times += [found[node].since_ns + self._after_ns for node in ill if node not in due]
+        return TaintDecision(tuple(due[:room]), tuple(clear), tuple(due[room:]), min(times, default=None))
+
+
+def say_over(decision: TaintDecision, limit: int, nodes: int, named: int = 5) -> str | None:
+    """What to tell a person about the cap; None while it is not reached."""
+    if not decision.over:
+        return None
+    more = f" and {len(decision.over) - named} more" if len(decision.over) > named else ""
+    return (
+        f"at most {limit} of {nodes} nodes may be tainted (taint_share): "
+        f"{', '.join(decision.over[:named])}{more} {'is' if len(decision.over) == 1 else 'are'} degraded, "
+        "and not tainted"
+    )
+
+
+def lines(decision: TaintDecision, found: Mapping[str, Trouble]) -> Iterator[str]:
+    """The changes as people read them."""
+    for node in decision.taint:
+        yield f"{node}: taint ({found[node].why})"
+    for node in decision.clear:
+        yield f"{node}: clear"

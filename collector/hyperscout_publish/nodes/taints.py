@@ -1,0 +1,173 @@
+"""Taints nodes whose own links are degraded, as `taint_policy` decides, and clears them again.
+
+A node's taints are one list that others write too: it is read, changed in our own entry alone, and written
+at the version that was read. With the policy switched off, taints of ours that are still there are removed.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal
+
+from hyperscout_kubernetes.client import MANAGER, MERGE, Kube
+from hyperscout_kubernetes.errors import ConflictError
+from hyperscout_kubernetes.nodes import PATH, Nodes
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.topology import Topology
+
+from hyperscout_publish.hypernodes.kubernetes_events import Events, Severity
+from hyperscout_publish.nodes.node_writes import DryRun, for_each_node, nodes_known
+from hyperscout_publish.nodes.taint_policy import (
+    NS,
+    TaintDecision,
+    TaintPolicy,
+    TaintSettings,
+    Trouble,
+    lines,
+    say_over,
+    troubles,
+)
+from hyperscout_publish.publisher.base import nobody
+
+_log = logging.getLogger(__name__)
+
+KEY = "hyperscout.io/degraded"
+EFFECT = "NoSchedule"
+_TRIES = 5  # of one write, each after a conflict
+_MAX_SLEEP_S = 3600.0
+
+Mode = Literal["off", "dry-run", "on"]
+Taint = Mapping[str, Any]
+
+
+def is_ours(taint: Taint) -> bool:
+    """A taint is told by its key and its effect; the same key with another effect is somebody else's."""
+    return taint.get("key") == KEY and taint.get("effect") == EFFECT
+
+
+def with_ours(taints: Collection[Taint]) -> list[Taint]:
+    """The list with our taint in it; all others as they are."""
+    return [*taints] if any(map(is_ours, taints)) else [*taints, {"key": KEY, "effect": EFFECT}]
+
+
+def without_ours(taints: Collection[Taint]) -> list[Taint]:
+    """The list without our taint; all others as they are."""
+    return [taint for taint in taints if not is_ours(taint)]
+
+
+class TaintsPublisher:
+    """`mode` "off" removes what is left of an earlier time, and nothing else.
+
+    `say` takes what a dry run has to say; `notice`: the cap keeps nodes from being tainted.
+    `events` on nodes; `clock_ns`: Unix ns.
+    """
+
+    name = "taints"
+    wake: Callable[[], None] = staticmethod(nobody)
+
+    def __init__(
+        self,
+        kube: Kube,
+        nodes: Nodes,
+        mode: Mode,
+        settings: TaintSettings,
+        say: Callable[[str], None],
+        *,
+        events: Events | None = None,
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.notice: str | None = None
+        self._kube = kube
+        self._nodes = nodes
+        self._mode = mode
+        self._settings = settings
+        self._policy = TaintPolicy(settings)
+        self._clock_ns = clock_ns
+        self._events = events
+        self._dry_run = DryRun("taints of nodes", say)
+        self._alarm: asyncio.TimerHandle | None = None
+        self._in_thread = BoundedExecutor("publish-taints")
+
+    async def publish(self, topology: Topology) -> None:
+        """Taint and clear what is due. Raises PublishError."""
+        await nodes_known(self._nodes)
+        if self._mode == "off":
+            left = sorted(self._tainted())
+            await self._write(TaintDecision(clear=tuple(left)), {})
+            return
+        found = await self._in_thread(troubles, topology, self._settings)
+        now_ns = self._clock_ns()
+        names = self._nodes.names
+        decision = self._policy.decide(found, names, self._tainted(), now_ns)
+        self._tell(say_over(decision, self._policy.limit(len(names)), len(names)))
+        self._set_alarm(decision.wake_at_ns, now_ns)
+        if self._mode == "dry-run":
+            self._dry_run.show(lines(decision, found))
+            return
+        for line in lines(decision, found):
+            _log.warning("%s", line)
+        await self._write(decision, found)
+
+    def _tainted(self) -> set[str]:
+        return {n["metadata"]["name"] for n in self._nodes if any(map(is_ours, n["spec"]["taints"]))}
+
+    def _tell(self, notice: str | None) -> None:
+        if notice is not None and self.notice is None:
+            _log.warning("%s", notice)
+        self.notice = notice
+
+    def _set_alarm(self, at_ns: int | None, now_ns: int) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if at_ns is not None:
+            delay_s = min(max((at_ns - now_ns) / NS, 0.0), _MAX_SLEEP_S)
+            self._alarm = asyncio.get_running_loop().call_later(delay_s, self.wake)
+
+    async def _write(self, decision: TaintDecision, found: Mapping[str, Trouble]) -> None:
+        async def clear(name: str) -> None:
+            if await self._change(name, without_ours):
+                self._event(name, "Normal", "LinksHealthy", f"the taint {KEY}:{EFFECT} is removed")
+
+        async def taint(name: str) -> None:
+            if await self._change(name, with_ours):
+                self._event(name, "Warning", "LinksDegraded", f"tainted {KEY}:{EFFECT}: {found[name].why}")
+
+        # What is cleared makes room under the cap: first.
+        await for_each_node(decision.clear, clear)
+        await for_each_node(decision.taint, taint)
+
+    def _event(self, name: str, severity: Severity, reason: str, message: str) -> None:
+        node = self._nodes.get(name)
+        if self._events is not None and node is not None:
+            self._events.say(name, node["metadata"]["uid"], severity, reason, message)
+
+    async def _change(self, name: str, change: Callable[[Collection[Taint]], list[Taint]]) -> bool:
+        """Read, change, write at the version that was read; again when somebody else was quicker.
+
+        Returns whether anything was to be changed.
+        """
+        path = f"{PATH}/{name}"
+        for tries_left in reversed(range(_TRIES)):
+            node = await self._kube.get(path)
+            before = node["spec"].get("taints") or []
+            after = change(before)
+            if after == before:
+                self._nodes.reflector.learn(node)
+                return False
+            body = {
+                "metadata": {"resourceVersion": node["metadata"]["resourceVersion"]},
+                "spec": {"taints": after or None},
+            }
+            try:
+                answer = await self._kube.write(
+                    "PATCH", path, body, content=MERGE, query={"fieldManager": MANAGER}
+                )
+            except ConflictError:
+                if not tries_left:
+                    raise
+                continue
+            self._nodes.reflector.learn(answer)
+            return True
+        return False

@@ -1,0 +1,1 @@
+"""What a publisher is, and the runner that gives each the newest topology at its own pace."""

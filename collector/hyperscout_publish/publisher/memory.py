@@ -1,0 +1,20 @@
+"""The topology in this process: what `hyperscout get hypernodes` reads through the API."""
+
+from collections.abc import Awaitable, Callable
+
+from hyperscout_topology.topology import Topology
+
+from hyperscout_publish.publisher.base import nobody
+
+
+class MemoryPublisher:
+    """Hands each generation to those who serve it (the API's watchers)."""
+
+    name = "memory"
+    wake: Callable[[], None] = staticmethod(nobody)
+
+    def __init__(self, serve: Callable[[Topology], Awaitable[None]]) -> None:
+        self._serve = serve
+
+    async def publish(self, topology: Topology) -> None:
+        await self._serve(topology)

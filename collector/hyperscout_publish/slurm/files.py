@@ -1,0 +1,170 @@
+"""Slurm's topology files, written when they change, and a command that makes Slurm read them.
+
+Files are replaced whole, and only when their text differs from what is there: a steady state writes nothing
+and calls nobody, and neither does a restart. What is held back is not published, so it reaches no file.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from hyperscout_runtime.bounded_executor import BoundedExecutor
+from hyperscout_topology.topology import Topology
+
+from hyperscout_publish.hypernodes.file import replace_file
+from hyperscout_publish.publisher.base import PublishError, nobody
+from hyperscout_publish.slurm.text import slurm_block, slurm_tree, slurm_yaml
+
+_log = logging.getLogger(__name__)
+
+HOOK_TIMEOUT_S = 60.0
+_LAST_WORDS_S = 0.5
+_TAIL_BYTES = 2000  # of what the hook said
+_MARK = ".hook-due"  # beside the first file: it was written, and the hook has not succeeded yet
+
+Writer = Callable[[Topology], Iterator[str]]
+WRITERS: Mapping[str, Writer] = {"tree": slurm_tree, "block": slurm_block, "yaml": slurm_yaml}
+
+
+class SlurmFilesPublisher:
+    """`files`: by kind ("tree", "block", "yaml"). `hook`: a command line, split as a shell does but run by
+    none, e.g. `scontrol reconfigure`; it may take `hook_timeout_s`.
+
+    Raises ValueError for a hook whose quotes do not match.
+    """
+
+    name = "slurm-files"
+    wake: Callable[[], None] = staticmethod(nobody)
+
+    def __init__(
+        self, files: Mapping[str, Path], hook: str = "", *, hook_timeout_s: float = HOOK_TIMEOUT_S
+    ) -> None:
+        self.notice: str | None = None
+        self._files = dict(files)
+        self._hook = shlex.split(hook)
+        self._hook_timeout_s = hook_timeout_s
+        self._mark = next((p.with_name(f".{p.name}{_MARK}") for p in files.values()), None)
+        self._members: object = None  # what the files were last written for
+        self._in_thread = BoundedExecutor("publish-slurm")
+
+    async def publish(self, topology: Topology) -> None:
+        """Write what differs; run the hook when anything did. Raises PublishError."""
+        if not topology.hypernodes:
+            self.notice = "no hierarchy is known: the files are left as they are"
+            return
+        self.notice = None
+        members = [(h.name, h.tier, h.parent, h.children, h.nodes) for h in topology.hypernodes]
+        if members == self._members:
+            return
+        due = await self._in_thread(self._write, topology)
+        if due and self._hook:
+            await self._run_hook()
+            self._unmark()
+        self._members = members
+
+    def _write(self, topology: Topology) -> bool:
+        """Returns whether the hook is due."""
+        path = self._mark or Path()
+        try:
+            due = self._mark is not None and self._mark.exists()
+            for kind, path in self._files.items():
+                text = "".join(WRITERS[kind](topology))
+                if _reads(path, text):
+                    continue
+                if self._hook and self._mark is not None:
+                    self._mark.touch()  # before the file: a crash between the two must not lose the hook
+                due = True
+                replace_file(path, text)
+                _log.info("%s is written: generation %d", path, topology.generation)
+        except OSError as error:
+            raise PublishError(f"{path}: {error.strerror or error}") from error
+        return due
+
+    def _unmark(self) -> None:
+        if self._mark is not None:
+            try:
+                self._mark.unlink(missing_ok=True)
+            except OSError as error:
+                raise PublishError(f"{self._mark}: {error.strerror or error}") from error
+
+    async def _run_hook(self) -> None:
+        """Run the hook, with a pipe of our own for its stderr. Raises PublishError.
+
+        asyncio's own pipe would make `wait` wait for processes that the hook leaves behind.
+        """
+        tail = _Tail()
+        reading, writing = os.pipe()
+        end = os.fdopen(reading, "rb", buffering=0)
+        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: tail, end)
+        try:
+            await self._wait_for_hook(tail, writing)
+        finally:
+            pipe.close()
+
+    async def _wait_for_hook(self, tail: "_Tail", stderr: int) -> None:
+        """Start the hook and wait for its end. Closes `stderr`. Raises PublishError."""
+        said = shlex.join(self._hook)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._hook,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,  # what it starts is ended with it
+            )
+        except OSError as error:
+            raise PublishError(f"slurm_hook `{said}`: {error.strerror or error}") from error
+        finally:
+            os.close(stderr)
+        try:
+            async with asyncio.timeout(self._hook_timeout_s):
+                status = await process.wait()
+                await asyncio.wait([tail.ended], timeout=_LAST_WORDS_S)
+        except TimeoutError as error:
+            raise PublishError(
+                f"slurm_hook `{said}`: not done within {self._hook_timeout_s:g} s{_shown(tail.data)}"
+            ) from error
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        if status:
+            raise PublishError(f"slurm_hook `{said}`: exit status {status}{_shown(tail.data)}")
+        _log.info("slurm_hook `%s` is done", said)
+
+
+class _Tail(asyncio.Protocol):
+    """The last bytes of what the hook writes to stderr. `ended`: its last writer closed the pipe."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        del self.data[:-_TAIL_BYTES]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+def _reads(path: Path, text: str) -> bool:
+    """Whether the file is there and has just this text."""
+    encoded = text.encode()
+    try:
+        with path.open("rb") as file:
+            return file.read(len(encoded) + 1) == encoded
+    except FileNotFoundError:
+        return False
+
+
+def _shown(tail: bytearray) -> str:
+    text = tail.decode("utf-8", "replace").strip()
+    return f": {text}" if text else ""

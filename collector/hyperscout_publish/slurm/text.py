@@ -1,0 +1,129 @@
+"""Slurm's picture of a network: topology.conf (tree and block) and topology.yaml (Slurm 25.05).
+
+Formats: topology.conf(5) and topology.yaml(5). Switch and block names are those of the HyperNodes.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from hyperscout_formats.text.host_list import fold
+from hyperscout_topology.names import are_slurm_names, is_slurm_name, left_out, scalar
+from hyperscout_topology.topology import HyperNode, Topology
+
+_MAX_DOUBLINGS = 15  # Slurm keeps no block size above 2**15 times the base
+_WHY = "since Slurm cannot hold such a name"
+
+
+def slurm_tree(topology: Topology) -> Iterator[str]:
+    """topology.conf for topology/tree: one line a HyperNode, leaves first."""
+    yield from left_out(_unholdable(topology), _WHY)
+    for hypernode, nodes, children in _switches(topology):
+        below = f"Switches={fold(children)}" if children else f"Nodes={fold(nodes)}"
+        yield f"SwitchName={hypernode.name} {below}\n"
+
+
+def slurm_block(topology: Topology) -> Iterator[str]:
+    """topology.conf for topology/block: one line a tier-1 HyperNode, siblings beside each other."""
+    yield from left_out(_unholdable(topology), _WHY)
+    blocks = _blocks(topology)
+    for hypernode, nodes in blocks:
+        yield f"BlockName={hypernode.name} Nodes={fold(nodes)}\n"
+    if blocks:
+        yield f"BlockSizes={','.join(str(size) for size in block_sizes(topology))}\n"
+
+
+def slurm_yaml(topology: Topology) -> Iterator[str]:
+    """topology.yaml: the tree as the cluster's default, and the blocks for partitions that ask for them."""
+    yield from left_out(_unholdable(topology), _WHY)
+    blocks = _blocks(topology)
+    if not blocks:
+        yield "[]\n"
+        return
+    yield "- topology: tree\n  cluster_default: true\n  tree:\n    switches:\n"
+    for hypernode, nodes, children in _switches(topology):
+        yield f"    - switch: {scalar(hypernode.name)}\n"
+        yield f"      children: {scalar(fold(children))}\n" if children else _nodes(nodes)
+    yield "- topology: block\n  cluster_default: false\n  block:\n    block_sizes:\n"
+    for size in block_sizes(topology):
+        yield f"    - {size}\n"
+    yield "    blocks:\n"
+    for hypernode, nodes in blocks:
+        yield f"    - block: {scalar(hypernode.name)}\n{_nodes(nodes)}"
+
+
+def block_sizes(topology: Topology) -> tuple[int, ...]:
+    """The base, which every block reaches, then what the tiers above give: powers of two times the base.
+
+    Slurm makes a larger block of 2**k blocks that follow each other. The size of a tier is the largest
+    one whose blocks never reach over the edge of a domain of that tier; 2**k need not fill the last one.
+    """
+    blocks = _blocks(topology)
+    if not blocks:
+        return ()
+    base = min(len(nodes) for _, nodes in blocks)
+    parent = {h.name: h.parent for h in topology.hypernodes}
+    lineage: list[str | None] = [h.name for h, _ in blocks]
+    sizes = [base]
+    while any(lineage):
+        lineage = [parent.get(name) if name else None for name in lineage]
+        if any(lineage):
+            doublings = _doublings(lineage)
+            if base << doublings > sizes[-1]:
+                sizes.append(base << doublings)
+    return tuple(sizes)
+
+
+def _doublings(domains: Sequence[str | None]) -> int:
+    """The largest k for which no aligned run of 2**k blocks holds two domains, and no more than is needed."""
+    longest = best = 0
+    start = 0
+    edges = []
+    for i in range(1, len(domains) + 1):
+        if i == len(domains) or domains[i] != domains[start] or domains[i] is None:
+            longest = max(longest, i - start)
+            start = i
+            edges.append(i)
+    inner = edges[:-1]
+    while best < _MAX_DOUBLINGS and 1 << best < longest and not any(e % (2 << best) for e in inner):
+        best += 1
+    return best
+
+
+def _nodes(nodes: Sequence[str]) -> str:
+    return f"      nodes: {scalar(fold(nodes))}\n"
+
+
+def _unholdable(topology: Topology) -> list[str]:
+    odd = (h for h in topology.hypernodes if not h.children and not are_slurm_names(h.nodes))
+    return sorted({n for h in odd for n in h.nodes if not is_slurm_name(n)})
+
+
+def _holdable(hypernode: HyperNode) -> Sequence[str]:
+    if are_slurm_names(hypernode.nodes):
+        return hypernode.nodes
+    return [n for n in hypernode.nodes if is_slurm_name(n)]
+
+
+def _switches(topology: Topology) -> Iterator[tuple[HyperNode, Sequence[str], Sequence[str]]]:
+    """(HyperNode, its nodes, its children), leaves first, without what would be empty."""
+    written: set[str] = set()
+    for hypernode in sorted(topology.hypernodes, key=lambda h: (h.tier, h.name)):
+        nodes = () if hypernode.children else _holdable(hypernode)
+        children = [child for child in hypernode.children if child in written]
+        if nodes or children:
+            written.add(hypernode.name)
+            yield hypernode, nodes, children
+
+
+def _blocks(topology: Topology) -> list[tuple[HyperNode, Sequence[str]]]:
+    """Tier-1 HyperNodes with their nodes, in the order of a walk through the tree."""
+    by_name = {h.name: h for h in topology.hypernodes}
+    found: list[tuple[HyperNode, Sequence[str]]] = []
+    stack = sorted((h for h in topology.hypernodes if h.parent is None), key=lambda h: h.name, reverse=True)
+    while stack:
+        hypernode = stack.pop()
+        if not hypernode.children:
+            if nodes := _holdable(hypernode):
+                found.append((hypernode, nodes))
+            continue
+        stack.extend(by_name[c] for c in sorted(hypernode.children, reverse=True) if c in by_name)
+    return found

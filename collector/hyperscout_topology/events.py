@@ -1,0 +1,361 @@
+"""What changed from one generation to another, as events that a person can read and search.
+
+Pure: two topologies in, events out, always in the same order. Whatever did not change costs a comparison;
+links are compared in columns. A story is told once: what a condition says of cables is told by anomalies,
+so it makes an event only when its status or reason changes.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from hyperscout_topology.link_changes import link_changes
+from hyperscout_topology.topology import (
+    Anomaly,
+    Condition,
+    Endpoint,
+    HyperNode,
+    Link,
+    Topology,
+    say,
+)
+from hyperscout_topology.tree import HEALTHY, count
+
+# In the order of events within a generation; the generation comes last, so that newest first it stands above
+# what it changed.
+KINDS = (
+    "LinkRemoved",
+    "LinkAdded",
+    "SwitchRemoved",
+    "SwitchAdded",
+    "NodeRemoved",
+    "NodeMoved",
+    "NodeAdded",
+    "HyperNodeRemoved",
+    "HyperNodeMoved",
+    "HyperNodeAdded",
+    "AnomalyCleared",
+    "AnomalyAppeared",
+    "ConditionChanged",
+    "GenerationPublished",
+)
+_WORDS = {
+    "LinkRemoved": ("link", "removed"),
+    "LinkAdded": ("link", "added"),
+    "SwitchRemoved": ("switch", "removed"),
+    "SwitchAdded": ("switch", "added"),
+    "NodeRemoved": ("node", "removed"),
+    "NodeMoved": ("node", "moved"),
+    "NodeAdded": ("node", "added"),
+    "HyperNodeRemoved": ("HyperNode", "removed"),
+    "HyperNodeMoved": ("HyperNode", "moved"),
+    "HyperNodeAdded": ("HyperNode", "added"),
+    "AnomalyCleared": ("anomaly", "cleared"),
+    "AnomalyAppeared": ("anomaly", "appeared"),
+    "ConditionChanged": ("condition", "changed"),
+}
+_UNTOLD = frozenset({"Ready", "Stale"})  # conditions about which no anomaly says which nodes it is
+MOST_OF_A_KIND = 1000  # in one generation: a fabric that goes dark is one story
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """As `HistoryEvent` of the API, without what the history adds.
+
+    `nodes`: all nodes that it is about besides `node`, sorted; `message` names only the first few.
+    """
+
+    kind: str
+    message: str
+    hypernode: str = ""
+    node: str = ""
+    subject: Endpoint | None = None
+    peer: Endpoint | None = None
+    what: str = ""
+    before: str = ""
+    after: str = ""
+    reason: str = ""
+    nodes: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def thing(self) -> str:
+        """What changed, so that its changes can be counted; "" = not one thing."""
+        sort = _WORDS.get(self.kind, ("", ""))[0]
+        if sort in ("link", "switch", "anomaly"):
+            if self.subject is None:
+                return ""
+            ends = [(x.device, x.port or "") for x in (self.subject, self.peer) if x is not None]
+            return "\x1f".join((sort, self.what, *(part for end in ends for part in end)))
+        name = self.node if sort == "node" else self.hypernode
+        return "\x1f".join((sort, self.what, name)) if sort and name else ""
+
+    @property
+    def is_flip(self) -> bool:
+        """Whether the thing is another now, and not only spoken of in other words."""
+        return self.kind != "ConditionChanged" or self.before != self.after
+
+
+def events(old: Topology, new: Topology) -> list[Event]:
+    """What is other in `new`, by kind and name."""
+    homes = _Home(old), _Home(new)
+    found = [
+        *_links(old, new, homes),
+        *_switches(old, new, homes),
+        *_nodes(old, new),
+        *_hypernodes(old, new),
+        *_anomalies(old, new, homes),
+        *_conditions(old, new),
+    ]
+    rank = {kind: i for i, kind in enumerate(KINDS)}
+    return sorted(found, key=lambda x: rank[x.kind])  # stable: by name within a kind
+
+
+def published(old: Topology | None, new: Topology, changes: Sequence[Event], missed: int = 0) -> Event | None:
+    """The event of the generation itself; None when nothing changed that can be seen but ages and figures.
+
+    `old`: None = nothing before it is known. `missed`: generations in between that could not be recorded.
+    """
+    if old is None:
+        what = f"the first that is recorded: {count(len(new.hypernodes), 'HyperNode')}"
+    elif changes:
+        what = summary(changes)
+    elif old.foreign_endpoints != new.foreign_endpoints:
+        what = "foreign endpoints changed"
+    elif not missed and (old.links is new.links or link_changes(old.links, new.links) == ([], [])):
+        return None
+    else:
+        what = "details of links changed" if not missed else "nothing else changed"
+    if missed:
+        what += f"; {count(missed, 'generation')} before it could not be recorded"
+    return Event("GenerationPublished", what)
+
+
+def summary(changes: Iterable[Event]) -> str:
+    """How many of each kind: "1 link removed, 2 conditions changed"."""
+    counts = Counter(x.kind for x in changes)
+    return ", ".join(
+        f"{count(counts[kind], word)} {verb}" for kind, (word, verb) in _WORDS.items() if counts[kind]
+    )
+
+
+def bounded(changes: Sequence[Event], most: int = MOST_OF_A_KIND) -> list[Event]:
+    """At most `most` events of each kind; `changes` are sorted by kind.
+
+    Where there are more of a kind, the last event counts the rest, and is about all of their nodes.
+    """
+    found: list[Event] = []
+    for kind, group in groupby(changes, key=lambda x: x.kind):
+        same = list(group)
+        if len(same) > most:
+            rest = same[most - 1 :]
+            message = f"{len(rest)} more; `hyperscout diff --since` lists what is still other"
+            nodes = {node for x in rest for node in (x.node, *x.nodes) if node}
+            same[most - 1 :] = [Event(kind, message, nodes=tuple(sorted(nodes)))]
+        found += same
+    return found
+
+
+class _Home:
+    """The lowest HyperNode of nodes and switches, and what a person calls a device; made when asked for."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._of: dict[str, HyperNode] = {}
+        self._nodes: set[str] = set()
+        self._called: dict[str, str] = {}
+
+    def of(self, *names: str) -> str:
+        """The lowest HyperNode that has one of these; "" = none."""
+        if not self._of:
+            for h in sorted(self._topology.hypernodes, key=lambda h: h.tier):
+                for name in (*h.switches, *(() if h.children else h.nodes)):
+                    self._of.setdefault(name, h)
+        homes = [self._of[name] for name in names if name in self._of]
+        return min(homes, key=lambda h: (h.tier, h.name)).name if homes else ""
+
+    def node(self, *names: str) -> str:
+        """The first of these that is a node; "" = none is."""
+        if not self._nodes:
+            topology = self._topology
+            self._nodes = {n for h in topology.hypernodes if not h.children for n in h.nodes}
+            self._nodes.update(topology.nodes_without_evidence)
+        return next((name for name in names if name in self._nodes), "")
+
+    def call(self, devices: set[str]) -> None:
+        """Learn what a person calls these devices."""
+        self._called = {x.id: x.node for x in self._topology.adapters if x.id in devices}
+        self._called |= {s.id: s.name for s in self._topology.switches if s.id in devices and s.name}
+
+    def end(self, device: str, port: str) -> Endpoint:
+        """An end of a link, called as anomalies call it."""
+        return Endpoint(device, self._called.get(device, device), port or None)
+
+
+_Homes = tuple[_Home, _Home]
+
+
+def _links(old: Topology, new: Topology, homes: _Homes) -> Iterable[Event]:
+    """Cables that are gone and that came. Other witnesses, or another note, are no other cable."""
+    added, removed = link_changes(old.links, new.links)
+    before, after = {_ends(x) for x in removed}, {_ends(x) for x in added}
+    for kind, word, links, others, home in (
+        ("LinkRemoved", "is gone", removed, after, homes[0]),
+        ("LinkAdded", "is there", added, before, homes[1]),
+    ):
+        home.call({device for x in links for device in (x.a_device, x.b_device)})
+        for link in sorted({_ends(x): x for x in links if _ends(x) not in others}.values()):
+            yield _link(kind, word, link, home)
+
+
+def _link(kind: str, word: str, link: Link, home: _Home) -> Event:
+    a, b = home.end(link.a_device, link.a_port), home.end(link.b_device, link.b_port)
+    seen = f", seen by {', '.join(link.sources)}" if kind == "LinkAdded" and link.sources else ""
+    names = (a.device, a.name, b.device, b.name)
+    message = f"{say(a)} -- {say(b)} of {link.fabric} {word}{seen}"
+    return Event(kind, message, home.of(*names), home.node(*names), a, b)
+
+
+def _ends(link: Link) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(((link.a_device, link.a_port), (link.b_device, link.b_port))))
+
+
+def _switches(old: Topology, new: Topology, homes: _Homes) -> Iterable[Event]:
+    if old.switches == new.switches:
+        return
+    was, now = {s.id: s for s in old.switches}, {s.id: s for s in new.switches}
+    for kind, word, these, others, home in (
+        ("SwitchRemoved", "is gone", was, now, homes[0]),
+        ("SwitchAdded", "is there", now, was, homes[1]),
+    ):
+        for s in sorted((these[i] for i in these.keys() - others.keys()), key=lambda s: (s.name, s.id)):
+            level = f", level {s.level}," if s.level else ""
+            yield Event(
+                kind,
+                f"switch {s.name or s.id}{level} {word}",
+                home.of(s.id),
+                subject=Endpoint(s.id, s.name or s.id),
+            )
+
+
+def _nodes(old: Topology, new: Topology) -> Iterable[Event]:
+    """By their HyperNode of tier 1; "" is a node that is expected and that no fabric shows."""
+    if _members(old) == _members(new) and old.nodes_without_evidence == new.nodes_without_evidence:
+        return
+    was, now = _node_homes(old), _node_homes(new)
+    for node in sorted(node for node in was.keys() | now.keys() if was.get(node) != now.get(node)):
+        before, after = was.get(node), now.get(node)
+        if before is None:
+            message = f"{node} is in {after}" if after else f"{node} is expected, and no fabric shows it"
+            yield Event("NodeAdded", message, after or "", node, after=after or "")
+        elif after is None:
+            yield Event("NodeRemoved", f"{node} is gone", before, node, before=before)
+        else:
+            message = f"{node} moved from {before or 'no HyperNode'} to {after or 'no HyperNode'}"
+            reason = "" if after else "NoEvidence"
+            yield Event(
+                "NodeMoved", message, after or before, node, before=before, after=after, reason=reason
+            )
+
+
+def _members(topology: Topology) -> list[tuple[str, tuple[str, ...]]]:
+    return [(h.name, h.nodes) for h in topology.hypernodes if not h.children]
+
+
+def _node_homes(topology: Topology) -> dict[str, str]:
+    found = dict.fromkeys(topology.nodes_without_evidence, "")
+    found.update((node, h.name) for h in topology.hypernodes if not h.children for node in h.nodes)
+    return found
+
+
+def _hypernodes(old: Topology, new: Topology) -> Iterable[Event]:
+    was, now = {h.name: h for h in old.hypernodes}, {h.name: h for h in new.hypernodes}
+    for name in sorted(was.keys() - now.keys()):
+        yield Event("HyperNodeRemoved", f"{_about(was[name])} is gone", name, before=was[name].parent or "")
+    for name in sorted(now.keys() - was.keys()):
+        yield Event("HyperNodeAdded", f"{_about(now[name])} is there", name, after=now[name].parent or "")
+    for name in sorted(was.keys() & now.keys()):
+        a, b = was[name], now[name]
+        if a.parent != b.parent:
+            message = f"{name} moved from {a.parent or 'the top'} to {b.parent or 'the top'}"
+            yield Event("HyperNodeMoved", message, name, before=a.parent or "", after=b.parent or "")
+        elif (a.tier, a.tier_name) != (b.tier, b.tier_name):
+            message = f"{name}: tier {a.tier} {a.tier_name} is tier {b.tier} {b.tier_name} now"
+            yield Event(
+                "HyperNodeMoved",
+                message,
+                name,
+                before=b.parent or "",
+                after=b.parent or "",
+                reason="TierChanged",
+            )
+
+
+def _about(h: HyperNode) -> str:
+    return f"{h.name} (tier {h.tier} {h.tier_name}, {count(len(h.nodes), 'node')})"
+
+
+def _anomalies(old: Topology, new: Topology, homes: _Homes) -> Iterable[Event]:
+    if old.anomalies == new.anomalies:
+        return
+    was, now = {x.key: x for x in old.anomalies}, {x.key: x for x in new.anomalies}
+    for kind, these, others, home in (
+        ("AnomalyCleared", was, now, homes[0]),
+        ("AnomalyAppeared", now, was, homes[1]),
+    ):
+        for key in sorted(these.keys() - others.keys()):
+            yield _anomaly(kind, these[key], home)
+
+
+def _anomaly(kind: str, x: Anomaly, home: _Home) -> Event:
+    names = [text for end in (x.subject, x.peer) if end is not None for text in (end.device, end.name)]
+    message = f"over: {x.message}" if kind == "AnomalyCleared" else x.message
+    return Event(
+        kind,
+        message,
+        x.hypernode or "",
+        home.node(*names),
+        x.subject,
+        x.peer,
+        what=x.kind,
+        reason=x.kind,
+        nodes=x.nodes,
+    )
+
+
+def _conditions(old: Topology, new: Topology) -> Iterable[Event]:
+    """Of HyperNodes that stay, what changed; of new ones, what is not as it should be.
+
+    An event is about the nodes that the condition is about now or was about before, but not both.
+    """
+    was = {h.name: h for h in old.hypernodes}
+    for h in sorted(new.hypernodes, key=lambda h: h.name):
+        before = was.get(h.name)
+        if before is not None and before.conditions == h.conditions:
+            continue
+        former = {c.type: c for c in before.conditions} if before else {}
+        for c in h.conditions:
+            a = former.get(c.type)
+            if _is_news(a, c):
+                nodes = sorted({*(a.nodes if a else ())} ^ {*c.nodes})
+                yield Event(
+                    "ConditionChanged",
+                    c.message,
+                    h.name,
+                    nodes[0] if len(nodes) == 1 else "",
+                    what=c.type,
+                    before=a.status if a else "",
+                    after=c.status,
+                    reason=c.reason,
+                    nodes=tuple(nodes),
+                )
+
+
+def _is_news(before: Condition | None, now: Condition) -> bool:
+    if before is None:
+        return now.status != HEALTHY.get(now.type, now.status)
+    if (before.status, before.reason) != (now.status, now.reason):
+        return True
+    if now.type not in _UNTOLD or now.status == HEALTHY[now.type]:
+        return False
+    return (before.message, before.nodes) != (now.message, now.nodes)

@@ -1,0 +1,112 @@
+"""Which links two tables do not share, without an object for each of a million rows.
+
+Rows are told apart by 64-bit hashes of their columns; only what differs becomes objects.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from hyperscout_topology.topology import Link, LinkTable
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring hashes (Knuth, TAOCP 6.4)
+_Hashes = npt.NDArray[np.uint64]
+
+
+def link_changes(old: Sequence[Link], new: Sequence[Link]) -> tuple[list[Link], list[Link]]:
+    """Links added and removed. A link with other witnesses, another note, or in another fabric, is another
+    link."""
+    if old is new:
+        return [], []
+    before, after = table_of(old), table_of(new)
+    had, has = _rows(before), _rows(after)
+    start, end = _alike(had, has)
+    had, has = had[start : len(had) - end], has[start : len(has) - end]
+    gone = np.flatnonzero(~np.isin(had, has)) + start
+    come = np.flatnonzero(~np.isin(has, had)) + start
+    return [after[i] for i in come.tolist()], [before[i] for i in gone.tolist()]
+
+
+def _alike(one: _Hashes, other: _Hashes) -> tuple[int, int]:
+    """How many rows are the same from the start and up to the end: of two generations, nearly all."""
+    n = min(len(one), len(other))
+    differ = np.flatnonzero(one[:n] != other[:n])
+    start = int(differ[0]) if len(differ) else n
+    n -= start
+    differ = np.flatnonzero(one[len(one) - n :] != other[len(other) - n :])
+    return start, n - 1 - int(differ[-1]) if len(differ) else n
+
+
+def lost_links(old: Sequence[Link], new: Sequence[Link]) -> list[Link]:
+    """Links of `old` whose ends are joined no more in `new`, whichever end stands first."""
+    before, after = table_of(old), table_of(new)
+    a, b = _ends(after)
+    gone = ~np.isin(_joined(*_ends(before)), np.concatenate([_joined(a, b), _joined(b, a)]))
+    return [before[i] for i in np.flatnonzero(gone).tolist()]
+
+
+def links_at(links: Sequence[Link], devices: set[str]) -> list[Link]:
+    """Links with an end at one of these devices."""
+    table = table_of(links)
+    chosen = np.fromiter((device in devices for device in table.devices), np.bool_, len(table.devices))
+    return [table[i] for i in np.flatnonzero(chosen[table.a] | chosen[table.b]).tolist()]
+
+
+def wired_devices(links: Sequence[Link]) -> set[str]:
+    """Devices that a link ends at."""
+    table = table_of(links)
+    return {table.devices[i] for i in np.unique(np.concatenate([table.a, table.b])).tolist()}
+
+
+def without(table: LinkTable, rows: Sequence[int]) -> LinkTable:
+    """The table less these rows."""
+    if not rows:
+        return table
+    stay = np.ones(len(table), np.bool_)
+    stay[list(rows)] = False
+    place = np.cumsum(stay) - 1
+    notes = {int(place[row]): note for row, note in table.notes.items() if stay[row]}
+    columns = {
+        name: getattr(table, name)[stay] for name in ("a", "a_port", "b", "b_port", "fabric", "sources")
+    }
+    return replace(table, **columns, notes=notes)
+
+
+def table_of(links: Sequence[Link]) -> LinkTable:
+    """The links in columns."""
+    return links if isinstance(links, LinkTable) else LinkTable.of(links)
+
+
+@lru_cache(maxsize=3)  # a generation is compared with the one before by all who watch, then with the next
+def _rows(table: LinkTable) -> _Hashes:
+    """Of whole rows; not to be written into."""
+    hashes = _joined(*_ends(table))
+    for values, column in ((table.fabrics, table.fabric), (table.source_sets, table.sources)):
+        hashes = _joined(hashes, _of(values)[column] if len(column) else hashes)
+    if table.notes:
+        rows = np.fromiter(table.notes, np.int64, len(table.notes))
+        hashes[rows] = _joined(hashes[rows], _of(list(table.notes.values())))
+    return hashes
+
+
+def _ends(table: LinkTable) -> tuple[_Hashes, _Hashes]:
+    devices, ports = _of(table.devices), _of(table.ports)
+    if not len(table):
+        return np.zeros(0, np.uint64), np.zeros(0, np.uint64)
+    return _joined(devices[table.a], ports[table.a_port]), _joined(devices[table.b], ports[table.b_port])
+
+
+def _of(values: Sequence[object]) -> _Hashes:
+    return np.fromiter((hash(value) & 0xFFFFFFFFFFFFFFFF for value in values), np.uint64, len(values))
+
+
+def _joined(one: _Hashes, other: _Hashes) -> _Hashes:
+    """A hash of both, in this order."""
+    mixed = one * _MIX
+    mixed ^= mixed >> np.uint64(29)
+    mixed = (mixed ^ other) * _MIX
+    mixed ^= mixed >> np.uint64(29)
+    return mixed
