@@ -103,9 +103,9 @@ def pulls(story: QuickStory) -> None:
 
 
 # What runs in an agent's pod, told by its command line.
-_WHO = {"agent": "hyperscout agent", "lldp": "lldp_listener", "dissector": "lldp_dissector"}
+_WHO = {"agent": "hyperscout agent", "lldp": "lldp.listener", "dissector": "lldp.dissector"}
 _LOOK = """\
-for pid in $(pgrep -f 'hyperscout agent|lldp_listener|lldp_dissector'); do
+for pid in $(pgrep -f 'hyperscout agent|lldp.listener|lldp.dissector'); do
   case $(readlink /proc/$pid/exe) in *python*) ;; *) continue ;; esac
   printf '%s\\t' "$(tr '\\0' ' ' < /proc/$pid/cmdline)"
   printf '%s\\t' "$(cat /proc/$pid/stat)"

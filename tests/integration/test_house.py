@@ -69,9 +69,17 @@ OF_PYDANTIC = {"_abc_impl"}
 PACKAGES = (
     "hyperscout_agent",
     "hyperscout_formats",
+    "hyperscout_runtime",
     "hyperscout_sim",
-    "hyperscout_collector",
     "hyperscout_cli",
+    "hyperscout_collector",
+    "hyperscout_gates",
+    "hyperscout_inference",
+    "hyperscout_kubernetes",
+    "hyperscout_mqtt",
+    "hyperscout_placer",
+    "hyperscout_publish",
+    "hyperscout_topology",
 )
 
 

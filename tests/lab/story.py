@@ -401,7 +401,7 @@ class Story:
             began_s = time.monotonic()
             restarts = self.restarts()
             for node in self.lab.nodes.values():
-                node.run(["pkill", "-KILL", "-f", "hyperscout agent|lldp_listener"])
+                node.run(["pkill", "-KILL", "-f", "hyperscout agent|lldp.listener"])
             while self.restarts() < restarts + 2 * len(self.lab.nodes):
                 if time.monotonic() - began_s > _WAIT_S:
                     raise StoryError("the containers were not started again")

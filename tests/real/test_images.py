@@ -189,7 +189,15 @@ print(bytes(Aes().decrypt_data(key, (1, 2, salt), secret)).decode())
 
 class TestAgent:
     def test_every_module_of_it_finds_what_it_imports(self, agent: ImageRoot) -> None:
-        done = agent.run("python3", "-c", EVERY, "hyperscout_agent", "hyperscout_formats", "hyperscout")
+        done = agent.run(
+            "python3",
+            "-c",
+            EVERY,
+            "hyperscout_agent",
+            "hyperscout_formats",
+            "hyperscout_runtime",
+            "hyperscout",
+        )
         assert done.returncode == 0, done.stderr.decode()
         assert set(done.stdout.decode().split()) <= {"numpy"}  # readers of whole fabrics: the collector's
 
@@ -272,7 +280,11 @@ class TestAgent:
 
 class TestCollector:
     def test_every_module_of_it_finds_what_it_imports(self, collector: ImageRoot) -> None:
-        rooms = ("hyperscout_collector", "hyperscout_cli", "hyperscout_formats", "kubernetes.aio.config")
+        rooms = (
+            *("hyperscout_cli", "hyperscout_collector", "hyperscout_formats", "hyperscout_gates"),
+            *("hyperscout_inference", "hyperscout_kubernetes", "hyperscout_mqtt", "hyperscout_placer"),
+            *("hyperscout_publish", "hyperscout_runtime", "hyperscout_topology", "kubernetes.aio.config"),
+        )
         done = collector.run("python3", "-c", EVERY, *rooms)
         assert done.returncode == 0, done.stderr.decode()
         assert set(done.stdout.decode().split()) <= {"scapy"}  # the agent's

@@ -1,4 +1,4 @@
-"""Calls as somebody: how a collector ends a stream, and how it answers a reader."""
+"""Calls under an identity: how a collector ends a stream, and how it answers a reader."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,15 +17,19 @@ from support.identities import show
 TIMEOUT_S = 90.0
 OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 Code = grpc.StatusCode
+# gRPC's client reports this when the server ends a stream while the client writes; the true status is lost.
 _LOST = "Internal error from Core"
 
 
 async def said(address: str, credentials: grpc.ChannelCredentials | None, node: str, **more: Any) -> Any:
     """How a collector ends a stream that says Hello for a node."""
-    stream = AgentStream(address, node, hello=False, credentials=credentials, **more)
-    async with stream:
-        await stream.send(hello=Hello(node=node, instance=1))
-        return await stream.ended()
+    while True:
+        stream = AgentStream(address, node, hello=False, credentials=credentials, **more)
+        async with stream:
+            await stream.send(hello=Hello(node=node, instance=1))
+            ended = await stream.ended()
+        if ended[1] != _LOST:
+            return ended
 
 
 async def asked(
@@ -33,7 +37,7 @@ async def asked(
 ) -> tuple[Code, str]:
     """How a reader's call ends."""
     while (ended := await _asked(address, credentials, ask, token))[1] == _LOST:
-        pass  # refused while it wrote: gRPC's client does not always say how
+        pass
     return ended
 
 

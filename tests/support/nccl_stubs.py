@@ -187,7 +187,7 @@ def programs(folder: Path) -> tuple[str, ...]:
     return (str(path),)
 
 
-def children(of_pid: int | None = None, name: str = "nccl_worker") -> list[int]:
+def children(of_pid: int | None = None, name: str = "nccl.worker") -> list[int]:
     """Processes under one whose command line has this name: workers of an agent that runs in this process."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():

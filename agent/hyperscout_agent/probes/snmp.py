@@ -1,7 +1,7 @@
 """Crawls the switches over SNMP: from those that are known, by what they hear, to those behind them.
 
 Runs where the agent's role is `fabric`, so that credentials of switches live in one place and not on every
-node. A whole switch is one finding. `snmp_crawl` says whom to ask, `snmp_client` how, `snmp_access`
+node. A whole switch is one finding. `snmp.crawl` says whom to ask, `snmp.client` how, `snmp.access`
 with which credentials.
 """
 

@@ -208,9 +208,11 @@ def _is_same(own: HostCable, end: End, reports: SwitchReports) -> bool:
 
 
 def _cable(plug: Plug, speed_mbps: int) -> HostCable:
-    return HostCable(
-        plug.device, plug.port, *plug.end, speed_mbps, plug.sources, plug.note, plug.shapes, plug.kind
-    )
+    """The cable of a plug. A switch that hears its own chassis id does not shape the hierarchy."""
+    own = plug.device == plug.end.chassis
+    note = "; ".join(filter(None, (plug.note, "the switch hears itself" if own else "")))
+    shapes = plug.shapes and not own
+    return HostCable(plug.device, plug.port, *plug.end, speed_mbps, plug.sources, note, shapes, plug.kind)
 
 
 def _with_claims_noted(

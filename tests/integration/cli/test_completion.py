@@ -27,9 +27,10 @@ from support.topology_service import FakeTopologyService
 _SHIM = """\
 #!{python}
 import sys
-from hyperscout_cli import live_names
+from hyperscout_cli.remote import live_names
 from {module} import main
 live_names.DEADLINE_S = 60.0
+live_names.KEPT_S = 600.0
 sys.argv[0] = {name!r}
 sys.exit(main())
 """
