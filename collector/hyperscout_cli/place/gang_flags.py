@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hyperscout_cli.place.placement_files import GPUS, MAX_WORKERS, read_request
 from hyperscout_cli.remote.live_names import names
 from hyperscout_cli.shared.node_names import expanded
 from hyperscout_cli.shared.options import Command
@@ -21,8 +22,6 @@ from hyperscout_cli.shared.options import Command
 if TYPE_CHECKING:
     from hyperscout.v1 import placement_pb2
 
-MAX_WORKERS = 1_000_000  # as the placer has it, which is not imported for a help text
-GPUS = "nvidia.com/gpu"
 _MAX_GROUPS = 16
 _SPREAD = re.compile(r"(?P<most>[0-9]{1,7}):(?P<tier>[^:]+)(?::(?P<size>[0-9]{1,7}))?", re.ASCII)
 
@@ -61,8 +60,6 @@ class Gang:
         """The request. Raises UsageError, and BadInputError for a file that is none."""
         self.check()
         if self.request is not None:
-            from hyperscout_cli.place.placement_files import read_request
-
             return read_request(self.request)
         return _message(self)
 

@@ -16,7 +16,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal
 
@@ -30,6 +29,7 @@ from hyperscout_runtime.errors import described
 
 from hyperscout_gates.control.announcer import Announcer
 from hyperscout_gates.control.asking import Asking
+from hyperscout_gates.control.entry import FIRST_PARK_S, Entry
 from hyperscout_gates.control.owners import Owners, about, about_pod
 from hyperscout_gates.control.pods import PATH, is_ours, keep, seen
 from hyperscout_gates.control.writer import Writer
@@ -50,32 +50,10 @@ _GATHER_S = 0.005  # events of one moment are handled together
 _PLACE_FOR_S = 0.02  # then others have their turn on the loop
 _LONG_S = 10 * _PLACE_FOR_S
 _RETRY_S = 2.0
-_PARK_S, _PARK_MOST_S = 5.0, 600.0  # of a gang; doubles
+_PARK_MOST_S = 600.0
 _SHOWN = 5  # parked gangs, among the problems
 
 Mode = Literal["dry-run", "on"]
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """A gang: its machine, and what the shell keeps beside it.
-
-    `stored`: the plan that the API server has. `writes`: requests that are not answered yet.
-    """
-
-    machine: GangMachine
-    stored: Plan | None = None
-    name: str = ""  # in the book; "" = it holds nothing
-    pods: dict[str, Object] = field(default_factory=dict)  # as kept, by uid
-    events: list[e.Event] = field(default_factory=list)
-    refused_at: int = -1  # the state of the room at which it did not fit
-    left: bool = False
-    down: frozenset[str] = frozenset()
-    writes: int = 0
-    parked_until_s: float | None = None
-    park_s: float = _PARK_S  # how long it is parked the next time
-    begun_s: float = 0.0  # when it last began anew
-    problem: str = ""  # why it is parked
 
 
 class Gates:
@@ -375,7 +353,7 @@ class Gates:
             return
         now_s = self._now_s()
         if now_s >= entry.begun_s + _PARK_MOST_S:
-            entry.park_s = _PARK_S
+            entry.park_s = FIRST_PARK_S
         entry.problem = described(error)
         entry.parked_until_s = now_s + entry.park_s
         entry.events.clear()

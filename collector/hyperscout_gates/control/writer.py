@@ -9,17 +9,14 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from hyperscout_kubernetes.client import MANAGER, STRATEGIC, Kube, Object
 from hyperscout_kubernetes.errors import ConflictError, KubeError, NotFoundError, RejectedError
 
+from hyperscout_gates.control.entry import Entry
 from hyperscout_gates.control.pods import deletion, opening, path_of
 from hyperscout_gates.state import events as e
 from hyperscout_gates.state.plan import SELECTOR, Plan, PlanError, from_object, name_of, to_object
-
-if TYPE_CHECKING:
-    from hyperscout_gates.control.controller import Entry
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +34,7 @@ class Writer:
         self,
         kube: Kube,
         namespace: str,
-        answer: "Callable[[Entry, e.Event], None]",
+        answer: Callable[[Entry, e.Event], None],
         learn: Callable[[Object], None],
         now_s: Callable[[], float],
     ) -> None:
