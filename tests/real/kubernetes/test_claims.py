@@ -54,7 +54,7 @@ async def metric(running: Collector, name: str) -> float:
 
 def lines_about(caplog: pytest.LogCaptureFixture, *names: str) -> list[str]:
     """What the collector's own log says at its usual level that has all of these in it."""
-    of_collector = [r for r in caplog.records if r.name.startswith("hyperscout_")]
+    of_collector = [r for r in caplog.records if not r.name.startswith("hyperscout_agent")]
     said = [r.getMessage() for r in of_collector if r.levelno >= logging.INFO]
     return [line for line in said if all(name in line for name in names)]
 
