@@ -213,14 +213,15 @@ async def test_a_standby_that_takes_over_knows_what_its_leader_recorded(tmp_path
             assert recorder is not None
             task = asyncio.create_task(follower.run())
             await reader.grown()
-            await until(lambda: recorder.size.generations > 0)
+            latest = pb.ListHistoryRequest(page_size=1)
+            grown = leader.watchers.current.topology.generation
+            await until(lambda: any(x.generation >= grown for x in recorder.events(latest).events))
             before = now()
             player.cut(cable_of(player, "node-0006"))
             events = await reader.until(
                 lambda events: any(x.what == "Degraded" for x in events), since=before
             )
             generation = max(x.generation for x in events)
-            latest = pb.ListHistoryRequest(page_size=1)
             await until(lambda: recorder.events(latest).events[0].generation >= generation)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
