@@ -1,5 +1,7 @@
-"""Pure readers: bytes in, facts out, one file a format. Everyone may import them; they import nobody.
+"""Readers of external formats: pure functions that take bytes and return facts, one module for each format.
 
-Nothing is imported here, so that a process pays only for the readers it uses (NumPy is only in
-`ibnetdiscover`, scapy only in `lldp_frame`).
+Every other package may import this one. It imports no other hyperscout package.
+
+This file imports nothing, so that a process loads only the readers that it uses. Only the readers of
+`ibnetdiscover` text need NumPy, and only `lldp.frame` needs scapy.
 """

@@ -1,1 +1,1 @@
-"""What every long-running process needs: bounded threads, watched tasks, addresses, errors as text."""
+"""Parts that every long-running process needs: bounded threads, watched tasks, addresses, errors as text."""

@@ -1,10 +1,10 @@
-"""Addresses as settings name them."""
+"""Parses the addresses of settings."""
 
 import re
 
 
 def host_port(address: str) -> tuple[str, int]:
-    """("host", port) of "host:port" or "[v6]:port". Raises ValueError."""
+    """Return ("host", port) of "host:port" or "[v6]:port". Raises ValueError."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{address!r} is no host:port")
@@ -14,5 +14,5 @@ def host_port(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can only be reached from this machine."""
+    """Return whether the address can only be reached from this machine."""
     return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None

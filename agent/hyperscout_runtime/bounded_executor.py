@@ -1,11 +1,11 @@
-"""Threads for calls that block or take long, with a bound on the calls that run and on those that wait.
+"""Runs blocking or long calls in threads, and bounds the number of running and waiting calls.
 
-A caller that is cancelled cannot stop a thread. Its call counts until the thread is done with it, so repeated
+A cancelled caller cannot stop a thread. Its call counts until the thread has finished it, so repeated
 requests that are cancelled gain no capacity. A call that has not begun is dropped.
 
-Readers have executors of their own, and so has each part that publishes: no reader delays a publisher. The
-default executor of asyncio is left to name resolution (`loop.getaddrinfo`), which the renewal of the Lease
-needs; a linter rule bans `asyncio.to_thread`.
+Readers have their own executors, and so has each publisher: a reader cannot delay a publisher. The default
+executor of asyncio is reserved for name resolution (`loop.getaddrinfo`), which the renewal of the Lease
+needs. A linter rule bans `asyncio.to_thread`.
 """
 
 import asyncio
@@ -18,14 +18,15 @@ _T = TypeVar("_T")
 
 
 class BusyError(Exception):
-    """The executor has as many calls as it takes: try again later."""
+    """The executor has no capacity for another call: try again later."""
 
 
 class BoundedExecutor:
-    """Runs `threads` calls at a time and takes `most` calls in all, waiting ones included.
+    """Runs `threads` calls at a time and accepts `most` calls in total, including waiting ones.
 
-    A part that makes one call at a time never gets BusyError. The threads start when they are needed, and end
-    with `close` or when the executor is garbage-collected. Belongs to an event loop.
+    A single caller that awaits each call before the next never gets BusyError. The threads start when they
+    are needed. They end with `close`, or when the executor is garbage-collected. An executor belongs to one
+    event loop.
     """
 
     def __init__(self, name: str, *, threads: int = 1, most: int = 16) -> None:
@@ -35,7 +36,7 @@ class BoundedExecutor:
         self._threads = ThreadPoolExecutor(threads, name)
 
     async def __call__(self, work: Callable[..., _T], *args: object) -> _T:
-        """What `work(*args)` returns or raises. Raises BusyError."""
+        """Run `work(*args)` in a thread, and return its result or raise its exception. Raises BusyError."""
         if self.calls >= self._most:
             raise BusyError(f"{self.calls} such calls are waiting already: try again later")
         self.calls += 1
@@ -59,7 +60,7 @@ class BoundedExecutor:
         return await asyncio.wrap_future(running)
 
     def close(self) -> None:
-        """Drop the calls that have not begun, and take no more."""
+        """Drop the calls that have not begun, and accept no more calls."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _done(self) -> None:

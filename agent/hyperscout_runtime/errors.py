@@ -1,13 +1,13 @@
-"""Exceptions as text, for a status, a condition or an Event."""
+"""Formats exceptions as text for a status, a condition or an Event."""
 
 _MAX_CHARS = 200
 
 
 def described(error: BaseException) -> str:
-    """An exception in one line of at most 200 characters."""
+    """Return an exception as one line of at most 200 characters."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 3] + "..."
 
 
 class StartError(RuntimeError):
-    """A process cannot start. The text says what to change."""
+    """A process cannot start. The message contains what to change."""

@@ -1,4 +1,4 @@
-"""Tasks that run until they are cancelled: one that ends on a defect is reported, never ignored."""
+"""Watches tasks that run until they are cancelled, and reports a task that fails."""
 
 import asyncio
 import logging
@@ -7,16 +7,19 @@ _log = logging.getLogger(__name__)
 
 
 def is_cancelled(task: "asyncio.Task[None] | None" = None) -> bool:
-    """Whether `task.cancel()` was called; without an argument, of the current task.
+    """Return whether `task.cancel()` was called. Without an argument, this is about the current task.
 
-    A CancelledError alone does not say so: a library raises it, too, when its own future is cancelled.
+    A CancelledError alone does not prove it: a library also raises it when its own future is cancelled.
     """
     found = task or asyncio.current_task()
     return found is not None and found.cancelling() > 0
 
 
 class TaskWatch:
-    """`add` tasks. `failed` is set when one of them raises, also a CancelledError without a cancellation."""
+    """Watches the tasks that are passed to `add`.
+
+    `failed` is set when a task raises an exception. A CancelledError without a cancellation counts too.
+    """
 
     def __init__(self) -> None:
         self.failed = asyncio.Event()
@@ -26,7 +29,7 @@ class TaskWatch:
         task.add_done_callback(self._ended)
 
     def check(self) -> None:
-        """Raise the exception of the first task that failed, if one did."""
+        """Raise the exception of the first task that failed, if there is one."""
         if self._failure is not None:
             raise self._failure
 

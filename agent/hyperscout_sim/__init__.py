@@ -1,1 +1,1 @@
-"""A fabric simulator: any shape, planted faults, real texts and frames, and the agents of all its hosts."""
+"""Simulates fabrics: any shape, planted faults, realistic texts and frames, and the agents of all hosts."""

@@ -1,1 +1,1 @@
-"""Facts that readers return, and their form in proto messages."""
+"""Facts that readers return, and their conversion to and from protobuf messages."""

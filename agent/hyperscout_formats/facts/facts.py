@@ -1,19 +1,21 @@
-"""Facts that readers return and inference takes: plain frozen values without behaviour."""
+"""Defines the facts that readers return and inference uses: frozen dataclasses without behaviour."""
 
 from dataclasses import dataclass
 from typing import Final
 
 SWITCHING: Final = frozenset({"Bridge", "Router"})
-"""Capabilities of what forwards for others (IEEE 802.1AB-2016, 8.5.8)."""
+"""Capabilities of a device that forwards traffic for others (IEEE 802.1AB-2016, 8.5.8)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LldpNeighbour:
-    """One neighbour as IEEE 802.1AB describes it. MAC addresses are lower-case hex with colons.
+    """One neighbour, as IEEE 802.1AB describes it. MAC addresses are lower-case hex with colons.
 
-    Subtypes are the words of lldpctl: "mac", "ifname", "ifalias", "ip", "local", and "unhandled" for what
-    lldpctl prints as bytes (components, agent circuits). Capabilities too: "Bridge", "Router", "Station",
-    "Wlan", "Repeater", "Tel", "Docsis", "Other".
+    Subtypes are the words that lldpctl prints: "mac", "ifname", "ifalias", "ip", "local". "unhandled" is the
+    subtype of all values that lldpctl prints as bytes (components and agent circuits).
+
+    Capabilities are also lldpctl's words: "Bridge", "Router", "Station", "Wlan", "Repeater", "Tel", "Docsis",
+    "Other".
     """
 
     chassis_id_subtype: str
@@ -25,12 +27,12 @@ class LldpNeighbour:
     system_name: str = ""
     system_description: str = ""
     management_addresses: tuple[str, ...] = ()
-    capabilities: tuple[str, ...] = ()  # enabled ones, sorted
+    capabilities: tuple[str, ...] = ()  # enabled capabilities, sorted
 
 
 @dataclass(frozen=True, slots=True)
 class PortCounters:
-    """What went wrong on a port since it appeared; numbers that only grow, until it starts anew.
+    """Error and discard counters of a port. They only increase, until the port resets them.
 
     Source: Linux Documentation/ABI/testing/sysfs-class-net-statistics.
     """
@@ -44,7 +46,7 @@ class PortCounters:
 
 @dataclass(frozen=True, slots=True)
 class LldpPort:
-    """One local Ethernet port and the neighbours heard on it."""
+    """One local Ethernet port and the neighbours that sent LLDP frames to it."""
 
     interface: str
     neighbours: tuple[LldpNeighbour, ...]
@@ -57,9 +59,10 @@ class LldpPort:
 
 @dataclass(frozen=True, slots=True)
 class SwitchPort:
-    """One port of a switch: what it announces of itself, and who its own lldpd hears on it.
+    """One port of a switch: its announced identifiers, and the neighbours that the switch reports on it.
 
-    Subtypes and texts as in `LldpNeighbour`: what a neighbour hears of this port is `chassis_id`, `port_id`.
+    Subtypes and texts are as in `LldpNeighbour`. A neighbour of this port receives `chassis_id` and
+    `port_id`.
     """
 
     interface: str
@@ -68,27 +71,27 @@ class SwitchPort:
     neighbours: tuple[LldpNeighbour, ...]
     system_name: str = ""
     port_id_subtype: str = ""
-    port_id: str = ""  # "" = lldpd does not work on it
+    port_id: str = ""  # "" = lldpd does not run on this port
     port_description: str = ""
     mac: str = ""
     carrier: bool = True
     speed_mbps: int = 0  # 0 = unknown
     carrier_changes: int = 0
     counters: PortCounters = PortCounters()
-    doubt: str = ""  # what is uncertain about it, in words that follow its name
+    doubt: str = ""  # what is uncertain about this port; reads as a continuation of its name
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchTable:
-    """A whole switch as somebody else saw it: who asked it over SNMP, or its manager.
+    """A whole switch, as another reporter observed it: an agent that queried it over SNMP, or its manager.
 
-    All ports have one chassis id, which is the switch's identity. `addresses`: where it can be asked, the one
-    that answered first.
+    All ports have one chassis id, which is the identity of the switch. `addresses` are the addresses at which
+    the switch can be queried. The first one is the address that answered.
     """
 
     ports: tuple[SwitchPort, ...]
     addresses: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()  # what is odd about the whole of it
+    problems: tuple[str, ...] = ()  # problems that concern the switch as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +115,12 @@ class InfinibandPort:
     link_layer: str  # "InfiniBand" or "Ethernet"
     board_id: str = ""
     link_downed: int = 0
-    counters: PortCounters = PortCounters()  # symbol errors are rx_errors
+    counters: PortCounters = PortCounters()  # rx_errors includes symbol errors
 
 
 @dataclass(frozen=True, slots=True)
 class MigInstance:
-    """A part of a GPU that is used like one. `profile`: "1g.10gb"."""
+    """A MIG instance: a part of a GPU that is used like a GPU. Example of a `profile`: "1g.10gb"."""
 
     uuid: str
     profile: str
@@ -127,7 +130,10 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkLink:
-    """One NVLink of a GPU. `ber_exponent`: effective bit error rate as a power of ten, 0 = not measured."""
+    """One NVLink of a GPU.
+
+    `ber_exponent` is the effective bit error rate as a power of ten, 0 = not measured.
+    """
 
     link: int
     active: bool
@@ -138,18 +144,19 @@ class NvlinkLink:
     recovery_errors: int = 0
     crc_errors: int = 0
     ber_exponent: int = 0
-    gbytes_per_s: float = 0.0  # of one direction, 0 = unknown
+    gbytes_per_s: float = 0.0  # in one direction, 0 = unknown
 
 
 @dataclass(frozen=True, slots=True)
 class NvlinkFabric:
-    """What a GPU was told about its NVLink domain.
+    """What the driver reports about a GPU's NVLink domain.
 
-    Source: NVML's nvmlGpuFabricInfo; `health` has words for the set bits of its health mask.
+    Source: NVML's nvmlGpuFabricInfo. `health` contains one word for each problem that NVML's health mask or
+    health summary reports.
     """
 
     state: str  # "not-supported", "not-started", "in-progress", "completed"
-    status: str = ""  # why completing failed
+    status: str = ""  # error of the registration with the fabric, "" = none
     cluster_uuid: str = ""  # "" = node-local (all zero)
     clique_id: int = 0
     health: tuple[str, ...] = ()
@@ -157,8 +164,12 @@ class NvlinkFabric:
 
 @dataclass(frozen=True, slots=True)
 class GpuPeer:
-    """Another GPU of the host. `ancestor`: "internal", "single-switch", "multiple-switches", "host-bridge",
-    "node", "system", "" = not known. `nvlinks`: how many join the two directly."""
+    """Another GPU of the host.
+
+    `ancestor` is the common ancestor of the two GPUs: "internal", "single-switch", "multiple-switches",
+    "host-bridge", "node", "system", or "" = unknown. `nvlinks` is the number of NVLinks that join the two
+    directly.
+    """
 
     pci_address: str
     ancestor: str
@@ -167,15 +178,15 @@ class GpuPeer:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU of a host. PCI addresses are written "0000:1b:00.0"."""
+    """One GPU of a host. PCI addresses have the form "0000:1b:00.0"."""
 
     uuid: str
     model: str
     pci_address: str
     driver_version: str = ""
-    mig_mode: str = ""  # "disabled", "enabled", "" = it has none
+    mig_mode: str = ""  # "disabled", "enabled", "" = the GPU has no MIG
     mig_instances: tuple[MigInstance, ...] = ()
-    links: tuple[NvlinkLink, ...] = ()  # by number
+    links: tuple[NvlinkLink, ...] = ()  # in order of link numbers
     fabric: NvlinkFabric | None = None
     numa_node: int | None = None
     nearest_nics: tuple[str, ...] = ()
@@ -184,7 +195,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class LatencySample:
-    """One burst of earlier: `at_ns` Unix ns by the agent's clock, round trip in microseconds."""
+    """One earlier burst. `at_ns` is Unix time in ns by the agent's clock. Round trips are in microseconds."""
 
     at_ns: int
     min_us: float
@@ -193,7 +204,10 @@ class LatencySample:
 
 @dataclass(frozen=True, slots=True)
 class LatencyResult:
-    """One burst to one peer, as this end saw it. Round trips in microseconds, 0 where nothing came back."""
+    """One burst to one peer, as this end measured it.
+
+    Round trips are in microseconds, 0 = no answer came back.
+    """
 
     peer: str
     peer_interface: str
@@ -203,26 +217,26 @@ class LatencyResult:
     received: int
     min_us: float
     median_us: float
-    jitter_us: float  # median distance from the median
+    jitter_us: float  # median absolute deviation from the median
     bandwidth_gbps: float = 0.0  # 0 = not measured
     failure: str = ""
-    history: tuple[LatencySample, ...] = ()  # the bursts before, oldest first
+    history: tuple[LatencySample, ...] = ()  # earlier bursts, oldest first
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyPort:
-    """One compute interface: where it answers pings, and how far it found its peers to be."""
+    """One compute interface: the addresses at which it answers pings, and the round trips to its peers."""
 
     interface: str
     addresses: tuple[str, ...] = ()
-    udp_port: int = 0  # 0 = nobody answers there
+    udp_port: int = 0  # 0 = no UDP responder
     rdma_port: str = ""  # "mlx5_0/1"
-    results: tuple[LatencyResult, ...] = ()  # by peer, its interface and method
+    results: tuple[LatencyResult, ...] = ()  # one for each peer, peer interface and method
 
 
 @dataclass(frozen=True, slots=True)
 class NcclResult:
-    """One operation at one size. Gigabytes are 1e9 bytes."""
+    """One operation at one message size. A gigabyte is 1e9 bytes."""
 
     operation: str  # "all_reduce", "sendrecv"
     size_bytes: int
@@ -233,7 +247,7 @@ class NcclResult:
 
 @dataclass(frozen=True, slots=True)
 class NcclRun:
-    """Collective operations within a host (`peer` is "") or between it and one peer."""
+    """Collective operations within a host (`peer` is ""), or between the host and one peer."""
 
     peer: str
     method: str  # "nccl-tests", "libnccl"

@@ -1,6 +1,6 @@
-"""Reader of a network interface's counters of what went wrong: /sys/class/net/NAME/statistics.
+"""Reads the error and discard counters of a network interface: /sys/class/net/NAME/statistics.
 
-Pure: it takes the files' contents. Source of names: Linux,
+The reader is pure: it takes the contents of the files. Source of the names: Linux,
 Documentation/ABI/testing/sysfs-class-net-statistics.
 """
 
@@ -12,7 +12,9 @@ from typing import Final
 from hyperscout_formats.facts.facts import PortCounters
 
 COUNTERS: Final = tuple(field.name for field in fields(PortCounters))
-"""Names of the files. Traffic is not among them: it changes at every look and says nothing of a cable."""
+"""Names of the files. Traffic counters are not read: they change at every reading and contain no evidence
+about a link.
+"""
 MAX_FILE_BYTES: Final = 64
 
 _COUNT: Final = re.compile(rb"\d{1,20}")
@@ -20,7 +22,11 @@ _MOST: Final = 2**64 - 1
 
 
 def parse(files: Mapping[str, bytes]) -> PortCounters:
-    """`files`: name -> content. What is missing (a driver need not count everything) or is no number is 0."""
+    """Return the counters. `files` maps the name of each file to its content.
+
+    A counter is 0 where its file is missing (a driver need not count everything) or does not contain a
+    number. Values are capped at 2^64 - 1.
+    """
     return PortCounters(**{name: _number(files.get(name, b"")) for name in COUNTERS})
 
 

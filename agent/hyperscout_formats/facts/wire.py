@@ -1,7 +1,7 @@
-"""Facts as they travel: to and from the messages of finding.proto.
+"""Converts facts to and from the messages of finding.proto.
 
-Agent and collector both need this, and neither may import the other. A fact goes through unchanged:
-what comes back from the message equals what went in.
+The agent and the collector both need this conversion, and neither may import the other. The conversion is
+lossless: a fact that is read back from its message equals the original.
 """
 
 from hyperscout.v1 import finding_pb2
@@ -17,7 +17,7 @@ from hyperscout_formats.facts.facts import (
 
 
 def lldp_to_proto(port: LldpPort) -> finding_pb2.LldpPort:
-    """Message of a local port and its neighbours."""
+    """Return the message of a local port and its neighbours."""
     return finding_pb2.LldpPort(
         interface=port.interface,
         mac=port.mac,
@@ -30,7 +30,7 @@ def lldp_to_proto(port: LldpPort) -> finding_pb2.LldpPort:
 
 
 def lldp_from_proto(message: finding_pb2.LldpPort) -> LldpPort:
-    """Fact of a message. A message without neighbours is a port on which nobody is heard."""
+    """Return the fact in a message. A message without neighbours is a port that received no LLDP frame."""
     return LldpPort(
         interface=message.interface,
         mac=message.mac,
@@ -43,7 +43,7 @@ def lldp_from_proto(message: finding_pb2.LldpPort) -> LldpPort:
 
 
 def infiniband_to_proto(port: InfinibandPort) -> finding_pb2.InfinibandPort:
-    """Message of one port of one RDMA device."""
+    """Return the message of one port of one RDMA device."""
     return finding_pb2.InfinibandPort(
         device=port.device,
         port=port.port,
@@ -64,7 +64,7 @@ def infiniband_to_proto(port: InfinibandPort) -> finding_pb2.InfinibandPort:
 
 
 def infiniband_from_proto(message: finding_pb2.InfinibandPort) -> InfinibandPort:
-    """Fact of a message."""
+    """Return the fact in a message."""
     return InfinibandPort(
         device=message.device,
         port=message.port,
@@ -85,7 +85,7 @@ def infiniband_from_proto(message: finding_pb2.InfinibandPort) -> InfinibandPort
 
 
 def switch_port_to_proto(port: SwitchPort) -> finding_pb2.SwitchPort:
-    """Message of one port of a switch."""
+    """Return the message of one port of a switch."""
     return finding_pb2.SwitchPort(
         interface=port.interface,
         mac=port.mac,
@@ -105,7 +105,7 @@ def switch_port_to_proto(port: SwitchPort) -> finding_pb2.SwitchPort:
 
 
 def switch_port_from_proto(message: finding_pb2.SwitchPort) -> SwitchPort:
-    """Fact of a message."""
+    """Return the fact in a message."""
     return SwitchPort(
         interface=message.interface,
         chassis_id_subtype=message.chassis_id_subtype,
@@ -125,20 +125,20 @@ def switch_port_from_proto(message: finding_pb2.SwitchPort) -> SwitchPort:
 
 
 def switch_table_to_proto(table: SwitchTable) -> finding_pb2.SwitchTable:
-    """Message of a whole switch."""
+    """Return the message of a whole switch."""
     return finding_pb2.SwitchTable(
         ports=map(switch_port_to_proto, table.ports), addresses=table.addresses, problems=table.problems
     )
 
 
 def switch_table_from_proto(message: finding_pb2.SwitchTable) -> SwitchTable:
-    """Fact of a message."""
+    """Return the fact in a message."""
     ports = tuple(map(switch_port_from_proto, message.ports))
     return SwitchTable(ports, tuple(message.addresses), tuple(message.problems))
 
 
 def counters_to_proto(counters: PortCounters) -> finding_pb2.PortCounters | None:
-    """Message of counters; None where nothing is counted: most ports of most fabrics."""
+    """Return the message of counters, or None where all counters are 0, as on most ports."""
     if counters == PortCounters():
         return None
     return finding_pb2.PortCounters(

@@ -1,6 +1,6 @@
-"""What was measured, as it travels: GPUs, latency and NCCL, to and from the messages of finding.proto.
+"""Converts measured facts (GPUs, latency, NCCL) to and from the messages of finding.proto.
 
-As in `wire`: what comes back from the message equals what went in.
+As in `wire`, a fact that is read back from its message equals the original.
 """
 
 import functools
@@ -23,7 +23,7 @@ from hyperscout_formats.facts.facts import (
 
 
 def gpu_to_proto(gpu: Gpu) -> finding_pb2.Gpu:
-    """Message of one GPU."""
+    """Return the message of one GPU."""
     return finding_pb2.Gpu(
         uuid=gpu.uuid,
         model=gpu.model,
@@ -73,7 +73,7 @@ def gpu_to_proto(gpu: Gpu) -> finding_pb2.Gpu:
 
 
 def gpu_from_proto(message: finding_pb2.Gpu) -> Gpu:
-    """Fact of a message."""
+    """Return the fact in a message."""
     return Gpu(
         message.uuid,
         message.model,
@@ -113,14 +113,15 @@ def gpu_from_proto(message: finding_pb2.Gpu) -> Gpu:
     )
 
 
-# A cluster's million of NVLinks are a few hundred different ones: kept once, a host costs 8 KiB and not 44.
+# A cluster has a million NVLinks, but only a few hundred distinct values. Sharing equal values reduces the
+# memory for a host from 44 KiB to 8 KiB.
 _KEPT = 16_384
 _nvlink = functools.lru_cache(_KEPT)(NvlinkLink)
 _peer = functools.lru_cache(_KEPT)(GpuPeer)
 
 
 def latency_to_proto(port: LatencyPort) -> finding_pb2.LatencyPort:
-    """Message of one compute interface."""
+    """Return the message of one compute interface."""
     return finding_pb2.LatencyPort(
         interface=port.interface,
         addresses=port.addresses,
@@ -152,10 +153,10 @@ def latency_to_proto(port: LatencyPort) -> finding_pb2.LatencyPort:
 
 
 def latency_from_proto(message: finding_pb2.LatencyPort, before: LatencyPort | None = None) -> LatencyPort:
-    """Fact of a message. Raises ValueError for a time of no age.
+    """Return the fact in a message. Raises ValueError for a timestamp out of range.
 
-    `before`: what the same agent said last. Bursts that it told already are not read again, which is most of
-    them each time, and many times the work of the rest.
+    `before` is the previous fact of the same agent. Bursts that it already contains are reused and not
+    converted again. Most bursts of a message are unchanged.
     """
     told = (
         {} if before is None else {(x.peer, x.peer_interface, x.method, x.at_ns): x for x in before.results}
@@ -190,7 +191,7 @@ def _result(x: finding_pb2.LatencyResult, at_ns: int) -> LatencyResult:
 
 
 def nccl_to_proto(run: NcclRun) -> finding_pb2.NcclRun:
-    """Message of one run."""
+    """Return the message of one run."""
     return finding_pb2.NcclRun(
         peer=run.peer,
         method=run.method,
@@ -212,7 +213,7 @@ def nccl_to_proto(run: NcclRun) -> finding_pb2.NcclRun:
 
 
 def nccl_from_proto(message: finding_pb2.NcclRun) -> NcclRun:
-    """Fact of a message. Raises ValueError for a time of no age."""
+    """Return the fact in a message. Raises ValueError for a timestamp out of range."""
     return NcclRun(
         message.peer,
         message.method,

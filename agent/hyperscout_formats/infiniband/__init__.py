@@ -1,1 +1,1 @@
-"""ibnetdiscover, ibqueryerrors, sysfs, node maps and perftest."""
+"""Readers of ibnetdiscover, ibqueryerrors, sysfs, node maps and perftest."""

@@ -1,10 +1,12 @@
-"""What an InfiniBand port counts as damage and as not sent, whoever reads it: as `PortCounters`.
+"""Converts the error counters of an InfiniBand port to `PortCounters`, for all readers that find them.
 
-Source of the counters: InfiniBand Architecture Specification, volume 1, PortCounters (16.1.3.5); their names
-in sysfs: Linux, Documentation/ABI/stable/sysfs-class-infiniband. They do not wrap: a full one stays as it is.
+Source of the counters: InfiniBand Architecture Specification, volume 1, PortCounters (16.1.3.5). Their names
+in sysfs: Linux, Documentation/ABI/stable/sysfs-class-infiniband. The counters do not wrap: a counter at its
+maximum stays there.
 
-What was damaged elsewhere and only passed on (PortRcvRemotePhysicalErrors), and what a switch drops by its
-tables (PortRcvSwitchRelayErrors), says nothing of the cable; what waits (PortXmitWait) is no error.
+Three counters are left out. PortRcvRemotePhysicalErrors counts packets that were damaged elsewhere and only
+forwarded, and PortRcvSwitchRelayErrors counts packets that a switch drops because of its tables: neither is
+evidence about the link. PortXmitWait counts waiting, which is not an error.
 """
 
 from collections.abc import Mapping
@@ -22,9 +24,9 @@ SYSFS_NAMES: Final = {
     "excessive_buffer_overrun_errors": "ExcessiveBufferOverrunErrors",
     "port_xmit_discards": "PortXmitDiscards",
 }
-"""Names of files below `counters` -> names as infiniband-diags have them."""
+"""Names of the files below `counters`, and the names of the same counters in infiniband-diags."""
 FULL: Final = 0xFFFF
-"""Where those that matter end: 16 bits."""
+"""Maximum of the 16-bit counters that are used here."""
 LINK_DOWNED_FULL: Final = 0xFF
 
 _DAMAGE: Final = frozenset(SYSFS_NAMES.values()) - {"PortXmitDiscards"}
@@ -32,9 +34,10 @@ _MOST: Final = 2**64 - 1
 
 
 def port_counters(values: Mapping[str, int]) -> PortCounters:
-    """`values` by the names of infiniband-diags; what is missing is 0, what is not known is passed over.
+    """Return the counters. `values` are keyed by the names of infiniband-diags.
 
-    All damage is `rx_errors`; of it symbol errors, the most on a bad cable, are told apart: `rx_crc_errors`.
+    A missing counter is 0, and an unknown name is ignored. `rx_errors` is the sum of all damage counters.
+    Symbol errors, the most frequent ones on a bad cable, are also in `rx_crc_errors`.
     """
     return PortCounters(
         rx_errors=min(sum(values.get(name, 0) for name in _DAMAGE), _MOST),
@@ -44,7 +47,7 @@ def port_counters(values: Mapping[str, int]) -> PortCounters:
 
 
 def errors_are_full(counters: PortCounters) -> bool:
-    """Whether one of the two that count nearly all damage can count no more."""
+    """Return whether one of the two counters that record nearly all damage has reached its maximum."""
     return counters.rx_crc_errors == FULL or counters.rx_errors - counters.rx_crc_errors >= FULL
 
 

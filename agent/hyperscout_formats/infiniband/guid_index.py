@@ -1,4 +1,4 @@
-"""Numbers GUIDs by first mention. Sorting a million of them would cost more than reading them."""
+"""Numbers GUIDs by first mention. Sorting a million GUIDs would take longer than reading them."""
 
 from typing import Final
 
@@ -6,16 +6,17 @@ import numpy as np
 import numpy.typing as npt
 
 _MULTIPLIERS: Final = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F)
-"""Odd numbers for multiplicative hashing, one a round."""
+"""Odd multipliers for multiplicative hashing, one for each round."""
 
 
 def first_mentions(
     guids: npt.NDArray[np.uint64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """(m,) number of each mention's GUID, and (n,) the GUIDs in order of first mention.
+    """Return (m,) the number of the GUID of each mention, and (n,) the GUIDs in order of first mention.
 
-    A hash table without chains: all mentions write their place at their hash, the first one last; those
-    that then find their own GUID there are done, the others (another GUID has the place) go another round.
+    This is a hash table without chains. In each round, every pending mention writes its index to the slot of
+    its hash, in reverse order, so that the first mention is written last. Mentions that then find their own
+    GUID in the slot are done. The others (another GUID has the slot) take part in the next round.
     """
     size = len(guids)
     bits = max(8, size.bit_length())
@@ -30,7 +31,7 @@ def first_mentions(
         same = guids[found] == mine
         first[pending[same]] = found[same]
         pending = pending[~same]
-    if len(pending):  # few by chance, any number by intent
+    if len(pending):  # few by chance, but crafted input can have any number
         _, at, inverse = np.unique(guids[pending], return_index=True, return_inverse=True)
         first[pending] = pending[at[inverse]]
     is_first = first == np.arange(size)

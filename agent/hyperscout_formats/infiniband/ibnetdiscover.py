@@ -1,8 +1,8 @@
-"""Reader of `ibnetdiscover` text (infiniband-diags, ibnetdiscover(8)): columns, not objects.
+"""Reads `ibnetdiscover` text (infiniband-diags, ibnetdiscover(8)) into columns, not objects.
 
-Lines become columns in `ibnetdiscover_columns`, and one by one in `ibnetdiscover_line` where they are odd.
-Here the columns of all stretches are put together: devices are told apart by GUID, records are given to
-their blocks, and what contradicts is taken out and named.
+`ibnetdiscover_columns` turns whole stretches of lines into columns. `ibnetdiscover_line` reads each line of
+an unusual shape on its own. This module joins the columns of all stretches: it identifies devices by GUID,
+assigns records to their blocks, and removes and reports contradictions.
 """
 
 from collections.abc import Sequence
@@ -50,21 +50,23 @@ from hyperscout_formats.text.problems import Problems
 __all__ = ["CA", "ROUTER", "SWITCH", "UNKNOWN", "Sweep", "parse"]
 
 STRETCH_BYTES: Final = 1 << 21
-"""Read at once: temporaries stay in the processor's cache, and few in memory."""
+"""Bytes that are read at once. Temporary arrays stay small and fit into the processor's cache."""
 MAX_BYTES: Final = 1 << 30
 MAX_PORT: Final = (
     254  # InfiniBand architecture specification, volume 1: a port number is 8 bits, 255 is reserved
 )
 ENOUGH_UNREADABLE: Final = 10_000
-"""Lines. With so many unreadable ones, and more of them than readable ones, it is not a sweep."""
+"""Lines. The text is not a sweep if more lines than this are unreadable, and more lines are unreadable than
+readable.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sweep:
-    """What one text says. n devices in order of first mention, m port records in order of lines.
+    """The content of one text: n devices in order of first mention, m port records in order of lines.
 
-    A record is one port line as one end wrote it, so a cable that both ends saw is two records.
-    A device that has no block of its own (`declared` False) was only mentioned as a peer.
+    A record is one port line, as one end reported it. A cable that both ends reported is two records. A
+    device that has no block of its own (`declared` is False) is only mentioned as a peer.
     """
 
     source: str
@@ -74,7 +76,7 @@ class Sweep:
     declared: npt.NDArray[np.bool_]  # (n,)
     system_image_guid: npt.NDArray[np.uint64]  # (n,) 0 where not given
     descriptions: Sequence[str]  # n node descriptions, "" where none
-    device: npt.NDArray[np.int32]  # (m,) index of the device whose block holds the line
+    device: npt.NDArray[np.int32]  # (m,) index of the device that reported the record
     port: npt.NDArray[np.int32]  # (m,)
     port_guid: npt.NDArray[np.uint64]  # (m,) of the local port of an adapter, 0 for a switch
     peer: npt.NDArray[np.int32]  # (m,) index of the device at the other end
@@ -82,15 +84,16 @@ class Sweep:
     rate_gbps: npt.NDArray[np.float32]  # (m,) width x nominal rate of a lane as in sysfs, 0 = unknown
     width: npt.NDArray[np.uint8]  # (m,) lanes, 0 = unknown
     line: npt.NDArray[np.int32]  # (m,) from 1
-    initiated_from: int = 0  # GUID of the node the sweep looked from, 0 = not said
+    initiated_from: int = 0  # GUID of the node that ran the sweep, 0 = not given
     problems: tuple[Problem, ...] = ()
 
 
 def parse(data: bytes, source: str = "ibnetdiscover") -> Sweep:
     """Read the text that `ibnetdiscover` prints by default, with `-f` or with `-g`.
 
-    What is damaged, contradictory or given again is left out and named in `problems`, at most 100 and
-    one that counts the rest. Raises FormatError where there is no device in it, or mostly something else.
+    Damaged, contradictory and repeated parts are left out and reported in `problems`: at most 100, and one
+    more that counts the rest. Raises FormatError if the text has no device, if most of it is unreadable, or
+    if it is larger than `MAX_BYTES`.
     """
     if len(data) > MAX_BYTES:
         raise FormatError(source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read")
@@ -147,7 +150,7 @@ def parse(data: bytes, source: str = "ibnetdiscover") -> Sweep:
 
 
 class _Lines(NamedTuple):
-    """All stretches joined."""
+    """The columns of all stretches, joined."""
 
     headers: Headers
     records: Records
@@ -191,7 +194,10 @@ def _read_all(data: bytes, source: str, problems: Problems) -> _Lines:
 
 
 def _read_padded(data: bytes, begin: int, end: int, line: int) -> Stretch:
-    """A stretch with room on both sides: at the ends of the text a copy has to give it."""
+    """Read a stretch with `PAD` bytes on both sides.
+
+    At the start and end of the text, the bytes come from a padded copy.
+    """
     cut = data[end - 1 : end] != b"\n"
     if begin >= PAD and end + PAD <= len(data):
         return read_stretch(data, begin, end, first_line=line, shift=0, cut=cut)
@@ -207,12 +213,12 @@ class _Devices(NamedTuple):
     block: Offsets  # (n,) number of the first header, -1 for none
     of_header: Offsets  # device of each header
     of_record: Offsets  # device at the other end of each record
-    header_before: Offsets  # of each record, the number of the latest header, -1 for none
+    header_before: Offsets  # number of the latest header before each record, -1 = none
 
 
 def _devices(headers: Headers, records: Records) -> _Devices:
     header_before = np.searchsorted(headers.line, records.line) - 1
-    # All mentions in order of lines: a header stands behind the records that come before it.
+    # All mentions, in order of lines. The position of a header follows all records before it.
     at_header = np.arange(len(headers.line)) + np.searchsorted(records.line, headers.line)
     at_record = np.arange(len(records.line)) + header_before + 1
     mentions = np.empty(len(at_header) + len(at_record), np.uint64)
@@ -226,7 +232,7 @@ def _devices(headers: Headers, records: Records) -> _Devices:
 
 
 def _system_images(lines: _Lines) -> Words:
-    """Of each header, the system image GUID between it and the header before; 0 where there is none."""
+    """Return, for each header, the system image GUID between it and the previous header, 0 = none."""
     header_lines = lines.headers.line
     before = np.concatenate([np.zeros(1, np.int32), header_lines[:-1]])
     image_lines = np.concatenate([np.full(1, -1, np.int32), lines.images.line])
@@ -236,7 +242,7 @@ def _system_images(lines: _Lines) -> Words:
 
 
 def _owners(lines: _Lines, devices: _Devices) -> Offsets:
-    """The device in whose block each record lies, -1 for none."""
+    """Return the device of the block that contains each record, -1 = none."""
     breaks = np.concatenate([lines.breaks, np.full(1, np.iinfo(np.int32).max, np.int32)])
     block_end = breaks[np.searchsorted(lines.breaks, lines.headers.line)]
     latest = devices.header_before
@@ -249,7 +255,10 @@ def _impossible(port: Ints, port_count: Ints) -> Bools:
 
 
 def _name_repeated(data: bytes, headers: Headers, devices: _Devices, problems: Problems) -> None:
-    """Name blocks of a device that has one already. `-g` gives a chassis's switches twice: no problem."""
+    """Report second blocks of a device.
+
+    `-g` prints the switches of a chassis twice, which is not a problem.
+    """
     first = devices.block[devices.of_header]
     again = np.flatnonzero(first != np.arange(len(first)))
     if not len(again):
@@ -265,7 +274,7 @@ def _name_repeated(data: bytes, headers: Headers, devices: _Devices, problems: P
 
 
 def _once(records: Records, device: Offsets, peer: Offsets, kept: Offsets, problems: Problems) -> Offsets:
-    """Of `kept`, the first record of each port; later ones that name another cable are problems."""
+    """Return, of `kept`, the first record of each port. Later records with another cable are reported."""
     key = device[kept] * (MAX_PORT + 1) + records.port[kept]
     order = np.argsort(key, kind="stable")
     again = np.flatnonzero(key[order][1:] == key[order][:-1]) + 1
@@ -281,7 +290,7 @@ def _once(records: Records, device: Offsets, peer: Offsets, kept: Offsets, probl
 
 
 def _descriptions(data: bytes, lines: _Lines, devices: _Devices) -> list[str]:
-    """Of each device: its own header's, else as its first mention has it."""
+    """Return the description of each device: from its own header, else from its first mention as a peer."""
     declared = np.flatnonzero(devices.block >= 0)
     result = [""] * len(devices.block)
     headers = devices.block[declared]
@@ -302,8 +311,11 @@ def _descriptions(data: bytes, lines: _Lines, devices: _Devices) -> list[str]:
 
 
 def _texts(data: bytes, start: Offsets, end: Offsets) -> list[str]:
-    """`data[start:end]` for each. Copied together and decoded at once: far quicker than one by one."""
-    size = end - start + 1  # each with a byte for a newline
+    """Return `data[start:end]` for each pair.
+
+    One copy and one decode of all texts are much faster than one for each text.
+    """
+    size = end - start + 1  # one byte more for a newline
     place = np.cumsum(size) - size
     joined = np.frombuffer(data, np.uint8)[np.repeat(start - place, size) + np.arange(int(size.sum()))]
     joined[place + size - 1] = ord("\n")

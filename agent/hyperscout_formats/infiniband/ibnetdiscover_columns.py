@@ -1,9 +1,9 @@
 """Turns a stretch of `ibnetdiscover` text into columns, all lines at once.
 
-A line a time costs a Python call a line, and a big fabric has a million lines. Here NumPy takes a stretch
-apart: where lines begin, what kind each is by its first eight bytes, and from there every field at its
-offset. Only lines of exactly the shape that the tool prints are taken; every other line goes to
-`ibnetdiscover_line`, which is slow and tolerant.
+A Python call for each line is too slow, because a large fabric has a million lines. This module uses NumPy:
+it finds where lines begin, identifies the kind of each line by its first eight bytes, and reads every field
+at its offset. It reads only lines of exactly the shape that the tool prints. `ibnetdiscover_line`, which is
+slow and tolerant, reads all other lines.
 """
 
 from collections.abc import Iterable
@@ -40,17 +40,17 @@ from hyperscout_formats.infiniband.ibnetdiscover_line import (
 )
 
 PAD: Final = 64
-"""Bytes before and after a stretch that can be looked at: no fixed offset from a line leaves the text."""
+"""Readable bytes before and after a stretch, so that no fixed offset from a line leaves the buffer."""
 
 
 class Headers(NamedTuple):
-    """Devices' own lines, in order."""
+    """Header lines of devices, in order."""
 
     line: Ints  # from 1
     guid: Words
     kind: Bytes
     port_count: Ints
-    start: Offsets  # of the description in the whole text
+    start: Offsets  # start of the description, as an offset in the whole text
     end: Offsets
 
 
@@ -58,13 +58,13 @@ class Records(NamedTuple):
     """Port lines, in order."""
 
     line: Ints
-    guid: Words  # of the device at the other end
-    kind: Bytes  # of that device
+    guid: Words  # GUID of the device at the other end
+    kind: Bytes  # kind of that device
     port: Ints
     peer_port: Ints
-    port_guid: Words  # of the own port, 0 where the line has none
-    rate: Bytes  # a code
-    offset: Ints  # of the line in the whole text
+    port_guid: Words  # GUID of the own port, 0 where the line has none
+    rate: Bytes  # code of the rate, see `ibnetdiscover_fields`
+    offset: Ints  # offset of the line in the whole text
 
 
 class Images(NamedTuple):
@@ -75,7 +75,7 @@ class Images(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """What a stretch of lines says."""
+    """The content of a stretch of lines."""
 
     headers: Headers
     records: Records
@@ -86,10 +86,10 @@ class Stretch(NamedTuple):
 
 
 def read_stretch(data: bytes, begin: int, end: int, *, first_line: int, shift: int, cut: bool) -> Stretch:
-    """Read the whole lines `data[begin:end]`. `PAD` bytes before and after them are there, whatever they are.
+    """Read the complete lines in `data[begin:end]`.
 
-    `first_line` is the number of the first, `shift` is added to offsets. `cut`: the last line had no
-    newline of its own.
+    The caller provides `PAD` bytes of any content on both sides. `first_line` is the number of the first
+    line. `shift` is added to all offsets. `cut` means that the last line had no newline of its own.
     """
     buffer = np.frombuffer(data, np.uint8)
     ends: Offsets = np.flatnonzero(buffer[begin:end] == ord("\n")) + begin
@@ -104,7 +104,7 @@ def read_stretch(data: bytes, begin: int, end: int, *, first_line: int, shift: i
 
     breaks = begin_with(firsts, b"switchgu", b"caguid=0", b"rtguid=0")
     done = breaks | begin_with(firsts, b"vendid=0", b"devid=0x") | (starts == ends) | (initials == ord("#"))
-    whole = line_count - 1 if cut else line_count  # a cut line can look whole: it is for the careful reader
+    whole = line_count - 1 if cut else line_count  # a cut line can seem complete: `read_line` checks it
     done[whole:] = starts[whole:] == ends[whole:]
     rows = np.flatnonzero(~done[:whole])
     lines = _Rows(data, buffer, rows, starts[rows], ends[rows], firsts[rows], initials[rows], shift)
@@ -135,7 +135,7 @@ def read_stretch(data: bytes, begin: int, end: int, *, first_line: int, shift: i
 
 
 class _Rows(NamedTuple):
-    """Lines that may say something. Until a stretch is done, "line" is the row in it."""
+    """Lines that may contain data. Until a stretch is complete, "line" is the row in the stretch."""
 
     data: bytes
     buffer: Bytes
@@ -154,7 +154,7 @@ def _records(lines: _Rows) -> Records:
     port, digits = decimal(lines.firsts[mine] >> np.uint64(8), b"]")
     after = start + digits + 2
     ok = port >= 0
-    # `[4]<tab>"H-...`, or with the own port's GUID `[1](...) <tab>"S-...`
+    # `[4]<tab>"H-...`, or with the GUID of the own port: `[1](...) <tab>"S-...`
     name = after + 1
     port_guid: Words = np.zeros(len(mine), np.uint64)
     separator = buffer[after]
@@ -203,7 +203,8 @@ def _headers(lines: _Rows) -> Headers:
     ok = name_ok & (ports >= 0) & (kind == own_kind)
     ok &= (tail & np.uint64(0xFFFFFFFFFFFF)) == word(b'"\t\t# "')
     opens, closes = name + 25, end - 1
-    # An adapter's line ends with the closing quote, a switch's goes on; and a description may hold quotes.
+    # The line of an adapter ends with the closing quote, the line of a switch continues after it. A
+    # description may contain quotes.
     for i in np.flatnonzero(buffer[closes] != ord('"')).tolist():
         closes[i] = data.rfind(b'"', opens[i], end[i])
     ok &= closes >= opens
@@ -227,7 +228,10 @@ def _images(lines: _Rows) -> Images:
 
 
 def _named(data: bytes, at: Offsets) -> tuple[npt.NDArray[np.bool_], Bytes, Words, Words]:
-    """`"S-0123456789abcdef` at each offset: whether it is that, kind, GUID, and the word after it."""
+    """Read `"S-0123456789abcdef` at each offset.
+
+    Return whether the text has that form, the kind, the GUID, and the next word.
+    """
     a, b, c, d = words_at(data, np.minimum(at, len(data) - 32), 4)
     low, high = np.uint64(24), np.uint64(40)
     guid, ok = hexadecimal(np.stack([(a >> low) | (b << high), (b >> low) | (c << high)]))
@@ -238,7 +242,7 @@ def _named(data: bytes, at: Offsets) -> tuple[npt.NDArray[np.bool_], Bytes, Word
 
 
 def _find(buffer: Bytes, at: Offsets, within: int, what: bytes) -> Offsets:
-    """How far behind each offset `what` comes first; 0 where not within `within` bytes."""
+    """Return the distance from each offset to the next `what`, 0 = not within `within` bytes."""
     view = np.lib.stride_tricks.as_strided(
         buffer, (len(buffer) - within + 1, within), (1, 1), writeable=False
     )
@@ -247,7 +251,7 @@ def _find(buffer: Bytes, at: Offsets, within: int, what: bytes) -> Offsets:
 
 
 class _Careful:
-    """Lines that are read one by one, gathered until they join the columns."""
+    """Reads lines one by one, and collects them until they join the columns."""
 
     def __init__(self, shift: int) -> None:
         self._shift = shift
@@ -275,7 +279,7 @@ class _Careful:
                 self.unreadable.append((row, reason))
                 if not line.lstrip().startswith(
                     b"["
-                ):  # perhaps a header: what follows is not the last block's
+                ):  # perhaps a header: the lines after it do not belong to the previous block
                     self.break_rows.append(row)
 
     def headers(self) -> Headers:
@@ -300,7 +304,7 @@ def _columns(
 
 
 def _in_order(parts: tuple[AnyColumns, AnyColumns]) -> list[npt.NDArray[np.generic]]:
-    """Columns of both, by the first column."""
+    """Return the columns of both parts, sorted by the first column."""
     joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
     order = np.argsort(joined[0], kind="stable")
     return [column[order] for column in joined]

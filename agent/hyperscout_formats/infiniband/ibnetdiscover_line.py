@@ -1,16 +1,16 @@
-"""Reads one line of `ibnetdiscover` text with care.
+"""Reads one line of `ibnetdiscover` text tolerantly.
 
-The columns of `ibnetdiscover` are read by vectorised code that knows only the exact shape that the
-tool prints today. Whatever differs (older spacing, grouped output, odd descriptions, damage) comes
-here, where tolerance costs a regular expression a line.
+Vectorised code reads the columns of `ibnetdiscover`. It knows only the exact shape that the tool prints
+today. All other lines (older spacing, grouped output, unusual descriptions, damage) come to this module,
+which uses a regular expression for each line.
 
 Shapes, from the tool's man page ibnetdiscover(8) and from its output:
     Switch  36 "S-<guid>"           # "<description>" enhanced port 0 lid 9 lmc 0
     Ca      2 "H-<guid>"            # "<description>"
     [4]     "H-<guid>"[1](<port guid>)      # "<description>" lid 72 4xDDR
     [1](<port guid>)        "S-<guid>"[29]  # lid 81 lmc 0 "<description>" lid 9 4xDDR
-GUIDs are hexadecimal. `-f` adds ` s=1 w=2 v=4` at the end, `-g` adds `[ext 5]` after a port,
-`# Chassis 1 ...` after ids, and headings. `-s` tells of its progress in lines that begin with `DR path`.
+GUIDs are hexadecimal. `-f` adds ` s=1 w=2 v=4` at the end. `-g` adds `[ext 5]` after a port,
+`# Chassis 1 ...` after ids, and headings. `-s` prints its progress in lines that begin with `DR path`.
 """
 
 import re
@@ -20,9 +20,9 @@ from typing import Final
 UNKNOWN, SWITCH, CA, ROUTER = 0, 1, 2, 3
 
 MAX_LINE: Final = 4096
-"""Bytes. A description has at most 64, so no line of the tool comes near."""
+"""Bytes. A description has at most 64 bytes, so lines of the tool are much shorter."""
 
-# Nominal Gbit/s of one lane, as Linux prints them in .../ports/1/rate.
+# Nominal Gbit/s of one lane, as Linux prints it in .../ports/1/rate.
 LANE_GBPS: Final = {
     b"SDR": 2.5,
     b"DDR": 5.0,
@@ -42,13 +42,13 @@ _KIND_OF_WORD: Final = {b"Switch": SWITCH, b"Ca": CA, b"Rt": ROUTER}
 _HEADER = re.compile(
     rb'\s*(Switch|Ca|Rt)\s+(\d{1,3})\s+"([SHR])-([0-9a-fA-F]{1,16})"(?:\s*#\s*"(?P<description>.*)"[^"]*)?\s*'
 )
-# Possessive (`*+`), or a line of blanks would take quadratic time.
+# Quantifiers are possessive (`*+`): otherwise a line of blanks takes quadratic time.
 _RECORD = re.compile(
     rb"\s*+\[(\d{1,3})\](?:\[ext \d{1,10}\])?\s*+(?:\((?P<port_guid>[0-9a-fA-F]{1,16})\))?\s*+"
     rb'"(?P<kind>[SHR?])-(?P<guid>[0-9a-fA-F]{1,16})"\s*+\[(?P<peer_port>\d{1,3})\](?:\[ext \d{1,10}\])?\s*+'
     rb"(?:\([0-9a-fA-F]{1,16}\))?\s*+(?:#(?P<comment>.*))?"
 )
-# What stands where a rate should be, but is none that is known, costs the rate and not the cable.
+# If the text in the place of the rate is not a known rate, the rate is unknown, but the cable is kept.
 _COMMENT = re.compile(
     rb'\s*(?:lid\s+\d+\s+lmc\s+\d+\s+)?"(?P<description>.*)"\s+lid\s+\d+'
     rb'(?:\s+(?P<width>\d{1,2})x(?P<speed>[A-Z]{3}\d{0,2}|\?{3}))?(?:\s[^"]*)?'
@@ -62,7 +62,7 @@ _PASSED_OVER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A device's own line. `start:end` of the line is the description."""
+    """The header line of a device. The description is `start:end` of the line."""
 
     kind: int
     guid: int
@@ -73,7 +73,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A port's line. `start:end` of the line is the peer's description."""
+    """The line of a port. The description of the peer is `start:end` of the line."""
 
     port: int
     port_guid: int
@@ -95,17 +95,17 @@ class SystemImage:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A `switchguid=`, `caguid=` or `rtguid=` line: the block before has ended."""
+    """A `switchguid=`, `caguid=` or `rtguid=` line: it ends the previous block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """A blank line, a comment, a heading: says nothing that is kept."""
+    """A blank line, a comment or a heading, which contains nothing that is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Not a line that the tool prints."""
+    """A line that the tool does not print."""
 
     reason: str
 
@@ -114,7 +114,7 @@ Line = Header | Record | SystemImage | Identity | Nothing | Unreadable
 
 
 def read_line(line: bytes, *, cut: bool = False) -> Line:
-    """Read one line (without its newline). `cut`: it is the last one and has no newline."""
+    """Read one line, without its newline. `cut`: it is the last line and has no newline."""
     if len(line) > MAX_LINE:
         return Unreadable(f"line of {len(line)} bytes, no ibnetdiscover line is longer than {MAX_LINE}")
     if _PASSED_OVER.fullmatch(line):
@@ -136,7 +136,10 @@ def read_line(line: bytes, *, cut: bool = False) -> Line:
 
 
 def printable(text: bytes) -> str:
-    """A description as text: no terminal, log or label gets control characters from a device."""
+    """Return a description as printable text.
+
+    Control characters of a device must not reach a terminal, log or label.
+    """
     decoded = text.decode("utf-8", "replace")
     return decoded if decoded.isprintable() else "".join(c if c.isprintable() else " " for c in decoded)
 
@@ -187,5 +190,5 @@ def _header(found: re.Match[bytes], *, cut: bool) -> Line:
 
 
 def _shown(text: bytes) -> str:
-    """The first bytes of a text, safe to print."""
+    """Return the first 60 bytes of a text, safe to print."""
     return ascii(text[:60].decode("utf-8", "replace"))

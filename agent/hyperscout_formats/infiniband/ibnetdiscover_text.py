@@ -1,7 +1,7 @@
-"""What can be said of `ibnetdiscover` text at a glance: how much is in it, and whether it is that at all.
+"""Summarises `ibnetdiscover` text without a full parse: counts of devices, and whether it is such a text.
 
-The agent may not hold NumPy, yet has to notice a sweep that came out smaller than the last one.
-Searching for fixed bytes is all that takes.
+The agent must not load NumPy, but must notice a sweep that is smaller than the previous one. A search for
+fixed bytes is enough for that.
 """
 
 import re
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 _INITIATED = b"# Initiated from node "
 _FROM = re.compile(rb"([0-9a-fA-F]{1,16})\b(?: port ([0-9a-fA-F]{1,16})\b)?")
-_HEAD = 65_536  # bytes that are looked at to tell what a text is
+_HEAD = 65_536  # bytes that are searched to identify a text
 
-# What people feed in instead: what its first part has in it, and what it is called.
+# Texts that users pass by mistake: a pattern in the first part, and the name of the text.
 _LOOKALIKES = (
     (rb"^(?:SW|CA|RT) +\d+ +\d+ 0x[0-9a-f]{16} ", "the ports report of `ibnetdiscover -p`"),
     (rb"^(?:Ca|Switch|Router)\s+: 0x[0-9a-f]{16} ports ", "a node list of `ibnetdiscover -l`"),
@@ -24,7 +24,10 @@ _LOOKALIKES = (
 
 @dataclass(frozen=True, slots=True)
 class TextSummary:
-    """Numbers of lines by kind. `port_guid` and `initiated_from` are 0 where the text does not say."""
+    """Numbers of lines by kind.
+
+    `port_guid` and `initiated_from` are 0 where the text does not contain them.
+    """
 
     switches: int
     adapters: int
@@ -35,7 +38,7 @@ class TextSummary:
 
 
 def summary(data: bytes) -> TextSummary:
-    """Count devices and port records; any bytes will do."""
+    """Count devices and port records. Accepts any bytes."""
     node, port = _initiated(data)
     return TextSummary(
         switches=_lines_with(data, b"Switch\t"),
@@ -48,22 +51,22 @@ def summary(data: bytes) -> TextSummary:
 
 
 def initiated_from(data: bytes) -> int:
-    """GUID of the node that the sweep looked from, 0 where the text does not say."""
+    """Return the GUID of the node that ran the sweep, 0 = not in the text."""
     return _initiated(data)[0]
 
 
 def may_have_devices(data: bytes) -> bool:
-    """False: no device block can be in it. A quick look that spares the reading of any amount of junk."""
+    """Return False if the text cannot contain a device block. This quick check avoids a full read of junk."""
     return any(word in data for word in (b"Switch", b"Ca", b"Rt"))
 
 
 def is_grouped(data: bytes) -> bool:
-    """Whether `-g` was given."""
+    """Return whether the text was made with `-g`."""
     return b"\nNon-Chassis Nodes" in data or b"\nChassis " in data
 
 
 def why_refused(data: bytes) -> str:
-    """What to tell a person whose text has no device block in it."""
+    """Return the reason why a text without a device block is refused, for the user who passed it."""
     what = "no Switch, Ca or Rt block found"
     if not data or data.isspace():
         what = "the input is empty"
@@ -80,7 +83,7 @@ def why_refused(data: bytes) -> str:
 
 
 def _initiated(data: bytes) -> tuple[int, int]:
-    """Node and port GUID. With `-s` any number of lines may come before."""
+    """Return node and port GUID, 0 = none. With `-s`, any number of lines may come before."""
     at = data.find(_INITIATED)
     if at < 0 or data[max(at - 1, 0) : at] not in {b"", b"\n"}:
         return 0, 0

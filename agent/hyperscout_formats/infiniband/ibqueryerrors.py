@@ -1,14 +1,14 @@
-"""Reader of what `ibqueryerrors` prints: the error counters of an InfiniBand fabric that are not 0.
+"""Reads the output of `ibqueryerrors`: the error counters of an InfiniBand fabric that are not 0.
 
-Source: ibqueryerrors(8) of infiniband-diags 44. A switch's ports come under its node GUID, an adapter's under
-the GUID of the port:
+Source: ibqueryerrors(8) of infiniband-diags 44. Ports of a switch are listed under its node GUID, a port of
+an adapter under the GUID of the port:
 
     Errors for 0x2000 "MF0;leaf2:MQM8700/U1"
        GUID 0x2000 port ALL: [PortXmitDiscards == 9]
        GUID 0x2000 port 8: [PortXmitDiscards == 9]
     ## Summary: 7 nodes checked, 1 bad nodes found
 
-Port ALL is the sum of a switch's, and passed over.
+Port ALL is the sum over the ports of a switch, and is ignored.
 """
 
 import re
@@ -22,11 +22,11 @@ from hyperscout_formats.text.errors import FormatError, Problem
 from hyperscout_formats.text.problems import Problems
 
 SUMMARY: Final = b"## Summary:"
-"""Begins the line that ends a look that came to its end."""
+"""Start of the last line of the output of a run that completed."""
 MAX_PORTS: Final = 1 << 20
 _MOST: Final = 2**64 - 1
 
-_MAX_LINE_BYTES: Final = 4096  # there are some twenty counters
+_MAX_LINE_BYTES: Final = 4096  # there are about twenty counters
 _PORT: Final = re.compile(rb"^[ \t]*GUID 0x([0-9a-f]{1,16}) port (ALL|\d{1,3}):")
 _LINE: Final = re.compile(rb"^[ \t]*GUID 0x", re.MULTILINE)
 _COUNT: Final = re.compile(rb"\[(\w{1,64}) == (\d{1,20})\b")
@@ -34,7 +34,7 @@ _COUNT: Final = re.compile(rb"\[(\w{1,64}) == (\d{1,20})\b")
 
 @dataclass(frozen=True, slots=True)
 class PortErrors:
-    """What one port has counted."""
+    """The counters of one port."""
 
     counters: PortCounters
     link_downed: int = 0
@@ -43,8 +43,11 @@ class PortErrors:
 def parse(
     data: bytes, source: str = "ibqueryerrors"
 ) -> tuple[Mapping[tuple[int, int], PortErrors], tuple[Problem, ...]]:
-    """By GUID and port; a port that is not there has counted nothing. Raises FormatError where nothing in it
-    is of this tool."""
+    """Return the counters by GUID and port, and the lines that could not be read.
+
+    A port that is not in the result has counted no errors. Raises FormatError if the text contains neither a
+    port nor a summary line.
+    """
     problems = Problems(source)
     found: dict[tuple[int, int], PortErrors] = {}
     lines = at = 0

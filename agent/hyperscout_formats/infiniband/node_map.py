@@ -1,7 +1,7 @@
-"""Reader of node maps: which host an InfiniBand adapter belongs to.
+"""Reads node maps, which assign InfiniBand adapters to hosts.
 
-Lines are `[H-]<guid> <host>`. The node name map of the InfiniBand tools (ibnetdiscover(8), "node name
-map file format": `0x0008f104003f125c "IB1 (Rack 11 slot 1)"`) is read too, so that one file serves both.
+Lines are `[H-]<guid> <host>`. The node name map of the InfiniBand tools (ibnetdiscover(8), "node name map
+file format": `0x0008f104003f125c "IB1 (Rack 11 slot 1)"`) is accepted as well, so that one file serves both.
 """
 
 import io
@@ -13,7 +13,7 @@ from hyperscout_formats.text.errors import FormatError, Problem
 from hyperscout_formats.text.problems import Problems
 
 MAX_BYTES: Final = 16 << 20
-"""A quarter of a million adapters, with names of 40 characters."""
+"""Enough for a quarter of a million adapters with names of 40 characters."""
 
 _LINE: Final = re.compile(
     rb'\s*(?:[HSR]-|0x)?([0-9a-fA-F]{1,16})\s+(?:"([^"]{1,253})"|([^\s"#]{1,253}))\s*(?:#.*)?'
@@ -21,10 +21,11 @@ _LINE: Final = re.compile(
 
 
 def parse(data: bytes, source: str = "node map") -> tuple[dict[int, str], tuple[Problem, ...]]:
-    """Host by node GUID, and the lines that were passed over.
+    """Return the host by node GUID, and the lines that could not be read.
 
-    A GUID that is given again with another host keeps the first. Raises FormatError where there are lines,
-    but none of them can be read.
+    If a GUID is repeated with another host, the first host counts and the line is reported. Raises
+    FormatError if no line can be read and at least one line is not blank or a comment, or if the input is
+    larger than `MAX_BYTES`.
     """
     if len(data) > MAX_BYTES:
         raise FormatError(source, 0, f"{len(data)} bytes, a node map has at most {MAX_BYTES}")

@@ -1,8 +1,8 @@
-"""Reads what `ib_send_lat` and `ib_send_bw` of perftest print (ib_send_lat(1), ib_send_bw(1); seen with 4.5
-to 6.06).
+"""Reads the output of `ib_send_lat` and `ib_send_bw` of perftest.
 
-A table of one size: a line of column names that begins with "#bytes", and the line of numbers after it.
-Columns are found by name: versions add some. Latencies are one way, half a round trip.
+Sources: ib_send_lat(1), ib_send_bw(1), and outputs of versions 4.5 to 6.06. The output is a table for one
+message size: a line of column names that begins with "#bytes", and then the line of numbers. Columns are
+found by name, because versions add some. Latencies are one way, half a round trip.
 """
 
 import re
@@ -19,7 +19,7 @@ _MIB_BITS = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class OneWay:
-    """Latency one way, in microseconds. 0 = the tool did not say."""
+    """One-way latency, in microseconds. 0 = not in the output."""
 
     iterations: int
     min_us: float
@@ -28,7 +28,7 @@ class OneWay:
 
 
 def parse_latency(text: bytes, source: str = "ib_send_lat") -> OneWay:
-    """Raises FormatError when there is no such table in it, or a number is impossible."""
+    """Return the latency. Raises FormatError if the output has no such table or a number is impossible."""
     row, line = _row(text, source)
     found = OneWay(
         int(_number(row, "#iterations", source, line, 1e9)),
@@ -42,7 +42,7 @@ def parse_latency(text: bytes, source: str = "ib_send_lat") -> OneWay:
 
 
 def parse_bandwidth(text: bytes, source: str = "ib_send_bw") -> float:
-    """The average in Gbit/s, whether the tool reports Gbit or MiB. Raises FormatError."""
+    """Return the average in Gbit/s; the tool may print Gbit or MiB. Raises FormatError."""
     row, line = _row(text, source)
     average = _number(row, "BW average", source, line, 1e12)
     unit = next((name for name in row if name.startswith("BW average")), "").lower()
@@ -53,7 +53,7 @@ def parse_bandwidth(text: bytes, source: str = "ib_send_bw") -> float:
 
 
 def _row(text: bytes, source: str) -> tuple[dict[str, str], int]:
-    """The numbers by column, and the line that they are in."""
+    """Return the texts of the numbers by column, and the line of the numbers."""
     names: list[str] = []
     for number, raw in enumerate(text[:_MAX_BYTES].splitlines(), 1):
         line = raw[:1024].decode("ascii", "replace").strip()

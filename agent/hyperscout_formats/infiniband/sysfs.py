@@ -1,6 +1,6 @@
-"""Reader of a host's own RDMA ports from what /sys/class/infiniband says.
+"""Reads the RDMA ports of the local host from files of /sys/class/infiniband.
 
-Pure: it takes the files' contents; `infiniband_tree` gets them. Source of names and texts: Linux,
+The reader is pure: it takes the contents of the files, which `tree` reads. Source of names and texts: Linux,
 Documentation/ABI/stable/sysfs-class-infiniband.
 """
 
@@ -26,9 +26,9 @@ PORT_FILES: Final = (
     "counters/link_downed",
 )
 COUNTER_FILES: Final = tuple(f"counters/{name}" for name in SYSFS_NAMES)
-MAX_FILE_BYTES: Final = 4096  # a page: sysfs gives no more
+MAX_FILE_BYTES: Final = 4096  # one page, the maximum of sysfs
 MAX_PORTS: Final = 1024
-"""Of one host. Virtual functions count, so it is far above what slots allow."""
+"""Ports of one host. Virtual functions count, so the bound is far above the number of slots."""
 
 _GUID: Final = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4}){3}")
 _GID: Final = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4}){7}")
@@ -41,12 +41,13 @@ _COUNT: Final = re.compile(r"\d{1,19}")
 def parse(
     tree: Mapping[str, bytes], source: str = "/sys/class/infiniband"
 ) -> tuple[tuple[InfinibandPort, ...], tuple[Problem, ...]]:
-    """Ports in order of device and number, and what could not be read.
+    """Return ports in order of device and number, and the ports that could not be read.
 
-    `tree` is path below /sys/class/infiniband -> content: `mlx5_0/node_guid`, `mlx5_0/ports/1/state` and so
-    on (`DEVICE_FILES`, `PORT_FILES`, `COUNTER_FILES`). A port needs its device's `node_guid`, `state` and
-    `link_layer`; without them it is a problem. What else is missing is 0 or "": a virtual function counts
-    nothing.
+    `tree` maps a path below /sys/class/infiniband to its content: `mlx5_0/node_guid`, `mlx5_0/ports/1/state`
+    and so on (`DEVICE_FILES`, `PORT_FILES`, `COUNTER_FILES`).
+
+    A port needs the `node_guid` of its device, `state` and `link_layer`. Without them it is reported as a
+    problem. Every other missing value is 0 or "": a virtual function has no counters.
     """
     problems = Problems(source)
     names: set[tuple[str, int]] = set()
@@ -66,11 +67,11 @@ def parse(
 
 
 class _UnusableError(Exception):
-    """A file says what it cannot say."""
+    """A required file is missing, or a file has an impossible value."""
 
 
 class _Files:
-    """The files of one port and its device. A missing one is None, an unfit one raises."""
+    """The files of one port and its device. A missing file is None. An invalid one raises _UnusableError."""
 
     def __init__(self, tree: Mapping[str, bytes], device: str, port: int) -> None:
         self._tree = tree
@@ -92,7 +93,7 @@ class _Files:
         return found
 
     def count(self, name: str) -> int:
-        """A counter that is missing, or says what it cannot, is 0: a port is no worse for it."""
+        """Return a counter. A missing or invalid counter is 0, and does not make the port unusable."""
         text = (self.text(name) or "").strip()
         return int(text) if _COUNT.fullmatch(text) else 0
 
@@ -106,7 +107,7 @@ class _Files:
 def _port(files: _Files) -> InfinibandPort:
     link_layer = files.needed("link_layer", re.compile(r"\w+"))[0]
     node_guid = _guid(files.needed("node_guid", _GUID))
-    if not node_guid:  # a virtual function that was given none yet
+    if not node_guid:  # a virtual function that has no GUID yet
         raise _UnusableError(f"{files.device}/ports/{files.port}: node_guid is 0")
     gid = files.matched("gids/0", _GID) if link_layer == "InfiniBand" else None
     image = files.matched("sys_image_guid", _GUID)
@@ -141,5 +142,5 @@ def _lid(found: re.Match[str] | None) -> int:
 
 
 def _natural(name: str) -> list[tuple[str, int]]:
-    """mlx5_2 before mlx5_10."""
+    """Return a sort key that puts mlx5_2 before mlx5_10."""
     return [(text, int(digits or 0)) for text, digits in re.findall(r"([^0-9]*)([0-9]{0,9})", name)]

@@ -1,4 +1,4 @@
-"""Gets the files of /sys/class/infiniband that `infiniband_sysfs` reads. All the I/O of the two."""
+"""Reads the files of /sys/class/infiniband that `sysfs` parses."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,17 +16,18 @@ MAX_FILES: Final = MAX_PORTS * (len(DEVICE_FILES) + len(PORT_FILES))
 
 
 def read_counters(root: Path) -> dict[str, bytes]:
-    """The same with what ports count. Each file is a question to the adapter: to be read now and then."""
+    """Return the counter files by path. Each file is a query to the adapter, so call this rarely."""
     return read_tree(root, (), COUNTER_FILES)
 
 
 def read_tree(
     root: Path, device_files: Sequence[str] = DEVICE_FILES, port_files: Sequence[str] = PORT_FILES
 ) -> dict[str, bytes]:
-    """Content by path below `root`, which is /sys/class/infiniband or a tree like it.
+    """Return the content of files by path below `root`, which is /sys/class/infiniband or a tree like it.
 
-    Empty where there is no such folder: a host without RDMA. A file that is missing, or that its driver
-    does not let read, is left out. Raises OSError where the folder itself cannot be read.
+    The result is empty where the folder does not exist: a host without RDMA. Files that are missing, or that
+    the driver refuses to read, are left out. At most `MAX_FILES` files are read, each up to `MAX_FILE_BYTES`.
+    Raises OSError where the folder itself cannot be read.
     """
     files: dict[str, bytes] = {}
     try:
@@ -37,7 +38,7 @@ def read_tree(
         names = list(device_files)
         try:
             ports = sorted(path.name for path in (device / "ports").iterdir())
-        except OSError:  # not an RDMA device, or it was unplugged just now
+        except OSError:  # not an RDMA device, or it was just unplugged
             continue
         names += [f"ports/{port}/{name}" for port in ports for name in port_files]
         for name in names:
@@ -46,6 +47,6 @@ def read_tree(
             try:
                 with (device / name).open("rb") as file:
                     files[f"{device.name}/{name}"] = file.read(MAX_FILE_BYTES)
-            except OSError:  # EINVAL of an unset GID, EIO of a sick adapter, no such counter
+            except OSError:  # EINVAL for an unset GID, EIO for a faulty adapter, or no such counter
                 continue
     return files

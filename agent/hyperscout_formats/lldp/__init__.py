@@ -1,1 +1,1 @@
-"""LLDP frames, and what lldpd's tools print."""
+"""Readers of LLDP frames and of the output of lldpd's tools."""

@@ -1,8 +1,8 @@
-"""Reader of one LLDP frame as it came from the wire (IEEE 802.1AB-2016, clause 8).
+"""Reads one LLDP frame as it was received (IEEE 802.1AB-2016, clause 8).
 
-Frames come from whoever is on the cable. So their bounds are checked here first, byte by byte, and only
-what is needed, with lengths that fit, is given to scapy in strict mode. It runs in a process of its own:
-scapy's memory and licence (GPLv2) stay there, and so does whatever a hostile frame may do.
+Any device on the link can send a frame. This module first checks the bounds of a frame itself, byte by byte.
+It then passes only the needed TLVs, with valid lengths, to scapy in strict mode. It runs in a separate
+process, which confines the memory and licence (GPLv2) of scapy and the effects of a hostile frame.
 """
 
 import ipaddress
@@ -46,7 +46,7 @@ NAMES: Final = (
 )
 MANDATORY: Final = [CHASSIS_ID, PORT_ID, TTL]
 
-# Of a TLV's value: least and most bytes (clause 8.5).
+# Length of a TLV's value in bytes: minimum and maximum (clause 8.5).
 LENGTHS: Final = {
     END: (0, 0),
     CHASSIS_ID: (2, 256),
@@ -59,7 +59,7 @@ LENGTHS: Final = {
     ADDRESS: (9, 167),
 }
 
-# scapy's field, lldpctl's word.
+# Field name in scapy, word of lldpctl.
 CAPABILITY_WORDS: Final = (
     ("other", "Other"),
     ("repeater", "Repeater"),
@@ -77,9 +77,10 @@ ADDRESS_BYTES: Final = {IPV4: 4, IPV6: 16}
 
 
 def dissect(frame: bytes, source: str = "LLDP frame") -> LldpNeighbour:
-    """The neighbour that sent this Ethernet frame. `ttl_s` 0: it says goodbye (clause 9.2.7).
+    """Return the neighbour that sent this Ethernet frame.
 
-    Raises FormatError for anything that is not a whole, well-formed LLDP frame.
+    `ttl_s` 0 means that the neighbour shuts down LLDP on the port (clause 9.2.7). Raises FormatError for
+    anything that is not a complete, well-formed LLDP frame.
     """
     if len(frame) > MAX_FRAME:
         raise FormatError(source, 0, f"{len(frame)} bytes, a frame has at most {MAX_FRAME}")
@@ -116,7 +117,7 @@ def dissect(frame: bytes, source: str = "LLDP frame") -> LldpNeighbour:
 
 
 def _data_unit(frame: bytes, source: str) -> bytes:
-    """What follows the Ethernet header, and a priority tag if there is one."""
+    """Return the bytes after the Ethernet header and an optional priority tag."""
     header = 12
     if frame[header : header + 2] == VLAN_TAG:
         header += 4
@@ -128,7 +129,7 @@ def _data_unit(frame: bytes, source: str) -> bytes:
 
 
 def _needed(unit: bytes, source: str) -> list[bytes]:
-    """The TLVs that are read, each whole and of a length that its type can have."""
+    """Return the TLVs that are read. Each is complete and has a length that its type allows."""
     needed: list[bytes] = []
     counts: Counter[int] = Counter()
     number = at = 0
@@ -147,7 +148,7 @@ def _needed(unit: bytes, source: str) -> list[bytes]:
         if kind < ADDRESS and counts[kind]:
             raise FormatError(source, 0, f"a second {NAMES[kind]}")
         if kind < ADDRESS or (kind == ADDRESS and counts[kind] < MAX_ADDRESSES):
-            needed.append(unit[at : at + 2 + size])  # unknown and organisations' own ones are passed over
+            needed.append(unit[at : at + 2 + size])  # unknown and organisation-specific TLVs are skipped
         counts[kind] += 1
         number += 1
         at += 2 + size
@@ -157,7 +158,7 @@ def _needed(unit: bytes, source: str) -> list[bytes]:
 
 
 def _check(kind: int, value: bytes, source: str) -> None:
-    """Lengths that scapy takes on trust."""
+    """Check the lengths that scapy does not check."""
     least, most = LENGTHS[kind]
     if not least <= len(value) <= most:
         raise FormatError(source, 0, f"{NAMES[kind]}: {len(value)} bytes, expected {least} to {most}")
@@ -170,7 +171,8 @@ def _check(kind: int, value: bytes, source: str) -> None:
         if word == "ip" and len(value) - 2 != ADDRESS_BYTES.get(value[1], len(value) - 2):
             raise FormatError(source, 0, f"a {NAMES[kind]} of family {value[1]} with {len(value) - 2} bytes")
     if kind == ADDRESS:
-        # Clause 8.5.9: size of family and address, both; numbering (1 + 4); size of the object id, object id.
+        # Clause 8.5.9: length of subtype and address together, interface numbering (1 + 4 bytes), length of
+        # the object id, object id.
         size = value[0]
         tail = 1 + size + 5
         if not 2 <= size <= 32 or len(value) <= tail or len(value) < tail + 1 + value[tail]:
@@ -180,16 +182,16 @@ def _check(kind: int, value: bytes, source: str) -> None:
 
 
 def _layers(needed: list[bytes], source: str) -> dict[int, list[Any]]:
-    """scapy's view of the TLVs, by type."""
+    """Return scapy's layers of the TLVs, by type."""
     conf.contribs["LLDP"].strict_mode_enable()
-    conf.debug_dissector = True  # or trouble within becomes a layer of raw bytes, in silence
+    conf.debug_dissector = True  # without this, scapy silently turns errors into raw bytes
     try:
         layer = lldp.LLDPDU(b"".join(needed) + b"\0\0").payload
         found: dict[int, list[Any]] = {}
         while isinstance(layer, lldp.LLDPDU):
             found.setdefault(layer.getfieldval("_type"), []).append(layer)
             layer = layer.payload
-    except Exception as error:  # scapy raises what it likes: its own, struct.error, ValueError, IndexError
+    except Exception as error:  # scapy raises its own errors, struct.error, ValueError, IndexError
         raise FormatError(source, 0, f"malformed: {cleaned(str(error))[:200]}") from error
     if layer:
         raise FormatError(source, 0, "malformed: bytes that belong to no TLV")

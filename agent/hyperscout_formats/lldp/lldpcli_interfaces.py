@@ -1,7 +1,7 @@
-"""Reader of `lldpcli -f json0 show interfaces` (lldpd, lldpcli(8)): what this machine announces itself as.
+"""Reads `lldpcli -f json0 show interfaces` (lldpd, lldpcli(8)): what the local host announces.
 
-The document is shaped as `lldpctl -f json0` shapes neighbours, so it is read as that: what stands at a port
-is what the other end of its cable hears.
+The document has the same shape as neighbours in `lldpctl -f json0`, so the same reader is used. The entry of
+a port contains what the device at the other end of the link receives.
 """
 
 from typing import Final
@@ -14,9 +14,10 @@ SOURCE: Final = "lldpcli"
 
 
 def parse(data: bytes, source: str = SOURCE) -> tuple[dict[str, LldpNeighbour], tuple[Problem, ...]]:
-    """By interface, in order of first mention; and those that were passed over, since they lack an id.
+    """Return the announced identifiers by interface, in order of first mention, and the problems.
 
-    Only ports that lldpd works on are in it. Raises FormatError where it is not lldpcli's JSON.
+    An interface that lacks an id is left out and reported. The document contains only ports on which lldpd
+    runs. Raises FormatError if the text is not lldpcli's JSON.
     """
     ports, problems = parse_neighbours(data, source)
     return {port.interface: port.neighbours[0] for port in ports}, problems

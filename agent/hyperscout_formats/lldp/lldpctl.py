@@ -1,7 +1,7 @@
-"""Reader of `lldpctl -f json0` (lldpd, lldpctl(8)): who was heard on which local port.
+"""Reads `lldpctl -f json0` (lldpd, lldpctl(8)): the neighbours of each local port.
 
-`json0` gives every value as an array. Plain `json` leaves the arrays out where there is one value and makes
-names into keys; it is read as well, since people save it that way.
+`json0` prints every value as an array. Plain `json` omits the array of a single value and uses names as keys.
+This module reads both, because users save both.
 """
 
 import json
@@ -15,9 +15,9 @@ from hyperscout_formats.text.problems import Problems
 
 MAX_BYTES: Final = 16 << 20
 MAX_NEIGHBOURS: Final = 64
-"""On one port. More are a storm, not a topology."""
+"""Neighbours of one port. More indicate a storm, not a topology."""
 DEFAULT_TTL_S: Final = 120
-"""What lldpd sends; old versions do not print what they received."""
+"""The TTL that lldpd sends by default. Old versions do not print the received TTL."""
 MAX_TTL_S: Final = 65_535
 
 _EXPECTED: Final = "expected the output of `lldpctl -f json0`"
@@ -25,11 +25,11 @@ _MAC: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 
 def parse(data: bytes, source: str = "lldpctl") -> tuple[tuple[LldpPort, ...], tuple[Problem, ...]]:
-    """Ports in order of first mention, each with its neighbours; and neighbours that were passed over.
+    """Return ports in order of first mention, each with its neighbours, and the problems.
 
-    What lldpctl does not say keeps its default (the port's own MAC, carrier and speed). What was heard by
-    another protocol (CDP and the like) counts where it has a chassis and a port. Raises FormatError where it
-    is not lldpctl's JSON.
+    A neighbour that is left out is reported as a problem. Values that lldpctl does not print keep their
+    defaults (MAC, carrier and speed of the local port). A neighbour from another protocol (such as CDP)
+    counts if it has a chassis and a port. Raises FormatError if the text is not lldpctl's JSON.
     """
     problems = Problems(source)
     ports: dict[str, list[LldpNeighbour]] = {}
@@ -51,7 +51,7 @@ def parse(data: bytes, source: str = "lldpctl") -> tuple[tuple[LldpPort, ...], t
 
 
 class _UnusableError(Exception):
-    """A neighbour lacks what it takes to tell it from others."""
+    """A neighbour lacks an identifier or has an invalid value."""
 
 
 def _document(data: bytes, source: str) -> Any:
@@ -64,12 +64,12 @@ def _document(data: bytes, source: str) -> Any:
     except (
         ValueError,
         RecursionError,
-    ) as error:  # not UTF-8, a number of a million digits, nested without end
+    ) as error:  # not UTF-8, a number of a million digits, or nested too deeply
         raise FormatError(source, 0, f"not JSON: {cleaned(str(error))[:200]}; {_EXPECTED}") from error
 
 
 def _interfaces(document: Any, source: str) -> list[tuple[str, dict[str, Any]]]:
-    """(name, entry) of all neighbours, however the document nests them."""
+    """Return (name, entry) of all neighbours, for every way in which the document can nest them."""
     if not isinstance(document, dict) or "lldp" not in document:
         raise FormatError(source, 0, f'no "lldp" in it; {_EXPECTED}')
     entries: list[tuple[str, dict[str, Any]]] = []
@@ -158,13 +158,13 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """The object itself, or the first of an array."""
+    """Return the object, or the first element of an array. Any other value gives {}."""
     first = next(iter(_listed(value)), None)
     return first if isinstance(first, dict) else {}
 
 
 def _text(value: Any) -> str:
-    """A text, or the first of an array, or what its "value" says."""
+    """Return a text, the first element of an array, or the "value" of an object. Any other value gives ""."""
     first = next(iter(_listed(value)), None)
     if isinstance(first, dict):
         first = first.get("value")

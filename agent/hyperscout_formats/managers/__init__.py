@@ -1,1 +1,1 @@
-"""What UFM, NMX and NetQ answer."""
+"""Readers of the API responses of UFM, NMX and NetQ."""

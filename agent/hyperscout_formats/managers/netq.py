@@ -1,8 +1,9 @@
-"""Reader of NetQ's topology graph: its switches, each with the neighbours on its ports.
+"""Reads NetQ's topology graph: switches, each with the neighbours on its ports.
 
-It is what NetQ draws its topology from (`POST /api/netq/telemetry/v1/object/topologygraph/fetch-topology`):
-nodes in tiers, and between two nodes all cables with the interfaces at their ends. NetQ tells devices apart
-by host name alone, so that name stands where a chassis id should: who knows the chassis ids puts them there.
+NetQ draws its topology from this graph (`POST /api/netq/telemetry/v1/object/topologygraph/fetch-topology`):
+nodes in tiers, and the cables between each two nodes with the interfaces at their ends. NetQ identifies
+devices by host name only. The reader therefore uses the host name as chassis id. A caller that knows the
+chassis ids can replace the names.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,11 +17,11 @@ from hyperscout_formats.text.json_document import listed, name_in
 from hyperscout_formats.text.problems import Problems
 
 MAX_BYTES: Final = 64 << 20
-"""A cable is 300 of them."""
+"""A cable takes about 300 bytes."""
 MAX_CABLES: Final = 1_000_000
 MAX_NEIGHBOURS: Final = 64
-"""Of one port; a cable has one."""
-_TTL_S: Final = 120  # IEEE 802.1AB-2016, 8.5.4: what NetQ leaves out
+"""Neighbours of one port. A cable gives one."""
+_TTL_S: Final = 120  # IEEE 802.1AB-2016, 8.5.4: NetQ does not report it
 _EXPECTED: Final = "expected the JSON that NetQ answers to topologygraph/fetch-topology"
 
 
@@ -36,14 +37,17 @@ class _End(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """`tables`: by the switch's name, which is its chassis id too."""
+    """Tables by the name of the switch, which is also its chassis id."""
 
     tables: Mapping[str, SwitchTable]
     problems: tuple[Problem, ...]
 
 
 def parse(data: bytes, source: str = "netq") -> Graph:
-    """Raises FormatError for any other text."""
+    """Return the tables of all switches, and the parts that were left out.
+
+    Raises FormatError for other text.
+    """
     document = json_document.document(data, source, MAX_BYTES, _EXPECTED)
     graphs = [graph for graph in listed(document) if isinstance(graph, Mapping) and "nodes" in graph]
     if not graphs:
@@ -68,7 +72,10 @@ def parse(data: bytes, source: str = "netq") -> Graph:
 
 
 def _nodes(graph: Mapping[str, Any], problems: Problems) -> dict[str, _Node]:
-    """By NetQ's own id. A switch is what it calls one, and what it puts above the hosts."""
+    """Return nodes by NetQ's id.
+
+    A node is a switch if NetQ calls it one or puts it in a tier above the hosts.
+    """
     found: dict[str, _Node] = {}
     names: set[str] = set()
     for item in _nested(graph.get("nodes"), "compounded_nodes"):

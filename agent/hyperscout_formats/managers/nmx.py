@@ -1,9 +1,9 @@
-"""Reader of what the manager of NVLink domains tells: which host's GPUs are in which domain and partition.
+"""Reads NVLink domains from the responses of their manager: domain and partition of the GPUs of each host.
 
-Read are the arrays of `/nmx/v1/compute-nodes` and `/nmx/v1/gpus` (NVIDIA NMX Manager, in NetQ by now: "NVLink
-Management"). They name no switch's cable and no GPU by the UUID that its driver tells, but the host, its
-domain, and the partition that a GPU is in: what the driver calls cluster UUID and clique. The compute nodes
-alone are enough where nobody has made partitions.
+The input is the arrays of `/nmx/v1/compute-nodes` and `/nmx/v1/gpus` (NVIDIA NMX Manager, now part of NetQ:
+"NVLink Management"). They contain neither the cables of switches nor the UUIDs that drivers report for GPUs.
+They contain the host, its domain, and the partition of each GPU. The driver calls domain and partition
+"cluster UUID" and "clique". The compute nodes alone are enough where no partitions exist.
 """
 
 import json
@@ -20,10 +20,10 @@ from hyperscout_formats.text.problems import Problems
 
 NODES, GPUS = "compute-nodes", "gpus"
 MAX_BYTES: Final = 64 << 20
-"""As `text` writes it, a host with four GPUs is a thousand of them."""
+"""A host with four GPUs takes about 1000 bytes in the form that `text` writes."""
 MAX_NODES: Final = 200_000
 MAX_GPUS: Final = 128
-"""Of one host."""
+"""GPUs of one host."""
 _KEPT: Final = {
     NODES: ("ID", "Name", "DomainUUID", "GpuIDList", "Health"),
     GPUS: ("ID", "DeviceID", "DomainUUID", "PartitionID", "Health"),
@@ -34,14 +34,17 @@ _EXPECTED: Final = "expected the JSON of /nmx/v1/compute-nodes, alone or with /g
 
 @dataclass(frozen=True, slots=True)
 class Domains:
-    """`gpus`: by the host's name as the manager has it; of a GPU its domain and health are known, no more."""
+    """GPUs by the name of their host in the manager.
+
+    Only the domain, clique and health of a GPU are known.
+    """
 
     gpus: Mapping[str, tuple[Gpu, ...]]
     problems: tuple[Problem, ...]
 
 
 def text(nodes: Iterable[Mapping[str, Any]], gpus: Iterable[Mapping[str, Any]]) -> bytes:
-    """What `parse` reads, with nothing in it that changes while the domains do not."""
+    """Return the input of `parse`. The result changes only if the domains, partitions or health change."""
     document = {
         key: sorted(({k: _sorted(x[k]) for k in _KEPT[key] if k in x} for x in items), key=_order)
         for key, items in ((NODES, nodes), (GPUS, gpus))
@@ -50,7 +53,10 @@ def text(nodes: Iterable[Mapping[str, Any]], gpus: Iterable[Mapping[str, Any]]) 
 
 
 def parse(data: bytes, source: str = "nmx") -> Domains:
-    """Read `text`, or a saved answer: the array of the compute nodes. Raises FormatError for any other."""
+    """Read the result of `text`, or a saved response with the array of the compute nodes.
+
+    Raises FormatError for other text.
+    """
     document = _document(data, source)
     problems = Problems(source)
     by_id = {
@@ -95,7 +101,7 @@ def _gpus(
     if len(idents) > MAX_GPUS:
         problems.add(0, f"{name}: {len(idents)} GPUs; {MAX_GPUS} are kept")
     known = [(ident, by_id[ident]) for ident in idents[:MAX_GPUS] if ident in by_id]
-    # Without its GPUs a host is in a domain all the same.
+    # If the GPUs of a host are unknown, one entry represents all of them: the host is still in a domain.
     for ident, gpu in known or [(name_in(node.get("ID")) or name, node)]:
         number = gpu.get("DeviceID")
         ill = name_in(gpu.get("Health")).lower() in _ILL
@@ -121,7 +127,7 @@ def _order(item: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _domain(value: Any) -> str:
-    """ "" where it is none, or that of nobody (all zero)."""
+    """Return the domain UUID in lower case, "" = none or all zero."""
     text_ = name_in(value).lower()
     return "" if not text_.strip("0-") else text_
 

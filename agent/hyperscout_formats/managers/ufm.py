@@ -1,12 +1,12 @@
-"""Reader of what a UFM tells of its InfiniBand fabric: the answers of its REST API, as `ibnetdiscover` text.
+"""Converts the responses of a UFM's REST API about its InfiniBand fabric to `ibnetdiscover` text.
 
-Read are the arrays of `/ufmRest/resources/ports`, `/links` and `/systems` (NVIDIA UFM Enterprise REST API
-guide, "Ports", "Links" and "Systems REST API"). The ports alone are enough: each names its peer. A big
-fabric's ports are a gigabyte of JSON; as the text that `ibnetdiscover` prints they are a tenth, and whoever
-reads sweeps reads them too.
+The input is the arrays of `/ufmRest/resources/ports`, `/links` and `/systems` (NVIDIA UFM Enterprise REST API
+guide, "Ports", "Links" and "Systems REST API"). The ports alone are enough, because each one names its peer.
+The ports of a large fabric are a gigabyte of JSON. As `ibnetdiscover` text they are a tenth of that, and the
+reader of sweeps can read them.
 
-A UFM names an adapter's port by that port's own GUID and by its number on the card. So here each such GUID is
-an adapter of its own; whoever knows the node GUID puts it in its place.
+A UFM identifies the port of an adapter by the GUID of the port and by its number on the card. The result
+therefore has one adapter for each such GUID. A caller that knows the node GUIDs can replace them.
 """
 
 import json
@@ -31,7 +31,7 @@ _WIDTH = re.compile(r"(?:IB_)?(\d{1,2})x", re.IGNORECASE)
 _PORT_NAME = re.compile(r"(?:0x)?([0-9a-fA-F]{1,16})_(\d{1,3})")
 _OBJECT = re.compile(rb"\s*+\{")
 _WORDS: Final = {SWITCH: ("Switch", "S"), CA: ("Ca", "H"), ROUTER: ("Rt", "R")}
-# How the description of a port begins, and the type of a system.
+# Words that occur in the description of a port or in the type of a system.
 _KINDS: Final = (
     ("switch", SWITCH),
     ("computer", CA),
@@ -54,8 +54,11 @@ class _Port(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """`text`: as `ibnetdiscover` prints it, by GUID, so that an unchanged fabric is an unchanged text.
-    `cables` are counted once."""
+    """The converted fabric. Each cable counts once in `cables`.
+
+    `text` is in the format of `ibnetdiscover`, in order of GUIDs, so that the text of an unchanged fabric
+    does not change.
+    """
 
     text: bytes
     switches: int
@@ -65,7 +68,7 @@ class Fabric:
 
 
 class UfmReader:
-    """Takes the objects of the three answers in any order; `finish` puts them together."""
+    """Collects the objects of the three responses, in any order. `finish` combines them."""
 
     def __init__(self, source: str = "ufm") -> None:
         self._source = source
@@ -73,10 +76,10 @@ class UfmReader:
         self._ports: dict[_End, _Port] = {}
         self._links: list[tuple[_End, _End]] = []
         self._systems: dict[int, int] = {}  # GUID -> kind
-        self._unknown: dict[_End, int] = {}  # ports of unknown kind, and the system of each
+        self._unknown: dict[_End, int] = {}  # ports of unknown kind -> GUID of their system
 
     def take(self, item: Mapping[str, Any]) -> None:
-        """One object of any of the three. Raises FormatError when there are too many."""
+        """Add one object of any of the three responses. Raises FormatError if there are too many objects."""
         if "source_guid" in item:
             self._link(item)
         elif "number" in item:
@@ -89,7 +92,7 @@ class UfmReader:
             raise FormatError(self._source, 0, f"more than {MAX_PORTS} ports")
 
     def finish(self) -> Fabric:
-        """Raises FormatError where no device is in it."""
+        """Return the fabric. Raises FormatError if it has no device."""
         for end, system in self._unknown.items():
             self._ports[end] = self._ports[end]._replace(kind=self._systems.get(system, 0))
         nameless = [end for end, port in self._ports.items() if not port.kind]
@@ -127,7 +130,8 @@ class UfmReader:
             self._unknown[end] = _guid(item.get("systemID")) or guid
         described = _text(item.get("node_description"))
         system = _text(item.get("system_name"))
-        # Of a switch it has the port's label too ("leaf-01:1/3/1"); an adapter says it itself.
+        # The description of a switch port also has the port's label ("leaf-01:1/3/1"). That of an adapter
+        # does not.
         name = system or described.partition(":")[0] if kind == SWITCH else described or system
         peer = _PORT_NAME.fullmatch(_text(item.get("peer")))
         number_there = _number(peer[2]) if peer else None
@@ -154,8 +158,10 @@ class UfmReader:
                 self._systems.setdefault(guid, kind)
 
     def _cables(self) -> dict[_End, _End]:
-        """What is at the other end of each port: what the port says, else what a link says. A cable counts
-        when neither end is down."""
+        """Return the peer of each port: the one that the port names, else the one that a link names.
+
+        A cable counts if neither end is down.
+        """
         peers: dict[_End, _End] = {}
         for end, port in sorted(self._ports.items()):
             if port.is_up and port.peer is not None:
@@ -202,8 +208,10 @@ class UfmReader:
 
 
 def parse(data: bytes, source: str = "ufm") -> Fabric:
-    """Read a saved answer: the array of the ports, or an object with the arrays "ports", "links" and
-    "systems". Raises FormatError for any other text."""
+    """Read a saved response: the array of the ports, or an object with "ports", "links" and "systems".
+
+    Raises FormatError for other text.
+    """
     reader = UfmReader(source)
     for item in _documents(data, source) if _OBJECT.match(data) else objects(data, source):
         if isinstance(item, Mapping):
@@ -226,7 +234,7 @@ def _documents(data: bytes, source: str) -> Iterable[Any]:
 
 
 def _text(value: Any) -> str:
-    """Printable, in one line, without what ends a description."""
+    """Return a printable text in one line, without quotes, which would end a description."""
     if not isinstance(value, str):
         return ""
     text = "".join(c if c.isprintable() and c != '"' else " " for c in value[:1024]).strip()
@@ -234,7 +242,7 @@ def _text(value: Any) -> str:
 
 
 def _guid(value: Any) -> int:
-    """0 = none."""
+    """Return a GUID, 0 = none."""
     found = _GUID.fullmatch(value) if isinstance(value, str) else None
     return int(found[1], 16) if found else 0
 
@@ -251,14 +259,14 @@ def _kind(words: str) -> int:
 
 
 def _rate(speed: str, width: str) -> str:
-    """As `ibnetdiscover` writes it, "4xNDR"; "" = unknown."""
+    """Return the rate as `ibnetdiscover` writes it, such as "4xNDR", "" = unknown."""
     lanes = _WIDTH.fullmatch(width)
     known = speed.isascii() and speed.upper().encode() in LANE_GBPS
     return f"{int(lanes[1])}x{speed.upper()}" if lanes and int(lanes[1]) in WIDTHS and known else ""
 
 
 def _is_up(physical: str, logical: str) -> bool:
-    """What says nothing is up: older versions leave it out."""
+    """Return whether a port is up. A port without states counts as up, because older versions omit them."""
     return physical.lower().replace(" ", "") in ("", "n/a", "linkup", "active") and logical.lower() != "down"
 
 

@@ -1,1 +1,1 @@
-"""nvidia-smi, NVML values and nccl-tests."""
+"""Readers of nvidia-smi and nccl-tests, and the meaning of NVML values."""

@@ -1,10 +1,10 @@
-"""Reads what nccl-tests write with `-J FILE.json`: one operation at several sizes.
+"""Reads the files that nccl-tests write with `-J FILE.json`: one operation at several sizes.
 
-The shape is that of NVIDIA's nccl-tests 2.19 (`src/util.cu`, file version 3): an object with `nccl_version`,
-`config` and `results`; each result has `size`, `count` and, for the two ways to hold its buffers, an object
-of `time` (microseconds), `alg_bw`, `bus_bw` (1e9 bytes a second) and `nwrong` (elements that came out wrong,
-null when nobody looked). A NaN is the text "nan". The file also holds the whole environment of the program;
-nothing of that is kept.
+The format is that of NVIDIA's nccl-tests 2.19 (`src/util.cu`, file version 3): an object with `nccl_version`,
+`config` and `results`. Each result has `size` and `count`. For each of the two buffer modes (`out_of_place`,
+`in_place`) it has an object with `time` (microseconds), `alg_bw`, `bus_bw` (1e9 bytes per second) and
+`nwrong` (number of wrong elements, null if the data was not checked). A NaN is the text "nan". The file also
+contains the complete environment of the program, which is not kept.
 """
 
 import json
@@ -16,7 +16,7 @@ from hyperscout_formats.facts.facts import NcclResult
 from hyperscout_formats.text.errors import FormatError, Problem
 from hyperscout_formats.text.problems import Problems
 
-MAX_BYTES: Final = 8 * 1024 * 1024  # a thousand sizes are half a megabyte
+MAX_BYTES: Final = 8 * 1024 * 1024  # a thousand sizes take half a megabyte
 MAX_RESULTS: Final = 1024
 _MAX_RANKS = 1 << 20
 _MAX_SIZE_BYTES = 1 << 50
@@ -29,9 +29,9 @@ _NEW_CODES_FROM = 10_000
 
 @dataclass(frozen=True, slots=True)
 class NcclTests:
-    """One run of one program. `nccl_version` is "" and `ranks` 0 where they are not told.
+    """One run of one program. `nccl_version` is "" and `ranks` is 0 where the file does not contain them.
 
-    `wrong`: sizes at which data came out wrong; they are not among `results`.
+    `wrong` lists the sizes at which data was wrong. They are not in `results`.
     """
 
     nccl_version: str
@@ -41,16 +41,16 @@ class NcclTests:
 
 
 class _UnusableError(Exception):
-    """A result that tells nothing."""
+    """A result lacks a value or has an invalid one."""
 
 
 def parse(
     data: bytes, operation: str = "all_reduce", source: str = "nccl-tests"
 ) -> tuple[NcclTests, tuple[Problem, ...]]:
-    """Read a file. `operation`: which program wrote it, for the file does not say.
+    """Read a file. `operation` is the operation that was measured, because the file does not contain it.
 
-    Times are those of separate buffers (`out_of_place`), where there are none those of shared ones.
-    Raises FormatError when it is no such file; what is wrong with one result is a problem.
+    Times are those of separate buffers (`out_of_place`). If there are none, those of shared buffers are used.
+    Raises FormatError if the text is not such a file. An invalid result is reported as a problem.
     """
     document = _document(data, source)
     rows = document.get("results")
@@ -82,7 +82,7 @@ def parse(
 
 
 def nccl_version(code: object) -> str:
-    """ "2.29.3" of 22903, as `ncclGetVersion` says it; "" for what is no version."""
+    """Return "2.29.3" for 22903, the code that `ncclGetVersion` returns. Return "" for an invalid code."""
     if not isinstance(code, int) or isinstance(code, bool) or not 1000 <= code < _MAX_VERSION:
         return ""
     major = 10_000 if code >= _NEW_CODES_FROM else 1000
@@ -104,7 +104,7 @@ def _document(data: bytes, source: str) -> dict[str, Any]:
 
 
 def _result(row: object, operation: str) -> tuple[NcclResult, float]:
-    """A result, and how many elements came out wrong. Raises _UnusableError."""
+    """Return a result and its number of wrong elements. Raises _UnusableError."""
     if not isinstance(row, dict):
         raise _UnusableError("not an object")
     size = row.get("size")
@@ -136,7 +136,7 @@ def _number(body: dict[str, Any], name: str, low: float, high: float) -> float:
     value = body.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise _UnusableError(f"{name} is no number")
-    if not low <= value <= high:  # also what is NaN
+    if not low <= value <= high:  # also excludes NaN
         raise _UnusableError(f"{name} is out of range")
     return float(value) if value < 1e300 else math.inf
 
@@ -145,7 +145,7 @@ def _ranks(config: object) -> int:
     if not isinstance(config, dict):
         return 0
     threads, gpus, devices = (config.get(name) for name in ("nthreads", "ngpus", "devices"))
-    counted = len(devices) if isinstance(devices, list) else 0  # all of them only with MPI
+    counted = len(devices) if isinstance(devices, list) else 0  # lists the devices of all ranks only with MPI
     if all(isinstance(x, int) and 0 < x <= _MAX_RANKS for x in (threads, gpus)):
         counted = max(counted, int(threads) * int(gpus))  # type: ignore[arg-type]  # just looked at
     return min(counted, _MAX_RANKS)

@@ -1,8 +1,8 @@
-"""Reader of `nvidia-smi -q -x` (nvidia-smi(1), XML): the GPUs of one node, and the NVLink domain they are in.
+"""Reads `nvidia-smi -q -x` (nvidia-smi(1), XML): the GPUs of one node and their NVLink domain.
 
-NVIDIA promises nothing about this text from driver to driver, so elements are taken by their names, wherever
-new ones appear beside them, and what is not there keeps its default. It has no NVLinks, no NUMA nodes and no
-NICs in it. The document names a DTD; it is not fetched, and one that declares entities is refused.
+NVIDIA does not keep this format stable between drivers. Elements are therefore found by name, new elements
+are ignored, and missing elements keep their defaults. The format has no NVLinks, no NUMA nodes and no NICs.
+The document names a DTD, which is not fetched. A document that declares entities is refused.
 """
 
 import re
@@ -18,10 +18,10 @@ from hyperscout_formats.text.lldp_text import cleaned
 from hyperscout_formats.text.problems import Problems
 
 MAX_BYTES: Final = 16 << 20
-"""Eight GPUs with all their clocks and processes are half a megabyte."""
+"""Eight GPUs with all their clocks and processes take half a megabyte."""
 MAX_GPUS: Final = 128
 MAX_MIG_INSTANCES: Final = 64
-"""Of one GPU; the hardware has seven or eight."""
+"""Instances of one GPU. Hardware supports seven or eight."""
 MAX_DEPTH: Final = 32
 MAX_TEXT: Final = 256
 """Characters of one value."""
@@ -31,7 +31,7 @@ _ROOT: Final = "nvidiasmilog"
 _UUID: Final = re.compile(r"GPU-[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _UNKNOWN: Final = ("", "n/a", "none", "not supported")
 _MIG_MODES: Final = {"enabled": "enabled", "disabled": "disabled"}
-# Element below "health", what is written there when it is so, and our word.
+# Element below "health", its texts when the problem exists, and the word for the problem.
 _HEALTH: Final = (
     ("bandwidth", ("degraded",), nvml_values.DEGRADED_BANDWIDTH),
     ("routerecoveryinprogress", ("true",), nvml_values.ROUTE_RECOVERY),
@@ -42,11 +42,14 @@ _SUMMARIES: Final = {"unhealthy": nvml_values.UNHEALTHY, "limited capacity": nvm
 
 
 def parse(data: bytes, source: str = "nvidia-smi") -> tuple[tuple[Gpu, ...], tuple[Problem, ...]]:
-    """GPUs in the order of the text, and what was passed over. Raises FormatError for any other text."""
+    """Return GPUs in the order of the text, and the parts that were left out.
+
+    Raises FormatError for other text.
+    """
     if len(data) > MAX_BYTES:
         raise FormatError(source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read")
     log = _Log(source)
-    parser = expat.ParserCreate("UTF-8")  # whatever it declares
+    parser = expat.ParserCreate("UTF-8")  # overrides the declared encoding
     parser.buffer_text = True
     parser.StartElementHandler = log.start
     parser.EndElementHandler = log.end
@@ -62,7 +65,7 @@ def parse(data: bytes, source: str = "nvidia-smi") -> tuple[tuple[Gpu, ...], tup
 
 @dataclass(slots=True)
 class _RawGpu:
-    """Texts of one GPU by the path of their elements below it ("fabric/state")."""
+    """Texts of one GPU, keyed by the path of the element below the GPU ("fabric/state")."""
 
     line: int
     values: dict[str, str] = field(default_factory=dict)
@@ -71,7 +74,7 @@ class _RawGpu:
 
 
 class _Log:
-    """Takes in the events of the XML parser. Names are kept without case and underscores."""
+    """Collects the events of the XML parser. Names are stored in lower case and without underscores."""
 
     def __init__(self, source: str) -> None:
         self.gpus: list[_RawGpu] = []
@@ -189,7 +192,7 @@ def _gpu(raw: _RawGpu, uuid: str, address: str, driver: str, problems: Problems)
 
 
 def _fabric(values: Mapping[str, str], address: str, problems: Problems) -> NvlinkFabric | None:
-    """None where the driver prints none, or "N/A" for its state."""
+    """Return None where the driver prints no fabric, or "N/A" as its state."""
     said = values.get("fabric/state", "").lower()
     if said in ("", "n/a", "none"):
         return None
@@ -223,13 +226,13 @@ def _health(values: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _number(text: str) -> int | None:
-    """A number of 32 bits, as all of these are."""
+    """Return a 32-bit number, None = not a number. All numbers of this format have 32 bits."""
     if not (text.isascii() and text.isdigit() and len(text) <= 10):
         return None
     return int(text) if int(text) < 1 << 32 else None
 
 
 def _said(data: bytes) -> str:
-    """The first line of what is no XML: nvidia-smi writes its complaints there."""
+    """Return the first line of text that is not XML: nvidia-smi prints its error messages there."""
     line = data[:2000].lstrip().split(b"\n", 1)[0].decode("ascii", "replace").strip()
     return "" if not line or line.startswith("<") else f"; it begins with {cleaned(line)[:120]!a}"

@@ -1,6 +1,6 @@
-"""What the numbers of NVML mean, so that the probe and nvidia-smi's own text give the same facts.
+"""Defines the meaning of NVML numbers, so that the probe and nvidia-smi's text give the same facts.
 
-Source: NVIDIA's NVML API reference (nvml.h of the R580 driver), of which nvidia-ml-py repeats the values.
+Source: NVIDIA's NVML API reference (nvml.h of the R580 driver). nvidia-ml-py repeats the values.
 """
 
 import re
@@ -36,16 +36,18 @@ ANCESTORS: Final[Mapping[int, str]] = {
 REMOTE_TYPES: Final[Mapping[int, str]] = {0: "gpu", 1: "other", 2: "switch"}
 
 BEST_BER_EXPONENT: Final = -15
-"""Links are called good from here on: what is better (or free of errors so far) is not told apart."""
+"""The best exponent that is reported. Links with a lower error rate, or with no errors so far, have this
+value.
+"""
 
-# A field of two bits in the health mask: 0 not supported, 1 it is so, 2 it is not. (Shift, word.)
+# Each field has two bits: 0 = not supported, 1 = true, 2 = false. (Shift, word.)
 _HEALTH_FLAGS: Final = (
     (0, DEGRADED_BANDWIDTH),
     (2, ROUTE_RECOVERY),
     (4, ROUTE_UNHEALTHY),
     (6, ACCESS_TIMEOUT),
 )
-_CONFIGURATION_SHIFT: Final = 8  # four bits: 0 not supported, 1 nothing wrong, more: what is wrong
+_CONFIGURATION_SHIFT: Final = 8  # four bits: 0 = not supported, 1 = no problem, above: the problem
 _SUMMARIES: Final[Mapping[int, str]] = {2: UNHEALTHY, 3: LIMITED_CAPACITY}
 
 _PCI: Final = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?")
@@ -53,7 +55,7 @@ _NO_DOMAIN: Final = 0xFFFFFFFF
 
 
 def pci_address(text: str) -> str:
-    """ "00000000:1B:00.0" as sysfs writes it, "0000:1b:00.0"; "" where it is no address."""
+    """Convert "00000000:1B:00.0" to the form of sysfs, "0000:1b:00.0". Return "" for an invalid address."""
     found = _PCI.fullmatch(text.strip().lower())
     if found is None:
         return ""
@@ -64,14 +66,17 @@ def pci_address(text: str) -> str:
 
 
 def cluster_uuid(raw: bytes) -> str:
-    """The 16 bytes as people write them; all zero is node-local, "". Raises ValueError for other lengths."""
+    """Return the usual form of a UUID of 16 bytes, "" = all zero, which means node-local.
+
+    Raises ValueError for other lengths.
+    """
     if len(raw) != 16:
         raise ValueError(f"a UUID of {len(raw)} bytes")
     return written_uuid(raw.hex())
 
 
 def written_uuid(text: str) -> str:
-    """A UUID in its usual form, lower case; "" for one of zeros and for what is none."""
+    """Return a UUID in its usual form, in lower case. Return "" for zeros and for text that is not a UUID."""
     digits = text.strip().lower().replace("-", "")
     if not re.fullmatch(r"[0-9a-f]{32}", digits) or not digits.strip("0"):
         return ""
@@ -79,7 +84,10 @@ def written_uuid(text: str) -> str:
 
 
 def health(mask: int, summary: int = 0) -> tuple[str, ...]:
-    """Words for what a health mask says is wrong. `summary` (version 3) counts where it names nothing."""
+    """Return words for the problems in a health mask.
+
+    `summary` (version 3) counts only if the mask contains no problem.
+    """
     words = [word for shift, word in _HEALTH_FLAGS if mask >> shift & 3 == 1]
     if mask >> _CONFIGURATION_SHIFT & 15 > 1:
         words.append(INCORRECT_CONFIGURATION)
@@ -89,9 +97,11 @@ def health(mask: int, summary: int = 0) -> tuple[str, ...]:
 
 
 def ber_exponent(packed: int) -> int:
-    """Power of ten of a bit error rate: bits 0-7 are its negative exponent, 8-11 its mantissa. 0 = none.
+    """Return the power of ten of a bit error rate, 0 = none.
 
-    Coarse on purpose. A link without errors counts as the best: its rate creeps on with every bit it carries.
+    Bits 0-7 of `packed` are the negative exponent, bits 8-11 the mantissa. The result is coarse on purpose. A
+    link without errors gets the best value, because its measured rate improves with every bit that it
+    carries.
     """
     exponent, mantissa = packed & 0xFF, packed >> 8 & 0xF
     if mantissa == 0:

@@ -1,1 +1,1 @@
-"""SNMP messages, rows of walks, and the tables of a switch."""
+"""SNMP messages, rows of SNMP walks, and the tables of a switch."""

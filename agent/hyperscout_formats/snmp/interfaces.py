@@ -1,8 +1,8 @@
-"""A switch's interfaces as IF-MIB has them (RFC 2863), and which of them one of its LLDP ports is.
+"""Reads the interfaces of a switch from IF-MIB (RFC 2863), and finds the interface of each LLDP port.
 
-LLDP-MIB numbers ports in its own way (lldpLocPortNum; IEEE 802.1AB-2005, 12.2): the ifIndex on one switch, a
-number of the chip or of the slot on the next. So a port is found by what it is called; by number only where
-nothing else is known, and then it is said.
+LLDP-MIB numbers ports in its own way (lldpLocPortNum; IEEE 802.1AB-2005, 12.2): some switches use the
+ifIndex, others a number of the chip or slot. The reader therefore finds the interface by name. It uses the
+number only if no name matches, and reports that as a doubt.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ from hyperscout_formats.facts.facts import PortCounters
 from hyperscout_formats.snmp import values
 from hyperscout_formats.snmp.rows import Row
 
-# Column -> its place: of ifTable, of ifXTable, of dot3StatsTable.
+# OIDs of the columns of ifTable, ifXTable and dot3StatsTable.
 TABLE: Final = (1, 3, 6, 1, 2, 1, 2, 2, 1)
 TABLE_X: Final = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
 DESCRIPTION, SPEED, MAC, STATUS, IN_DISCARDS, IN_ERRORS, OUT_DISCARDS, OUT_ERRORS = (
@@ -39,14 +39,14 @@ COLUMNS: Final = (
 
 Oid = tuple[int, ...]
 
-_MAX_MBPS: Final = 100_000_000  # a hundred terabits a second; more is a driver's -1
-_UNKNOWN_SPEED: Final = 2**32 - 1  # ifSpeed's "ask ifHighSpeed"
+_MAX_MBPS: Final = 100_000_000  # 100 Tbit/s; a higher value is the -1 of a driver
+_UNKNOWN_SPEED: Final = 2**32 - 1  # value of ifSpeed that refers to ifHighSpeed
 _MAX_COUNT: Final = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One row of IF-MIB. `name`: ifName, else ifDescr."""
+    """One row of IF-MIB. `name` is ifName, else ifDescr, else "interface" and the index."""
 
     index: int
     name: str
@@ -57,7 +57,7 @@ class Interface:
 
 
 class Interfaces:
-    """`columns`: by `COLUMNS`, rows by their index."""
+    """The interfaces of a switch. `columns` maps each of `COLUMNS` to its rows by index."""
 
     def __init__(self, columns: Mapping[Oid, Mapping[Oid, Row]]) -> None:
         self._columns = columns
@@ -79,10 +79,10 @@ class Interfaces:
         return len(self._indexes)
 
     def of_port(self, number: int, word: str, text: str, description: str) -> tuple[Interface | None, str]:
-        """The interface that a port is, and what is uncertain about that, in words that follow the port's
-        name.
+        """Return the interface of a port, None = not found, and what is uncertain about it, "" = nothing.
 
-        `number`: lldpLocPortNum. `word`, `text`: the port id as it announces it, "" where it tells none.
+        The second text reads as a continuation of the port's name. `number` is lldpLocPortNum. `word` and
+        `text` are the subtype and value of the port id that the port announces, "" = none.
         """
         for known, said in (
             (self._macs if word == "mac" else self._names, text),
@@ -93,7 +93,7 @@ class Interfaces:
         ):
             if said and (at := sorted(set(known.get(said, ())))):
                 return self._one_of(at, number, said)
-        # As Junos announces its ports: by ifIndex.
+        # Junos announces the ifIndex as port id.
         if text.isascii() and text.isdigit() and int(text[:10]) in self._indexes and int(text[:10]) != number:
             return self.at(int(text[:10])), ""
         if number in self._indexes:
@@ -102,7 +102,7 @@ class Interfaces:
         return None, "is not found among the interfaces" if self._indexes else ""
 
     def at(self, index: int) -> Interface:
-        """The interface of that ifIndex."""
+        """Return the interface with this ifIndex."""
         columns, key = self._columns, (index,)
         speed = values.number(columns[HIGH_SPEED].get(key))
         if speed <= 0 and (bits := values.number(columns[SPEED].get(key))) != _UNKNOWN_SPEED:
@@ -135,7 +135,11 @@ class Interfaces:
         return found
 
     def _one_of(self, indexes: list[int], number: int, said: str) -> tuple[Interface, str]:
-        """Of several with one name that with the port's number, else the one that is up."""
+        """Choose one of several interfaces with the same name, and return it with a doubt.
+
+        An interface with the port's number is certain. Otherwise the result is the only interface that is up,
+        else the interface with the lowest index, with a doubt in both cases.
+        """
         if len(indexes) == 1 or number in indexes:
             return self.at(number if number in indexes else indexes[0]), ""
         up = [found for index in indexes if (found := self.at(index)).up]

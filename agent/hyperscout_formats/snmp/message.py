@@ -1,4 +1,4 @@
-"""SNMPv2c messages: GETBULK requests out, responses in (RFC 1901, RFC 3416; X.690 for the encoding)."""
+"""Encodes GETBULK requests and decodes responses of SNMPv2c (RFC 1901, RFC 3416; X.690 for the encoding)."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -14,7 +14,7 @@ _NULL: Final = b"\x05\x00"
 _OID: Final = 0x06
 _RESPONSE: Final = 0xA2
 _GET_BULK: Final = 0xA5
-_VERSION: Final = 1  # of v2c
+_VERSION: Final = 1  # SNMPv2c
 # RFC 3416, section 3: names of error-status.
 _ERRORS: Final = (
     *("noError", "tooBig", "noSuchName", "badValue", "readOnly", "genErr", "noAccess", "wrongType"),
@@ -25,7 +25,10 @@ _ERRORS: Final = (
 
 
 class Response(NamedTuple):
-    """`error`: its name in RFC 3416; "" = none. `rows`: up to the first that has no value."""
+    """A response. `error` is the name of its error-status, "" = none.
+
+    `rows` end before the first row without a value.
+    """
 
     community: bytes
     number: int
@@ -34,14 +37,14 @@ class Response(NamedTuple):
 
 
 def get_bulk(community: bytes, number: int, start: Sequence[int], repetitions: int) -> bytes:
-    """A request for the rows that follow `start`. `number`: request-id, 31 bits."""
+    """Return a request for the rows that follow `start`. `number` is the request-id, 31 bits."""
     binds = _element(_SEQUENCE, _element(_SEQUENCE, _element(_OID, _oid(start)) + _NULL))
     pdu = _element(_GET_BULK, _integer(number) + _integer(0) + _integer(repetitions) + binds)
     return _element(_SEQUENCE, _integer(_VERSION) + _element(_STRING, community) + pdu)
 
 
 def response(data: bytes, source: str = "SNMP") -> Response:
-    """Raises FormatError, also for a message that is no response of v2c."""
+    """Decode a response. Raises FormatError for any other message, and for another version than v2c."""
     try:
         return _response(data, source)
     except IndexError as error:
@@ -87,7 +90,7 @@ def _integer(number: int) -> bytes:
 
 
 def _oid(arcs: Sequence[int]) -> bytes:
-    """X.690, 8.19."""
+    """Encode an OID (X.690, 8.19)."""
     found = bytearray()
     for arc in (arcs[0] * 40 + arcs[1], *arcs[2:]):
         septets = [arc & 0x7F]

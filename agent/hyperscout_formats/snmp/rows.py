@@ -1,9 +1,9 @@
-"""Readers of what a walk over SNMP left behind: `snmpwalk -On` text (snmpwalk(1), snmpcmd(1)) and snmpsim's
-`.snmprec` recordings.
+"""Reads saved SNMP walks: `snmpwalk -On` text (snmpwalk(1), snmpcmd(1)) and snmpsim's `.snmprec` recordings.
 
-A row is one variable. What it means is for `snmp_switch`; here it is only made equal, however it was written.
-Options of snmpwalk that leave out types (-OQ, -Oq) or labels of numbers (-Oe), that print all strings as
-hexadecimal (-Ox) or text beside it (-OT) are all read; long strings may go over several lines.
+A row is one variable. This module gives rows the same form for every source, and the module `switch`
+interprets them. It accepts the output of all options of snmpwalk that omit types (-OQ, -Oq) or labels of
+numbers (-Oe), print all strings as hexadecimal (-Ox), or print text beside hexadecimal (-OT). Long strings
+may span several lines.
 """
 
 import re
@@ -18,14 +18,14 @@ Value = bytes | int | tuple[int, ...]
 
 
 class Row(NamedTuple):
-    """One variable. `value`: int for numbers, bytes for strings and addresses, a tuple for an OID."""
+    """One variable. `value` is int for numbers, bytes for strings and addresses, a tuple for an OID."""
 
     oid: tuple[int, ...]
     kind: str  # one of `KINDS`
     value: Value
 
 
-# RFC 2578, section 7.1; and a string of which only what was shown of it is known, not its bytes.
+# Types of RFC 2578, section 7.1. "text" is a string of which only the displayed form is known, not its bytes.
 INTEGER, STRING, OID, ADDRESS, COUNTER, GAUGE, TICKS, OPAQUE, COUNTER64, TEXT = KINDS = (
     "integer",
     "string",
@@ -43,12 +43,12 @@ MAX_OID_PARTS: Final = 128  # RFC 2578, section 3.5
 MAX_STRING: Final = 65_535
 """Bytes: RFC 2578, section 7.1.2."""
 
-_MAX_BESIDE: Final = 64  # bytes in a line of a hexadecimal string: 16, unless somebody wants more
+_MAX_BESIDE: Final = 64  # bytes in a line of a hexadecimal string: 16 by default
 _MAX_PART: Final = 2**32 - 1
 _MAX_NUMBER: Final = 2**64 - 1
 _EXPECTED: Final = "expected the output of `snmpwalk -On`, or a .snmprec recording"
 
-# What comes first on a line: an OID, however its first part is written.
+# A line starts with an OID. Its first part has several forms.
 _WALKED: Final = re.compile(
     rb"(?:\.(?=[0-2]\.)|iso(?=\.)|(?=1\.[0-3]\.))(\d*(?:\.\d+)+)(?: = ?| |$)(.*)", re.DOTALL
 )
@@ -58,7 +58,7 @@ _TYPED: Final = re.compile(rb"([A-Z][A-Za-z0-9-]*(?: Address)?): ?(.*)", re.DOTA
 _ABSENT: Final = re.compile(
     rb"No Such (?:Object|Instance)|No more variables left|NULL\s*$|noSuch(?:Object|Instance)|endOfMibView"
 )
-# Of what snmpwalk and a shell say between the rows: never a part of a string.
+# Messages of snmpwalk and of a shell between the rows. They are never part of a string.
 _SAID: Final = re.compile(
     rb"[#$]|Timeout|Error|Reason:|Failed object:|Last Object:|End of MIB|snmp\w*:|Cannot find module"
 )
@@ -66,27 +66,28 @@ _NUMBER: Final = re.compile(rb"-?\d{1,20}")
 _LABELLED: Final = re.compile(rb"[A-Za-z][\w-]*\((-?\d{1,20})\)")
 _TICKS: Final = re.compile(rb"\((\d{1,20})\)")
 _HEX: Final = re.compile(rb"(?:[0-9A-Fa-f]{2}\s+)*[0-9A-Fa-f]{2}\s*")
-# As -Oq prints bytes: no word and no MAC address has a blank after its last pair.
+# Bytes as -Oq prints them. The blank after the last pair distinguishes them from words and MAC addresses.
 _QUOTED_HEX: Final = re.compile(rb"(?:[0-9A-F]{2} \n?)+")
 _ESCAPED: Final = re.compile(rb'\\([\\"])')
 _ADDRESS: Final = re.compile(rb"(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
 
 
 class _UnusableError(Exception):
-    """A variable whose value is not what its type says."""
+    """The value of a variable does not fit its type."""
 
 
 def parse(data: bytes, source: str = "snmpwalk") -> tuple[tuple[Row, ...], tuple[Problem, ...]]:
-    """Rows in the order of the file, and lines that were passed over.
+    """Return rows in the order of the file, and the lines that could not be read.
 
-    Raises FormatError where it is neither a walk with numeric OIDs nor a recording.
+    Raises FormatError if the text is neither a walk with numeric OIDs nor a recording, or is larger than
+    `MAX_BYTES`.
     """
     if len(data) > MAX_BYTES:
         raise FormatError(
             source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read: walk LLDP-MIB and IF-MIB alone"
         )
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if all(line.endswith(b"\r") for line in lines if line):  # else those that do belong to strings
+    if all(line.endswith(b"\r") for line in lines if line):  # otherwise a carriage return belongs to a string
         lines = [line[:-1] for line in lines]
     problems = Problems(source)
     first = next((line for line in lines if _RECORDED.match(line) or _WALKED.match(line)), b"")
@@ -102,7 +103,7 @@ def parse(data: bytes, source: str = "snmpwalk") -> tuple[tuple[Row, ...], tuple
 
 
 def _recording(lines: list[bytes], problems: Problems) -> list[Row]:
-    """Source of the format: snmpsim's documentation, "Simulation data file format"."""
+    """Read a recording. Source of the format: snmpsim's documentation, "Simulation data file format"."""
     rows: list[Row] = []
     for number, ended in enumerate(lines, 1):
         line = ended.removesuffix(b"\r")
@@ -145,7 +146,7 @@ def _recorded(tag: bytes, text: bytes) -> tuple[str, Value]:
     if tag.endswith(b"x"):
         digits = text.strip().removeprefix(b"0x")
         if not re.fullmatch(rb"(?:[0-9A-Fa-f]{2})*", digits):
-            return TEXT, _bounded(text)  # an edited recording
+            return TEXT, _bounded(text)  # a recording that was edited
         return kind, _bounded(bytes.fromhex(digits.decode("ascii")))
     if kind in {STRING, OPAQUE}:
         return kind, _bounded(text)
@@ -153,19 +154,19 @@ def _recorded(tag: bytes, text: bytes) -> tuple[str, Value]:
 
 
 class _Lines:
-    """The lines of a walk, each taken once. `number` counts those that were."""
+    """The lines of a walk. Each line is taken once. `number` is the number of lines taken so far."""
 
     def __init__(self, lines: list[bytes]) -> None:
         self._lines = lines
         self.number = 0
 
     def take(self) -> bytes | None:
-        """The next one, None at the end."""
+        """Take the next line, None = end."""
         self.number += 1
         return self._lines[self.number - 1] if self.number <= len(self._lines) else None
 
     def within(self) -> bytes | None:
-        """The next one, not yet taken, unless a row begins there."""
+        """Return the next line without taking it, None = end, or a row begins there."""
         if self.number >= len(self._lines) or _WALKED.match(self._lines[self.number]):
             return None
         return self._lines[self.number]
@@ -191,7 +192,7 @@ def _walk(given: list[bytes], problems: Problems) -> list[Row]:
 
 
 def _walked(text: bytes, lines: _Lines) -> tuple[str, Value] | None:
-    """A value, with what belongs to it of the lines below. None = there is no such variable."""
+    """Read a value, with its continuation lines. None means that the variable does not exist."""
     if text.startswith(b"Wrong Type (should be "):
         text = text.partition(b"): ")[2]
     typed = _TYPED.fullmatch(text)
@@ -204,7 +205,7 @@ def _walked(text: bytes, lines: _Lines) -> tuple[str, Value] | None:
 
 
 def _whole(text: bytes, lines: _Lines) -> bytes:
-    """A string that may go on in the lines below."""
+    """Read a string, which may continue in the next lines."""
     quoted = text.startswith(b'"')
     if _closed(text) if quoted else _NUMBER.fullmatch(text):
         return text
@@ -218,7 +219,10 @@ def _whole(text: bytes, lines: _Lines) -> bytes:
 
 
 def _digits(line: bytes, lines: _Lines) -> bytes:
-    """Hexadecimal digits. Beside those of a line -OT shows [what they are as text], line breaks and all."""
+    """Read hexadecimal digits over several lines.
+
+    -OT prints the text of the digits beside them, in brackets. That text may contain line breaks.
+    """
     found = []
     while True:
         digits, bracket, beside = line.partition(b"[")
@@ -235,7 +239,7 @@ def _digits(line: bytes, lines: _Lines) -> bytes:
 
 
 def _closed(quoted: bytes) -> bool:
-    """Whether its last character is a quote that is none of the text's."""
+    """Return whether the last character is the closing quote, and not an escaped quote of the text."""
     if len(quoted) < 2 or not quoted.endswith(b'"'):
         return False
     before = quoted[1:-1]
@@ -243,7 +247,10 @@ def _closed(quoted: bytes) -> bool:
 
 
 def _untyped(text: bytes) -> tuple[str, Value]:
-    """As -OQ and -Oq print: a number may have been a string, an address always was one."""
+    """Read a value without a type, as -OQ and -Oq print it.
+
+    A number may have been a string. An address always becomes a string.
+    """
     if _NUMBER.fullmatch(text):
         return INTEGER, _integer(text)
     if text.startswith(b".") and re.fullmatch(rb"(?:\.\d+)+", text):
@@ -253,7 +260,7 @@ def _untyped(text: bytes) -> tuple[str, Value]:
 
 def _string(text: bytes) -> tuple[str, Value]:
     if not text.startswith(b'"'):
-        return TEXT, _bounded(text)  # as a display hint shows it
+        return TEXT, _bounded(text)  # in the form of a display hint
     quoted = text[1:-1] if _closed(text) else text[1:]
     if _QUOTED_HEX.fullmatch(quoted):
         return STRING, bytes.fromhex(quoted.decode("ascii"))
@@ -267,7 +274,7 @@ def _hex(text: bytes) -> tuple[str, Value]:
 
 
 def _bits(text: bytes) -> tuple[str, Value]:
-    """`28 00 bridge(2) router(4)`: the bytes, then what they mean."""
+    """Read `28 00 bridge(2) router(4)`: the bytes, and then their meaning, which is ignored."""
     pairs = re.match(rb"(?:[0-9A-Fa-f]{2}(?:\s+|$))*", text)
     return STRING, bytes.fromhex(pairs[0].decode("ascii")) if pairs else b""
 

@@ -1,8 +1,11 @@
-"""What rows of a switch's MIBs say of it: LLDP-MIB (IEEE 802.1AB-2005, clause 12), IF-MIB (RFC 2863), system
-group (RFC 3418), EtherLike-MIB (RFC 3635).
+"""Interprets the rows of a switch: its identity, its ports and its LLDP neighbours.
 
-Vendors differ in what they leave out and how they write what they tell. What could not be made sure is told
-with the port, and never left out: each neighbour that the switch lists comes out once.
+Sources: LLDP-MIB (IEEE 802.1AB-2005, clause 12), IF-MIB (RFC 2863), system group (RFC 3418), EtherLike-MIB
+(RFC 3635).
+
+Vendors omit different values and write values in different ways. The reader does not drop a port or neighbour
+because of an uncertain value: it reports a doubt with the port. The result contains each listed neighbour
+once.
 """
 
 from collections import Counter, defaultdict
@@ -19,7 +22,7 @@ from hyperscout_formats.snmp.rows import Row
 from hyperscout_formats.text.lldp_text import cleaned, first_distinct
 
 MAX_NEIGHBOURS: Final = 20_000
-"""Of one switch."""
+"""Neighbours of one switch."""
 MAX_PORTS: Final = 4096
 MAX_PROBLEMS: Final = 16
 
@@ -68,8 +71,10 @@ _SIZES: Final = sorted({len(prefix) for prefix in _READ}, reverse=True)
 
 
 def wanted_subtrees() -> tuple[Oid, ...]:
-    """What has to be walked for `read`, in the order in which it is best asked for: who the switch is, whom
-    it hears, how its ports are."""
+    """Return the OIDs that must be walked for `read`, in the best order of the queries.
+
+    The identity of the switch comes first, then its neighbours, then the state of its ports.
+    """
     columns = (column for column in snmp_interfaces.COLUMNS if column != snmp_interfaces.SPEED)
     return (_LOCAL, _SYSTEM_NAME, *_REMOTES, _REMOTE_ADDRESS, *columns)
 
@@ -77,15 +82,17 @@ def wanted_subtrees() -> tuple[Oid, ...]:
 def read(
     rows: Iterable[Row], source: str, address: str = "", *, neighbours_per_port: int = MAX_NEIGHBOURS
 ) -> SwitchTable:
-    """The switch that these rows are of, in any order. Never raises: what is odd is told in `problems` of the
-    table and `doubt` of its ports.
+    """Return the table of the switch that these rows belong to. The rows may be in any order.
 
-    Where no chassis id is told, its subtype is "": a neighbour then goes by its management address, and has
-    none where that is missing too; the switch itself always has one.
+    Never raises. Irregularities are reported in `problems` of the table and `doubt` of its ports.
 
-    `source`: what the switch is called where it tells neither a chassis id nor a name and an address (a
-    file's stem, the address that was asked). `address`: where it was asked, "" = not known. More neighbours
-    than `neighbours_per_port` on one port are left out, and counted.
+    The switch always has an identity. If it reports no chassis id, the subtype is "", and the identity is its
+    name and address, else `source`. If a neighbour has no chassis id, its subtype is "" and its chassis id is
+    made from its management address. Without such an address, its chassis id is "".
+
+    `source` names the input: the stem of a file name, or the address that was queried. `address` is the
+    address that was queried, "" = unknown. If a port has more than `neighbours_per_port` neighbours, the rest
+    are left out and counted.
     """
     columns: dict[Oid, dict[Oid, Row]] = {prefix: {} for prefix in _READ}
     for row in rows:
@@ -99,7 +106,7 @@ def read(
 
 @dataclass(slots=True)
 class _Heard:
-    """Whom one port hears, and what is odd about it."""
+    """The neighbours of one port, and what is uncertain about them."""
 
     neighbours: list[LldpNeighbour] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
@@ -107,16 +114,16 @@ class _Heard:
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """What a port of the switch says of itself."""
+    """The identifiers that a port of the switch announces."""
 
     number: int
     word: str
-    text: str  # "" = it tells no port id
+    text: str  # "" = no port id
     description: str
 
 
 class _Reading:
-    """One switch. Rows of a column stand by their index."""
+    """Reads one switch. The rows of each column are keyed by their index."""
 
     def __init__(self, columns: Mapping[Oid, Mapping[Oid, Row]], neighbours_per_port: int) -> None:
         self._columns = columns
@@ -178,7 +185,7 @@ class _Reading:
         return SwitchTable(tuple(ports), addresses, tuple(self._problems[:MAX_PROBLEMS]))
 
     def _chassis(self, name: str, addresses: Sequence[str], source: str) -> tuple[str, str]:
-        """lldpctl's word and the switch's identity; the word is "" where nobody announces it."""
+        """Return lldpctl's word and the identity of the switch. The word is "" without a chassis id."""
         word = text = ""
         if row := _scalar(self._columns[_CHASSIS_ID]):
             word, text, odd = values.chassis_id(_scalar(self._columns[_CHASSIS_SUBTYPE]), row)
@@ -210,7 +217,10 @@ class _Reading:
         return own
 
     def _heard_at(self) -> dict[int, list[Oid]]:
-        """Indexes of lldpRemTable (time mark, local port, number) by local port, the newest last."""
+        """Return the indexes of lldpRemTable by local port, the newest last.
+
+        An index is (time mark, local port, number).
+        """
         indexes = set().union(*(self._columns[column] for column in _REMOTES))
         found: dict[int, list[Oid]] = defaultdict(list)
         odd = 0
@@ -224,7 +234,7 @@ class _Reading:
         return found
 
     def _addresses_of_neighbours(self) -> dict[Oid, list[str]]:
-        """By local port and number: the time mark may differ from that in lldpRemTable."""
+        """Return addresses by local port and number. The time mark may differ from that in lldpRemTable."""
         indexes: dict[Oid, set[Oid]] = defaultdict(set)
         for index in self._columns[_REMOTE_ADDRESS]:
             if len(index) > 4:
@@ -238,7 +248,10 @@ class _Reading:
         called: str,
         most: int,
     ) -> _Heard:
-        """Each (chassis, port) once: who came back may stand there under the old time mark too."""
+        """Return each (chassis, port) once.
+
+        A neighbour that returned may also be listed under its old time mark.
+        """
         columns = self._columns
         distinct: dict[tuple[object, object], list[Oid]] = defaultdict(list)
         for index in indexes:
@@ -317,9 +330,10 @@ class _Reading:
 def _port_id(
     port: _Own, called: str, doubt: str, calls: Mapping[str, int], taken: Collection[str]
 ) -> tuple[str, list[str]]:
-    """What the port announces itself as, if that is its alone, else a text that is; and what is uncertain.
+    """Return a port id that is unique on the switch, and what is uncertain about the port.
 
-    `doubt`: whether it is the interface that it is `called` by. `calls`: how many ports announce a text.
+    This is the announced id if no other port announces it. `doubt` is what is uncertain about the interface
+    name `called`. `calls` counts the ports that announce each text.
     """
     doubts = [doubt] if doubt else []
     if port.text and calls[port.text] == 1:
@@ -336,7 +350,7 @@ def _port_id(
 
 
 def _scalar(column: Mapping[Oid, Row]) -> Row | None:
-    """Its index is 0, or whatever an agent made of it."""
+    """Return the row of a scalar. Its index is 0 by the standard, but some SNMP agents use another one."""
     return column[min(column)] if column else None
 
 
@@ -345,6 +359,6 @@ def _dotted(oid: Oid) -> str:
 
 
 def _sorted_addresses(indexes: Iterable[Oid]) -> list[str]:
-    """IPv4 first."""
+    """Return the addresses, IPv4 first."""
     found = {address: index for index in indexes if (address := values.address(index))}
     return list(first_distinct(sorted(found, key=lambda address: found[address])))

@@ -1,8 +1,7 @@
-"""How values of a switch's MIBs are written as the texts of LLDP, whichever way a vendor or a recording has
-them.
+"""Converts values of a switch's MIBs to the texts of LLDP, for all vendor and recording formats.
 
-Pure functions of one row. What hosts hear over LLDP and what switches tell over SNMP must come to the same
-text, so the rules are those of `lldp_text`.
+All functions are pure. A host that receives LLDP and a switch that is queried over SNMP must give the same
+text for the same device, so the rules are those of `lldp_text`.
 """
 
 import ipaddress
@@ -14,11 +13,11 @@ from hyperscout_formats.snmp.rows import TEXT, Row
 from hyperscout_formats.text.lldp_text import CHASSIS_WORDS, PORT_WORDS, UNHANDLED, text_of_bytes
 
 MAX_TEXT: Final = 255
-"""Characters: LLDP has no longer ones (IEEE 802.1AB-2016, 8.5)."""
+"""Characters. LLDP has no longer texts (IEEE 802.1AB-2016, 8.5)."""
 
-# LLDP-MIB's bits, by their number (lldpRemSysCapEnabled); the words of lldpctl.
+# LLDP-MIB's bits in order of their numbers (lldpRemSysCapEnabled), as lldpctl's words.
 _CAPABILITIES: Final = ("Other", "Repeater", "Bridge", "Wlan", "Router", "Tel", "Docsis", "Station")
-# As a walk with the MIB loaded prints them, in lower case: labels of LldpChassisIdSubtype, LldpPortIdSubtype.
+# Labels of LldpChassisIdSubtype and LldpPortIdSubtype in lower case, as a walk with a loaded MIB prints them.
 _CHASSIS_LABELS: Final = {
     b"chassiscomponent": 1,
     b"interfacealias": 2,
@@ -43,28 +42,28 @@ _MAC_TEXT: Final = re.compile(
 )
 _MAC_RUN: Final = re.compile(rb"\s*([0-9a-f]{4})[.:-]?([0-9a-f]{4})[.:-]?([0-9a-f]{4})\s*", re.IGNORECASE)
 _NO_MACS: Final = frozenset({"00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff"})
-_NO_TEXT: Final = "Not Advertised"  # Dell's word for what a neighbour leaves out
-_BYTES: Final = {1: 4, 2: 16}  # of an address, by IANA address family number
+_NO_TEXT: Final = "Not Advertised"  # Dell's text for a value that the neighbour does not announce
+_BYTES: Final = {1: 4, 2: 16}  # length of an address, by IANA address family number
 _PAIRS: Final = re.compile(rb"(?:[0-9A-Fa-f]{2}(?=\s|$)\s*)+")
 
 
 def port_word(subtype: Row | None) -> str:
-    """lldpctl's word for the kind of a port id, "" where that is not known."""
+    """Return lldpctl's word for the subtype of a port id, "" = unknown."""
     return PORT_WORDS.get(_subtype(subtype, _PORT_LABELS), "")
 
 
 def chassis_id(subtype: Row | None, row: Row) -> tuple[str, str, str]:
-    """lldpctl's word, the text, and what is odd about it ("" = nothing): words that follow "id"."""
+    """Return lldpctl's word, the text, and a doubt about it ("" = none), which reads on after "id"."""
     return _identifier(CHASSIS_WORDS.get(_subtype(subtype, _CHASSIS_LABELS)), row)
 
 
 def port_id(subtype: Row | None, row: Row) -> tuple[str, str, str]:
-    """As `chassis_id`."""
+    """Return the same as `chassis_id`, for a port id."""
     return _identifier(PORT_WORDS.get(_subtype(subtype, _PORT_LABELS)), row)
 
 
 def text(row: Row | None) -> str:
-    """ "" where there is none, and where somebody took it out before giving the walk away ("<private>")."""
+    """Return the text. "" = no text, or it was removed before the walk was shared ("<private>")."""
     if row is None:
         return ""
     found = (text_of_bytes(row.value) if isinstance(row.value, bytes) else _written(row.value))[:MAX_TEXT]
@@ -72,26 +71,26 @@ def text(row: Row | None) -> str:
 
 
 def number(row: Row | None) -> int:
-    """0 where there is none."""
+    """Return the number, 0 = none."""
     return row.value if row is not None and isinstance(row.value, int) else 0
 
 
 def is_up(row: Row | None) -> bool:
-    """ifOperStatus. True where nobody says."""
+    """Return whether ifOperStatus is up. A missing value counts as up."""
     return row is None or row.value == 1 or (isinstance(row.value, bytes) and row.value.startswith(b"up"))
 
 
 def mac(row: Row | None) -> str:
-    """Lower-case hex with colons; "" where there is none, or nobody's."""
+    """Return the MAC address in lower-case hex with colons. "" = no address, all zeros or broadcast."""
     found = _any_mac(row) if row else ""
     return "" if found in _NO_MACS else found
 
 
 def capabilities(row: Row | None) -> tuple[str, ...]:
-    """lldpctl's words, sorted.
+    """Return lldpctl's words, sorted.
 
-    A BITS of one byte or two; or text that a tool made of it ("28 00 2 4": bytes, then the numbers of bits
-    that are set), or even of that text once more ("36 38 20 31": "68 1").
+    The value is a BITS of one or two bytes. Some tools convert it to text ("28 00 2 4": bytes, then the
+    numbers of the bits that are set), or even convert that text once more ("36 38 20 31": "68 1").
     """
     bits = row.value if row is not None and isinstance(row.value, bytes) else b""
     for _ in range(2):
@@ -102,8 +101,10 @@ def capabilities(row: Row | None) -> tuple[str, ...]:
 
 
 def address(index: tuple[int, ...]) -> str:
-    """The management address in an index: family, length, bytes; some leave the length out. "" where it is
-    none that a switch can be asked at."""
+    """Return the management address in an index. "" = no address at which a switch can be queried.
+
+    The index has family, length and bytes. Some switches omit the length.
+    """
     family, rest = index[0], index[1:]
     size = _BYTES.get(family)
     if size is None or max(rest, default=256) > 255:
@@ -114,7 +115,7 @@ def address(index: tuple[int, ...]) -> str:
 
 
 def usable(raw: bytes) -> str:
-    """An address of 4 or 16 bytes as text, "" where nobody can be asked there."""
+    """Return an address of 4 or 16 bytes as text, "" = unspecified, loopback or multicast."""
     found = ipaddress.ip_address(raw)
     return "" if found.is_unspecified or found.is_loopback or found.is_multicast else str(found)
 
@@ -122,7 +123,7 @@ def usable(raw: bytes) -> str:
 def _identifier(word: str | None, row: Row) -> tuple[str, str, str]:
     raw = row.value if isinstance(row.value, bytes) else _written(row.value).encode()
     if text(row) == "" and raw.startswith(b"<"):
-        return "", "", ""  # taken out
+        return "", "", ""  # removed from the walk
     odd = ""
     if word is None:
         odd = "is of no known kind"
@@ -152,7 +153,10 @@ def _any_mac(row: Row) -> str:
 
 
 def _network_address(raw: bytes) -> str:
-    """The family comes first (IEEE 802.1AB-2016, 8.5.2.3); some leave it out, or write text."""
+    """Return a network address as text, or its bytes in hex.
+
+    The family comes first (IEEE 802.1AB-2016, 8.5.2.3). Some switches omit it or write the address as text.
+    """
     if raw and len(raw) == 1 + _BYTES.get(raw[0], -1):
         return str(ipaddress.ip_address(raw[1:]))
     try:
@@ -162,7 +166,7 @@ def _network_address(raw: bytes) -> str:
 
 
 def _subtype(row: Row | None, labels: Mapping[bytes, int]) -> int:
-    """0 (reserved) where there is none."""
+    """Return the number of a subtype, 0 (reserved) = none."""
     if row is not None and isinstance(row.value, bytes):
         return labels.get(row.value.strip().lower(), 0)
     return number(row)

@@ -1,6 +1,6 @@
-"""Variable bindings as they come over the wire (RFC 3416, section 3; X.690 for the encoding) -> rows.
+"""Decodes variable bindings (RFC 3416, section 3; X.690 for the encoding) into rows.
 
-An answer has thirty of them and a crawl half a million, so they are read here in a few microseconds each.
+A response has about thirty bindings, and a crawl half a million. Each takes a few microseconds here.
 """
 
 from collections.abc import Iterator
@@ -27,12 +27,15 @@ _MAX_ARC: Final = 0xFFFF_FFFF
 # RFC 2578, 7.1 and RFC 3416, 3: tags of values.
 _NUMBERS: Final = {0x02: INTEGER, 0x41: COUNTER, 0x42: GAUGE, 0x43: TICKS, 0x46: COUNTER64}
 _TEXTS: Final = {0x04: STRING, 0x40: ADDRESS, 0x44: OPAQUE}
-# noSuchObject, noSuchInstance, endOfMibView; and NULL, which stands where there is no value.
+# noSuchObject, noSuchInstance, endOfMibView, and NULL: the variable has no value.
 _NOTHING: Final = frozenset({0x80, 0x81, 0x82, 0x05})
 
 
 def parse(data: bytes, source: str = "SNMP") -> list[Row]:
-    """Rows in order, up to the first that has no value (the end of what may be seen). Raises FormatError."""
+    """Return rows in order, up to the first without a value, where the visible part ends.
+
+    Raises FormatError.
+    """
     try:
         return list(_rows(data, source))
     except IndexError as error:
@@ -57,7 +60,7 @@ def _rows(data: bytes, source: str) -> Iterator[Row]:
             if not 0 < at - start <= 9:  # 64 bits and a sign
                 raise FormatError(source, 0, f"a number of {at - start} octets")
             number = int.from_bytes(data[start:at], "big", signed=True)
-            if tag != 0x02 and number < 0:  # sent without the octet that keeps it from being a sign: common
+            if tag != 0x02 and number < 0:  # common: the leading zero octet of an unsigned value is missing
                 number = int.from_bytes(data[start:at], "big")
             yield Row(oid, _NUMBERS[tag], number)
         elif tag == _OID:
@@ -69,7 +72,7 @@ def _rows(data: bytes, source: str) -> Iterator[Row]:
 
 
 def content(data: bytes, at: int, tag: int, source: str) -> tuple[int, int]:
-    """Where the content of the element at `at` begins and ends."""
+    """Return where the content of the element at `at` begins and ends. Raises FormatError."""
     if data[at] != tag:
         raise FormatError(source, 0, f"tag {data[at]:#x} instead of {tag:#x}")
     size = data[at + 1]
@@ -86,7 +89,7 @@ def content(data: bytes, at: int, tag: int, source: str) -> tuple[int, int]:
 
 
 def _arcs(octets: bytes, source: str) -> tuple[int, ...]:
-    """X.690, 8.19."""
+    """Decode an OID (X.690, 8.19)."""
     if not octets or octets[-1] & 0x80 or len(octets) > 5 * MAX_OID_PARTS:
         raise FormatError(source, 0, "an OID that is none")
     arcs: list[int] = []

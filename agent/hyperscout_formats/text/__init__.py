@@ -1,1 +1,1 @@
-"""Small texts and helpers that readers share: errors, problems, host lists, JSON documents."""
+"""Small text formats and helpers that readers share: errors, problems, host lists, JSON documents."""

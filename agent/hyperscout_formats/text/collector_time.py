@@ -1,22 +1,22 @@
-"""The collector's clock, as it tells it to whoever opens a stream: in the metadata that come before all else.
+"""Encodes and decodes the collector's clock in the initial metadata of a stream.
 
-So a host learns how far its own clock is off before anybody asked who it is, and without disturbing the
-stream of the agent that runs there.
+A host can thus measure the offset of its own clock before it identifies itself, and without disturbing the
+stream of the agent that runs on it.
 """
 
 from collections.abc import Iterable
 
 KEY = "hyperscout-time-ns"
-_MAX_DIGITS = 19  # until the year 2286
+_MAX_DIGITS = 19  # enough until the year 2286
 
 
 def stamp(now_ns: int) -> tuple[tuple[str, str], ...]:
-    """Metadata that say it is `now_ns` (Unix time)."""
+    """Return metadata with the time `now_ns` (Unix time in ns)."""
     return ((KEY, str(now_ns)),)
 
 
 def time_in(metadata: Iterable[tuple[str, str | bytes]] | None) -> int | None:
-    """Unix time in ns; None where none, or none of use, is told."""
+    """Return the Unix time in ns, None = the metadata has no valid time."""
     for key, value in metadata or ():
         if key == KEY and isinstance(value, str) and value.isdecimal() and len(value) <= _MAX_DIGITS:
             return int(value)

@@ -1,16 +1,16 @@
-"""What a reader says about bad input.
+"""Defines how readers report bad input.
 
-A reader either returns facts (and a list of `Problem` for the parts it passed over) or raises
-`FormatError`, never anything else.
+A reader returns facts, with a list of `Problem` for the parts that it left out, or raises `FormatError`. It
+raises no other exception.
 """
 
 from dataclasses import dataclass
 
 
 class FormatError(ValueError):
-    """The input as a whole is not what it should be. Says which input, where, and what to do.
+    """The whole input is unusable. The text contains the name of the input, the line and the reason.
 
-    `line` counts from 1; 0 means that no line is to blame.
+    `line` counts from 1, 0 = no particular line.
     """
 
     def __init__(self, source: str, line: int, reason: str) -> None:
@@ -22,7 +22,7 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A part of the input that was passed over; the rest was read. `line` counts from 1, 0 = unknown."""
+    """A part of the input that was left out. The rest was read. `line` counts from 1, 0 = unknown."""
 
     source: str
     line: int

@@ -1,8 +1,9 @@
-"""Host lists: `gpu-[01-16],login` for many names in few characters, out and in.
+"""Reads and writes host lists, a short form for many names: `gpu-[01-16],login`.
 
-Slurm's bracket notation (slurm.conf(5), NodeName), as ClusterShell and pdsh read it, too. Names come from
-wires, so one may hold a comma, a bracket or a control character: such a name stands in double quotes, with
-a backslash before quotes and backslashes of its own and escapes as Python writes them.
+The notation is Slurm's bracket notation (slurm.conf(5), NodeName), which ClusterShell and pdsh also read.
+Names come from devices, so a name may contain a comma, a bracket or a control character. Such a name is put
+in double quotes. Its own quotes and backslashes are escaped with a backslash, and its control characters with
+Python's escapes.
 """
 
 import re
@@ -10,11 +11,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-MAX_NAMES: Final = 100_000  # of one list
+MAX_NAMES: Final = 100_000  # names in one list
 MAX_CHARACTERS: Final = 4 << 20
-_MAX_DIGITS = 9  # a host list's numbers are machine integers
-_MAX_RANGE = 65536  # Slurm takes more hosts in one range for a mistake
-_MAX_ITEM = 1000  # characters of what is written out once for each number
+_MAX_DIGITS = 9  # numbers in a host list are machine integers
+_MAX_RANGE = 65536  # Slurm treats a range of more hosts as a mistake
+_MAX_ITEM = 1000  # characters of an item with brackets, which is copied for each number
 _MAX_SHOWN = 60  # characters of a text in an error
 _DIGITS = "0123456789"
 _GUID = re.compile(r"[0-9a-f]+")
@@ -23,7 +24,7 @@ _ODD = re.compile(r'[\[\],"]|^ | $|^$')
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", re.DOTALL)
 _SHORT = {"n": "\n", "r": "\r", "t": "\t"}
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?", re.ASCII)
-# What stands between two commas: a name in quotes, or one with brackets in which a comma separates no names.
+# One item between two commas: a quoted name, or a name in which commas in brackets do not separate names.
 _ITEM = re.compile(
     r'\s*+(?:(?P<quoted>"(?:[^"\\]|\\.)*+")\s*+|(?!")(?P<plain>(?:[^\[\],]++|\[[^\[\]]*+\])*+))(?:,|$)',
     re.DOTALL,
@@ -33,14 +34,15 @@ _HINT = " (a name with brackets of its own goes in double quotes)"
 
 
 class HostListError(ValueError):
-    """A text that is no host list; says where, and what to write instead."""
+    """A text is not a host list. The message contains the place and the correct form."""
 
 
 def fold(names: Iterable[str]) -> str:
-    """The names as a host list, each once, by name and number: `gpu-[01-04,07],login`.
+    """Return the names as a host list, each once, in order of name and number: `gpu-[01-04,07],login`.
 
-    Only a number at the end of a name goes into brackets: Slurm refuses text after them. Leading zeros
-    are kept, since a range is printed as wide as its first number. A GUID is no number.
+    Only a number at the end of a name goes into brackets, because Slurm refuses text after brackets. Leading
+    zeros are kept, because all numbers of a range are as wide as the first one. A GUID is not split into a
+    name and a number.
     """
     numbers: dict[str, list[str]] = {}
     for name in names:
@@ -67,7 +69,7 @@ def fold(names: Iterable[str]) -> str:
 
 
 def quoted(name: str) -> str:
-    """One name as a host list has it: in quotes where it would be read as something else."""
+    """Return one name in the form of a host list: in quotes if it would otherwise be read differently."""
     if name.isprintable() and not _ODD.search(name):
         return name
     text = name.replace("\\", "\\\\").replace('"', '\\"')
@@ -75,12 +77,12 @@ def quoted(name: str) -> str:
 
 
 def _ranges(digits: Sequence[str]) -> Iterator[str]:
-    """Runs of consecutive numbers; `digits` are sorted by length, then value."""
+    """Yield runs of consecutive numbers. `digits` are sorted by length, then value."""
     first = last = digits[0]
     start = value = int(first)
     for text in digits[1:]:
         number = int(text)
-        # One digit more is still the same range when it has no zero in front: 99, 100.
+        # A number with one more digit continues the range if it has no leading zero: 99, 100.
         same_width = len(text) == len(last) or not text.startswith("0")
         if number == value + 1 and same_width and number - start < _MAX_RANGE:
             last, value = text, number
@@ -92,9 +94,9 @@ def _ranges(digits: Sequence[str]) -> Iterator[str]:
 
 
 def expand(text: str, most: int = MAX_NAMES) -> list[str]:
-    """The names of a host list in its order, each once. Raises HostListError; also for over `most` names.
+    """Return the names of a host list in order, each once. Brackets may occur anywhere and more than once.
 
-    Brackets may stand anywhere and more than once: `r[1-2]n[01-16]-ib` is 32 names.
+    For example, `r[1-2]n[01-16]-ib` is 32 names. Raises HostListError, also for more than `most` names.
     """
     if len(text) > MAX_CHARACTERS:
         raise HostListError(f"a host list of {len(text)} characters: at most {MAX_CHARACTERS} are read")
@@ -115,7 +117,10 @@ def expand(text: str, most: int = MAX_NAMES) -> list[str]:
 
 
 def spread(text: str, most: int = MAX_NAMES, what: str = "names") -> list[str]:
-    """The names of one item: `leaf-[01-32]`; commas outside of brackets are its own. Raises HostListError."""
+    """Return the names of one item, such as `leaf-[01-32]`. Raises HostListError.
+
+    A comma outside brackets is part of the name.
+    """
     if not text:
         raise HostListError("a comma too many: there is no name between two of them")
     if len(text) > _MAX_ITEM and "[" in text:
@@ -149,7 +154,7 @@ def _plain(text: str) -> str:
 
 
 def _numbers(text: str, most: int, too_many: str) -> list[str]:
-    """What stands in one pair of brackets."""
+    """Return the numbers in one pair of brackets."""
     found: list[str] = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
@@ -180,13 +185,13 @@ def _unquoted(text: str) -> str:
 
 
 def _why_not(text: str) -> str:
-    """Of a text that begins with no item."""
+    """Return why a text does not begin with an item."""
     if text.lstrip().startswith('"'):
         return "a quote without its other, or no comma behind that"
     return f"a bracket without its other, or within another{_HINT}"
 
 
 def _shown(text: str) -> str:
-    """The text in quotes, escaped, with at most _MAX_SHOWN characters between the quotes."""
+    """Return the text in quotes, escaped, with at most _MAX_SHOWN characters between the quotes."""
     shown = ascii(text[: _MAX_SHOWN + 1])
     return shown if len(shown) <= _MAX_SHOWN + 2 else shown[: _MAX_SHOWN - 2] + "..." + shown[0]

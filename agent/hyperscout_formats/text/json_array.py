@@ -1,7 +1,7 @@
-"""Reads a JSON array of objects while it comes in.
+"""Reads a JSON array of objects incrementally.
 
-What a manager answers may be a gigabyte, and of each of its objects a tenth is wanted. One is taken apart at
-a time, so memory holds a piece and no more.
+The response of a manager may be a gigabyte, of which a tenth is needed. The reader decodes one object at a
+time, so memory holds only one piece of the text.
 """
 
 import codecs
@@ -14,14 +14,17 @@ from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.lldp_text import cleaned
 
 MAX_OBJECT_CHARS: Final = 1 << 20
-"""Of one object; a port of a UFM has about a thousand."""
+"""Characters of one object. A port of a UFM has about a thousand."""
 
 _PIECE_BYTES: Final = 1 << 16
 _BETWEEN = re.compile(r"[ \t\n\r]*")
 
 
 class ArrayReader:
-    """Takes the text in pieces, gives the objects in order. Raises FormatError for what is no such array."""
+    """Takes the text in pieces and returns the objects in order.
+
+    Raises FormatError if the text is not a JSON array of objects.
+    """
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -31,7 +34,7 @@ class ArrayReader:
         self._expects = "["
 
     def feed(self, piece: bytes) -> Iterator[Mapping[str, Any]]:
-        """The objects that are whole now."""
+        """Return an iterator over the objects that are complete now. Raises FormatError."""
         try:
             self._rest += self._text.decode(piece)
         except UnicodeDecodeError as error:
@@ -39,7 +42,7 @@ class ArrayReader:
         return self._objects()
 
     def close(self) -> None:
-        """There is no more. Raises FormatError where the array is not at its end."""
+        """End the text. Raises FormatError if the array is incomplete or other text follows it."""
         if self._expects or self._rest.strip(" \t\n\r"):
             raise self._error("it is cut off" if self._expects else "something follows the array")
 
@@ -69,7 +72,7 @@ class ArrayReader:
             self._rest = text[at:]
 
     def _object(self, text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:
-        """None while its end is not here."""
+        """Return the object and its end, or None while the text does not contain its end."""
         try:
             found, end = self._decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:
@@ -77,7 +80,7 @@ class ArrayReader:
                 reason = f"an object of more than {MAX_OBJECT_CHARS} characters, or a damaged one"
                 raise self._error(reason) from error
             return None, at
-        except (ValueError, RecursionError) as error:  # a number of a million digits, nested without end
+        except (ValueError, RecursionError) as error:  # a number of a million digits, or nested too deeply
             raise self._error("an object that is nothing a manager says") from error
         return found, end
 
@@ -91,7 +94,7 @@ class ArrayReader:
 
 
 def objects(data: bytes, source: str) -> Iterator[Mapping[str, Any]]:
-    """The same of a text that is here as a whole."""
+    """Yield the objects of a complete text. Raises FormatError as `ArrayReader` does."""
     array = ArrayReader(source)
     for begin in range(0, len(data), _PIECE_BYTES):
         yield from array.feed(data[begin : begin + _PIECE_BYTES])

@@ -1,4 +1,4 @@
-"""Reads a JSON document that somebody else wrote: its size, its syntax, and the texts and lists in it."""
+"""Reads JSON documents from other systems, with a bound on their size, and texts and lists in them."""
 
 import json
 from typing import Any, Final
@@ -7,29 +7,32 @@ from hyperscout_formats.text.errors import FormatError
 from hyperscout_formats.text.lldp_text import cleaned
 
 MAX_NAME: Final = 253  # RFC 1123: the longest host name
-_MAX_READ: Final = 1024  # characters of a text that are looked at
+_MAX_READ: Final = 1024  # characters of a text that are read
 
 
 def document(data: bytes, source: str, most_bytes: int, expected: str) -> Any:
-    """The value. Raises FormatError, with `expected` in its reason, for what is no JSON."""
+    """Return the value of a JSON document. Raises FormatError if it is invalid or larger than `most_bytes`.
+
+    The reason for invalid JSON ends with `expected`.
+    """
     if len(data) > most_bytes:
         raise FormatError(source, 0, f"{len(data)} bytes, at most {most_bytes} are read")
     try:
         return json.loads(data)
     except json.JSONDecodeError as error:
         raise FormatError(source, error.lineno, f"not JSON: {error.msg}; {expected}") from error
-    except (ValueError, RecursionError) as error:  # no UTF-8, a number of thousands of digits, or nested
+    except (ValueError, RecursionError) as error:  # not UTF-8, a huge number, or nested too deeply
         raise FormatError(source, 0, f"not JSON; {expected}") from error
 
 
 def listed(value: Any) -> list[Any]:
-    """A list; of anything else one with that alone, since some write a single thing without its brackets."""
+    """Return a list. None gives [], and any other value a list of one: some systems omit the brackets."""
     if value is None:
         return []
     return value if isinstance(value, list) else [value]
 
 
 def name_in(value: Any) -> str:
-    """A name; empty where it is none, or too long for one."""
+    """Return a name, "" = not a text, or longer than `MAX_NAME`."""
     text = cleaned(value[:_MAX_READ]).strip() if isinstance(value, str) else ""
     return text if len(text) <= MAX_NAME else ""

@@ -1,7 +1,7 @@
-"""Reader of latency tables: round trips between nodes, as `node_a,node_b,rtt_us[,samples]`.
+"""Reads latency tables: round trips between nodes, as `node_a,node_b,rtt_us[,samples]`.
 
-Any subset of pairs in any order; a pair may come again, and either way round. Whoever can ping can write
-one: `sockperf`, `qperf`, `ib_send_lat` and a shell loop are enough.
+A table may have any subset of pairs in any order. A pair may be repeated, in either direction. Any ping tool
+can produce a table: `sockperf`, `qperf`, `ib_send_lat` and a shell loop are enough.
 """
 
 import io
@@ -13,7 +13,7 @@ from hyperscout_formats.text.errors import FormatError, Problem
 from hyperscout_formats.text.problems import Problems
 
 MAX_BYTES: Final = 64 << 20
-"""All pairs of 1,500 nodes, or what 16,384 nodes need."""
+"""Enough for all pairs of 1,500 nodes, or for the pairs that 16,384 nodes need."""
 
 MAX_NAME: Final = 253  # RFC 1123: the longest host name, and the longest name of a Kubernetes node
 MAX_RTT_US: Final = 1e7
@@ -25,7 +25,7 @@ _HEADER: Final = ("node_a", "node_b", "rtt_us")
 
 
 class LatencyRow(NamedTuple):
-    """`rtt_us`: microseconds, over 0. `samples`: round trips that were tried for it, 0 = not said."""
+    """One round trip. `rtt_us` is in microseconds, above 0. `samples` counts attempts, 0 = unknown."""
 
     node_a: str
     node_b: str
@@ -34,15 +34,16 @@ class LatencyRow(NamedTuple):
 
 
 def parse(data: bytes, source: str = "latency table") -> tuple[list[LatencyRow], tuple[Problem, ...]]:
-    """Rows in order, and the lines that were passed over. `#` begins a comment, a header may come first.
+    """Return rows in order, and the lines that could not be read.
 
-    Raises FormatError where there are lines, but none of them can be read.
+    `#` begins a comment. The first line may be a header. Raises FormatError if no line can be read and at
+    least one line has content, or if the input is larger than `MAX_BYTES`.
     """
     if len(data) > MAX_BYTES:
         raise FormatError(source, 0, f"{len(data)} bytes, a latency table has at most {MAX_BYTES}")
     problems = Problems(source)
     rows: list[LatencyRow] = []
-    names: dict[str, str] = {}  # one object for each name, however many rows it has
+    names: dict[str, str] = {}  # one shared object for each name
     unreadable = 0
     first = True
     for number, line in enumerate(io.BytesIO(data.removeprefix(b"\xef\xbb\xbf")), 1):
@@ -68,7 +69,7 @@ def _is_header(content: bytes) -> bool:
 
 
 def _row(content: bytes, names: dict[str, str]) -> LatencyRow | str:
-    """The row, or why it is none."""
+    """Return the row, or the reason why the line has none."""
     cells = content.split(b",", 5)
     if len(cells) not in (3, 4):
         return f"expected `node_a,node_b,rtt_us[,samples]`, found {content[:60].decode('utf-8', 'replace')!a}"

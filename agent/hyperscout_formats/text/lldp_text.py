@@ -1,15 +1,15 @@
-"""How identifiers and texts of LLDP are written: a neighbour reads the same from a frame and from lldpctl.
+"""Defines the text form of LLDP identifiers, the same for frames and for lldpctl.
 
-A host with lldpd and a host with our own listener may hang on one switch, and both must give it one
-identity. The rules are those of lldpctl (seen with lldpd 1.0.16), and for bytes that no terminal should get,
-our own.
+A host with lldpd and a host with the agent's own listener may be on the same switch, and both must give the
+switch the same identity. The rules are those of lldpctl (checked with lldpd 1.0.16). For bytes that must not
+reach a terminal, the rules are hyperscout's own.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-# IEEE 802.1AB-2016, tables 8-2 and 8-3; the words of lldpctl. The values of those that it does not handle it
-# writes as bytes. Subtypes that are not here are reserved, and lldpd drops such frames.
+# IEEE 802.1AB-2016, tables 8-2 and 8-3, with lldpctl's words. lldpctl prints the values of unhandled subtypes
+# as bytes. Subtypes that are not in the tables are reserved, and lldpd drops their frames.
 UNHANDLED: Final = "unhandled"
 CHASSIS_WORDS: Final[Mapping[int, str]] = {
     1: UNHANDLED,  # chassis component
@@ -31,11 +31,11 @@ PORT_WORDS: Final[Mapping[int, str]] = {
 }
 
 MAX_ADDRESSES: Final = 32
-"""Management addresses that are kept of one neighbour."""
+"""Management addresses that are kept for one neighbour."""
 
 
 def text_of_bytes(raw: bytes) -> str:
-    """A text as it was sent, up to the first NUL; a byte that is not UTF-8 becomes U+FFFD."""
+    """Return a text as it was sent, up to the first NUL. A byte that is not UTF-8 becomes U+FFFD."""
     sent = raw.split(b"\0", 1)[0]
     if sent.isascii():
         return cleaned(sent.decode("ascii"))
@@ -44,10 +44,10 @@ def text_of_bytes(raw: bytes) -> str:
 
 
 def cleaned(text: str) -> str:
-    """Control characters, and whatever else cannot be shown, become blanks."""
+    """Replace control characters and other unprintable characters by blanks."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def first_distinct(texts: list[str]) -> tuple[str, ...]:
-    """In order, each once, at most `MAX_ADDRESSES`."""
+    """Return the texts in order, each once, at most `MAX_ADDRESSES`."""
     return tuple(list(dict.fromkeys(texts))[:MAX_ADDRESSES])

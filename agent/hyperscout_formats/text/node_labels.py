@@ -1,4 +1,4 @@
-"""Reader of `kubectl get nodes -o json`: the labels of each node."""
+"""Reads `kubectl get nodes -o json`: the labels of each node."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,13 +8,13 @@ from hyperscout_formats.text.errors import FormatError, Problem
 from hyperscout_formats.text.problems import Problems
 
 MAX_BYTES: Final = 1 << 30
-"""A node with its images is 20 kB."""
+"""A node with its images takes 20 kB."""
 MAX_NODES: Final = 200_000
 _EXPECTED: Final = "expected the output of `kubectl get nodes -o json`"
 
 
 def parse(data: bytes, source: str = "nodes") -> tuple[dict[str, dict[str, str]], tuple[Problem, ...]]:
-    """Labels by node, and what was passed over. Raises FormatError for any other text."""
+    """Return labels by node, and the items that were left out. Raises FormatError for other text."""
     if data[:64].lstrip()[:1] != b"{":
         raise FormatError(source, 0, f"no JSON object; {_EXPECTED}")
     document = json_document.document(data, source, MAX_BYTES, _EXPECTED)

@@ -1,4 +1,4 @@
-"""Reader of node lists: the cluster's nodes, a name or a host list (`gpu-[01-16]`) a line."""
+"""Reads node lists: the nodes of a cluster, one name or host list (`gpu-[01-16]`) on each line."""
 
 import io
 import re
@@ -14,9 +14,10 @@ _FOLDED = re.compile(r'[\[\],"]')
 
 
 def parse(data: bytes, source: str = "node list") -> list[str]:
-    """Names in order, each once. `#` begins a comment. Raises FormatError with the line that is no name.
+    """Return names in order, each once. `#` begins a comment.
 
-    Nothing is passed over here: a node that is left out would be taken for one that the cluster has not.
+    Raises FormatError with the number of an invalid line. No line is skipped: a node that is missing here
+    would be treated as not part of the cluster.
     """
     if len(data) > MAX_BYTES:
         raise FormatError(source, 0, f"{len(data)} bytes, a node list has at most {MAX_BYTES}")

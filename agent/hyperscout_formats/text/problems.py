@@ -1,4 +1,4 @@
-"""Collects what a reader passed over, without letting bad input fill the memory."""
+"""Collects the problems of a reader, with bounded memory."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -9,7 +9,7 @@ MAX_PROBLEMS: Final = 100
 
 
 class Problems:
-    """Keeps the first `MAX_PROBLEMS` of each kind; in the end the first of all, and a count of the rest."""
+    """Keeps at most `MAX_PROBLEMS` single problems and as many of each `add_all`, and counts the rest."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -18,21 +18,21 @@ class Problems:
         self._total = 0
 
     def add(self, line: int, reason: str) -> None:
-        """One problem. `line` counts from 1, 0 = unknown."""
+        """Add one problem. `line` counts from 1, 0 = unknown."""
         self._total += 1
         self._single += 1
         if self._single <= MAX_PROBLEMS:
             self._kept.append((line, reason))
 
     def add_all(self, lines: Iterable[int], reason: str) -> None:
-        """The same problem on several lines, in order of lines."""
+        """Add the same problem for several lines, which must be in ascending order."""
         for count, line in enumerate(lines, 1):
             self._total += 1
             if count <= MAX_PROBLEMS:
                 self._kept.append((int(line), reason))
 
     def listed(self) -> tuple[Problem, ...]:
-        """In order of lines, at most `MAX_PROBLEMS` and one that counts the rest."""
+        """Return at most `MAX_PROBLEMS` problems in order of lines, and one more that counts the rest."""
         shown = sorted(self._kept)[:MAX_PROBLEMS]
         listed = [Problem(self._source, line, reason) for line, reason in shown]
         if self._total > len(shown):

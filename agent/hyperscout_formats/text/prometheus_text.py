@@ -1,7 +1,8 @@
-"""Prometheus' text format 0.0.4, written (prometheus.io/docs/instrumenting/exposition_formats).
+"""Writes Prometheus' text format 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats).
 
-Both processes show figures that live where they are counted, thousands of them: a family is declared once, as
-a value that tests and the page of metrics can read too, and turns figures into lines when somebody asks.
+The agent and the collector both export values that stay where they are counted, thousands of them. Each
+metric family is declared once, as a constant. Tests and the metrics page can read it. The family formats
+values as lines when a client requests them.
 """
 
 import math
@@ -13,12 +14,12 @@ from typing import Literal, TypeVar
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Kind = Literal["gauge", "counter", "histogram"]
-Labels = TypeVar("Labels", bound=str | tuple[str, ...])  # the values, in the order of the family's labels
+Labels = TypeVar("Labels", bound=str | tuple[str, ...])  # label values, in the order of the family's labels
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What a metric is called, and what it says. `help` names the unit where there is one."""
+    """Name, type and labels of a metric. `help` contains the unit if there is one."""
 
     name: str
     kind: Kind
@@ -26,11 +27,11 @@ class Family:
     labels: tuple[str, ...] = ()
 
     def of(self, value: float) -> str:
-        """The one figure of a family without labels."""
+        """Return the lines of a family without labels."""
         return f"{self.head}{self.name} {_number(value)}\n"
 
     def by(self, values: Mapping[Labels, float]) -> str:
-        """Figures by their labels' values; one label's value may stand alone."""
+        """Return lines for values keyed by their label values. A single label value may be a plain text."""
         return self.head + "".join(
             f"{self.name}{{{self.pairs(labels)}}} {_number(value)}\n" for labels, value in values.items()
         )
@@ -40,7 +41,7 @@ class Family:
         return f"# HELP {self.name} {self.help}\n# TYPE {self.name} {self.kind}\n"
 
     def pairs(self, values: str | tuple[str, ...]) -> str:
-        """What stands in braces. Raises ValueError for another number of values than there are labels."""
+        """Return the text in braces. Raises ValueError if values and labels differ in number."""
         several = (values,) if isinstance(values, str) else values
         return ",".join(f'{n}="{escaped(v)}"' for n, v in zip(self.labels, several, strict=True))
 
@@ -50,18 +51,18 @@ def gauge(name: str, what: str, *labels: str) -> Family:
 
 
 def counter(name: str, what: str, *labels: str) -> Family:
-    """`name` ends in _total."""
+    """Return a counter family. `name` ends in _total."""
     return Family(name, "counter", what, labels)
 
 
 @dataclass(slots=True)
 class Histogram:
-    """Counts how long something takes. `bounds_s`: upper ends of its buckets in seconds, ascending."""
+    """Counts durations. `bounds_s` are the upper bounds of the buckets in seconds, ascending."""
 
     family: Family
     bounds_s: Sequence[float]
     sum_s: float = 0.0
-    counts: list[int] = field(default_factory=list)  # by bucket; the last is of what no bound holds
+    counts: list[int] = field(default_factory=list)  # by bucket; the last is for values above all bounds
 
     def __post_init__(self) -> None:
         self.counts = [0] * (len(self.bounds_s) + 1)
@@ -83,7 +84,7 @@ def histogram(name: str, what: str) -> Family:
 
 
 def escaped(value: str) -> str:
-    """A label's value as it stands between quotes. Names come from devices, and may hold anything."""
+    """Return an escaped label value. Names come from devices and may contain any character."""
     if '"' in value or "\\" in value or "\n" in value:
         return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return value

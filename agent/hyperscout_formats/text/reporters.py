@@ -1,47 +1,47 @@
-"""Names under which findings are reported: a node's own, and for others one that no node can have.
+"""Defines the names of reporters: a node's own name, or a name that no node can have.
 
-Kubernetes allows no slash in a node's name (RFC 1123), and neither does the agent's setting `node`.
+Kubernetes allows no slash in the name of a node (RFC 1123), and neither does the agent's setting `node`.
 """
 
 from typing import Final
 
 SWITCH_PROBE: Final = "switch"
-# What an agent of the role `fabric` runs, and nobody else; each reports whole switches or a whole fabric.
+# Probes that only agents of the role `fabric` run. Each reports whole switches or a whole fabric.
 FABRIC_PROBES: Final = frozenset({"snmp", "ufm", "netq", "nmx"})
-# What a device in a node (a DPU) reports under the node's name by MQTT, and no agent: neither's full state
-# says anything about the other's.
+# Probe of a device in a node (a DPU), which reports under the name of the node by MQTT. No agent runs it. The
+# full state of the device and the full state of the agent are independent of each other.
 DEVICE_PROBE: Final = "device"
 _SWITCH: Final = "switch/"
 _FABRIC: Final = "fabric/"
 
 
 def switch_reporter(name: str) -> str:
-    """Under which name the switch of that name reports."""
+    """Return the reporter name of the switch with that name."""
     return _SWITCH + name
 
 
 def fabric_reporter(name: str) -> str:
-    """Under which name an agent reports that looks at a whole fabric."""
+    """Return the reporter name of an agent that observes a whole fabric."""
     return _FABRIC + name
 
 
 def is_switch(reporter: str) -> bool:
-    """Whether it is a switch that reports under this name."""
+    """Return whether the reporter is a switch."""
     return reporter.startswith(_SWITCH)
 
 
 def is_fabric(reporter: str) -> bool:
-    """Whether it is an agent that looks at whole fabrics that reports under this name."""
+    """Return whether the reporter is an agent that observes whole fabrics."""
     return reporter.startswith(_FABRIC)
 
 
 def is_node(reporter: str) -> bool:
-    """Whether it is a node."""
+    """Return whether the reporter is a node."""
     return "/" not in reporter
 
 
 def is_reporter(text: str) -> bool:
-    """Whether anybody can report under this name."""
+    """Return whether the text is a valid reporter name."""
     return "/" not in text.removeprefix(_FABRIC if is_fabric(text) else _SWITCH) and text not in (
         "",
         _SWITCH,

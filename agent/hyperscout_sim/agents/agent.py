@@ -1,4 +1,4 @@
-"""One played agent: the real store and the real uplink, over a host that exists only in a `SimFabric`."""
+"""Runs one simulated agent: the real store and uplink, on a host that exists only in a `SimFabric`."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ _LEAST_SWEEP_INTERVAL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep gave: the text, and why it did not see everything ("" = it did)."""
+    """The result of a sweep: the text, and why it is incomplete ("" = complete)."""
 
     bulk: Bulk
     partial_reason: str
@@ -36,7 +36,7 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a played agent may ask: the time, and what a sweep from one of its adapters sees."""
+    """What a simulated agent can use: clocks, channels, and the sweep from one of its adapters."""
 
     targets: tuple[str, ...]
     clock: Callable[[], float]
@@ -49,7 +49,7 @@ class World:
 
 
 class PlayedAgent:
-    """Findings of one host, streamed until `stop`. To be used from one event loop."""
+    """Streams the findings of one host until `stop`. Use it from one event loop."""
 
     def __init__(self, host: str, world: World, instance: int, probes: Sequence[str], seed: str) -> None:
         self.host = host
@@ -58,7 +58,7 @@ class PlayedAgent:
         self._adapters: dict[str, SimAdapter] = {}
         self._up: dict[str, bool] = {}
         self._link_downed: dict[str, int] = {}
-        self._leases: dict[str, SweepLease] = {}  # by id: a host may hold one for each rail
+        self._leases: dict[str, SweepLease] = {}  # by id: a host may have one for each rail
         self._sweepers: dict[str, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
         self.uplink = Uplink(
@@ -78,7 +78,7 @@ class PlayedAgent:
 
     @property
     def lease(self) -> SweepLease | None:
-        """The oldest lease that it holds."""
+        """The oldest lease of the agent, None = no lease."""
         return next(iter(self._leases.values()), None)
 
     def start(self) -> None:
@@ -96,7 +96,7 @@ class PlayedAgent:
         lldp: Sequence[LldpPort],
         gpus: Sequence[Gpu] = (),
     ) -> None:
-        """Look at the host's ports and GPUs as they are now."""
+        """Report the current state of the host's ports and GPUs."""
         self._adapters = {adapter.device: adapter for adapter, _ in ports}
         for adapter, cable in ports:
             if self._up.get(adapter.device) and cable is None:
@@ -145,7 +145,7 @@ class PlayedAgent:
             self._end_lease(lease_id)
 
     async def _keep_sweeping(self, lease: SweepLease) -> None:
-        """Sweep now, at the lease's interval, and as soon as something in the fabric changes."""
+        """Sweep now, at the interval of the lease, and as soon as the fabric changes."""
         interval_s = max(lease.interval_s, _LEAST_SWEEP_INTERVAL_S)
         while True:
             changed = self._world.changed()

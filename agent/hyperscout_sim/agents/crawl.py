@@ -1,6 +1,6 @@
-"""The played agent of role fabric: whole switches, as the real crawl would tell of them after asking each.
+"""Runs the simulated agent of role `fabric`, which reports whole switches as the real SNMP crawl does.
 
-What a switch would answer goes through the same reader; only the asking itself is left out.
+The simulated answer of a switch goes through the real reader. Only the query itself is left out.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ PROBE = "snmp"
 
 
 class PlayedCrawl:
-    """Findings of all switches, streamed until `stop`. To be used from one event loop."""
+    """Streams the findings of all switches until `stop`. Use it from one event loop."""
 
     def __init__(self, name: str, world: World, instance: int, seed: str) -> None:
         self.reporter = fabric_reporter(name)
         self.store = FindingStore(self.reporter, world.clock)
-        self.seeds: tuple[str, ...] = ()  # what the collector says that switches can be asked at
+        self.seeds: tuple[str, ...] = ()  # addresses of switches, from the collector
         self._world = world
         self._task: asyncio.Task[None] | None = None
         self.uplink = Uplink(
@@ -56,7 +56,7 @@ class PlayedCrawl:
             self._task = None
 
     def look(self, fabric: SimFabric) -> None:
-        """Ask all switches as they are now. One that was there before does not answer any more."""
+        """Read all switches in their current state. A switch that was removed is reported as "no answer"."""
         answered = set()
         for switch, rows in walks(fabric):
             address = management_address(switch)

@@ -1,8 +1,8 @@
-"""Plays the agents of a whole fabric in one process, through the real uplink, and lets its cables be cut.
+"""Runs the agents of a whole fabric in one process, through the real uplink, and changes its cables.
 
-Every host has an agent of its own with a stream of its own, as real ones do; what they see is what the fabric
-is at that moment. A change of the fabric makes the touched agents look at once, and those that hold a sweep
-lease sweep again.
+Every host has its own agent with its own stream, as in a real cluster. An agent reports the current state of
+the fabric. When the fabric changes, the affected agents report at once, and the agents with a sweep lease
+sweep again.
 """
 
 import asyncio
@@ -25,26 +25,29 @@ from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimFabric
 from hyperscout_sim.readings.sweep_text import sweep_text
 
 _ALONE = "it saw nothing but its own adapter: the port is down or its cable is out"
-# Agents that start together (a thousand handshakes at once would time each other out), or that look between
-# two turns of the event loop.
+# Number of agents that start together, because a thousand simultaneous handshakes would time out. Also the
+# number of agents that report between two turns of the event loop.
 _AT_ONCE = 64
-# How long the next ones wait for these to be greeted, and how often to look.
+# Longest wait until these agents are connected, and the interval of the checks.
 _WAVE_S = 1.0
 _POLL_S = 0.005
-# Without it gRPC lets all channels of a process to one address share one connection.
+# Without this option, all gRPC channels of a process to one address share one connection.
 _OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
 
 class Player:
-    """Agents of all hosts of `fabric`.
+    """Runs the agents of all hosts of `fabric`.
 
-    `lldp`: the cables are Ethernet too, and every agent hears its switches on them (needs the extra `lldp`).
-    `crawl`: they are Ethernet alone, and an agent of role fabric of this name tells of all switches.
-    `connections`: None gives each agent a connection of its own; a number shares that many.
-    `refresh_interval_s`: how often everybody looks again though nothing changed. `clock`: monotonic seconds;
-    `wall_ns`: nanoseconds since 1970; `seed` spreads reconnects. `credentials`: for connections of their own
-    (not shared ones); all agents show the same, no token. `gpus`: host -> what its `nvlink` probe reports
-    (None: no agent has that probe); `set_gpus` changes it.
+    `lldp`: the cables are also Ethernet cables, and every agent receives the LLDP frames of its switches
+    (needs the extra `lldp`). `crawl`: the cables are only Ethernet cables, and an agent of role `fabric` with
+    this name reports all switches.
+
+    `connections`: None gives each agent its own connection. A number is the number of shared connections.
+    `refresh_interval_s`: interval at which all agents report again without a change. `clock`: monotonic
+    seconds. `wall_ns`: nanoseconds since 1970. `seed`: spreads reconnects. `credentials`: for connections of
+    their own, not for shared ones. All agents use the same credentials, without a token.
+
+    `gpus`: host -> what its `nvlink` probe reports (None: no agent has that probe). `set_gpus` changes it.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class Player:
         self._changed = asyncio.Event()
         self._lldp = lldp or bool(crawl)
         self._crawl_name = crawl
-        self.crawl: PlayedCrawl | None = None  # while it lives
+        self.crawl: PlayedCrawl | None = None  # None = not running
         self._gpus = None if gpus is None else dict(gpus)
         self._credentials = credentials or Credentials(insecure=True)
         self._seed = seed
@@ -90,24 +93,24 @@ class Player:
 
     @property
     def fabric(self) -> SimFabric:
-        """The fabric as it is now."""
+        """The current fabric."""
         return self._fabric
 
     @property
     def streaming(self) -> int:
-        """Agents that a collector has greeted."""
+        """Number of agents that are connected to a collector."""
         return sum(agent.uplink.stats.connected for agent in self._living())
 
     @property
     def settled(self) -> bool:
-        """Whether all living agents stream and everything that they saw is acked."""
+        """Whether all running agents are connected and the collector has acknowledged all their findings."""
         return all(x.uplink.stats.connected and not x.store.dirty for x in self._living())
 
     def _living(self) -> list[PlayedAgent | PlayedCrawl]:
         return [*self.agents.values(), *filter(None, (self.crawl,))]
 
     async def run(self) -> None:
-        """Play until cancelled."""
+        """Run the agents until cancelled."""
         try:
             hosts = self._plan.hosts
             for first in range(0, len(hosts), _AT_ONCE):
@@ -133,7 +136,7 @@ class Player:
             await asyncio.gather(*(shared.shut() for shared in self._pool))
 
     async def _greeted(self, hosts: Sequence[str]) -> None:
-        """Wait until these agents stream, but not for long."""
+        """Wait until these agents are connected, at most `_WAVE_S` seconds."""
         until_s = self._world.clock() + _WAVE_S
         while self._world.clock() < until_s:
             agents = [self.agents[host] for host in hosts if host in self.agents]
@@ -142,7 +145,7 @@ class Player:
             await self._world.wait(asyncio.Event(), _POLL_S)
 
     def observe(self, host: str) -> None:
-        """Have a living agent look at its ports now."""
+        """Make a running agent report its ports now."""
         ports = [(adapter, self._cable_of.get(adapter.guid)) for adapter in self._adapters[host]]
         rdma = () if self._crawl_name else ports
         self.agents[host].observe(rdma, self._heard(ports), (self._gpus or {}).get(host, ()))
@@ -150,38 +153,41 @@ class Player:
     def _heard(self, ports: Sequence[tuple[SimAdapter, Cable | None]]) -> Sequence[LldpPort]:
         if not self._lldp:
             return ()
-        from hyperscout_sim.readings.heard import heard  # scapy, for those who want it
+        from hyperscout_sim.readings.heard import heard  # needs scapy, so it is imported only for LLDP
 
         return heard(self._switches, ports)
 
-    # Faults, live
+    # Faults in the running fabric
 
     def cut(self, cable: Cable) -> None:
-        """Take a cable out. Raises KeyError for one that the fabric does not have."""
+        """Remove a cable. Raises KeyError if the fabric does not have it."""
         self._known(cable)
         self._cut.add(cable)
         self._apply()
 
     def restore(self, cable: Cable) -> None:
-        """Put it back."""
+        """Put a removed cable back."""
         self._known(cable)
         self._cut.discard(cable)
         self._apply()
 
     def pull(self, switch: int) -> None:
-        """Switch off a switch (by GUID). Raises KeyError for one that the fabric does not have."""
+        """Switch off a switch, by GUID. Raises KeyError if the fabric does not have it."""
         if switch not in self._plan.levels():
             raise KeyError(f"no switch {switch:016x} in {self._plan.name}")
         self._pulled.add(switch)
         self._apply()
 
     def push_back(self, switch: int) -> None:
-        """Switch it on again."""
+        """Switch a switch on again."""
         self._pulled.discard(switch)
         self._apply()
 
     def miswire(self, one: Cable, other: Cable) -> tuple[Cable, Cable]:
-        """Exchange the upper ends of two cables. Returns what they are now; the same to those undoes it."""
+        """Exchange the upper ends of two cables, and return the new cables. Raises KeyError.
+
+        The same call with the new cables undoes the exchange.
+        """
         self._known(one)
         self._known(other)
         now = (
@@ -195,7 +201,7 @@ class Player:
         return now
 
     def set_gpus(self, host: str, gpus: Sequence[Gpu]) -> None:
-        """Change what a host's `nvlink` probe reports. Raises ValueError where there is none."""
+        """Change what the `nvlink` probe of a host reports. Raises ValueError if no agent has that probe."""
         if self._gpus is None:
             raise ValueError("a player made without `gpus` has no nvlink probe")
         self._gpus[host] = tuple(gpus)
@@ -203,12 +209,12 @@ class Player:
             self.observe(host)
 
     async def kill(self, host: str) -> None:
-        """End an agent; what it held is gone with it. Its host and its cables stay."""
+        """Stop an agent and discard its findings. Its host and its cables remain."""
         agent = self.agents.pop(host)
         await agent.stop()
 
     def revive(self, host: str) -> None:
-        """Start an agent, as a new instance. Raises ValueError while it lives."""
+        """Start an agent, as a new instance. Raises ValueError if it is running."""
         if host in self.agents:
             raise ValueError(f"the agent of {host} is alive")
         probes = [] if self._crawl_name else ["infiniband", "ibnetdiscover"]
@@ -219,14 +225,17 @@ class Player:
         agent.start()
 
     async def kill_crawl(self) -> None:
-        """End the agent that asks switches. Raises ValueError where there is none."""
+        """Stop the agent that reads switches. Raises ValueError if there is none."""
         if self.crawl is None:
             raise ValueError("nobody asks switches")
         crawl, self.crawl = self.crawl, None
         await crawl.stop()
 
     def revive_crawl(self) -> None:
-        """Start it, as a new instance. Raises ValueError while it lives, and in a player without one."""
+        """Start the agent that reads switches, as a new instance.
+
+        Raises ValueError if it is running, or if the player was made without `crawl`.
+        """
         if self.crawl is not None or not self._crawl_name:
             raise ValueError("the agent that asks switches lives already, or was never wished for")
         self.crawl = PlayedCrawl(
@@ -240,7 +249,7 @@ class Player:
             raise KeyError(f"no such cable in {self._plan.name}: {cable}")
 
     def _apply(self) -> None:
-        """Make the fabric what plan, cuts and pulled switches say, and let those that it touches look."""
+        """Derive the current fabric from plan, cuts and pulled switches, and update the affected agents."""
         before = set(self._fabric.cables)
         gone = self._pulled
         self._fabric = replace(
@@ -266,7 +275,7 @@ class Player:
         self._cable_of = {cable.a: cable for cable in self._fabric.cables if cable.a in self._host_of}
 
     def _sweep(self, adapter: SimAdapter) -> Swept:
-        """Kept until the fabric changes: many sweeps of an unchanged fabric cost one text."""
+        """Return the sweep from an adapter. It is cached until the fabric changes."""
         swept = self._sweeps.get(adapter.guid)
         if swept is None:
             reason = "" if adapter.guid in self._cable_of else _ALONE
@@ -282,7 +291,10 @@ class Player:
 
 
 class _Shared:
-    """A connection that several agents use: an uplink that closes its channel must not close the others'."""
+    """A connection that several agents share.
+
+    An uplink that closes its channel does not close the connection.
+    """
 
     def __init__(self) -> None:
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -299,7 +311,7 @@ class _Shared:
 
 
 class _Lent:
-    """What an uplink needs of a channel, with a `close` that only hands it back."""
+    """Gives an uplink what it needs of a shared channel. Its `close` does nothing."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel

@@ -1,1 +1,1 @@
-"""Fabrics of any shape, planted faults, and what a fault leaves to be seen."""
+"""Fabrics of any shape, planted faults, and the evidence that a fault leaves."""

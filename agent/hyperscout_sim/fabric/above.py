@@ -1,11 +1,12 @@
-"""Which hosts no observer can place above tier 1, once cables between switches were exchanged.
+"""Finds hosts that cannot be placed above tier 1 after cables between switches were exchanged.
 
-A switch *stands above* the tier-1 domains that a healthy fabric reaches downwards from it; switches above
-the same domains are a group (a pod's spines). Unclear are
-- a touched domain of which as many or more uplinks lead to switches that do not stand above it;
-- if there is one: all that a touched switch stands above, when half or more of its downlinks lead elsewhere
-  (two leaves and two spines of each of two pods, one uplink exchanged: nothing tells the pods apart);
-- a group that fell apart: its uplinks no longer join all of its domains.
+A switch *stands above* the tier-1 domains that it reaches downwards in a healthy fabric. Switches above the
+same domains are a group (the spines of a pod). The place of these domains is unclear:
+- A touched domain, if at least half of its uplinks lead to switches that do not stand above it.
+- If there is such a domain: all domains that a touched switch stands above, if at least half of the switch's
+  downlinks lead to other domains. Example: two pods of two leaves and two spines each, one uplink exchanged.
+  The pods can then not be distinguished.
+- All domains of a group, if the uplinks of the group no longer join all of them.
 """
 
 from collections import Counter, defaultdict
@@ -17,13 +18,13 @@ _Domains = frozenset[int]
 
 
 class Above:
-    """Domains are indices into `truth.tiers[0]`."""
+    """Finds unclear domains. Domains are indices into `truth.tiers[0]`."""
 
     def __init__(self, fabric: SimFabric, faulty: SimFabric) -> None:
         level = fabric.levels()
         self._leaf_domain = {x.guid: x.domain for x in fabric.switches if x.domain is not None}
         self._below = _below(fabric, level)
-        self._own: Counter[int] = Counter()  # uplinks by domain: to switches that stand above it, and not
+        self._own: Counter[int] = Counter()  # uplinks by domain: to switches that stand above it, to others
         self._other: Counter[int] = Counter()
         self._down: dict[int, list[int]] = defaultdict(list)  # switch -> domains at its downlinks to leaves
         for cable in faulty.cables:
@@ -37,7 +38,7 @@ class Above:
             self._groups[self._below[guid]].append(guid)
 
     def unclear(self, fault: PlantedFault) -> set[int]:
-        """Tier-1 domains whose place above no evidence tells."""
+        """Return the tier-1 domains that no evidence places above tier 1."""
         touched = {self._leaf_domain[c.a] for c in fault.before if c.a in self._leaf_domain}
         uppers = {c.b for c in fault.before if c.a in self._leaf_domain and c.b in self._down}
         found = {domain for domain in touched if self._own[domain] <= self._other[domain]}
@@ -52,7 +53,7 @@ class Above:
         return found
 
     def place(self, switch: int) -> _Domains:
-        """The domains that a switch stands above (a leaf: its own)."""
+        """Return the domains that a switch stands above, for a leaf its own domain."""
         return self._below[switch]
 
     def _fell_apart(self, group: _Domains) -> bool:

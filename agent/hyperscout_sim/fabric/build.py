@@ -1,4 +1,4 @@
-"""Puts devices and cables together port by port: what all shapes have in common."""
+"""Builds a fabric port by port. All shapes use this builder."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,17 +14,18 @@ from hyperscout_sim.fabric.fabric import (
     informative,
 )
 
-# Real vendor prefixes, so that a GUID looks like one; the lower half is drawn by the seed.
+# Real vendor prefixes, for realistic GUIDs. The seed determines the lower half.
 _SWITCH_PREFIX = 0xB83FD203_00000000
 _ADAPTER_PREFIX = 0x98039B03_00000000
-# Models by number of ports: two fixed ones, then directors, as wide as it takes.
+# Models by number of ports: two fixed ones, then directors of any width.
 _MODELS = ((40, "MQM8700"), (64, "MQM9700"), (800, "CS8500"))
 
 
 class Builder:
-    """Collects a fabric. Ports are given out in the order of the calls, from 1, on both ends.
+    """Collects the devices and cables of a fabric.
 
-    `seed` draws the GUIDs and so every order that follows from them; names and ports do not depend on it.
+    Ports are assigned in the order of the calls, from 1, at both ends. `seed` determines the GUIDs, and thus
+    every order that follows from them. Names and ports do not depend on it.
     """
 
     def __init__(self, name: str, seed: int) -> None:
@@ -45,7 +46,7 @@ class Builder:
         return [self.switch(f"{kind}-{n}", level) for n in numbers(count)]
 
     def host(self, name: str, leaves: Sequence[int]) -> None:
-        """A host with one single-port adapter for each leaf, cabled to it in that order."""
+        """Add a host with one single-port adapter for each leaf, cabled in that order."""
         for rail, leaf in enumerate(leaves):
             guid = self._guid(_ADAPTER_PREFIX, 16)
             device = f"mlx5_{rail}"
@@ -56,12 +57,15 @@ class Builder:
         self._cables.append(Cable(a, self._take_port(a), b, self._take_port(b)))
 
     def skip_to(self, guid: int, port: int) -> None:
-        """The next cable goes into that port: leaves that serve different numbers of hosts have their uplinks
-        on the same ports, as a plan has them."""
+        """Use this port for the device's next cable, or the next free port if that is higher.
+
+        Leaves with different numbers of hosts can thus have their uplinks on the same ports, as in a real
+        cabling plan.
+        """
         self._next_port[guid] = max(port, self._next_port.get(guid, 1))
 
     def mesh(self, lower: Iterable[int], upper: Sequence[int], each: int = 1) -> None:
-        """`each` cables from every lower switch to every upper one."""
+        """Add `each` cables from every lower switch to every upper one."""
         for low in lower:
             for high in upper:
                 for _ in range(each):
@@ -92,7 +96,7 @@ class Builder:
 
 
 def numbers(count: int, least: int = 2) -> Iterator[str]:
-    """ "01", "02", ...: as many digits as the highest needs, at least `least`."""
+    """Return "01", "02", and so on, as wide as the highest number, with at least `least` digits."""
     digits = max(least, len(str(count)))
     return (f"{n:0{digits}d}" for n in range(1, count + 1))
 
@@ -102,7 +106,7 @@ def host_names(count: int) -> list[str]:
 
 
 def runs(hosts: Sequence[str], size: int) -> Partition:
-    """Consecutive hosts in domains of one size."""
+    """Split the hosts into domains of `size` consecutive hosts."""
     return tuple(frozenset(hosts[i : i + size]) for i in range(0, len(hosts), size))
 
 

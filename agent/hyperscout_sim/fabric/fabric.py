@@ -1,7 +1,7 @@
-"""A fabric in memory, together with the truth about it: what inference is measured against.
+"""Defines a fabric in memory, with the true topology against which inference is measured.
 
-Everything is a frozen value; planting a fault or cutting a cable makes another fabric. Devices are
-known by their node GUID, cables are light tuples, so that 65,536 hosts are a matter of seconds.
+All values are frozen. A fault or a removed cable gives a new fabric. Devices are identified by their node
+GUID and cables are plain tuples, so that a fabric of 65,536 hosts takes only seconds.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ End = tuple[int, int]  # (node GUID, port)
 
 
 class Cable(NamedTuple):
-    """One cable. `a` is the lower end: the adapter, else the switch nearer to the hosts."""
+    """One cable. `a` is the lower end: the adapter, or the switch that is nearer to the hosts."""
 
     a: int
     a_port: int
@@ -29,7 +29,10 @@ class Cable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SimSwitch:
-    """`level` 1 is a leaf. `domain` is the tier-1 domain that a leaf serves (index into `truth.tiers[0]`)."""
+    """A switch. `level` 1 is a leaf.
+
+    `domain` is the tier-1 domain of a leaf, as an index into `truth.tiers[0]`.
+    """
 
     guid: int
     name: str
@@ -43,7 +46,7 @@ class SimSwitch:
 class SimAdapter:
     """One adapter (one ibnetdiscover "Ca") of a host or of a foreign endpoint.
 
-    `foreign` says what an endpoint that does not compute is: "storage", "manager", "login" or "sharp".
+    `foreign` is the role of an endpoint that does not compute: "storage", "manager", "login" or "sharp".
     """
 
     guid: int
@@ -57,19 +60,25 @@ class SimAdapter:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What must come out: `tiers[0]` is tier 1. Only tiers that carry information; an island's root is
-    its one domain of the highest tier, so all islands have one depth."""
+    """The expected result. `tiers[0]` is tier 1.
+
+    It has only tiers that add information. The root of an island is its single domain in the highest tier, so
+    all islands have the same depth.
+    """
 
     tiers: tuple[Partition, ...]
 
     def domain_of(self, tier: int = 1) -> dict[str, int]:
-        """Host -> index of its domain in that tier's partition."""
+        """Return host -> index of its domain in the partition of that tier."""
         return {host: i for i, domain in enumerate(self.tiers[tier - 1]) for host in domain}
 
 
 @dataclass(frozen=True, slots=True)
 class SimFabric:
-    """All that is plugged together. `hidden` ends are cabled, but a sweep's text lacks their record."""
+    """All devices and cables.
+
+    The ends in `hidden` are cabled, but the text of a sweep lacks their records.
+    """
 
     name: str
     switches: tuple[SimSwitch, ...]
@@ -84,22 +93,25 @@ class SimFabric:
         return tuple(dict.fromkeys(x.host for x in self.adapters if not x.foreign))
 
     def levels(self) -> dict[int, int]:
-        """Switch GUID -> level, 1 = leaf."""
+        """Return switch GUID -> level, 1 = leaf."""
         return {x.guid: x.level for x in self.switches}
 
     def node_map(self) -> dict[int, str]:
-        """Adapter GUID -> host, for adapters that compute."""
+        """Return adapter GUID -> host, for adapters that compute."""
         return {x.guid: x.host for x in self.adapters if not x.foreign}
 
     def adapters_of(self) -> dict[str, list[SimAdapter]]:
-        """Host or foreign endpoint -> its adapters, in order."""
+        """Return host or foreign endpoint -> its adapters, in order."""
         found: dict[str, list[SimAdapter]] = defaultdict(list)
         for adapter in self.adapters:
             found[adapter.host].append(adapter)
         return found
 
     def name_of(self, guid: int) -> str:
-        """Name of a switch, or "host device" of an adapter. Slow: for messages."""
+        """Return the name of a switch, or "host device" of an adapter. Raises KeyError.
+
+        Slow: for messages.
+        """
         for switch in self.switches:
             if switch.guid == guid:
                 return switch.name
@@ -109,7 +121,10 @@ class SimFabric:
         raise KeyError(f"{self.name}: no device {guid:016x}")
 
     def find(self, name: str) -> int:
-        """GUID of the switch of that name or of the adapter called "host device". Slow: for people."""
+        """Return the GUID of the switch with that name, or of the adapter with the name "host device".
+
+        Slow: for interactive use. Raises KeyError.
+        """
         for switch in self.switches:
             if switch.name == name:
                 return switch.guid
@@ -119,19 +134,22 @@ class SimFabric:
         raise KeyError(f"{self.name}: no device {name!r}")
 
     def between(self, a: str, b: str) -> list[Cable]:
-        """Cables between two devices called as in `find`. Slow: for people."""
+        """Return the cables between two devices, named as in `find`. Raises KeyError.
+
+        Slow: for interactive use.
+        """
         pair = {self.find(a), self.find(b)}
         return [cable for cable in self.cables if {cable.a, cable.b} == pair]
 
     def components(self) -> list[set[int]]:
-        """Node GUIDs by what a sweep reaches: one set for each disjoint part that holds a cable."""
+        """Return the node GUIDs of each disjoint part with a cable. A sweep reaches one part."""
         union = Union()
         for cable in self.cables:
             union.join(cable.a, cable.b)
         return [{x for x in part if isinstance(x, int)} for part in union.parts()]
 
     def islands(self) -> int:
-        """Number of parts when a host joins its adapters, counting only parts that hold a cabled host."""
+        """Return the number of parts with a cabled host. A host joins its adapters."""
         union = Union()
         host_of = self.node_map()
         for cable in self.cables:
@@ -151,7 +169,7 @@ class Union:
         self._parent[self._root(a)] = self._root(b)
 
     def parts(self) -> list[list[Hashable]]:
-        """The sets, in order of the first item joined of each."""
+        """Return the sets, in order of the item of each that was joined first."""
         found: dict[Hashable, list[Hashable]] = defaultdict(list)
         for item in self._parent:
             found[self._root(item)].append(item)
@@ -167,7 +185,7 @@ class Union:
 
 
 def informative(partitions: Iterable[Partition]) -> tuple[Partition, ...]:
-    """Drop every tier that groups nothing new in the whole cluster; tier 1 always stays."""
+    """Drop every tier that is equal to the previous kept tier. Tier 1 is always kept."""
     kept: list[Partition] = []
     for partition in partitions:
         if not kept or set(partition) != set(kept[-1]):
@@ -176,7 +194,10 @@ def informative(partitions: Iterable[Partition]) -> tuple[Partition, ...]:
 
 
 def by_class(fabric: SimFabric) -> Mapping[tuple[int, int], list[Cable]]:
-    """Cables by the levels of their ends; 0 is a computing host. Cables of foreign endpoints are left out."""
+    """Return cables by the levels of their ends, 0 = computing host.
+
+    Cables of foreign endpoints are left out.
+    """
     level = fabric.levels()
     for adapter in fabric.adapters:
         if not adapter.foreign:
@@ -189,7 +210,7 @@ def by_class(fabric: SimFabric) -> Mapping[tuple[int, int], list[Cable]]:
 
 
 def neighbours(cables: Iterable[Cable]) -> dict[int, list[int]]:
-    """Node GUID -> GUIDs at the other ends, one for each cable."""
+    """Return node GUID -> GUIDs at the other ends, one for each cable."""
     found: dict[int, list[int]] = defaultdict(list)
     for cable in cables:
         found[cable.a].append(cable.b)
@@ -198,7 +219,7 @@ def neighbours(cables: Iterable[Cable]) -> dict[int, list[int]]:
 
 
 def walk(fabric: SimFabric, start: int) -> Iterator[int]:
-    """Node GUIDs that are connected to `start`, breadth first, itself included."""
+    """Yield the node GUIDs that are connected to `start`, breadth first, including `start`."""
     near = neighbours(fabric.cables)
     seen = {start}
     ring = [start]

@@ -1,6 +1,7 @@
-"""Plants faults into a healthy fabric, one or many, in places that a random generator picks.
+"""Plants one or many faults into a healthy fabric, at places that a random generator picks.
 
-The truth of the fabric stays what it was: what is planted is a fault, not a rebuild.
+The true topology of the fabric does not change, because a fault is not a planned change. Only renamed hosts
+get their new names in it.
 """
 
 from collections import Counter
@@ -36,7 +37,10 @@ _Planted = tuple[SimFabric, PlantedFault]
 
 
 def plant(fabric: SimFabric, fault: Fault, rng: Random) -> _Planted:
-    """Plant one fault. Raises NotApplicableError. No fault splits an island; a swap may join two."""
+    """Plant one fault and return the faulty fabric and the fault. Raises NotApplicableError.
+
+    A fault never splits an island. A swap may join two islands.
+    """
     islands = fabric.islands()
     for _ in range(_TRIES):
         faulty, planted = _PLANTERS[fault](fabric, rng)
@@ -48,9 +52,9 @@ def plant(fabric: SimFabric, fault: Fault, rng: Random) -> _Planted:
 def plant_many(
     fabric: SimFabric, missing_share: float, swapped_share: float, rng: Random
 ) -> tuple[SimFabric, tuple[PlantedFault, ...]]:
-    """Take away a share of all cables and swap another share, in pairs of one class. No cable has two faults.
+    """Remove a share of all cables, and swap another share in pairs of one class. No cable has two faults.
 
-    A switch keeps its last uplink. What each fault leaves behind is judged with all the others in place.
+    A switch keeps its last uplink. Each fault is judged with all other faults in place.
     """
     classes = by_class(fabric)
     level = fabric.levels()
@@ -86,7 +90,7 @@ def plant_many(
     return faulty, judge(fabric, faulty, faults)
 
 
-# Planters: each makes the fault once and leaves the judging to `plant`.
+# Planters: each one makes the fault once. `plant` judges it.
 
 
 def _host_link(fabric: SimFabric, rng: Random) -> _Planted:
@@ -100,7 +104,10 @@ def _uplink(fabric: SimFabric, rng: Random) -> _Planted:
 
 
 def _swapped_host_links(fabric: SimFabric, rng: Random) -> _Planted:
-    """Half of the time within a domain, half of the time with another's, where there is one."""
+    """Swap two host links.
+
+    In half of the cases both are in one domain, otherwise in two domains, if the fabric has them.
+    """
     cables = _cables(fabric, uplinks=False)
     one = _pick(rng, cables, "host link")
     domain = {x.guid: x.domain for x in fabric.switches}
@@ -180,13 +187,13 @@ def _login(fabric: SimFabric, rng: Random) -> _Planted:
 
 
 def _sharp(fabric: SimFabric, rng: Random) -> _Planted:
-    del rng  # every switch has one
+    del rng  # every switch gets one
     faulty, names = add_sharp(fabric)
     return faulty, PlantedFault(Fault.SHARP, foreign=names)
 
 
 def _renamed(fabric: SimFabric, rng: Random) -> _Planted:
-    """A quarter of the hosts get other names; cables and GUIDs stay."""
+    """Rename a quarter of the hosts. Cables and GUIDs stay."""
     hosts = fabric.hosts
     chosen = sorted(rng.sample(hosts, max(1, len(hosts) // 4)))
     new = {old: f"gpu-{old.removeprefix('node-')}" for old in chosen}
@@ -232,7 +239,7 @@ def _missing(fabric: SimFabric, cable: Cable, level: dict[int, int]) -> PlantedF
 
 
 def _swapped(fabric: SimFabric, one: Cable, other: Cable, level: dict[int, int]) -> PlantedFault:
-    """The lower ends stay, the upper ends change places."""
+    """Return the fault of two cables that exchange their upper ends. The lower ends stay."""
     now = (
         Cable(one.a, one.a_port, other.b, other.b_port, one.rate),
         Cable(other.a, other.a_port, one.b, one.b_port, other.rate),
@@ -260,7 +267,7 @@ def _undescribed(fabric: SimFabric, fault: Fault, adapters: Sequence[SimAdapter]
 def _partner(
     one: Cable, others: Sequence[Cable], rng: Random, allowed: Callable[[Cable], bool]
 ) -> Cable | None:
-    """A cable to swap with: none that would lead from a switch to itself."""
+    """Return a cable to swap with. No swap may connect a switch to itself."""
     for _ in range(_TRIES if others else 0):
         other = rng.choice(others)
         if other != one and allowed(other) and one.a != other.b and other.a != one.b:
@@ -269,7 +276,7 @@ def _partner(
 
 
 def _cables(fabric: SimFabric, *, uplinks: bool | None = None) -> list[Cable]:
-    """Cables between switches, those of hosts, or both; never those of foreign endpoints."""
+    """Return cables between switches, cables of hosts, or both, but never those of foreign endpoints."""
     classes = by_class(fabric).items()
     return [c for kind, cables in classes for c in cables if uplinks in (None, kind[0] > 0)]
 

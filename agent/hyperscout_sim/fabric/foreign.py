@@ -1,4 +1,4 @@
-"""Endpoints that do not compute, as they hang in real fabrics: they must never shape the hierarchy."""
+"""Adds endpoints that do not compute, as in real fabrics. They must not affect the hierarchy."""
 
 from dataclasses import replace
 from random import Random
@@ -7,29 +7,29 @@ from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimFabric, SimSwitch
 
 FACTORY_DESCRIPTION = "MT4129 ConnectX7   Mellanox Technologies"
 SHARP_DESCRIPTION = "Mellanox Technologies Aggregation Node"
-_SHARP_GUID_OFFSET = 8  # an aggregation node's GUID is its switch's plus this
+_SHARP_GUID_OFFSET = 8  # GUID of an aggregation node minus the GUID of its switch
 _FOREIGN_PREFIX = 0x506B4B03_00000000
 
 
 def add_storage(fabric: SimFabric, rng: Random) -> tuple[SimFabric, str]:
-    """A storage server with one or two ports, on one or two leaves of any domain."""
+    """Add a storage server with one or two ports, on one or two leaves of any domain."""
     leaves = [x for x in fabric.switches if x.level == 1]
     chosen = rng.sample(leaves, min(rng.choice((1, 2)), len(leaves)))
     return _attach(fabric, "storage", "storage", chosen, rng)
 
 
 def add_manager(fabric: SimFabric, rng: Random) -> tuple[SimFabric, str]:
-    """A fabric manager on a switch of the highest level."""
+    """Add a fabric manager on a switch of the highest level."""
     return _attach(fabric, "manager", "ufm", [_top(fabric, rng)], rng)
 
 
 def add_login(fabric: SimFabric, rng: Random) -> tuple[SimFabric, str]:
-    """A login node on a switch of the highest level."""
+    """Add a login node on a switch of the highest level."""
     return _attach(fabric, "login", "login", [_top(fabric, rng)], rng)
 
 
 def add_sharp(fabric: SimFabric) -> tuple[SimFabric, tuple[str, ...]]:
-    """One SHARP aggregation node on one more port of every switch, spines too."""
+    """Add one SHARP aggregation node to every switch, on an additional port."""
     switches: list[SimSwitch] = []
     adapters: list[SimAdapter] = []
     cables: list[Cable] = []

@@ -1,7 +1,7 @@
-"""GPUs of hosts that exist only here, as the `nvlink` probe would report them, and faults of theirs.
+"""Makes the GPUs of simulated hosts, as the `nvlink` probe reports them, and faults of these GPUs.
 
-Plain functions from names to facts: the same name gives the same GPUs, so that a test can say what must come
-out, and a fault is a new value in place of the old one.
+All functions are pure and map names to facts. The same name gives the same GPUs, so that a test knows the
+expected result. A fault is a new value that replaces the old one.
 """
 
 import uuid
@@ -14,16 +14,19 @@ Gpus = tuple[Gpu, ...]
 
 DRIVER = "580.95.05"
 TRAYS = 18  # compute trays of an NVL72 rack
-# What a fabric manager calls the clique of a domain that nobody has partitioned.
+# Clique id that a fabric manager gives to a domain without partitions.
 CLIQUE = 32766
 
 _HGX_BUSES = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
-_TRAY_DOMAINS = ("0008", "0009", "0018", "0019")  # two GPUs behind each of two processors
-_NVLINK_GBYTES_PER_S = {3: 25.0, 4: 26.562, 5: 53.125}  # of one direction of one link, by generation
+_TRAY_DOMAINS = ("0008", "0009", "0018", "0019")  # two GPUs on each of two processors
+_NVLINK_GBYTES_PER_S = {3: 25.0, 4: 26.562, 5: 53.125}  # one direction of one link, by generation
 
 
 def hgx_host(host: str, *, model: str = "NVIDIA H100 80GB HBM3", gpus: int = 8, links: int = 18) -> Gpus:
-    """An HGX H100 or H200: every link ends at an NVSwitch of the host's own, so its domain is node-local."""
+    """Return the GPUs of an HGX H100 or H200 host.
+
+    Every link ends at an NVSwitch of the host itself, so the NVLink domain is node-local.
+    """
     fabric = NvlinkFabric("completed")
     addresses = [f"0000:{bus}:00.0" for bus in _HGX_BUSES[:gpus]]
     return tuple(
@@ -46,7 +49,10 @@ def hgx_host(host: str, *, model: str = "NVIDIA H100 80GB HBM3", gpus: int = 8, 
 def nvl72_tray(
     host: str, cluster: str, *, clique: int = CLIQUE, model: str = "NVIDIA GB300", gpus: int = 4
 ) -> Gpus:
-    """A GB200 or GB300 tray. `cluster` is the UUID of the rack's NVLink domain (`cluster_uuid` makes one)."""
+    """Return the GPUs of a GB200 or GB300 tray.
+
+    `cluster` is the UUID of the NVLink domain of the rack, see `cluster_uuid`.
+    """
     fabric = NvlinkFabric("completed", cluster_uuid=cluster, clique_id=clique)
     addresses = [f"{domain}:01:00.0" for domain in _TRAY_DOMAINS[:gpus]]
     return tuple(
@@ -69,9 +75,10 @@ def nvl72_tray(
 def nvl72_rack(
     rack: str, *, trays: Sequence[str] = (), split_at: int | None = None, model: str = "NVIDIA GB300"
 ) -> dict[str, Gpus]:
-    """Host -> GPUs of one rack, which is one NVLink domain; all hosts are "RACK-trayNN" unless named.
+    """Return host -> GPUs of one rack, which is one NVLink domain.
 
-    `split_at`: trays from that one on are in a second clique of the same cluster UUID.
+    The hosts are called "RACK-trayNN", unless `trays` names them. `split_at`: the trays from this index on
+    are in a second clique of the same cluster UUID.
     """
     hosts = trays or [f"{rack}-tray{number:02}" for number in range(1, TRAYS + 1)]
     cluster = cluster_uuid(rack)
@@ -89,7 +96,10 @@ def nvl72_rack(
 def pcie_host(
     host: str, *, model: str = "NVIDIA A100 80GB PCIe", gpus: int = 8, bridges: bool = False
 ) -> Gpus:
-    """A box of PCIe cards that knows of no fabric. `bridges`: twelve links join each pair of neighbours."""
+    """Return the GPUs of a host of PCIe cards without a fabric.
+
+    `bridges`: twelve links join each pair of cards.
+    """
     addresses = [f"0000:{bus}:00.0" for bus in _HGX_BUSES[:gpus]]
     made = []
     for place, address in enumerate(addresses):
@@ -118,15 +128,15 @@ def gpu_uuid(host: str, place: int) -> str:
 
 
 def cluster_uuid(rack: str) -> str:
-    """The UUID of a rack's NVLink domain."""
+    """Return the UUID of the NVLink domain of a rack."""
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, rack))
 
 
-# Faults. Each takes the GPUs of a host and gives them back otherwise; `which` counts GPUs from 0.
+# Faults. Each function takes the GPUs of a host and returns them with the fault. `which` counts GPUs from 0.
 
 
 def dead_link(gpus: Sequence[Gpu], which: int, link: int) -> Gpus:
-    """One link of one GPU is down."""
+    """Return the GPUs with one link of one GPU down."""
 
     def kill(one: NvlinkLink) -> NvlinkLink:
         return NvlinkLink(one.link, active=False) if one.link == link else one
@@ -135,7 +145,7 @@ def dead_link(gpus: Sequence[Gpu], which: int, link: int) -> Gpus:
 
 
 def erring_link(gpus: Sequence[Gpu], which: int, link: int, *, replays: int, ber_exponent: int) -> Gpus:
-    """One link of one GPU carries, but badly."""
+    """Return the GPUs with one link of one GPU active, but with errors."""
 
     def spoil(one: NvlinkLink) -> NvlinkLink:
         wrong = replace(one, replay_errors=replays, crc_errors=replays, ber_exponent=ber_exponent)
@@ -145,27 +155,27 @@ def erring_link(gpus: Sequence[Gpu], which: int, link: int, *, replays: int, ber
 
 
 def wrong_clique(gpus: Sequence[Gpu], which: int, clique: int) -> Gpus:
-    """One GPU says that it is in another clique than its neighbours."""
+    """Return the GPUs with one GPU that reports another clique than the others."""
     return with_fabric(gpus, [which], clique_id=clique)
 
 
 def in_progress(gpus: Sequence[Gpu], which: Iterable[int] | None = None) -> Gpus:
-    """The fabric manager has not finished with these GPUs (all of them, when none are named)."""
+    """Return the GPUs with a fabric that is still in progress on these GPUs (all, if none are named)."""
     return with_fabric(gpus, which, state="in-progress", cluster_uuid="", clique_id=0)
 
 
 def failed_fabric(gpus: Sequence[Gpu], status: str, which: Iterable[int] | None = None) -> Gpus:
-    """It has finished, and failed."""
+    """Return the GPUs with a fabric that failed with `status` on these GPUs (all, if none are named)."""
     return with_fabric(gpus, which, state="completed", status=status, cluster_uuid="", clique_id=0)
 
 
 def unhealthy(gpus: Sequence[Gpu], *health: str, which: Iterable[int] | None = None) -> Gpus:
-    """The words of `NvlinkFabric.health`, set on these GPUs."""
+    """Return the GPUs with the words of `NvlinkFabric.health` on these GPUs (all, if none are named)."""
     return with_fabric(gpus, which, health=tuple(health))
 
 
 def with_mig(gpus: Sequence[Gpu], which: int, *profiles: str) -> Gpus:
-    """One GPU is cut into MIG instances of these profiles."""
+    """Return the GPUs with one GPU divided into MIG instances of these profiles."""
 
     def cut(gpu: Gpu) -> Gpu:
         instances = tuple(
@@ -178,7 +188,7 @@ def with_mig(gpus: Sequence[Gpu], which: int, *profiles: str) -> Gpus:
 
 
 def with_fabric(gpus: Sequence[Gpu], which: Iterable[int] | None = None, **fields: object) -> Gpus:
-    """Replace fields of what these GPUs were told about their domain."""
+    """Return the GPUs with changed fields of the `NvlinkFabric` of these GPUs (all, if none are named)."""
 
     def tell(gpu: Gpu) -> Gpu:
         return replace(gpu, fabric=replace(gpu.fabric or NvlinkFabric("completed"), **fields))  # type: ignore[arg-type]  # as the caller names them
@@ -201,7 +211,10 @@ def _links(
 
 
 def _peers(addresses: Sequence[str], place: int, *, per_processor: int) -> tuple[GpuPeer, ...]:
-    """GPUs of one processor have a host bridge each; the others are across the processors' link."""
+    """Return the peers of a GPU, each of which has its own host bridge.
+
+    The ancestor is "node" for GPUs of the same processor, and "system" for those of the other one.
+    """
     return tuple(
         GpuPeer(address, "node" if other // per_processor == place // per_processor else "system")
         for other, address in enumerate(addresses)

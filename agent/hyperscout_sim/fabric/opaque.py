@@ -1,9 +1,9 @@
-"""Fabrics that show no wires, only round trips: any shape, with what spoils measurements planted.
+"""Simulates fabrics that show only round trips, no cables: any shape, with noise.
 
-    rtt = step of the lowest common domain + a constant of either host + noise
+    rtt = step of the lowest common domain + a constant of each host + noise
 
-Noise of a burst is the least of its pings, each log-normal above the true value. Both ends measure on their
-own. A noisy host adds tens of microseconds at random to whatever it takes part in.
+The noise of a burst is the minimum of its pings, each log-normal above the true value. Each end measures
+independently. A noisy host adds tens of microseconds at random to every measurement that it takes part in.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ STEP_US: Final = 1.5  # a router between two network namespaces
 
 @dataclass(frozen=True, slots=True)
 class Jitter:
-    """How far above the true value a burst's least ping lies: log-normal, `median_us` and `sigma`.
+    """Noise of the minimum ping of a burst above the true value: log-normal, `median_us` and `sigma`.
 
-    With `pings` > 1 the figures are those of a single ping, and a burst takes the least of as many.
-    The defaults are those of bursts of 16 between network namespaces on a busy machine.
+    If `pings` > 1, the two parameters are those of a single ping, and a burst takes the minimum of that many
+    pings. The defaults were measured with bursts of 16 between network namespaces on a busy machine.
     """
 
     median_us: float = 0.3
@@ -31,7 +31,7 @@ class Jitter:
     pings: int = 1
 
     def draw(self, random: np.random.Generator, count: int) -> Floats:
-        """(count,) microseconds."""
+        """Return (count,) microseconds."""
         if self.median_us <= 0:
             return np.zeros(count)
         shape = (count, self.pings)
@@ -40,7 +40,11 @@ class Jitter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpaqueFabric:
-    """`domain`: by tier, innermost first, (hosts,) the true domain; `step_us`: by tier the round trip."""
+    """A fabric of n hosts.
+
+    `domain`: for each tier, innermost first, (n,) the true domain of each host. `step_us`: round trip of each
+    tier.
+    """
 
     names: Sequence[str]  # sorted
     domain: Sequence[Longs]
@@ -54,14 +58,14 @@ class OpaqueFabric:
         return len(self.names)
 
     def true_us(self, a: Longs, b: Longs) -> Floats:
-        """(pairs,) round trips without noise."""
+        """Return (pairs,) round trips in microseconds, without noise."""
         tier = np.full(len(a), len(self.domain) - 1)
         for number in range(len(self.domain) - 2, -1, -1):
             tier[self.domain[number][a] == self.domain[number][b]] = number
         return np.asarray(np.asarray(self.step_us, float)[tier] + self.own_us[a] + self.own_us[b])
 
     def measured_us(self, a: Longs, b: Longs, random: np.random.Generator) -> tuple[Floats, Floats]:
-        """(pairs,) as each end measures it: one burst each."""
+        """Return (pairs,) round trips in microseconds for each end, from one burst each."""
         true = self.true_us(a, b)
         spoilt = self.noisy[a] | self.noisy[b]
         ends = []
@@ -82,10 +86,10 @@ def opaque(
     noise_us: float = 40.0,
     jitter: Jitter | None = None,
 ) -> OpaqueFabric:
-    """A fabric from the sizes of its tier-1 domains, nested as the tiers above nest them; `[n]` is flat.
+    """Make a fabric from the sizes of its tier-1 domains, nested like the tiers above. `[n]` is flat.
 
-    `gap_us`: round trip that each tier adds. Own parts are even from 0 to `own_us`. `noisy`: share of hosts.
-    Names are random, so that nothing can be learnt from them.
+    `gap_us`: round trip that each tier adds. The constants of hosts are uniform from 0 to `own_us`. `noisy`:
+    share of noisy hosts. Names are random and contain no evidence about the topology.
     """
     random = np.random.default_rng(seed)
     depth = _depth(sizes)
@@ -95,7 +99,7 @@ def opaque(
     order = random.permutation(hosts)
     domain = [np.asarray(column, np.int64)[order] for column in columns]
     while len(domain) > 1 and domain[-2].max() == domain[-1].max() == 0:
-        domain.pop()  # one domain of one domain: a flat fabric
+        domain.pop()  # the two upper tiers are one domain each: drop the upper one
     gaps = [gap_us] * (len(domain) - 1) if isinstance(gap_us, int | float) else list(gap_us)
     steps = (base_us + np.concatenate(([0.0], np.cumsum(gaps)))).tolist()
     names = sorted(f"{value:012x}" for value in random.choice(1 << 46, hosts, replace=False).tolist())
@@ -106,7 +110,7 @@ def opaque(
 
 
 def even(*counts: int) -> list:  # type: ignore[type-arg]
-    """Sizes of an even tree, from the top: `even(4, 8, 32)` is 4 pods of 8 leaves of 32 hosts."""
+    """Return the sizes of an even tree, from the top: `even(4, 8, 32)` is 4 pods of 8 leaves of 32 hosts."""
     if len(counts) == 1:
         return [counts[0]]
     if len(counts) == 2:
@@ -119,7 +123,7 @@ def _depth(sizes: object) -> int:
 
 
 def _number(sizes: object, columns: list[list[int]], tier: int, used: list[int]) -> None:
-    """Append the domain of each host below, by tier."""
+    """Append the domain of each host below, for each tier."""
     if isinstance(sizes, Sequence):
         for part in sizes:
             start = len(columns[0])

@@ -1,4 +1,4 @@
-"""Words for faults: what can be planted, and what is known about one that was."""
+"""Defines the kinds of faults that can be planted, and the record of a planted fault."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,18 +7,18 @@ from hyperscout_sim.fabric.fabric import Cable
 
 
 class Fault(StrEnum):
-    """What can be planted."""
+    """A kind of fault that can be planted."""
 
-    HOST_LINK = "host-link"  # a cable between host and leaf is gone
-    UPLINK = "uplink"  # a cable between two switches is gone
+    HOST_LINK = "host-link"  # a cable between a host and a leaf is missing
+    UPLINK = "uplink"  # a cable between two switches is missing
     SWAPPED_HOST_LINKS = "swapped-host-links"
     SWAPPED_UPLINKS = "swapped-uplinks"
-    DEAD_RAIL = "dead-rail"  # an adapter is gone, its cable with it
-    LEAF = "leaf"  # a whole switch is gone, by its level
+    DEAD_RAIL = "dead-rail"  # an adapter and its cable are missing
+    LEAF = "leaf"  # a whole switch is missing, by its level
     SPINE = "spine"
     CORE = "core"
     ONE_SIDED = "one-sided"  # one end of a cable has no record in the text
-    FACTORY_ADAPTER = "factory-adapter"  # one adapter says what it is, not whose
+    FACTORY_ADAPTER = "factory-adapter"  # the description of one adapter names its model, not its host
     FACTORY_HOST = "factory-host"
     FACTORY_FABRIC = "factory-fabric"
     STORAGE = "storage"
@@ -29,15 +29,15 @@ class Fault(StrEnum):
 
 
 class NotApplicableError(ValueError):
-    """This fabric has nothing that could have this fault, or it would fall apart."""
+    """The fabric has no place for this fault, or every place would split the fabric."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlantedFault:
-    """What was done. `before` are the cables as they should be, `now` those that took their place.
+    """Record of a planted fault. `before` are the correct cables, `now` the cables that replaced them.
 
-    `kinds`: anomaly kinds, any of which names the fault; empty for what is no anomaly at all. An adapter
-    without its description is an UnknownHost only where no node map and no agent claims it.
+    `kinds` are anomaly kinds, each of which identifies the fault. It is empty if the fault is not an anomaly.
+    An adapter without its description is an UnknownHost only if no node map and no agent identifies its host.
     """
 
     fault: Fault
@@ -45,19 +45,19 @@ class PlantedFault:
     before: tuple[Cable, ...] = ()
     now: tuple[Cable, ...] = ()
     switch: int | None = None  # GUID
-    hosts: tuple[str, ...] = ()  # touched hosts; the new names where they were renamed
-    adapters: tuple[int, ...] = ()  # GUIDs of adapters that are gone or lost their description
+    hosts: tuple[str, ...] = ()  # touched hosts; their new names if they were renamed
+    adapters: tuple[int, ...] = ()  # GUIDs of adapters that are missing or lost their description
     foreign: tuple[str, ...] = ()  # names of foreign endpoints that were added
     leaves_trace: bool = False
     tied: tuple[str, ...] = ()  # touched hosts that no evidence places, at tier 1 or above
-    outvoted: tuple[str, ...] = ()  # touched hosts whose evidence speaks for another domain
+    outvoted: tuple[str, ...] = ()  # touched hosts with evidence for another domain
     cut_off: tuple[str, ...] = ()  # touched hosts without a cable
 
     @property
     def unplaced(self) -> frozenset[str]:
-        """Hosts of which no observer could tell the true domain: compare the others."""
+        """Hosts for which the true domain cannot be inferred. Compare only the other hosts."""
         return frozenset((*self.tied, *self.outvoted, *self.cut_off))
 
     def pairs(self) -> frozenset[frozenset[int]]:
-        """The two devices (GUIDs) of every cable that an anomaly about this fault may name."""
+        """Return the two devices (GUIDs) of every cable that an anomaly about this fault may name."""
         return frozenset(frozenset((c.a, c.b)) for c in (*self.before, *self.now))

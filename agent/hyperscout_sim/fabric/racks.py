@@ -1,8 +1,7 @@
-"""Clusters of racks that are one NVLink domain each, beside hosts whose NVLink ends in their own box.
+"""Makes clusters of racks that are one NVLink domain each, with or without HGX and CPU hosts.
 
-What the cables say (rail leaves, spines, cores) is a `SimFabric` like any other; the NVLink domains inside
-are values beside it, since no sweep shows them.
-Trays have names as large sites give them: uk-london1-dc01-row01-rack01-tray07.
+The cabling (rail leaves, spines, cores) is a `SimFabric` like any other. The NVLink domains are separate
+values, because no sweep shows them. Trays have names as on large sites: uk-london1-dc01-row01-rack01-tray07.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,11 @@ _HGX_RAILS = 8
 
 @dataclass(frozen=True, slots=True)
 class Rack:
-    """Trays behind the same NVLink switches. `split_at`: those from that one on are in another clique, and
-    cannot reach the others, though the switches are the same."""
+    """Trays behind the same NVLink switches.
+
+    `split_at`: the trays from this index on are in another clique. They cannot reach the other trays,
+    although the switches are the same.
+    """
 
     name: str
     trays: tuple[str, ...]
@@ -27,15 +29,18 @@ class Rack:
 
     @property
     def cliques(self) -> Partition:
-        """Trays that reach each other."""
+        """Sets of trays that reach each other."""
         at = self.split_at or 0
         return tuple(frozenset(part) for part in (self.trays[:at], self.trays[at:]) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class RackCluster:
-    """`fabric` holds the cables of all hosts; those of `hgx` have NVSwitches of their own, those of
-    `without_gpus` have no GPU. `units`: hosts under the same leaves. `gpus`: by host that has any."""
+    """A cluster of racks. `fabric` has the cables of all hosts.
+
+    The hosts of `hgx` have their own NVSwitches. The hosts of `without_gpus` have no GPU. `units`: the hosts
+    under the same leaves. `gpus`: host -> GPUs, for hosts with GPUs.
+    """
 
     fabric: SimFabric
     racks: tuple[Rack, ...]
@@ -56,13 +61,13 @@ class RackCluster:
 
     @property
     def nvlink(self) -> Partition:
-        """The innermost domains: the cliques, and every other host alone."""
+        """The innermost domains: the cliques, and a domain of its own for every other host."""
         cliques = [clique for rack in self.racks for clique in rack.cliques]
         return (*cliques, *(frozenset([host]) for host in (*self.hgx, *self.without_gpus)))
 
     @property
     def tiers(self) -> tuple[Partition, ...]:
-        """The truth with NVLink inside the wires, of a cluster each of whose racks hangs under one unit."""
+        """The true topology with NVLink domains as innermost tier. Each rack must be under one unit."""
         found = informative((self.nvlink, *self.fabric.truth.tiers))
         alone = all(len(domain) == 1 for domain in found[0])
         return found[1:] if alone and len(found) > 1 else found
@@ -82,13 +87,17 @@ def racks(
     moved: Mapping[str, int] | None = None,
     seed: int = 0,
 ) -> RackCluster:
-    """`units` (of one pod) of some racks each; rail i of a unit's trays goes to that unit's rail-i leaf.
-    All leaves of a pod meet in its spines, and cores join the n-th spines of all pods.
+    """Make a cluster of pods of `units` units with `racks_per_unit` racks each.
 
-    `hgx`: hosts with eight rails in a unit of their own, `cpu_nodes`: hosts with one adapter, on a leaf of
-    their own; both are in the first pod. `split`: rack (from 0) -> tray (from 0) with which its second
-    clique begins. `moved`: tray -> unit (from 0, over all pods) that it is plugged into, in place of its
-    rack's. Tier 1 = NVLink domain, tier 2 = unit, tier 3 = pod, tier 4 = all.
+    Rail i of the trays of a unit goes to the rail-i leaf of that unit. All leaves of a pod connect to its
+    spines, and cores join the n-th spines of all pods.
+
+    `hgx`: number of hosts with eight rails, in a unit of their own. `cpu_nodes`: number of hosts with one
+    adapter, on a leaf of their own. Both are in the first pod. `split`: rack (from 0) -> tray (from 0) at
+    which its second clique begins. `moved`: tray -> unit (from 0, over all pods) to which it is connected
+    instead of the unit of its rack.
+
+    Tier 1 = NVLink domain, tier 2 = unit, tier 3 = pod, tier 4 = all. Raises ValueError for a size below 1.
     """
     for what, size in (("units", units), ("racks_per_unit", racks_per_unit), ("trays", trays)):
         if size < 1:
@@ -97,7 +106,7 @@ def racks(
     found = _racks(pods * units, racks_per_unit, trays, split or {})
     boxes = tuple(f"{SITE}-row00-hgx{n}" for n in numbers(hgx)) if hgx else ()
     bare = tuple(f"{SITE}-row00-cpu{n}" for n in numbers(cpu_nodes)) if cpu_nodes else ()
-    # (what its leaves are called, hosts, rails) of each unit, pod by pod
+    # (name of its leaves, hosts, rails) of each unit, pod by pod
     plan = [
         [(f"u{u}", hosts, rails) for u, hosts in zip(numbers(units), members, strict=True)]
         for members in _members(found, units, racks_per_unit, moved or {})
@@ -126,7 +135,7 @@ def racks(
 
 
 def _racks(units: int, racks_per_unit: int, trays: int, split: Mapping[int, int]) -> tuple[Rack, ...]:
-    """A row of racks for each unit."""
+    """Return the racks of all units. Each unit is one row."""
     names = [f"{SITE}-row{row}-rack{place}" for row in numbers(units) for place in numbers(racks_per_unit)]
     return tuple(
         Rack(name, tuple(f"{name}-tray{n}" for n in numbers(trays)), split.get(i))
@@ -137,7 +146,7 @@ def _racks(units: int, racks_per_unit: int, trays: int, split: Mapping[int, int]
 def _members(
     found: Sequence[Rack], units: int, racks_per_unit: int, moved: Mapping[str, int]
 ) -> list[list[tuple[str, ...]]]:
-    """The hosts on the leaves of each unit, pod by pod."""
+    """Return the hosts on the leaves of each unit, pod by pod."""
     count = len(found) // racks_per_unit
     members: list[tuple[str, ...]] = [()] * count
     for number, rack in enumerate(found):

@@ -1,7 +1,8 @@
-"""The shapes that AI clusters are wired in, any size, each with its true hierarchy.
+"""Makes the common shapes of AI clusters, of any size, each with its true hierarchy.
 
-Hosts sit on the low ports of their leaf in host order (the same port number on every rail's leaf), uplinks
-follow, and port j of a spine leads to leaf j. `seed` changes GUIDs alone.
+Hosts use the low ports of their leaf in host order, with the same port number on the leaf of every rail.
+Uplinks use the next ports. Port j of a spine leads to leaf j. `seed` changes only GUIDs. All functions raise
+ValueError for a size below 1.
 """
 
 from itertools import combinations
@@ -13,7 +14,7 @@ from hyperscout_sim.fabric.fabric import SimFabric
 def clos2(
     leaves: int, hosts_per_leaf: int, spines: int, uplinks_per_spine: int = 1, *, seed: int = 0
 ) -> SimFabric:
-    """Leaves and spines. Tier 1 = leaf, tier 2 = all."""
+    """Make leaves and spines. Tier 1 = leaf, tier 2 = all."""
     _positive(leaves=leaves, hosts_per_leaf=hosts_per_leaf, spines=spines, uplinks=uplinks_per_spine)
     build = Builder("clos2", seed)
     hosts = host_names(leaves * hosts_per_leaf)
@@ -33,8 +34,11 @@ def clos3(
     *,
     seed: int = 0,
 ) -> SimFabric:
-    """Pods of leaves and aggregation switches; the n-th aggregation switch of every pod leads to the n-th
-    group of cores. Tier 1 = leaf, tier 2 = pod, tier 3 = all."""
+    """Make pods of leaves and aggregation switches, with cores above.
+
+    The n-th aggregation switch of every pod leads to the n-th group of cores. Tier 1 = leaf, tier 2 = pod,
+    tier 3 = all.
+    """
     _positive(pods=pods, leaves=leaves_per_pod, hosts=hosts_per_leaf, aggs=aggs_per_pod, cores=cores_per_agg)
     build = Builder("clos3", seed)
     hosts = host_names(pods * leaves_per_pod * hosts_per_leaf)
@@ -57,7 +61,10 @@ def clos3(
 
 
 def fat_tree(k: int, *, seed: int = 0) -> SimFabric:
-    """The k-ary fat tree: k pods of k/2 leaves and k/2 aggregation switches, k*k/4 cores, k**3/4 hosts."""
+    """Make the k-ary fat tree. Raises ValueError if k is odd or below 4.
+
+    It has k pods of k/2 leaves and k/2 aggregation switches, k*k/4 cores and k**3/4 hosts.
+    """
     if k < 4 or k % 2:
         raise ValueError(f"k is {k}: a fat tree needs an even number of ports, at least 4")
     half = k // 2
@@ -74,11 +81,12 @@ def rail_optimised(
     pods: int = 1,
     seed: int = 0,
 ) -> SimFabric:
-    """Rail i of every host of a scalable unit goes to that unit's rail-i leaf. `units` are those of one pod.
+    """Make scalable units: rail i of every host of a unit goes to the rail-i leaf of that unit.
 
-    The leaves meet in the spines of their rail (disjoint rails) or in spines for all; with several pods each
-    pod has its own spines, and cores above (as many as spines) join the n-th spines of all pods.
-    Tier 1 = unit, tier 2 = pod, tier 3 = all.
+    `units` is the number of units in one pod. The leaves connect to the spines of their rail (disjoint
+    rails), or to spines that all rails share. With several pods, each pod has its own spines, and as many
+    cores as one pod has spines join the n-th spines of all pods. Tier 1 = unit, tier 2 = pod, tier 3 = all.
+    Raises ValueError unless exactly one of `spines_per_rail` and `shared_spines` is given.
     """
     _positive(units=units, hosts_per_unit=hosts_per_unit, rails=rails, pods=pods)
     if (spines_per_rail > 0) == (shared_spines > 0):
@@ -104,7 +112,7 @@ def rail_optimised(
                 spines[rail * spines_per_rail : (rail + 1) * spines_per_rail] if spines_per_rail else spines,
             )
         for spine, core in zip(spines, cores, strict=False):
-            # Two cables each, so that losing one is a weaker pod and not a lost one.
+            # Two cables each: the loss of one weakens a pod, but does not disconnect it.
             build.mesh([spine], [core], 2)
     return build.finish(runs(hosts, hosts_per_unit), runs(hosts, hosts_per_unit * units), whole(hosts))
 
@@ -112,8 +120,10 @@ def rail_optimised(
 def dual_homed(
     racks: int, hosts_per_rack: int, spines: int, peer_links: int = 0, *, seed: int = 0
 ) -> SimFabric:
-    """Every host on both switches of its rack's pair; `peer_links` MLAG cables join the pair.
-    Tier 1 = rack, tier 2 = all."""
+    """Make racks with two switches, and every host on both. `peer_links` MLAG cables join the two switches.
+
+    Tier 1 = rack, tier 2 = all.
+    """
     _positive(racks=racks, hosts_per_rack=hosts_per_rack, spines=spines)
     build = Builder("dual_homed", seed)
     hosts = host_names(racks * hosts_per_rack)
@@ -128,7 +138,7 @@ def dual_homed(
 
 
 def rail_only(units: int, hosts_per_unit: int, rails: int, *, seed: int = 0) -> SimFabric:
-    """One switch for each rail of a unit and nothing above: the units are islands. Tier 1 = unit."""
+    """Make units with one switch for each rail and nothing above: the units are islands. Tier 1 = unit."""
     _positive(units=units, hosts_per_unit=hosts_per_unit, rails=rails)
     build = Builder("rail_only", seed)
     hosts = host_names(units * hosts_per_unit)
@@ -140,12 +150,12 @@ def rail_only(units: int, hosts_per_unit: int, rails: int, *, seed: int = 0) -> 
 
 
 def rail_only_wide(hosts: int, rails: int, *, seed: int = 0) -> SimFabric:
-    """One switch for each rail, wide enough for all hosts: one domain."""
+    """Make one switch for each rail, wide enough for all hosts. All hosts are one domain."""
     return rail_only(1, hosts, rails, seed=seed)
 
 
 def multi_plane(planes: int, leaves: int, hosts_per_leaf: int, spines: int, *, seed: int = 0) -> SimFabric:
-    """Disjoint planes, every host on the same leaf number of each. Tier 1 = leaf, tier 2 = all."""
+    """Make disjoint planes, with every host on the same leaf number of each. Tier 1 = leaf, tier 2 = all."""
     _positive(planes=planes, leaves=leaves, hosts_per_leaf=hosts_per_leaf, spines=spines)
     build = Builder("multi_plane", seed)
     hosts = host_names(leaves * hosts_per_leaf)
@@ -169,8 +179,10 @@ def dragonfly_plus(
     *,
     seed: int = 0,
 ) -> SimFabric:
-    """Groups of leaves and spines, joined by `global_links` cables between the spines of each two groups,
-    dealt out in turn. Tier 1 = leaf, tier 2 = group, tier 3 = all."""
+    """Make groups of leaves and spines. `global_links` cables join the spines of each two groups, in turn.
+
+    Tier 1 = leaf, tier 2 = group, tier 3 = all.
+    """
     _positive(
         groups=groups,
         leaves=leaves_per_group,
@@ -202,7 +214,7 @@ def dragonfly_plus(
 
 
 def single_rack(hosts: int, nics: int = 1, *, seed: int = 0) -> SimFabric:
-    """One switch, every host with `nics` cables into it. One domain."""
+    """Make one switch, with `nics` cables to every host. All hosts are one domain."""
     _positive(hosts=hosts, nics=nics)
     build = Builder("single_rack", seed)
     names = host_names(hosts)

@@ -1,18 +1,18 @@
-"""What an observer can know of a planted fault: the honest bound of what inference is asked for.
+"""Decides what can be inferred about a planted fault: the bound of what inference is expected to find.
 
-A fault *leaves a trace* when one sweep of the faulty fabric differs from every sweep of a healthy rebuild,
-and a majority of equals says how it should have been:
-- a host's cable: the host still has cables that speak for its domain, and at least two other hosts of the
-  domain have all of theirs (a host with a single adapter just vanishes, or moves to another leaf);
-- a cable between switches: the peers that it does not touch outnumber those it touches, at its lower or at
-  its upper end;
-- a leaf: its hosts have other cables, and there are at least two other domains;
-- a higher switch: the switches below that lost a cable are outnumbered by their peers (a whole spine less in
-  a two-level fabric is a healthy, smaller fabric);
-- a swap after which every host and switch has the neighbours it had (two ports of one switch, two rails of
-  one host), or joins the groups that it joined (cables between equals, as in dragonfly+), leaves none.
-Hosts are tied or outvoted by their own cables, or tied by the uplinks of their domain (see `above`).
-Earlier sweeps and the agents' own findings tell more than that; they are not counted here.
+A fault *leaves a trace* if one sweep of the faulty fabric differs from every sweep of a healthy rebuild, and
+a majority of equal parts shows the correct state:
+- Cable of a host: the host still has cables that indicate its domain, and at least two other hosts of the
+  domain have all of their cables. (A host with a single adapter disappears, or moves to another leaf.)
+- Cable between switches: the untouched peers outnumber the touched ones, at the lower or at the upper end.
+- Leaf: its hosts have other cables, and there are at least two other domains.
+- Higher switch: the peers of the switches below that lost a cable outnumber them. (A two-level fabric without
+  one spine is a healthy, smaller fabric.)
+- Swap: it leaves no trace if every host and switch keeps its neighbours (two ports of one switch, two rails
+  of one host), or if a cable between equals joins the same groups as before (dragonfly+).
+
+The cables of a host can make it tied or outvoted. The uplinks of its domain can make it tied (see `above`).
+Earlier sweeps and the findings of agents give more evidence, which is not counted here.
 """
 
 from collections import Counter
@@ -29,18 +29,18 @@ _Classes = Mapping[tuple[int, int], set[int]]
 
 
 class Standing(StrEnum):
-    """What the cables that a host has left say about its tier-1 domain."""
+    """What the remaining cables of a host indicate about its tier-1 domain."""
 
-    UNTOUCHED = "untouched"  # every cable is where it was
-    MAJORITY = "majority"  # more than half speak for its own domain
-    PLURALITY = "plurality"  # more than for any other, but not more than half
+    UNTOUCHED = "untouched"  # no cable changed
+    MAJORITY = "majority"  # more than half indicate its own domain
+    PLURALITY = "plurality"  # more than for any other domain, but not more than half
     TIED = "tied"
     OUTVOTED = "outvoted"
     CUT_OFF = "cut-off"  # no cable left
 
 
 def standings(fabric: SimFabric, faulty: SimFabric) -> dict[str, Standing]:
-    """How each host of the healthy `fabric` stands in the faulty one."""
+    """Return the standing of each host of the healthy `fabric` in the faulty one."""
     domain_of_leaf = {x.guid: x.domain for x in fabric.switches if x.domain is not None}
     own = fabric.truth.domain_of()
     host_of = fabric.node_map()
@@ -58,7 +58,10 @@ def standings(fabric: SimFabric, faulty: SimFabric) -> dict[str, Standing]:
 
 
 def judge(fabric: SimFabric, faulty: SimFabric, faults: Sequence[PlantedFault]) -> tuple[PlantedFault, ...]:
-    """Say of each fault in `faulty` whether it leaves a trace, and which hosts it ties or cuts off."""
+    """Return the faults in `faulty`, completed with the judgement of each.
+
+    The judgement is whether the fault leaves a trace, and which hosts it makes tied, outvoted or cut off.
+    """
     bench = _Judge(fabric, faulty)
     return tuple(bench.judged(fault) for fault in faults)
 
@@ -129,7 +132,10 @@ class _Judge:
         return len(peers) > len(touched)
 
     def _wiring(self, cables: Iterable[Cable]) -> Counter[frozenset[object]]:
-        """What is cabled to what, ports and rails left out; of equals only which group each is of."""
+        """Return the pairs of connected devices, without ports and rails.
+
+        For a cable between equals, the pair contains the groups of the two switches.
+        """
         return Counter(frozenset(self._ends(cable)) for cable in cables)
 
     def _ends(self, cable: Cable) -> tuple[object, object]:

@@ -1,1 +1,1 @@
-"""A fabric as its readings: sweeps, frames, walks, sysfs and managers' answers."""
+"""Writes a fabric as its readings: sweeps, frames, walks, sysfs and responses of managers."""

@@ -1,6 +1,6 @@
-"""What a played host hears on its cables: frames of its switches, through the agent's own reader.
+"""Makes the LLDP frames that a simulated host receives, and reads them with the agent's own reader.
 
-Needs scapy (the extra `lldp`); only a player that plays LLDP imports this.
+This module needs scapy (the extra `lldp`). Only a player with LLDP imports it.
 """
 
 import functools
@@ -13,13 +13,13 @@ from hyperscout_sim.fabric.fabric import Cable, SimAdapter, SimSwitch
 from hyperscout_sim.readings.lldp import frame, interface_of, mac_of
 from hyperscout_sim.readings.sysfs import rate_gbps
 
-_FRAMES_KEPT = 65_536  # a switch says the same again and again; a dissection costs 0.2 ms
+_FRAMES_KEPT = 65_536  # a switch repeats its frames, and a dissection takes 0.2 ms
 
 
 def heard(
     switches: Mapping[int, SimSwitch], ports: Sequence[tuple[SimAdapter, Cable | None]]
 ) -> list[LldpPort]:
-    """The host's interfaces and who speaks on them. `switches` by GUID."""
+    """Return the host's interfaces with the neighbour of each. `switches` is keyed by GUID."""
     return [
         LldpPort(interface_of(adapter), (), mac_of(adapter.guid), carrier=False)
         if cable is None

@@ -6,15 +6,15 @@ from hyperscout_sim.fabric.fabric import SimFabric
 from hyperscout_sim.readings.sweep_text import blocks
 
 _HEAD = "width=3\nspeed=7\nextspeed=7\n"
-_FASTEST = "HDR"  # ibsim 0.10 takes what is faster for SDR, in silence
+_FASTEST = "HDR"  # ibsim 0.10 silently treats faster rates as SDR
 _TOO_FAST = ("NDR", "XDR")
 
 
 def ibsim_net(fabric: SimFabric) -> bytes:
-    """The net file of the whole fabric, disjoint parts and adapters without a cable included.
+    """Return the net file of the whole fabric, with disjoint parts and adapters without a cable.
 
-    ibsim refuses a cable that one end alone has, so hidden ends are written too. A node's Id is as in
-    `ibnetdiscover`'s text: "H-<GUID>" (SIM_HOST) and "S-<GUID>".
+    ibsim refuses a cable that only one end reports, so hidden ends are written as well. The Id of a node is
+    as in `ibnetdiscover` text: "H-<GUID>" (SIM_HOST) and "S-<GUID>".
     """
     cables = []
     for cable in fabric.cables:

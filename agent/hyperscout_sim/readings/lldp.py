@@ -1,7 +1,7 @@
-"""Writes LLDP as the switches of a fabric would send it and as lldpd would show it.
+"""Writes LLDP frames of the switches of a fabric, and lldpd's output about them.
 
-The fabric's cables stand for Ethernet ones: a host's adapter of rail n is its interface `ethn`, port n of a
-switch is `swpn`.
+The cables of the fabric represent Ethernet cables: a host's adapter of rail n is its interface `ethn`, and
+port n of a switch is `swpn`.
 """
 
 import json
@@ -35,7 +35,7 @@ class Uplink:
 
 
 def uplinks(fabric: SimFabric) -> dict[str, list[Uplink]]:
-    """Host -> its cabled interfaces, in adapter order."""
+    """Return host -> its cabled interfaces, in adapter order."""
     switches = {x.guid: x for x in fabric.switches}
     cables: dict[int, Cable] = {c.a: c for c in fabric.cables if c.b in switches}
     found: dict[str, list[Uplink]] = {host: [] for host in fabric.hosts}
@@ -49,24 +49,24 @@ def uplinks(fabric: SimFabric) -> dict[str, list[Uplink]]:
 
 
 def interface_of(adapter: SimAdapter) -> str:
-    """`mlx5_3` -> `eth3`."""
+    """Return the interface of an adapter: `mlx5_3` -> `eth3`."""
     return f"eth{adapter.device.rpartition('_')[2]}"
 
 
 def mac_of(guid: int, port: int = 0) -> str:
-    """A locally administered MAC address for a device or one of its ports, from the GUID's low half."""
+    """Return a locally administered MAC address for a device or a port, from the low half of the GUID."""
     number = ((guid & 0xFFFF_FFFF) << 8) + (port & 0xFF)
     return bytes((_LOCALLY_ADMINISTERED, *number.to_bytes(5, "big"))).hex(":")
 
 
 def management_address(switch: SimSwitch) -> str:
-    """An IPv4 address in 10.0.0.0/8."""
+    """Return an IPv4 address in 10.0.0.0/8."""
     low = switch.guid >> 6 & 0xFF_FFFF
     return f"10.{low >> 16}.{low >> 8 & 0xFF}.{low & 0xFF}"
 
 
 def frame(switch: SimSwitch, port: int, ttl_s: int = TTL_S) -> bytes:
-    """The Ethernet frame that this port sends, without preamble and check sequence."""
+    """Return the Ethernet frame that this port sends, without preamble and check sequence."""
     chassis = bytes.fromhex(mac_of(switch.guid).replace(":", ""))
     address = bytes(int(x) for x in management_address(switch).split("."))
     name = f"swp{port}".encode()
@@ -86,7 +86,7 @@ def frame(switch: SimSwitch, port: int, ttl_s: int = TTL_S) -> bytes:
 
 
 def lldpctl_json0(links: Sequence[Uplink]) -> bytes:
-    """What `lldpctl -f json0` of lldpd 1.0.16 prints on a host with these cables."""
+    """Return what `lldpctl -f json0` of lldpd 1.0.16 prints on a host with these cables."""
     interfaces = [_interface(n, link) for n, link in enumerate(links, start=1)]
     return json.dumps({"lldp": [{"interface": interfaces}]}, indent=2).encode() + b"\n"
 

@@ -1,4 +1,4 @@
-"""What NetQ would answer about a simulated fabric: the graph that its topology page draws."""
+"""Writes NetQ's response about a simulated fabric: the graph that its topology page draws."""
 
 from collections import defaultdict
 from typing import Any
@@ -9,7 +9,7 @@ _HOSTS = -1
 
 
 def netq_graph(fabric: SimFabric) -> list[dict[str, Any]]:
-    """Ports of switches are called "swp1" and so on, those of hosts by the adapter and the port."""
+    """Return the graph. Ports of switches are called "swp1" and so on, ports of hosts by adapter and port."""
     ids: dict[str, str] = {}
     tiers: dict[int, list[dict[str, Any]]] = defaultdict(list)
     name_of = {x.guid: x.name for x in fabric.switches} | {x.guid: x.host for x in fabric.adapters}

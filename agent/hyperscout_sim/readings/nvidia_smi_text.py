@@ -1,4 +1,4 @@
-"""Writes what `nvidia-smi -q -x` would print of made-up GPUs: as much of it as the NVLink domain needs."""
+"""Writes the output of `nvidia-smi -q -x` for simulated GPUs, as far as the NVLink domain needs it."""
 
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
@@ -17,7 +17,7 @@ _HEALTH = (
 
 
 def nvidia_smi_text(gpus: Sequence[Gpu]) -> bytes:
-    """One node's file. Links, peers, NUMA nodes and NICs are not in it; nvidia-smi does not print them."""
+    """Return the file of one node. nvidia-smi does not print links, peers, NUMA nodes and NICs."""
     driver = gpus[0].driver_version if gpus else "N/A"
     lines = [
         '<?xml version="1.0" ?>',
@@ -69,7 +69,7 @@ def _gpu(gpu: Gpu) -> list[str]:
 
 
 def _fabric(fabric: NvlinkFabric | None) -> list[str]:
-    """A GPU without one has "N/A" everywhere."""
+    """Return the lines of a fabric. A GPU without one has "N/A" in all fields."""
     if fabric is None:
         fields = dict.fromkeys(("state", "status", "cliqueId", "clusterUuid"), "N/A")
         health = [f"\t\t\t\t<{name}>N/A</{name}>" for name, *_ in _HEALTH]

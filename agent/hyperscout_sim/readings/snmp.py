@@ -1,8 +1,7 @@
-"""Writes what the switches of a fabric would answer over SNMP: a .snmprec recording each, as snmpsim plays
-them.
+"""Writes the SNMP responses of the switches of a fabric, as .snmprec recordings for snmpsim.
 
-The fabric's cables stand for Ethernet ones, as in `lldp`: what a switch tells here of itself its neighbours
-hear over LLDP there. Vendors write the same in ways of their own; `STYLES` has those that were met.
+The cables of the fabric represent Ethernet cables, as in `lldp`. A switch has the same identifiers in both
+modules. Vendors write the same values in different ways. `STYLES` has the styles of known vendors.
 """
 
 from collections import defaultdict
@@ -30,23 +29,25 @@ _SIM_OBJECT: Final = (1, 3, 6, 1, 4, 1, 8072, 3, 2, 10)  # net-snmp on Linux
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a switch names, numbers and writes. Port p has LLDP's number `number[0] + p * number[1]`, and its
-    ifIndex is `index[0] + p * index[1]`."""
+    """How a switch names and numbers its ports and writes values.
+
+    The LLDP number of port p is `number[0] + p * number[1]`, and its ifIndex is `index[0] + p * index[1]`.
+    """
 
     port_name: str = "swp{}"
     number: tuple[int, int] = (0, 1)
-    index: tuple[int, int] = (100, 1)  # not its number: a mix-up shows
-    id_is_index: bool = False  # ports are announced by ifIndex
+    index: tuple[int, int] = (100, 1)  # differs from the number, so that tests detect a mix-up
+    id_is_index: bool = False  # ports announce their ifIndex
     time_mark: int = 0
-    moving_marks: bool = False  # addresses of neighbours stand under several other time marks
-    tells_itself: bool = True  # lldpLocalSystemData
-    tells_subtypes: bool = True  # of its own ports' ids
-    tells_addresses: bool = True  # of neighbours
-    address_length: bool = True  # in the index of a neighbour's address
+    moving_marks: bool = False  # addresses of neighbours are listed under several other time marks
+    tells_itself: bool = True  # reports lldpLocalSystemData
+    tells_subtypes: bool = True  # reports the subtypes of its own port ids
+    tells_addresses: bool = True  # reports addresses of neighbours
+    address_length: bool = True  # the index of a neighbour's address contains its length
     mac_as_text: bool = False
-    capabilities: str = "bits"  # "text" ("28 00 2 4"), "text of text"
-    private: bool = False  # names are taken out
-    twin_interfaces: bool = False  # each name is there twice, once of an empty slot
+    capabilities: str = "bits"  # or "text" ("28 00 2 4"), "text of text"
+    private: bool = False  # names are removed
+    twin_interfaces: bool = False  # each name occurs twice, once for an empty slot
 
     def name_of(self, port: int) -> str:
         return self.port_name.format(port)
@@ -58,7 +59,7 @@ class Style:
         return self.index[0] + port * self.index[1]
 
     def id_of(self, port: int) -> str:
-        """What the port announces itself as."""
+        """Return the port id that the port announces."""
         return str(self.index_of(port)) if self.id_is_index else self.name_of(port)
 
 
@@ -97,7 +98,7 @@ STYLES: Final = {
 
 
 class _End(NamedTuple):
-    """What a switch's port hears: who, and on which of its ports."""
+    """The other end of a switch port's cable: the peer, its port, and the rate."""
 
     peer: SimSwitch | SimAdapter
     peer_port: int
@@ -105,13 +106,13 @@ class _End(NamedTuple):
 
 
 def recordings(fabric: SimFabric, styles: Sequence[Style] = (PLAIN,)) -> Iterator[tuple[SimSwitch, bytes]]:
-    """Each switch and its recording. The n-th switch of the fabric has the n-th style, in turn."""
+    """Yield each switch and its recording. The n-th switch of the fabric has the n-th style, in turn."""
     for switch, rows in walks(fabric, styles):
         yield switch, snmprec(rows)
 
 
 def walks(fabric: SimFabric, styles: Sequence[Style] = (PLAIN,)) -> Iterator[tuple[SimSwitch, list[Row]]]:
-    """Each switch and its rows, in order of OIDs."""
+    """Yield each switch and its rows, in order of OIDs."""
     style_of = {switch.guid: styles[i % len(styles)] for i, switch in enumerate(fabric.switches)}
     devices: dict[int, SimSwitch | SimAdapter] = {x.guid: x for x in fabric.switches}
     devices |= {x.guid: x for x in fabric.adapters}
@@ -136,12 +137,12 @@ def walks(fabric: SimFabric, styles: Sequence[Style] = (PLAIN,)) -> Iterator[tup
 
 
 def snmprec(rows: Iterable[Row]) -> bytes:
-    """As snmpsim reads it: OID|TYPE|VALUE, in order of OIDs."""
+    """Return rows in the format that snmpsim reads: OID|TYPE|VALUE, in order of OIDs."""
     return b"".join(_line(row) for row in rows)
 
 
 def walk_text(rows: Iterable[Row]) -> bytes:
-    """As `snmpwalk -On` prints it, without MIBs."""
+    """Return rows as `snmpwalk -On` prints them without MIBs."""
     return b"".join(b".%s = %s\n" % (_dotted(row.oid), _printed(row)) for row in rows)
 
 
@@ -194,7 +195,7 @@ def _interface(index: int, name: str, mac: bytes, mbps: int) -> Iterator[Row]:
 def _remote(
     style: Style, port: int, end: _End, style_of: dict[int, Style], chassis_of: dict[str, str]
 ) -> Iterator[Row]:
-    """A row of lldpRemTable for whom this port hears, and one of lldpRemManAddrTable for each address."""
+    """Yield the rows of a port's neighbour: of lldpRemTable, and of lldpRemManAddrTable for its addresses."""
     peer = end.peer
     if isinstance(peer, SimSwitch):
         other = style_of[peer.guid]

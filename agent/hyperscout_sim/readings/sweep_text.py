@@ -1,7 +1,7 @@
-"""Writes what `ibnetdiscover` prints, byte for byte but for local identifiers and the date.
+"""Writes the output of `ibnetdiscover`, byte for byte except for local identifiers and the date.
 
 Format and order are those of infiniband-diags 44 (ibnetdiscover(8)): switches before adapters, each in the
-reverse of the order in which a breadth-first walk from the asking port finds them.
+reverse order of a breadth-first walk from the port that runs the sweep.
 """
 
 from collections import defaultdict
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hyperscout_sim.fabric.fabric import SimAdapter, SimFabric, SimSwitch, walk
 
-# The text carries the time it was made; a fixed one keeps equal fabrics equal texts.
+# The text contains its date. A fixed date gives equal texts for equal fabrics.
 _GENERATED = "Thu Jan  1 00:00:00 2026"
 _LAST_UNICAST_LID = 0xBFFF  # InfiniBand Architecture Specification, volume 1, 4.1.3
 _SHARP_DEVICE_ID = 0xCF09
@@ -19,10 +19,11 @@ _SWITCH_DEVICE_ID = 0xD2F0
 
 
 def sweep_text(fabric: SimFabric, start: int | None = None) -> bytes:
-    """The text of a sweep from the adapter with node GUID `start` (None = the first computing, cabled one).
+    """Return the text of a sweep from the adapter with node GUID `start`.
 
-    It sees what is connected to that adapter and nothing else; without a cable, only the adapter itself.
-    Raises KeyError for a GUID that is no adapter, ValueError for a fabric without any cabled adapter.
+    `start` None is the first computing, cabled adapter. The sweep contains the devices that are connected to
+    that adapter, without a cable only the adapter itself. Raises KeyError for a GUID that is not an adapter,
+    and ValueError if `start` is None and no computing adapter has a cable.
     """
     if start is None:
         start = next(iter(_first_adapters(fabric)), None)
@@ -39,7 +40,7 @@ def sweep_text(fabric: SimFabric, start: int | None = None) -> bytes:
 
 
 def sweep_texts(fabric: SimFabric) -> list[bytes]:
-    """One text for each disjoint part that holds a computing adapter: together they see everything."""
+    """Return one text for each disjoint part with a computing adapter. Together they contain everything."""
     starts = _first_adapters(fabric)
     if len(starts) == 1:
         return [sweep_text(fabric, starts[0])]
@@ -53,7 +54,7 @@ def sweep_texts(fabric: SimFabric) -> list[bytes]:
         cables[part_of[cable.a]].append(cable)
 
     def part(i: int) -> SimFabric:
-        """The fabric cut down to one part, so that a text costs what it holds."""
+        """Return the fabric reduced to one part, so that the work for a text depends only on that part."""
         return replace(
             fabric, switches=tuple(switches[i]), adapters=tuple(adapters[i]), cables=tuple(cables[i])
         )
@@ -62,11 +63,11 @@ def sweep_texts(fabric: SimFabric) -> list[bytes]:
 
 
 def blocks(fabric: SimFabric, found: Iterable[int]) -> Iterator[str]:
-    """The blocks of the devices with these GUIDs, in order of discovery."""
+    """Yield the blocks of the devices with these GUIDs, which are in order of discovery."""
     switches = {x.guid: x for x in fabric.switches}
     adapters = {x.guid: x for x in fabric.adapters}
     lid = {guid: 1 + i % _LAST_UNICAST_LID for i, guid in enumerate([*switches, *adapters])}
-    # What a port line says about its other end, before and after that end's port number.
+    # Text of a port line about the other end, before and after the port number of that end.
     before = {guid: f'"S-{guid:016x}"[' for guid in switches}
     before |= {guid: f'"H-{guid:016x}"[' for guid in adapters}
     named = {guid: f'"{x.description}" lid {lid[guid]} ' for guid, x in (switches | adapters).items()}
@@ -90,7 +91,7 @@ def _port_lines(
     before: dict[int, str],
     named: dict[int, str],
 ) -> dict[int, list[tuple[int, str]]]:
-    """GUID -> (port, line) of its cabled ports that have a record."""
+    """Return GUID -> (port, line) of its cabled ports that have a record."""
     lines: dict[int, list[tuple[int, str]]] = defaultdict(list)
     for a, a_port, b, b_port, rate in fabric.cables:
         for own, port, peer, peer_port in ((a, a_port, b, b_port), (b, b_port, a, a_port)):
@@ -130,7 +131,7 @@ def _adapter_head(adapter: SimAdapter) -> str:
 
 
 def _first_adapters(fabric: SimFabric) -> list[int]:
-    """The first computing adapter of each disjoint part, in the fabric's order."""
+    """Return the first computing adapter of each disjoint part, in the fabric's order."""
     part_of = {guid: i for i, part in enumerate(fabric.components()) for guid in part}
     first: dict[int, int] = {}
     for adapter in fabric.adapters:

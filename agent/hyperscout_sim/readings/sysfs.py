@@ -10,7 +10,7 @@ from hyperscout_formats.facts.facts import InfinibandPort
 
 from hyperscout_sim.fabric.fabric import Cable, SimAdapter
 
-# Lanes and signalling rate as ibnetdiscover writes them -> Gb/s.
+# Signalling rate as ibnetdiscover writes it -> Gb/s of one lane.
 _LANE_GBPS = {
     "SDR": 2.5,
     "DDR": 5.0,
@@ -28,13 +28,13 @@ _SM_LID = 1
 
 
 def rate_gbps(rate: str) -> float:
-    """`4xHDR` -> 200."""
+    """Return the rate in Gb/s: `4xHDR` -> 200."""
     width, _, speed = rate.partition("x")
     return int(width) * _LANE_GBPS[speed]
 
 
 def port_facts(adapter: SimAdapter, cable: Cable | None, link_downed: int = 0) -> InfinibandPort:
-    """What the adapter's first port shows with this cable in it, or with none."""
+    """Return the fact of the adapter's first port, with this cable or without a cable."""
     return InfinibandPort(
         device=adapter.device,
         port=1,
@@ -43,7 +43,7 @@ def port_facts(adapter: SimAdapter, cable: Cable | None, link_downed: int = 0) -
         system_image_guid=adapter.guid,
         state="ACTIVE" if cable else "DOWN",
         physical_state="LinkUp" if cable else "Polling",
-        rate_gbps=rate_gbps(cable.rate) if cable else 10.0,  # what a port without a partner shows: 4X QDR
+        rate_gbps=rate_gbps(cable.rate) if cable else 10.0,  # rate of a port without a partner: 4X QDR
         lid=1 + (adapter.guid >> 4) % 0xBFFF if cable else 0xFFFF,
         sm_lid=_SM_LID if cable else 0,
         node_description=adapter.description,
@@ -54,7 +54,7 @@ def port_facts(adapter: SimAdapter, cable: Cable | None, link_downed: int = 0) -
 
 
 def tree(ports: Mapping[SimAdapter, Cable | None]) -> dict[str, bytes]:
-    """Path below /sys/class/infiniband -> content, for all adapters of one host."""
+    """Return path below /sys/class/infiniband -> content, for all adapters of one host."""
     files: dict[str, bytes] = {}
     for adapter, cable in ports.items():
         fact = port_facts(adapter, cable)

@@ -1,7 +1,7 @@
-"""What a UFM would answer about a simulated fabric: the arrays of its ports, links and systems.
+"""Writes a UFM's responses about a simulated fabric: the arrays of its ports, links and systems.
 
-The keys are those of the NVIDIA UFM Enterprise REST API guide; of the values that nobody here reads, there is
-one of each kind.
+The keys are those of the NVIDIA UFM Enterprise REST API guide. Values that hyperscout does not read have one
+example of each kind.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ Objects = list[dict[str, Any]]
 
 
 def ufm_answers(fabric: SimFabric) -> dict[str, Objects]:
-    """By the last word of the resource: "ports", "links", "systems"."""
+    """Return the arrays by the last word of the resource: "ports", "links", "systems"."""
     switches = {x.guid: x for x in fabric.switches}
     adapters = {x.guid: x for x in fabric.adapters}
     peers: dict[End, tuple[End, str]] = {}
@@ -21,7 +21,7 @@ def ufm_answers(fabric: SimFabric) -> dict[str, Objects]:
         peers[one], peers[other] = (other, cable.rate), (one, cable.rate)
 
     def end(own: End) -> tuple[int, int]:
-        """As a UFM names it: an adapter by the port's own GUID."""
+        """Return the end as a UFM identifies it: an adapter by the GUID of the port."""
         guid, port = own
         return (adapters[guid].port_guid + port - 1, port) if guid in adapters else own
 
