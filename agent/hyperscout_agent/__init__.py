@@ -1,1 +1,1 @@
-"""The agent: probes that observe, a store of what they found, and the stream that carries it up."""
+"""The agent: probes, a store of their findings, and the stream that sends them to a collector."""

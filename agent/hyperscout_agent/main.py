@@ -1,4 +1,4 @@
-"""Puts the agent together and runs it until it is told to end."""
+"""Builds the agent from its parts and runs it until SIGTERM or SIGINT."""
 
 import asyncio
 import contextlib
@@ -49,11 +49,11 @@ Service = Callable[[], Awaitable[None]]
 
 
 class StartError(Exception):
-    """The agent cannot start; says what to change."""
+    """The agent cannot start. The message names the change that is needed."""
 
 
 class Agent:
-    """All parts of one agent, wired."""
+    """All parts of one agent and their connections."""
 
     def __init__(self, settings: AgentSettings, rng: Random) -> None:
         self._settings = settings
@@ -130,7 +130,7 @@ class Agent:
         )
 
     def _counting(self) -> list[IbqueryerrorsProbe]:
-        """What runs beside a sweep, under the same lease."""
+        """Return the error-counter probe, which runs under the same lease as the sweep."""
         settings = self._settings.ibqueryerrors
         if not settings.enabled:
             return []
@@ -156,7 +156,7 @@ class Agent:
         )
 
     def _lldp(self) -> Probe:
-        """The `lldp` probe by the source that this host has, and what runs beside it."""
+        """Return the `lldp` probe for the LLDP source of this host, and register its services."""
         lldp = self._settings.lldp
 
         def trigger() -> None:
@@ -188,7 +188,7 @@ class Agent:
         return probe
 
     def _switch(self) -> Probe:
-        """The one probe of a switch, and what runs beside it."""
+        """Return the only probe of a switch, and register its service."""
         lldp = self._settings.lldp
         self.services["link-watch"] = LinkWatch(lambda: self.scheduler.trigger(SWITCH_PROBE)).run
         return SwitchProbe(
@@ -200,7 +200,10 @@ class Agent:
         )
 
     def _fabric_probes(self) -> Iterator[Probe]:
-        """What asks whole switches, or who manages them. Imported here: on nodes it would only take room."""
+        """Yield the probes that query switches and fabric managers.
+
+        Imported here, because on nodes these modules would only use memory.
+        """
         if self._settings.snmp.on:
             try:
                 from hyperscout_agent.probes.snmp import SnmpProbe
@@ -231,12 +234,12 @@ class Agent:
 
     @staticmethod
     def _end(*parts: Callable[[], None]) -> None:
-        """What a collector asked for ends with its stream, or when it says so."""
+        """Stop the work that a collector requested, when its stream ends or on its request."""
         for part in parts:
             part()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run all parts until `stop` is set. Raises OSError when the metrics' port cannot be had."""
+        """Run all parts until `stop` is set. Raises OSError when the metrics port cannot be opened."""
         pages = {
             "/metrics": self.metrics.text,
             "/healthz": self._health,
@@ -259,15 +262,18 @@ class Agent:
                     task.cancel()
 
     def _health(self) -> bytes:
-        """Alive is who answers; a collector that is away is no reason to be killed."""
+        """Report liveness. An unreachable collector does not make the agent unhealthy."""
         return b"ok, connected\n" if self.uplink.stats.connected else b"ok, not connected\n"
 
     def _findings(self) -> bytes:
         return findings_page(self.store, self.scheduler.stats, connected=self.uplink.stats.connected)
 
     def _ready(self) -> bytes | NotYet:
-        """Once a collector has greeted us, and from then on: settings or a certificate that no collector
-        takes stop a rolling update at the first nodes; one that is away later says nothing about agents."""
+        """Report readiness: true after the first accepted Hello, and from then on.
+
+        Settings or a certificate that no collector accepts stop a rolling update at the first nodes. A
+        collector that is unreachable later does not make the agent unready.
+        """
         return self._health() if self.uplink.stats.sessions else NotYet(b"no collector has greeted us yet\n")
 
 

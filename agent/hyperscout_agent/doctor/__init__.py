@@ -1,5 +1,6 @@
-"""Why a node has no evidence: what `hyperscout doctor` looks at on the node itself.
+"""Diagnoses on a node why it has no evidence: the `hyperscout doctor` command.
 
-`facts` says what is collected, `host`, `agent_page` and `reach` collect it (thin, bounded in time, without
-rights if need be), and `checks` judges it: pure, one function a question. Nothing here disturbs the agent.
+`facts` defines the collected values. `host`, `agent_page` and `reach` collect them. Collection has time
+limits and works without privileges. `checks` and `way_checks` are pure and have one function for each
+question. The doctor does not disturb the running agent.
 """

@@ -1,4 +1,4 @@
-"""Asks the agent that runs on this host what it says of itself (its page /findings)."""
+"""Reads the page /findings of the agent that runs on this host."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ _OLDER = "it is of a version that has no page /findings: upgrade it"
 
 
 async def ask_agent(host: str, port: int) -> AgentSeen:
-    """Never raises: what goes wrong is its `trouble`."""
+    """Return what the agent reports. Errors are returned in `trouble`, not raised."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         async with asyncio.timeout(_TIMEOUT_S):
@@ -45,7 +45,10 @@ async def _get(host: str, port: int) -> tuple[bytes, bytes]:
 
 
 def read_page(address: str, page: Any) -> AgentSeen:
-    """The page as facts. Raises KeyError, TypeError, AttributeError or ValueError for another's."""
+    """Convert the decoded page to facts.
+
+    Raises KeyError, TypeError, AttributeError or ValueError when the page is not an agent's.
+    """
     return AgentSeen(
         address,
         reporter=str(page["reporter"]),

@@ -1,4 +1,4 @@
-"""Judges what was collected on a node: one pure function a question, whose answer says what to do next."""
+"""Judges the values collected on a node: one pure function for each question, with the next step."""
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -38,7 +38,7 @@ def node_checks(
     token: TokenSeen | None,
     now_s: float,
 ) -> list[Check]:
-    """All of them, in the order in which things depend on each other. `now_s`: this host's Unix time."""
+    """Return all checks, in the order of their dependencies. `now_s`: this host's Unix time in seconds."""
     found = [
         agent_runs(agent, settings),
         *(agent_probe(name, agent) for name in sorted(agent.probes)),
@@ -52,13 +52,13 @@ def node_checks(
     if (shown := token_file(token, now_s)) is not None:
         found.append(shown)
     ways = [collector(seen, settings.reporter, agent) for seen in collectors]
-    if any(way.verdict == "ok" for way in ways):  # the agent tries them in turn: one is enough
+    if any(way.verdict == "ok" for way in ways):  # the agent tries them in turn, so one is enough
         ways = [replace(way, verdict="warning") if way.verdict == "failed" else way for way in ways]
     return [*found, *ways, clock(collectors), *certificates(collectors, now_s)]
 
 
 def agent_runs(agent: AgentSeen, settings: AgentSettings) -> Check:
-    """Whether an agent runs here under this name, and a collector listens to it."""
+    """Check that an agent with this reporter name runs here and is connected to a collector."""
     if agent.trouble:
         return Check(
             "agent",
@@ -84,7 +84,7 @@ def agent_runs(agent: AgentSeen, settings: AgentSettings) -> Check:
 
 
 def agent_probe(name: str, agent: AgentSeen) -> Check:
-    """How a probe of the running agent fares, in its own words."""
+    """Report the last run of one probe, with the reasons that the agent gives."""
     seen = agent.probes[name]
     counted = ", ".join(
         f"{number} {word}"
@@ -105,7 +105,7 @@ def agent_probe(name: str, agent: AgentSeen) -> Check:
 
 
 def of_probe(name: str, counted: str, without_data: Sequence[WithoutData], *, has_data: bool) -> Check:
-    """A probe of which some subjects gave nothing or could not be seen: each reason once, failures first."""
+    """Judge a probe that has subjects without data. Each reason appears once, failures first."""
     subjects: dict[tuple[bool, str], list[str]] = {}
     for one in without_data:
         subjects.setdefault((one.outcome != "failed", one.reason), []).append(one.subject)
@@ -120,12 +120,12 @@ def of_probe(name: str, counted: str, without_data: Sequence[WithoutData], *, ha
 
 
 def _todo(reasons: AbstractSet[str]) -> str:
-    """What to do about the reasons that are known by their words; the others say it themselves."""
+    """Return the next step for a reason in `_TODO`, or "". Other reasons contain their next step."""
     return next((todo for reason, todo in _TODO.items() if reason in reasons), "")
 
 
 def devices(host: HostSeen, settings: AgentSettings) -> Check:
-    """Whether there is anything on this host that could be evidence."""
+    """Check that this host has a port or GPU that can give evidence."""
     if settings.role == "fabric":
         return Check("devices", "skipped", "with role fabric nothing of this machine is looked at")
     up = [port.name for port in host.ports if port.carrier]
@@ -150,7 +150,7 @@ def devices(host: HostSeen, settings: AgentSettings) -> Check:
 
 
 def infiniband(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
-    """Ports that no subnet manager brought up, and the device files that sweeps open."""
+    """Check the InfiniBand port states and the device files that sweeps open."""
     if settings.role != "node":
         return
     ports = [port for port in host.infiniband if port.link_layer == "InfiniBand"]
@@ -184,7 +184,7 @@ def infiniband(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
 
 
 def lldp(host: HostSeen, agent: AgentSeen, settings: AgentSettings) -> Iterator[Check]:
-    """Where LLDP neighbours come from, and whether the right to hear them is there."""
+    """Check the source of LLDP neighbours and the permission to receive LLDP frames."""
     if settings.role == "fabric" or not settings.lldp.enabled:
         yield Check("lldp source", "skipped", "lldp is off")
         return
@@ -230,7 +230,7 @@ def gpus(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
 
 
 def programs(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
-    """Tools that the agent runs, as far as this host has work for them."""
+    """Check for the external tools that the agent needs on this host."""
     if settings.role != "node":
         return
     fabric = any(port.link_layer == "InfiniBand" for port in host.infiniband)
@@ -254,7 +254,7 @@ def programs(host: HostSeen, settings: AgentSettings) -> Iterator[Check]:
 
 
 def disk(host: HostSeen, settings: AgentSettings) -> Check:
-    """The one folder that the agent writes to: where its listener meets it."""
+    """Check the folder of the listener's socket, the only folder that the agent writes to."""
     if settings.role != "node" or not settings.lldp.enabled or host.lldpd:
         return Check("disk", "skipped", "nothing is written")
     if host.free_bytes is None:

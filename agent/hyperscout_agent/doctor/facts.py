@@ -1,4 +1,4 @@
-"""What the doctor has to know: plain values, collected elsewhere, judged by `checks`."""
+"""Defines the plain values that the doctor collects and `checks` judges."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from hyperscout_formats.facts.facts import InfinibandPort
 from hyperscout_agent.runtime.ports import PortState
 
 Verdict = Literal["ok", "warning", "failed", "skipped"]
-# How far it came on the way to a collector; each step needs those before it.
+# The last stage reached on the way to a collector. Each stage requires the earlier ones.
 Stage = Literal["settings", "name", "connect", "tls", "identity", "standby", "greeted"]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One answer. `why`: what was seen, in words; `todo`: what a person does next, "" where nothing."""
+    """The result of one check. `why`: the observation in words. `todo`: the operator's next step, or ""."""
 
     name: str
     verdict: Verdict
@@ -25,7 +25,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class WithoutData:
-    """A subject of a probe that gave nothing, or could not be seen."""
+    """A subject without data: the probe found nothing there, or could not read it."""
 
     probe: str
     subject: str
@@ -35,7 +35,10 @@ class WithoutData:
 
 @dataclass(frozen=True, slots=True)
 class ProbeSeen:
-    """A probe of the running agent. `success` of its last look; None = none has ended yet."""
+    """A probe of the running agent, with the number of subjects for each outcome.
+
+    `success`: result of the last run. None means that no run has ended yet.
+    """
 
     success: bool | None
     data: int = 0
@@ -45,7 +48,7 @@ class ProbeSeen:
 
 @dataclass(frozen=True, slots=True)
 class AgentSeen:
-    """What the agent that runs here says of itself. `trouble`: why it says nothing, "" = it does."""
+    """The state that the agent on this host reports. `trouble`: why there is no report, or ""."""
 
     address: str
     trouble: str = ""
@@ -57,7 +60,7 @@ class AgentSeen:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`path` "" = not found. `version`: what it says of itself, "" = nothing."""
+    """An external tool. `path`: "" when not found. `version`: the version that it prints, or ""."""
 
     name: str
     path: str
@@ -66,7 +69,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A file of /dev that a sweep opens."""
+    """A device file that a sweep opens. `usable`: this process may read and write it."""
 
     path: str
     usable: bool
@@ -74,11 +77,13 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class HostSeen:
-    """This host as this process sees it. `user`: the effective uid; `raw_socket`: may open one.
+    """The state of this host, read with the permissions of this process.
 
-    `lldpd`: its control socket is there; `lldpctl_trouble`: why it does not answer, "" = it does or was not
-    asked. `gpus`: NVIDIA's on the PCI bus, `nvml_trouble`: why NVML cannot be used. `socket_folder` is where
-    the agent and its listener meet; `free_bytes` of it, None = it is not there.
+    `user`: the effective uid. `raw_socket`: this process may open raw sockets. `lldpd`: lldpd's control
+    socket exists. `lldpctl_trouble`: why lldpd does not answer, "" when it answers or was not queried.
+    `gpus`: number of NVIDIA GPUs on the PCI bus. `nvml_trouble`: why NVML is unusable, or "".
+    `socket_folder`: the folder of the socket between the agent and its listener. `free_bytes`: free bytes
+    in that folder's file system, None when the folder does not exist.
     """
 
     user: int
@@ -98,10 +103,12 @@ class HostSeen:
 
 @dataclass(frozen=True, slots=True)
 class CollectorSeen:
-    """How far it came with one collector. `detail`: what was said there; `code`: gRPC's, where it answered.
+    """The last stage reached with one collector.
 
-    `clock_offset_s`: this host's clock minus the collector's; None = it did not tell. `uncertain_s`: either
-    way. `certificate_until_s`: Unix time until which the collector's certificate holds.
+    `detail`: the error or status text of that stage. `code`: the name of the gRPC status code, or "".
+    `clock_offset_s`: this host's clock minus the collector's clock, None when the collector reported no
+    time. `uncertain_s`: uncertainty of the offset, plus or minus. `certificate_until_s`: expiry of the
+    collector's certificate, in Unix time.
     """
 
     target: str
@@ -116,7 +123,7 @@ class CollectorSeen:
 
 @dataclass(frozen=True, slots=True)
 class TokenSeen:
-    """The token's file. `trouble`: why it cannot be shown. `expires_s`: Unix time, None = it does not say."""
+    """The token file. `trouble`: why it is unusable, or "". `expires_s`: Unix time, None when unknown."""
 
     path: str
     trouble: str = ""

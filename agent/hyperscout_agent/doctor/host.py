@@ -1,4 +1,7 @@
-"""Looks at this host as the agent does, with the rights of whoever asks. Bounded in time; raises nothing."""
+"""Reads the state of this host as the agent does, with the permissions of the calling user.
+
+Every step has a time limit. Problems are returned as values, not raised.
+"""
 
 import asyncio
 import os
@@ -26,11 +29,11 @@ from hyperscout_agent.settings.settings import AgentSettings
 T = TypeVar("T")
 _Devices = tuple[tuple[PortState, ...], tuple[InfinibandPort, ...], int]
 _MAX_DEVICES = 64
-_LOOK_TIMEOUT_S = 10.0  # sysfs of a sick adapter, or a driver that hangs, may never come back
+_LOOK_TIMEOUT_S = 10.0  # a read from sysfs can block forever when an adapter is faulty or a driver hangs
 _VERSION_TIMEOUT_S = 3.0
 _MAX_VERSION_BYTES = 16 * 1024
 _VERSION = re.compile(r"\d+(\.\d+)+\S*|\b\d+\b")
-# How each program that the agent runs is asked for its version.
+# The version option of each tool that the agent runs.
 _ASKED = {
     "ibnetdiscover": "-V",
     "ibqueryerrors": "-V",
@@ -43,7 +46,7 @@ _ASKED = {
 async def look_at_host(
     settings: AgentSettings, *, sysfs: Path = Path("/sys"), root: Path = Path("/")
 ) -> HostSeen:
-    """`root`: where /dev and lldpd's socket are looked for (tests)."""
+    """Return the state of this host. `root`: the folder above /dev and lldpd's socket (for tests)."""
     nothing: _Devices = ((), (), 0)
     ports, infiniband, gpus = await _within(lambda: _devices(settings, sysfs), nothing, "devices")
     nvml = await _within(
@@ -95,7 +98,7 @@ def _nvml_trouble(settings: AgentSettings) -> str:
 
 
 def _umad(folder: Path) -> Iterable[Device]:
-    """Device files of the user-space management interface (Linux, Documentation/infiniband/user_mad)."""
+    """List device files of the user-space MAD interface (Linux, Documentation/infiniband/user_mad)."""
     for path in sorted(folder.glob("umad*"))[:_MAX_DEVICES]:
         yield Device(str(path), os.access(path, os.R_OK | os.W_OK))
 
@@ -109,7 +112,7 @@ async def _lldpctl_trouble(settings: AgentSettings) -> str:
 
 
 async def _programs(settings: AgentSettings) -> dict[str, Program]:
-    """By the name of the tool: what the settings call, and which it is."""
+    """Return the configured tools with path and version, by tool name."""
     commands = {
         "ibnetdiscover": settings.ibnetdiscover.command,
         "ibqueryerrors": settings.ibqueryerrors.command,

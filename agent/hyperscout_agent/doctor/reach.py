@@ -1,8 +1,9 @@
-"""Goes the agent's way to a collector step by step, so that the step that fails can be named.
+"""Connects to a collector step by step as the agent does, to find the step that fails.
 
-The last step is a real Hello in this node's name, with an instance older than any agent's: where the agent's
-own stream is there, the collector says so and keeps that; where it is not, the Hello is greeted, promises no
-probe, and is gone a moment later. So the agent's stream is never disturbed.
+The last step is a real Hello with this node's name and an instance number lower than any agent's. If the
+agent's own stream is open, the collector keeps that stream and rejects the Hello. If not, the collector
+accepts the Hello, which announces no probes, and the doctor then closes its stream. The agent's stream
+is not disturbed in either case.
 """
 
 import asyncio
@@ -32,8 +33,8 @@ from hyperscout_agent.settings.settings import AgentSettings
 from hyperscout_agent.uplink.uplink import CHANNEL_OPTIONS
 
 _CONNECT_TIMEOUT_S = 5.0
-_HELLO_TIMEOUT_S = 20.0  # a standby that knows no leader keeps agents for 15 s
-_OLDEST_INSTANCE = 1  # an agent's is the time of its start, in ns
+_HELLO_TIMEOUT_S = 20.0  # a standby that knows no leader keeps an agent waiting for 15 s
+_OLDEST_INSTANCE = 1  # an agent's instance is its start time in ns
 _MAX_HINTS = 3
 _MAX_TOKEN_BYTES = 16 * 1024
 _LOCAL = ("unix:", "unix-abstract:")
@@ -41,7 +42,7 @@ _LOCAL = ("unix:", "unix-abstract:")
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How to go to a collector, and what to call oneself there. `wall_ns`: this host's clock, Unix time."""
+    """Credentials and reporter name for a collector. `wall_ns`: this host's clock, Unix time in ns."""
 
     credentials: Credentials
     reporter: str
@@ -51,7 +52,7 @@ class _Way:
 async def ask_collectors(
     settings: AgentSettings, *, wall_ns: Callable[[], int] = time.time_ns
 ) -> tuple[CollectorSeen, ...]:
-    """All of them at once; a standby's hint at its leader is followed. Never raises."""
+    """Try all collectors concurrently and follow a standby's hint to its leader. Does not raise."""
     way = _Way(settings.credentials, settings.reporter, wall_ns)
     return tuple(await asyncio.gather(*(_ask(target, way) for target in settings.collectors)))
 
@@ -66,7 +67,7 @@ async def _ask(target: str, way: _Way) -> CollectorSeen:
 
 
 async def _try(target: str, way: _Way) -> tuple[CollectorSeen, str | None]:
-    """What came of one address, and whom it said leads."""
+    """Try one address. Returns the result, and the leader's address if the collector reports one."""
     until_s = None
     try:
         way.credentials.check(target)
@@ -95,7 +96,7 @@ async def _try(target: str, way: _Way) -> tuple[CollectorSeen, str | None]:
 
 
 def _context(credentials: Credentials) -> ssl.SSLContext | None:
-    """As gRPC would have it. Raises CredentialsError."""
+    """Return a TLS context like gRPC's, or None without TLS. Raises CredentialsError."""
     if credentials.for_channel() is None or credentials.ca is None:
         return None
     context = ssl.create_default_context(cafile=str(credentials.ca))
@@ -106,7 +107,10 @@ def _context(credentials: Credentials) -> ssl.SSLContext | None:
 
 
 async def _connect(host: str, port: int, context: ssl.SSLContext | None, name: str) -> float | None:
-    """Connect, shake hands and hang up. Returns until when its certificate holds. Raises OSError."""
+    """Connect, complete the TLS handshake and close the connection.
+
+    Returns the expiry of the collector's certificate in Unix time, None without TLS. Raises OSError.
+    """
     _, writer = await asyncio.open_connection(
         host, port, ssl=context, server_hostname=name if context else None
     )
@@ -145,7 +149,7 @@ async def _greet(
     call = DiscoveryServiceStub(channel).StreamFindings(metadata=metadata)
     with contextlib.suppress(
         grpc.aio.AioRpcError, asyncio.InvalidStateError
-    ):  # it is over: its status says why
+    ):  # the call has ended; its status contains the reason
         await call.write(StreamFindingsRequest(hello=hello))
     told_ns = time_in(tuple(await call.initial_metadata()))
     ended_ns = way.wall_ns()
@@ -170,7 +174,10 @@ async def _greet(
 
 
 async def _ready(channel: grpc.aio.Channel) -> None:
-    """So that what is timed is one way and back. A channel that fails says why in the call that follows."""
+    """Connect the channel first, so that the timed part is one round trip.
+
+    If the channel fails, the next call reports the reason.
+    """
     state = channel.get_state(try_to_connect=True)
     while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
         await channel.wait_for_state_change(state)
@@ -178,7 +185,7 @@ async def _ready(channel: grpc.aio.Channel) -> None:
 
 
 def look_at_token(path: Path | None) -> TokenSeen | None:
-    """What the token's file holds (RFC 7519), without judging it; None where none is to be shown."""
+    """Read the token file (RFC 7519) without validating the token. None when no token file is set."""
     if path is None:
         return None
     try:
@@ -195,5 +202,5 @@ def look_at_token(path: Path | None) -> TokenSeen | None:
         claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         expires = claims.get("exp")
     except (IndexError, AttributeError, ValueError, binascii.Error):
-        return TokenSeen(str(path))  # an opaque one: only who made it can read it
+        return TokenSeen(str(path))  # an opaque token: only its issuer can read it
     return TokenSeen(str(path), expires_s=float(expires) if isinstance(expires, int | float) else None)

@@ -1,4 +1,4 @@
-"""Judges the way to the collectors: the token, each step up to a Hello, the clock, certificates. Pure."""
+"""Judges the connection to the collectors: token, each stage up to Hello, clock, certificates. Pure."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from hyperscout_agent.doctor.facts import AgentSeen, Check, CollectorSeen, TokenSeen
 
 CLOCK_WARNING_S = 2.0
-CLOCK_FAILED_S = 300.0  # tokens and certificates are judged by clocks; a token lives for an hour
+CLOCK_FAILED_S = 300.0  # the clock decides whether tokens and certificates are valid; a token lasts an hour
 _SOON_S = 7 * 86_400
 
 
@@ -24,7 +24,7 @@ def token_file(token: TokenSeen | None, now_s: float) -> Check | None:
 
 
 def collector(seen: CollectorSeen, reporter: str, agent: AgentSeen) -> Check:
-    """How far it came with one collector."""
+    """Judge the stage that was reached with one collector."""
     name = f"collector {seen.target}"
     match seen.stage:
         case "greeted" if seen.code:
@@ -57,7 +57,7 @@ def collector(seen: CollectorSeen, reporter: str, agent: AgentSeen) -> Check:
 
 
 def _refused(seen: CollectorSeen, reporter: str) -> tuple[str, str]:
-    """Why a Hello was not taken, and what to do."""
+    """Return why the collector rejected the Hello, and the next step."""
     said = seen.detail or seen.code
     todo = {
         "UNAUTHENTICATED": "show a fresh token for its audience (token_file), or a certificate it trusts",
@@ -70,7 +70,7 @@ def _refused(seen: CollectorSeen, reporter: str) -> tuple[str, str]:
 
 
 def clock(collectors: Sequence[CollectorSeen]) -> Check:
-    """This host's clock against that of the collectors that told theirs: the worst of them."""
+    """Compare this host's clock with the collectors' clocks. The largest offset decides."""
     told = [seen for seen in collectors if seen.clock_offset_s is not None]
     if not told:
         return Check("clock", "skipped", "no collector told its time")
@@ -90,7 +90,7 @@ def clock(collectors: Sequence[CollectorSeen]) -> Check:
 
 
 def certificates(collectors: Sequence[CollectorSeen], now_s: float) -> Iterator[Check]:
-    """Collectors' certificates that hold for days only."""
+    """Warn about collector certificates that expire within 7 days."""
     for seen in collectors:
         until_s = seen.certificate_until_s
         if until_s is not None and until_s - now_s < _SOON_S:
@@ -99,7 +99,7 @@ def certificates(collectors: Sequence[CollectorSeen], now_s: float) -> Iterator[
 
 
 def _at(unix_s: float) -> str:
-    """A claim may be any number: one that no calendar has is shown as it is."""
+    """Format a Unix time. A claim may be any number: a number outside the calendar is shown unchanged."""
     try:
         return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
     except (OverflowError, ValueError, OSError):

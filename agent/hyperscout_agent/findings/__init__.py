@@ -1,1 +1,1 @@
-"""What a probe is, when probes run, and the store of what they found."""
+"""The probe interface, the scheduler that runs probes, and the store of their findings."""

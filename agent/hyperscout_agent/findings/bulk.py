@@ -1,20 +1,23 @@
-"""Bulk texts (a sweep's output): hashed and compressed while they are read.
+"""Hashes and compresses bulk texts (the output of a sweep) while they are read.
 
-A sweep of a large fabric is tens of MiB of text. Compressing piece by piece keeps the agent's memory
-at the compressed size, about a tenth.
+A sweep of a large fabric is tens of MiB of text. Compressing piece by piece limits the agent's memory to
+the compressed size, about a tenth of the text.
 """
 
 import hashlib
 import zlib
 from dataclasses import dataclass
 
-# 1: a sweep's text shrinks about tenfold even so, and the agent's CPU belongs to the node's jobs.
+# The lowest level still compresses a sweep's text about tenfold, and it leaves the CPU to the node's jobs.
 _LEVEL = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """One text, compressed as a single zlib stream (RFC 1950); `sha256` and `size_bytes` are the text's."""
+    """A text, compressed as one zlib stream (RFC 1950).
+
+    `sha256` and `size_bytes` describe the uncompressed text.
+    """
 
     sha256: bytes
     size_bytes: int
@@ -22,7 +25,7 @@ class Bulk:
 
 
 class BulkBuilder:
-    """Takes a text in pieces, gives a `Bulk`."""
+    """Builds a `Bulk` from a text that arrives in pieces."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
@@ -41,13 +44,13 @@ class BulkBuilder:
             self._pieces.append(packed)
 
     def finish(self) -> Bulk:
-        """End the text. The builder is of no use afterwards."""
+        """End the text and return its `Bulk`. The builder cannot be used afterwards."""
         self._pieces.append(self._compressor.flush())
         return Bulk(self._hash.digest(), self._size_bytes, b"".join(self._pieces))
 
 
 def compress(text: bytes) -> Bulk:
-    """Return the `Bulk` of a text that is in memory anyway."""
+    """Return the `Bulk` of a text that is already in memory."""
     builder = BulkBuilder()
     builder.write(text)
     return builder.finish()

@@ -1,6 +1,6 @@
-"""What the agent itself says of its probes, for who asks on the node why nothing is known of it.
+"""Builds the agent's page /findings: the state of its probes, for diagnosis on the node.
 
-The collector holds the same, but a node in trouble may be one that reaches no collector.
+The collector has the same data, but a faulty node may be unable to reach a collector.
 """
 
 import json
@@ -12,11 +12,14 @@ from hyperscout.v1.finding_pb2 import Outcome
 from hyperscout_agent.findings.scheduler import ProbeStats
 from hyperscout_agent.findings.store import FindingStore
 
-MAX_LISTED = 200  # of subjects that gave no data; the rest is only counted
+MAX_LISTED = 200  # listed subjects without data; further ones are only counted
 
 
 def findings_page(store: FindingStore, probes: Mapping[str, ProbeStats], *, connected: bool) -> bytes:
-    """JSON: per probe its last look and how many subjects gave what; and why some gave nothing."""
+    """Return JSON with each probe's last result and number of subjects by outcome.
+
+    `withoutData` lists the subjects without data, with the reason.
+    """
     counts: dict[str, Counter[str]] = {name: Counter() for name in probes}
     listed: list[dict[str, str]] = []
     for finding in store.newest():

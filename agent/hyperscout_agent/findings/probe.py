@@ -1,7 +1,7 @@
-"""What a probe is, and what it gives back.
+"""Defines the probe interface and the observations that probes return.
 
-A probe is a thin runner around a pure reader in `hyperscout_formats`. It need not defend itself: the
-scheduler bounds its time and its output, and keeps its troubles from the others.
+A probe is a thin runner around a pure reader in `hyperscout_formats`. The scheduler limits the time and
+the output of each probe and isolates its failures from other probes.
 """
 
 from collections.abc import Mapping
@@ -22,18 +22,19 @@ from hyperscout.v1.finding_pb2 import (
 
 from hyperscout_agent.findings.bulk import Bulk
 
-# node: every agent, about itself. fabric: one agent for all. pair: two agents that the collector picks.
+# node: each agent observes its own node. fabric: one agent observes the whole fabric. pair: the collector
+# selects two agents.
 Scope = Literal["node", "fabric", "pair"]
 Payload = LldpPort | InfinibandPort | Sweep | Gpu | LatencyPort | NcclRun | SwitchPort | SwitchTable
 
 
 class ProbeError(Exception):
-    """The probe could not look; says why in words a person can act on. What was known stays known."""
+    """The probe could not observe. The message gives the cause. Earlier findings stay in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What was seen of one subject. `reason` says why there is nothing, or why it could not be seen."""
+    """The sample of one subject. `reason`: why there is no data, or why the subject could not be read."""
 
     outcome: Outcome.ValueType
     payload: Payload | None = None
@@ -54,11 +55,11 @@ def failed(reason: str, payload: Payload | None = None) -> Sight:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that one look saw, by subject ("eth0", "mlx5_0/1"). No subject is empty.
+    """The result of one probe run, by subject ("eth0", "mlx5_0/1"). Subjects are not empty.
 
-    `complete`: subjects that are not in it are no more. A look that covers only a part says False.
-    `bulks`: the texts that its sweeps name. `trouble`: what went wrong with the look as a whole, though
-    it saw something.
+    `complete`: subjects missing from `sights` no longer exist. False when the run covered only some
+    subjects. `bulks`: the texts that sweeps refer to by SHA-256. `trouble`: a problem of the run as a
+    whole, although it returned samples; "" when there is none.
     """
 
     sights: Mapping[str, Sight] = field(default_factory=dict)
@@ -68,26 +69,26 @@ class Observation:
 
 
 class Probe(Protocol):
-    """Looks at one kind of thing."""
+    """Observes subjects of one kind."""
 
     @property
     def name(self) -> str:
-        """Lower case, as in FindingKey.probe."""
+        """The probe's name in lower case, as in FindingKey.probe."""
 
     @property
     def scope(self) -> Scope: ...
 
     @property
     def interval_s(self) -> float | None:
-        """Seconds from the start of one look to the next; None = asleep until triggered."""
+        """Seconds between the starts of two runs. None: the probe runs only when triggered."""
 
     @property
     def timeout_s(self) -> float:
-        """A look that takes longer is cancelled and has failed."""
+        """Time limit of a run in seconds. A longer run is cancelled and counts as failed."""
 
     @property
     def max_findings(self) -> int:
-        """More subjects than this are a flood: the rest is dropped, and a failed finding says so."""
+        """Maximum number of subjects. Further subjects are dropped and reported in a failed finding."""
 
     async def observe(self) -> Observation:
-        """Look once. Raises ProbeError when it cannot; anything else that is raised counts as a crash."""
+        """Run once. Raises ProbeError when it cannot observe; any other exception counts as a crash."""

@@ -1,8 +1,8 @@
-"""Runs the probes, each in its own rhythm, and keeps the troubles of one from all others.
+"""Runs each probe at its own interval and isolates the failures of one probe from the others.
 
-A probe that fails, crashes, hangs or floods leaves a failed finding (subject "*") that says so; what it
-saw before stays. A probe that does not even react to being cancelled is left behind, and not started
-again while it hangs.
+When a probe fails, crashes, hangs or returns too many findings, the scheduler stores a failed finding
+(subject "*") with the reason. Earlier findings of the probe stay. A probe that ignores cancellation is
+left behind and does not run again while it hangs.
 """
 
 import asyncio
@@ -33,32 +33,35 @@ from hyperscout_agent.runtime.waiting import Wait, wait
 
 _log = logging.getLogger(__name__)
 
-# Intervals are spread by a tenth either way, so that agents started together do not look together.
+# Intervals vary by a tenth either way, so that agents started together do not run probes together.
 _JITTER = 0.1
-# However often a probe is triggered (a cable that flaps), it looks at most five times a second.
+# A probe runs at most five times a second, however often it is triggered (for example by a flapping link).
 _MIN_GAP_S = 0.2
-# What a cancelled probe gets to clean up before it is left behind.
+# Time for a cancelled probe to clean up before it is left behind.
 _GRACE_S = 2.0
 _MAX_REASON_BYTES = 1024
 _INTERVAL_S = (_MIN_GAP_S, 86_400.0)
-# Of what could not be seen, this much is logged at once.
+# Maximum number of failed subjects in one log line.
 _MAX_TOLD = 20
-# Probe-wide troubles are a finding of their own, which never takes a place of what was seen.
+# Subject of the finding for failures of a whole probe. It does not replace findings of real subjects.
 _PROBE_ITSELF = "*"
 
 
 @dataclass(slots=True)
 class ProbeStats:
-    """How one probe fares. Times are seconds; `last_success_s` is since 1970, NaN before the first."""
+    """Statistics of one probe. Times are in seconds.
 
-    success: bool | None = None  # of the last look; None = none has ended yet
+    `last_success_s`: Unix time of the last successful run, NaN before the first.
+    """
+
+    success: bool | None = None  # result of the last run; None = no run has ended yet
     duration_s: float = math.nan
-    all_s: float = 0.0  # of all looks
+    all_s: float = 0.0  # total duration of all runs
     last_success_s: float = math.nan
     runs: int = 0
     failures: int = 0
-    empty: int = 0  # looks that succeeded, and found nothing there
-    left_behind: bool = False  # hangs, and ignores that it was cancelled
+    empty: int = 0  # successful runs without data
+    left_behind: bool = False  # the probe hangs and ignores cancellation
 
 
 @dataclass(slots=True)
@@ -66,13 +69,16 @@ class _Runner:
     probe: Probe
     stats: ProbeStats = field(default_factory=ProbeStats)
     triggered: asyncio.Event = field(default_factory=asyncio.Event)
-    interval_s: float | None = None  # from the collector, in place of the probe's own
+    interval_s: float | None = None  # the collector's interval, which replaces the probe's own
     look: asyncio.Task[Observation] | None = None
-    trouble: str = ""  # the last one that was logged
+    trouble: str = ""  # the last logged problem
 
 
 class Scheduler:
-    """`clock`: monotonic seconds; `wall_ns`: nanoseconds since 1970, for the findings."""
+    """Runs probes and stores their findings.
+
+    `clock`: monotonic seconds. `wall_ns`: nanoseconds since 1970, for the findings' time stamps.
+    """
 
     def __init__(
         self,
@@ -96,11 +102,11 @@ class Scheduler:
         return {name: runner.stats for name, runner in self._runners.items()}
 
     def trigger(self, name: str) -> None:
-        """Have a probe look at once (or as soon as it may)."""
+        """Run a probe now, or as soon as the minimum gap between runs allows."""
         self._runners[name].triggered.set()
 
     def set_intervals(self, interval_s_by_probe: Mapping[str, float]) -> None:
-        """Take the collector's intervals, for the probes that it names."""
+        """Set the collector's intervals for the named probes. Unknown names and invalid values are logged."""
         low_s, high_s = _INTERVAL_S
         for name, interval_s in interval_s_by_probe.items():
             runner = self._runners.get(name)
@@ -139,7 +145,7 @@ class Scheduler:
         return own_s if own_s is None or runner.interval_s is None else runner.interval_s
 
     async def _look(self, runner: _Runner) -> None:
-        """One look: started, bounded, recorded. Raises nothing but CancelledError."""
+        """Run the probe once under its time limit and record the result. Raises only CancelledError."""
         if runner.look is not None and not runner.look.done():
             self._trouble(runner, "still hangs, and ignores that it was cancelled: not started again")
             return
@@ -151,7 +157,7 @@ class Scheduler:
         def note_end(task: asyncio.Task[Observation]) -> None:
             ended.set()
             if not task.cancelled():
-                task.exception()  # of one that was left behind: asked for, so that asyncio does not complain
+                task.exception()  # retrieve the exception, or asyncio logs a warning for a run left behind
 
         look.add_done_callback(note_end)
         try:
@@ -226,7 +232,7 @@ class Scheduler:
         runner.stats.last_success_s = self._wall_ns() / 1e9
 
     def _fault(self, runner: _Runner, reason: str, error: BaseException | None = None) -> None:
-        """Count a look that did not see all it should, and log it when the reason is a new one."""
+        """Count an incomplete run, and log it when the reason is new."""
         runner.stats.success = False
         runner.stats.failures += 1
         if reason != runner.trouble:
@@ -234,7 +240,7 @@ class Scheduler:
             _log.warning("probe %s: %s", runner.probe.name, reason, exc_info=error)
 
     def _trouble(self, runner: _Runner, reason: str, error: BaseException | None = None) -> None:
-        """The same for the trouble of a whole probe, which is a finding too."""
+        """Count and log a failure of the whole probe, and store it as a finding."""
         self._fault(runner, reason, error)
         try:
             self._put(runner.probe.name, _PROBE_ITSELF, failed(reason))
@@ -269,7 +275,7 @@ _FIELD_OF: Mapping[type[Payload], str] = {
 
 
 def _shortened(reason: str) -> str:
-    """At most 1 KiB, cut at a character."""
+    """Cut a reason to at most 1 KiB of UTF-8, at a character boundary."""
     encoded = reason.encode(errors="replace")
     if len(encoded) <= _MAX_REASON_BYTES:
         return encoded.decode()

@@ -1,10 +1,10 @@
-"""What this agent knows: current findings by key, which of them are not acked yet, and bulk texts.
+"""Stores the agent's current findings by key, their acknowledgement state, and bulk texts.
 
-Evidence is state, not a log: a finding replaces the one of the same key, so memory is bounded by what
-there is to see, and a lost stream costs nothing but sending the state again.
+Evidence is state, not a log. A finding replaces the earlier one of the same key, so memory is bounded by
+the number of subjects. After a lost stream the agent sends the state again.
 
-A look that failed, or saw only a part, never replaces a better one: up to one finding of each rank
-(whole, partial, failed) is kept for a key, as long as no later look of the same or a higher rank came.
+A failed or partial finding does not replace a better one. The store keeps up to one finding of each rank
+(whole, partial, failed) for a key, until a later finding of the same or a higher rank arrives.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from hyperscout.v1.finding_pb2 import Finding, FindingKey, Outcome
 
 from hyperscout_agent.findings.bulk import Bulk, compress
 
-# One finding must fit into a batch with room to spare; none of ours comes near.
+# One finding must fit into a batch. Real findings are far smaller.
 MAX_FINDING_BYTES = 256 * 1024
 
 
 class StoreFull(RuntimeError):  # noqa: N818 - names the condition the caller reacts to
-    """The store refuses: say so in a failed finding, and keep what is there."""
+    """The store has no free capacity. The caller reports it in a failed finding; stored findings stay."""
 
 
 class Key(NamedTuple):
-    """Identity of a finding inside one agent."""
+    """Identity of a finding within one agent."""
 
     probe: str
     subject: str
@@ -37,7 +37,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What goes into one FindingBatch, and what an ack of it means."""
+    """The content of one FindingBatch, and the key versions that its ack confirms."""
 
     findings: tuple[Finding, ...]
     removed: tuple[FindingKey, ...]
@@ -47,7 +47,7 @@ class Batch:
 
 @dataclass(slots=True)
 class _Entry:
-    looks: list[tuple[int, Finding]]  # (rank, finding), the highest rank first, later looks after it
+    looks: list[tuple[int, Finding]]  # (rank, finding), highest rank and oldest first
     marked_at_s: float
 
 
@@ -61,7 +61,7 @@ def _rank(finding: Finding) -> int:
 
 
 def _same_sight(a: Finding, b: Finding) -> bool:
-    """Whether two findings differ in nothing but their time."""
+    """Whether two findings are equal except for their time."""
     if a.outcome != b.outcome or a.reason != b.reason:
         return False
     payload = a.WhichOneof("payload")
@@ -73,9 +73,10 @@ def _same_sight(a: Finding, b: Finding) -> bool:
 class FindingStore:
     """Current findings of one node.
 
-    `clock`: monotonic seconds. `refresh_interval_s`: a finding that only grew newer is sent at most this
-    often, so that a steady state costs little. `max_findings` counts keys, with removed ones that are not
-    acked yet. `max_bulk_bytes` counts compressed bytes. Single-threaded: to be used from one event loop.
+    `clock`: monotonic seconds. `refresh_interval_s`: minimum interval between two transmissions of a
+    finding when only its timestamp changed. `max_findings`: maximum number of keys, including removed keys
+    that are not acked yet. `max_bulk_bytes`: maximum total of compressed bytes. Not thread-safe: use it from
+    one event loop.
     """
 
     def __init__(
@@ -97,15 +98,15 @@ class FindingStore:
         self._bulks: dict[bytes, Bulk] = {}
         self._bulk_bytes = 0
         self._versions = itertools.count(1)
-        # Dirty = not acked. Without a stream nothing is queued; with one, a dirty key that is not queued
-        # is in a batch on its way. Tombstones are dirty keys that were removed.
+        # A dirty key is not acked. Without a stream the queue is empty. With a stream, a dirty key that is
+        # not queued is in a batch that was sent. Tombstones are dirty keys that were removed.
         self._tombstones: set[Key] = set()
         self._dirty: dict[Key, int] = {}
         self._queue: deque[Key] = deque()
         self._queued: set[Key] = set()
         self._streaming = False
         self._full_state_left: int | None = (
-            None  # queued keys of the full state still to go; None = it has ended
+            None  # queued keys of the full state that are not sent yet; None = the full state has ended
         )
 
     def __len__(self) -> int:
@@ -113,7 +114,7 @@ class FindingStore:
 
     @property
     def dirty(self) -> int:
-        """Keys that the collector has not acked."""
+        """Number of keys that the collector has not acked."""
         return len(self._dirty)
 
     @property
@@ -121,9 +122,10 @@ class FindingStore:
         return self._bulk_bytes
 
     def put(self, finding: Finding) -> bool:
-        """Take in what a probe saw; the finding belongs to the store from now on. True when it was news.
+        """Store a finding and take ownership of it. Returns True when more than its time changed.
 
-        Raises ValueError for another node's finding or one that is too large, StoreFull for a key too many.
+        Raises ValueError for another node's finding or one above MAX_FINDING_BYTES. Raises StoreFull when a
+        new key exceeds `max_findings`.
         """
         if finding.key.node != self.node:
             raise ValueError(f"a finding of node {finding.key.node!r} in the store of {self.node!r}")
@@ -157,7 +159,7 @@ class FindingStore:
         return news
 
     def remove(self, key: FindingKey) -> None:
-        """Forget a key (an interface that was taken out) and say so upwards. Unknown keys are no error."""
+        """Remove a key (a removed interface) and queue its removal. Unknown keys are ignored."""
         own = Key(key.probe, key.subject)
         entry = self._entries.pop(own, None)
         if entry is None:
@@ -167,30 +169,30 @@ class FindingStore:
             self._tombstones.add(own)
             self._mark(own)
         else:
-            self._dirty.pop(own, None)  # the full state will lack it, which says the same
+            self._dirty.pop(own, None)  # the next full state omits the key, which removes it at the collector
 
     def subjects(self, probe: str) -> set[str]:
         return {key.subject for key in self._entries if key.probe == probe}
 
     def get(self, probe: str, subject: str) -> Finding | None:
-        """The best look there is for a key: whole before partial before failed."""
+        """Return the finding with the highest rank for a key (whole, partial, failed), or None."""
         entry = self._entries.get(Key(probe, subject))
         return entry.looks[0][1] if entry else None
 
     def newest(self) -> Iterator[Finding]:
-        """The last look at each key, whatever came of it."""
+        """Return the latest finding of each key, of any rank."""
         return (entry.looks[-1][1] for entry in self._entries.values())
 
     # Bulk texts
 
     def put_bulk(self, text: bytes) -> bytes:
-        """Keep a text for the findings that name its SHA-256, which is returned. Raises StoreFull."""
+        """Store a text for findings that refer to its SHA-256. Returns the digest. Raises StoreFull."""
         return self.put_compressed(compress(text))
 
     def put_compressed(self, bulk: Bulk) -> bytes:
-        """The same for a text that is compressed already.
+        """Store a compressed text. Returns its SHA-256. Raises StoreFull.
 
-        A text stays while a finding names it; one that none names goes when room is short.
+        A text stays while a finding refers to it. Unreferenced texts are dropped when space is short.
         """
         if bulk.sha256 not in self._bulks:
             if self._bulk_bytes + len(bulk.compressed) > self._max_bulk_bytes:
@@ -207,10 +209,10 @@ class FindingStore:
     def bulk(self, sha256: bytes) -> Bulk | None:
         return self._bulks.get(sha256)
 
-    # The stream's side
+    # Stream
 
     def begin_stream(self) -> None:
-        """Everything is dirty: the batches from here on are the full state, then what changes."""
+        """Mark all keys dirty. The next batches contain the full state, then the changes."""
         self._streaming = True
         self._queue.clear()
         self._queued.clear()
@@ -222,7 +224,10 @@ class FindingStore:
         self.changed.set()
 
     def end_stream(self) -> None:
-        """Nobody listens: what is removed now need not be told, the next full state will lack it."""
+        """Clear the queue and the tombstones.
+
+        Removals without a stream need no message, because the next full state omits the keys.
+        """
         self._streaming = False
         for key in self._tombstones:
             del self._dirty[key]
@@ -232,7 +237,7 @@ class FindingStore:
         self._full_state_left = None
 
     def next_batch(self, max_bytes: int, max_findings: int) -> Batch | None:
-        """The next findings to send, oldest change first; None when there are none (wait for `changed`)."""
+        """Return the next findings to send, oldest change first. None: nothing to send, await `changed`."""
         self.changed.clear()
         if not self._queue and self._full_state_left is None:
             return None
@@ -262,7 +267,7 @@ class FindingStore:
         return Batch(tuple(findings), tuple(removed), tuple(versions), ends)
 
     def acked(self, batch: Batch) -> None:
-        """The collector stored this batch. What changed since it was taken stays dirty."""
+        """Mark a batch as stored by the collector. Keys that changed since then stay dirty."""
         for key, version in batch.versions:
             if self._dirty.get(key) == version:
                 del self._dirty[key]
@@ -276,7 +281,7 @@ class FindingStore:
             self.changed.set()
 
     def _drop_bulks(self, findings: Iterable[Finding]) -> None:
-        """Drop the texts of findings that are no more, unless another finding names them too."""
+        """Drop the texts of removed findings, unless another finding refers to them."""
         gone = {look.sweep.sha256 for look in findings if look.HasField("sweep")}
         if gone:
             self._forget(gone - self._named())

@@ -1,1 +1,1 @@
-"""LLDP frames: a listener with raw sockets, and a process that dissects them."""
+"""LLDP frames: a listener with raw sockets, and a separate process that dissects the frames."""

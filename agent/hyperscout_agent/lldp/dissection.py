@@ -1,6 +1,6 @@
-"""The agent's end of the dissecting process: started for a frame, killed when it hangs, gone when idle.
+"""Manages the dissecting process: starts it for a frame, kills it when it hangs, ends it when idle.
 
-Whatever comes back is checked: a hostile frame may have taken the other process over.
+The agent validates every answer, because a hostile frame may have compromised the dissecting process.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from hyperscout_agent.runtime.waiting import Wait, wait
 _LENGTH = struct.Struct("!I")
 _MAX_ANSWER_BYTES = 64 * 1024
 _STDERR_BYTES = 4096
-# The first frame pays for the start of Python and scapy (0.5 s on an idle machine), the others under 1 ms.
+# The first frame includes the start of Python and scapy (0.5 s on an idle machine). Others take under 1 ms.
 _TIMEOUT_S = 30.0
 _IDLE_S = 10.0
 _COMMAND = (sys.executable, "-m", "hyperscout_agent.lldp.dissector")
@@ -30,15 +30,15 @@ _MAX_TTL_S = 65_535
 
 
 class UnreadableError(Exception):
-    """The frame is no good LLDP; says why."""
+    """The frame is not valid LLDP. The message gives the reason."""
 
 
 class DissectorError(Exception):
-    """The dissecting process cannot be had, or broke; the frame may be innocent."""
+    """The dissecting process could not start or failed. The frame may be valid."""
 
 
 class Dissector:
-    """One dissecting process at a time, one frame at a time."""
+    """Runs at most one dissecting process, which handles one frame at a time."""
 
     def __init__(
         self,
@@ -58,11 +58,14 @@ class Dissector:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that runs now."""
+        """Process id of the running process, or None."""
         return self._process.pid if self._process else None
 
     async def dissect(self, frame: bytes) -> LldpNeighbour:
-        """Raises UnreadableError or DissectorError. After the latter the next frame starts a new process."""
+        """Return the neighbour in a frame. Raises UnreadableError or DissectorError.
+
+        After DissectorError the next frame starts a new process.
+        """
         async with self._lock:
             try:
                 async with asyncio.timeout(self._timeout_s):
@@ -85,7 +88,7 @@ class Dissector:
                 raise DissectorError(f"nonsense from the dissecting process: {error}") from error
 
     async def end_when_idle(self) -> None:
-        """Runs for ever; ends the process when nothing was asked of it for a while, and when cancelled."""
+        """Run until cancelled. End the process when it was idle for `idle_s`, and on cancellation."""
         try:
             while True:
                 await self._used.wait()
@@ -118,7 +121,7 @@ class Dissector:
         return await stdout.readexactly(size)
 
     async def _last_words(self) -> str:
-        """The last line of its stderr: what a missing scapy or a crash says. Ends the process."""
+        """End the process and return the last line of its stderr (a missing scapy, a crash)."""
         said = b""
         if self._process is not None:
             kill_group(self._process)
@@ -138,7 +141,11 @@ class Dissector:
 
 
 def _read_answer(text: bytes) -> LldpNeighbour:
-    """Raises UnreadableError when that is the answer; ValueError and the like for anything else."""
+    """Parse and validate an answer.
+
+    Raises UnreadableError when the answer is an error, and ValueError, TypeError, KeyError or RecursionError
+    when it is malformed.
+    """
     answer = json.loads(text)
     if "error" in answer:
         raise UnreadableError(str(answer["error"])[:300])

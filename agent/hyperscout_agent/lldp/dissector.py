@@ -1,8 +1,8 @@
-"""The process that takes LLDP frames apart: scapy, its memory and hostile frames stay in here.
+"""Dissects LLDP frames in a separate process, which isolates scapy, its memory and hostile frames.
 
-Reads frames from stdin, answers on stdout, each with its length in four bytes before it (big-endian). An
-answer is JSON: {"neighbour": {...}} or {"error": "..."}. Ends when stdin ends. Started by the agent,
-which kills it when it takes too long.
+The process reads frames from stdin and writes answers to stdout. Each message follows its length in four
+bytes (big-endian). An answer is JSON: {"neighbour": {...}} or {"error": "..."}. The process ends when stdin
+ends. The agent starts it, and kills it when an answer takes too long.
 """
 
 import json

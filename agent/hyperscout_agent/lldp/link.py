@@ -1,7 +1,7 @@
-"""The socket to which the listener sends what it hears.
+"""Serves the socket to which the LLDP listener sends received frames.
 
-The agent owns it, so that the privileged side takes no input at all. Only root and the agent's own user
-are listened to.
+The agent owns the socket, so the privileged listener accepts no input from it. The agent accepts
+connections only from root and from its own user.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _MAX_PATH_BYTES = 107  # sun_path of unix(7)
 
 
 class ListenerLink:
-    """Hands each message to `on_heard`; `connected` counts listeners that are there."""
+    """Passes each message to `on_heard`. `connected`: number of connected listeners."""
 
     def __init__(
         self, path: Path, on_heard: Callable[[Heard], None], on_change: Callable[[], None] = lambda: None
@@ -34,7 +34,7 @@ class ListenerLink:
         self.connected = 0
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises OSError when the socket cannot be made."""
+        """Serve until cancelled. Raises OSError when the socket cannot be created."""
         loop = asyncio.get_running_loop()
         with self._bound() as server:
             try:
@@ -60,8 +60,9 @@ class ListenerLink:
         try:
             server.setblocking(False)
             server.bind(str(self._path))
-            # The group too: in a pod the listener is a root without CAP_DAC_OVERRIDE, for whom the socket is
-            # somebody else's; what both share is the volume's group. Who sends is checked at each connection.
+            # Group access is needed in a pod: the listener runs as root without CAP_DAC_OVERRIDE and does
+            # not own the socket, but both processes share the volume's group. The agent checks the peer's
+            # user at each connection.
             self._path.chmod(0o660)
             server.listen(_MAX_CONNECTIONS)
         except OSError:

@@ -20,7 +20,8 @@ from pathlib import Path
 from hyperscout_agent.lldp.messages import MAX_FRAME_BYTES, Heard, encode
 from hyperscout_agent.runtime.ports import PatternError, compiled, physical_ports
 
-# "Nearest bridge": no bridge forwards it, so whoever is heard is at the other end of the cable (802.1AB 7.1).
+# "Nearest bridge": bridges do not forward this group, so the sender is at the other end of the cable
+# (802.1AB 7.1).
 GROUP = bytes.fromhex("0180c200000e")
 _ETHERTYPE = 0x88CC
 _SOL_PACKET, _PACKET_ADD_MEMBERSHIP, _PACKET_MR_MULTICAST = 263, 1, 0
@@ -28,8 +29,8 @@ _MEMBERSHIP = struct.Struct("=IHH8s")  # packet_mreq: index, type, address lengt
 _HEADER_BYTES = 14
 _RESCAN_S = 5.0
 _RECONNECT_S = 1.0
-# A neighbour sends every 30 s, in a fast start every second. Who sends more than this is not listened to
-# for a while; the kernel drops the rest.
+# A neighbour sends every 30 s, or every second in a fast start. The listener pauses a port that receives more
+# than this for `_PENALTY_S`, and the kernel drops the rest.
 _BURST = 16
 _PENALTY_S = 5.0
 _SENDERS_PER_PORT = 16
@@ -38,7 +39,7 @@ _MAX_SKIPPED = 4096  # more than the buffer holds
 
 
 class Hearing:
-    """What was heard on one port: the last frame of each sender."""
+    """The last frame of each sender on one port."""
 
     def __init__(self, port: str) -> None:
         self._port = port
@@ -47,26 +48,26 @@ class Hearing:
         self._budget_at_s = 0.0
 
     def hear(self, frame: bytes, now_ns: int) -> Heard | None:
-        """Take in one frame; None when it is none of ours."""
+        """Record one frame. Returns None for a frame of another group or an invalid size."""
         if not _HEADER_BYTES < len(frame) <= MAX_FRAME_BYTES or frame[:6] != GROUP:
             return None
         sender = frame[6:12]
         before = self._last.pop(sender, None)
         if before is None and len(self._last) >= _SENDERS_PER_PORT:
-            del self._last[next(iter(self._last))]  # the one that was silent for longest
+            del self._last[next(iter(self._last))]  # the sender that was silent for longest
         self._last[sender] = (frame, now_ns)
         same = before is not None and before[0] == frame
         return Heard(self._port, sender, now_ns, None if same else frame)
 
     def within_budget(self, now_s: float) -> bool:
-        """Whether the port may go on; counts one frame."""
+        """Count one frame. Returns False when the port exceeds its budget."""
         gained = (now_s - self._budget_at_s) * _BURST / _PENALTY_S
         self._budget = min(_BURST, self._budget + gained) - 1
         self._budget_at_s = now_s
         return self._budget > 0
 
     def so_far(self) -> list[Heard]:
-        """For an agent that has just come: the last frame of each sender."""
+        """Return the last frame of each sender, for an agent that has just connected."""
         return [Heard(self._port, sender, at_ns, frame) for sender, (frame, at_ns) in self._last.items()]
 
 
@@ -90,18 +91,18 @@ class Port:
             raise
 
     def is_deaf(self) -> bool:
-        """Whether the port went away under its socket, and what is called so now is another one."""
+        """Whether the port was removed while its socket was open. A port of that name is now another port."""
         return not self.socket.getsockname()[0]
 
     def skip(self) -> None:
-        """Drop what waits to be read."""
+        """Drop the frames in the socket's buffer."""
         with contextlib.suppress(OSError):
             for _ in range(_MAX_SKIPPED):
                 self.socket.recv(1)
 
 
 class Listener:
-    """All ports, and the socket to the agent. `clock`: CLOCK_MONOTONIC in ns."""
+    """Listens on all ports and sends frames to the agent's socket. `clock`: CLOCK_MONOTONIC in ns."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class Listener:
         self.ended = False
 
     def run(self) -> None:
-        """Listen until `ended` is set (by a signal)."""
+        """Listen until a signal sets `ended`."""
         while not self.ended:
             now_s = self._clock() / 1e9
             if now_s >= self._rescan_at_s:
@@ -135,16 +136,16 @@ class Listener:
             for port in self._ports.values():
                 if 0 < port.deaf_until_s <= now_s:
                     port.deaf_until_s = 0.0
-                    port.skip()  # what waited is the rest of the storm
+                    port.skip()  # the buffered frames belong to the storm
                     self._selector.register(port.socket, selectors.EVENT_READ, port)
             for key, _ in self._selector.select(timeout=_RECONNECT_S):
                 if isinstance(key.data, Port):
                     self._read(key.data)
                 else:
-                    self._disconnect()  # the agent says nothing: readable means that it is gone
+                    self._disconnect()  # the agent sends nothing, so a readable socket means that it closed
 
     def _rescan(self) -> None:
-        """Follow ports that come and go; one with the same name may be another."""
+        """Open sockets for new ports and close those of removed ports. A name may belong to a new port."""
         present = {}
         for name in physical_ports(self._sysfs, self._pattern):
             with contextlib.suppress(OSError):
@@ -167,7 +168,7 @@ class Listener:
             self._selector.register(port.socket, selectors.EVENT_READ, port)
 
     def _connect(self) -> None:
-        """To the agent; it is told all that was heard so far, so that its restart loses nothing."""
+        """Connect to the agent and send the last frame of each sender, so that its restart loses nothing."""
         agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             agent.connect(str(self._socket_path))
@@ -203,7 +204,7 @@ class Listener:
         except BlockingIOError:
             return
         except OSError:
-            # The port went down (ENETDOWN is told once) or away; the next rescan sees which.
+            # The port is down (the kernel reports ENETDOWN once) or removed. The next rescan finds out which.
             return
         heard = port.hearing.hear(frame, now_ns)
         if heard is not None:
@@ -215,12 +216,12 @@ class Listener:
         try:
             self._agent.send(encode(heard))
         except OSError:
-            # An agent that does not read, or is gone: it gets everything anew when it is back.
+            # The agent does not read, or has ended. It receives everything again when it reconnects.
             self._disconnect()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`hyperscout agent lldp-listener`."""
+    """Run the command `hyperscout agent lldp-listener`. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="hyperscout agent lldp-listener", description=__doc__)
     parser.add_argument(
         "--socket", type=Path, required=True, help="the agent's socket, to which frames are sent"

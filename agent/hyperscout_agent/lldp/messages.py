@@ -1,7 +1,8 @@
-"""What the listener tells the agent, one datagram of a SOCK_SEQPACKET socket each.
+"""Encodes the messages from the listener to the agent: one datagram of a SOCK_SEQPACKET socket each.
 
-Standard library only: the privileged listener imports it. Two kinds: FRAME carries a frame that differs
-from the last one of the same sender on that port; AGAIN says that the last one was heard again.
+This module uses only the standard library, because the privileged listener imports it. FRAME carries a
+frame that differs from the last one of the same sender on that port. AGAIN reports that the last frame
+was received again.
 """
 
 import struct
@@ -16,14 +17,14 @@ MAX_MESSAGE_BYTES = _HEADER.size + _MAX_NAME_BYTES + MAX_FRAME_BYTES
 
 
 class MessageError(ValueError):
-    """Not a message of ours."""
+    """The bytes are not a message of this protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One frame that was heard. `at_ns`: CLOCK_MONOTONIC, the same for all processes of a machine.
+    """One received frame. `at_ns`: CLOCK_MONOTONIC, which all processes of a machine share.
 
-    `frame` is None when it is the same one as last time from this sender on this port.
+    `frame` is None when it equals the last frame of this sender on this port.
     """
 
     port: str
@@ -40,7 +41,7 @@ def encode(heard: Heard) -> bytes:
 
 
 def decode(message: bytes) -> Heard:
-    """Raises MessageError, nothing else, for any bytes."""
+    """Decode a message. Raises MessageError for invalid bytes, and no other exception."""
     if len(message) < _HEADER.size:
         raise MessageError(f"{len(message)} bytes are no message")
     version, kind, name_bytes, at_ns, sender = _HEADER.unpack_from(message)

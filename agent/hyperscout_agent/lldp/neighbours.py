@@ -1,18 +1,18 @@
-"""Who was heard on which port, and until when it counts (IEEE 802.1AB-2016, 9.2: the remote systems MIB).
+"""Tracks the neighbours of each port and their expiry (IEEE 802.1AB-2016, 9.2: the remote systems MIB).
 
-Pure: no socket, no clock. A neighbour is told from others by its chassis id and port id; it is gone when
-its TTL has passed, when it says goodbye (TTL 0), or when the port loses its carrier. A carrier that was away
-so shortly that nobody saw the port without it takes nobody away by itself: most such cables are where they
-were. But then the first newcomer that speaks takes the place of those who have not spoken since.
+Pure: no socket, no clock. Chassis id and port id identify a neighbour. A neighbour is removed when its TTL
+has passed, when it sends a frame with TTL 0, or when the port loses its carrier. A carrier loss too short
+to be observed on the port removes no neighbour, because most such cables return to the same port. After
+it, the first new neighbour replaces those that have been silent since.
 """
 
 from dataclasses import dataclass
 
 from hyperscout_formats.facts.facts import LldpNeighbour
 
-# More on one port are a storm, not a topology.
+# More neighbours on one port are a storm, not a topology.
 _MAX_NEIGHBOURS = 16
-# How long a frame that could not be read is worth telling.
+# How long an unreadable frame is reported.
 _TROUBLE_NS = 120 * 1_000_000_000
 _MAX_TROUBLES = 256
 _MAX_SENDERS = 4096
@@ -24,7 +24,7 @@ Identity = tuple[str, str, str, str]  # chassis subtype and id, port subtype and
 class _Known:
     neighbour: LldpNeighbour
     heard_ns: int
-    since_ns: int  # heard without a pause
+    since_ns: int  # start of the uninterrupted period in the table
 
     @property
     def expires_ns(self) -> int:
@@ -32,16 +32,21 @@ class _Known:
 
 
 class NeighbourTable:
-    """All times are CLOCK_MONOTONIC in ns. Methods that change something say whether it shows."""
+    """Neighbours by port. All times are CLOCK_MONOTONIC in ns.
+
+    Methods that return a bool return True when the visible neighbours or problems changed.
+    """
 
     def __init__(self) -> None:
         self._ports: dict[str, dict[Identity, _Known]] = {}
-        self._senders: dict[tuple[str, bytes], LldpNeighbour] = {}  # what the last frame of each said
+        self._senders: dict[
+            tuple[str, bytes], LldpNeighbour
+        ] = {}  # the neighbour in each sender's last frame
         self._troubles: dict[str, tuple[str, int]] = {}
         self._blinked_ns: dict[str, int] = {}
 
     def heard(self, port: str, sender: bytes, neighbour: LldpNeighbour, at_ns: int) -> bool:
-        """A frame that was read. One with TTL 0 takes its sender away."""
+        """Record a readable frame. TTL 0 removes its neighbour."""
         identity = _identity(neighbour)
         known = self._ports.setdefault(port, {})
         before = known.pop(identity, None)
@@ -50,7 +55,7 @@ class NeighbourTable:
         if neighbour.ttl_s == 0:
             return before is not None or cleared
         if len(self._senders) >= _MAX_SENDERS:
-            del self._senders[next(iter(self._senders))]  # the one that said something new longest ago
+            del self._senders[next(iter(self._senders))]  # the sender with the oldest last new frame
         self._senders[port, sender] = neighbour
         if len(known) >= _MAX_NEIGHBOURS:
             del known[min(known, key=lambda other: known[other].heard_ns)]
@@ -59,8 +64,10 @@ class NeighbourTable:
         return cleared or replaced or before is None or before.neighbour != neighbour
 
     def again(self, port: str, sender: bytes, at_ns: int) -> bool:
-        """The same frame as last time: the neighbour counts for another TTL, and is back if it was gone
-        (the listener sends a frame only once, however long the cable was out in between)."""
+        """Record a repeated frame: renew the neighbour for another TTL, or restore it if it was removed.
+
+        The listener sends an unchanged frame only once, however long the cable was unplugged in between.
+        """
         neighbour = self._senders.get((port, sender))
         if neighbour is None:
             return False
@@ -72,7 +79,10 @@ class NeighbourTable:
         return self._replace(port, identity)
 
     def _replace(self, port: str, identity: Identity) -> bool:
-        """One who came after the carrier was away takes the place of those who were silent since."""
+        """Remove the neighbours that a new neighbour replaces after a short carrier loss.
+
+        These are the ones last heard before both the carrier loss and the first frame of `identity`.
+        """
         if (blinked_ns := self._blinked_ns.get(port)) is None:
             return False
         known = self._ports[port]
@@ -83,7 +93,7 @@ class NeighbourTable:
         return bool(gone)
 
     def unreadable(self, port: str, reason: str, at_ns: int) -> bool:
-        """A frame that could not be read. It takes nobody away."""
+        """Record an unreadable frame. It removes no neighbour."""
         before = self._troubles.pop(port, None)
         if len(self._troubles) >= _MAX_TROUBLES:
             del self._troubles[next(iter(self._troubles))]
@@ -91,30 +101,30 @@ class NeighbourTable:
         return before is None or before[0] != reason
 
     def clear(self, port: str) -> None:
-        """The port lost its carrier: whoever comes back may be somebody else."""
+        """Remove all neighbours of a port that lost its carrier. The next neighbour may be another one."""
         self._ports.pop(port, None)
         self._troubles.pop(port, None)
         self._blinked_ns.pop(port, None)
 
     def blinked(self, port: str, at_ns: int) -> None:
-        """The port lost its carrier some time before `at_ns`, and has it again."""
+        """Record that the port lost its carrier some time before `at_ns` and has it again."""
         if self._ports.get(port):
             self._blinked_ns[port] = at_ns
 
     def neighbours(self, port: str, now_ns: int) -> tuple[LldpNeighbour, ...]:
-        """Those that count now, in a fixed order."""
+        """Return the neighbours that have not expired, in a fixed order."""
         known = self._ports.get(port, {})
         for identity in [identity for identity, one in known.items() if one.expires_ns <= now_ns]:
             del known[identity]
         return tuple(known[identity].neighbour for identity in sorted(known))
 
     def trouble(self, port: str, now_ns: int) -> str:
-        """Why the last frame on the port could not be read, "" when it could or that is long ago."""
+        """Return why the last frame on the port was unreadable, or "" when it was readable or is old."""
         reason, at_ns = self._troubles.get(port, ("", 0))
         return reason if now_ns - at_ns < _TROUBLE_NS else ""
 
     def next_expiry_ns(self) -> int | None:
-        """When the next neighbour is gone unless it is heard again."""
+        """Return when the next neighbour expires if it is not heard again. None: there are no neighbours."""
         return min((one.expires_ns for known in self._ports.values() for one in known.values()), default=None)
 
 

@@ -1,4 +1,4 @@
-"""Runs the LLDP listener as a child, for an agent that has the privilege itself."""
+"""Runs the LLDP listener as a child process, for an agent that has CAP_NET_RAW itself."""
 
 import asyncio
 import socket
@@ -18,7 +18,7 @@ def may_listen() -> bool:
 
 
 async def run_listener(socket_path: Path, *, sysfs: Path, pattern: str | None) -> None:
-    """Run the listener until cancelled; it talks to our stderr. Raises OSError when it ends by itself."""
+    """Run the listener until cancelled, with the agent's stderr. Raises OSError when it ends by itself."""
     arguments = ["--socket", str(socket_path), "--sysfs", str(sysfs)]
     if pattern is not None:
         arguments += ["--ports", pattern]

@@ -1,8 +1,8 @@
-"""Asks a manager's REST API: https with a CA, credentials from files, everything bounded.
+"""Queries a fabric manager's REST API over HTTPS, with credentials from files and bounded time and size.
 
-Blocking, for a thread of its own: the standard library has an HTTP client that blocks, and no other is worth
-an image with one more dependency. No redirect is followed and no proxy taken, so credentials go where the
-setting says and nowhere else; no message holds any of them, nor of what the manager answered.
+The client blocks, so run it in a thread of its own. It uses the standard library's HTTP client to avoid
+another dependency in the image. It follows no redirects and uses no proxy, so credentials go only to the
+configured URL. Error messages contain neither credentials nor content of the manager's answer.
 """
 
 import base64
@@ -26,13 +26,14 @@ _REFUSED: Final = frozenset({401, 403})
 
 
 class ManagerError(Exception):
-    """It could not be asked; says which manager, what is wrong, and which setting to look at."""
+    """The query failed. The message names the manager, the problem and the setting to check."""
 
 
 class ManagerConnection:
-    """One look: any number of requests, one after the other, within `settings.timeout_s` in all.
+    """The requests of one probe run, sent one after the other.
 
-    `clock`: monotonic seconds. `abandon` may be called from another thread.
+    `settings.timeout_s` limits all requests together. `clock`: monotonic seconds. `abandon` may be called
+    from another thread.
     """
 
     def __init__(self, settings: ManagerSettings, clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,29 +50,29 @@ class ManagerConnection:
         self._abandoned = False
 
     def credentials(self) -> tuple[str, str]:
-        """User name and password, as the files are now. Raises ManagerError."""
+        """Read user name and password from the files. Raises ManagerError."""
         folder = self._settings.credentials
         if folder is None:
             raise ManagerError("credentials are not set")
         return _secret(folder / "username"), _secret(folder / "password")
 
     def basic(self) -> dict[str, str]:
-        """The header that shows them (RFC 7617)."""
+        """Return the header for HTTP Basic authentication (RFC 7617). Raises ManagerError."""
         name, password = self.credentials()
         return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
 
     def get(self, path: str, headers: Mapping[str, str]) -> Iterator[bytes]:
-        """The answer in pieces. Raises ManagerError."""
+        """Send a GET request and yield the answer's body in pieces. Raises ManagerError."""
         return self._ask("GET", path, headers, None)
 
     def post(self, path: str, headers: Mapping[str, str], document: Any) -> Iterator[bytes]:
-        """The same, with something to say."""
+        """Send a POST request with a JSON document and yield the answer in pieces. Raises ManagerError."""
         return self._ask(
             "POST", path, {"Content-Type": "application/json", **headers}, json.dumps(document).encode()
         )
 
     def abandon(self) -> None:
-        """Nobody waits any more: whatever blocks ends."""
+        """Shut down the connection. Blocked and later calls fail."""
         self._abandoned = True
         if (connection := self._open) is not None and (sock := connection.sock) is not None:
             with contextlib.suppress(OSError):
@@ -92,7 +93,7 @@ class ManagerConnection:
         except OSError as error:
             raise ManagerError(f"{where}: {error.strerror or type(error).__name__}") from None
         except (http.client.HTTPException, ValueError) as error:
-            # `from None`: such an error may quote a header, and headers hold credentials.
+            # `from None`: the error may quote a header, and headers contain credentials.
             raise ManagerError(f"{where}: no HTTP that is understood ({type(error).__name__})") from None
 
     def _answer(
@@ -151,7 +152,7 @@ class ManagerConnection:
         return self._open
 
     def _hurry(self, connection: http.client.HTTPConnection) -> None:
-        """What blocks next has what is left of the time."""
+        """Set the socket's time-out to the remaining time."""
         left_s = self._left_s()
         if connection.sock is not None:
             connection.sock.settimeout(left_s)
@@ -164,7 +165,7 @@ class ManagerConnection:
 
 
 def bearer(token: object) -> dict[str, str]:
-    """The header that shows a token that a manager gave. Raises ManagerError; no message holds any of it."""
+    """Return the header for a manager's access token. Raises ManagerError, without the token in its text."""
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
         raise ManagerError("it gave no access token")
     return {"Authorization": f"Bearer {token}"}

@@ -1,1 +1,1 @@
-"""The agent's page of metrics."""
+"""The agent's metrics page."""

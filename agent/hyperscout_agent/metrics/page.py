@@ -1,6 +1,6 @@
-"""/metrics of an agent: its probes, what it holds, its uplink. The parts' own counters, read when asked.
+"""Builds the agent's page /metrics: probes, stored findings and uplink.
 
-What single probes count besides is in `metrics_of_probes`.
+Each request reads the counters of the parts. `metrics.probes` adds the counters of single probes.
 """
 
 import math
@@ -76,7 +76,7 @@ UPLINK: Mapping[str, Family] = {  # by field of UplinkStats
 
 
 class AgentMetrics:
-    """`probes`: how they fare, by name."""
+    """Renders the agent's metrics. `probes`: returns the probe statistics by name."""
 
     def __init__(
         self,
@@ -94,13 +94,13 @@ class AgentMetrics:
         self._version = version
         self._latency = latency
         self._crawl = crawl
-        self._process = CollectorRegistry()  # process_* and python_*, as every Python process shows them
+        self._process = CollectorRegistry()  # the standard process_* and python_* metrics
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
         GCCollector(registry=self._process)
 
     def text(self) -> bytes:
-        """In Prometheus' text format 0.0.4."""
+        """Return all metrics in Prometheus text format 0.0.4."""
         return "".join(self._texts()).encode() + generate_latest(self._process)
 
     def _texts(self) -> Iterator[str]:
@@ -119,7 +119,7 @@ class AgentMetrics:
 
 
 def _of_all_probes(probes: Mapping[str, ProbeStats]) -> Iterator[str]:
-    """What is not known of a probe that has not looked yet is left out."""
+    """Yield the metrics of all probes. Values that do not exist before a probe's first run are omitted."""
     yield PROBE_SUCCESS.by({name: s.success for name, s in probes.items() if s.success is not None})
     yield PROBE_DURATION.by({name: s.duration_s for name, s in probes.items() if s.runs})
     yield PROBE_SECONDS.by({name: s.all_s for name, s in probes.items()})

@@ -1,4 +1,4 @@
-"""What probes count that do more than look: bursts of pings and their answers, crawls over switches."""
+"""Builds the metrics of single probes: latency bursts and SNMP crawls over switches."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

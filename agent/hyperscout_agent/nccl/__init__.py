@@ -1,1 +1,1 @@
-"""NCCL runs between two nodes, by a library or by nccl-tests."""
+"""NCCL measurements: within a node with nccl-tests, between two nodes with libnccl."""

@@ -1,4 +1,4 @@
-"""Whether anybody uses this host's GPUs, by NVML: what measures with them must disturb nobody."""
+"""Checks with NVML whether this host's GPUs are idle, so that a measurement does not disturb a job."""
 
 import asyncio
 import importlib
@@ -9,25 +9,28 @@ from typing import Any
 from hyperscout_agent.runtime.threads import in_thread
 from hyperscout_agent.runtime.waiting import Wait
 
-# A driver in trouble may take seconds for one answer; one that takes longer is not asked to do more.
+# A faulty driver can take seconds for one answer. No run is started on a driver that takes longer than this.
 _TIMEOUT_S = 20.0
-# Utilisation is of the last second or so, so GPUs that have just finished still seem to be at work.
+# NVML reports the utilisation of about the last second, so a GPU that has just finished still appears busy.
 _LOOKS = 4
 _PAUSE_S = 1.0
 _MAX_GPUS = 64
 
 
 class NoGpusError(Exception):
-    """This host has no GPU, or no driver for one; says which."""
+    """This host has no GPU or no driver. The message gives the cause."""
 
 
 class GpusUnknownError(Exception):
-    """It cannot be told whether the GPUs are idle; says why."""
+    """The GPUs are not known to be idle. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """`count`: GPUs of this host. `processes`: which run something. `busy`: which seem to be at work."""
+    """`count`: number of GPUs. `processes`: GPUs with running processes. `busy`: GPUs with utilisation.
+
+    `processes` and `busy` have one sentence for each such GPU.
+    """
 
     count: int
     processes: tuple[str, ...] = ()
@@ -38,7 +41,7 @@ LookAtGpus = Callable[[], GpuUse]
 
 
 def gpu_use() -> GpuUse:
-    """Ask NVML; blocks. Raises NoGpusError and GpusUnknownError."""
+    """Query NVML. Blocks. Raises NoGpusError and GpusUnknownError."""
     try:
         pynvml: Any = importlib.import_module("pynvml")
     except ImportError as error:
@@ -75,9 +78,9 @@ def _use(nvml: Any) -> GpuUse:
 
 
 async def idle_gpus(look: LookAtGpus, wait: Wait) -> int:
-    """How many GPUs there are, all of them idle.
+    """Return the number of GPUs if all are idle. Retries while a GPU without processes appears busy.
 
-    Raises NoGpusError, and GpusUnknownError also when one is in use: then too nothing may run.
+    Raises NoGpusError. Raises GpusUnknownError when the state is unknown or a GPU is in use.
     """
     for turn in range(_LOOKS):
         try:

@@ -1,7 +1,8 @@
-"""libnccl and libcudart as far as a worker needs them, by ctypes: no headers, no compiler, no Python package.
+"""Calls the functions of libnccl and libcudart that a worker needs, through ctypes.
 
-Signatures and numbers are those of nccl.h (NCCL 2.7 and newer) and cuda_runtime_api.h (CUDA 11 and newer);
-both keep them stable. Only a worker process may load them: CUDA never leaves a process that it was in.
+No headers, compiler or Python package are needed. Signatures and numbers are those of nccl.h (NCCL 2.7 and
+newer) and cuda_runtime_api.h (CUDA 11 and newer), which keep them stable. Only a worker process may load the
+libraries, because CUDA cannot be unloaded from a process.
 """
 
 import ctypes
@@ -11,20 +12,20 @@ from typing import Any
 UNIQUE_ID_BYTES = 128
 INT8, FLOAT32 = 0, 7  # ncclDataType_t
 SUM = 0  # ncclRedOp_t
-# Without its development files a CUDA runtime has no "libcudart.so".
+# A CUDA runtime without its development files has no "libcudart.so".
 _CUDA_NAMES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0")
 
 
 class MissingError(Exception):
-    """A library is not there; says which."""
+    """A library or function is missing, or CUDA finds no GPU. The message names it."""
 
 
 class CallError(Exception):
-    """A call into a library failed; says which, and what the library says."""
+    """A library call failed. The message contains the function and the library's error text."""
 
 
 class UniqueId(ctypes.Structure):
-    """ncclUniqueId: handed over by value."""
+    """ncclUniqueId, which is passed by value."""
 
     _fields_ = (("internal", c_char * UNIQUE_ID_BYTES),)
 
@@ -40,9 +41,9 @@ def _load(*names: str) -> ctypes.CDLL:
 
 
 class _Library:
-    """Calls that return a status, 0 being success; every other one is a CallError."""
+    """A library with calls that return a status. Any status but 0 raises CallError."""
 
-    _words: str  # the function that puts a status into words
+    _words: str  # name of the function that converts a status to text
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -65,7 +66,7 @@ class _Library:
 
 
 class Cuda(_Library):
-    """The CUDA runtime, on one device. Pointers and streams are numbers."""
+    """The CUDA runtime on one device. Pointers, streams and events are integers."""
 
     _words = "cudaGetErrorString"
 
@@ -87,7 +88,7 @@ class Cuda(_Library):
         return found.value or 0
 
     def fill(self, pointer: int, size_bytes: int) -> None:
-        """With zeros: what was never written may be NaNs, which some hardware adds more slowly."""
+        """Fill memory with zeros. Uninitialised memory may contain NaNs, which some hardware adds slowly."""
         self._call("cudaMemset", [c_void_p, c_int, c_size_t], pointer, 0, size_bytes)
 
     def free(self, pointer: int) -> None:
@@ -113,14 +114,14 @@ class Cuda(_Library):
         self._call("cudaEventRecord", [c_void_p, c_void_p], event, stream)
 
     def elapsed_us(self, begin: int, end: int) -> float:
-        """Between two recorded events of a stream that was synchronized, in microseconds."""
+        """Return the microseconds between two recorded events of a synchronized stream."""
         found = c_float()
         self._call("cudaEventElapsedTime", [POINTER(c_float), c_void_p, c_void_p], byref(found), begin, end)
         return found.value * 1000.0
 
 
 class Nccl(_Library):
-    """NCCL. A communicator is a number."""
+    """The NCCL library. A communicator is an integer."""
 
     _words = "ncclGetErrorString"
 
@@ -133,13 +134,13 @@ class Nccl(_Library):
         return found.value
 
     def unique_id(self) -> bytes:
-        """A new id. The process that made it must live on: ranks meet at a socket of it."""
+        """Return a new id. Its process must keep running, because the ranks connect to a socket of it."""
         found = UniqueId()
         self._call("ncclGetUniqueId", [POINTER(UniqueId)], byref(found))
-        return bytes(found)  # all of them: `internal` would end at the first zero
+        return bytes(found)  # the whole structure: `internal` would end at the first zero byte
 
     def join(self, unique_id: bytes, rank: int, ranks: int) -> int:
-        """A communicator. Blocks until all ranks are there."""
+        """Create and return a communicator. Blocks until all ranks have joined."""
         found = c_void_p()
         self._call(
             "ncclCommInitRank",
@@ -158,7 +159,7 @@ class Nccl(_Library):
     def send_and_receive(
         self, source: int, target: int, size_bytes: int, peer: int, comm: int, stream: int
     ) -> None:
-        """Both ways at once."""
+        """Send to and receive from the peer in one group call."""
         kinds = [c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]
         self._call("ncclGroupStart", [])
         self._call("ncclSend", kinds, source, size_bytes, INT8, peer, comm, stream)

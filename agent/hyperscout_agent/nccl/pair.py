@@ -1,6 +1,6 @@
-"""The agent's end of a worker process: one rank of a run between two nodes.
+"""Runs a worker process for one rank of an NCCL run between two nodes.
 
-The worker is killed with its process group whenever this ends, however it ends. What it says is checked.
+The worker's process group is killed when the run ends, for any reason. The agent validates every answer.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ _OPERATIONS = ("all_reduce", "sendrecv")
 
 
 class WorkerError(Exception):
-    """The run has failed; says why."""
+    """The run failed. The message gives the reason."""
 
 
 class NothingThereError(Exception):
-    """A library or a GPU is not there; says which."""
+    """A library or a GPU is missing. The message names it."""
 
 
-# Rank 0 hands its id over; the others wait for it.
+# Rank 0 passes its id to IdOut. The other ranks await it from IdIn.
 IdOut = Callable[[bytes], None]
 IdIn = Callable[[], Awaitable[bytes]]
 
@@ -41,7 +41,10 @@ IdIn = Callable[[], Awaitable[bytes]]
 async def run_worker(
     order: WorkerOrder, *, send_id: IdOut, take_id: IdIn, timeout_s: float
 ) -> tuple[str, tuple[NcclResult, ...]]:
-    """One rank from start to end: (version of NCCL, results). Raises WorkerError and NothingThereError."""
+    """Run one rank to its end. Returns (NCCL version, results).
+
+    Raises WorkerError and NothingThereError.
+    """
     try:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "hyperscout_agent.nccl.worker", str(os.getpid())),
@@ -69,7 +72,7 @@ async def run_worker(
                 stdin.write(json.dumps({"id": (await take_id()).hex()}).encode() + b"\n")
                 answer = await _answer(stdout)
             version, results = _results(answer, order.sizes_bytes)
-            with contextlib.suppress(TimeoutError):  # it takes leave of the other rank, which may be gone
+            with contextlib.suppress(TimeoutError):  # the worker leaves the other rank, which may have ended
                 async with asyncio.timeout(_FAREWELL_S):
                     await process.wait()
             return version, results
@@ -81,7 +84,7 @@ async def run_worker(
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise WorkerError(f"nonsense from the worker: {str(error)[:200]}") from error
     finally:
-        kill_group(process)  # first of all, and at once
+        kill_group(process)  # first, before anything that can block
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
         stdin.close()
@@ -111,7 +114,10 @@ def _unique_id(answer: dict[str, Any]) -> bytes:
 
 
 def _results(answer: dict[str, Any], sizes_bytes: Sequence[int]) -> tuple[str, tuple[NcclResult, ...]]:
-    """Each operation at each size, once; for two ranks the wire carries what the algorithm does."""
+    """Validate the results: each operation at each size, exactly once.
+
+    The bus bandwidth is the algorithm bandwidth times nccl-tests' factor, which is 1 for two ranks.
+    """
     wanted = {(operation, size) for operation in _OPERATIONS for size in sizes_bytes}
     found: list[NcclResult] = []
     for operation, size, time_us in answer["results"]:
@@ -127,7 +133,7 @@ def _results(answer: dict[str, Any], sizes_bytes: Sequence[int]) -> tuple[str, t
 
 
 class _LastWords:
-    """The end of what the worker, or NCCL in it, printed to stderr."""
+    """Keeps the end of the worker's stderr, which includes NCCL's output."""
 
     def __init__(self) -> None:
         self._kept = b""
@@ -137,6 +143,6 @@ class _LastWords:
             self._kept = (self._kept + piece)[-_STDERR_BYTES:]
 
     def after(self) -> str:
-        """ ": " and the last line, where there is one."""
+        """Return ": " and the last line, or "" when there is none."""
         lines = [x.strip() for x in self._kept.decode(errors="replace").splitlines() if x.strip()]
         return f": {lines[-1][:300]}" if lines else ""

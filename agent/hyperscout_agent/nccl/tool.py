@@ -1,7 +1,7 @@
-"""Runs the programs of nccl-tests on the GPUs of this host, and leaves nothing of them behind.
+"""Runs the nccl-tests programs on the GPUs of this host, and leaves no process or file behind.
 
-What they write goes into a folder of its own, which nobody else can enter and which is removed in any case:
-the file holds the whole environment.
+Each program writes its file into a separate folder that only this user can access. The folder is always
+removed, because the file contains the whole environment.
 """
 
 import asyncio
@@ -22,25 +22,25 @@ from hyperscout_agent.runtime.ends_with_agent import bound
 from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, run_tool
 from hyperscout_agent.runtime.waiting import Wait, wait
 
-_MAX_OUTPUT_BYTES = 4 * 1024 * 1024  # of text beside the file: NCCL_DEBUG=INFO is talkative
+_MAX_OUTPUT_BYTES = 4 * 1024 * 1024  # of text on stdout: NCCL_DEBUG=INFO prints much
 _LAST_WORDS_BYTES = 2048
 _PREFIX = "hyperscout-nccl-"
-_LOOK_S = 0.25  # how often the file's size is looked at
+_LOOK_S = 0.25  # interval between checks of the file's size
 _LARGE_BYTES = 1 << 20
-# As many as give a median; a gigabyte takes a hundredth of a second at least.
+# Enough iterations for a median. One gigabyte takes at least a hundredth of a second.
 _SMALL_ITERATIONS, _LARGE_ITERATIONS = 100, 20
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Sizes that one start of a program measures: from the first to the last, each twice the one before."""
+    """The sizes in bytes that one program run measures: from `first` to `last`, doubling."""
 
     first: int
     last: int
 
 
 def chains(sizes_bytes: Sequence[int]) -> list[Chain]:
-    """As few as hold exactly these sizes: to start takes seconds, and a size may take as long."""
+    """Return the fewest chains with exactly these sizes. A start takes seconds, as can an extra size."""
     left = sorted(set(sizes_bytes))
     found = []
     while left:
@@ -61,10 +61,10 @@ async def run_operation(
     timeout_s: float,
     wait: Wait = wait,
 ) -> NcclTests:
-    """One operation at these sizes, over all GPUs.
+    """Measure one operation at these sizes, on all GPUs.
 
-    Raises ToolMissingError where the program is not installed, ToolError for all else: no end in `timeout_s`,
-    an error, junk, data that came out wrong, no result at any of the sizes.
+    Raises ToolMissingError when the program is not installed. Raises ToolError when it exceeds `timeout_s`,
+    fails, writes an invalid file, computes wrong data or returns no result at any of the sizes.
     """
     if shutil.which(command[0]) is None:
         raise ToolMissingError(f"{command[0]} is not installed")
@@ -134,13 +134,13 @@ def _read(file: Path, operation: str, name: str) -> NcclTests:
         told, problems = parse(data, operation, name)
     except FormatError as error:
         raise ToolError(str(error)) from error
-    if problems:  # some of it is no result, so the rest is not to be believed either
+    if problems:  # a part of the file is invalid, so the rest is not trusted either
         raise ToolError(str(problems[0]))
     return told
 
 
 async def _outgrown(file: Path, wait: Wait) -> None:
-    """Returns when the file is larger than is read."""
+    """Wait until the file is larger than MAX_BYTES."""
     while True:
         await wait(asyncio.Event(), _LOOK_S)
         with contextlib.suppress(OSError):
@@ -150,9 +150,9 @@ async def _outgrown(file: Path, wait: Wait) -> None:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder that only this user can enter, gone in the end with all that is in it.
+    """Create a folder that only this user can access, and remove it with its content afterwards.
 
-    What an agent left that was killed in the middle goes too: the name says which process it was of.
+    Also removes folders of agents that were killed during a run. The folder's name contains the process id.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         pid = left.name.removeprefix(_PREFIX).partition("-")[0]
@@ -166,7 +166,7 @@ def _folder() -> Iterator[Path]:
 
 
 class _LastWords:
-    """The end of what a program printed."""
+    """Keeps the end of a program's output."""
 
     def __init__(self) -> None:
         self._kept = b""

@@ -1,11 +1,11 @@
-"""One rank of a group, in a process of its own: whatever NCCL or CUDA does, the agent kills it and lives.
+"""Runs one rank in a separate process, so that a failure of NCCL or CUDA does not affect the agent.
 
     python -m hyperscout_agent.nccl.worker AGENT_PID
 
-speaks in lines of JSON: a `WorkerOrder` comes in; rank 0 answers {"id": HEX} and stays, for the ranks meet at
-a socket that it holds; the others are told {"id": HEX}. In the end comes {"version", "results": [[operation,
-bytes, microseconds], ...]}, or {"missing": WHY} where a library or a GPU is not there, or {"error": WHY}.
-Whatever NCCL prints goes to stderr.
+The process reads and writes lines of JSON. It reads a `WorkerOrder`. Rank 0 then writes {"id": HEX} and keeps
+running, because the ranks connect to a socket of it. The other ranks read {"id": HEX}. The last line is
+{"version", "results": [[operation, bytes, microseconds], ...]}, or {"missing": WHY} when a library or a GPU
+is missing, or {"error": WHY}. NCCL's output goes to stderr.
 """
 
 import json
@@ -22,13 +22,13 @@ from hyperscout_agent.runtime.ends_with_agent import AgentGoneError, end_with
 
 RANKS = 2
 _FLOAT_BYTES = 4
-# Both ranks must do the same, whatever each of them sees: counts depend on sizes alone.
+# Both ranks must run the same number of operations, so the counts depend only on the sizes.
 _SMALL_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOrder:
-    """What a worker shall do."""
+    """The order for a worker. `library`, `cuda_library`: names or paths of libnccl and libcudart."""
 
     rank: int
     sizes_bytes: tuple[int, ...]
@@ -40,7 +40,7 @@ class WorkerOrder:
 
     @staticmethod
     def of_line(line: str) -> "WorkerOrder":
-        """Raises ValueError and the like for what our own agent never sends."""
+        """Parse an order. Raises ValueError, KeyError or TypeError when it is malformed."""
         found = json.loads(line)
         sizes = tuple(int(size) for size in found["sizes_bytes"])
         return WorkerOrder(int(found["rank"]), sizes, str(found["library"]), str(found["cuda_library"]))
@@ -48,7 +48,10 @@ class WorkerOrder:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """`warm_ups`, then `rounds` times `operations` between two events: the median of the rounds counts."""
+    """`warm_ups` operations, then `rounds` rounds of `operations` between two events.
+
+    The result is the median of the rounds.
+    """
 
     warm_ups: int
     rounds: int
@@ -56,12 +59,12 @@ class Repeats:
 
 
 def repeats(size_bytes: int) -> Repeats:
-    """How often: enough to be sure of microseconds, few enough that a gigabyte over 10 Gbit/s ends."""
+    """Return the repeats for a size: enough for microseconds, few enough for 1 GB at 10 Gbit/s."""
     return Repeats(5, 7, 20) if size_bytes <= _SMALL_BYTES else Repeats(1, 3, 2)
 
 
 class Rank:
-    """A communicator and what it needs of one GPU."""
+    """A communicator with its memory, stream and events on one GPU."""
 
     def __init__(self, cuda: Cuda, nccl: Nccl, comm: int, rank: int, largest_bytes: int) -> None:
         self._cuda = cuda
@@ -75,7 +78,7 @@ class Rank:
             cuda.fill(pointer, largest_bytes)
 
     def measure(self, sizes_bytes: Sequence[int]) -> Iterator[tuple[str, int, float]]:
-        """(operation, bytes, microseconds) for each."""
+        """Yield (operation, bytes, microseconds) for each operation and size."""
         for size in sizes_bytes:
             yield "all_reduce", size, self._time_us(size, partial(self._all_reduce, size))
         for size in sizes_bytes:
@@ -113,7 +116,7 @@ class Rank:
 
 
 def run(order: WorkerOrder, told: TextIO, say: Callable[[dict[str, Any]], None]) -> None:
-    """Raises MissingError, CallError, and ValueError for an id that is none."""
+    """Run one rank. Raises MissingError, CallError, and ValueError for an invalid id."""
     nccl, cuda = Nccl(order.library), Cuda(order.cuda_library)
     if cuda.devices() == 0:
         raise MissingError("CUDA finds no GPU")
@@ -130,9 +133,9 @@ def run(order: WorkerOrder, told: TextIO, say: Callable[[dict[str, Any]], None])
         rank = Rank(cuda, nccl, comm, order.rank, max(order.sizes_bytes))
         results = list(rank.measure(order.sizes_bytes))
     except CallError:
-        nccl.abort(comm)  # so that the other rank need not wait for its time-out
+        nccl.abort(comm)  # so that the other rank does not wait for its time-out
         raise
-    # Before the farewell: it may hang when the other rank is gone already, and what was measured is measured.
+    # Report before leaving the communicator: leaving may hang when the other rank has already ended.
     say({"version": nccl.version(), "results": results})
     rank.end()
 

@@ -1,1 +1,1 @@
-"""GPUs and NVLinks, as NVIDIA's library reports them."""
+"""GPUs and NVLinks as NVIDIA's management library (NVML) reports them, and the PCI tree."""

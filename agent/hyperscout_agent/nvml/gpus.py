@@ -1,4 +1,4 @@
-"""Reads the GPUs that NVML lists into facts: one by one, so that a lost one does not hide the others."""
+"""Reads the GPUs that NVML lists into facts, one by one, so that a lost GPU does not hide the others."""
 
 import contextlib
 import itertools
@@ -25,13 +25,13 @@ _SPEED: Final = 164  # MB/s of one direction
 _REPLAYS: Final = 161
 _RECOVERIES: Final = 162
 _CRC_ERRORS: Final = 163
-_EFFECTIVE_BER: Final = 220  # from NVLink 5 on
-# NVLink 5 counts otherwise: events of recovery, and packets received with errors.
+_EFFECTIVE_BER: Final = 220  # NVLink 5 and newer
+# NVLink 5 has other counters: recovery events, and packets received with errors.
 _RECOVERY_EVENTS: Final = 215
 _RECEIVE_ERRORS: Final = 208
 _PER_LINK: Final = (_STATE, _VERSION, _SPEED, _REPLAYS, _RECOVERIES, _CRC_ERRORS)
 _PER_LINK_5: Final = (*_PER_LINK, _EFFECTIVE_BER, _RECOVERY_EVENTS, _RECEIVE_ERRORS)
-# NVML_NVLINK_STATE_: 0 inactive, 1 active, 2 asleep to save power (it wakes up by itself), 3 carries nothing
+# NVML_NVLINK_STATE_: 0 inactive, 1 active, 2 sleep (it saves power and wakes up by itself), 3 no traffic
 _ACTIVE_STATES: Final = (1, 2)
 # nvmlNvLinkErrorCounter_t
 _COUNTER_REPLAY, _COUNTER_RECOVERY, _COUNTER_CRC_FLIT = range(3)
@@ -39,7 +39,7 @@ _COUNTER_REPLAY, _COUNTER_RECOVERY, _COUNTER_CRC_FLIT = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A GPU that NVML lists and that cannot be read. `pci_address`: "" where not even that is known."""
+    """A GPU that NVML lists but cannot read. `pci_address`: "" when unknown."""
 
     index: int
     pci_address: str
@@ -47,9 +47,10 @@ class Unreadable:
 
 
 class GpuReader:
-    """Remembers addresses by NVML's index: a GPU that is lost cannot be asked for its own any more.
+    """Reads GPUs, and remembers their PCI addresses by NVML index.
 
-    They hold as long as NVML lists as many GPUs as before.
+    NVML cannot read the address of a lost GPU. The remembered addresses are valid while the number of listed
+    GPUs does not change.
     """
 
     def __init__(self, nvml: Nvml) -> None:
@@ -58,7 +59,10 @@ class GpuReader:
         self._count = 0
 
     def read(self) -> tuple[tuple[Gpu, ...], tuple[Unreadable, ...]]:
-        """All GPUs, by index. Raises NvmlUnusableError when NVML as a whole gives up."""
+        """Read all GPUs, in index order. Returns the readable and the unreadable ones.
+
+        Raises NvmlUnusableError when NVML as a whole fails.
+        """
         nvml = self._nvml
         count = min(nvml.needed("nvmlDeviceGetCount"), _MAX_GPUS)
         if count != self._count:
@@ -106,7 +110,7 @@ class GpuReader:
         most = nvml.optional("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
         for index in range(min(most, _MAX_MIG_INSTANCES)):
             instance = nvml.optional("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
-            if instance is None:  # a place that is not taken
+            if instance is None:  # an unused index
                 continue
             _, _, profile = (nvml.optional("nvmlDeviceGetName", instance) or "").partition(" MIG ")
             yield MigInstance(
@@ -117,7 +121,7 @@ class GpuReader:
             )
 
     def _links(self, handle: Any) -> tuple[NvlinkLink, ...]:
-        """All links of a GPU: their state and counters in two calls where the driver can do that."""
+        """Read all links of a GPU: state and counters in two calls if the driver supports it."""
         nvml = self._nvml
         answered = nvml.field_values(handle, [(_LINK_COUNT, 0), (_VERSION, 0)])
         count, version = answered or (None, None)
@@ -141,7 +145,7 @@ class GpuReader:
         return tuple(links)
 
     def _link(self, handle: Any, link: int, values: Mapping[int, int | float | None]) -> NvlinkLink:
-        """One link from the values of its fields; what is not there is 0."""
+        """Build one link from its field values. Missing values become 0."""
         said = {what: int(value or 0) for what, value in values.items()}
         active = said[_STATE] in _ACTIVE_STATES
         remote_type, remote = self._remote(handle, link) if active else ("", "")
@@ -159,7 +163,7 @@ class GpuReader:
         )
 
     def _old_link(self, handle: Any, link: int, active: bool) -> NvlinkLink:
-        """One link, for drivers that do not know its fields: a call for each value."""
+        """Read one link from a driver without field values, with one call for each value."""
 
         def counter(kind: int) -> int:
             return self._nvml.optional("nvmlDeviceGetNvLinkErrorCounter", handle, link, kind) or 0
@@ -177,7 +181,7 @@ class GpuReader:
         )
 
     def _remote(self, handle: Any, link: int) -> tuple[str, str]:
-        """Type and PCI address of what a link ends at."""
+        """Return type and PCI address of the device at the link's remote end."""
         kind = self._nvml.optional("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
         pci = self._nvml.optional("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
         address = nvml_values.pci_address(_bus_id(pci)) if pci else ""
@@ -190,7 +194,8 @@ class GpuReader:
         state = nvml_values.FABRIC_STATES.get(info.state)
         if state is None:
             raise GpuUnreadableError(f"its fabric is in state {info.state}, which is unknown here")
-        # Versions 1 and 2 lack these, and the rest means something only when it is completed.
+        # Versions 1 and 2 of the structure lack some of these fields, hence the defaults. The remaining
+        # fields are valid only in state "completed".
         health = nvml_values.health(getattr(info, "healthMask", 0), getattr(info, "healthSummary", 0))
         if state != "completed":
             return NvlinkFabric(state, health=health)
@@ -203,7 +208,10 @@ class GpuReader:
         )
 
     def _peers(self, gpus: Sequence[Gpu], handles: Sequence[Any]) -> list[tuple[GpuPeer, ...]]:
-        """For each GPU, the others and what lies between. One that goes just now leaves that unknown."""
+        """Return for each GPU its peers and the topology level between them.
+
+        The level is unknown when a GPU becomes unreadable during the query.
+        """
         peers: list[list[GpuPeer]] = [[] for _ in gpus]
         direct = [
             [one.remote_pci_address for one in gpu.links if one.active and one.remote_type == "gpu"]
@@ -221,7 +229,7 @@ class GpuReader:
 
 
 def _bus_id(info: Any) -> str:
-    """Of a structure of PCI information; the binding decodes it, and fails where that cannot be done."""
+    """Return the bus id of a PCI structure, "" when the binding cannot decode it."""
     with contextlib.suppress(UnicodeDecodeError):
         return str(info.busId)
     return ""

@@ -1,8 +1,8 @@
-"""NVML through nvidia-ml-py, with errors named by what the caller does next.
+"""Calls NVML through nvidia-ml-py, with errors named by what the caller does next.
 
-The library is the driver's: one older than the binding lacks functions, or knows only older structures.
-What is optional is None then; only what nothing can do without is an error. Neither the library nor the
-binding is loaded before somebody asks.
+The library belongs to the driver. An older library than the binding lacks functions or supports only older
+structures. A missing optional function returns None; a missing required function is an error. The library
+and the binding are loaded on the first `open`.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _FUNCTION_NOT_FOUND: Final = 13
 _GPU_IS_LOST: Final = 15
 _RESET_REQUIRED: Final = 16
 _ARGUMENT_VERSION_MISMATCH: Final = 25
-# This GPU or this driver has no such thing, or keeps it to itself.
+# Codes for values that this GPU or driver does not have or does not disclose.
 _ABSENT: Final = frozenset(
     {
         _INVALID_ARGUMENT,
@@ -38,7 +38,7 @@ _ABSENT: Final = frozenset(
 )
 _DRIVER_NOT_LOADED: Final = 9
 _VERSION_MISMATCH: Final = 18
-# Nobody can be asked any more: not initialised, the driver went, or another one came.
+# Codes after which NVML is unusable: not initialised, driver not loaded, or driver replaced.
 _OVER: Final = frozenset({1, _DRIVER_NOT_LOADED, _VERSION_MISMATCH})
 _ADVICE: Final = {
     _GPU_IS_LOST: "the GPU is lost: see the kernel's log for an Xid, then reset it or restart the host",
@@ -47,31 +47,31 @@ _ADVICE: Final = {
     "or the host when nvidia-smi says the same",
 }
 _TOO_OLD: Final = "the driver is too old: its library lacks a function that nothing can do without"
-# nvmlFieldValue_t: field, scope, time stamp, latency, type of the value, code, value. Read as a whole: to ask
-# the binding's objects for each of a thousand members takes longer than all the rest.
+# nvmlFieldValue_t: field, scope, time stamp, latency, type of the value, code, value. Unpacked as bytes:
+# reading a thousand members through the binding's objects takes longer than everything else.
 _FIELD_VALUE: Final = struct.Struct("@IIqqII8s")
-# The value by nvmlValueType_t.
+# The formats of the value, indexed by nvmlValueType_t.
 _VALUES: Final = tuple(struct.Struct(f"@{kind}") for kind in ("d", "I", "L", "Q", "q", "i", "H"))
-# The binding knows no limit; this keeps a GPU of 18 links in one call.
+# The binding has no limit. This value reads a GPU with 18 links in one call.
 MAX_FIELDS: Final = 256
 
 
 class DriverAbsentError(Exception):
-    """There is no driver or no library of it: nothing to ask, which is well where there is no GPU either."""
+    """The driver or its library is missing. This is no error on a host without GPUs."""
 
 
 class NvmlUnusableError(Exception):
-    """NVML as a whole cannot be asked now; try again at the next look."""
+    """NVML as a whole is unusable now. The caller retries at the next run."""
 
 
 class GpuUnreadableError(Exception):
-    """One GPU cannot be read; the others can."""
+    """One GPU cannot be read. The others can."""
 
 
 class Nvml:
-    """One library, opened once and used until something is wrong with it. Every call may block: use a thread.
+    """The NVML library, kept open until an error. Every call may block, so use a thread.
 
-    `library`: path to use in place of the driver's own. Values that are not there are None.
+    `library`: path of the library, instead of the driver's own.
     """
 
     def __init__(self, library: Path | None = None) -> None:
@@ -80,7 +80,7 @@ class Nvml:
         self._is_open = False
 
     def open(self) -> None:
-        """Raises DriverAbsentError or NvmlUnusableError. Doing it again costs nothing."""
+        """Load and initialise NVML, if it is not open. Raises DriverAbsentError or NvmlUnusableError."""
         if self._is_open:
             return
         if self._binding is None:
@@ -92,7 +92,7 @@ class Nvml:
                 binding = importlib.import_module("pynvml")
             except ImportError as error:
                 raise NvmlUnusableError("nvidia-ml-py is missing: install hyperscout[agent]") from error
-            if self._library is not None:  # the binding has no public way to take another library
+            if self._library is not None:  # the binding has no public function to set another library
                 binding.nvmlLib = loaded  # type: ignore[attr-defined]
             self._binding = binding
         try:
@@ -105,14 +105,14 @@ class Nvml:
         self._is_open = True
 
     def close(self) -> None:
-        """Start afresh at the next `open`: a library in use does not see GPUs that come back."""
+        """Shut NVML down. The next `open` finds GPUs that have returned, which an open library does not."""
         if self._is_open:
             self._is_open = False
             with contextlib.suppress(self._binding.NVMLError):
                 self._binding.nvmlShutdown()
 
     def needed(self, name: str, *arguments: Any) -> Any:
-        """Call a function of the binding. Raises GpuUnreadableError or NvmlUnusableError."""
+        """Call a required function of the binding. Raises GpuUnreadableError or NvmlUnusableError."""
         try:
             return self._function(name)(*arguments)
         except self._binding.NVMLError as error:
@@ -123,7 +123,10 @@ class Nvml:
             raise GpuUnreadableError(f"{name}: an answer that is no text") from error
 
     def optional(self, name: str, *arguments: Any) -> Any:
-        """The same for what not every GPU or driver has: None then."""
+        """Call an optional function of the binding. Returns None when GPU or driver do not support it.
+
+        Raises GpuUnreadableError or NvmlUnusableError.
+        """
         try:
             return self._function(name)(*arguments)
         except self._binding.NVMLError as error:
@@ -134,7 +137,10 @@ class Nvml:
             return None
 
     def field_values(self, handle: Any, wanted: Sequence[tuple[int, int]]) -> list[int | float | None] | None:
-        """Values of (field, scope), in as few calls as can be; None when the driver has no such function."""
+        """Return the values of (field, scope) pairs, in as few calls as possible. A missing value is None.
+
+        Returns None when the driver does not have the function.
+        """
         values: list[int | float | None] = []
         for first in range(0, len(wanted), MAX_FIELDS):
             answers = self.optional("nvmlDeviceGetFieldValues", handle, wanted[first : first + MAX_FIELDS])
@@ -150,7 +156,7 @@ class Nvml:
         return values
 
     def fabric_info(self, handle: Any) -> Any:
-        """The newest structure of fabric information that this driver knows; None where there is none."""
+        """Return fabric information in the newest structure that this driver supports, None without any."""
         attempts = (
             ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
             ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
@@ -162,7 +168,7 @@ class Nvml:
                 self._function(name)(handle, ctypes.byref(info))
             except self._binding.NVMLError as error:
                 if error.value in (_ARGUMENT_VERSION_MISMATCH, _INVALID_ARGUMENT, _FUNCTION_NOT_FOUND):
-                    continue  # an older one, then
+                    continue  # try an older structure
                 if error.value in _ABSENT:
                     return None
                 raise self._named(error) from error
@@ -170,7 +176,7 @@ class Nvml:
         return None
 
     def words(self, code: int) -> str:
-        """What a value of nvmlReturn_t means."""
+        """Return the text of an nvmlReturn_t code."""
         return str(self._binding.NVMLError(code))
 
     def _function(self, name: str) -> Callable[..., Any]:

@@ -1,8 +1,8 @@
-"""Where a host's GPUs and NICs sit in its PCI tree, from sysfs: which NIC is nearest to which GPU.
+"""Reads the positions of GPUs and NICs in the PCI tree from sysfs, to find the nearest NICs of a GPU.
 
-A path below /sys/devices names every bridge between the processor and a device, so two devices are the nearer
-the longer the beginning that their paths share. Only names and links are read, which is cheap and needs no
-rights; a part that cannot be read is as if it were not there.
+A path below /sys/devices contains every bridge between the processor and a device. The longer the common
+prefix of two paths, the nearer the two devices. Only names, links and small files are read, which is cheap
+and needs no privileges. Parts that cannot be read are omitted.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from hyperscout_formats.nvidia.nvml_values import pci_address
 _NVIDIA: Final = "0x10de"
 _DISPLAY_CLASSES: Final = ("0x0300", "0x0302")  # VGA and 3D controllers
 _MAX_DEVICES: Final = 4096
-_PASSED_THROUGH: Final = "vfio-pci"  # given to a virtual machine: not this host's any more
+_PASSED_THROUGH: Final = "vfio-pci"  # passed through to a virtual machine, so not usable by this host
 
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    """`path`: the steps from the root complex down to it. `driver`: "" where none is bound."""
+    """A PCI function. `path`: the steps from the root complex to it. `driver`: "" when none is bound."""
 
     address: str
     path: tuple[str, ...]
@@ -32,16 +32,19 @@ class PciDevice:
 
 @dataclass(frozen=True, slots=True)
 class PciTree:
-    """NVIDIA's GPUs by address, those of virtual machines left out; and NICs by name.
+    """NVIDIA GPUs by address, and NICs by name. GPUs of virtual machines are omitted.
 
-    NICs are RDMA devices where there are some, else network interfaces; virtual functions are neither.
+    NICs are RDMA devices if there are any, else network interfaces. Virtual functions are omitted.
     """
 
     gpus: Mapping[str, PciDevice]
     nics: Mapping[str, PciDevice]
 
     def nearest_nics(self, address: str) -> tuple[str, ...]:
-        """Names of the NICs that share most of the way with a GPU, and its NUMA node if any of those do."""
+        """Return the names of the NICs with the longest path in common with a GPU.
+
+        Among these, NICs on the GPU's NUMA node are preferred.
+        """
         gpu = self.gpus.get(address)
         if gpu is None or not self.nics:
             return ()
@@ -56,7 +59,7 @@ class PciTree:
 
 
 def read_pci_tree(sysfs: Path = Path("/sys")) -> PciTree:
-    """The tree as it is now. Raises nothing: what cannot be read is left out."""
+    """Read the current tree. Raises nothing; parts that cannot be read are omitted."""
     gpus = {}
     for device in _listed(sysfs / "bus/pci/devices"):
         if _text(device / "vendor") == _NVIDIA and _text(device / "class")[:6] in _DISPLAY_CLASSES:
@@ -68,7 +71,7 @@ def read_pci_tree(sysfs: Path = Path("/sys")) -> PciTree:
 
 
 def _nics(entries: Iterable[Path]) -> dict[str, PciDevice]:
-    """Those that are PCI functions of their own: no bridges, tunnels or virtual functions."""
+    """Return the NICs that are physical PCI functions: no bridges, tunnels or virtual functions."""
     found = {}
     for entry in entries:
         device = entry / "device"
@@ -78,7 +81,10 @@ def _nics(entries: Iterable[Path]) -> dict[str, PciDevice]:
 
 
 def _device(link: Path) -> PciDevice | None:
-    """What `link` points at, or the PCI function above it (a virtio NIC hangs one step below its own)."""
+    """Return the PCI function at or above the target of `link`.
+
+    A virtio NIC, for example, is one step below its PCI function.
+    """
     path = link.resolve()
     while not pci_address(path.name):
         if path == path.parent:
@@ -94,7 +100,7 @@ def _device(link: Path) -> PciDevice | None:
     return PciDevice(
         pci_address(path.name),
         tuple(reversed(steps)),
-        int(numa) if numa.isascii() and numa.isdigit() else None,  # "-1" = not known
+        int(numa) if numa.isascii() and numa.isdigit() else None,  # "-1" = unknown
         driver.resolve().name if driver.exists() else "",
     )
 

@@ -1,1 +1,1 @@
-"""Round trips between nodes: packets, keys, bursts, a responder and statistics."""
+"""Measures round trips between nodes: packets, keys, bursts, a responder and statistics."""

@@ -1,7 +1,7 @@
-"""The agent's own limit on what it sends, whatever the collector asks for.
+"""Limits the agent's measurement traffic, independently of the collector's requests.
 
-A token bucket of bits that holds one second of its rate. Pings leave a part of it to the answers: a peer
-that gets none would take that for a loss of the fabric. Used from several threads.
+The limit is a token bucket of bits that holds one second of its rate. Pings leave a part of the bucket to
+answers, because a peer counts a missing answer as packet loss. Thread-safe.
 """
 
 import threading
@@ -11,7 +11,7 @@ _ANSWERS_SHARE = 0.25
 
 
 class Bucket:
-    """`rate_kbps`: thousands of bits a second. `clock`: monotonic seconds."""
+    """A thread-safe token bucket. `rate_kbps`: kbit/s. `clock`: monotonic seconds."""
 
     def __init__(self, rate_kbps: float, clock: Callable[[], float]) -> None:
         self.sent_bytes = 0
@@ -24,11 +24,11 @@ class Bucket:
 
     @property
     def most_bytes(self) -> int:
-        """More than this cannot be taken for pings at once."""
+        """Maximum number of bytes that pings can take at once."""
         return int(self._rate * (1 - _ANSWERS_SHARE) / 8)
 
     def wait_s(self, size_bytes: int) -> float:
-        """Seconds until pings of so many bytes can be taken at once; 0 = now."""
+        """Return the seconds until pings can take `size_bytes` at once. 0 means now."""
         with self._lock:
             self._fill()
             lacking = size_bytes * 8 + self._rate * _ANSWERS_SHARE - self._bits
@@ -36,7 +36,7 @@ class Bucket:
             return max(0.0, lacking / flow)
 
     def take(self, size_bytes: int, *, answer: bool = False) -> bool:
-        """Whether so many bytes may be sent now; if so they count as sent."""
+        """Take `size_bytes` and return True, or return False if they may not be sent now."""
         with self._lock:
             self._fill()
             floor = 0.0 if answer else self._rate * _ANSWERS_SHARE
@@ -47,8 +47,10 @@ class Bucket:
             return True
 
     def borrow(self, size_bytes: int) -> bool:
-        """Take far more than the bucket holds (a test of bandwidth): half of the flow pays it back, and
-        until then nothing more can be borrowed."""
+        """Take more than the bucket holds, for a bandwidth test. Returns False while a debt exists.
+
+        Half of the rate repays the debt.
+        """
         with self._lock:
             self._fill()
             if self._debt > 0:

@@ -1,9 +1,10 @@
-"""One burst of pings to one peer: blocking, in a thread of its own, so that the agent's event loop adds
-nothing.
+"""Sends one burst of pings to one peer.
 
-First the peer is looked for, with patience: it may get its task a moment later. Then pings follow in
-groups, each when the one before is answered. The first of a group wakes what sleeps (a CPU, a cache) and
-does not count, nor does the last of all, which only brings the residence of the one before.
+The burst blocks in a thread of its own, so that the agent's event loop adds no delay. It first pings until
+the peer answers, because the peer may receive its task a moment later. Then it sends pings in groups, each
+ping after the previous one is answered or timed out. The first ping of a group wakes up sleeping resources
+(a CPU, a cache) and is not counted. The last ping of the burst is not counted either: its answer only
+carries the residence of the previous ping.
 """
 
 import itertools
@@ -37,19 +38,19 @@ from hyperscout_agent.ping.statistics import Sample, Summary, summary
 _LOOK_EVERY_S = 0.1
 _LOOKS = 20
 _ANSWER_S = 0.2
-# For some milliseconds a whole host may be slow (its clock, a neighbour on its core, a queue), and all pings
-# in a row would be: groups are spread over so long, at distances that fall into no rhythm.
+# A host can be slow for some milliseconds (its clock, a busy neighbour on its core, a queue), which would
+# slow all consecutive pings. Groups are therefore spread over this time, at irregular intervals.
 _SPREAD_S = 0.25
 _RHYTHM = (0.8, 1.25, 0.95)
-# How late being stopped is noticed.
+# Maximum delay until a stop takes effect.
 _SLICE_S = 0.05
-# An answer that the kernel did not stamp yet is waited for so long at the end.
+# How long the burst waits at its end for missing kernel stamps.
 _LAST_STAMPS_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class BurstPlan:
-    """Where from, where to, and with which key. `first`: this end goes first."""
+    """The two ends and the key of a burst. `first`: this end measures first."""
 
     task_id: int
     key: bytes
@@ -62,12 +63,12 @@ class BurstPlan:
 
     @property
     def wire_bytes(self) -> int:
-        """Of one ping."""
+        """Bytes of one ping on the wire."""
         return WIRE_BYTES[6 if ":" in self.address else 4]
 
     @property
     def cost_bytes(self) -> int:
-        """Of a burst whose peer answers the first look."""
+        """Bytes of a whole burst if the peer answers the first ping."""
         return (packets_of(self.pings) + 1) * self.wire_bytes
 
 
@@ -81,7 +82,10 @@ class _Ping:
 
 
 class Burst:
-    """`run` in a thread; `stop` from any. `turn` is held while pings are exchanged: one burst at a time."""
+    """One burst. Call `run` in a thread of its own; call `stop` from any thread.
+
+    `turn`: the lock for exchanging pings, so that only one burst does so at a time.
+    """
 
     def __init__(
         self,
@@ -108,7 +112,10 @@ class Burst:
         self._stopped.set()
 
     def run(self) -> Summary | None:
-        """The burst's numbers; None = it was stopped. The first plan.cost_bytes are paid for already."""
+        """Run the burst and return its summary, or None when it was stopped.
+
+        The caller has already taken plan.cost_bytes from the bucket.
+        """
         plan = self._plan
         try:
             ours = open_socket(plan.address, 0, plan.interface)
@@ -155,7 +162,10 @@ class Burst:
         return summary(plan.pings, samples)
 
     def _group(self, ours: socket.socket, poll: "select.poll", pings: int) -> range:
-        """One ping to wake what sleeps, and so many that count, when it is our turn; the latter's numbers."""
+        """Send one wake-up ping and `pings` counted pings under the turn lock.
+
+        Returns the sequence numbers of the counted pings; empty when the burst was stopped.
+        """
         while not self._turn.acquire(timeout=_SLICE_S):
             if self._stopped.is_set():
                 return range(0)
@@ -167,8 +177,10 @@ class Burst:
         return range(len(self._pings) - pings, len(self._pings))
 
     def _look(self, ours: socket.socket, poll: "select.poll") -> bool:
-        """Whether the peer answers at all. What the first exchange warms up (caches, neighbours) is not
-        measured."""
+        """Ping until the peer answers; return whether it did.
+
+        The first exchange fills caches and neighbour tables, so it is not counted.
+        """
         for look in range(_LOOKS):
             if look and not self._bucket.take(self._plan.wire_bytes):
                 if self._stopped.wait(_LOOK_EVERY_S):
@@ -181,7 +193,7 @@ class Burst:
         return False
 
     def _ping(self, ours: socket.socket, poll: "select.poll", timeout_s: float) -> bool:
-        """Send one, and wait for its answer."""
+        """Send one ping and wait for its answer. Returns whether it arrived in time."""
         plan = self._plan
         sequence = len(self._pings)
         nonce = secrets.token_bytes(NONCE_BYTES)
@@ -203,7 +215,7 @@ class Burst:
         return ping.after is not None
 
     def _take(self, datagram: Datagram) -> None:
-        """Believe an answer to a ping of ours that has none yet, and nothing else."""
+        """Accept a datagram only if it is a valid answer to an unanswered ping of this burst."""
         self.received += 1
         plan = self._plan
         try:

@@ -1,10 +1,11 @@
-"""Interfaces that ping: those of the compute fabric that have an address, or those that a pattern names.
+"""Selects the interfaces that ping: compute-fabric interfaces with an address, or those of a pattern.
 
-What the management network takes says nothing about the compute fabric. So with InfiniBand it is IP over
-InfiniBand that counts, and nothing else; without, the fastest of the physical ports and bonds.
+Round trips over the management network do not describe the compute fabric. On a host with InfiniBand only
+IP over InfiniBand interfaces are selected; on others the fastest physical ports and bonds.
 
-Addresses come from rtnetlink(7), which anybody may ask. Link-local addresses are left out (a peer in another
-subnet cannot reach them), and so are those that may not be used yet or any more.
+Addresses come from rtnetlink(7), which needs no privileges. Link-local addresses are omitted, because a
+peer in another subnet cannot reach them. Tentative, failed and deprecated addresses, temporary IPv6 addresses
+and secondary IPv4 addresses are omitted too.
 """
 
 import re
@@ -19,7 +20,7 @@ from hyperscout_agent.runtime.ports import physical_ports, read_port
 from hyperscout_agent.runtime.rtnetlink import attributes, messages
 
 MAX_INTERFACES = 64
-MAX_ADDRESSES = 8  # of one interface
+MAX_ADDRESSES = 8  # per interface
 
 _RTM_NEWADDR, _RTM_GETADDR = 20, 22
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
@@ -27,7 +28,7 @@ _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
 _REQUEST = struct.Struct("=IHHIIBxxxi")  # nlmsghdr, then ifaddrmsg: family, index
 _ADDRESS = struct.Struct("=BBBBi")  # ifaddrmsg: family, prefix length, flags, scope, index
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS = 1, 2, 8
-# temporary, failed or still probing for duplicates, deprecated
+# IFA_F_TEMPORARY (IFA_F_SECONDARY for IPv4), IFA_F_DADFAILED, IFA_F_DEPRECATED, IFA_F_TENTATIVE
 _UNUSABLE = 0x01 | 0x08 | 0x20 | 0x40
 _INFINIBAND = "32"  # ARPHRD_INFINIBAND: IP over InfiniBand
 _TIMEOUT_S = 2.0
@@ -37,7 +38,7 @@ _MAX_DUMP_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PingInterface:
-    """`rdma_port`: "mlx5_0/1", "" where there is none."""
+    """An interface that pings. `rdma_port`: for example "mlx5_0/1"; "" when there is none."""
 
     name: str
     addresses: tuple[str, ...]
@@ -45,8 +46,10 @@ class PingInterface:
 
 
 def ping_interfaces(sysfs: Path, pattern: re.Pattern[str] | None) -> list[PingInterface]:
-    """Those of this network namespace, by name. May block; raises OSError when the kernel tells no
-    addresses."""
+    """Return the selected interfaces of this network namespace, by name.
+
+    May block. Raises OSError when the kernel does not return its addresses.
+    """
     addresses = read_addresses()
     if pattern is not None:
         names = [name for name in addresses if pattern.fullmatch(name)]
@@ -59,7 +62,7 @@ def ping_interfaces(sysfs: Path, pattern: re.Pattern[str] | None) -> list[PingIn
 
 
 def rdma_port(sysfs: Path, name: str) -> str:
-    """The RDMA device and port behind an interface."""
+    """Return the RDMA device and port behind an interface, "" when there is none."""
     folder = sysfs / "class/net" / name
     try:
         devices = sorted(entry.name for entry in (folder / "device/infiniband").iterdir())
@@ -70,7 +73,7 @@ def rdma_port(sysfs: Path, name: str) -> str:
 
 
 def read_addresses() -> dict[str, tuple[str, ...]]:
-    """Usable addresses by interface, IPv4 before IPv6. Raises OSError."""
+    """Return the usable addresses by interface, IPv4 before IPv6. Raises OSError."""
     names = dict(socket.if_nameindex())
     found: dict[str, list[str]] = {}
     for index, address in parse_addresses(_dump()):
@@ -80,8 +83,7 @@ def read_addresses() -> dict[str, tuple[str, ...]]:
 
 
 def parse_addresses(data: bytes) -> Iterator[tuple[int, str]]:
-    """(index of the interface, address) of those that can be used. Parts that do not add up are passed
-    over."""
+    """Yield (interface index, address) for each usable address. Malformed parts are skipped."""
     for kind, body in messages(data):
         if kind != _RTM_NEWADDR or len(body) < _ADDRESS.size:
             continue
@@ -93,7 +95,7 @@ def parse_addresses(data: bytes) -> Iterator[tuple[int, str]]:
                 raw[attribute] = value
             elif attribute == _IFA_FLAGS and len(value) == 4:
                 flags = int(struct.unpack("=I", value)[0])
-        # On a point-to-point link the plain attribute is the other end's.
+        # On a point-to-point link IFA_ADDRESS is the peer's address.
         mine = raw.get(_IFA_LOCAL) or raw.get(_IFA_ADDRESS)
         if mine is None or flags & _UNUSABLE:
             continue
@@ -117,14 +119,14 @@ def _dump() -> bytes:
 
 
 def _compute(sysfs: Path) -> list[str]:
-    """Interfaces of the compute fabric, with an address or without."""
+    """Return the names of the compute-fabric interfaces, with or without an address."""
     try:
         folders = list((sysfs / "class/net").iterdir())
     except OSError:
         return []
     if _has_infiniband(sysfs):
         return [one.name for one in folders if _is_ipoib(one)]
-    # Members of a bond carry no addresses.
+    # The bond has the addresses, not its members.
     names = [*physical_ports(sysfs), *(one.name for one in folders if (one / "bonding").is_dir())]
     speed = {name: port.speed_mbps for name in names if (port := read_port(sysfs, name)) is not None}
     fastest = max(speed.values(), default=0)
@@ -132,7 +134,7 @@ def _compute(sysfs: Path) -> list[str]:
 
 
 def _has_infiniband(sysfs: Path) -> bool:
-    """Whether an RDMA device of this host is of an InfiniBand fabric."""
+    """Whether an RDMA device of this host has an InfiniBand port."""
     for layer in (sysfs / "class/infiniband").glob("*/ports/*/link_layer"):
         try:
             if layer.read_text().strip() == "InfiniBand":

@@ -1,9 +1,9 @@
-"""Who gets an answer (no I/O): tasks that are alive, their keys, and what of each was heard already.
+"""Decides which pings are answered: live tasks, their keys and their sequence numbers. No I/O.
 
-A ping is answered when it proves to know the key of a live task, comes from the other end of it and from
-the address that the task names, to the interface that it names, with a sequence number that was not heard
-before. Everything else is dropped without a word and counted by reason; a packet of no live task costs one
-look into a dictionary.
+A ping is answered when it is authenticated with the key of a live task, comes from the task's other end and
+peer address, arrives at the task's interface and address, and has a sequence number higher than all before.
+All other packets are dropped silently and counted by reason. A packet without a live task costs one
+dictionary lookup.
 """
 
 from collections import Counter, OrderedDict
@@ -27,7 +27,7 @@ MAX_TASKS = 256
 
 
 def plain_address(text: str) -> str:
-    """One spelling for each address, without a zone. Raises ValueError."""
+    """Return the canonical spelling of an address, without a zone. Raises ValueError."""
     address = ip_address(text.split("%", 1)[0])
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
@@ -36,7 +36,7 @@ def plain_address(text: str) -> str:
 
 @dataclass(slots=True)
 class LiveTask:
-    """One end of a task. `first`: this end goes first. Addresses as `plain_address` spells them."""
+    """One end of a task. `first`: this end measures first. Addresses are as `plain_address` returns them."""
 
     task_id: int
     key: bytes
@@ -44,23 +44,23 @@ class LiveTask:
     interface: str
     address: str
     peer_address: str
-    expires_s: float  # by the monotonic clock
-    pings: int = 16  # of the burst that the other end sends
-    paid: int = 0  # answers that the limit on traffic has allowed already
-    heard: int = -1  # highest sequence number
-    heard_s: float | None = None  # when it was last heard
-    done: bool = False  # the peer says that it has measured
+    expires_s: float  # monotonic clock
+    pings: int = 16  # pings in the other end's burst
+    paid: int = 0  # further answers that the traffic limit has already allowed
+    heard: int = -1  # highest sequence number received
+    heard_s: float | None = None  # time of the last valid packet
+    done: bool = False  # the peer reported that its measurement is over
     residence_ns: OrderedDict[int, int] = field(default_factory=OrderedDict)
 
     def stayed(self, sequence: int, residence_ns: int) -> None:
-        """Note how long the answer to a ping stayed here."""
+        """Record the residence: the time between receiving a ping and sending its answer."""
         self.residence_ns[sequence] = residence_ns
         while len(self.residence_ns) > 2 * RESIDENCES:
             self.residence_ns.popitem(last=False)
 
 
 class Keyring:
-    """At most MAX_TASKS. `on_done` is called with a task whose peer says that it has measured."""
+    """The live tasks, at most MAX_TASKS. `on_done`: called with a task when its peer reports the end."""
 
     def __init__(self, on_done: Callable[[LiveTask], None] = lambda _: None) -> None:
         self.dropped: Counter[str] = Counter()  # by reason
@@ -74,7 +74,7 @@ class Keyring:
         return task_id in self._live
 
     def add(self, task: LiveTask) -> bool:
-        """False when it is there already, or there are too many."""
+        """Add a task. Returns False for a known task or when the keyring is full."""
         if task.task_id in self._live or len(self._live) >= MAX_TASKS:
             return False
         self._live[task.task_id] = task
@@ -89,7 +89,7 @@ class Keyring:
     def hear(
         self, datagram: bytes, source: str, interface: str, address: str, now_s: float
     ) -> tuple[LiveTask, Packet] | None:
-        """The ping to be answered and its task. None = no answer, whatever the reason."""
+        """Return the task and the ping to answer, or None when the datagram gets no answer."""
         task_id = task_of(datagram)
         if task_id is None:
             self._drop("malformed")
@@ -127,6 +127,6 @@ class Keyring:
 
 
 def answer_to(ping: Packet, task: LiveTask) -> bytes:
-    """As large as the ping: its own nonce back, and how long the answers before stayed here."""
+    """Return the answer: as large as the ping, with its nonce and the residences of earlier answers."""
     stayed = tuple(task.residence_ns.get(ping.sequence - back, 0) for back in range(1, RESIDENCES + 1))
     return pack(Packet(PONG, task.first, task.task_id, ping.sequence, ping.nonce, stayed), task.key)

@@ -1,8 +1,8 @@
-"""The datagrams of the latency probe: 60 bytes each way, and only who holds the task's key can make one.
+"""Encodes the latency probe's datagrams: 60 bytes each way, authenticated with the task's key.
 
-An answer is never larger than its ping. The keyed BLAKE2s (RFC 7693) over all that comes before it binds
-kind, end, task, sequence and nonce: an answer cannot be made from a ping, nor one end's packet serve as the
-other's.
+An answer is as large as its ping. A keyed BLAKE2s (RFC 7693) over all preceding fields covers kind, end,
+task, sequence and nonce. A ping therefore cannot be turned into an answer, and a packet of one end is not
+valid for the other end.
 """
 
 import hmac
@@ -13,12 +13,12 @@ from hashlib import blake2s
 KEY_BYTES = 32
 NONCE_BYTES = 8
 PING, PONG, DONE = 1, 2, 3
-# An answer tells how long the answers before it stayed with the responder: its own sending time is known only
-# when it is gone. Several of them, so that a lost answer does not cost the sample before it too.
+# An answer carries the residences of earlier answers, because its own sending time is known only after it was
+# sent. It carries several, so that a lost answer does not cost the previous sample too.
 RESIDENCES = 4
 MAX_RESIDENCE_NS = 2**32 - 1
 
-# Pings that count come in groups of so many, close to each other, behind one that does not count.
+# Number of counted pings in a group. They follow one uncounted ping closely.
 GROUP = 2
 
 _MAGIC = b"HsP1"
@@ -27,18 +27,20 @@ _MAC_BYTES = 16
 _PERSON = b"hs-ping1"
 _TASK = struct.Struct("!8xQ")
 PACKET_BYTES = _BODY.size + _MAC_BYTES
-# What goes over the wire with it: Ethernet, IP and UDP headers.
+# With Ethernet, IP and UDP headers, by IP version.
 WIRE_BYTES = {4: PACKET_BYTES + 14 + 20 + 8, 6: PACKET_BYTES + 14 + 40 + 8}
 
 
 class PacketError(ValueError):
-    """No packet of this key; the word says why."""
+    """The datagram is not a packet made with this key. The message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """`first`: from the end that goes first. `residence_ns`: of the answers to `sequence` - 1, - 2, ...; 0
-    = not known."""
+    """A packet. `first`: the sender is the end that measures first.
+
+    `residence_ns`: residences of the answers to `sequence` - 1, - 2 and so on; 0 = unknown.
+    """
 
     kind: int
     first: bool
@@ -49,7 +51,7 @@ class Packet:
 
 
 def task_of(datagram: bytes) -> int | None:
-    """Whose task it claims to be of, before any key is tried; None = no packet of ours."""
+    """Return the unauthenticated task id of a datagram; None when size or magic number are wrong."""
     if len(datagram) != PACKET_BYTES or not datagram.startswith(_MAGIC):
         return None
     task_id: int = _TASK.unpack_from(datagram)[0]
@@ -57,12 +59,12 @@ def task_of(datagram: bytes) -> int | None:
 
 
 def packets_of(pings: int) -> int:
-    """How many a burst sends: one looks for the peer, one wakes each group, one is the last."""
+    """Return the number of packets in a burst: one to find the peer, one to wake each group, and one last."""
     return pings + -(-pings // GROUP) + 2
 
 
 def pack(packet: Packet, key: bytes) -> bytes:
-    """The datagram. A residence that does not fit is sent as not known."""
+    """Encode a packet. A residence that does not fit is sent as unknown (0)."""
     fitting = (x if 0 < x <= MAX_RESIDENCE_NS else 0 for x in packet.residence_ns)
     body = _BODY.pack(
         _MAGIC, packet.kind, packet.first, packet.task_id, packet.sequence, packet.nonce, *fitting
@@ -71,7 +73,7 @@ def pack(packet: Packet, key: bytes) -> bytes:
 
 
 def unpack(datagram: bytes, key: bytes) -> Packet:
-    """Raises PacketError for anything that `pack` did not make with the same key."""
+    """Decode a datagram. Raises PacketError if `pack` did not make it with the same key."""
     if task_of(datagram) is None:
         raise PacketError("malformed")
     body = datagram[: _BODY.size]

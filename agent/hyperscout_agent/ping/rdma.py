@@ -1,8 +1,8 @@
-"""Latency and bandwidth between RDMA ports, by `ib_send_lat` and `ib_send_bw` of perftest.
+"""Measures latency and bandwidth between RDMA ports with perftest's `ib_send_lat` and `ib_send_bw`.
 
-Each end is client once and server once; the client's numbers count. perftest has its ends find each other
-by plain TCP, which knows no key: it is only run for a task, under a time-out, on a port that follows from
-the task.
+Each end is client once and server once. Each end reports the numbers of its client run. The perftest
+programs connect over plain, unauthenticated TCP, so the agent runs them only for a task, with a time-out,
+on a port number derived from the task id.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ _ITERATIONS = 200
 _LATENCY_BYTES = 2
 _BANDWIDTH_ITERATIONS = 1000
 _BANDWIDTH_BYTES = 64 * 1024
-# A small message, its acknowledgement, and what is around them.
+# A small message and its acknowledgement, with headers.
 _WIRE_BYTES = 128
 _TIMEOUT_S = 20.0
 _MAX_OUTPUT_BYTES = 64 * 1024
 # The other end starts its server at about the same time.
 _RETRY_S = 0.5
-_PORTS = (20_000, 5_000)  # from here on, so many tasks of four runs each
-_MEDIAN_OF_DEVIATION = 0.6745  # of a normal distribution
+_PORTS = (20_000, 5_000)  # first port number, number of tasks; a task has four runs, each with its own port
+_MEDIAN_OF_DEVIATION = 0.6745  # median absolute deviation / standard deviation of a normal distribution
 _PACKAGE = "install it (Debian and RHEL: the package perftest) or set its path"
 
 
 @dataclass(frozen=True, slots=True)
 class RdmaPlan:
-    """`port`: own RDMA port, "mlx5_0/1". `first`: this end is the client first."""
+    """`port`: the local RDMA port, for example "mlx5_0/1". `first`: this end is the client first."""
 
     task_id: int
     first: bool
@@ -50,7 +50,7 @@ class RdmaOutcome:
 
 
 class RdmaPings:
-    """`clock`: monotonic seconds."""
+    """Runs perftest, one task at a time. `clock`: monotonic seconds."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class RdmaPings:
         self._one_at_a_time = asyncio.Lock()
 
     async def measure(self, plan: RdmaPlan) -> RdmaOutcome:
-        """Both turns of latency, then of bandwidth where the limit on traffic has room for it."""
+        """Measure latency in both turns, then bandwidth if the traffic limit allows it."""
         async with self._one_at_a_time:
             await self._pay(2 * _ITERATIONS * _WIRE_BYTES)  # as client and as server
             try:
@@ -90,14 +90,15 @@ class RdmaPings:
             )
             gbps = 0.0
             if self._bandwidth and self._bucket.borrow(_BANDWIDTH_ITERATIONS * _BANDWIDTH_BYTES):
-                # The peer's limit may have no room: then nobody answers, and it is not measured.
+                # The peer's traffic limit may forbid the test. Then its server does not answer, and the
+                # bandwidth stays 0.
                 with contextlib.suppress(ToolError, FormatError):
                     told = await self._turns(plan, 2, self._bandwidth_argv(plan))
                     gbps = parse_bandwidth(told, self._bandwidth[0])
             return RdmaOutcome(summary, gbps)
 
     async def _pay(self, size_bytes: int) -> None:
-        """Wait until the limit on traffic has room for so much, in parts where it never has at once."""
+        """Wait until the bucket grants `size_bytes`, in parts if they exceed what it can grant at once."""
         while size_bytes > 0:
             part = min(size_bytes, self._bucket.most_bytes)
             while not self._bucket.take(part):
@@ -105,13 +106,13 @@ class RdmaPings:
             size_bytes -= part
 
     async def _turns(self, plan: RdmaPlan, run: int, argv: Sequence[str]) -> bytes:
-        """What the client printed. Raises ToolError."""
+        """Run client and server in turn. Returns the client's output. Raises ToolError."""
         first, second = (self._client, self._server) if plan.first else (self._server, self._client)
         told = await first(plan, run, argv)
         return await second(plan, run + 1, argv) or told
 
     async def _server(self, plan: RdmaPlan, run: int, argv: Sequence[str]) -> bytes:
-        """Serve one run. That the client did not come is its trouble, and no failure of ours."""
+        """Serve one run. A missing client is not a failure of this end."""
         with contextlib.suppress(ToolError):
             await self._run((*argv, "-p", str(_port(plan.task_id, run))), self._timeout_s)
         return b""

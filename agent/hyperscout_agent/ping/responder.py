@@ -1,7 +1,7 @@
-"""Answers pings, on one socket for each address of a compute interface, in the agent's event loop.
+"""Answers pings in the agent's event loop, on one socket for each address of a compute interface.
 
-The loop's own delays are part of the residence, which is measured by kernel time stamps and taken out at
-the other end. While no task is alive nothing is even read: a flood then costs the agent nothing.
+Delays of the event loop are part of the residence. Kernel time stamps measure the residence, and the other
+end subtracts it. Without a live task the responder does not read its sockets, so a flood costs nothing.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from hyperscout_agent.ping.stamps import Datagram, enable, open_socket, receive,
 
 _log = logging.getLogger(__name__)
 
-# Datagrams read before the loop's other work gets its turn.
+# Maximum number of datagrams read before the event loop runs other work.
 _AT_A_TIME = 32
 _MAX_PENDING = 64
 _RECEIVE_BUFFER_BYTES = 64 * 1024
-# A kernel that stamped none of so many answers stamps none.
+# After this many answers without any kernel stamp, the responder measures the residence with its own clock.
 _PATIENCE = 4
 _PORT_TRIES = 16
 
@@ -35,13 +35,13 @@ class _Socket:
     address: str
     wire_bytes: int
     stamping: bool
-    sends: int = 0  # since stamps are numbered
+    sends: int = 0  # sends since stamps were last numbered from 0
     stamps: int = 0
     pending: OrderedDict[int, tuple[LiveTask, int, int]] = field(default_factory=OrderedDict)
 
 
 class Responder:
-    """`clock`: monotonic seconds. `sent`, `received`: packets."""
+    """Answers pings of live tasks. `clock`: monotonic seconds. `sent`, `received`: number of packets."""
 
     def __init__(
         self,
@@ -64,19 +64,21 @@ class Responder:
 
     @property
     def stamping(self) -> bool:
-        """Whether the kernel stamps what goes and comes on all sockets."""
+        """Whether the kernel stamps sent and received datagrams on all sockets."""
         return all(one.stamping for group in self._sockets.values() for one in group)
 
     def port_of(self, interface: str) -> int:
-        """0 = nobody answers there."""
+        """Return the UDP port of an interface; 0 when the responder is not open there."""
         return self._ports.get(interface, 0)
 
     def addresses_of(self, interface: str) -> tuple[str, ...]:
         return tuple(one.address for one in self._sockets.get(interface, ()))
 
     def open(self, interface: str, addresses: Sequence[str], port: int = 0) -> None:
-        """Answer at these addresses of an interface, on one port for all. Raises OSError; nothing is open
-        then."""
+        """Answer at these addresses of an interface, on one port for all. 0 selects a free port.
+
+        Raises OSError. Then no socket of the interface is open.
+        """
         self.close(interface)
         tries = _PORT_TRIES if port == 0 else 1
         for left in range(tries - 1, -1, -1):
@@ -109,14 +111,14 @@ class Responder:
             self.close(interface)
 
     def wake(self) -> None:
-        """There are keys: read."""
+        """Start reading, when there is a live task."""
         if not self._awake:
             self._awake = True
             for group in self._sockets.values():
                 self._watch(group)
 
     def rest(self) -> None:
-        """There are none: do not even read."""
+        """Stop reading, when there is no live task."""
         if self._awake:
             self._awake = False
             for group in self._sockets.values():
@@ -160,7 +162,7 @@ class Responder:
         except OSError as error:
             self._keyring.dropped["not sent"] += 1
             _log.debug("answer to %s: %s", datagram.source, error)
-            # Whether the kernel counted this send is not known: number them anew.
+            # It is unknown whether the kernel counted this send, so restart the numbering.
             one.pending.clear()
             one.sends = 0
             one.stamping = one.stamping and enable(one.ours)
@@ -169,19 +171,22 @@ class Responder:
         number = one.sends
         one.sends += 1
         if stepped:
-            return  # its residence stays untold
+            return  # the residence of this answer is not reported
         kernel = one.stamping and datagram.received_ns and not (one.stamps == 0 and number >= _PATIENCE)
         if kernel:
             one.pending[number] = (task, ping.sequence, datagram.received_ns)
             while len(one.pending) > _MAX_PENDING:
                 one.pending.popitem(last=False)
-            self._take_stamps(one)  # mostly it is there already
+            self._take_stamps(one)  # usually the stamp is already available
         else:
             task.stayed(ping.sequence, self._read().steady_ns - came.steady_ns)
 
     def _allowed(self, task: LiveTask, wire_bytes: int) -> bool:
-        """A burst is paid for as a whole when its first ping comes: one that has to wait is late, one that
-        was answered in parts would look like loss."""
+        """Whether the traffic limit allows this answer.
+
+        The first ping of a burst takes the bytes for the whole burst. A burst that has to wait is only late,
+        but a partially answered burst would count as packet loss.
+        """
         if not task.paid:
             answers = min(packets_of(task.pings), self._bucket.most_bytes // wire_bytes)
             if not self._bucket.take(answers * wire_bytes, answer=True):
@@ -203,7 +208,7 @@ class Responder:
 
 def _made(interface: str, address: str, port: int) -> _Socket:
     ours = open_socket(address, port, interface)
-    # Small: what comes while nobody reads, or faster than it is read, is of no use.
+    # A small buffer: datagrams that wait in it for long are useless for a measurement.
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
     family = 6 if ":" in address else 4
     return _Socket(ours, interface, plain_address(address), WIRE_BYTES[family], enable(ours))

@@ -1,12 +1,12 @@
-"""What was measured of whom: the newest of each peer, its interface and method, with a short history.
-Bounded."""
+"""Stores the newest latency result by peer, peer interface and method, with a bounded history."""
 
 from collections import OrderedDict
 from dataclasses import replace
 
 from hyperscout_formats.facts.facts import LatencyResult, LatencySample
 
-# Of one interface. Some hosts are measured by everybody: in a cluster of so many nodes they know them all.
+# Per interface. Some hosts measure with every other node, so this is also the largest cluster of which such
+# a host keeps all results.
 MAX_RESULTS = 3000
 MAX_HISTORY = 8
 
@@ -14,7 +14,7 @@ _Key = tuple[str, str, str]
 
 
 class Results:
-    """Those of one interface; the one that was measured longest ago goes first."""
+    """The results of one interface. The result measured longest ago is evicted first."""
 
     def __init__(self) -> None:
         self.changes = 0
@@ -24,7 +24,7 @@ class Results:
         return len(self._held)
 
     def put(self, result: LatencyResult) -> None:
-        """Take in a burst: the one before becomes history, if it had a number."""
+        """Store a result. The previous one becomes history unless it is a failure."""
         key = (result.peer, result.peer_interface, result.method)
         before = self._held.pop(key, None)
         if before is not None:
@@ -38,8 +38,11 @@ class Results:
             self._held.popitem(last=False)
 
     def newest(self, share: float = 1.0, told: float = 1.0) -> tuple[LatencyResult, ...]:
-        """By peer, its interface and method: all, or the part of them that was measured last. `told`: the
-        part of these that have their history with them."""
+        """Return the results, sorted by peer, peer interface and method.
+
+        `share`: the share of the results to return, the newest ones. `told`: the share of these that include
+        their history, the newest ones.
+        """
         kept = list(self._held.items())
         kept = kept[len(kept) - int(len(kept) * share) :]
         bare = len(kept) - int(len(kept) * told)

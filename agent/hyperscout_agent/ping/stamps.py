@@ -1,9 +1,9 @@
-"""Time stamps that the kernel takes when a datagram leaves and when it arrives
-(Documentation/networking/timestamping).
+"""Reads the kernel's time stamps of sent and received datagrams.
 
-Software stamps need no right and no hardware; they leave out this process's own delays, which are many
-times a switch hop. The stamp of a sent datagram comes back through the socket's error queue, with the
-number of the send. All stamps are of CLOCK_REALTIME, in nanoseconds; 0 = the kernel gave none.
+Source: Linux, Documentation/networking/timestamping. Software stamps need no privileges and no special
+hardware. They exclude this process's own delays, which are many times a switch hop. The stamp of a sent
+datagram arrives through the socket's error queue, with the number of the send. All stamps are
+CLOCK_REALTIME in nanoseconds; 0 means that the kernel gave no stamp.
 """
 
 import errno
@@ -21,7 +21,7 @@ _EXTENDED_ERROR = struct.Struct("=IBBBBII")  # sock_extended_err: errno, origin,
 _ORIGIN_TIMESTAMPING = 4
 _ERROR_LEVELS = frozenset({(socket.IPPROTO_IP, 11), (socket.IPPROTO_IPV6, 25)})  # IP_RECVERR, IPV6_RECVERR
 _ANCILLARY_BYTES = 512
-_RECEIVE_BYTES = 256  # a packet of ours is 60: what is longer is cut, and refused for its length
+_RECEIVE_BYTES = 256  # a valid packet has 60 bytes; a longer one is cut and rejected for its length
 _MOST_SENT = 256
 _BIND_TO_DEVICE = 25
 
@@ -35,8 +35,10 @@ class Datagram:
 
 
 def open_socket(address: str, port: int, interface: str) -> socket.socket:
-    """A UDP socket of this very address, non-blocking, tied to the interface where the kernel lets us.
-    Raises OSError."""
+    """Open a non-blocking UDP socket on this address, bound to the interface if the kernel permits it.
+
+    Raises OSError.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     made = socket.socket(family, socket.SOCK_DGRAM)
     try:
@@ -44,7 +46,7 @@ def open_socket(address: str, port: int, interface: str) -> socket.socket:
         if family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         try:
-            # Since Linux 5.7 without any right; before, the own address alone must do.
+            # Since Linux 5.7 this needs no privileges. On older kernels the address alone is bound.
             made.setsockopt(socket.SOL_SOCKET, _BIND_TO_DEVICE, interface.encode() + b"\0")
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.ENODEV, errno.ENOPROTOOPT):
@@ -57,8 +59,10 @@ def open_socket(address: str, port: int, interface: str) -> socket.socket:
 
 
 def enable(ours: socket.socket) -> bool:
-    """Have the kernel stamp what goes and comes, sends being numbered from 0. False = it does not know
-    how."""
+    """Enable kernel stamps for sent and received datagrams and number the sends from 0.
+
+    Returns False when the kernel does not support it.
+    """
     try:
         ours.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, 0)
         ours.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _FLAGS)
@@ -68,7 +72,7 @@ def enable(ours: socket.socket) -> bool:
 
 
 def receive(ours: socket.socket) -> Datagram | None:
-    """The next datagram; None = there is none. Raises OSError when the socket is of no use any more."""
+    """Return the next datagram, None when there is none. Raises OSError when the socket is unusable."""
     try:
         data, ancillary, _, source = ours.recvmsg(_RECEIVE_BYTES, _ANCILLARY_BYTES)
     except (BlockingIOError, InterruptedError, ConnectionRefusedError):
@@ -77,7 +81,7 @@ def receive(ours: socket.socket) -> Datagram | None:
 
 
 def sent_stamps(ours: socket.socket) -> list[tuple[int, int]]:
-    """(number of the send, when it left) of what is in the error queue."""
+    """Return (number of the send, time of sending in ns) for the stamps in the error queue."""
     found = []
     for _ in range(_MOST_SENT):
         try:
@@ -91,7 +95,7 @@ def sent_stamps(ours: socket.socket) -> list[tuple[int, int]]:
 
 
 def stamp_in(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
-    """The software stamp of a control message, 0 = none."""
+    """Return the software stamp in control messages, in ns; 0 when there is none."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPING and len(data) >= _TIMESPECS.size:
             seconds, nanoseconds = _TIMESPECS.unpack_from(data)[:2]
@@ -100,7 +104,7 @@ def stamp_in(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
 
 
 def number_in(ancillary: Iterable[tuple[int, int, bytes]]) -> int | None:
-    """Which send a stamp in the error queue is of; None = it is no stamp."""
+    """Return the number of the send that a stamp belongs to; None when there is no stamp."""
     for level, kind, data in ancillary:
         if (level, kind) in _ERROR_LEVELS and len(data) >= _EXTENDED_ERROR.size:
             _, origin, _, _, _, _, number = _EXTENDED_ERROR.unpack_from(data)

@@ -1,9 +1,8 @@
-"""From the time stamps of one burst to its numbers (pure): a minimum that one impossible sample does not
-fool.
+"""Computes a burst's summary from its time stamps, with a minimum that is robust against outliers. Pure.
 
-A round trip is what passed here between sending and receiving, less what passed at the peer between
-receiving and sending: no two clocks are compared. What cannot be, or stands alone far below the rest, is
-dropped with a reason.
+A round trip is the time between sending and receiving at this end, minus the residence at the peer (the
+time between receiving and sending). So clocks of different hosts are not compared. Impossible samples,
+and single samples far below the rest, are dropped with a reason.
 """
 
 from collections import Counter
@@ -11,16 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-# A burst of which less than this is left says nothing.
+# Minimum number of kept samples, and maximum share of dropped ones, for a valid summary.
 _MIN_SAMPLES = 3
 _MIN_SHARE = 0.5
-# A lowest sample is doubted when it stands this far off the second lowest, and farther than that one stands
-# from the middle of the rest.
+# The lowest samples are dropped when the gap to the next one exceeds `_LONELY_US`, and also exceeds
+# `_LONELY_SPREADS` times the distance from that one to the median of the rest.
 _LONELY_US = 1.0
 _LONELY_SPREADS = 0.5
-# At most this share of a burst can be lonely ones.
+# Maximum share of a burst that can be dropped this way.
 _LONELY_SHARE = 0.25
-# Kernel stamps lie between our own looks at the clock; this is what slewing may make of it.
+# Kernel stamps lie between this process's own clock readings. This is the tolerance for slewing.
 _SLACK_NS = 2_000
 
 STEPPED = "a clock stepped"
@@ -31,9 +30,11 @@ UNKNOWN = "residence not told"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One answered ping, in nanoseconds. `gap_ns`: from sending to receiving. `residence_ns`: at the peer;
-    0 = it was not told. `at_most_ns`: what the steady clock says that the gap can be at most. `stepped`:
-    the wall clock moved against the steady one meanwhile."""
+    """One answered ping, in nanoseconds.
+
+    `gap_ns`: from sending to receiving. `residence_ns`: time at the peer; 0 = not reported. `at_most_ns`:
+    upper bound of the gap by the monotonic clock. `stepped`: the wall clock stepped in the meantime.
+    """
 
     gap_ns: int
     residence_ns: int
@@ -43,7 +44,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Round trips in microseconds; 0 with a `failure`. `dropped`: samples by reason."""
+    """Round trips in microseconds, 0 with a `failure`. `dropped`: number of dropped samples by reason."""
 
     sent: int
     received: int
@@ -55,7 +56,7 @@ class Summary:
 
 
 def summary(sent: int, samples: Sequence[Sample]) -> Summary:
-    """The numbers of a burst of `sent` pings, of which `samples` were answered."""
+    """Summarise a burst of `sent` pings, of which `samples` were answered."""
     if not samples:
         return Summary(sent, 0, failure="no answer")
     dropped: Counter[str] = Counter()
@@ -79,7 +80,7 @@ def summary(sent: int, samples: Sequence[Sample]) -> Summary:
 
 
 def without_lonely(ascending_us: Sequence[float]) -> Sequence[float]:
-    """Without the lowest ones that nothing near them bears out."""
+    """Return the values without the lowest outliers."""
     most = int(len(ascending_us) * _LONELY_SHARE)
     for lonely in range(most, 0, -1):
         rest = ascending_us[lonely:]

@@ -1,9 +1,8 @@
-"""Pair tasks of the collector, from their directive to a result: checked, in turn, paid for, and over in
-time.
+"""Runs the collector's pair tasks, from the directive to a result.
 
-Each task is a coroutine of its own as long as its key lives; stopping cancels them all. Of the two ends of
-a task one goes first. The other begins when it is told that the first is done, or hears nothing of it for a
-while.
+Each task is validated, waits for the traffic limit, and ends before it expires. Each task is a coroutine
+until its key expires or both ends are done. `stop` cancels all tasks. One end of a task measures first. The
+other begins when the first reports that it is done, or when it has been silent for a while.
 """
 
 import asyncio
@@ -36,21 +35,25 @@ _MIN_PINGS = 3
 _MAX_EXPIRES_S = 600.0
 _MAX_NAME_BYTES = 253
 _MAX_KNOWN = 4096
-# Bursts under way: one exchanges pings, the others look for their peer or end.
+# Concurrent bursts. One of them exchanges pings; the others search for their peer or end.
 _AT_ONCE = 4
-# The end that goes second looks this often, takes the first for done after so much silence, and begins all
-# the same when it never heard of it.
+# The end that measures second polls at the first interval. It begins when the first end has been silent for
+# the second one, or when it has not received any packet for the third one.
 _LOOK_S = 0.1
 _SILENCE_S = 0.6
 _NEVER_HEARD_S = 3.0
 
 
 class TaskError(ValueError):
-    """The task cannot be done; says why."""
+    """The task is invalid or impossible. The message gives the reason."""
 
 
 class PairTasks:
-    """`record` takes results by interface. `clock`: monotonic seconds; `wall_ns`: nanoseconds since 1970."""
+    """Runs pair tasks.
+
+    `record`: called with each result and its interface. `clock`: monotonic seconds. `wall_ns`: nanoseconds
+    since 1970.
+    """
 
     def __init__(
         self,
@@ -66,11 +69,11 @@ class PairTasks:
         wait: Wait = wait,
     ) -> None:
         self.bursts: Counter[str] = Counter()  # by outcome
-        self.refused: Counter[str] = Counter()  # tasks by reason
-        self.dropped: Counter[str] = Counter()  # answers that were not believed, and samples, by reason
+        self.refused: Counter[str] = Counter()  # rejected tasks by reason
+        self.dropped: Counter[str] = Counter()  # rejected answers and samples by reason
         self.sent = 0
         self.received = 0
-        self.unstamped = 0  # bursts without time stamps of the kernel
+        self.unstamped = 0  # bursts without kernel time stamps
         self._responder = responder
         self._keyring = keyring
         self._bucket = bucket
@@ -84,7 +87,7 @@ class PairTasks:
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._paying = asyncio.Lock()
         self._running: dict[int, asyncio.Task[None]] = {}
-        self._ends: dict[int, asyncio.Event] = {}  # set when the peer says that it is done
+        self._ends: dict[int, asyncio.Event] = {}  # set when the peer reports that it is done
         self._known: OrderedDict[int, None] = OrderedDict()
         keyring.on_done = self._peer_is_done
 
@@ -92,8 +95,7 @@ class PairTasks:
         return len(self._running)
 
     def take(self, tasks: Iterable[PairTask]) -> None:
-        """Begin them. One that is known already is passed over; one that cannot be done says so in its
-        result."""
+        """Start tasks. A known task is ignored. An invalid task is recorded as a failed result."""
         for task in tasks:
             if task.task_id in self._known:
                 continue
@@ -114,11 +116,11 @@ class PairTasks:
             self._responder.wake()
             doing = asyncio.create_task(self._do(task, live), name=f"pair-{task.task_id}")
             self._running[task.task_id] = doing
-            # No `finally` of its own: one that is stopped before it began never gets there.
+            # A callback instead of `finally`: a task cancelled before its start would not run its `finally`.
             doing.add_done_callback(partial(self._is_over, task.task_id))
 
     def stop(self) -> None:
-        """Forget all keys, and end what runs: nothing is sent or answered any more."""
+        """Remove all keys and cancel all tasks. Nothing is sent or answered afterwards."""
         self._keyring.forget_all()
         self._responder.rest()
         for doing in self._running.values():
@@ -148,7 +150,7 @@ class PairTasks:
         if task.method == "rdma":
             port = self._rdma_port_of(task.interface)
             outcome = await self._rdma.measure(RdmaPlan(task.task_id, task.first, port, live.peer_address))
-            live.done = True  # both turns are over
+            live.done = True  # both ends have measured
             self._put(task, outcome.summary, outcome.bandwidth_gbps)
             return
         if not live.first:
@@ -180,7 +182,7 @@ class PairTasks:
             await self._wait(self._ends[live.task_id], _LOOK_S)
 
     async def _paid(self, plan: BurstPlan) -> BurstPlan:
-        """Wait until the limit on traffic allows the burst; one that it never would is made shorter."""
+        """Wait until the traffic limit allows the burst. A burst above the limit gets fewer pings."""
         pings = plan.pings
         while plan.cost_bytes > self._bucket.most_bytes:
             pings -= 1
@@ -197,7 +199,7 @@ class PairTasks:
             ended.set()
 
     def _checked(self, task: PairTask) -> LiveTask:
-        """Raises TaskError."""
+        """Validate a task. Raises TaskError."""
         if len(task.key) != KEY_BYTES:
             raise TaskError(f"the key has {len(task.key)} bytes, not {KEY_BYTES}")
         if task.method not in ("udp", "rdma"):
@@ -270,5 +272,5 @@ def _is_host(address: str) -> bool:
 
 
 def _kind(error: TaskError) -> str:
-    """What a metric calls it: the words before the particulars."""
+    """Return the metric label of an error: its text before the first colon, at most 40 characters."""
     return str(error).split(":", 1)[0][:40]

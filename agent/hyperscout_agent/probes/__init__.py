@@ -1,1 +1,1 @@
-"""One file a probe. A probe observes and says what it saw; it draws no conclusion."""
+"""The agent's probes, one file each. A probe reports observations and draws no conclusions."""

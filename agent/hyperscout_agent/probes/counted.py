@@ -1,7 +1,7 @@
-"""Whatever tells of Ethernet ports, with what went wrong on them: the counters of this host's own NICs.
+"""Adds the error counters of this host's NICs to the payloads of a probe for Ethernet ports.
 
-Counters move on ports that are well, too. They are read once a minute, and when the carrier changed (a link
-that trains counts errors), so that they are no news of their own.
+Counters change on healthy ports too. They are read once a minute, and when the carrier changed (a link
+counts errors while it trains), so that they rarely cause a changed finding.
 """
 
 import time
@@ -21,15 +21,15 @@ EVERY_S = 60.0
 
 
 class _Read(NamedTuple):
-    """What was read of a port. Monotonic seconds."""
+    """The last reading of a port's counters. `at_s`: monotonic seconds."""
 
     at_s: float
     carrier_changes: int
-    counters: PortCounters | None  # None = nothing is counted
+    counters: PortCounters | None  # None = the port has no counters
 
 
 class Counted:
-    """`inner`, whose payloads are `LldpPort`, with counters in them."""
+    """Wraps the probe `inner`, which has payloads of type `LldpPort`, and adds counters to them."""
 
     def __init__(
         self, inner: Probe, *, sysfs: Path = Path("/sys"), clock: Callable[[], float] = time.monotonic
@@ -81,6 +81,6 @@ class Counted:
         return now_s - known.at_s >= EVERY_S
 
     def _read(self, names: Iterable[str]) -> list[PortCounters | None]:
-        """Blocks."""
+        """Read the counters of the ports. Blocks."""
         files = (read_statistics(self._sysfs, name, interface_counters.COUNTERS) for name in names)
         return [counters_to_proto(interface_counters.parse(one)) for one in files]

@@ -1,4 +1,4 @@
-"""The sweep leases that this agent holds: what runs under one is ended with it."""
+"""Tracks the sweep leases that this agent holds. Work under a lease ends with the lease."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 class HeldLeases:
-    """`taken` is called when there is one more."""
+    """The leases that the agent holds. `taken`: called for each new lease."""
 
     def __init__(self, taken: Callable[[], None]) -> None:
         self._taken = taken
@@ -28,7 +28,7 @@ class HeldLeases:
         return len(self._leases)
 
     def take(self, lease: SweepLease) -> None:
-        """The same lease again changes at most its interval."""
+        """Add a lease, or update a known one, of which only the interval can change."""
         known = lease.lease_id in self._leases
         self._leases[lease.lease_id] = lease
         if not known:
@@ -36,17 +36,17 @@ class HeldLeases:
             self._taken()
 
     def revoke(self, lease_id: str) -> None:
-        """One lease is over."""
+        """End one lease. Unknown ids are ignored."""
         if self._leases.pop(lease_id, None) is not None:
             self._ended.pop(lease_id).set()
 
     def drop(self) -> None:
-        """The stream ended, and with it all leases."""
+        """End all leases, when the stream to the collector ends."""
         for lease_id in list(self._leases):
             self.revoke(lease_id)
 
     async def under(self, lease: SweepLease, work: Coroutine[Any, Any, _T]) -> _T | None:
-        """What `work` gives; None where the lease ends meanwhile, and `work` with it."""
+        """Return the result of `work`, or cancel it and return None when the lease ends first."""
         lease_ended = self._ended.get(lease.lease_id)
         if lease_ended is None:
             work.close()

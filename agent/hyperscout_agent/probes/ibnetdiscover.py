@@ -1,12 +1,12 @@
-"""Sweeps an InfiniBand fabric with the real `ibnetdiscover`, from a leased port, while the lease is held.
+"""Sweeps an InfiniBand fabric with `ibnetdiscover` from a leased port, while the agent holds the lease.
 
-`ibnetdiscover` exits 0 whatever part of the fabric it saw, so the probe judges the sweep itself. It is
-partial when
-- the tool said on stderr that something did not answer, or ended with an error after it printed devices;
-- the port it looked from is not active, or it saw nothing but its own adapter;
-- it came out much smaller than the last whole one, and a second sweep right after does not confirm it.
-A switch that was really pulled shrinks the sweep too: then both sweeps agree, nothing on stderr says
-otherwise, and the smaller fabric is the truth.
+`ibnetdiscover` exits with 0 even when it read only a part of the fabric, so the probe judges the sweep. A
+sweep is partial when
+- the tool reports on stderr that a device does not answer, or ends with an error after it printed devices;
+- the port it swept from is not active, or the sweep contains only its own adapter;
+- the sweep is much smaller than the last whole one, and a second sweep right after it does not confirm this.
+A removed switch makes the sweep smaller too. Then both sweeps agree, stderr contains no error, and the
+smaller fabric is accepted.
 """
 
 import re
@@ -24,14 +24,14 @@ from hyperscout_agent.findings.probe import Observation, Scope, Sight, data, fai
 from hyperscout_agent.probes.held_leases import HeldLeases
 from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, run_tool
 
-# How libibnetdisc and libibmad complain (seen with infiniband-diags 44; a mute node is a "bad status 110").
+# Error texts of libibnetdisc and libibmad (infiniband-diags 44; a silent node gives "bad status 110").
 _TROUBLE = re.compile(rb"bad status|iberror|ibwarn|timed out|failed|can't|cannot|error", re.IGNORECASE)
-# The only line that differs between two sweeps of an unchanged fabric: without it, an unchanged text
-# keeps its digest and is not sent again.
+# The only line that differs between two sweeps of an unchanged fabric. Its date is removed, so an unchanged
+# text keeps its digest and is not sent again.
 _DATE = re.compile(rb"^# Topology file: generated on .*$", re.MULTILINE)
-# A whole sweep that has lost more than this share of its switches, adapters or cables needs a second look.
+# A sweep that lost more than this share of its switches, adapters or port records is repeated.
 _SHRUNKEN_SHARE = 0.2
-# Its header, with the date, is looked for in the beginning only; no line of it is anywhere near this long.
+# The date is searched only in the beginning of the text. Real lines are far shorter than `_LINE_BYTES`.
 _HEAD_BYTES = 4096
 _LINE_BYTES = 64 * 1024
 _MIN_INTERVAL_S = 1.0
@@ -41,7 +41,7 @@ _PACKAGE = "install it (Debian and RHEL: the package infiniband-diags) or set it
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """What a sweep saw, in numbers."""
+    """The number of devices and port records in a sweep. `switches` includes routers."""
 
     switches: int = 0
     adapters: int = 0
@@ -71,11 +71,11 @@ class _Swept:
     bulk: Bulk
     size: _Size
     port_guid: int
-    trouble: str  # why it is partial; "" = nothing speaks against it
+    trouble: str  # why the sweep is partial; "" = it is whole
 
 
 class _Reader:
-    """Takes the tool's output in pieces: compressed, and counted by whole lines."""
+    """Takes the tool's output in pieces, compresses it and counts devices by whole lines."""
 
     def __init__(self) -> None:
         self.builder = BulkBuilder()
@@ -90,7 +90,7 @@ class _Reader:
         if len(text) < _HEAD_BYTES:
             cut = 0
         elif cut == 0 and len(text) > _LINE_BYTES:
-            cut = len(text)  # no line of ours
+            cut = len(text)  # longer than any real line
         self._rest = text[cut:]
         self._lines(text[:cut])
 
@@ -114,7 +114,10 @@ PortOf = Callable[[str, int], Awaitable[InfinibandPort | None]]
 
 
 class IbnetdiscoverProbe:
-    """Asleep without a lease. `port_of` reads the leased port's own state; None = not known here."""
+    """Sweeps under each lease; without a lease it does not run.
+
+    `port_of` reads the state of the leased port; it returns None when this host does not have the port.
+    """
 
     name = "ibnetdiscover"
     scope: Scope = "fabric"
@@ -148,23 +151,23 @@ class IbnetdiscoverProbe:
 
     @property
     def timeout_s(self) -> float:
-        """Two sweeps for each lease, one after the other, and time to end the tool."""
+        """Time in seconds for two consecutive sweeps under each lease, and for ending the tool."""
         return 2 * self._tool_timeout_s * max(len(self._leases), 1) + 10.0
 
     def take_lease(self, lease: SweepLease) -> None:
-        """Sweep at once, then at the lease's interval."""
+        """Take a lease: sweep immediately, then at the lease's interval."""
         self._leases.take(lease)
 
     def revoke(self, lease_id: str) -> None:
-        """One lease is over; a sweep that runs under it is ended too."""
+        """End one lease, and a sweep that runs under it."""
         self._leases.revoke(lease_id)
 
     def drop_lease(self) -> None:
-        """The stream ended, and with it all leases; a sweep that is running is ended too."""
+        """End all leases and a running sweep, when the stream to the collector ends."""
         self._leases.drop()
 
     async def observe(self) -> Observation:
-        """One sweep for each lease, one after the other: the tool and the fabric have other work too."""
+        """Sweep once for each lease, one after the other, to limit the load on host and fabric."""
         found = [await self._leases.under(lease, self._sweep(lease)) for lease in self._leases]
         swept = [one for one in found if one is not None]
         return Observation(
@@ -193,7 +196,7 @@ class IbnetdiscoverProbe:
         return Observation({subject: data(payload, swept.trouble)}, complete=False, bulks=(swept.bulk,))
 
     async def _judged(self, lease: SweepLease) -> _Swept:
-        """Sweep, and once more when the first one is suspiciously small."""
+        """Sweep, and sweep again if the result is much smaller than the last whole sweep."""
         key = (lease.device, lease.port)
         before = self._last_whole.get(key)
         swept = await self._once(lease)
@@ -236,7 +239,7 @@ def _only(subject: str, sight: Sight) -> Observation:
 
 
 def complaint(stderr: bytes) -> str:
-    """The first complaint, and how many there are; "" when there is none."""
+    """Return the first error line in stderr and the number of further ones, "" when there is none."""
     lines = [line for line in stderr.splitlines() if _TROUBLE.search(line)]
     if not lines:
         return ""
@@ -245,7 +248,7 @@ def complaint(stderr: bytes) -> str:
 
 
 def first_line(stderr: bytes) -> str:
-    """Whatever was said first."""
+    """Return the first line of stderr that is not empty, or ""."""
     return next(
         (line.decode(errors="replace").strip()[:300] for line in stderr.splitlines() if line.strip()), ""
     )

@@ -1,9 +1,8 @@
-"""Reads the error counters of all ports of an InfiniBand fabric with the real `ibqueryerrors`, while this
-agent holds the fabric's sweep lease.
+"""Reads the error counters of all ports of an InfiniBand fabric with `ibqueryerrors`, under a sweep lease.
 
-Its text travels as it is, and only when a counter moved; what it means is the collector's to say. Counters
-are read and never cleared: other tools count on them too. The tool asks ports by their LIDs, so it needs what
-`ibnetdiscover` does not: a subnet manager that runs.
+The agent sends the tool's text unchanged, and only when a counter changed; the collector interprets it. The
+probe does not clear counters, because other tools use them too. The tool addresses ports by LID. So, unlike
+`ibnetdiscover`, it needs a running subnet manager.
 """
 
 import time
@@ -19,9 +18,9 @@ from hyperscout_agent.probes.held_leases import HeldLeases
 from hyperscout_agent.probes.ibnetdiscover import complaint, first_line
 from hyperscout_agent.runtime.subprocesses import ToolError, ToolMissingError, run_tool
 
-# A site's own thresholds would hide counters, and with them how fast they grow.
+# The site's own thresholds would hide counters, and with them their growth.
 _EVERYTHING = ("--threshold-file", "/dev/null")
-# What says nothing of a cable: it moves all the time, and would have the text sent each time.
+# Counters that do not indicate a faulty cable. They change all the time and would cause a new text each run.
 _PASSED_OVER = (
     "PortXmitWait",
     "PortRcvSwitchRelayErrors",
@@ -36,7 +35,7 @@ _PACKAGE = "install it (Debian and RHEL: the package infiniband-diags) or set it
 
 
 class IbqueryerrorsProbe:
-    """Asleep without a lease. Subjects are "mlx5_0/1", the ports that it looks from."""
+    """Reads counters under each lease. Subjects are the leased local ports, for example "mlx5_0/1"."""
 
     name = "ibqueryerrors"
     scope: Scope = "fabric"
@@ -63,8 +62,11 @@ class IbqueryerrorsProbe:
 
     @property
     def interval_s(self) -> float | None:
-        """Once more after the last lease, to take back what was told; by then a stream that broke is there
-        again, and the lease with it."""
+        """Seconds between two runs, None without a lease.
+
+        After the last lease the probe runs once more to withdraw its findings. After a broken stream, stream
+        and lease are usually back by then.
+        """
         return self._interval_s if self._leases or self._told else None
 
     @property
@@ -72,20 +74,20 @@ class IbqueryerrorsProbe:
         return self._tool_timeout_s * max(len(self._leases), 1) + 10.0
 
     def take_lease(self, lease: SweepLease) -> None:
-        """Look at once, then at the probe's own interval."""
+        """Take a lease: run immediately, then at the probe's own interval."""
         self._leases.take(lease)
 
     def revoke(self, lease_id: str) -> None:
-        """One lease is over, and what was told under it; a look that runs is ended too."""
+        """End one lease and a run under it, and trigger a run that withdraws its findings."""
         self._leases.revoke(lease_id)
         self._trigger()
 
     def drop_lease(self) -> None:
-        """The stream ended, and with it all leases."""
+        """End all leases, when the stream to the collector ends."""
         self._leases.drop()
 
     async def observe(self) -> Observation:
-        """One look for each lease, one after the other. What was seen under other leases is no more."""
+        """Run the tool once for each lease, one after the other. Findings of earlier leases are removed."""
         found = [await self._leases.under(lease, self._look(lease)) for lease in self._leases]
         looks = [one for one in found if one is not None]
         self._told = bool(looks)
@@ -118,7 +120,7 @@ class IbqueryerrorsProbe:
             return _only(subject, failed(f"{error}: {_PACKAGE}", payload))
         except ToolError as error:
             return _only(subject, failed(str(error), payload))
-        if SUMMARY not in end:  # it ends with 0 even where it could not begin
+        if SUMMARY not in end:  # the tool exits with 0 even when it could not start
             return _only(subject, failed(self._why(result.exit_code, result.stderr), payload))
         bulk = builder.finish()
         payload.sha256 = bulk.sha256

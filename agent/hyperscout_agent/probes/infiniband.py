@@ -1,6 +1,6 @@
-"""The ports of this host's own RDMA devices, from sysfs: cheap enough to look every second.
+"""Reads the ports of this host's RDMA devices from sysfs, which is cheap enough for every second.
 
-What they count is read once a minute, and when a port changed (a link that trains counts errors).
+Counters are read once a minute, and when a port changed (a link counts errors while it trains).
 """
 
 import logging
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class InfinibandProbe:
-    """Subjects are "mlx5_0/1". A host without RDMA devices has none, which is no failure."""
+    """Reads RDMA ports. Subjects are, for example, "mlx5_0/1". A host without RDMA devices is no failure."""
 
     name = "infiniband"
     scope: Scope = "node"
@@ -49,7 +49,7 @@ class InfinibandProbe:
     async def observe(self) -> Observation:
         tree = await in_thread(lambda: read_tree(self._root), "infiniband-sysfs")
         now_s = self._clock()
-        changed = tree != self._tree  # at rest, comparing bytes is all the work there is
+        changed = tree != self._tree  # when nothing changed, comparing bytes is the only work
         if changed or self._counted_at_s is None or now_s - self._counted_at_s >= EVERY_S:
             before, self._counted_at_s = self._counted, now_s
             self._counted = await in_thread(lambda: read_counters(self._root), "infiniband-counters")
@@ -58,7 +58,7 @@ class InfinibandProbe:
         return self._observation
 
     async def port_of(self, device: str, port: int) -> InfinibandPort | None:
-        """A fresh look at one port, for whoever is about to use it; None when there is no such port."""
+        """Read the current state of one port. None: there is no such port."""
         await self.observe()
         return next((one for one in self._ports if (one.device, one.port) == (device, port)), None)
 
@@ -77,7 +77,7 @@ class InfinibandProbe:
 
 
 def _why(problems: tuple[Problem, ...], device: str) -> str:
-    """What the reader said of a device's port that it could not make out."""
+    """Return the reader's problem with a device, or a general text."""
     return next(
         (str(one) for one in problems if device in one.reason or device in one.source), "cannot be read"
     )

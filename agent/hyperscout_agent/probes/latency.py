@@ -1,8 +1,7 @@
-"""How far other nodes are: pings between agents, with kernel time stamps, when the collector asks for them.
+"""Measures round trips to other nodes with pings between agents, on request of the collector.
 
-One finding for each compute interface says where it answers pings, and what it measured of each peer.
-Nothing is sent without a task of the collector, and nothing is answered that does not know a live task's
-key.
+The probe reports one finding for each compute interface: where it answers pings, and the results for each
+peer. It sends nothing without a task of the collector, and answers only packets with a live task's key.
 """
 
 import logging
@@ -28,17 +27,20 @@ from hyperscout_agent.runtime.threads import in_thread
 
 _log = logging.getLogger(__name__)
 
-# The store takes findings up to 256 KiB; what is around the payload is small.
+# The store accepts findings up to 256 KiB. The overhead around the payload is small.
 _MAX_PAYLOAD_BYTES = 240 * 1024
-_LEAST_TOLD = 0.05  # of the results, with their histories: less is not worth another try
+_LEAST_TOLD = 0.05  # smallest share of results with history that is tried; below it all histories are dropped
 UNSTAMPED = "the kernel gives no time stamps here: round trips are some microseconds too long"
 
 Interfaces = Callable[[], Sequence[PingInterface]]
 
 
 class LatencyProbe:
-    """`interfaces` looks for them, and may block. `interval_s` is also how often results are published at
-    most."""
+    """Answers pings and runs pair tasks.
+
+    `interfaces`: returns the interfaces; may block. `interval_s`: seconds between runs, and so the minimum
+    interval between two publications of results.
+    """
 
     name = "latency"
     scope: Scope = "pair"
@@ -76,14 +78,15 @@ class LatencyProbe:
         self._interfaces: dict[str, PingInterface] = {}
         self._troubles: dict[str, str] = {}
         self._results: dict[str, Results] = {}
-        # By interface, and what it was made from: thousands of results cost more than a look may at rest.
+        # Payloads by interface, with the inputs they were built from. Rebuilding thousands of results in
+        # every run is too expensive.
         self._payloads: dict[str, tuple[object, LatencyPortMessage]] = {}
 
     def measure_pairs(self, directive: MeasurePairs) -> None:
         self.tasks.take(directive.tasks)
 
     def stop_measuring(self) -> None:
-        """End all tasks and forget their keys. What was measured stays known."""
+        """End all tasks and remove their keys. Results stay."""
         self.tasks.stop()
 
     def close(self) -> None:
@@ -126,7 +129,7 @@ class LatencyProbe:
         return data(self._payload(one), reason)
 
     def _payload(self, one: PingInterface) -> LatencyPortMessage:
-        """With as many results as a finding holds, the newest. The same object while nothing changes."""
+        """Return the payload of an interface. It is the same object while its inputs do not change."""
         results = self._results.get(one.name, Results())
         made_from = (one, self.responder.port_of(one.name), results.changes)
         made = self._payloads.get(one.name)
@@ -135,7 +138,7 @@ class LatencyProbe:
         return made[1]
 
     def _made_payload(self, one: PingInterface, results: Results) -> LatencyPortMessage:
-        """Where there are too many, histories go first, then results."""
+        """Build a payload within the size limit: drop old histories first, then old results."""
         share = told = 1.0
         while True:
             message = latency_to_proto(
@@ -164,5 +167,5 @@ class LatencyProbe:
 
 
 def interfaces_of(sysfs: Path, pattern: re.Pattern[str] | None) -> Interfaces:
-    """How a real host's interfaces are found."""
+    """Return the function that finds the interfaces of this host."""
     return lambda: ping_interfaces(sysfs, pattern)

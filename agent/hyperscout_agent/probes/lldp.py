@@ -1,8 +1,8 @@
-"""Who is at the other end of each Ethernet port, by LLDP (IEEE 802.1AB) as our own listener hears it.
+"""Reports the LLDP neighbours (IEEE 802.1AB) of each Ethernet port, from the agent's own listener.
 
-Frames come from the listener's process, are taken apart in a third one, and only what these say is kept
-here. A look says for each physical port: the neighbours that count now, or that there is nothing (no
-carrier, nobody heard), or that it could not be seen.
+The listener's process receives the frames and another process dissects them. This probe keeps only the
+decoded neighbours. A run reports for each port its current neighbours, or that there is nothing (no carrier,
+no neighbour heard), or that the port could not be observed.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from hyperscout_agent.runtime.waiting import Wait, wait
 
 NO_CARRIER = "no carrier: no cable, the other end is off, or the port is set down"
 NOTHING_YET = "nothing heard yet"
-# Twice what switches wait between two frames.
+# Twice the interval at which switches send frames.
 _PATIENCE_NS = 60 * 1_000_000_000
 NOTHING_HEARD = (
     "nothing heard on a port that is up: LLDP is off on the switch, or the NIC's own LLDP agent keeps the "
@@ -37,7 +37,7 @@ _MAX_WAITING = 1024
 
 
 class LldpProbe:
-    """Fed by the listener. `clock_ns`: CLOCK_MONOTONIC, the same one that the listener stamps with."""
+    """Reports the neighbours that the listener hears. `clock_ns`: CLOCK_MONOTONIC, as in the listener."""
 
     name = "lldp"
     scope: Scope = "node"
@@ -66,20 +66,18 @@ class LldpProbe:
         self._pattern = pattern
         self._clock_ns = clock_ns
         self._wait = wait
-        self._waiting: dict[
-            tuple[str, bytes], Heard
-        ] = {}  # frames to be taken apart: the newest of each sender
-        # Frames that were not taken apart, for a trouble that need not be theirs: tried once more when they
-        # are heard again, for the listener sends a frame only once.
+        self._waiting: dict[tuple[str, bytes], Heard] = {}  # the newest undissected frame of each sender
+        # Frames that the dissector failed on, possibly for another reason than the frame. They are retried
+        # when they are heard again, because the listener sends an unchanged frame only once.
         self._untold: dict[tuple[str, bytes], bytes] = {}
         self._work = asyncio.Event()
         self._expiry_moved = asyncio.Event()
         self._listening_since_ns: int | None = None
-        self._carrier_changes: dict[str, int] = {}  # by port, at the last look
-        self._told: set[str] = set()  # ports that something was learnt of since then: a frame, or no carrier
+        self._carrier_changes: dict[str, int] = {}  # by port, at the last run
+        self._told: set[str] = set()  # ports with a frame or without carrier since the listener connected
 
     async def serve(self) -> None:
-        """Everything between two looks: the listener's socket, dissection, and neighbours that expire."""
+        """Run the listener's socket, the dissection and the expiry of neighbours until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._link.run(), name="lldp-socket")
             group.create_task(self._take_apart(), name="lldp-dissection")
@@ -112,7 +110,8 @@ class LldpProbe:
             return nothing(NOTHING_HEARD, lldp_to_proto(fact(port)))
         if port.name in self._told:
             return nothing(NOTHING_YET, lldp_to_proto(fact(port)))
-        # Who has just begun to listen cannot tell that nobody is there: what was known stays known.
+        # A listener that has just started does not know that there is no neighbour. A failed finding keeps
+        # the earlier one.
         return failed(NOTHING_YET, lldp_to_proto(fact(port)))
 
     def _listener_changed(self) -> None:
@@ -124,7 +123,7 @@ class LldpProbe:
         self.trigger()
 
     def _take(self, heard: Heard) -> None:
-        """A message of the listener."""
+        """Process a message of the listener."""
         key = (heard.port, heard.sender)
         if heard.frame is not None:
             self._untold.pop(key, None)
@@ -152,18 +151,18 @@ class LldpProbe:
                 neighbour = await self._dissector.dissect(heard.frame or b"")
             except (UnreadableError, DissectorError) as error:
                 shows = self.table.unreadable(heard.port, str(error), at_ns)
-                newest = key not in self._waiting  # what came meanwhile is what the listener will mean
+                newest = key not in self._waiting  # the listener's AGAIN refers to the sender's newest frame
                 if newest and isinstance(error, DissectorError) and len(self._untold) < _MAX_WAITING:
                     self._untold[key] = heard.frame or b""
             else:
                 shows = self.table.heard(heard.port, heard.sender, neighbour, at_ns)
                 self._expiry_moved.set()
-            self._told.add(heard.port)  # no sooner: who is still being read is not known to be nobody
+            self._told.add(heard.port)  # only now: until here the port may still have a readable neighbour
             if shows:
                 self.trigger()
 
     async def _watch_expiry(self) -> None:
-        """Have a look the moment a neighbour's TTL is over."""
+        """Trigger a run when a neighbour's TTL has passed."""
         while True:
             self._expiry_moved.clear()
             expires_ns = self.table.next_expiry_ns()
@@ -175,12 +174,12 @@ class LldpProbe:
                 await self._wait(self._expiry_moved, left_s)
                 continue
             self.trigger()
-            # The look that was asked for takes it out of the table; until then there is nothing to wait for.
+            # The triggered run removes the neighbour from the table. Until then, wait a second.
             await self._wait(self._expiry_moved, 1.0)
 
 
 def read_ports(sysfs: Path, pattern: Pattern[str] | None) -> list[PortState]:
-    """All ports of this host that are looked at. Blocks."""
+    """Read the state of all observed ports of this host. Blocks."""
     names = physical_ports(sysfs, pattern)
     return [port for name in names if (port := read_port(sysfs, name)) is not None]
 

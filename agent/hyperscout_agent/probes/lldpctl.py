@@ -1,4 +1,4 @@
-"""The same as the `lldp` probe, where lldpd runs on the host already: it is asked instead of the wire."""
+"""Reports LLDP neighbours like the `lldp` probe, from an lldpd that already runs on the host."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,12 +20,12 @@ _LLDPD_SOCKETS = ("run/lldpd.socket", "run/lldpd/lldpd.socket", "var/run/lldpd.s
 
 
 def lldpd_is_here(root: Path = Path("/")) -> bool:
-    """Whether an lldpd runs on this host: its control socket is there."""
+    """Whether lldpd's control socket exists on this host."""
     return any((root / path).is_socket() for path in _LLDPD_SOCKETS)
 
 
 class LldpctlProbe:
-    """Fed by `lldpctl -f json0`. `command` is what comes before `-f json0`."""
+    """Reads the output of `lldpctl -f json0`. `command`: the command line before `-f json0`."""
 
     name = "lldp"
     scope: Scope = "node"
@@ -65,7 +65,7 @@ class LldpctlProbe:
 
 
 async def neighbours_by_port(command: Sequence[str], if_missing: str) -> dict[str, tuple[LldpNeighbour, ...]]:
-    """Whom lldpd hears on each port. `if_missing`: what to do without the tool. Raises ProbeError."""
+    """Return lldpd's neighbours by port. `if_missing`: advice when the tool is missing. Raises ProbeError."""
     output = await asked((*command, "-f", "json0"), "lldpctl", if_missing)
     try:
         ports, problems = parse(output)
@@ -77,7 +77,7 @@ async def neighbours_by_port(command: Sequence[str], if_missing: str) -> dict[st
 
 
 async def asked(argv: Sequence[str], name: str, if_missing: str) -> bytes:
-    """What one of lldpd's tools prints. Raises ProbeError, in words that call it `name`."""
+    """Run one of lldpd's tools and return its output. Raises ProbeError, which names the tool `name`."""
     pieces: list[bytes] = []
     try:
         result = await run_tool(

@@ -1,4 +1,4 @@
-"""Which managers of fabrics are asked: those that have a URL."""
+"""Builds the probes of the fabric managers that have a URL."""
 
 from hyperscout_agent.findings.probe import Probe
 from hyperscout_agent.probes.netq import NetqProbe
@@ -8,7 +8,7 @@ from hyperscout_agent.settings.settings import AgentSettings
 
 
 def manager_probes(settings: AgentSettings) -> list[Probe]:
-    """Of an agent of role `fabric`."""
+    """Return the fabric-manager probes of an agent with role `fabric`."""
     probes: list[Probe] = []
     if settings.ufm.on:
         probes.append(UfmProbe(settings.ufm))

@@ -1,11 +1,11 @@
-"""The `nccl` probe: how fast collective operations are, within this host or between it and one other.
+"""Measures the speed of collective operations, within this host or between it and one other host.
 
-It uses GPUs, so it is the most careful of all probes. It runs only when a collector says so, one run at a
-time on a host, only while NVML calls all GPUs idle, never longer than its time-out, and it ends with the
-stream that it was asked for on. What runs on the GPUs are other processes: nothing of CUDA is in the agent.
+The probe uses GPUs, so it has strict conditions. It runs only on a collector's request, one run at a time on
+a host, and only when NVML reports all GPUs as idle. A run ends at its time-out and with the stream that
+requested it. GPU work runs in other processes: the agent does not load CUDA.
 
-Rank 0 of a run reports, under the peer's name ("node" for a run within the host). Every rank tells the
-collector when its part is over, and why if it ended other than well: the other one must not wait in vain.
+Rank 0 of a run reports the finding under the peer's name ("node" for a run within the host). Every rank
+notifies the collector when it is done, with the reason of a failure, so that the other rank does not wait.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ _ONCE_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class NcclCommands:
-    """What is started, or loaded by what is started."""
+    """The nccl-tests commands, and the libraries that a worker loads."""
 
     all_reduce: Sequence[str] = ("all_reduce_perf",)
     sendrecv: Sequence[str] = ("sendrecv_perf",)
@@ -58,12 +58,12 @@ class NcclCommands:
 
 
 class _RefusedError(Exception):
-    """This run is not begun; says why."""
+    """The run is rejected. The message gives the reason."""
 
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A run from the word to begin to its end. `unique_id`: what the collector hands on from rank 0."""
+    """One run. `unique_id`: the id of rank 0, which the collector forwards."""
 
     task_id: int
     rank: int
@@ -80,10 +80,10 @@ class _Run:
 
 
 class NcclProbe:
-    """Asleep until `measure`. `timeout_s`: the most that a run may take, whatever the collector says.
+    """Runs only after `measure`. `timeout_s`: maximum seconds of a run, also for the collector's requests.
 
-    `send` passes a message up the live stream. `gpus`: how the GPUs are looked at (blocks). `lock`: a name
-    that all agents of a host share. `clock`: monotonic seconds; `wall_ns`: nanoseconds since 1970.
+    `send`: sends a message up the live stream. `gpus`: reads the use of the GPUs (blocks). `lock`: name of a
+    lock that all agents of a host share. `clock`: monotonic seconds. `wall_ns`: nanoseconds since 1970.
     """
 
     name = "nccl"
@@ -116,18 +116,18 @@ class NcclProbe:
 
     @property
     def interval_s(self) -> float | None:
-        """Asleep but for the one look that a run is."""
+        """None without a run, so that the probe runs only when triggered; else one day."""
         return None if self._run is None else _ONCE_S
 
     @property
     def timeout_s(self) -> float:
-        """A run ends itself before that."""
+        """The run's own time-out plus time to clean up, in seconds."""
         return self._limit_s + _CLEAN_UP_S
 
-    # What the collector says
+    # Directives of the collector
 
     def measure(self, task: MeasureNccl) -> None:
-        """Begin a run, or say why not."""
+        """Start a run, or reject it with a reason. A repeated request is ignored."""
         run = self._run
         if run is not None and run.task_id == task.task_id:
             return
@@ -141,11 +141,11 @@ class NcclProbe:
             self._trigger()
 
     def refuse(self, task: MeasureNccl) -> None:
-        """The answer of a node where the probe is off."""
+        """Reject a run on a node where the probe is disabled."""
         self._send(NcclId(task_id=task.task_id, failure="the probe is off on this node (nccl.enabled)"))
 
     def take_id(self, nccl_id: NcclId) -> None:
-        """The id that rank 0 made; or word that the run is over."""
+        """Take the id of rank 0, or stop the run when the message contains a failure."""
         run = self._run
         if run is None or run.task_id != nccl_id.task_id:
             return
@@ -156,24 +156,24 @@ class NcclProbe:
             self.stop(nccl_id.failure or "the collector sent no id")
 
     def stop(self, reason: str) -> None:
-        """End the run that is under way, if any."""
+        """Stop the current run, if any."""
         run = self._run
         if run is not None and not run.stopped.is_set():
             run.why_stopped = reason
             run.stopped.set()
 
     def stream_ended(self) -> None:
-        """Nobody waits for the result any more, and nobody could say stop."""
+        """Stop the run: without a stream the collector can neither use its result nor stop it."""
         self.stop("the stream to the collector ended")
 
     def _accepted(self, task: MeasureNccl) -> _Run:
-        """Raises _RefusedError for what no collector of ours asks for."""
+        """Validate a request. Raises _RefusedError for an invalid one."""
         ranks, sizes = task.ranks, tuple(task.sizes_bytes) or DEFAULT_SIZES
         if ranks not in (0, RANKS) or task.rank >= max(ranks, 1) or bool(task.peer) != (ranks == RANKS):
             raise _RefusedError(f"rank {task.rank} of {ranks} with the peer {task.peer!r}: not a run of ours")
         if len(sizes) > MAX_SIZES or not all(4 <= x <= MAX_SIZE_BYTES and x % 4 == 0 for x in sizes):
             raise _RefusedError(f"at most {MAX_SIZES} sizes, each of 4 B to 16 GiB and a multiple of 4")
-        limit_s = task.timeout_s if task.timeout_s > 0 else self._limit_s  # not where it is NaN
+        limit_s = task.timeout_s if task.timeout_s > 0 else self._limit_s  # also false for NaN
         return _Run(
             task.task_id,
             task.rank,
@@ -186,14 +186,14 @@ class NcclProbe:
     # The run
 
     async def observe(self) -> Observation:
-        """The run that was asked for; nothing where none was."""
+        """Perform the requested run. Without a request the observation is empty."""
         run = self._run
         if run is None:
             return Observation(complete=False)
         try:
             sight = await self._until_stopped(run)
         except Exception as error:
-            # A defect of ours, which the scheduler reports; nobody shall wait for a result meanwhile.
+            # A defect in the probe, which the scheduler reports. The collector must not wait for a result.
             self._send(NcclId(task_id=run.task_id, failure=f"the probe crashed: {error}"[:1000]))
             raise
         finally:
@@ -202,14 +202,14 @@ class NcclProbe:
         failure = "" if sight.payload is not None else sight.reason
         if failure:
             _log.warning("NCCL run %s: %s", _between(run), failure)
-        # Both ranks say so: before that this host takes no other run.
+        # Both ranks send this. Until then the collector gives this host no other run.
         self._send(NcclId(task_id=run.task_id, failure=failure))
         if run.rank > 0:
             return Observation(complete=False)  # rank 0 reports
         return Observation({run.subject: sight}, complete=False)
 
     async def _until_stopped(self, run: _Run) -> Sight:
-        """How the run ends; when it is stopped, its processes are gone before this returns."""
+        """Return the run's sample. After a stop, its processes have ended before this returns."""
         working = asyncio.create_task(self._guarded(run), name="nccl-run")
         stopped = asyncio.create_task(run.stopped.wait(), name="nccl-stop")
         try:
@@ -221,7 +221,7 @@ class NcclProbe:
             await _end_of(working)
 
     async def _guarded(self, run: _Run) -> Sight:
-        """Raises nothing but CancelledError."""
+        """Run under the host lock and convert expected errors to samples."""
         try:
             with HostLock(self._lock):
                 gpus = await idle_gpus(self._gpus, self._wait)
@@ -293,7 +293,7 @@ class NcclProbe:
 
 
 async def _end_of(task: asyncio.Task[Sight]) -> None:
-    """Wait until it has cleaned up, which takes seconds at most: one who is cancelled meanwhile waits too."""
+    """Wait until the task has cleaned up (some seconds), even if this coroutine is cancelled meanwhile."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:

@@ -1,7 +1,7 @@
-"""An Ethernet fabric as NetQ sees it: asked over its REST API, off by default.
+"""Reads an Ethernet fabric from NetQ's REST API. Off by default.
 
-NetQ keeps a fabric by premises, and shows one after each has been chosen. The topology is what its own pages
-draw; it knows devices by name, and the collector finds out which those are.
+NetQ divides a fabric into premises and returns one of them after it was selected. The topology is the one
+that NetQ's own pages show. It identifies devices by name; the collector matches the names to devices.
 """
 
 import json
@@ -28,7 +28,7 @@ _MAX_LOGIN_BYTES = 1024 * 1024
 
 
 class NetqProbe:
-    """`clock`: monotonic seconds."""
+    """Reads the switch tables of NetQ. `clock`: monotonic seconds."""
 
     name = "netq"
     scope: Scope = "fabric"
@@ -52,7 +52,7 @@ class NetqProbe:
         return Observation(sights, trouble=trouble)
 
     def _look(self, connection: ManagerConnection) -> tuple[Mapping[str, SwitchTable], str]:
-        """In the thread: all tables, and what went wrong besides."""
+        """Return all tables and a text of problems. Runs in a thread."""
         name, password = connection.credentials()
         said = _object(connection.post(_LOGIN, {}, {"username": name, "password": password}))
         token = bearer(said.get("access_token"))
@@ -74,7 +74,7 @@ class NetqProbe:
         return found, "; ".join(troubles[:3]) + more
 
     def _premises(self, said: Mapping[str, Any]) -> list[tuple[int, str]]:
-        """Number and name of those that are wanted."""
+        """Return id and name of the configured premises, or of all. Raises ManagerError for unknown names."""
         listed = said.get("premises")
         known = [
             (opid, str(item.get("name", ""))[:100])
@@ -88,7 +88,7 @@ class NetqProbe:
 
 
 def _object(pieces: Any) -> Mapping[str, Any]:
-    """A small answer with a token in it: no message may hold any of it."""
+    """Parse a small answer that contains a token. Error messages contain no part of it."""
     answer = b""
     for piece in pieces:
         answer += piece

@@ -1,7 +1,7 @@
-"""NVLink domains as their manager sees them (NMX-M, in NetQ by now): asked over REST, off by default.
+"""Reads NVLink domains from their manager's REST API (NMX-M, now a part of NetQ). Off by default.
 
-For hosts without an agent, or without a driver that tells: those with one know better, and are the key to
-what the manager's names mean.
+The probe covers hosts without an agent, or with a driver that does not report its domain. Reports of agents
+are more accurate, and the collector uses them to match the manager's names.
 """
 
 import time
@@ -21,7 +21,7 @@ from hyperscout_agent.settings.manager_settings import NmxSettings
 
 
 class NmxProbe:
-    """`clock`: monotonic seconds."""
+    """Reads nodes and GPUs from NMX-M. `clock`: monotonic seconds."""
 
     name = "nmx"
     scope: Scope = "fabric"
@@ -52,7 +52,10 @@ class NmxProbe:
         return Observation({connection.place: data(payload, problems)}, bulks=(bulk,))
 
     def _look(self, connection: ManagerConnection) -> tuple[bytes, str]:
-        """In the thread: what goes to the collector, once it can be read, and what is odd about it."""
+        """Return the text for the collector and a text of problems. Runs in a thread.
+
+        Raises ManagerError, and FormatError when the text cannot be parsed.
+        """
         headers = connection.basic()
         text = nmx.text(*(self._all(connection, what, headers) for what in (nmx.NODES, nmx.GPUS)))
         found = nmx.parse(text, f"NMX at {connection.place}")

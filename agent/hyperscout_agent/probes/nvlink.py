@@ -1,7 +1,7 @@
-"""The GPUs of this host, what their NVLinks end at, and the NVLink domain that they were told they are in.
+"""Reads this host's GPUs, the remote ends of their NVLinks, and the NVLink domain that NVML reports.
 
-Subjects are PCI addresses. A host without GPUs has none, which is no failure, with or without a driver. Where
-there are GPUs that cannot be asked, the probe has failed, and so has each GPU that NVML cannot read.
+Subjects are PCI addresses. A host without GPUs is no failure, with or without a driver. The probe fails when
+there are GPUs but NVML is unusable. A GPU that NVML cannot read gives a failed finding.
 """
 
 import threading
@@ -27,11 +27,14 @@ _DRIVER: Final = "nvidia"
 
 
 class NvlinkProbe:
-    """`library`: in place of the driver's own libnvidia-ml. Between looks there is no thread."""
+    """Reads GPUs with NVML. `library`: path of a libnvidia-ml other than the driver's own.
+
+    The probe has no thread between two runs.
+    """
 
     name = "nvlink"
     scope: Scope = "node"
-    timeout_s = 60.0  # GPUs that nobody keeps initialised take seconds each to wake up
+    timeout_s = 60.0  # a GPU without persistence mode takes seconds to initialise
     max_findings = 256
 
     def __init__(
@@ -44,7 +47,7 @@ class NvlinkProbe:
         self._looking = threading.Lock()
 
     async def observe(self) -> Observation:
-        if self._looking.locked():  # one thread that hangs is enough
+        if self._looking.locked():  # an earlier thread hangs; do not start another one
             raise ProbeError(_HANGS)
         return await in_thread(self._look, "nvml")
 
@@ -65,7 +68,7 @@ class NvlinkProbe:
                 self._nvml.close()
                 raise ProbeError(str(error)) from error
             sights, nameless = _sights(gpus, unreadable, tree)
-            if len(sights) > len(gpus):  # a library in use does not see a GPU that comes back
+            if len(sights) > len(gpus):  # an open library does not find a GPU that returns
                 self._nvml.close()
             return Observation(sights, complete=not nameless)
 
@@ -73,7 +76,10 @@ class NvlinkProbe:
 def _sights(
     gpus: Sequence[Gpu], unreadable: Sequence[Unreadable], tree: PciTree
 ) -> tuple[dict[str, Sight], bool]:
-    """By address; and whether there are GPUs of which not even that is known ("gpu3", by NVML's index)."""
+    """Return the samples by PCI address, and whether there are GPUs without a known address.
+
+    The latter have subjects such as "gpu3", by NVML index.
+    """
     sights: dict[str, Sight] = {}
     for gpu in gpus:
         device = tree.gpus.get(gpu.pci_address)

@@ -1,8 +1,8 @@
-"""Crawls the switches over SNMP: from those that are known, by what they hear, to those behind them.
+"""Crawls switches over SNMP: starts at known switches and follows their LLDP neighbours.
 
-Runs where the agent's role is `fabric`, so that credentials of switches live in one place and not on every
-node. A whole switch is one finding. `snmp.crawl` says whom to ask, `snmp.client` how, `snmp.access`
-with which credentials.
+The probe runs in an agent with role `fabric`, so that the switches' credentials are in one place and not on
+every node. A switch is one finding. `snmp.crawl` selects the addresses to query, `snmp.client` sends the
+requests, and `snmp.access` has the credentials.
 """
 
 import asyncio
@@ -33,16 +33,19 @@ _log = logging.getLogger(__name__)
 
 # lldpLocChassisIdSubtype, lldpLocChassisId, lldpLocSysName.
 _OWN: Final = tuple((1, 0, 8802, 1, 1, 2, 1, 3, scalar, 0) for scalar in (1, 2, 3))
-# An hour after it was last heard of, a switch that does not answer is forgotten.
+# A switch that does not answer and that no switch reports is forgotten after an hour.
 _FORGET_AFTER_S: Final = 3600.0
-# Who never answered is asked again after a pause that doubles up to this.
+# An address that has not answered yet is queried again after a pause that doubles up to this limit.
 _MAX_PAUSE_S: Final = 900.0
-# A crawl rests as long as it took, so that switches and this machine do.
+# The interval is at least this multiple of the last crawl's duration, to limit the load on switches and host.
 _REST: Final = 2.0
 
 
 class SnmpProbe:
-    """Subjects are chassis ids; addresses where none is known. `trigger` has it look at once."""
+    """Crawls switches. Subjects are chassis ids, or addresses when the chassis id is unknown.
+
+    `trigger`: makes the scheduler run the probe.
+    """
 
     name = "snmp"
     scope: Scope = "fabric"
@@ -76,14 +79,14 @@ class SnmpProbe:
 
     @property
     def interval_s(self) -> float | None:
-        """Asleep until there is anybody to ask. Then longer and longer while nothing changes."""
+        """None until there are seeds. Then seconds between crawls, doubling while nothing changes."""
         if not self._woken:
             return None
         settings = self._settings
         return min(max(self._quiet_s, _REST * self._took_s), settings.max_interval_s)
 
     def take_seeds(self, seeds: Seeds) -> None:
-        """Where the collector heard that switches can be asked."""
+        """Set the switch addresses that agents heard over LLDP, as sent by the collector."""
         heard = tuple(sorted(seeds.addresses))
         if not self._woken or heard != self._heard:
             self._heard, self._woken = heard, True
@@ -128,7 +131,7 @@ class SnmpProbe:
         return Observation(sights, complete=not trouble, trouble=trouble)
 
     async def _ask_all(self, crawl: Crawl, client: SnmpClient, credentials: Credentials) -> bool:
-        """Until nobody is left to ask. False: the time was up before that."""
+        """Query addresses until none is left. Returns False when the crawl's time-out ended it earlier."""
         asking: set[asyncio.Task[None]] = set()
         try:
             async with asyncio.timeout(self._settings.crawl_timeout_s):
@@ -149,7 +152,7 @@ class SnmpProbe:
             await asyncio.gather(*asking, return_exceptions=True)
 
     async def _ask(self, address: str, crawl: Crawl, client: SnmpClient, credentials: Credentials) -> None:
-        """One address, and what came of it."""
+        """Query one address and report the result to the crawl."""
         entry = credentials.of(address)
         if entry is None or isinstance(entry, Unreadable):
             crawl.failed(address, entry.reason if entry else "it may not be asked")
@@ -176,7 +179,7 @@ class SnmpProbe:
             crawl.failed(address, str(error))
 
     def _pace(self, tables: Mapping[str, SwitchTable], failures: Mapping[str, str]) -> None:
-        """Soon again after news, ever later while there is none. Counters are none."""
+        """Reset the interval after a change, else double it. Changed counters do not count as a change."""
         shapes: dict[str, int] = {chassis: hash(uncounted(table)) for chassis, table in tables.items()}
         shapes |= dict.fromkeys(failures, 0)
         if shapes == self._shapes:
@@ -206,14 +209,14 @@ class SnmpProbe:
         return ""
 
     def _tell_outside(self, outside: AbstractSet[str]) -> None:
-        """Once for each: they may be meant to be left alone, or forgotten in the settings."""
+        """Log each address outside `snmp.access` once: it is excluded on purpose or by mistake."""
         if fresh := outside - self._outside:
             _log.info("not asked, for they are in no range of snmp.access: %s", _some(fresh))
         self._outside = frozenset(outside)
 
 
 def _own(walk: Walk) -> tuple[str, str]:
-    """The switch's chassis id and name, as far as they have come. "" = not told."""
+    """Return the switch's chassis id and name from the rows received so far, "" when unknown."""
     subtype, chassis, name = map(walk.row, _OWN)
     text = snmp_values.chassis_id(subtype, chassis)[1] if chassis else ""
     return text, snmp_values.text(name)

@@ -1,7 +1,7 @@
-"""The ports of this switch: what it announces on each, whom its own lldpd hears, and what goes wrong there.
+"""Reports the ports of this switch: announced ids, lldpd's neighbours, and error counters.
 
-Runs where the agent's role is `switch`, and alone. A cable is known by what both of its ends announce, so the
-switch has to say what it calls itself and its ports: lldpd is asked for that too.
+It is the only probe of an agent with role `switch`. The collector identifies a link by the ids that both ends
+announce, so the probe also reads from lldpd the switch's own chassis id and port ids.
 """
 
 import time
@@ -27,27 +27,31 @@ NOTHING_HEARD = "nothing heard on a port that is up: the other end sends no LLDP
 NOT_LLDPD = "lldpd does not work on this port (`configure system interface pattern`)"
 
 _IF_MISSING = "install lldpd, or set `lldp.lldpctl_command`"
-# Far above any switch: 64 cages, each of them split into eight.
+# More than any switch has: 64 cages, each split into eight, are 512 ports.
 _MAX_PORTS = 1024
-# What was just plugged in is heard within moments, and no carrier changes when it is.
+# A new neighbour is heard some seconds after the carrier comes up, without another carrier change. So the
+# probe runs at the first interval until the port has been up without a neighbour for the second time span.
 _SOON_S = 2.0
 _YOUNG_S = 60.0
-# Counters that move (drops do on ports that are well) are told this often, and with whatever else changes.
+# Changed counters (drops change on healthy ports too) are reported at this interval, or with other changes.
 _COUNTERS_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What was last said of a port. Monotonic seconds."""
+    """The last reported state of a port. Times are monotonic seconds."""
 
     port: SwitchPort
     counters_at_s: float
-    quiet_since_s: float | None  # since when it is up and hears nobody
+    quiet_since_s: float | None  # since when the port is up without a neighbour
 
 
 class SwitchProbe:
-    """Subjects are names of ports. `lldpctl` and `lldpcli` are what comes before `-f json0`; `pattern` takes
-    the place of the ports that lldpd works on (see `physical_ports`)."""
+    """Reads the ports of a switch. Subjects are port names.
+
+    `lldpctl` and `lldpcli`: the command lines before `-f json0`. `pattern`: selects ports (see
+    `physical_ports`) instead of all ports that lldpd works on.
+    """
 
     name = SWITCH_PROBE
     scope: Scope = "node"
@@ -74,7 +78,7 @@ class SwitchProbe:
 
     @property
     def interval_s(self) -> float | None:
-        """Shorter while a port that came up hears nobody yet."""
+        """Seconds between runs; shorter while a port that came up has no neighbour yet."""
         now_s = self._clock()
         young = any(
             told.quiet_since_s is not None and now_s - told.quiet_since_s < _YOUNG_S
@@ -110,7 +114,7 @@ class SwitchProbe:
         return Observation(sights)
 
     async def _own(self) -> dict[str, LldpNeighbour]:
-        """What this switch announces, by port."""
+        """Return the ids that this switch announces, by port. Raises ProbeError."""
         output = await asked((*self._lldpcli, "-f", "json0", "show", "interfaces"), "lldpcli", _IF_MISSING)
         try:
             own, problems = lldpcli_interfaces.parse(output)
@@ -122,7 +126,7 @@ class SwitchProbe:
         return own
 
     def _states(self, own: dict[str, LldpNeighbour]) -> list[tuple[PortState, dict[str, bytes]]]:
-        """Ports with their counters' files. Blocks."""
+        """Read the state and the counter files of each port. Blocks."""
         if self._pattern is None:
             names = sorted(own)[:_MAX_PORTS]
         else:
@@ -142,7 +146,7 @@ class SwitchProbe:
         )
 
     def _settled(self, port: SwitchPort, now_s: float) -> _Told:
-        """The port as it is told: a counter alone is no news more than once a minute."""
+        """Return the port to report. If only counters changed, they are updated at most once a minute."""
         before = self._told.get(port.interface)
         quiet_since_s = None
         if port.carrier and not port.neighbours and port.port_id:

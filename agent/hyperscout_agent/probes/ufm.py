@@ -1,8 +1,8 @@
-"""An InfiniBand fabric as its UFM sees it: asked over its REST API, off by default.
+"""Reads an InfiniBand fabric from UFM's REST API. Off by default.
 
-The three answers become one text of the kind that `ibnetdiscover` prints, which goes to the collector when
-it differs from the last one. A UFM that has just started tells of a part of its fabric: a look that came out
-much smaller than the last whole one is partial until the next one says the same.
+The three answers are converted to one text in the format of `ibnetdiscover`, which is sent to the collector
+when it differs from the last one. A UFM that has just started returns only a part of its fabric. So a result
+much smaller than the last whole one is partial until the next run returns the same size.
 """
 
 import time
@@ -43,7 +43,7 @@ class _Size:
 
 
 class UfmProbe:
-    """`clock`: monotonic seconds."""
+    """Reads a fabric from UFM. `clock`: monotonic seconds."""
 
     name = "ufm"
     scope: Scope = "fabric"
@@ -80,7 +80,7 @@ class UfmProbe:
         return Observation({connection.place: data(payload, reason)}, bulks=(bulk,))
 
     def _look(self, connection: ManagerConnection) -> Fabric:
-        """In the thread."""
+        """Query UFM and convert the answers. Runs in a thread. Raises ManagerError and FormatError."""
         reader = UfmReader(f"UFM at {connection.place}")
         headers = connection.basic()
         for what in _RESOURCES:
@@ -92,7 +92,7 @@ class UfmProbe:
         return reader.finish()
 
     def _judged(self, size: _Size) -> str:
-        """Why this look is partial; "" = it is whole."""
+        """Return why this result is partial, or "" when it is whole."""
         before, last, self._last = self._last_whole, self._last, size
         if before is not None and size.is_shrunken(before) and size != last:
             return f"{size} after {before}: a UFM that has just started? The next look tells"

@@ -1,1 +1,1 @@
-"""What the agent needs of the machine: threads, subprocesses, ports, secrets, the health page."""
+"""The agent's access to the host: threads, subprocesses, ports, secrets, the health page."""

@@ -1,7 +1,7 @@
-"""What a client shows to a collector, and what it believes of one: files that change while it runs.
+"""Reads the credentials of a client and the CA of the collector from files that can change at any time.
 
-Certificates and projected tokens are renewed in place, so they are read anew for each connection, and a
-token for each call. The command line uses this too.
+Certificates and projected tokens are renewed in place. So the certificate files are read for each
+connection, and the token file for each call. The command line uses this module too.
 """
 
 import ssl
@@ -22,14 +22,16 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class CredentialsError(Exception):
-    """Nothing can be shown with the files as they are now; says which, and what is wrong."""
+    """A credential file is missing or invalid. The message names the file and the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """`ca`: with it, TLS, and a collector must be signed by it. `server_name`: the name to look for in its
-    certificate, in place of the address. `cert`, `key`: what is shown to it. `insecure`: plaintext may
-    leave this machine.
+    """The credential files of a client.
+
+    `ca`: enables TLS; the collector's certificate must be signed by it. `server_name`: the name expected in
+    that certificate, instead of the address. `cert`, `key`: the client certificate and its key.
+    `token_file`: the bearer token. `insecure`: plaintext may leave this machine.
     """
 
     ca: Path | None = None
@@ -40,13 +42,13 @@ class Credentials:
     insecure: bool = False
 
     def check(self, target: str) -> None:
-        """Raise TargetError when this must not be shown to, or said at, such an address."""
+        """Raise TargetError when these credentials must not be used for this address."""
         check_target(
             target, insecure=self.insecure, tls=self.ca is not None, token=self.token_file is not None
         )
 
     def for_channel(self) -> grpc.ChannelCredentials | None:
-        """Read the files; None = plaintext. Raises CredentialsError."""
+        """Read the files and return channel credentials, None for plaintext. Raises CredentialsError."""
         if self.ca is None:
             return None
         ca = _read(self.ca)
@@ -59,19 +61,19 @@ class Credentials:
             return grpc.ssl_channel_credentials(ca)
         cert, key = _read(self.cert), _read(self.key)
         try:
-            context.load_cert_chain(self.cert, self.key, password="")  # a locked key fails: nobody types here
+            context.load_cert_chain(self.cert, self.key, password="")  # an encrypted key fails, no prompt
         except (ssl.SSLError, OSError) as error:
             raise CredentialsError(f"{self.cert} and {self.key} are no certificate and its key") from error
         return grpc.ssl_channel_credentials(ca, key, cert)
 
     def options(self) -> tuple[tuple[str, str], ...]:
-        """Channel arguments that go with it."""
+        """Return the gRPC channel arguments for the server name."""
         if self.ca is None or not self.server_name:
             return ()
         return (("grpc.ssl_target_name_override", self.server_name),)
 
     def metadata(self) -> Metadata:
-        """Read the token, for one call. Raises CredentialsError."""
+        """Read the token and return the metadata for one call. Raises CredentialsError."""
         if self.token_file is None:
             return ()
         try:
@@ -84,7 +86,7 @@ class Credentials:
         return bearer(token.strip(), str(self.token_file))
 
     def connect(self, target: str, options: Sequence[tuple[str, int | str]]) -> grpc.aio.Channel:
-        """A new channel with the files as they are now. Raises CredentialsError."""
+        """Open a new channel with the current content of the files. Raises CredentialsError."""
         try:
             self.check(target)
         except TargetError as error:
@@ -97,7 +99,10 @@ class Credentials:
 
 
 def bearer(token: str, source: str) -> Metadata:
-    """What shows a token (RFC 6750, 2.1). Raises CredentialsError; no message holds any of the token."""
+    """Return the metadata for a bearer token (RFC 6750, 2.1).
+
+    Raises CredentialsError. Its message contains no part of the token.
+    """
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise CredentialsError(f"{source}: not a token")
     return (("authorization", f"Bearer {token}"),)
@@ -113,7 +118,7 @@ _HINTS = (
 
 
 def tls_hint(details: str) -> str:
-    """What gRPC's words about a connection that came to nothing mean; "" for all others."""
+    """Return a short cause for gRPC's text about a failed TLS connection, "" when it is unknown."""
     return next((hint for words, hint in _HINTS if words in details), "")
 
 

@@ -1,9 +1,9 @@
-"""A process that ends when the agent does, even when that is killed: nothing runs on GPUs unwatched.
+"""Runs a program that ends with the agent, even if the agent is killed, so that no GPU job is left over.
 
     python -m hyperscout_agent.runtime.ends_with_agent AGENT_PID PROGRAM [ARGUMENT...]
 
-becomes PROGRAM. Linux kills it with the thread that started it (prctl(2), PR_SET_PDEATHSIG), and keeps that
-in mind over execve(2).
+The process executes PROGRAM. Linux kills it when the thread that started it ends (prctl(2),
+PR_SET_PDEATHSIG). The setting is preserved across execve(2).
 """
 
 import ctypes
@@ -18,18 +18,21 @@ _NOT_FOUND = 127
 
 
 class AgentGoneError(Exception):
-    """The agent ended before this process began in earnest."""
+    """The agent ended before this process had set its parent-death signal."""
 
 
 def end_with(agent_pid: int) -> None:
-    """Have this process killed when its parent, the agent, ends. Raises AgentGoneError when it has."""
+    """Have the kernel kill this process when its parent, the agent, ends.
+
+    Raises AgentGoneError when the agent has already ended.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != agent_pid:
         raise AgentGoneError(f"the agent {agent_pid} is gone")
 
 
 def bound(argv: Sequence[str]) -> tuple[str, ...]:
-    """The command that runs `argv` as a child of this process, and ends it with this process."""
+    """Return the command that runs `argv` as a child of this process and ends with this process."""
     return (sys.executable, "-m", "hyperscout_agent.runtime.ends_with_agent", str(os.getpid()), *argv)
 
 

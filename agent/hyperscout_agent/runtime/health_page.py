@@ -1,4 +1,4 @@
-"""The agent's own few pages, in the plainest HTTP: GET, one answer, closed."""
+"""Serves the agent's HTTP pages: GET or HEAD, one answer for each connection."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ _MAX_CONNECTIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """A page's answer to "are you ready?", in words: 503, and ask again."""
+    """A page's answer while the agent is not ready: status 503 with this text."""
 
     words: bytes
 
@@ -25,7 +25,7 @@ Page = Callable[[], bytes | NotYet]
 
 @contextlib.asynccontextmanager
 async def serving(host: str, port: int, pages: Mapping[str, Page]) -> AsyncIterator[int]:
-    """Serve `pages` by path while the body runs; gives the port. Raises OSError when it cannot listen."""
+    """Serve `pages` by path while the body runs. Yields the port. Raises OSError when it cannot listen."""
     slots = asyncio.Semaphore(_MAX_CONNECTIONS)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -35,7 +35,7 @@ async def serving(host: str, port: int, pages: Mapping[str, Page]) -> AsyncItera
                 writer.write(_response(head, pages))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # whoever it was, it is their loss
+            pass  # the client is too slow, sends too much or has disconnected
         except Exception:
             _log.exception("a page could not be made")
         finally:

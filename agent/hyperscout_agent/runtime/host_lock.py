@@ -1,7 +1,7 @@
-"""A lock that all agents of a host share, whatever user, folder or container they have.
+"""Provides a lock for all agents of a host, independent of user, folder and container.
 
-An abstract Unix socket (unix(7)): it belongs to the network namespace, which is the host's for agents, it is
-no file that could be left over, and it is gone with its process.
+The lock is an abstract Unix socket (unix(7)). It belongs to the network namespace, which is the host's for
+agents. It leaves no file behind, and the kernel releases it when its process ends.
 """
 
 import errno
@@ -14,7 +14,7 @@ class LockedError(Exception):
 
 
 class HostLock:
-    """`with HostLock("name"):` raises LockedError when another one has it."""
+    """`with HostLock("name"):` raises LockedError when another process holds the lock."""
 
     def __init__(self, name: str) -> None:
         self._name = name

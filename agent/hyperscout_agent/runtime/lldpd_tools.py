@@ -1,12 +1,11 @@
-"""How lldpd's tools are called. `lldpctl` and `lldpcli` are one program that goes by its name."""
+"""Derives the commands of lldpd's tools. `lldpctl` and `lldpcli` are one program with two names."""
 
 from collections.abc import Sequence
 from pathlib import PurePath
 
 
 def lldpcli_of(lldpctl: Sequence[str]) -> tuple[str, ...] | None:
-    """The same command with `lldpcli`, which is the same program, in place of `lldpctl`; None where it is not
-    in it."""
+    """Return the command with `lldpcli` in place of `lldpctl`, None when it contains no `lldpctl`."""
     words = [
         str(PurePath(word).with_name("lldpcli")) if PurePath(word).name == "lldpctl" else word
         for word in lldpctl

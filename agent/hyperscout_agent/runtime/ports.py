@@ -1,6 +1,6 @@
-"""Ethernet ports of this host, from sysfs (Linux Documentation/ABI/testing/sysfs-class-net).
+"""Reads this host's Ethernet ports from sysfs (Linux, Documentation/ABI/testing/sysfs-class-net).
 
-Standard library only: the privileged listener imports it.
+This module uses only the standard library, because the privileged listener imports it.
 """
 
 import contextlib
@@ -11,19 +11,19 @@ from pathlib import Path
 
 _MAX_PORTS = 256
 _ETHERNET = "1"  # ARPHRD_ETHER; IPoIB is 32
-# What a NIC in switchdev mode adds for each virtual or sub-function is no port with a cable.
+# A NIC in switchdev mode adds a representor for each virtual function and subfunction. It has no cable.
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+)?")
 
 
 class PatternError(ValueError):
-    """The pattern for port names is no regular expression."""
+    """The pattern for port names is not a valid regular expression."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortState:
-    """One port as the kernel sees it.
+    """The kernel's state of one port.
 
-    `speed_mbps` is 0 when unknown. `carrier_changes` counts since the port appeared.
+    `speed_mbps`: Mbit/s, 0 when unknown. `carrier_changes`: number of changes since the port appeared.
     """
 
     name: str
@@ -34,7 +34,7 @@ class PortState:
 
 
 def compiled(pattern: str | None) -> re.Pattern[str] | None:
-    """Raises PatternError, which says what is wrong."""
+    """Compile a pattern; None stays None. Raises PatternError with the reason."""
     if pattern is None:
         return None
     try:
@@ -44,10 +44,11 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
 
 
 def physical_ports(sysfs: Path, pattern: re.Pattern[str] | None = None, limit: int = _MAX_PORTS) -> list[str]:
-    """Names of the ports that a cable can be in, sorted; with a pattern, of all that it matches: whole,
-    unless it begins with ^ and so says itself where it ends.
+    """Return the sorted names of the physical ports, or of all ports that match `pattern`.
 
-    Members of a bond, never the bond; no bridge, veth, VLAN, virtual function or its representor.
+    A pattern must match the whole name, unless it begins with ^: then it must match the name's beginning.
+    Physical ports include the members of a bond. They exclude the bond itself, bridges, veth devices, VLANs,
+    virtual functions and representors. At most `limit` names are returned.
     """
     names = []
     for folder in _folders(sysfs / "class/net"):
@@ -60,11 +61,11 @@ def physical_ports(sysfs: Path, pattern: re.Pattern[str] | None = None, limit: i
 
 
 def read_port(sysfs: Path, name: str) -> PortState | None:
-    """None when the port is gone."""
+    """Return the state of a port, None when the port does not exist."""
     folder = sysfs / "class/net" / name
     if not folder.is_dir():
         return None
-    # A bond's members all show the bond's address; each keeps its own here.
+    # All members of a bond show the bond's address. This file has the member's own address.
     mac = _text(folder / "bonding_slave/perm_hwaddr") or _text(folder / "address")
     carrier = _text(folder / "carrier") == "1"  # not readable while the port is administratively down
     speed = _number(folder / "speed") if carrier else 0
@@ -72,7 +73,7 @@ def read_port(sysfs: Path, name: str) -> PortState | None:
 
 
 def read_statistics(sysfs: Path, name: str, counters: Iterable[str]) -> dict[str, bytes]:
-    """The files of a port's counters, by name; those that are not there are left out."""
+    """Return the raw content of a port's counter files, by counter name. Missing files are omitted."""
     folder = sysfs / "class/net" / name / "statistics"
     found = {}
     for counter in counters:
@@ -104,7 +105,7 @@ def _folders(parent: Path) -> list[Path]:
 
 
 def _text(path: Path) -> str:
-    """What a small file says, "" when it cannot be read."""
+    """Return the text of a small file, "" when it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(256).decode("ascii", "replace").strip()
@@ -113,6 +114,6 @@ def _text(path: Path) -> str:
 
 
 def _number(path: Path) -> int:
-    """A counter or a speed; 0 when it is unknown (the kernel says -1)."""
+    """Return a counter or a speed, 0 when it is unknown (the kernel reports -1)."""
     text = _text(path)
     return int(text) if text.isdecimal() and len(text) < 12 else 0

@@ -1,4 +1,4 @@
-"""Link changes as the kernel tells them (rtnetlink(7)): the moment a cable is pulled, not the next poll."""
+"""Receives link changes from the kernel (rtnetlink(7)), so that a pulled cable is noticed immediately."""
 
 import asyncio
 import errno
@@ -22,7 +22,7 @@ _BUFFER_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LinkEvent:
-    """What one message says of one link; None = it does not say."""
+    """The state of one link in one message. None: the message does not contain the attribute."""
 
     name: str
     gone: bool
@@ -32,7 +32,7 @@ class LinkEvent:
 
 
 def parse(data: bytes) -> list[LinkEvent]:
-    """Read what one recv() gave. Parts that do not add up are passed over; any bytes will do."""
+    """Parse the result of one recv(). Malformed parts are skipped; no input raises an error."""
     events = []
     for kind, body in messages(data):
         if kind not in (_RTM_NEWLINK, _RTM_DELLINK) or len(body) < _LINK.size:
@@ -54,27 +54,28 @@ def parse(data: bytes) -> list[LinkEvent]:
 
 
 class LinkWatch:
-    """Calls back when a link comes, goes, or changes its carrier; chatter about the rest is passed over."""
+    """Calls `on_change` when a link appears, disappears or changes its state. Other messages are ignored."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
         self._known: dict[str, LinkEvent] = {}
 
     async def run(self) -> None:
-        """Listen until cancelled. Raises OSError when the kernel lets nobody listen."""
+        """Listen until cancelled. Raises OSError when the kernel refuses the socket."""
         loop = asyncio.get_running_loop()
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as link_socket:
             link_socket.setblocking(False)
             link_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
             link_socket.bind((0, _RTMGRP_LINK))
-            self._on_change()  # whatever happened before we listened
+            self._on_change()  # covers changes before the socket was bound
             while True:
                 try:
                     data = await loop.sock_recv(link_socket, _RECEIVE_BYTES)
                 except OSError as error:
                     if error.errno != errno.ENOBUFS:
                         raise
-                    # Changes came faster than we read, some are lost. A look at everything makes up for it.
+                    # The socket's buffer overflowed and changes were lost. A new observation of all links
+                    # covers them.
                     _log.info("link changes were lost: %s", error)
                     self._known.clear()
                     self._on_change()
@@ -82,7 +83,7 @@ class LinkWatch:
                 self.take(data)
 
     def take(self, data: bytes) -> None:
-        """Take in one message of the kernel."""
+        """Process the result of one recv()."""
         changed = False
         for event in parse(data):
             if event.gone:
@@ -95,7 +96,7 @@ class LinkWatch:
 
 
 def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(type, body) of what is in one or several recv() of a netlink socket."""
+    """Yield (type, body) of each message in the results of one or several recv() of a netlink socket."""
     at = 0
     while at + _HEADER.size <= len(data):
         length, kind, _, _, _ = _HEADER.unpack_from(data, at)
@@ -106,7 +107,7 @@ def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(type, value) of what follows the fixed part of a message."""
+    """Yield (type, value) of each attribute after the fixed part of a message."""
     at = 0
     while at + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, at)

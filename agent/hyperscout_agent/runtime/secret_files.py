@@ -1,6 +1,7 @@
-"""Files that hold one secret: a community, a password, a token; mounted, and renewed in place.
+"""Reads files with one secret (a community, a password, a token) that are mounted and renewed in place.
 
-One rule for all: one line of text, whose end does not count. No message holds any of it.
+Every such file contains one line of text. Line ends after it are removed. Error messages contain no part
+of the secret.
 """
 
 from pathlib import Path
@@ -9,7 +10,7 @@ EMPTY, NO_TEXT = "empty", "not one line of text"
 
 
 class SecretError(ValueError):
-    """A file that holds no such thing. `reason`: EMPTY, NO_TEXT, or that it is too large."""
+    """The file contains no valid secret. `reason`: EMPTY, NO_TEXT, or a text that gives the size limit."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -17,7 +18,7 @@ class SecretError(ValueError):
 
 
 def read_secret(path: Path, most_bytes: int) -> str:
-    """The secret. Raises SecretError, and OSError as `open` does."""
+    """Return the secret, at most `most_bytes` long. Raises SecretError, and OSError from `open`."""
     with path.open("rb") as file:
         found = file.read(most_bytes + 2)
     found = found.rstrip(b"\r\n")
@@ -28,7 +29,7 @@ def read_secret(path: Path, most_bytes: int) -> str:
     try:
         text = found.decode()
     except UnicodeDecodeError:
-        raise SecretError(path, NO_TEXT) from None  # its message would show some of it
+        raise SecretError(path, NO_TEXT) from None  # the original message would show a part of the secret
     if not text.isprintable():
         raise SecretError(path, NO_TEXT)
     return text

@@ -1,7 +1,7 @@
-"""Runs a tool under a time-out and an output limit, and leaves nothing of it behind.
+"""Runs a tool with a time-out and an output limit, and leaves no process behind.
 
-The tool gets a process group of its own, which is killed as a whole: a wrapper's child must not
-outlive it.
+The tool runs in its own process group, which is killed as a whole, so that a wrapper's child does not
+outlive the wrapper.
 """
 
 import asyncio
@@ -14,30 +14,30 @@ from typing import cast
 
 _READ_BYTES = 256 * 1024
 _STDERR_BYTES = 16 * 1024
-# A killed process is reaped within this, unless it hangs in the kernel, where nothing helps.
+# Time to reap a killed process. A process that hangs in the kernel cannot be reaped and is abandoned.
 _REAP_S = 5.0
 
 
 class ToolError(Exception):
-    """The tool could not be run to its end; says why."""
+    """The tool did not run to its end. The message gives the reason."""
 
 
 class ToolMissingError(ToolError):
-    """There is no such program, or it may not be run."""
+    """The program does not exist, or this user may not run it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """How a tool ended. `stderr` is its beginning, at most 16 KiB."""
+    """The end of a tool's run. `stderr`: the first 16 KiB at most."""
 
-    exit_code: int  # negative: the signal that ended it
+    exit_code: int  # negative: the number of the signal that ended it
     stderr: bytes
 
 
 async def run_tool(
     argv: Sequence[str], *, take: Callable[[bytes], None], timeout_s: float, max_output_bytes: int
 ) -> ToolResult:
-    """Run `argv`, feeding its stdout to `take` piece by piece.
+    """Run `argv` and pass its stdout to `take` in pieces.
 
     Raises ToolError when it does not end in time or writes too much, ToolMissingError when it cannot start.
     """
@@ -69,11 +69,11 @@ async def run_tool(
 
 
 async def end_process(process: asyncio.subprocess.Process) -> None:
-    """Kill what is left of a process that was started in a session of its own, and reap it."""
+    """Kill the group of a process that was started in its own session, and reap the process."""
     kill_group(process)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_REAP_S):
-            # asyncio sees the end of a process, and closes its pipes, only when they were read to the end.
+            # asyncio reports the end of a process only after its pipes were read to the end.
             for stream in (process.stdout, process.stderr):
                 while stream is not None and await stream.read(_READ_BYTES):
                     pass
@@ -97,7 +97,7 @@ async def _feed(
 
 
 async def _beginning(stderr: asyncio.StreamReader) -> bytes:
-    """Read to the end, so that the tool never blocks on it; keep the beginning."""
+    """Read stderr to its end, so that the tool does not block on it. Return the beginning."""
     kept = b""
     while piece := await stderr.read(_READ_BYTES):
         kept += piece[: _STDERR_BYTES - len(kept)]

@@ -1,4 +1,4 @@
-"""Keeps a helper task going: what breaks is logged, and started again after a back-off."""
+"""Restarts a service that ends or fails: logs the reason and waits for a back-off delay."""
 
 import logging
 import time
@@ -10,7 +10,7 @@ from hyperscout_agent.runtime.backoff import Backoff
 _log = logging.getLogger(__name__)
 
 _BASE_S, _CAP_S = 1.0, 60.0
-# What ran this long was well: its next failure is a new one.
+# A service that ran this long was healthy. Its next failure starts a new back-off.
 _WELL_S = 60.0
 
 
@@ -22,7 +22,7 @@ async def supervise(
     sleep: Callable[[float], Awaitable[None]],
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Run `service` for ever, whatever it raises. Ends only when cancelled."""
+    """Run `service` until cancelled, and restart it whenever it ends or raises."""
     backoff = Backoff(rng, base_s=_BASE_S, cap_s=_CAP_S)
     while True:
         started_s = clock()
@@ -31,7 +31,7 @@ async def supervise(
             _log.warning("%s: ended", name)
         except Exception as error:
             cause = _first(error)
-            if isinstance(cause, OSError):  # of the surroundings, not of the code: a trace says no more
+            if isinstance(cause, OSError):  # an error of the environment: a trace adds no information
                 _log.warning("%s: %s", name, cause)
             else:
                 _log.warning("%s: crashed", name, exc_info=cause)
@@ -41,7 +41,7 @@ async def supervise(
 
 
 def _first(error: Exception) -> Exception:
-    """The cause inside a task group's bundle."""
+    """Return the first exception inside nested exception groups."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,18 +1,18 @@
-"""Where a collector may be spoken to without TLS, and where a token may be shown.
+"""Decides which collector addresses may be used without TLS or with a token.
 
-Findings name every cable of a cluster: they do not cross a network in the clear unless the
-operator says so.
+Findings describe every link of a cluster. They do not cross a network unencrypted unless the operator
+permits it.
 """
 
 import ipaddress
 
 
 class TargetError(ValueError):
-    """An address that is not usable; says which setting to change."""
+    """The address is not usable. The message names the setting to change."""
 
 
 def is_loopback(target: str) -> bool:
-    """Whether a gRPC target ("host:port", "[v6]:port", "unix:path") stays on this machine."""
+    """Whether a gRPC target ("host:port", "[v6]:port", "unix:path") is on this machine."""
     if target.startswith(("unix:", "unix-abstract:")):
         return True
     host = target.rpartition(":")[0].strip("[]")
@@ -25,9 +25,10 @@ def is_loopback(target: str) -> bool:
 
 
 def check_target(target: str, *, insecure: bool, tls: bool = False, token: bool = False) -> None:
-    """Raise TargetError unless `target` is well formed and may be spoken to like this.
+    """Raise TargetError unless `target` is well formed and permitted with these options.
 
-    `insecure`: plaintext was allowed; it never is for a token, which whoever listens could use.
+    `insecure`: the operator permits plaintext. A token is never sent in plaintext to another machine, because
+    an eavesdropper could use it.
     """
     if not target.startswith(("unix:", "unix-abstract:")):
         host, _, port = target.rpartition(":")

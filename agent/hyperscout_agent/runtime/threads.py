@@ -1,6 +1,6 @@
-"""Runs a call that may block in the kernel (sysfs of a sick adapter) without blocking the agent.
+"""Runs a call that may block in the kernel (sysfs of a faulty adapter) without blocking the agent.
 
-Each call gets a daemon thread of its own: one that never returns holds up neither a pool nor the exit.
+Each call runs in its own daemon thread. A call that does not return blocks neither a pool nor the exit.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T], name: str) -> T:
-    """Return what `work` returns or raise what it raises. Cancelling leaves the thread to itself."""
+    """Return what `work` returns or raise what it raises. Cancelling does not end the thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -32,7 +32,7 @@ async def in_thread(work: Callable[[], T], name: str) -> T:
             result = work()
         except BaseException as caught:
             error = caught
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+        with contextlib.suppress(RuntimeError):  # the loop may have closed in the meantime
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=run, name=name, daemon=True).start()

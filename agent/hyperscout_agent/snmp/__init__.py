@@ -1,1 +1,1 @@
-"""Walks of switches by SNMP v2c and v3, and the crawl from one to the next."""
+"""SNMP v2c and v3 walks of switches, and the crawl from one switch to the next."""

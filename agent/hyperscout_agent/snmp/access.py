@@ -1,10 +1,10 @@
-"""Who may be asked over SNMP, and with what: credentials by ranges of addresses, out of files.
+"""Reads SNMP credentials by address range from files, and decides which addresses may be queried.
 
-Nothing outside the ranges is ever asked, whatever a neighbour announces. Of several ranges that hold an
-address the narrowest counts, and there is one try: to send all that we know to a switch in turn would hand
-secrets to those that they are not for, and raise an alarm at each.
+The agent does not query addresses outside the ranges, whatever a neighbour announces. If several ranges
+contain an address, the narrowest applies, and no other credential is tried. Trying all credentials would
+disclose secrets to switches that they are not for, and would raise an alarm on each switch.
 
-Files are read for each crawl, so that one that was renewed counts at once.
+Files are read for each crawl, so a renewed file takes effect at the next crawl.
 """
 
 import ipaddress
@@ -16,12 +16,12 @@ from hyperscout_agent.runtime.secret_files import read_secret
 from hyperscout_agent.settings.fabric_settings import SnmpAccess
 
 _MAX_BYTES = 1024
-# RFC 3414, 11.2: shorter ones are no use against a dictionary, and switches refuse them.
+# RFC 3414, 11.2: shorter passwords are open to dictionary attacks, and switches reject them.
 _LEAST_PASSWORD_CHARS = 8
 
 
 class Secret:
-    """A text that shows itself to nobody who does not ask: neither in a log nor in a trace."""
+    """A text that is hidden in logs and traces. Only `reveal` returns it."""
 
     __slots__ = ("_text",)
 
@@ -46,15 +46,15 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Community:
-    """What opens a switch over v2c."""
+    """The credential for SNMPv2c."""
 
     community: Secret
-    ranges: str  # how the entry is called in words
+    ranges: str  # the entry's ranges, for messages
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """What opens a switch over v3."""
+    """The credential for SNMPv3. `auth`, `priv`: names of the protocols. `ranges`: for messages."""
 
     name: str
     auth: str
@@ -66,7 +66,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Nothing opens these switches, for a file is not as it should be."""
+    """An entry without a usable credential, because a file is missing or invalid."""
 
     reason: str
 
@@ -76,7 +76,7 @@ Entry = Credential | Unreadable
 
 
 class Credentials:
-    """All entries as they were at one moment."""
+    """All entries, as read at one time."""
 
     def __init__(self, by_range: Mapping[tuple[int, int, int], Entry]) -> None:
         self._by_range = by_range
@@ -91,7 +91,7 @@ class Credentials:
     __hash__ = None  # type: ignore[assignment]
 
     def of(self, address: str) -> Entry | None:
-        """What an address is asked with; None = it is not asked at all."""
+        """Return the entry of the narrowest range that contains an address. None: it must not be queried."""
         try:
             parsed = ipaddress.ip_address(address)
         except ValueError:
@@ -108,7 +108,7 @@ class Credentials:
 
 
 def read_credentials(entries: Iterable[SnmpAccess]) -> Credentials:
-    """Read all files. Blocks. Never raises: what cannot be read is `Unreadable` where it would be used."""
+    """Read all files. Blocks. Does not raise: an entry with an invalid file becomes `Unreadable`."""
     by_range: dict[tuple[int, int, int], Entry] = {}
     for settings in entries:
         entry = _entry(settings)
@@ -136,7 +136,7 @@ def _entry(settings: SnmpAccess) -> Entry:
 
 
 def _secret(path: Path, least: int = 1) -> Secret:
-    """Raises OSError, and ValueError with words that hold nothing of the file."""
+    """Read a secret. Raises OSError and ValueError, without content of the file in the message."""
     text = read_secret(path, _MAX_BYTES)
     if len(text) < least:
         raise ValueError(f"{path}: under the {least} characters that SNMPv3 demands")

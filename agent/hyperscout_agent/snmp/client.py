@@ -1,8 +1,7 @@
-"""Asks switches over SNMP: questions of a walk out, answers in, and what went wrong in words to act on.
+"""Walks switches over SNMP: sends a walk's requests, passes on the answers, and explains failures.
 
-One client serves one crawl: what an engine has learnt of switches (their clocks, their ids, keys made for
-them) goes with it, so a switch that was replaced needs no special case, and credentials that were changed do
-not linger.
+One client serves one crawl. The engine's state (clocks, engine ids and localised keys of switches) ends with
+it. So a replaced switch needs no special case, and changed credentials leave nothing behind.
 """
 
 import asyncio
@@ -15,12 +14,12 @@ from hyperscout_agent.snmp.v2c import CommunityAsker
 from hyperscout_agent.snmp.v3 import UserAsker
 from hyperscout_agent.snmp.walk import MAX_ROWS, Oid, Walk, WalkError
 
-# A walk that got this long goes on when no other one is as long: rows of several would fill the memory.
+# A walk with more rows than this continues only when no other walk is as long, to limit memory use.
 _LONG_ROWS: Final = 20_000
 
 
 class SnmpClient:
-    """`timeout_s`: until a question is sent again, which is done `retries` times."""
+    """Walks switches. `timeout_s`: seconds until a request is repeated, up to `retries` times."""
 
     def __init__(
         self, *, port: int, timeout_s: float, retries: int, stats: ClientStats, max_rows: int = MAX_ROWS
@@ -41,8 +40,10 @@ class SnmpClient:
         wanted: Sequence[Oid],
         first: Callable[[Walk], bool],
     ) -> Walk | None:
-        """All rows of the wanted parts. `first` is asked after the first answer whether to go on; None = it
-        said no. Raises SwitchError."""
+        """Walk the subtrees in `wanted` and return the walk with all rows. Raises SwitchError.
+
+        `first`: called after the first answer; if it returns False, the walk ends and None is returned.
+        """
         walk = Walk(wanted, max_rows=self._max_rows)
         asked = False
         try:
@@ -59,7 +60,7 @@ class SnmpClient:
         return walk
 
     async def close(self) -> None:
-        """End all of it. Sockets are closed when the loop has turned once."""
+        """Close all sockets. They are closed after one iteration of the event loop."""
         self._communities.close()
         for asker in self._users.values():
             asker.close()
@@ -67,7 +68,7 @@ class SnmpClient:
         await asyncio.sleep(0)
 
     async def _ask(self, address: str, credential: Credential, walk: Walk, question: tuple[Oid, int]) -> None:
-        """One question, and its answer into the walk."""
+        """Send one request and pass its result to the walk. Raises SwitchError."""
         before = len(walk)
         try:
             error, rows = await self._send(address, credential, question)
@@ -85,7 +86,7 @@ class SnmpClient:
             self._stats.rows += len(walk) - before
 
     async def _send(self, address: str, credential: Credential, question: tuple[Oid, int]) -> Answer:
-        """Raises SilentError, SwitchError."""
+        """Send one request with the credential. Raises SilentError and SwitchError."""
         self._stats.requests += 1
         where, timeout_s, retries = (address, self._port), self._timeout_s, self._retries
         if not isinstance(credential, User):
@@ -104,7 +105,7 @@ class SnmpClient:
 
 
 class _Held:
-    """A lock that is taken at some time or not at all, and given back in the end."""
+    """A context manager for a lock that may be acquired inside the block. Releases it at the end."""
 
     def __init__(self, lock: asyncio.Lock) -> None:
         self._lock = lock
@@ -123,5 +124,5 @@ class _Held:
             self._lock.release()
 
 
-# What a switch says to one who may see nothing of what was asked.
+# Errors of a switch when its access control denies the requested view.
 _NOT_SHOWN: Final = frozenset({"authorizationError", "noAccess"})

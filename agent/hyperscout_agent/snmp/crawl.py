@@ -1,8 +1,8 @@
-"""From switch to switch along what they hear of each other: whom to ask next, and what has come of it.
+"""Selects the next address of a crawl along the switches' LLDP neighbours, and collects the results.
 
-Pure: answers go in, addresses to ask come out. A switch is its chassis id; it may have many addresses, and an
-address may lead to a switch that another address has led to already. So loops end, however they are closed.
-`snmp_memory` has what one crawl leaves to the next.
+Pure: answers go in, addresses to query come out. The chassis id identifies a switch. A switch can have many
+addresses, and an address can lead to a switch that was already reached by another address. So every loop of
+links ends. `snmp.memory` keeps state from one crawl to the next.
 """
 
 import heapq
@@ -16,14 +16,14 @@ from hyperscout_formats.facts.facts import LldpNeighbour, SwitchTable
 
 from hyperscout_agent.snmp.tables import anonymous, called, may_switch, short, with_problem
 
-# Addresses of one switch that are tried in turn.
+# Maximum number of addresses of one switch, tried in turn.
 _MAX_ADDRESSES: Final = 4
 _MAX_NAMES: Final = 8
 _MAX_REASON_CHARS: Final = 600
 
 
 class CloneError(Exception):
-    """Two switches announce one chassis id; says which."""
+    """Two switches announce the same chassis id. The message names both."""
 
     def __init__(self, chassis: str, name: str, address: str) -> None:
         super().__init__(
@@ -34,7 +34,7 @@ class CloneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`switches`: addresses asked in one crawl. `depth`: switches from a seed on."""
+    """`switches`: maximum number of addresses queried. `depth`: maximum number of hops from a seed."""
 
     switches: int
     depth: int
@@ -42,7 +42,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A switch that answered in an earlier crawl. `failing_since_s`: monotonic, None = it did last time."""
+    """A switch that answered in an earlier crawl.
+
+    `failing_since_s`: monotonic seconds; None = it answered in the last crawl.
+    """
 
     chassis: str
     name: str
@@ -62,7 +65,7 @@ class _State(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Target:
-    """One switch as far as is known. `tried` has why an address gave nothing."""
+    """The current knowledge of one switch. `tried`: failed addresses with the reason."""
 
     depth: int
     chassis: str = ""
@@ -72,24 +75,26 @@ class _Target:
     state: _State = _State.FAILED
     name: str = ""
     table: SwitchTable | None = None
-    heard: bool = False  # by a switch, in this crawl
-    heard_as: set[str] = field(default_factory=set)  # names, each up to its first dot
+    heard: bool = False  # a switch reported it as a neighbour in this crawl
+    heard_as: set[str] = field(default_factory=set)  # names in neighbours' reports, up to the first dot
 
 
 @dataclass(slots=True)
 class CrawlCounts:
-    """What a crawl met."""
+    """Counts of one crawl."""
 
     asked: int = 0
-    outside: set[str] = field(default_factory=set)  # addresses that may not be asked; at most some
-    without_address: int = 0  # switches that are heard, and announce no address
-    left_out: int = 0  # for they are one too many
+    outside: set[str] = field(default_factory=set)  # addresses that must not be queried; bounded
+    without_address: int = 0  # neighbours that announce no address
+    left_out: int = 0  # switches beyond Limits.switches
     too_deep: int = 0
 
 
 class Crawl:
-    """One crawl. `allowed`: whether an address may be asked. `known`: who answered in earlier crawls.
-    `resting`: addresses that are not asked this time, with the reason why they gave nothing the last time.
+    """One crawl.
+
+    `allowed`: returns whether an address may be queried. `known`: switches that answered in earlier crawls.
+    `resting`: addresses that are not queried in this crawl, with the reason of their last failure.
     """
 
     def __init__(
@@ -107,7 +112,7 @@ class Crawl:
         self._targets: list[_Target] = []
         self._by_address: dict[str, _Target] = {}
         self._by_chassis: dict[str, _Target] = {}
-        self._by_ports: dict[int, _Target] = {}  # who answered
+        self._by_ports: dict[int, _Target] = {}  # answered switches, by a hash of their ports
         self._subtypes = {one.chassis: one.subtype for one in known}
         self._queue: list[tuple[int, int, _Target]] = []
         self._sequence = 0
@@ -117,10 +122,13 @@ class Crawl:
         for one in self._known.values():
             self._hear(one.depth, one.chassis, one.addresses)
 
-    # In: what came of asking
+    # Input: results of queries
 
     def identified(self, address: str, chassis: str, name: str) -> bool:
-        """The switch said who it is ("" = it does not know); False: another address led to it already."""
+        """Record the chassis id ("" = unknown) and name that a switch at `address` reports.
+
+        Returns False when another address has already led to this switch. Raises CloneError.
+        """
         target = self._by_address[address]
         target.name = name
         if not chassis:
@@ -142,13 +150,16 @@ class Crawl:
         return False
 
     def answered(self, address: str, table: SwitchTable, *, told: bool = True) -> None:
-        """All of a switch is here. Its neighbours come next. `told`: it knows its own chassis id; else
-        it gets the one by which neighbours hear it."""
+        """Record the complete table of a switch and add its neighbours to the crawl. Raises CloneError.
+
+        `told`: the switch reports its own chassis id. Otherwise it gets the chassis id that its neighbours
+        report.
+        """
         target = self._by_address[address]
         chassis, name = table.ports[0].chassis_id, table.ports[0].system_name
         if target.state is not _State.ASKED or not self.identified(address, chassis if told else "", name):
             return
-        # Without a chassis id it is known by nothing but what its ports say.
+        # A switch without a chassis id is identified by its ports.
         ports = hash(anonymous(table))
         same = self._by_ports.setdefault(ports, target)
         if not told and same is not target:
@@ -164,7 +175,7 @@ class Crawl:
                     self._hear_neighbour(target.depth + 1, neighbour)
 
     def failed(self, address: str, reason: str) -> None:
-        """It gave nothing. Another address of it is tried, if there is one."""
+        """Record a failed query. Another address of the switch is tried, if there is one."""
         target = self._by_address[address]
         if target.state is not _State.ASKED or target.asking != address:
             return
@@ -173,10 +184,13 @@ class Crawl:
         target.state = _State.FAILED
         self._enqueue(target)
 
-    # Out: whom to ask, and what was seen
+    # Output: addresses to query, and results
 
     def next(self) -> str | None:
-        """An address to ask now; None = none now. It must be told what came of it."""
+        """Return the next address to query, None when there is none now.
+
+        The caller must report the result with `answered` or `failed`.
+        """
         while self._queue:
             _, _, target = heapq.heappop(self._queue)
             if target.state is not _State.WAITS:
@@ -193,20 +207,20 @@ class Crawl:
 
     @property
     def waiting(self) -> int:
-        """Who is being asked, and who would be next."""
+        """Number of switches that are being queried or wait for it."""
         return sum(target.state in (_State.WAITS, _State.ASKED) for target in self._targets)
 
     def tables(self) -> dict[str, SwitchTable]:
-        """By chassis id."""
+        """Return the tables of the switches that answered, by chassis id."""
         found = (self._whole(target) for target in self._targets if target.table is not None)
         return {table.ports[0].chassis_id: table for table in found}
 
     def tried(self) -> dict[str, str]:
-        """Addresses that gave nothing, with the reason."""
+        """Return the failed addresses with the reason."""
         return {address: why for target in self._targets for address, why in target.tried.items()}
 
     def failures(self) -> dict[str, str]:
-        """Why a switch gave nothing, by its chassis id, else by the address that was asked."""
+        """Return why switches failed, by chassis id, or by queried address when that is unknown."""
         tables = self.tables()
         found: dict[str, str] = {}
         for target in self._targets:
@@ -217,8 +231,10 @@ class Crawl:
         return found
 
     def remembered(self, now_s: float, forget_after_s: float) -> tuple[Known, ...]:
-        """For the next crawl: who answered, now or earlier. One who has been silent for `forget_after_s`, and
-        whom nobody hears, is forgotten."""
+        """Return the switches that answered now or earlier, for the next crawl.
+
+        A switch that has been failing for `forget_after_s` and that no switch reports is omitted.
+        """
         kept: dict[str, Known] = {}
         for target in self._targets:
             if target.table is not None:
@@ -236,18 +252,21 @@ class Crawl:
                 kept[one.chassis] = replace(one, failing_since_s=since_s)
         return tuple(kept.values())
 
-    # Inside
+    # Internals
 
     def _hear_neighbour(self, depth: int, neighbour: LldpNeighbour) -> None:
         chassis, subtype = neighbour.chassis_id, neighbour.chassis_id_subtype
         if subtype:
             self._subtypes.setdefault(chassis, subtype)
         else:
-            chassis = ""  # it announces none: what stands there was made up
+            chassis = ""  # the neighbour announces no chassis id; this one is a placeholder
         self._hear(depth, chassis, neighbour.management_addresses, neighbour.system_name)
 
     def _hear(self, depth: int, chassis: str, addresses: Iterable[str], heard_as: str | None = None) -> None:
-        """There is a switch, it is said. `heard_as`: its name, None = no switch heard it."""
+        """Add a switch from a seed, an earlier crawl or a neighbour's report.
+
+        `heard_as`: its name in a neighbour's report; None = not from a neighbour.
+        """
         addresses = tuple(addresses)
         target = self._by_chassis.get(chassis) if chassis else None
         if target is None:
@@ -278,11 +297,11 @@ class Crawl:
         if depth < target.depth:
             target.depth = depth
             if target.state is _State.WAITS:
-                target.state = _State.FAILED  # to be queued anew, nearer
+                target.state = _State.FAILED  # so that it is queued again with the smaller depth
         self._enqueue(target)
 
     def _whole(self, target: _Target) -> SwitchTable:
-        """What it said, with all that others say of it."""
+        """Return the switch's table with the chassis id, problems and addresses from other reports."""
         table = target.table
         assert table is not None  # noqa: S101
         if target.chassis:
@@ -313,7 +332,7 @@ class Crawl:
                 del self._by_address[address]
 
     def _enqueue(self, target: _Target) -> None:
-        """Have it asked, unless it is, or nothing is left to try."""
+        """Queue a switch that has an untried address and is not queued, queried or answered."""
         if target.state is not _State.FAILED or not any(a not in target.tried for a in target.addresses):
             return
         target.state = _State.WAITS
@@ -321,7 +340,7 @@ class Crawl:
         heapq.heappush(self._queue, (target.depth, self._sequence, target))
 
     def _merge(self, target: _Target, *, into: _Target) -> None:
-        """The two are one switch."""
+        """Merge `target` into `into`, because both are the same switch."""
         if target is into:
             return
         target.state = _State.FAILED
@@ -342,7 +361,7 @@ class Crawl:
         self._targets.remove(target)
 
     def _check_clone(self, address: str, chassis: str, name: str) -> None:
-        """Raise CloneError where a switch of another name had this chassis id before, elsewhere."""
+        """Raise CloneError if another switch, by name and address, had this chassis id in the last crawl."""
         known = self._known.get(chassis)
         if known is None or address in known.addresses or not (known.name and name):
             return

@@ -1,4 +1,4 @@
-"""What one crawl leaves to the next: who answered, and at which addresses nobody ever did."""
+"""Keeps state from one crawl to the next: switches that answered, and addresses that did not."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,11 @@ from hyperscout_agent.snmp.crawl import Crawl, Known
 
 
 class CrawlMemory:
-    """What is known from one crawl to the next. Times are monotonic seconds."""
+    """State between crawls. Times are monotonic seconds.
+
+    An address that fails, and at which no known switch has answered, is queried again after `pause_s`, which
+    doubles up to `max_pause_s`.
+    """
 
     def __init__(self, *, forget_after_s: float, pause_s: float, max_pause_s: float) -> None:
         self._forget_after_s = forget_after_s
@@ -16,11 +20,11 @@ class CrawlMemory:
         self._silent: dict[str, tuple[int, float, str]] = {}
 
     def resting(self, now_s: float) -> Mapping[str, str]:
-        """Addresses at which nobody ever answered, and which are not asked again yet, with the reason."""
+        """Return the addresses that are not queried again yet, with the reason of their failure."""
         return {address: why for address, (_, until_s, why) in self._silent.items() if now_s < until_s}
 
     def learn(self, crawl: Crawl, now_s: float) -> None:
-        """Take in how a crawl ended."""
+        """Record the results of a crawl."""
         self.known = crawl.remembered(now_s, self._forget_after_s)
         answered = {address for one in self.known for address in one.addresses}
         silent = {}
@@ -35,5 +39,5 @@ class CrawlMemory:
         self._silent = silent
 
     def ask_all(self) -> None:
-        """Something else is different now: whoever was silent may answer."""
+        """Clear all pauses, because after a change silent addresses may answer."""
         self._silent.clear()

@@ -1,4 +1,4 @@
-"""What comes of asking a switch, besides its rows."""
+"""Defines the results of an SNMP request other than rows: errors, statistics and credential names."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from hyperscout_agent.snmp.access import Credential, User
 
 
 class SwitchError(Exception):
-    """A switch gave nothing that is of use; says why, in words that hold no secret."""
+    """A switch returned nothing useful. The message gives the reason and contains no secret."""
 
 
 class SilentError(Exception):
@@ -17,7 +17,7 @@ class SilentError(Exception):
 
 
 class Answer(NamedTuple):
-    """`error`: its name in RFC 3416; "" = none."""
+    """The answer to a request. `error`: the error's name in RFC 3416, "" when there is none."""
 
     error: str
     rows: list[Row]
@@ -25,7 +25,7 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class ClientStats:
-    """Since the start of the process."""
+    """Counts since the start of the process."""
 
     requests: int = 0
     silences: int = 0  # requests without an answer, after all retries
@@ -34,6 +34,6 @@ class ClientStats:
 
 
 def named(credential: Credential) -> str:
-    """The entry of the settings, in words without its secret."""
+    """Return a description of the credential's settings entry, without its secret."""
     what = "user" if isinstance(credential, User) else "community"
     return f"the {what} of snmp.access for {credential.ranges}"

@@ -1,4 +1,4 @@
-"""What is done to a switch's table between its walk and its finding: size, name, what others say of it."""
+"""Adjusts a switch's table between its walk and its finding: size, chassis id and problems."""
 
 from dataclasses import replace
 from typing import Final
@@ -16,20 +16,20 @@ from hyperscout_formats.snmp import switch as snmp_switch
 from hyperscout_agent.findings.store import MAX_FINDING_BYTES
 from hyperscout_agent.snmp.walk import Walk
 
-# What still leaves room for the finding's key and reason, and for what others say of it.
+# Leaves space for the finding's key and reason, and for problems and addresses from other reports.
 _MAX_TABLE_BYTES: Final = MAX_FINDING_BYTES - 16 * 1024
 # Tried in turn when a table is too large.
 _NEIGHBOURS_A_PORT: Final = (snmp_switch.MAX_NEIGHBOURS, 256, 64, 16, 4, 1)
 
 
 class TooLarge(Exception):  # noqa: N818 - what it is
-    """There is no way to tell all of a switch."""
+    """The switch's table does not fit into a finding."""
 
 
 def fitted(walk: Walk, address: str) -> SwitchTable:
-    """What a switch said, in a finding's size: where a port hears too many, some are left out and counted.
+    """Build a switch's table that fits into a finding. Raises TooLarge.
 
-    Raises TooLarge.
+    If needed, neighbours of ports with many neighbours are omitted and counted.
     """
     for most in _NEIGHBOURS_A_PORT:
         table = snmp_switch.read(walk.rows, address, address, neighbours_per_port=most)
@@ -40,7 +40,7 @@ def fitted(walk: Walk, address: str) -> SwitchTable:
 
 
 def called(table: SwitchTable, chassis: str, subtype: str) -> SwitchTable:
-    """The same under another chassis id. `subtype`: "" = nobody announces it."""
+    """Return the table with another chassis id. `subtype`: "" = no switch announces this id."""
     stand_in = table.ports[0].chassis_id
     if chassis == stand_in:
         return table
@@ -57,22 +57,26 @@ def with_problem(table: SwitchTable, problem: str) -> SwitchTable:
 
 
 def anonymous(table: SwitchTable) -> tuple[SwitchPort, ...]:
-    """Its ports without what it is called there, or counted meanwhile."""
+    """Return the ports without chassis id and counters, for comparison."""
     return tuple(replace(port, chassis_id_subtype="", chassis_id="") for port in uncounted(table).ports)
 
 
 def uncounted(table: SwitchTable) -> SwitchTable:
-    """What is news of it: not that counters went on."""
+    """Return the table without counters, because their changes are not significant."""
     return replace(table, ports=tuple(replace(port, counters=PortCounters()) for port in table.ports))
 
 
 def may_switch(neighbour: LldpNeighbour) -> bool:
-    """Who does not say what it does may be anything; what an adapter itself sends says little."""
+    """Whether a neighbour may be a switch.
+
+    If it announces capabilities, these decide. Otherwise it may be one unless it resembles an adapter's own
+    LLDP agent, which sends a port id of subtype "mac" and no system name.
+    """
     if neighbour.capabilities:
         return bool(SWITCHING.intersection(neighbour.capabilities))
     return neighbour.port_id_subtype != "mac" or bool(neighbour.system_name)
 
 
 def short(name: str) -> str:
-    """A host name up to its first dot, for comparing."""
+    """Return a host name up to its first dot, case-folded, for comparison."""
     return name.partition(".")[0].casefold()

@@ -1,6 +1,6 @@
-"""Asks switches over SNMPv2c: one UDP socket for each address family, and our own reader of answers.
+"""Queries switches over SNMPv2c, with one UDP socket for each address family and its own decoder.
 
-Nothing of a datagram is ever logged: it holds the community.
+Datagrams are not logged, because they contain the community.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _NUMBER_BITS: Final = 31
 
 
 class CommunityAsker:
-    """Asks with any community. Close it on the event loop that asked."""
+    """Sends requests with any community. Close it on the event loop that used it."""
 
     def __init__(self, stats: ClientStats) -> None:
         self._stats = stats
@@ -36,7 +36,7 @@ class CommunityAsker:
         timeout_s: float,
         retries: int,
     ) -> Answer:
-        """The request is sent up to `retries` times again. Raises SilentError."""
+        """Send a GETBULK request and repeat it up to `retries` times. Raises SilentError."""
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         opening = self._sockets.get(family)
         if opening is None:
@@ -73,7 +73,7 @@ class _Socket(asyncio.DatagramProtocol):
         timeout_s: float,
         retries: int,
     ) -> Answer:
-        """Raises SilentError."""
+        """Send a request and wait for its answer. Raises SilentError."""
         number = secrets.randbits(_NUMBER_BITS)
         while number in self._waiting:
             number = secrets.randbits(_NUMBER_BITS)
@@ -91,7 +91,7 @@ class _Socket(asyncio.DatagramProtocol):
         raise SilentError
 
     def datagram_received(self, data: bytes, address: Any) -> None:
-        """A switch may answer from another of its addresses, so the number and the community count."""
+        """Match an answer by request number and community: a switch may answer from another address."""
         try:
             found = response(data)
         except FormatError:
@@ -103,12 +103,12 @@ class _Socket(asyncio.DatagramProtocol):
             answer.set_result(Answer(found.error, found.rows))
 
     def error_received(self, exc: Exception) -> None:
-        """The address cannot be reached. The request ends with its time-out."""
+        """Log an unreachable address. The request ends with its time-out."""
         _log.debug("a request that cannot be sent: %s", type(exc).__name__)
 
 
 async def _opened(family: socket.AddressFamily, stats: ClientStats) -> _Socket:
-    """Raises OSError."""
+    """Open a socket of an address family. Raises OSError."""
     loop = asyncio.get_running_loop()
     _, found = await loop.create_datagram_endpoint(lambda: _Socket(stats), family=family)
     return found

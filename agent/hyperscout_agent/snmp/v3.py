@@ -1,7 +1,7 @@
-"""Asks switches over SNMPv3, authenticated and encrypted, through pysnmp. Imported only to ask switches.
+"""Queries switches over SNMPv3, authenticated and encrypted, through pysnmp.
 
-An exception for a datagram that pysnmp cannot read would reach the event loop, which logs the datagram. So
-datagrams go to pysnmp through a guard.
+pysnmp raises an exception for a datagram that it cannot decode. The event loop would log it with the
+datagram, so datagrams pass through a guard. The agent imports this module only when it queries switches.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from hyperscout_agent.snmp.walk import Oid
 
 _log = logging.getLogger(__name__)
 
-# The precision of pysnmp's time-outs.
+# The resolution of pysnmp's time-outs.
 _TICK_S: Final = 0.1
 _AUTH: Final[Mapping[str, Any]] = {
     "SHA": config.USM_AUTH_HMAC96_SHA,
@@ -33,7 +33,8 @@ _AUTH: Final[Mapping[str, Any]] = {
     "SHA-384": config.USM_AUTH_HMAC256_SHA384,
     "SHA-512": config.USM_AUTH_HMAC384_SHA512,
 }
-# Keys longer than the digest: Blumenthal's draft, as in net-snmp; Reeder's draft (-C), as in Cisco's IOS.
+# Key extension for keys longer than the digest: Blumenthal's draft as in net-snmp, or Reeder's draft (-C) as
+# in Cisco IOS.
 _PRIV: Final[Mapping[str, Any]] = {
     "AES": config.USM_PRIV_CFB128_AES,
     "AES-192": config.USM_PRIV_CFB192_AES_BLUMENTHAL,
@@ -42,7 +43,7 @@ _PRIV: Final[Mapping[str, Any]] = {
     "AES-256-C": config.USM_PRIV_CFB256_AES,
 }
 _GRACE_S: Final = 2.0  # beyond pysnmp's own time-out
-# By ASN.1 tag, the kind of a row and how its value is read. Other tags stand for no value.
+# Kind of a row and conversion of its value, by ASN.1 tag. Other tags mean that there is no value.
 _VALUES: Final[Mapping[Any, tuple[str, Callable[[Any], snmp_rows.Value]]]] = {
     rfc1902.Integer32.tagSet: (snmp_rows.INTEGER, int),
     rfc1902.OctetString.tagSet: (snmp_rows.STRING, bytes),
@@ -57,7 +58,7 @@ _VALUES: Final[Mapping[Any, tuple[str, Callable[[Any], snmp_rows.Value]]]] = {
 
 
 class UserAsker:
-    """Asks as one user: an engine of pysnmp tells users apart by their name alone."""
+    """Sends requests as one user, because a pysnmp engine distinguishes users only by name."""
 
     def __init__(self, user: User, stats: ClientStats) -> None:
         self._user = user
@@ -69,9 +70,9 @@ class UserAsker:
     async def bulk(
         self, address: tuple[str, int], question: tuple[Oid, int], timeout_s: float, retries: int
     ) -> Answer:
-        """The request is sent up to `retries` times again. Raises SilentError, SwitchError.
+        """Send a GETBULK request and repeat it up to `retries` times. Raises SilentError and SwitchError.
 
-        The retries are not left to pysnmp: one that fails would end its timer.
+        pysnmp's own retries are not used, because a failing retry would end its timer.
         """
         for _ in range(retries + 1):
             try:
@@ -81,7 +82,7 @@ class UserAsker:
                 continue
             if trouble is None:
                 return Answer(status.prettyPrint() if status else "", _rows(varbinds))
-            if not isinstance(trouble, errind.RequestTimedOut | str):  # a text: an answer to something else
+            if not isinstance(trouble, errind.RequestTimedOut | str):  # a str: an answer to another request
                 raise SwitchError(_refusal(trouble, self._user))
         raise SilentError
 
@@ -91,7 +92,7 @@ class UserAsker:
     async def _once(
         self, address: tuple[str, int], question: tuple[Oid, int], timeout_s: float
     ) -> tuple[Any, Any, Any]:
-        """pysnmp's error, that of the switch, and the variable bindings."""
+        """Send once. Returns pysnmp's error, the switch's error status, and the variable bindings."""
         done: asyncio.Future[tuple[Any, Any, Any]] = asyncio.get_running_loop().create_future()
 
         def answered(_: Any, __: Any, trouble: Any, status: Any, ___: Any, varbinds: Any, ____: Any) -> None:
@@ -103,7 +104,7 @@ class UserAsker:
             target = self._target(address, timeout_s)
             binds = [(v2c.ObjectIdentifier(start), v2c.null)]
             self._generator.send_varbinds(self._engine, target, None, "", 0, repetitions, binds, answered)
-        except Exception as error:  # whatever pysnmp raises: its text may hold what was to be sent
+        except Exception as error:  # the text of pysnmp's exceptions may contain the request
             raise SwitchError(f"could not be asked: {type(error).__name__}") from None
         return await done
 
@@ -135,7 +136,7 @@ class UserAsker:
 
 
 class _Guarded:
-    """A transport of pysnmp that drops and counts datagrams which pysnmp cannot read."""
+    """A mix-in for pysnmp transports that drops and counts datagrams that pysnmp cannot decode."""
 
     stats: ClientStats
 
@@ -143,7 +144,7 @@ class _Guarded:
         def guarded(transport: Any, address: Any, datagram: bytes) -> None:
             try:
                 callback(transport, address, datagram)
-            except Exception as error:  # a datagram may hold anything
+            except Exception as error:  # a datagram may have any content
                 self.stats.garbage += 1
                 _log.debug("a datagram that cannot be read: %s", type(error).__name__)
 
@@ -159,7 +160,7 @@ class _Udp6(_Guarded, udp6.Udp6AsyncioTransport):  # type: ignore[misc]
 
 
 def _rows(varbinds: Any) -> list[Row]:
-    """Up to the first that has no value: the end of what may be seen."""
+    """Convert variable bindings up to the first without a value, which is the end of the MIB view."""
     found = []
     for oid, value in varbinds:
         known = _VALUES.get(value.tagSet)
@@ -171,7 +172,7 @@ def _rows(varbinds: Any) -> list[Row]:
 
 
 def _refusal(trouble: Any, user: User) -> str:
-    """The refusal of pysnmp or of the switch in our own words: theirs may quote what was sent."""
+    """Describe an error of pysnmp or of the switch without its own text, which may quote the request."""
     whose = named(user)
     match type(trouble).__name__:
         case "UnknownUserName" | "UnknownSecurityName":

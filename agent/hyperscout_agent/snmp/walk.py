@@ -1,8 +1,8 @@
-"""A walk over parts of a switch's MIB by GETBULK, without the asking: what to ask next, and when it is done.
+"""Plans a GETBULK walk over parts of a switch's MIB: the next request, and the end. No I/O.
 
-Switches answer with everything but what RFC 3416 says: rows out of order, the same rows for ever, errors in
-the middle of a table, nothing at all when an answer gets long. A walk takes what it can get, ends, and says
-what was odd.
+Many switches violate RFC 3416: rows out of order, the same rows repeated without end, errors in the middle of
+a table, no answer when it would be long. A walk keeps all rows that it receives, always ends, and records
+the violations.
 """
 
 from bisect import bisect_right
@@ -23,13 +23,14 @@ _SLOWER = 8
 
 
 class WalkError(Exception):
-    """The walk cannot go on; says why."""
+    """The walk cannot continue. The message gives the reason."""
 
 
 class Walk:
-    """Ask for `next`, tell what came of it, until `next` is None.
+    """A walk. The caller sends the request in `next` and reports its result, until `next` is None.
 
-    `wanted`: what to walk. In order of OIDs, so that an answer that goes past one part begins the next.
+    `wanted`: the subtrees to walk. They are walked in OID order, so that an answer beyond one subtree can
+    begin the next one.
     """
 
     def __init__(self, wanted: Iterable[Oid], *, max_rows: int = MAX_ROWS) -> None:
@@ -51,15 +52,18 @@ class Walk:
 
     @property
     def next(self) -> tuple[Oid, int] | None:
-        """From where, and how many rows at once; None = done."""
+        """The start OID and number of rows of the next request. None: the walk is done."""
         return (self._from, self._repetitions) if self._at < len(self._wanted) else None
 
     def row(self, oid: Oid) -> Row | None:
-        """One that has come already."""
+        """Return a row that was already received, or None."""
         return self._rows.get(oid)
 
     def answered(self, rows: Sequence[Row]) -> None:
-        """Rows came, in the switch's order; none = it has no more. Raises WalkError."""
+        """Record the rows of an answer, in the switch's order. An empty answer ends the subtree.
+
+        Raises WalkError when there are more than `max_rows` rows.
+        """
         self._answers += 1
         before, new, again = self._at, 0, False
         for row in rows:
@@ -76,7 +80,7 @@ class Walk:
             self._skip()
 
     def refused(self, error: str) -> None:
-        """An error came in place of rows. `error`: its name in RFC 3416."""
+        """Record an error answer. `error`: its name in RFC 3416."""
         self._answers += 1
         if error == "tooBig" and self._repetitions > 1:
             self._repetitions //= 2
@@ -85,18 +89,21 @@ class Walk:
         self._skip()
 
     def silent(self) -> bool:
-        """Nothing came. True: ask again, for less: what cuts up and loses long answers is common."""
+        """Record a missing answer. Returns True when the caller should repeat the request with fewer rows.
+
+        Networks often fragment and lose long answers.
+        """
         if not self._answers or self._repetitions == 1:
             return False
         self._repetitions = max(1, self._repetitions // _SLOWER)
         return True
 
     def _take(self, row: Row) -> bool:
-        """Keep a row of the part that we are in or of one behind it."""
+        """Keep a row of the current subtree or of a later one. Returns whether it was kept."""
         place = bisect_right(self._wanted, row.oid) - 1
         inside = place >= 0 and row.oid[: len(self._wanted[place])] == self._wanted[place]
         if place < self._at or not inside:
-            if place >= self._at:  # in a gap behind the part that we are in: that one is done
+            if place >= self._at:  # in a gap after the current subtree, which is therefore done
                 self._at = place + 1
                 self._from = self._wanted[self._at] if self._at < len(self._wanted) else ()
             return False

@@ -1,1 +1,1 @@
-"""The stream to the collector: credentials, targets, sessions and reconnects."""
+"""The stream to the collector: routes to collectors, sessions and reconnects."""

@@ -1,11 +1,13 @@
-"""Which collector to try next, and when: targets in turn, and where a standby points.
+"""Selects the next collector address and the delay: configured targets in turn, and standbys' hints.
 
-Of several collectors one leads; the others say so and where it is. Such a hint is followed at once, but not
-for ever: two collectors that point at each other are tried no faster than any that is away. While a standby
-answers, a leader will be there within seconds, so nobody waits a minute for it.
+One of several collectors is the leader. The others are standbys and return the leader's address as a hint.
+The agent follows a hint at once, but only a few times in a row: two collectors that point at each other are
+tried no faster than an unreachable one. While a standby answers, a leader is expected within seconds, so
+the delay stays short.
 
-A leader's own address may be out of reach for those who came by another way: a pod's, for a switch that came
-by a node's port. Then the way that we came leads to the leader too, now and then, and the hint costs seconds.
+The leader's own address may be unreachable for an agent, for example a pod's address for a switch that
+connects through a node's port. Then a configured target reaches the leader sometimes, and a hint that leads
+nowhere costs seconds. So such a hint is followed only now and then.
 """
 
 from collections.abc import Sequence
@@ -13,16 +15,16 @@ from random import Random
 
 from hyperscout_agent.runtime.backoff import Backoff
 
-# So that ten thousand agents that lost one leader do not come to the next in one instant.
+# Spreads ten thousand agents that lost one leader, so that they do not reach the next one at the same time.
 _HINT_JITTER_S = 0.5
 _STANDBY_CAP_S = 2.0
 _MAX_HINTS = 3
-_TRY_AGAIN = 8  # a hint that led into silence is followed every so many times
+_TRY_AGAIN = 8  # a hint to a silent address is followed every eighth time
 _MAX_SILENT = 16
 
 
 class Route:
-    """`target` is the one to try. Tell it what came of that; it says how long to wait before the next."""
+    """`target` is the next address to try. The caller reports the result of each attempt."""
 
     def __init__(self, targets: Sequence[str], backoff: Backoff, rng: Random) -> None:
         self.target = targets[0]
@@ -30,37 +32,37 @@ class Route:
         self._backoff = backoff
         self._rng = rng
         self._turn = 0
-        self._hints = 0  # attempts in a row that a hint led to
-        self._soon = 0  # attempts for which a standby's answer still counts
-        self._silent: dict[str, int] = {}  # hints that led into silence: how often they were given since
+        self._hints = 0  # consecutive attempts that follow a hint
+        self._soon = 0  # remaining attempts with a short delay after a standby's answer
+        self._silent: dict[str, int] = {}  # hinted addresses that were silent: number of hints since then
 
     def greeted(self) -> None:
-        """It leads."""
+        """Record that `target` accepted the Hello and is the leader."""
         self._hints = self._soon = 0
         self._silent.pop(self.target, None)
 
     def settled(self) -> None:
-        """It took all that we know: the next trouble is a new one."""
+        """Record that the collector stored the full state. The next failure starts a new back-off."""
         self._backoff.reset()
 
     def failed(self, *, failures: int = 0, leader: str | None = None, silent: bool = False) -> float:
-        """The attempt, or the stream, is over. Returns seconds to wait; `target` is the next one.
+        """Record the end of an attempt or stream, and select the next `target`. Returns seconds to wait.
 
-        `failures`: how far up the back-off starts. `leader`: what a standby said ("" = nobody leads), None
-        where no standby spoke. `silent`: nobody answered at all, and that took long.
+        `failures`: minimum failure count of the back-off. `leader`: the leader's address from a standby, ""
+        when it knows none, None when no standby answered. `silent`: there was no answer for a long time.
         """
         if silent and self._hints:
             if len(self._silent) >= _MAX_SILENT:
                 self._silent.clear()
             self._silent[self.target] = 0
         if leader is not None:
-            self._soon = 2 * (len(self._targets) + 1)  # the next round, hints included
+            self._soon = 2 * (len(self._targets) + 1)  # one round over all targets, with hints
             self._backoff.reset()
             if leader in self._silent:
                 self._silent[leader] += 1
                 leader = "" if self._silent[leader] % _TRY_AGAIN else leader
         elif self._hints and not failures and not silent:
-            leader = self.target  # where a hint led us, nobody listens yet: it may have just been elected
+            leader = self.target  # the hinted leader may be newly elected and not listening yet: try it again
         if leader and self._hints < _MAX_HINTS:
             self._hints += 1
             self.target = leader
@@ -69,7 +71,7 @@ class Route:
         self._turn += 1
         self.target = self._targets[self._turn % len(self._targets)]
         if self._soon and not failures:
-            # Not counted: whoever takes over may need a while to listen, and the back-off has yet to begin.
+            # The back-off does not count this attempt, because a new leader may need a while to listen.
             self._soon -= 1
             return self._rng.uniform(0.0, _STANDBY_CAP_S)
         return self._backoff.next_s(at_least_failures=failures)

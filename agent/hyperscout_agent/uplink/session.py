@@ -1,6 +1,6 @@
-"""One stream to a collector: Hello, Welcome, the full state, then what changes; acks and directives back.
+"""Runs one stream to a collector: Hello and Welcome, the full state, then changes; acks and directives back.
 
-Nothing is remembered from one to the next but the store itself.
+Only the finding store persists from one stream to the next.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ from hyperscout_agent.findings.store import Batch, FindingStore
 
 _log = logging.getLogger(__name__)
 
-# A batch or chunk stays under 1 MiB encoded, with room for its envelope.
+# A batch or chunk stays under 1 MiB when encoded, including its envelope.
 _BATCH_BYTES = 768 * 1024
 _BATCH_FINDINGS = 2000
 _CHUNK_BYTES = 960 * 1024
-# Batches on their way: enough to fill the path, few enough that a slow collector holds the agent back.
+# Unacked batches: enough to use the path fully, few enough that a slow collector slows the agent down.
 _WINDOW = 4
-# A collector that takes this long to greet or to store a batch is as good as gone; another may be better.
+# The session ends if a collector takes longer than this for its Welcome or to store a batch.
 _WELCOME_TIMEOUT_S = 30.0
 _ACK_TIMEOUT_S = 120.0
 _HEARTBEAT_S = (0.01, 3600.0)
-# Ids on their way up: an agent takes part in one run at a time.
+# Queued NCCL ids. An agent takes part in one run at a time.
 _MAX_IDS = 16
-# "Full" answers start at 8 s, answers that only a person can change at the cap.
+# After "full" the back-off limit is at least 8 s. After errors that only an operator can fix it is the cap.
 _FAILURES_WHEN_FULL = 5
 _FAILURES_WHEN_REFUSED = 8
 
@@ -66,7 +66,7 @@ Call = grpc.aio.StreamStreamCall[StreamFindingsRequest, StreamFindingsResponse]
 
 
 class SessionError(Exception):
-    """This stream is over; says why. `failures`: how far up the back-off starts. `leader`: see `Route`."""
+    """The stream ended. The message gives the reason. `failures`, `leader`: see `Route.failed`."""
 
     def __init__(self, reason: str, failures: int = 0, leader: str | None = None) -> None:
         super().__init__(reason)
@@ -76,10 +76,10 @@ class SessionError(Exception):
 
 @dataclass(slots=True)
 class UplinkStats:
-    """What the uplink did since the start of the process."""
+    """Statistics of the uplink since the start of the process."""
 
     connected: bool = False
-    sessions: int = 0  # streams that were greeted
+    sessions: int = 0  # streams with a Welcome
     failures: int = 0
     batches_sent: int = 0
     batches_acked: int = 0
@@ -95,7 +95,7 @@ def _nothing(*_: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Directives:
-    """What a collector tells an agent to do. None of them may block."""
+    """Callbacks for the collector's directives. They must not block."""
 
     lease: Callable[[SweepLease], None] = _nothing
     revoke: Callable[[SweepRevoke], None] = _nothing
@@ -108,9 +108,10 @@ class Directives:
 
 
 class Session:
-    """`greet`, then `run`. `settled` is called when the collector has stored the full state.
+    """One stream. Call `greet`, then `run`.
 
-    `clock`: monotonic seconds; `wall_ns`: nanoseconds since 1970.
+    `settled`: called when the collector has stored the full state. `clock`: monotonic seconds. `wall_ns`:
+    nanoseconds since 1970.
     """
 
     def __init__(
@@ -136,12 +137,12 @@ class Session:
         self._bulk_wanted: deque[bytes] = deque()
         self._ids: deque[NcclId] = deque(maxlen=_MAX_IDS)
         self._sequence = 0
-        self._full_state_sequence = 0  # of the batch that ended the full state; 0 = not sent yet
+        self._full_state_sequence = 0  # sequence of the batch that ends the full state; 0 = not sent yet
         self._heartbeat_interval_s = 10.0
         self._sent_at_s = 0.0
 
     async def greet(self, hello: Hello) -> Welcome:
-        """Say who we are, and wait for the answer. Raises SessionError."""
+        """Send Hello and wait for Welcome. Raises SessionError."""
         await _write(self._call, StreamFindingsRequest(hello=hello))
         try:
             async with asyncio.timeout(_WELCOME_TIMEOUT_S):
@@ -158,17 +159,17 @@ class Session:
         return first.welcome
 
     def send_id(self, nccl_id: NcclId) -> None:
-        """Send the id of a run to the collector, which passes it on."""
+        """Queue a message about an NCCL run (an id or its end) for the collector, which forwards ids."""
         self._ids.append(nccl_id)
         self._store.changed.set()
 
     async def run(self) -> None:
-        """Send and receive at once; the first of the two to end ends both, always by an exception."""
+        """Send and receive concurrently until one of them ends, always by an exception, which is raised."""
         sender = asyncio.create_task(self._send(), name="uplink-send")
         receiver = asyncio.create_task(self._receive(), name="uplink-receive")
         try:
             done, _ = await asyncio.wait((sender, receiver), return_when=asyncio.FIRST_COMPLETED)
-            # The receiver knows the status that the collector gave; the sender only that the stream broke.
+            # The receiver has the collector's status. The sender only knows that the stream broke.
             for task in (receiver, sender):
                 if task in done:
                     task.result()
@@ -177,7 +178,7 @@ class Session:
                 task.cancel()
             await asyncio.gather(sender, receiver, return_exceptions=True)
 
-    # Up
+    # To the collector
 
     async def _send(self) -> None:
         store = self._store
@@ -192,7 +193,7 @@ class Session:
                     await self._send_batch(batch)
                     continue
             else:
-                store.changed.clear()  # nothing may go out before an ack, which wakes us
+                store.changed.clear()  # the window is full; an ack sets the event again
             now_s = self._clock()
             if self._in_flight and now_s - self._in_flight[0][2] > _ACK_TIMEOUT_S:
                 raise SessionError(f"no ack in {_ACK_TIMEOUT_S:.0f} s")
@@ -239,7 +240,7 @@ class Session:
         await _write(self._call, request)
         self._sent_at_s = self._clock()
 
-    # Down
+    # From the collector
 
     async def _receive(self) -> None:
         while True:
@@ -295,7 +296,7 @@ class Session:
 
 
 def failures_of(code: grpc.StatusCode) -> int:
-    """How far up the back-off starts after such an answer."""
+    """Return the minimum failure count of the back-off after a gRPC status."""
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return _FAILURES_WHEN_FULL
     return _FAILURES_WHEN_REFUSED if code in _REFUSED else 0
@@ -305,7 +306,7 @@ async def _write(call: Call, request: StreamFindingsRequest) -> None:
     try:
         await call.write(request)
     except asyncio.InvalidStateError:
-        # The call is over already; its status is what matters.
+        # The call has already ended; its status is the reason.
         raise await _status(call) from None
 
 
@@ -317,7 +318,7 @@ async def _read(call: Call) -> StreamFindingsResponse:
 
 
 async def _status(call: Call) -> Exception:
-    """Why the collector ended the stream."""
+    """Return an exception with the reason why the collector ended the stream."""
     code = await call.code()
     if code == grpc.StatusCode.OK:
         return SessionError("the collector ended the stream")

@@ -1,7 +1,7 @@
-"""The way to the collector: one stream after the other, to whichever collector leads.
+"""Keeps a stream to the leading collector open, one stream after the other.
 
-Nothing is remembered from one stream (`session`) to the next but the store itself, so whatever breaks, the
-answer is always the same: back off, connect, send the full state.
+Only the finding store persists from one stream (`session`) to the next. So the reaction to any failure is the
+same: back off, connect, send the full state.
 """
 
 import asyncio
@@ -32,25 +32,25 @@ _log = logging.getLogger(__name__)
 
 _BACKOFF_BASE_S = 0.5
 _BACKOFF_CAP_S = 60.0
-_SILENT_S = 5.0  # a refusal is told at once; who says nothing for this long is out of reach
+_SILENT_S = 5.0  # a refused connection fails at once; an address without an answer for this long is silent
 
 CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
-    # A path that drops packets silently is noticed in 20 + 10 s, with or without traffic.
+    # Detects a path that drops packets silently within 20 + 10 s, with or without traffic.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
-    # Back-off is ours; gRPC's own would come on top of it.
+    # The uplink has its own back-off. gRPC's back-off would add to it.
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # Despite its name the least time that a connection may take to come about, before it is given up: ten
-    # thousand agents that lost one leader shake hands with the next at once. A refusal is noticed at once.
+    # Despite its name, this is the minimum time that gRPC allows for a connection attempt. It is long because
+    # ten thousand agents that lost one leader connect to the next at once. A refusal still fails at once.
     ("grpc.min_reconnect_backoff_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.max_receive_message_length", 1024 * 1024),
-    # A name may stand for several collectors of which one leads: each is tried in time (gRFC A62).
+    # A name may resolve to several collectors, one of which leads. Shuffling tries each in time (gRFC A62).
     ("grpc.service_config", '{"loadBalancingConfig": [{"pick_first": {"shuffleAddressList": true}}]}'),
-    # A node's proxy settings are for its users' traffic.
+    # A node's proxy settings are not for the agent's traffic.
     ("grpc.enable_http_proxy", 0),
 )
 
@@ -71,12 +71,11 @@ def _no_metadata() -> Metadata:
 
 
 class Uplink:
-    """Keeps a stream to one of `targets` (see `Route`), and the store's dirty set small.
+    """Keeps a stream to one of `targets` (see `Route`) and sends the store's dirty findings.
 
-    `clock`: monotonic seconds; `wall_ns`: nanoseconds since 1970. `instance`: greater for each start
-    of the process. `channel` and `metadata` are asked at each stream, for what to show is renewed meanwhile.
-    `on_end` is called when a stream that was greeted ends: leases and tasks end with it. Call-backs must not
-    block.
+    `clock`: monotonic seconds. `wall_ns`: nanoseconds since 1970. `instance`: increases with each start of
+    the process. `channel`, `metadata`: called for each stream, because credentials are renewed. `on_end`:
+    called when a stream with a Welcome ends; leases and tasks end with it. Callbacks must not block.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class Uplink:
         self._route = Route(targets, Backoff(rng, base_s=_BACKOFF_BASE_S, cap_s=_BACKOFF_CAP_S), rng)
 
     async def run(self) -> None:
-        """Stream until cancelled. Never raises for what a collector or the network does."""
+        """Stream until cancelled. Errors of collectors and the network are logged and not raised."""
         while True:
             target = self._route.target
             failures, leader = 0, None
@@ -129,7 +128,7 @@ class Uplink:
                 failures, leader = failures_of(error.code()), leader_in(error.trailing_metadata())
                 self._lament(target, f"{error.code().name}: {error.details()}")
             except Exception:
-                # A defect of ours must not cost the node its voice; the trace says where it is.
+                # A defect in the agent must not end the uplink. The log has the trace.
                 _log.exception("collector %s: the stream ended on an unexpected error", target)
             self.stats.failures += 1
             answered = leader is not None or failures or self.stats.sessions != greeted
@@ -137,12 +136,12 @@ class Uplink:
             await self._sleep(self._route.failed(failures=failures, leader=leader, silent=silent))
 
     def send_id(self, nccl_id: NcclId) -> None:
-        """Send the id of an NCCL run up the live stream; without one the run is over anyway."""
+        """Send a message about an NCCL run up the live stream. Without a stream the run has ended anyway."""
         if self._live is not None:
             self._live.send_id(nccl_id)
 
     def _lament(self, target: str, reason: str) -> None:
-        """Log why a stream ended; the same reason over and over only for those who debug."""
+        """Log why a stream ended. A repeated reason is logged at debug level only."""
         if hint := tls_hint(reason):
             reason = f"{hint} ({reason})"
         level = logging.DEBUG if self._laments.get(target) == reason else logging.WARNING
@@ -150,7 +149,7 @@ class Uplink:
         _log.log(level, "collector %s: %s", target, reason)
 
     async def _session(self, target: str) -> None:
-        """One stream, until it ends (always by an exception)."""
+        """Run one stream until it ends, always by an exception."""
         metadata = self._metadata()
         channel = self._channel(target)
         call = DiscoveryServiceStub(channel).StreamFindings(metadata=metadata)
