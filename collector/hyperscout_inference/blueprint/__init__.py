@@ -1,4 +1,4 @@
-"""How the machines should be wired, as people declare it: read, compared with what is wired, accepted.
+"""Read a blueprint of the declared wiring, compare it with the present wiring, and write a new one.
 
-Pure: bytes and a `Topology` in, anomalies or a new text out. Who reads the file and when is the shell's.
+Pure: bytes and a `Topology` in, anomalies or a new text out. The caller reads and writes files.
 """

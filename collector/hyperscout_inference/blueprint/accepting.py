@@ -1,8 +1,8 @@
-"""The present wiring as a blueprint: what `--accept` writes.
+"""Write the present wiring as a blueprint, for `--accept`.
 
-Patterns that hold for each of their cables stay as they were written; all other cables become lines. A
-blueprint without switches goes on speaking of its own ports alone; one with switches takes in the networks
-that they are part of, and where there is none yet, everything.
+A pattern without a missing cable stays as written. All other cables become lines. A blueprint
+without switches continues to cover only its own ports. A blueprint with switches covers the networks that
+these are part of. If nothing that it covers is present, the new blueprint covers everything.
 """
 
 import json
@@ -32,8 +32,8 @@ _WORD = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """`text`: the new blueprint. `dropped`: names of patterns that hold no more. `left_out`: cables whose
-    port another one has too, or whose names cannot be written."""
+    """`text`: the new blueprint. `dropped`: names of patterns with a missing cable. `left_out`: the
+    number of cables that share a port with another cable, or have names that cannot be written."""
 
     text: str
     links: int
@@ -43,7 +43,8 @@ class Accepted:
 
 
 def accept(topology: Topology, old: Blueprint | None) -> Accepted:
-    """What is wired now, in the words of the blueprint before where they still fit."""
+    """Return the present wiring as a blueprint, with the patterns and names of `old` that are still
+    correct."""
     if old is None:
         present = Present.of(topology)
         return _written(present, _Kept((), [], set(), np.zeros_like(present.foreign)), ~present.foreign, None)
@@ -54,15 +55,15 @@ def accept(topology: Topology, old: Blueprint | None) -> Accepted:
     else:
         scope = found.declared | found.on_declared_port
     if not scope.any():
-        scope = np.ones_like(scope)  # it speaks of nothing that is there
+        scope = np.ones_like(scope)  # nothing that it covers is present
     scope &= ~present.foreign | found.declared
     return _written(present, _kept(judged, old), scope, old)
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What stays of the blueprint before: patterns that hold, cables that nobody can see. `taken`: ends of
-    both. `links`: those that are there, and that patterns have."""
+    """What stays of the old blueprint: patterns without a missing cable, and cables that no reporter can
+    observe (`unseen`). `taken`: ends of both. `links`: present links that belong to the patterns."""
 
     patterns: Sequence[Pattern]
     unseen: list[tuple[End, End]]
@@ -88,7 +89,7 @@ def _kept(judged: Judged, old: Blueprint) -> _Kept:
 
 
 def _networks(present: Present, inside: set[str]) -> Bools:
-    """Links of the switches that cables between switches join to those `inside`."""
+    """Return the links of all switches that are connected with those `inside` by cables between switches."""
     is_switch = np.array([device in present.names for device in present.devices], np.bool_)
     reached = is_switch & np.array([device in inside for device in present.devices], np.bool_)
     if not len(reached):
@@ -123,7 +124,7 @@ def _written(present: Present, kept: _Kept, rows: Bools, old: Blueprint | None) 
 
 
 def _switches(present: Present, rows: Bools, kept: _Kept, old: Blueprint | None) -> list[DeclaredSwitch]:
-    """Those of `rows` and those that are declared already, by name; an id where one was declared."""
+    """Return the switches of `rows` and those declared already, by name; with id where one was declared."""
     found = set(present.names)
     switches: list[DeclaredSwitch] = []
     with_id: set[str] = set()
@@ -145,7 +146,7 @@ def _switches(present: Present, rows: Bools, kept: _Kept, old: Blueprint | None)
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    """Sorts leaf-2 before leaf-10: texts stand before numbers, numbers by value."""
+    """Return a sort key that puts leaf-2 before leaf-10: texts before numbers, numbers by value."""
     parts = _DIGITS.split(text)
     return [(int(part) if i % 2 else -1, part) for i, part in enumerate(parts)]
 
@@ -165,7 +166,7 @@ def _text(
             if s.id:
                 yield f"- {{name: {_quoted(s.name)}, id: {_quoted(s.id)}}}\n"
             elif "[" in s.name or "]" in s.name:
-                yield f"- {{name: {_quoted(s.name)}}}\n"  # brackets of its own, no range
+                yield f"- {{name: {_quoted(s.name)}}}\n"  # the brackets are part of the name, not a range
             else:
                 yield f"- {_scalar(s.name)}\n"
     if patterns:
@@ -194,18 +195,18 @@ def _is_end(end: End, present: Present) -> bool:
 
 
 def _is_name(text: str) -> bool:
-    """Whether the reader takes it."""
+    """Return whether the blueprint reader accepts the name."""
     return text.isprintable() and 0 < len(text) <= MAX_END // 2 and text == text.strip()
 
 
 def _scalar(text: str) -> str:
-    """A YAML text outside of brackets: plain where that is safe, else double-quoted."""
+    """Return a YAML text outside of brackets: plain where that is safe, else double-quoted."""
     plain = _PLAIN.fullmatch(text) is not None and ": " not in text
     return text if plain else _quoted(text)
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)  # JSON's escapes are YAML's (YAML 1.2, 7.3.1)
+    return json.dumps(text, ensure_ascii=False)  # JSON's escapes are valid YAML (YAML 1.2, 7.3.1)
 
 
 def _values(texts: Sequence[str]) -> str:

@@ -1,8 +1,8 @@
-"""Where the wiring departs from the blueprint: one `Drift` for each thing that a person would go and look at.
+"""Compare the wiring with the blueprint: one `Drift` for each place that an operator has to check.
 
-A cable in a wrong hole is told once, with where both its ends belong; a device that is there with none of its
-cables once, and not for each of them. What nobody can see is no drift: which cables run between two switches
-of which only hosts tell.
+A cable in a wrong port is reported once, with the declared cables of both its ends. A device without any of
+its cables is reported once, not once per cable. A cable that no reporter can observe is no drift: a cable
+between two switches that only hosts report.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,14 +17,14 @@ from hyperscout_inference.blueprint.judging import Judged, judge
 from hyperscout_inference.blueprint.matching import Bools, Present
 
 KIND = "BlueprintDrift"
-MAX_DRIFTS = 10_000  # told one by one; the rest is a number
+MAX_DRIFTS = 10_000  # reported one by one; the rest is a count
 _NAMED = 3
 _NOTE_MAX = 120  # characters
 
 
 class Drift(NamedTuple):
-    """`sign`: "-" missing, "+" too much, "~" another. `near`: ids of what it is at, where that says more than
-    its ends."""
+    """`sign`: "-" missing, "+" not declared, "~" different. `near`: ids of devices at the far ends of the
+    cables, where those of the anomaly do not give its place."""
 
     sign: str
     anomaly: Anomaly
@@ -33,8 +33,8 @@ class Drift(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`more`: drifts beyond MAX_DRIFTS. `declared`: cables of the blueprint; `unseen` of them can be seen by
-    nobody who reports."""
+    """`more`: drifts beyond MAX_DRIFTS. `declared`: cables of the blueprint; `unseen`: the number of them
+    that no reporter can observe."""
 
     drifts: tuple[Drift, ...]
     more: int
@@ -43,7 +43,7 @@ class Comparison:
 
 
 def compare(topology: Topology, blueprint: Blueprint) -> Comparison:
-    """What is missing first, then what is another, then what is too much."""
+    """Return what is missing first, then what is different, then what is not declared."""
     judged = judge(topology, blueprint)
     found = _Comparing(blueprint, judged)
     drifts = [
@@ -67,7 +67,7 @@ def _anomaly(
 
 
 def _switches(blueprint: Blueprint, present: Present, sources: tuple[str, ...]) -> Iterator[Drift]:
-    """Switches that are another than the declared one."""
+    """Yield one drift per switch with another id than the declared one."""
     for switch in blueprint.switches:
         if switch.id and switch.id not in present.names:
             for ident in present.ids.get(switch.name, ()):
@@ -101,10 +101,10 @@ class _Comparing:
         yield from self._wrong_cables()
 
     def _wrong_links(self) -> Bools:
-        """Links that are there and not declared: on a declared port, or on a switch declared whole."""
+        """(links,) present links that are not declared, on a declared port or on a declared switch."""
         present, found = self._present, self._match
         on_port = found.on_declared_port
-        wrong = on_port & ~present.unknown  # whose it is will be known; the cable may be the right one
+        wrong = on_port & ~present.unknown  # the adapter's host is unknown; the cable may be the declared one
         whole = np.array([device in self._judged.whole for device in present.devices], np.bool_)
         if whole.any():
             wrong |= (whole[present.a] | whole[present.b]) & ~on_port & ~present.foreign
@@ -114,11 +114,11 @@ class _Comparing:
             noted[list(present.table.notes)] = True
             wrong &= ~(
                 noted & found.on_right_port
-            )  # of several that claim one port the declared one is right
+            )  # of several cables that claim one port, the declared one is right
         return wrong
 
     def _absent(self, rows: Sequence[int]) -> tuple[list[Drift], list[int]]:
-        """Devices of which no cable is seen, and the missing cables of others."""
+        """Return devices without any present cable as drifts, and the missing cables of other devices."""
         by_device: dict[int, list[int]] = {}
         for row in rows:
             for device in {int(self._cables.a[row]), int(self._cables.b[row])}:
@@ -129,7 +129,7 @@ class _Comparing:
         for device, mine in sorted(by_device.items(), key=lambda x: (-len(x[1]), self._match.resolved[x[0]])):
             left = [row for row in mine if row not in told]
             if len(left) < 2:
-                continue  # a cable says more: it has two ends
+                continue  # a missing cable is the better report: it names both ends
             told.update(left)
             found.append(self._absent_device(device, left))
         for name in self._silent_switches(by_device):
@@ -138,7 +138,7 @@ class _Comparing:
         return found, [row for row in rows if row not in told]
 
     def _silent_switches(self, told: Iterable[int]) -> list[str]:
-        """Declared switches without any cable, there or in the blueprint."""
+        """Return declared switches without any cable, present or declared."""
         with_cable = {*self._present.devices, *self._match.resolved}
         return sorted(
             s.name
@@ -181,7 +181,7 @@ class _Comparing:
         present, found = self._present, self._match
         rows = np.flatnonzero(self._wrong).tolist()
         ends = np.concatenate([found.have_a[rows], found.have_b[rows]])
-        expected: dict[End, str] = {}  # the cable that the blueprint has on a port
+        expected: dict[End, str] = {}  # the declared cable on each port
         elsewhere = ~found.there & (np.isin(found.a, ends) | np.isin(found.b, ends))
         for cable in np.flatnonzero(elsewhere).tolist():
             a, b = self._judged.ends(cable)

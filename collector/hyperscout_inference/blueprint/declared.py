@@ -1,7 +1,7 @@
-"""A blueprint as values: switches, patterns, and every cable that they come to, in columns.
+"""Define the values of a blueprint: switches, patterns, and all declared cables in columns.
 
-An end is a device and a port of it. A device is called by name or by id; a port "" may be any. Ports are
-kept as they are compared: "p17", as people write port 17, is "17".
+An end is a device and a port of it. A device is given by name or by id. The port "" means any port. Ports are
+stored in the form in which they are compared: "p17", a common way to write port 17, becomes "17".
 """
 
 import re
@@ -22,13 +22,13 @@ ARROW = re.compile(r"\s+(?:->|--)\s+")
 
 
 def plain_port(text: str) -> str:
-    """A port as it is compared."""
+    """Return a port in the form in which ports are compared."""
     match = _NUMBERED.fullmatch(text)
     return match[1] if match else text
 
 
 class End(NamedTuple):
-    """`port` "": any port of the device."""
+    """One end of a cable. `port` "" means any port of the device."""
 
     device: str
     port: str
@@ -38,14 +38,14 @@ class End(NamedTuple):
 
 
 def end_of(text: str) -> End:
-    """The end that "leaf-01/p3" means: what follows the first slash is the port."""
+    """Parse an end such as "leaf-01/p3": the text after the first slash is the port."""
     device, _, port = text.partition("/")
     return End(device, plain_port(port))
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSwitch:
-    """A switch that is declared whole: a cable on it that is not in the blueprint is drift. `id` "" = any."""
+    """A switch declared as a whole: a cable on it that is not in the blueprint is drift. `id` "" = any id."""
 
     name: str
     id: str = ""
@@ -53,7 +53,7 @@ class DeclaredSwitch:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """`written`: what `loop` goes through as its file says it, for each variable."""
+    """A pattern of cables. `written`: the values of each variable of `loop` as the file has them."""
 
     name: str
     written: tuple[tuple[str, tuple[str, ...]], ...]
@@ -65,7 +65,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cables:
-    """Declared cables: `a`, `b` index `devices`, the ports `ports`. `origin`: the line that one stands on, or
+    """Declared cables: `a`, `b` index `devices`, the ports index `ports`. `origin`: the line of the cable, or
     -1 - index of its pattern. All columns have shape (cables,)."""
 
     devices: Sequence[str]
@@ -86,7 +86,7 @@ class Cables:
         )
 
     def chosen(self, rows: npt.NDArray[np.bool_]) -> "Cables":
-        """Some of them."""
+        """Return the selected cables."""
         columns = (x[rows] for x in (self.a, self.a_port, self.b, self.b_port, self.origin))
         return Cables(self.devices, self.ports, *columns)
 
@@ -121,8 +121,8 @@ class CableList:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blueprint:
-    """`header`: comment lines at the head of its file. Without switches it speaks of the ports that it names,
-    and of nothing else."""
+    """`header`: comment lines at the start of the file. A blueprint without switches covers only the ports
+    that it names."""
 
     switches: tuple[DeclaredSwitch, ...]
     patterns: tuple[Pattern, ...]

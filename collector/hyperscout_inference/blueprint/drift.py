@@ -1,4 +1,4 @@
-"""Drift as anomalies of a topology, each against the domain where a person would look."""
+"""Add drift to a topology as anomalies, each at the domain where an operator has to check."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -7,12 +7,13 @@ from hyperscout_topology.topology import Anomaly, Endpoint, HyperNode, Topology
 
 from hyperscout_inference.blueprint.comparing import KIND, Comparison, Drift
 
-# A blueprint of another cluster is told in so many anomalies and a number: they are published and kept.
+# The blueprint of another cluster would differ everywhere. Anomalies are published and stored, so they are
+# limited.
 MAX_ANOMALIES = 1000
 
 
 def with_drift(topology: Topology, found: Comparison) -> Topology:
-    """The topology with an anomaly for each drift, conditions left as they are."""
+    """Return the topology with one anomaly for each drift. Conditions stay as they are."""
     if not found.drifts:
         return topology
     home = _homes(topology.hypernodes)
@@ -26,7 +27,8 @@ def with_drift(topology: Topology, found: Comparison) -> Topology:
 
 
 def _homes(hypernodes: Iterable[HyperNode]) -> dict[str, HyperNode]:
-    """The lowest domain of each switch; of a node the lowest that has switches, for there its cables are."""
+    """Return the lowest domain of each switch, and of each node the lowest that has switches: its cables are
+    there."""
     home: dict[str, HyperNode] = {}
     nodes: dict[str, HyperNode] = {}
     for h in hypernodes:  # by tier
@@ -40,7 +42,7 @@ def _homes(hypernodes: Iterable[HyperNode]) -> dict[str, HyperNode]:
 
 def _placed(drift: Drift, home: Mapping[str, HyperNode], by_name: Mapping[str, HyperNode]) -> Anomaly:
     x = drift.anomaly
-    ends = [x.subject] if x.peer is None else [x.subject, x.peer]  # the lower one first
+    ends = [x.subject] if x.peer is None else [x.subject, x.peer]  # the lower end first
     here = next((h for e in ends if (h := home.get(e.device) or home.get(e.name)) is not None), None)
     if here is None:
         here = _common([home[device] for device in drift.near if device in home], by_name)
@@ -48,7 +50,8 @@ def _placed(drift: Drift, home: Mapping[str, HyperNode], by_name: Mapping[str, H
 
 
 def _common(places: list[HyperNode], by_name: Mapping[str, HyperNode]) -> HyperNode | None:
-    """The lowest domain that holds all of them; of none, or of several islands, that of the first."""
+    """Return the lowest domain that contains all places. Without a common one it is the first place; None for
+    no places."""
     if not places:
         return None
     chains = [_up(h, by_name) for h in {h.name: h for h in places}.values()]

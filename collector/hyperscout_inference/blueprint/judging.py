@@ -1,7 +1,7 @@
-"""What of a blueprint can be judged by what is seen, and what can not: that is neither there nor missing.
+"""Decide which declared cables can be judged. A cable that cannot be observed is neither present nor missing.
 
-Nobody sees a cable between two switches of which only hosts tell. A port with an adapter on it that nobody
-claims may have the right one. And a name that two switches have means neither.
+No reporter observes a cable between two switches that only hosts report. A port with an adapter of an unknown
+host may have the declared cable. A name that two switches share identifies neither.
 """
 
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from hyperscout_topology.topology import Topology
 from hyperscout_inference.blueprint.declared import Blueprint, Cables, End
 from hyperscout_inference.blueprint.matching import Bools, Match, Present, by_label, match, resolved
 
-# Sources that tell of a switch what is plugged into it from the other side only.
+# Sources that report a switch only from the other end of its cables.
 _FROM_OUTSIDE = frozenset({"lldp"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
-    """`cables`: the declared ones but those of `ambiguous` names, which are `unclear`. `found`: of `cables`.
-    `unseen`: (cables,) those that are not there, and that nobody could see. `whole`: switches, as `present`
-    calls them, that are declared whole."""
+    """`cables`: the declared cables without those of `ambiguous` names, which are in `unclear`. `found`: the
+    match of `cables`. `unseen`: (cables,) those that are not present and that no reporter can observe.
+    `whole`: switches that are declared as a whole, as `present` names them."""
 
     present: Present
     cables: Cables
@@ -32,18 +32,18 @@ class Judged:
 
     @property
     def missing(self) -> Bools:
-        """(cables,)"""
+        """(cables,) those that are neither present nor unseen."""
         return ~self.found.there & ~self.unseen
 
     def ends(self, row: int) -> tuple[End, End]:
-        """A declared cable's ends as `present` calls them."""
+        """Return a declared cable's ends as `present` names them."""
         a, b = self.cables.ends(row)
         names = self.found.resolved
         return End(names[self.cables.a[row]], a.port), End(names[self.cables.b[row]], b.port)
 
 
 def judge(topology: Topology, blueprint: Blueprint) -> Judged:
-    """Hold a blueprint against what is wired."""
+    """Compare a blueprint with the present wiring."""
     present = Present.of(topology)
     cables = by_label(blueprint.cables, present)
     names, ambiguous = resolved(blueprint.switches, cables, present)
@@ -64,14 +64,14 @@ def judge(topology: Topology, blueprint: Blueprint) -> Judged:
 
 
 def _behind_unknown(present: Present, found: Match) -> Bools:
-    """Cables into a port that an adapter is on of which nobody says whose it is."""
+    """(cables,) those with a port on which an adapter of an unknown host is."""
     rows = present.unknown & ~found.declared
     ends = np.concatenate([found.have_a[rows], found.have_b[rows]])
     return np.isin(found.a, ends) | np.isin(found.b, ends)
 
 
 def _out_of_sight(present: Present, cables: Cables, found: Match, whole: frozenset[str]) -> Bools:
-    """Cables between two switches of which nobody tells who could see them."""
+    """(cables,) those between two switches of which no reporter can observe the cables between switches."""
     table = present.table
     inside = np.array([not _FROM_OUTSIDE.issuperset(s) for s in table.source_sets], np.bool_)
     seen = np.zeros(len(present.devices), np.bool_)
@@ -82,7 +82,7 @@ def _out_of_sight(present: Present, cables: Cables, found: Match, whole: frozens
     is_switch = np.array([n in present.names or n in whole for n in names], np.bool_)
     blind = is_switch & ~np.array([n in told_of for n in names], np.bool_)
     between = ~found.there & blind[cables.a] & blind[cables.b]
-    # From a switch that somebody knows: where nobody knows either, both are missing, and that is told.
+    # Starts at present switches. If neither switch is present, the cable is missing and is reported.
     reached = found.known & blind
     while True:
         more = reached.copy()

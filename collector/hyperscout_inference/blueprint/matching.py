@@ -1,7 +1,7 @@
-"""Which declared cables are there, and which of those that are there are declared.
+"""Match declared cables with present links, in both directions.
 
-Both sides in columns, so that a large fabric is compared within the debounce of an inference: an end is a
-number for its device and port, a cable the pair of two. Objects are made of what differs alone.
+Both sides are columns, so that a large fabric is compared within the debounce interval of an inference. An
+end is a number for its device and port, a cable is a pair of ends. Objects are built only for differences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ from hyperscout_inference.blueprint.declared import Cables, DeclaredSwitch, End,
 
 Bools = npt.NDArray[np.bool_]
 
-_ALONE = ("", "1")  # most adapters have one port, which nobody writes
+_ALONE = ("", "1")  # most adapters have one port, which is usually not written
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Present:
-    """The cables that are there, by ends as a blueprint calls them. `a`, `b`: (links,) indexes into
-    `devices`, which are ids of switches, names of hosts, else ids; `a_port`, `b_port` into `ports`."""
+    """The present links, with ends named as in a blueprint. `a`, `b`: (links,) indexes into `devices`, which
+    are ids of switches, names of hosts, or other ids; `a_port`, `b_port` into `ports`."""
 
     table: LinkTable
     devices: Sequence[str]
@@ -35,8 +35,8 @@ class Present:
     ids: Mapping[str, Sequence[str]]  # of switches, by name
     levels: Mapping[str, int]  # of switches, by id
     adapters: Mapping[str, Adapter]  # by id
-    foreign: Bools  # (links,) that end at what is neither switch nor host: storage, a manager, a SHARP node
-    unknown: Bools  # (links,) that end at an adapter of which nobody says whose it is
+    foreign: Bools  # (links,) with an end that is neither switch nor host: storage, a manager, a SHARP node
+    unknown: Bools  # (links,) with an end at an adapter of an unknown host
 
     @classmethod
     def of(cls, topology: Topology) -> "Present":
@@ -87,13 +87,13 @@ class Present:
         )
 
     def ends(self, row: int) -> tuple[End, End]:
-        """Both ends of a link, the lower one first."""
+        """Return both ends of a link, the lower one first."""
         a = End(self.devices[self.a[row]], self.ports[self.a_port[row]])
         b = End(self.devices[self.b[row]], self.ports[self.b_port[row]])
         return (a, b) if self.height(a) <= self.height(b) else (b, a)
 
     def endpoints(self, row: int) -> tuple[Endpoint, Endpoint]:
-        """The same as an anomaly names them."""
+        """Return both ends of a link as an anomaly names them, the lower one first."""
         table = self.table
         found = []
         for at, of in ((table.a[row], table.a_port[row]), (table.b[row], table.b_port[row])):
@@ -106,26 +106,26 @@ class Present:
         return (a, b) if self.ends(row)[0] == a_end else (b, a)
 
     def height(self, end: End) -> tuple[int, End]:
-        """Sorts the lower end first: hosts, leaves, what is above, switches of which no level is known."""
+        """Sort key of an end, the lowest first: hosts, leaves, higher switches, switches of unknown level."""
         level = self.levels.get(end.device)
         return (0 if level is None else level or 1 << 30, end)
 
     def called(self, device: str) -> str:
-        """What a blueprint calls a device: its name where that is one and tells which."""
+        """Return what a blueprint calls a device: its name if it is printable and unique, else its id."""
         name = self.names.get(device, device)
         return name if len(self.ids.get(name, ())) < 2 and name.isprintable() else device
 
     def said(self, end: End) -> str:
-        """An end as a person, and a blueprint, writes it."""
+        """Return an end as a blueprint writes it."""
         return str(End(self.called(end.device), end.port))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """`there`: (declared,) whether it is. `declared`: (links,) whether it is in the blueprint.
+    """`there`: (declared,) whether a cable is present. `declared`: (links,) whether a link is declared.
 
-    `a`, `b`: (declared,) a number of each end, -1 = any port; `have_a`, `have_b`: (links,) those of the ends
-    that are there. `known`: (declared devices,) whether it has a cable; `resolved`: what it is called in
+    `a`, `b`: (declared,) a number of each end, -1 = any port; `have_a`, `have_b`: (links,) those of the
+    present ends. `known`: (declared devices,) whether the device has a present link; `resolved`: its name in
     `Present`.
     """
 
@@ -140,13 +140,13 @@ class Match:
 
     @property
     def on_declared_port(self) -> Bools:
-        """(links,) those with an end that the blueprint has a cable on."""
+        """(links,) those with an end on which the blueprint has a cable."""
         ends = np.concatenate([self.a, self.b])
         return np.isin(self.have_a, ends) | np.isin(self.have_b, ends)
 
     @property
     def on_right_port(self) -> Bools:
-        """(links,) those with an end on which the declared cable is."""
+        """(links,) those with an end on which the declared cable is present."""
         ends = np.concatenate([self.have_a[self.declared], self.have_b[self.declared]])
         return np.isin(self.have_a, ends) | np.isin(self.have_b, ends)
 
@@ -154,7 +154,7 @@ class Match:
 def resolved(
     switches: Sequence[DeclaredSwitch], cables: Cables, present: Present
 ) -> tuple[list[str], list[str]]:
-    """What each device of `cables` is called in `present`; and names that more than one switch has."""
+    """Return the name in `present` of each device of `cables`, and the names that several switches share."""
     pinned = {s.name: s.id for s in switches if s.id and s.id in present.names}
     names: list[str] = []
     ambiguous: list[str] = []
@@ -172,7 +172,7 @@ def resolved(
 
 
 def by_label(cables: Cables, present: Present) -> Cables:
-    """The same cables, with adapters that are called by their ids as they are called on their hosts."""
+    """Return the same cables, with adapters that are given by id named as on their hosts."""
     labelled = {i for i, d in enumerate(cables.devices) if d in present.adapters and present.adapters[d].name}
     if not labelled:
         return cables
@@ -191,10 +191,10 @@ def by_label(cables: Cables, present: Present) -> Cables:
 
 
 def match(cables: Cables, names: Sequence[str], present: Present) -> Match:
-    """Hold declared cables against those that are there. `names`: of `cables.devices`, as `present` has them.
+    """Match declared cables with present links. `names`: of `cables.devices`, as in `present`.
 
-    A cable with both ports is found by both; one with a port open by the other port and the device; several
-    with both ports open are so many of what is left between the two devices.
+    A cable with both ports is matched by both. A cable with one open port is matched by the other port and
+    the device. Cables with two open ports are matched by number with what is left between the two devices.
     """
     numbers = {device: i for i, device in enumerate(present.devices)}
     count = len(numbers)
@@ -250,7 +250,7 @@ def _pair(a: Ints, b: Ints, size: int) -> Ints:
 
 
 def _rank(keys: Ints) -> Ints:
-    """The how manieth of its kind each is, from 0."""
+    """(keys,) the position of each key among equal keys, from 0."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     first = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(keys) else order
@@ -261,6 +261,6 @@ def _rank(keys: Ints) -> Ints:
 
 
 def _count(keys: Ints, of: Ints) -> Ints:
-    """How many of `keys` there are of each in `of`."""
+    """(of,) how often each of `of` occurs in `keys`."""
     ordered = np.sort(keys)
     return np.searchsorted(ordered, of, "right") - np.searchsorted(ordered, of, "left")

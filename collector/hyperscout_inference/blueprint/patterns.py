@@ -1,7 +1,7 @@
-"""Patterns of names: "gpu-u{u}-{n:02}/mlx5_{i-1}", for every u, n and i.
+"""Expand patterns of names, such as "gpu-u{u}-{n:02}/mlx5_{i-1}" for every u, n and i.
 
-In braces stand whole numbers, variables, + - * // % and parentheses, and behind a colon how many digits are
-written at least. Nothing else: a blueprint is data.
+Braces contain integers, variables, + - * // % and parentheses. A colon and a number of digits may follow: the
+number is padded with zeros to that width. Nothing else is evaluated, because a blueprint is data.
 """
 
 import itertools
@@ -23,16 +23,16 @@ _WIDTH = re.compile(r"0?([1-9])")
 
 
 class PatternError(ValueError):
-    """A pattern that means nothing; says what is wrong with it."""
+    """A pattern that is invalid. The message gives the reason."""
 
 
 def is_variable(name: str) -> bool:
-    """Whether a variable may be called so."""
+    """Return whether a text is a valid name for a variable."""
     return _VARIABLE.fullmatch(name) is not None
 
 
 def values_of(text: str) -> list[Value]:
-    """Numbers of "1-8", "1,3,8-12"; a word is itself. Raises PatternError."""
+    """Return the numbers of "1-8" or "1,3,8-12"; a word is its own value. Raises PatternError."""
     found: list[Value] = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
@@ -51,13 +51,13 @@ def values_of(text: str) -> list[Value]:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A text with holes."""
+    """A text with expressions in braces."""
 
     text: str
     pieces: tuple[str | tuple[Callable[[Mapping[str, Value]], Value], int], ...]
 
     def filled(self, values: Mapping[str, Value]) -> str:
-        """The text for these values. Raises PatternError."""
+        """Return the text for these values. Raises PatternError."""
         parts = []
         for piece in self.pieces:
             if isinstance(piece, str):
@@ -71,7 +71,7 @@ class Template:
 
 
 def template(text: str, variables: Sequence[str]) -> Template:
-    """Read a text with holes. Raises PatternError."""
+    """Parse a text with expressions in braces. Raises PatternError."""
     pieces: list[str | tuple[Callable[[Mapping[str, Value]], Value], int]] = []
     at = 0
     for match in _PIECE.finditer(text):
@@ -90,7 +90,7 @@ def template(text: str, variables: Sequence[str]) -> Template:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Variables and what each goes through."""
+    """Variables with the values of each. Iterates over all combinations."""
 
     values: Mapping[str, tuple[Value, ...]]
 
@@ -117,7 +117,7 @@ def _known(name: str, text: str, variables: Sequence[str]) -> None:
 
 
 class _Expression:
-    """Sums of products; read from the left, one token ahead."""
+    """A parser of sums of products, from left to right, with one token of lookahead."""
 
     def __init__(self, text: str, variables: Sequence[str]) -> None:
         if len(text) > _MAX_EXPRESSION:

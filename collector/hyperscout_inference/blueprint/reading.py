@@ -1,4 +1,4 @@
-"""Reads a blueprint: bytes of YAML -> `Blueprint`, with every pattern written out.
+"""Parse a blueprint: bytes of YAML -> `Blueprint`, with every pattern expanded.
 
 version: 1
 switches: [spine-1, {name: spine-2, id: "02:00:00:00:00:12"}]
@@ -47,7 +47,7 @@ MAX_END = 300  # characters
 
 
 def parse(data: bytes, source: str = "blueprint") -> Blueprint:
-    """Raises FormatError with the line that is wrong."""
+    """Parse a blueprint. Raises FormatError with the line of the fault."""
     top = _fields(read(data, source), source, "version", "switches", "patterns", "links")
     version = top.get("version")
     if version is not None and _text(version, source) != "1":
@@ -120,7 +120,7 @@ def _switches(node: Node | None, source: str) -> tuple[DeclaredSwitch, ...]:
 
 
 def _expanded(text: str, line: int, source: str) -> list[str]:
-    """The names of "leaf-[01-32]"; a comma outside of brackets is part of a name."""
+    """Return the names of "leaf-[01-32]"; a comma outside of brackets is part of a name."""
     try:
         return host_list.spread(text, MAX_SWITCHES, "switches")
     except host_list.HostListError as error:
@@ -210,7 +210,7 @@ def _link(node: Node, source: str) -> tuple[End, End]:
 
 
 def _once(cables: Cables, patterns: tuple[Pattern, ...], source: str) -> None:
-    """A port has one cable."""
+    """Raise FormatError if a port has two cables."""
     devices = np.concatenate([cables.a, cables.b])
     ports = np.concatenate([cables.a_port, cables.b_port])
     ends = np.flatnonzero(ports)

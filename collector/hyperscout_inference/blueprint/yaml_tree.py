@@ -1,8 +1,8 @@
-"""YAML as plain texts with the lines they stand on, for files that people write and that may be hostile.
+"""Parse YAML into plain texts with their line numbers. The input is written by hand and may be hostile.
 
-The parser's events are put together here, not by PyYAML's composer: that one recurses in C (a file of
-brackets ends the process), drops what a doubled key said first, and forgets lines. No anchors, no tags, no
-types: a text is a text, and who expects a number says so.
+This module builds the tree from the parser's events. PyYAML's composer is not used: it recurses in C (a file
+of brackets ends the process), drops the first value of a duplicate key, and loses line numbers. There are no
+anchors, tags or types: every scalar is a text, and the caller checks for numbers.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ MAX_BYTES = 32 << 20
 MAX_NODES = 2_000_000  # 400 MB of memory
 MAX_TEXT = 4096  # characters of one text
 _MAX_DEPTH = 6
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is there
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is installed
 
 
 class Node(NamedTuple):
@@ -26,7 +26,7 @@ class Node(NamedTuple):
 
 
 def read(data: bytes, source: str) -> Node:
-    """The one document of a file; an empty mapping where there is none. Raises FormatError."""
+    """Return the only document of a file; an empty mapping for an empty file. Raises FormatError."""
     if len(data) > MAX_BYTES:
         raise FormatError(source, 0, f"{len(data)} bytes, at most {MAX_BYTES} are read")
     try:
@@ -40,7 +40,7 @@ def read(data: bytes, source: str) -> Node:
 
 
 class _Open:
-    """A list or mapping that is being read."""
+    """A list or mapping that is not yet complete."""
 
     __slots__ = ("items", "key", "keys", "line")
 

@@ -1,1 +1,1 @@
-"""From LLDP and SNMP readings to the Ethernet part of the graph."""
+"""Build the Ethernet part of the graph from LLDP and SNMP readings."""

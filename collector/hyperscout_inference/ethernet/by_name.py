@@ -1,7 +1,7 @@
-"""Tables that know devices by name alone (NetQ's), with the chassis ids and port ids that others hear.
+"""Add chassis ids and port ids to tables that name devices only (NetQ's tables).
 
-A name stands for the one chassis id that hosts, switches and who asked them know under it; where there is
-none, or several, it stays what it is, and the table describes devices of its own.
+A name means the one chassis id that hosts, switches and other tables report with it. A name with no such
+id, or with several, stays as it is; the table then describes devices of its own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ _Ports = Mapping[tuple[str, str], _Id]  # port ids by chassis id and interface
 
 
 def with_identities(inputs: FabricInputs) -> tuple[SwitchTableSeen, ...]:
-    """All tables of the evidence; the order in which it came does not matter."""
+    """Return all tables of the evidence. The order of the evidence does not matter."""
     if not any(seen.source in NAMES_ALONE for seen in inputs.tables):
         return inputs.tables
     told = [port for ports in inputs.switch_ports.values() for port in ports]
@@ -38,7 +38,7 @@ def with_identities(inputs: FabricInputs) -> tuple[SwitchTableSeen, ...]:
 
 
 def _chassis(told: Iterable[SwitchPort], heard: Iterable[LldpNeighbour]) -> _Known:
-    """By whole name and, where only one has it, by short name."""
+    """Return chassis ids by full name and, where the short name is unambiguous, by short name."""
     ids: dict[str, set[_Id]] = {}
     named: tuple[SwitchPort | LldpNeighbour, ...] = (*told, *heard)
     for one in named:
@@ -51,7 +51,7 @@ def _chassis(told: Iterable[SwitchPort], heard: Iterable[LldpNeighbour]) -> _Kno
 
 
 def _ports(told: Iterable[SwitchPort], heard: Iterable[LldpNeighbour]) -> _Ports:
-    """What a switch calls its ports on the wire, where that is not the interface's name."""
+    """Return the port ids that a switch announces where they differ from the interface's name."""
     found: dict[tuple[str, str], set[_Id]] = {}
     for port in told:
         if port.interface and port.port_id:

@@ -1,7 +1,8 @@
-"""Which Ethernet ports compute: those declared by pattern; else the NICs nearest to GPUs; else those of each
-host's fastest class. Cables between switches go with them.
+"""Decide which Ethernet ports belong to the compute fabric.
 
-(InfiniBand, where present, comes between the last two: `fuse` knows of both.)
+The first rule that applies decides: the declared pattern, then the NICs nearest to GPUs, then the fastest
+speed class of each host. Cables between switches follow. InfiniBand, where present, comes between the last
+two rules; `fuse` applies it, because it has both fabrics.
 """
 
 import re
@@ -15,12 +16,13 @@ from hyperscout_inference.ethernet.neighbours import HOST, OTHER
 from hyperscout_inference.ethernet.switch_cables import SwitchCable
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 
-# A port this much slower than what hosts compute with is no part of what they compute with.
+# A port that is slower than the host's compute speed by this factor does not belong to the compute fabric.
 _FAR_SLOWER = 8
 
 
 class HostCable(NamedTuple):
-    """A cable of what is no switch. `kind` as in `neighbours`; `shapes`: no other contradicts it."""
+    """A cable of a device that is not a switch. `kind` as in `neighbours`; `shapes`: no other cable
+    contradicts it."""
 
     host: str
     interface: str
@@ -34,8 +36,8 @@ class HostCable(NamedTuple):
 
 
 class Compute(NamedTuple):
-    """`ports`: for each cable whether it computes. `usual_mbps`: what is usual of those, 0 = unknown.
-    `by_gpus`: the NICs nearest to GPUs say so."""
+    """`ports`: for each cable whether it computes. `usual_mbps`: the usual speed of hosts' compute ports, 0 =
+    unknown. `by_gpus`: the NICs nearest to GPUs decided."""
 
     ports: list[bool]
     usual_mbps: int
@@ -43,7 +45,7 @@ class Compute(NamedTuple):
 
 
 def nearest_nics(gpus: Mapping[str, Sequence[Gpu]]) -> dict[str, set[str]]:
-    """Names of the NICs that are nearest to a host's GPUs, by node."""
+    """Return the names of the NICs that are nearest to a host's GPUs, by node."""
     found = {node: {nic for gpu in mine for nic in gpu.nearest_nics} for node, mine in gpus.items()}
     return {node: nics for node, nics in found.items() if nics}
 
@@ -51,8 +53,11 @@ def nearest_nics(gpus: Mapping[str, Sequence[Gpu]]) -> dict[str, set[str]]:
 def near_gpus(
     ports: Sequence[tuple[str | None, str]], near: Mapping[str, set[str]], gpus: Mapping[str, Sequence[Gpu]]
 ) -> list[bool]:
-    """Whether each port (host, name) is nearest to GPUs: on its host, as `near` has it, or on most hosts with
-    the same GPUs, so that a GPU that is lost takes no port with it."""
+    """Return whether each port (host, name) is nearest to GPUs.
+
+    A port counts if `near` has it on its host, or on most hosts with the same GPU model. A lost GPU therefore
+    does not change the ports of its host.
+    """
     if not near:
         return [False] * len(ports)
     model = {node: min((gpu.model for gpu in gpus[node]), default="") for node in near}
@@ -70,11 +75,11 @@ def near_gpus(
 
 
 def compute_ports(rows: Sequence[HostCable], inputs: FabricInputs, options: InferOptions) -> Compute:
-    """What each cable is for, by the first rule that tells."""
+    """Return which cables compute, by the first rule that applies."""
     if options.compute_ports is not None:
         pattern = re.compile(options.compute_ports)
         chosen = [row.shapes and bool(pattern.search(row.interface)) for row in rows]
-        # Of a host without an agent nobody knows what its ports are called there: it goes with its switch.
+        # The interface names of a host without an agent are unknown: its cables follow their switch.
         leaves = {row.chassis for row, mine in zip(rows, chosen, strict=True) if mine and row.kind == HOST}
         chosen = [
             mine or (row.shapes and row.kind != HOST and row.chassis in leaves)
@@ -93,7 +98,7 @@ def compute_ports(rows: Sequence[HostCable], inputs: FabricInputs, options: Infe
             fastest[row.host] = max(fastest.get(row.host, 0), row.speed_mbps)
             if row.kind == HOST:
                 known.add(row.host)
-    # What nobody claims may be anything, such as the controllers that servers are managed by.
+    # A host that no source claims may be anything, such as a management controller.
     ranked = sorted(speed for host, speed in fastest.items() if not known or host in known)
     usual = ranked[len(ranked) // 2] if ranked else 0
 
@@ -110,8 +115,11 @@ def compute_ports(rows: Sequence[HostCable], inputs: FabricInputs, options: Infe
 
 
 def _slowed(rows: Sequence[HostCable], chosen: Sequence[bool], usual_mbps: int) -> list[bool]:
-    """Ports that came up too slow for their host's fastest class: others of their name compute on most hosts,
-    and they lead to a switch that hosts compute with. Their cables are slow, and not missing."""
+    """Return the ports that came up too slow for their host's fastest class.
+
+    Ports of the same name compute on most hosts, and the port's switch is one that hosts compute with. The
+    cable is then slow, not missing.
+    """
     there: Counter[str] = Counter(row.interface for row in rows if row.kind == HOST)
     computing = Counter(row.interface for row, mine in zip(rows, chosen, strict=True) if mine)
     leaves = {row.chassis for row, mine in zip(rows, chosen, strict=True) if mine}
@@ -128,8 +136,11 @@ def _slowed(rows: Sequence[HostCable], chosen: Sequence[bool], usual_mbps: int) 
 def compute_between(
     rows: Sequence[HostCable], compute: Sequence[bool], between: Sequence[SwitchCable], usual_mbps: int
 ) -> list[bool]:
-    """Which cables between switches belong to the compute fabric: those by which a switch that hosts compute
-    with is reached, neither through a switch that they only use otherwise nor through a management port."""
+    """Return which cables between switches belong to the compute fabric.
+
+    The search starts at the switches that hosts compute with. It does not pass a switch that hosts use only
+    for other traffic, nor a cable that is far slower than the usual compute port (a management port).
+    """
     reached = {row.chassis for row, mine in zip(rows, compute, strict=True) if mine}
     other = {row.chassis for row in rows if row.shapes and row.kind != OTHER} - reached
     usable = [
@@ -152,7 +163,8 @@ def compute_between(
 
 
 def _nearest_interfaces(inputs: FabricInputs) -> dict[str, set[str]]:
-    """Interfaces that are nearest to a host's GPUs, by node. GPUs name RDMA devices where a host has some."""
+    """Return the interfaces that are nearest to a host's GPUs, by node. GPUs name RDMA devices where there
+    are some."""
     found: dict[str, set[str]] = {}
     for node, nics in nearest_nics(inputs.gpus).items():
         macs = {
@@ -166,8 +178,8 @@ def _nearest_interfaces(inputs: FabricInputs) -> dict[str, set[str]]:
 
 
 def _macs_of(guid: int) -> tuple[str, str]:
-    """Either address that a RoCE device's port may have. Its GUID has two bytes more in the middle; some
-    makers turn the bit for "locally administered" besides, as for an EUI-64 (RFC 4291, appendix A)."""
+    """Return the two addresses that the port of a RoCE device may have. Its GUID has two more bytes in the
+    middle; some vendors also flip the universal/local bit, as for an EUI-64 (RFC 4291, appendix A)."""
     raw = guid.to_bytes(8, "big")
     plain = raw[:3] + raw[5:]
     return plain.hex(":"), (bytes((plain[0] ^ 0x02,)) + plain[1:]).hex(":")

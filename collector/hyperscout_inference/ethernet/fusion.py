@@ -1,7 +1,7 @@
-"""What hosts and switches hear over LLDP, as one Ethernet part: cables from port to port.
+"""Fuse what hosts and switches hear over LLDP into one Ethernet part: cables from port to port.
 
-What a host hears decides where its own cable leads; what switches hear is a second witness, tells of hosts
-that have no agent, and of the cables between switches.
+A host's own report decides where its cable leads. Switch reports are a second source. They also show hosts
+without an agent and the cables between switches.
 """
 
 from collections import Counter
@@ -33,12 +33,12 @@ from hyperscout_inference.fabric.network import PORT_TEXTS, Ints
 from hyperscout_inference.fabric.part import Part
 
 _LLDP = "lldp"
-_TOLD = 4  # of many ports that hear one switch port, how many are named one by one
+_TOLD = 4  # findings at most for one switch port that several host ports hear
 
 
 class EthernetPart(NamedTuple):
-    """`compute`: for each cable whether it is of the compute fabric, were there no InfiniBand. `by_gpus`: the
-    NICs nearest to GPUs say so."""
+    """`compute`: for each cable whether it belongs to the compute fabric if there is no InfiniBand.
+    `by_gpus`: the NICs nearest to GPUs decided."""
 
     part: Part
     compute: list[bool]
@@ -47,9 +47,9 @@ class EthernetPart(NamedTuple):
 
 @dataclass(slots=True)
 class _Heard:
-    """What hosts hear. `names`: of switches, by chassis id. `claims`: the ports that hear a switch's port, by
-    `End`; `cables` and `states` (carrier, speed in Mbit/s) are by `Jack`. The last three are kept where
-    switches tell of their ports, too."""
+    """What hosts hear. `names`: switch names by chassis id. `claims`: the host ports that hear a switch port,
+    by `End`. `cables` and `states` (carrier, speed in Mbit/s) are by `Jack`. The last three are filled only
+    where switches report their ports, too."""
 
     rows: set[HostCable] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class _Heard:
 
 
 def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None:
-    """All that is heard over LLDP; None where there is nothing."""
+    """Return all that is heard over LLDP, or None if there are no cables."""
     inputs = replace(inputs, tables=with_identities(inputs))
     reports = switch_reports(inputs)
     heard = _heard(inputs, reports)
@@ -83,7 +83,7 @@ def ethernet(inputs: FabricInputs, options: InferOptions) -> EthernetPart | None
         if computes and row.kind == STRANGER
     ]
     between = compute_between(rows, compute.ports, view.cables, compute.usual_mbps)
-    # What does not compute is a used port of its leaf all the same.
+    # A port that does not compute still counts as a used port of its leaf.
     leaves = {row.chassis for row, computes in zip(rows, compute.ports, strict=True) if computes}
     ports = [
         computes or (row.kind == OTHER and row.shapes and row.chassis in leaves)
@@ -114,8 +114,8 @@ def _heard(inputs: FabricInputs, reports: SwitchReports) -> _Heard:
 
 
 def _switch_on(port: LldpPort, own: Collection[str]) -> LldpNeighbour | None:
-    """The switch at the other end: of several neighbours (a NIC's own LLDP agent talks too) the one that
-    switches."""
+    """Return the switch at the other end, or None for a station or no neighbour. Of several neighbours (a
+    NIC's own LLDP agent also announces itself) the one that switches comes first."""
     heard: Sequence[LldpNeighbour] = port.neighbours
     if len(heard) > 1:
         heard = sorted(heard, key=lambda n: (not is_switch(n, own), n.chassis_id, n.port_id))
@@ -127,7 +127,7 @@ def _switch_on(port: LldpPort, own: Collection[str]) -> LldpNeighbour | None:
 def _names(
     heard: _Heard, reports: SwitchReports, fars: Sequence[tuple[Row, Far]]
 ) -> tuple[dict[str, str], list[Anomaly]]:
-    """Of all switches by chassis id: what they call themselves, else what most that hear them say."""
+    """Return switch names by chassis id: the switch's own name, else the last in sort order of those heard."""
     names = dict(heard.names)
     for row, far in fars:
         if far.kind == SWITCH:
@@ -160,8 +160,8 @@ def _with_plugs(
     silent_hosts: Collection[str],
     names: Mapping[str, str],
 ) -> tuple[list[HostCable], list[Anomaly]]:
-    """Cables that hosts report, with the switches that bear them out; then those that only a switch knows;
-    sorted."""
+    """Return the cables that hosts report, with the switches that confirm them, and the cables that only a
+    switch reports; sorted."""
     witnessed: dict[HostCable, HostCable] = {}
     more: dict[tuple[str, str], HostCable] = {}
     rest: set[HostCable] = set()
@@ -181,7 +181,7 @@ def _with_plugs(
             odd.append(plug)
         else:
             rest.add(_cable(plug, plug.speed_mbps))
-    # A switch that speaks no more comes last.
+    # Plugs that only stale reporters know come after the others.
     for plug in sorted(odd, key=lambda x: (not x.shapes, x.silent, x.end, x.device, x.port)):
         jack = plug.device, plug.port
         carrier, speed_mbps = heard.states[jack]
@@ -201,14 +201,15 @@ def _with_plugs(
 
 
 def _is_same(own: HostCable, end: End, reports: SwitchReports) -> bool:
-    """Whether the host's cable is in this port: by its name, or under one that the switch does not have."""
+    """Return whether the host's cable ends in this port: the host hears this port's name, or a name that the
+    switch does not have."""
     if own.chassis != end.chassis:
         return False
     return own.port == end.port or (own.chassis, own.port) not in reports.ports
 
 
 def _cable(plug: Plug, speed_mbps: int) -> HostCable:
-    """The cable of a plug. A switch that hears its own chassis id does not shape the hierarchy."""
+    """Return the cable of a plug. A switch that hears its own chassis id does not shape the hierarchy."""
     own = plug.device == plug.end.chassis
     note = "; ".join(filter(None, (plug.note, "the switch hears itself" if own else "")))
     shapes = plug.shapes and not own
@@ -218,7 +219,7 @@ def _cable(plug: Plug, speed_mbps: int) -> HostCable:
 def _with_claims_noted(
     rows: list[HostCable], names: Mapping[str, str]
 ) -> tuple[list[HostCable], list[Anomaly]]:
-    """One switch port heard on two host ports: two sources disagree (or a hub, or a cloned chassis id)."""
+    """Note each switch port that two host ports hear: a conflict of sources, a hub or a cloned chassis id."""
     reported = [row for row in rows if _LLDP in row.sources]
     counts = Counter((row.chassis, row.port) for row in reported)
     if len(counts) == len(reported):

@@ -1,8 +1,8 @@
-"""Under which chassis id do neighbours hear a switch whose own table does not tell it?
+"""Find the chassis id that neighbours hear for a switch with a table that lacks it.
 
-Some switches keep their chassis id to themselves, or tell another one than they announce: then the table goes
-by a name that nobody hears. Its neighbours know better, and it is found among what they hear: at its address,
-at the other end of its own cables, by the address of one of its ports, by its name.
+Some switches do not report their chassis id, or report another one than they announce. Their table then has
+an id that no neighbour hears. The announced id is found among those that neighbours hear: by the switch's
+management address, by the other end of its own cables, by the address of one of its ports, or by its name.
 """
 
 from collections import Counter
@@ -13,11 +13,11 @@ from hyperscout_formats.facts.facts import LldpNeighbour, SwitchPort
 
 from hyperscout_inference.fabric.inputs import FabricInputs
 
-_ROUNDS = 8  # who is found helps to find its neighbours
+_ROUNDS = 8  # each switch that is found helps to find its neighbours
 
 
 class Report(NamedTuple):
-    """One whole switch by one teller."""
+    """One whole switch as one reporter describes it."""
 
     chassis: str
     ports: Sequence[SwitchPort]
@@ -29,15 +29,15 @@ class Report(NamedTuple):
 
 
 def heard_ids(tables: Sequence[Report], inputs: FabricInputs) -> dict[str, str]:
-    """The ids that neighbours hear, by the ids of those tables that nobody hears. An id that two of them
-    might have is left alone."""
+    """Return the ids that neighbours hear, by the table ids that no neighbour hears. An id that two tables
+    may have is not assigned."""
     told = {report.chassis for report in tables}
     heard = {n.chassis_id for _, n in _rows(tables)}
     if told <= heard:
         return {}
     from_hosts = [n for mine in inputs.lldp.values() for port in mine for n in port.neighbours]
     unheard = [r for r in tables if r.chassis not in heard.union(n.chassis_id for n in from_hosts)]
-    told.add("")  # of whom nobody heard an id
+    told.add("")  # neighbours without a chassis id
     strangers = [n for n in (*(n for _, n in _rows(tables)), *from_hosts) if n.chassis_id not in told]
     if not unheard or not strangers:
         return {}
@@ -63,7 +63,7 @@ def heard_ids(tables: Sequence[Report], inputs: FabricInputs) -> dict[str, str]:
 
 
 class _Signs:
-    """What is heard of switches that no table is of."""
+    """What neighbours hear of switches that have no table."""
 
     def __init__(self, strangers: Sequence[LldpNeighbour]) -> None:
         self._ids = {n.chassis_id for n in strangers}
@@ -76,7 +76,7 @@ class _Signs:
                 self._by_address.setdefault(address, set()).add(neighbour.chassis_id)
 
     def of(self, report: Report, back: dict[tuple[str, str], set[tuple[str, str]]]) -> set[str]:
-        """Who it may be, by the best sign that there is."""
+        """Return the chassis ids that the switch may have, by the strongest sign that exists."""
         found: set[str] = set()
         for address in report.addresses:
             found |= self._by_address.get(address, set())
@@ -104,7 +104,7 @@ def _rows(tables: Sequence[Report]) -> Iterator[tuple[SwitchPort, LldpNeighbour]
 def _back_rows(
     tables: Collection[Report], found: dict[str, str]
 ) -> dict[tuple[str, str], set[tuple[str, str]]]:
-    """Whom each port of a known switch hears, by its chassis id and port id."""
+    """Return the neighbours of each port of a known switch, by its chassis id and port id."""
     heard: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for report in tables:
         chassis = found.get(report.chassis, report.chassis)

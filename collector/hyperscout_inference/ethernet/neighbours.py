@@ -1,8 +1,8 @@
-"""Who is at the other end of a switch's port? By address first, by the cable that the host itself reports, by
-name last, and only when that is a claim.
+"""Find the device at the other end of a switch's port.
 
-A host with an agent is known by the MAC addresses that its agent reports. One without is known by its system
-name, else by its chassis id; so is what does not compute, and that never shapes.
+A MAC address decides first, then the cable that the host itself reports, then the name if it names a host. A
+host with an agent is known by the MAC addresses that its agent reports. A host without one is known by its
+system name, else by its chassis id. So is a device that does not compute; it never shapes the hierarchy.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports
 from hyperscout_inference.fabric.identify import looks_foreign, names_a_host
 from hyperscout_inference.fabric.inputs import FabricInputs, InferOptions
 
-# What a neighbour is, by how well it is known; of several on one port the best known is the one that counts.
+# Kinds of neighbour in ascending order of certainty. Of several on one port the best known one counts.
 OTHER, STRANGER, NAMED, HOST, SWITCH = range(5)
 
 
@@ -26,7 +26,7 @@ class Jack(NamedTuple):
 
 
 class Far(NamedTuple):
-    """The other end of a row: what it is, its device and port, and what is odd about it."""
+    """The other end of a row: its kind, its device and port, and what is odd about it."""
 
     kind: int
     end: End
@@ -34,13 +34,14 @@ class Far(NamedTuple):
 
 
 def is_switch(neighbour: LldpNeighbour, own: Collection[str]) -> bool:
-    """Whether it switches. `own`: chassis ids of switches that report themselves, whatever they say of it."""
+    """Return whether a neighbour switches. `own`: chassis ids of switches that report themselves; their
+    capabilities do not matter."""
     return not SWITCHING.isdisjoint(neighbour.capabilities) or neighbour.chassis_id in own
 
 
 class Neighbours:
-    """Tells who a neighbour of a switch is. `claims`: which hosts' ports hear a switch's port. `heard`:
-    chassis ids that hosts take for switches."""
+    """Resolves the neighbours of switches. `claims`: the host ports that hear a switch port. `heard`: chassis
+    ids that hosts hear as switches."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class Neighbours:
         self._nobodys = _cloned_names(neighbours)
 
     def far(self, row: Row) -> Far:
-        """The other end of a row."""
+        """Return the other end of a row."""
         neighbour = row.neighbour
         own = self._reports.own
         chassis = self._reports.chassis(neighbour.chassis_id)
@@ -89,7 +90,7 @@ class Neighbours:
         return self._stranger(neighbour, chassis)
 
     def _stranger(self, neighbour: LldpNeighbour, chassis: str) -> Far:
-        """A host that no agent claims, or something that does not compute."""
+        """Return a host that no agent claims, or a device that does not compute."""
         name, end = neighbour.system_name, End(chassis, neighbour.port_id)
         says = neighbour.capabilities
         if (says and "Station" not in says) or looks_foreign(name):
@@ -101,7 +102,8 @@ class Neighbours:
         return Far(STRANGER, end)
 
     def _by_cable(self, row: Row, node: str | None) -> Jack | None:
-        """The host that itself reports the cable in this port, unless the neighbour claims to be another."""
+        """Return the one host port that reports the cable in this port, unless the neighbour is another
+        device."""
         claims = self._claims.get(row.near, ())
         if len(claims) != 1 or (node is not None and node != claims[0].host):
             return None
@@ -110,7 +112,7 @@ class Neighbours:
         return claims[0]
 
     def _has_other_addresses(self, node: str, neighbour: LldpNeighbour) -> bool:
-        """Whether it cannot be this node: its port has an address that is none of the node's."""
+        """Return whether the neighbour is another node: its port has a MAC address that the node lacks."""
         macs = {mac for mac in self._interfaces.get(node, {}).values() if mac}
         return bool(macs) and neighbour.port_id_subtype == "mac" and neighbour.port_id not in macs
 
@@ -123,22 +125,25 @@ class Neighbours:
 
 
 def _announces(neighbour: LldpNeighbour) -> bool:
-    """Whether its chassis id is one: not a makeshift of whoever read it, and no address that is none."""
+    """Return whether the chassis id was announced: not made up by the reader, and a valid address if it is
+    one."""
     return neighbour.chassis_id_subtype != "" and (
         neighbour.chassis_id_subtype != "mac" or is_mac(neighbour.chassis_id)
     )
 
 
 def _talks_like_a_switch(neighbour: LldpNeighbour) -> bool:
-    """Also of those that say nothing of what they can: a NIC's own agent has only addresses to tell."""
+    """Return whether a neighbour without capabilities announces more than a NIC's own agent, which sends only
+    addresses."""
     return not neighbour.capabilities and (neighbour.port_id_subtype != "mac" or bool(neighbour.system_name))
 
 
 class _Addresses:
-    """Whose port it is that a switch hears. An address that two hosts have is nobody's."""
+    """Host ports by the MAC addresses that switches hear. An address that two hosts have identifies
+    neither."""
 
     def __init__(self, inputs: FabricInputs, neighbours: Sequence[LldpNeighbour]) -> None:
-        """Of all nodes only those whose addresses switches hear: a cluster has many ports."""
+        """Only addresses that switches hear are kept, because a cluster has many ports."""
         heard = {n.port_id for n in neighbours if n.port_id_subtype == "mac"}
         heard |= {n.chassis_id for n in neighbours if n.chassis_id_subtype == "mac"}
         self._jacks: dict[str, list[Jack]] = {}
@@ -152,7 +157,8 @@ class _Addresses:
         self._interfaces = {node: {said.interface for said in inputs.lldp[node]} for node in nodes}
 
     def of(self, neighbour: LldpNeighbour, claims: Sequence[Jack]) -> Jack | None:
-        """`claims`: hosts' ports that hear the switch's port; they tell apart the ports of one address."""
+        """Return the neighbour's host port, or None. `claims`: host ports that hear the switch port; they
+        distinguish ports that share one address."""
         if neighbour.port_id_subtype == "mac" and (at := self._jacks.get(neighbour.port_id)) is not None:
             if len(at) > 1:
                 at = [jack for jack in at if jack in claims]
@@ -165,12 +171,13 @@ class _Addresses:
         return None
 
     def host_of(self, neighbour: LldpNeighbour) -> str | None:
-        """Whose chassis id it is, whatever the port."""
+        """Return the host that has this chassis id, whatever the port."""
         return self._hosts.get(neighbour.chassis_id) if neighbour.chassis_id_subtype == "mac" else None
 
 
 def _known_names(inputs: FabricInputs, options: InferOptions) -> dict[str, str]:
-    """Nodes by what they may call themselves. A short name that two nodes have is nobody's."""
+    """Return nodes by the names that they may announce. A short name that two nodes have identifies
+    neither."""
     nodes = {
         *inputs.lldp,
         *inputs.infiniband,
@@ -195,7 +202,7 @@ def _plain(name: str) -> str:
 
 
 def _cloned_names(neighbours: Iterable[LldpNeighbour]) -> set[str]:
-    """Names that two chassis claim for one port name (cloned images): they are nobody's."""
+    """Return names that two chassis announce with one port name (cloned images): they identify no host."""
     claimed: dict[tuple[str, str], set[str]] = {}
     for neighbour in neighbours:
         if neighbour.system_name and SWITCHING.isdisjoint(neighbour.capabilities):

@@ -1,11 +1,12 @@
-"""Cables as switches tell of them: between switches, and hosts' cables from the other end.
+"""Find the cables that switches report: between switches, and to hosts as the switch hears them.
 
-What both ends report is one cable, and so is what a switch's own agent, whoever asked it and the host report.
-A port is in one cable: where it is told to be in several, the one that both its ends report stands, and one
-with a switch before one with something else. The others are shown with a note, and do not shape.
+A cable that both ends report is one cable. So is a cable that a switch's own agent, another reader and the
+host report. A port is in one cable. Where reports put it in several, the cable that both ends report wins,
+and a cable to a switch wins over a cable to another device. The losers are shown with a note and do not shape
+the hierarchy.
 
-What an agent that speaks no more said last stands, but only where nobody who still speaks says otherwise: an
-agent that is away is no cable that is missing.
+The last report of a stale agent stays valid where no current reporter contradicts it: a missing agent is not
+a missing cable.
 """
 
 from collections import Counter
@@ -18,13 +19,13 @@ from hyperscout_topology.topology import Anomaly, Endpoint, say
 from hyperscout_inference.ethernet.neighbours import HOST, SWITCH, Far, Jack
 from hyperscout_inference.ethernet.switch_reports import End, Row, SwitchReports
 
-# Neighbours on one port above which it is a hub or something like it, whoever they are: that is named.
+# A port with more neighbours than this becomes a finding: it is a hub or a bridge.
 _CROWD = 4
-_NAMED = 3  # of many, how many a message names
+_NAMED = 3  # neighbours that a message names at most
 
 
 class SwitchCable(NamedTuple):
-    """A cable between two switches; `a` sorts before `b`. `shapes`: no other contradicts it."""
+    """A cable between two switches; `a` sorts before `b`. `shapes`: no other cable contradicts it."""
 
     a: End
     b: End
@@ -35,7 +36,7 @@ class SwitchCable(NamedTuple):
 
 
 class Plug(NamedTuple):
-    """What hangs on a switch's port and is no switch. `kind` as in `neighbours`."""
+    """A device on a switch's port that is not a switch. `kind` as in `neighbours`."""
 
     end: End
     kind: int
@@ -51,7 +52,7 @@ class Plug(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SwitchView:
-    """What switches tell of, each cable once."""
+    """What switches report, each cable once."""
 
     cables: Sequence[SwitchCable] = ()
     plugs: Sequence[Plug] = ()
@@ -60,13 +61,13 @@ class SwitchView:
 
 @dataclass(slots=True)
 class _Claim:
-    """One cable, and the rows that tell of it. `far`: of its first row."""
+    """One cable and the rows that report it. `far`: the other end of its first row."""
 
-    ends: tuple[End, End]  # sorted; of a plug the switch's end comes first
+    ends: tuple[End, End]  # sorted; for a plug the switch's end comes first
     far: Far
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    down: bool = False  # its other end is
+    down: bool = False  # its other end reports the port as down
 
     @property
     def by(self) -> set[End]:
@@ -87,8 +88,8 @@ def switch_view(
     claims: Mapping[tuple[str, str], Sequence[Jack]],
     names: Mapping[str, str],
 ) -> SwitchView:
-    """All that switches see. `fars`: rows with their other ends. `claims`: which hosts' ports report a
-    switch's port, whatever it says. `names`: of switches by chassis id."""
+    """Return all that switches report. `fars`: rows with their other ends. `claims`: the host ports that
+    report a switch port, whatever the switch reports. `names`: switch names by chassis id."""
     cables, found, disputed = undisputed(fars, reports, claims)
     between, plugs = _claims(disputed)
     _other_names_of_a_port(between, reports, names)
@@ -98,7 +99,7 @@ def switch_view(
     for claim in standing:
         rivals = losers.get(id(claim))
         if rivals is not None and claim.silent:
-            continue  # nobody speaks for it any more
+            continue  # only stale reporters support it
         notes = [*dict.fromkeys([*claim.notes, *_doubts(claim, names), *(rivals or ())])]
         shapes = rivals is None and not claim.down and not any(row.past for row in claim.rows)
         a, b = claim.ends
@@ -122,8 +123,10 @@ def undisputed(
     reports: SwitchReports,
     hosts: Mapping[tuple[str, str], Sequence[Jack]],
 ) -> tuple[list[SwitchCable], list[Plug], list[tuple[Row, Far]]]:
-    """What nobody contradicts nor doubts, with both ends of a cable between switches telling of it; and the
-    rows that are left. Most cables are so, and what can be the matter with one takes long to go through."""
+    """Return cables and plugs without contradiction or doubt, and the rows that are left.
+
+    A cable between switches needs the reports of both ends. Most cables qualify, which saves the slow checks.
+    """
     told = Counter([row.near for row, _ in fars])
     told.update([far.end for _, far in fars if far.kind == SWITCH])
     clear = {row.near: (row, far) for row, far in fars if not (row.doubt or row.past or far.note)}
@@ -151,7 +154,7 @@ def undisputed(
 def _claims(
     fars: Iterable[tuple[Row, Far]],
 ) -> tuple[dict[tuple[End, End], _Claim], dict[tuple[End, End], _Claim]]:
-    """Rows by the cable that they tell of: between switches, and others."""
+    """Return rows by the cable that they report: between switches, and others."""
     between: dict[tuple[End, End], _Claim] = {}
     plugs: dict[tuple[End, End], _Claim] = {}
     for row, far in fars:
@@ -174,10 +177,10 @@ def _claims(
 def _other_names_of_a_port(
     between: dict[tuple[End, End], _Claim], reports: SwitchReports, names: Mapping[str, str]
 ) -> None:
-    """Join what two switches say of one cable where one hears the other's port under a name that this one
-    does not have for it; in place.
+    """Join, in place, two claims of one cable where one switch hears the other's port under an unknown name.
 
-    It is that of the port which hears the first one's port; or the only one left between the two.
+    The name means the port of the other switch that hears the first switch's port. Without such a port,
+    two claims are joined if each is the only one left in its direction between the two switches.
     """
     heard_on: dict[End, list[_Claim]] = {}  # by the port that a claim of its other end is about
     unknown: list[tuple[End, End, _Claim]] = []
@@ -211,8 +214,11 @@ def _other_names_of_a_port(
 
 
 def _standing(claims: Iterable[_Claim], reports: SwitchReports, names: Mapping[str, str]) -> list[_Claim]:
-    """Those that their other end does not deny: it has no carrier, or still speaks while the one that tells
-    does not. In a file a port without carrier is only noted: nobody knows which was first."""
+    """Return the claims that their other end does not deny. It denies a claim if its port has no carrier, or
+    if only stale reporters support the claim and the other end is current.
+
+    A port without carrier in a file is only noted, because the file may be older than the claim.
+    """
     kept = []
     for claim in claims:
         other = next((end for end in claim.ends if end not in claim.by), None)
@@ -236,10 +242,10 @@ def _standing(claims: Iterable[_Claim], reports: SwitchReports, names: Mapping[s
 def _settled(
     standing: Sequence[_Claim], hosts: Mapping[tuple[str, str], Sequence[Jack]], names: Mapping[str, str]
 ) -> tuple[dict[int, list[str]], list[Anomaly]]:
-    """Those that have to give way, by their id, and why; and what is worth telling of it."""
+    """Return the claims that give way, by their `id()`, with the reasons; and the findings."""
     sure = {id(x): len(x.by) > 1 or Jack(*x.far.end) in hosts.get(x.ends[0], ()) for x in standing}
     alike = Counter((end, x.silent, x.far.kind) for x in standing if not sure[id(x)] for end in x.by)
-    holder: dict[End, _Claim | None] = {}  # None: several neighbours, of which none is better known
+    holder: dict[End, _Claim | None] = {}  # None: several neighbours, none of them better known
     losers: dict[int, list[str]] = {}
     told: Counter[End] = Counter()
     anomalies: list[Anomaly] = []
@@ -249,7 +255,7 @@ def _settled(
             holder.update(dict.fromkeys(ends, claim))
             continue
         why: list[str] = []
-        against: End | None = None  # the port that another teller puts into another cable
+        against: End | None = None  # the port that another reporter puts into another cable
         own = Jack(*claim.far.end)
         for end in ends:
             if jacks := [jack for jack in hosts.get(end, ()) if jack != own]:
@@ -281,7 +287,7 @@ def _contradicted(claim: _Claim, names: Mapping[str, str], why: Sequence[str]) -
 
 
 def _crowds(standing: Iterable[_Claim], names: Mapping[str, str]) -> list[Anomaly]:
-    """Ports that hear more than one switch, or many of anything: each is named once."""
+    """Return one finding per port that hears two or more switches, or more than `_CROWD` neighbours."""
     heard: dict[End, list[_Claim]] = {}
     for claim in standing:
         if len(claim.by) == 1 and not claim.silent:

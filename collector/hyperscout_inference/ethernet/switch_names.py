@@ -1,19 +1,21 @@
-"""What switches are called: a name that several have is told apart by their chassis ids."""
+"""Name switches. Switches that share a name are distinguished by their chassis ids."""
 
 from collections.abc import Collection, Mapping, Sequence
 
 from hyperscout_topology.topology import Anomaly, Endpoint
 
 _SHORT = 6  # characters of a chassis id that are added, at least
-_NAMED = 3  # of many, how many a message names
+_NAMED = 3  # switches that a message names at most
 
 
 def distinct_names(
     names: Mapping[str, str], silent: Collection[str], sources: Collection[str]
 ) -> tuple[dict[str, str], list[Anomaly]]:
-    """The names of switches by chassis id, each name once; and what several of them share.
+    """Return switch names by chassis id, each name once, and one finding per name that several switches
+    share.
 
-    One that was put in another's place keeps the name: nobody speaks of the former any more (`silent`).
+    If only one of those switches is not in `silent`, it is taken as the replacement of the others: it keeps
+    the name, and there is no finding.
     """
     by_name: dict[str, list[str]] = {}
     for chassis in sorted(names):
@@ -38,7 +40,7 @@ def distinct_names(
 
 
 def _short_ids(chassis_ids: Sequence[str]) -> dict[str, str]:
-    """The ends of these ids, as long as it takes to tell them apart."""
+    """Return the shortest endings of these ids that differ."""
     plain = {c: "".join(ch for ch in c.rpartition("@")[2].lower() if ch.isalnum()) or c for c in chassis_ids}
     if len(set(plain.values())) < len(plain):
         return {c: c for c in chassis_ids}

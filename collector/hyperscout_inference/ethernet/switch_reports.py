@@ -1,9 +1,8 @@
-"""All that anybody says of switches' ports, joined port by port: their own agents, and whoever asked them or
-their manager.
+"""Join all reports about switch ports, port by port: from switch agents, other readers and managers.
 
-A switch's port is its chassis id and port id, as it announces them itself. What an agent of the switch says
-is as fresh as can be; a table is as old as the look. Of two that tell of one port the newer one knows where
-its cable leads, and the older one is heard where the newer one hears nobody.
+A switch port is identified by the chassis id and port id that the switch announces. A switch agent's report
+counts as current. A table is as old as its reading. Of two reports of one port, the newer one decides where
+the cable leads. The older one's neighbours count where the newer one hears none.
 """
 
 import re
@@ -21,12 +20,12 @@ from hyperscout_inference.fabric.inputs import FabricInputs
 
 SOURCE = "switch"
 _ALWAYS_NOW_NS = 2**63 - 1
-_FILE_NS = 0  # a look without a time: a file, of which nobody knows whether it is older than another
+_FILE_NS = 0  # a reading without a timestamp: a file of unknown age
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 
 class End(NamedTuple):
-    """A switch's port: chassis id and port id."""
+    """A switch port: chassis id and port id."""
 
     chassis: str
     port: str
@@ -34,8 +33,8 @@ class End(NamedTuple):
 
 @dataclass(slots=True)
 class Row:
-    """A neighbour of a switch's port, by whoever told of it. `silent`: all of those speak no more. `past`: it
-    comes from a file that calls the port down. The newest teller decides about all but the sources."""
+    """A neighbour of a switch port. `silent`: all reporters of it are stale. `past`: it comes from a file
+    that reports the port as down. The newest reporter decides about everything but the sources."""
 
     near: End
     neighbour: LldpNeighbour
@@ -46,7 +45,7 @@ class Row:
 
 
 class Port(NamedTuple):
-    """What is known of a switch's port by the newest who tells of it. `live`: it is no file."""
+    """A switch port as its newest reporter describes it. `live`: the report is not from a file."""
 
     end: End
     said: SwitchPort
@@ -56,9 +55,9 @@ class Port(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SwitchReports:
-    """`own`: chassis ids of switches that are reported as a whole; `silent`: of those, the ones of which
-    nobody speaks any more. `names`: what they call themselves, by chassis id. `known_as`: the chassis ids
-    that neighbours hear, by the names that tables without one had to make up.
+    """`own`: chassis ids of switches that are reported as a whole; `silent`: those of them that only stale
+    reporters describe. `names`: the switches' own names, by chassis id. `known_as`: the chassis ids that
+    neighbours hear, by the ids that the tables have instead.
     """
 
     ports: Mapping[tuple[str, str], Port] = field(default_factory=dict)  # by `End`
@@ -68,14 +67,14 @@ class SwitchReports:
     silent: frozenset[str] = frozenset()
     known_as: Mapping[str, str] = field(default_factory=dict)
     anomalies: Sequence[Anomaly] = ()
-    _aliases: dict[str, dict[str, str]] = field(default_factory=dict)  # by chassis id, when asked for
+    _aliases: dict[str, dict[str, str]] = field(default_factory=dict)  # by chassis id, filled on first use
 
     def chassis(self, chassis_id: str) -> str:
-        """The id under which the switch goes that a neighbour hears."""
+        """Return the switch's id for a chassis id that a neighbour hears."""
         return self.known_as.get(chassis_id, chassis_id)
 
     def end(self, chassis_id: str, port_id: str) -> End:
-        """The port that a neighbour hears, under the name that the switch itself has for it."""
+        """Return the port that a neighbour hears, under the switch's own name for it."""
         chassis = self.known_as.get(chassis_id, chassis_id)
         if (known := self.ports.get((chassis, port_id))) is not None:
             return known.end
@@ -87,13 +86,13 @@ class SwitchReports:
 
 
 def switch_reports(inputs: FabricInputs) -> SwitchReports:
-    """All reports, joined; the order in which they came does not matter."""
+    """Return all reports, joined. The order of the evidence does not matter."""
     if not (inputs.switch_ports or inputs.tables):
         return SwitchReports()
     reports = _reports(inputs)
     known_as = heard_ids([r for r in reports if r.source != SOURCE], inputs)
     reports = [r._replace(chassis=known_as.get(r.chassis, r.chassis)) for r in reports]
-    tellers: dict[str, list[tuple[str, str]]] = {}  # by chassis id: who tells of it, and under what name
+    tellers: dict[str, list[tuple[str, str]]] = {}  # by chassis id: current reporters and the names they use
     sources: dict[str, set[str]] = {}
     names: dict[str, str] = {}
     told: dict[End, list[tuple[Report, SwitchPort]]] = {}
@@ -147,8 +146,8 @@ def _reports(inputs: FabricInputs) -> list[Report]:
 
 
 def _in_order(reports: list[Report]) -> list[Report]:
-    """Who still speaks comes last, the newest at the end. What only the ports tell apart (a switch that is in
-    two files) goes by them."""
+    """Sort reports: stale ones first, then by age with the newest last. Reports that differ only in their
+    ports (one switch in two files) are sorted by these."""
 
     def key(report: Report) -> tuple[bool, int, str, str, str]:
         return (not report.silent, report.at_ns, report.source, report.teller, report.chassis)
@@ -158,7 +157,7 @@ def _in_order(reports: list[Report]) -> list[Report]:
 
 
 def _named_ports(report: Report) -> Iterable[tuple[str, SwitchPort]]:
-    """Ports with what tells them apart: the port id, the interface where several have one port id."""
+    """Yield ports with a distinct id: the port id, or the interface where several ports share a port id."""
     ids = [said.port_id for said in report.ports]
     if "" not in ids and len(set(ids)) == len(ids):
         yield from zip(ids, report.ports, strict=True)
@@ -179,7 +178,8 @@ def _named_ports(report: Report) -> Iterable[tuple[str, SwitchPort]]:
 def _rows(
     end: End, told: Sequence[tuple[Report, SwitchPort]], witness: Mapping[str, frozenset[str]]
 ) -> Iterable[Row]:
-    """The neighbours of a port, each once. `told`: the newest last. `witness`: each source by itself."""
+    """Return the neighbours of a port, each once. `told`: the newest last. `witness`: sets of one source
+    each."""
     newest, best = told[-1]
     rows: dict[tuple[str, str], Row] = {}
     for report, said in reversed(told):
@@ -204,7 +204,8 @@ def _clones(
     sources: Mapping[str, set[str]],
     names: Mapping[str, str],
 ) -> list[Anomaly]:
-    """Chassis ids that more than one switch has: several agents, or tables under several names."""
+    """Return one finding per chassis id of several switches: several agents, or tables under several
+    names."""
     found = []
     for chassis, who in sorted(tellers.items()):
         told_by = sorted({teller for teller, _ in who if is_switch(teller)})
@@ -221,8 +222,8 @@ def _clones(
 
 
 def _aliases(ports: Mapping[tuple[str, str], Port]) -> dict[str, dict[str, str]]:
-    """Ports by chassis id and another name of theirs (interface, description, address), in lower case. One
-    that two ports have is nobody's."""
+    """Return ports by chassis id and other name (interface, description, address), in lower case. A name that
+    two ports share is left out."""
     found: dict[str, dict[str, str]] = {}
     for (chassis, port), known in ports.items():
         said = known.said

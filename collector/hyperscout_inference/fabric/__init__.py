@@ -1,1 +1,1 @@
-"""From current evidence to one graph of devices and cables. Pure: no I/O, no clock, no randomness."""
+"""Build one graph of devices and cables from current evidence. Pure: no I/O, no clock, no randomness."""

@@ -1,7 +1,8 @@
-"""Whose adapter is it? By identity first, by map second, by its description only when that is a claim.
+"""Find the host that an adapter belongs to from the adapter's description.
 
-Many real adapters all say "MT4129 ConnectX7 Mellanox Technologies": such a text claims nothing. One that the
-operating system wrote ("node-0001 mlx5_0", "node-0001 HCA-1") names the host.
+Identity and the node map come first; the description counts only where it names a host. Many real adapters
+all report "MT4129 ConnectX7 Mellanox Technologies", which names no host. A description that the operating
+system wrote ("node-0001 mlx5_0", "node-0001 HCA-1") names the host.
 """
 
 import re
@@ -13,8 +14,8 @@ _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _LABEL = re.compile(r"HCA-\d+|(?:mlx|hfi|qib|irdma|bnxt_re|rocep?|ibp|ib|opap|roceo?)[A-Za-z0-9_]*")
 _NOBODY = frozenset({"localhost", "mellanox", "nvidia", "unknown", "none"})
 _SHARP = re.compile(r"Aggregation Node", re.IGNORECASE)
-# Names that sites give to what hangs on a fabric and does not compute. Only a fall-back: an endpoint that an
-# agent, a map or the list of nodes claims is a host, whatever it is called.
+# Names that sites give to endpoints that do not compute. This is only a fallback: an endpoint that an agent,
+# the node map or the node list claims is a host, whatever its name.
 _FOREIGN = re.compile(
     r"(?i:(?:^|[._-])(?:ufm|opensm|sm|fm|fabric-?manager|subnet-?manager|stor|storage|nas|nfs|lustre|oss|ost|mds|mdt"
     r"|gpfs|nsd|weka|vast|ddn|ceph|gw|gateway|router|login|head|bastion)\d*(?:$|[._-]))"
@@ -23,22 +24,24 @@ _SYSNAME = re.compile(r"[^;:]*;([^;:]+)(?::.*)?")
 
 
 class Claim(NamedTuple):
-    """What a description says: the host, "" if it names none, and the adapter's name on it."""
+    """The content of a description: the host ("" if it names none) and the adapter's name on that host."""
 
     host: str
     label: str = ""
     sharp: bool = False
-    foreign: bool = False  # the host is called like storage, a fabric manager, a gateway or a login node
+    foreign: bool = False  # the name is that of storage, a fabric manager, a gateway or a login node
 
 
 def claims(descriptions: Sequence[str]) -> list[Claim]:
-    """One claim a description. A labelled claim made twice (cloned images) is nobody's."""
+    """Return one claim per description. A description with an adapter name that occurs twice (cloned images)
+    names no host."""
     labels: dict[str, str | None] = {}
     stems: dict[tuple[str, bool], tuple[bool, bool]] = {}
     found = []
     for text in descriptions:
         host, _, label = text.partition(" ")
-        # A cluster's names differ in their numbers: what the rest of a name says is remembered.
+        # A cluster's host names differ mostly in their numbers, so results are cached by the rest of the
+        # name.
         stem = host.rstrip("0123456789")
         kind = (stem, stem != host)
         if kind not in stems:
@@ -62,7 +65,7 @@ def claims(descriptions: Sequence[str]) -> list[Claim]:
 
 
 def _names_a_host(stem: str, numbered: bool) -> bool:
-    """Whether a text without its trailing number can be a host's name and is not a maker's."""
+    """Return whether a name without its trailing number can be a host name and is not a vendor's name."""
     whole = stem + "0" if numbered else stem
     lower = stem.lower()
     maker = lower in _NOBODY or lower.startswith("connectx") or (stem == "MT" and numbered)
@@ -70,17 +73,17 @@ def _names_a_host(stem: str, numbered: bool) -> bool:
 
 
 def names_a_host(name: str) -> bool:
-    """Whether what a machine calls itself can be a host's name, and is nobody's factory setting."""
+    """Return whether a system name can be a host name and is not a factory default."""
     stem = name.partition(".")[0].rstrip("0123456789")
     return _HOST.fullmatch(name) is not None and _names_a_host(stem, stem != name)
 
 
 def looks_foreign(name: str) -> bool:
-    """Whether a name is that of storage, a fabric manager, a gateway or a login node."""
+    """Return whether a name is that of storage, a fabric manager, a gateway or a login node."""
     return _FOREIGN.search(name) is not None
 
 
 def switch_name(description: str) -> str:
-    """A switch's own name out of its description: managed switches send "MF0;NAME:MODEL/U1"."""
+    """Return a switch's own name from its description. Managed switches send "MF0;NAME:MODEL/U1"."""
     match = _SYSNAME.fullmatch(description)
     return match[1] if match else description

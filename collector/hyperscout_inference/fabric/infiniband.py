@@ -1,8 +1,9 @@
-"""Sweeps and what agents say of their own adapters, as one InfiniBand part.
+"""Join sweeps and the adapters that agents report into one InfiniBand part.
 
-The same cable in two records, or in two sweeps, is one cable. Where two records claim one port, the newer
-sweep wins, then the cable that both ends report; the loser is a `SourcesDisagree`. So is a cable of which a
-manager tells and which a whole sweep of those devices does not have.
+A cable that appears in two records or in two sweeps is one cable. Where two cables claim one port, the newer
+sweep wins, then the cable that both ends report; the other cable is dropped. It becomes a `SourcesDisagree`
+finding unless it comes from an older sweep. A cable that only a manager reports is a `SourcesDisagree`
+finding where a complete sweep of its devices lacks it.
 """
 
 import numpy as np
@@ -16,11 +17,11 @@ from hyperscout_inference.fabric.manager_sweeps import MANAGERS, by_authority, w
 from hyperscout_inference.fabric.network import Vanished, distinct
 from hyperscout_inference.fabric.part import Longs, Part, join_port, split_port
 
-_NEVER_OLD_NS = 2**63 - 1  # evidence without a time of its own is as fresh as can be
+_NEVER_OLD_NS = 2**63 - 1  # evidence without a timestamp counts as the newest
 
 
 def infiniband(inputs: FabricInputs, options: InferOptions) -> Part | None:
-    """All sweeps as one part; None where there is none."""
+    """Return all sweeps as one part, or None where there is no sweep."""
     sweeps = sorted(with_node_guids(inputs.sweeps, inputs.infiniband), key=by_authority)
     if not sweeps:
         return None
@@ -77,7 +78,7 @@ def _devices(
     routers = set(np.flatnonzero(kind == ROUTER).tolist())
     for i, claim, guid in zip(endpoint.tolist(), says, guids[endpoint].tolist(), strict=True):
         said, label, _, foreign = claim
-        if said and not foreign and guid not in owner and i not in routers:  # nearly all of them
+        if said and not foreign and guid not in owner and i not in routers:  # the common case
             hosts[i] = names[i] = said
             labels[i] = label
             continue
@@ -132,10 +133,11 @@ def _fabrics(
     places: list[npt.NDArray[np.intp]],
     kind: npt.NDArray[np.uint8],
 ) -> tuple[list[int], list[str]]:
-    """The fabric of each sweep: sweeps that share a switch looked at the same one."""
+    """Return the fabric index of each sweep and the fabrics' names. Sweeps that share a switch cover the same
+    fabric."""
     switches = [distinct(place[kind[place] == SWITCH]) for place in places]
     group = list(range(len(sweeps)))
-    looked = np.full(len(kind), -1, np.int64)  # the last sweep that saw a device
+    looked = np.full(len(kind), -1, np.int64)  # the last sweep that contains each device
     for i, mine in enumerate(switches):
         met = {group[j] for j in distinct(looked[mine]).tolist() if j >= 0}
         if met:
@@ -157,7 +159,7 @@ def _cables(
     group: list[int],
     declared: npt.NDArray[np.bool_],
 ) -> Longs:
-    """Fill in the cables. Returns when each was last reported, (cables,) Unix ns."""
+    """Fill in the cables of `part`. Returns when each cable was last reported, (cables,) Unix ns."""
     ka, kb, rate, rank = [], [], [], []
     for r, (seen, place) in enumerate(zip(sweeps, places, strict=True)):
         sweep = seen.sweep
@@ -229,7 +231,8 @@ def _borne_out(
     sweeps: list[SweepSeen],
     places: list[npt.NDArray[np.intp]],
 ) -> npt.NDArray[np.bool_]:
-    """Which cables stay when only a manager tells of some: not those of devices that were swept."""
+    """Return which cables to keep. A cable that only a manager reports is dropped if either device was
+    swept."""
     told = np.array([s.source in MANAGERS for s in sweeps], np.bool_)
     if not told.any() or told.all():
         return np.ones(len(low), np.bool_)
@@ -254,10 +257,10 @@ def _settle(
     both: npt.NDArray[np.bool_],
     sweeps: list[SweepSeen],
 ) -> npt.NDArray[np.bool_]:
-    """Which cables stay when two claim one port."""
+    """Return which cables to keep where two claim one port."""
     keep = np.ones(len(low), np.bool_)
     if len(sweeps) == 1 and both.all():
-        return keep  # a text names each port once as its own, so no port can be in two cables
+        return keep  # a sweep's text lists each port once as its own, so no port is in two cables
     ends = np.sort(np.concatenate([low, high[high != low]]))
     twice = distinct(ends[1:][ends[1:] == ends[:-1]])
     if not len(twice):
@@ -273,7 +276,7 @@ def _settle(
             continue
         keep[i] = False
         if newest[i] < newest[taken]:
-            continue  # an older sweep's view of a port that was plugged elsewhere since
+            continue  # an older sweep; the port may have been recabled since
         a, b = (_end(part, p >> 20, p & 0xFFFFF) for p in ports)
         part.anomalies.append(
             Anomaly(
@@ -295,7 +298,10 @@ def _drop_cables_that_agents_call_down(
     seen_at_ns: Longs,
     inputs: FabricInputs,
 ) -> None:
-    """A host knows at once that its own port went down; the next sweep may be a minute away."""
+    """Drop a cable if a host reports its port as down and that report is newer than the cable's.
+
+    A host detects at once that its port is down. The next sweep may be a minute away.
+    """
     by_port: dict[tuple[int, int], int] | None = None
     drop = []
     for node in sorted(inputs.infiniband):

@@ -1,6 +1,6 @@
-"""What inference starts from: current evidence, already read, without clock or transport.
+"""Define the input of inference: current evidence, already parsed, without clock or transport.
 
-`infer` fills it from files, the collector from its evidence store; from here on both are the same.
+The `infer` command fills it from files, the collector from its evidence store.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from hyperscout_inference.latency.pairs import NO_PAIRS, PairTable
 
 @dataclass(frozen=True, slots=True)
 class SweepSeen:
-    """One sweep of one fabric. `source` is the probe (or the file) that is named as witness."""
+    """One sweep of one fabric. `source` is the probe (or file) that findings name as the reporter."""
 
     sweep: Sweep
     source: str = "ibnetdiscover"
@@ -31,10 +31,10 @@ class SweepSeen:
 
 @dataclass(frozen=True, slots=True)
 class SwitchTableSeen:
-    """One look at one switch. `source` is the probe that is named as witness: "snmp", "netq".
+    """One reading of one switch. `source` is the probe that findings name as the reporter: "snmp", "netq".
 
-    `silent`: whoever looked speaks no more, or could not look for long; what was seen then stands where
-    nobody says otherwise.
+    `silent`: the reporter is stale, or has not read the switch for a long time. The reading then counts only
+    where no current reporter contradicts it.
     """
 
     table: SwitchTable
@@ -45,15 +45,15 @@ class SwitchTableSeen:
 
 @dataclass(frozen=True, slots=True)
 class PortHealth:
-    """What a port does wrong at present: only ports that are over a threshold, and not yet well under it."""
+    """Current error rates of a port. Only ports that crossed a threshold and are not yet well below it."""
 
     errors_per_s: float = 0.0
     discards_per_s: float = 0.0
     flaps_per_hour: float = 0.0
-    source: str = ""  # the probe whose counters these are
+    source: str = ""  # the probe that read the counters
 
     def worse(self, other: "PortHealth") -> "PortHealth":
-        """What two that count on one port say together: the worse of each, in the name of the first."""
+        """Return the higher of each rate where two reporters count on one port, with the source of `self`."""
         return PortHealth(
             max(self.errors_per_s, other.errors_per_s),
             max(self.discards_per_s, other.discards_per_s),
@@ -64,42 +64,42 @@ class PortHealth:
 
 @dataclass(frozen=True, slots=True)
 class FabricInputs:
-    """All current evidence. Keys of `lldp`, `infiniband`, `gpus` and `nccl` are node names, those of
-    `switch_ports` the names that switches report under."""
+    """All current evidence. `lldp`, `infiniband`, `gpus` and `nccl` are keyed by node name, `switch_ports` by
+    the name under which the switch reports."""
 
     sweeps: tuple[SweepSeen, ...] = ()
     lldp: Mapping[str, tuple[LldpPort, ...]] = field(default_factory=dict)
     infiniband: Mapping[str, tuple[InfinibandPort, ...]] = field(default_factory=dict)
     infiniband_at_ns: Mapping[str, int] = field(
         default_factory=dict
-    )  # when, by node: newer than a sweep, it wins
+    )  # by node, Unix ns: an agent's report that is newer than the sweep wins
     node_map: Mapping[int, str] = field(default_factory=dict)  # adapter GUID -> host
     gpus: Mapping[str, tuple[Gpu, ...]] = field(default_factory=dict)
-    answering: frozenset[str] = frozenset()  # nodes that can be measured
-    pairs: PairTable = NO_PAIRS  # what nodes measured of each other
+    answering: frozenset[str] = frozenset()  # nodes that can take part in measurements
+    pairs: PairTable = NO_PAIRS  # round trips between nodes
     nccl: Mapping[str, tuple[NcclRun, ...]] = field(default_factory=dict)
     switch_ports: Mapping[str, tuple[SwitchPort, ...]] = field(default_factory=dict)
-    silent: frozenset[str] = frozenset()  # nodes and switches whose agents speak no more
-    tables: tuple[SwitchTableSeen, ...] = ()  # whole switches as others saw them
+    silent: frozenset[str] = frozenset()  # nodes and switches whose agents are stale
+    tables: tuple[SwitchTableSeen, ...] = ()  # whole switches as read by other reporters
     labels: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict
-    )  # by node: domains that its cloud names, the farthest first
+    )  # by node: the domains that its cloud names, the outermost first
     health: Mapping[tuple[str, str], PortHealth] = field(default_factory=dict)  # by device id and port
-    health_is_young: bool = False  # nobody has counted for long enough: what was published of it stands
+    health_is_young: bool = False  # no reporter has counted for long enough: published findings stay
     managed_gpus: Mapping[str, tuple[Gpu, ...]] = field(
         default_factory=dict
-    )  # what an NVLink manager tells of them, by its names for hosts
+    )  # GPUs as an NVLink manager reports them, by its names for hosts
 
 
 @dataclass(frozen=True, slots=True)
 class InferOptions:
     """`cluster_nodes`: the cluster's nodes (None = every host found); they never change a level or a
-    grouping. `latency_places`: whether hosts may be placed by latency alone. Not while too little is measured
-    to say more than nothing: then they stay where they were published, and new ones wait.
+    grouping. `latency_places`: whether latency alone may place hosts. It is False while too few round trips
+    are measured: placed hosts then keep their published place, and new hosts wait.
     """
 
     cluster_nodes: frozenset[str] | None = None
     compute_ports: str | None = (
-        None  # regular expression on interface names; None = the rule of the architecture page
+        None  # regular expression on interface names; None = the rule in the architecture document
     )
     latency_places: bool = True

@@ -1,8 +1,8 @@
-"""NVLink domains as their manager tells them, for hosts of which no agent tells.
+"""Add the NVLink domains that a manager reports, for hosts without an agent's report.
 
-The manager's names for domain and partition need not be what drivers call cluster and clique. Hosts of which
-both tell are the key: the manager's domain is theirs. A host whose own GPUs say another thing than the others
-of its managed domain is named; it is believed itself.
+The manager's names for domain and partition may differ from the drivers' cluster and clique. Hosts that both
+report map one to the other. A host becomes a `SourcesDisagree` finding if its own GPUs report another domain
+than the other hosts of its managed domain; the host's own report wins.
 """
 
 from collections import Counter
@@ -20,9 +20,11 @@ _All = Mapping[str, tuple[Gpu, ...]]
 
 
 def with_managed(own: _All, managed: _All, known: frozenset[str] | None) -> tuple[_All, Sequence[Fault]]:
-    """`own` and those hosts that only the manager tells of, in the drivers' words; and hosts of which the two
-    say different things. `known`: hosts that there are, None = any; what the manager calls otherwise is
-    nobody's."""
+    """Return `own` plus the hosts that only the manager reports, with the drivers' names for domains, and one
+    fault per host on which the two sources disagree.
+
+    `known`: the hosts that exist, None = any. A host of the manager that is not in `known` is ignored.
+    """
     if not managed:
         return own, ()
     told = {host: key for host, gpus in managed.items() if (key := _most(gpus)) is not None}
@@ -43,7 +45,7 @@ def with_managed(own: _All, managed: _All, known: frozenset[str] | None) -> tupl
 
 
 def _most(gpus: Sequence[Gpu]) -> _Key | None:
-    """The domain that most of a host's GPUs are in; None where none of them knows."""
+    """Return the domain that most of a host's GPUs are in, or None where no GPU reports one."""
     keys = Counter(
         (gpu.fabric.cluster_uuid, gpu.fabric.clique_id)
         for gpu in gpus

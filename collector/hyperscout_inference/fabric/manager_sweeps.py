@@ -1,7 +1,8 @@
-"""What a fabric's manager shows beside what was swept: as a second witness, not as another fabric.
+"""Align what a fabric manager reports with what was swept, so that both describe the same devices.
 
-A UFM names an adapter by the GUID of its port, and its ports by their numbers on the card. Where an agent or
-a sweep tells the node GUID of that port, it takes its place, so that one adapter is one device.
+A UFM names an adapter by its port GUID, and numbers the adapter's ports as on the card. Where an agent or a
+sweep reports the node GUID of that port, the node GUID replaces the port GUID: one adapter is then one
+device.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,8 +23,8 @@ _Words = npt.NDArray[np.uint64]
 
 
 def by_authority(seen: SweepSeen) -> tuple[bool, int, str, int, int]:
-    """What sorts looks from the least to the most believed: who swept knows better than who was told; then
-    the newer look. The order in which evidence came must not matter, so ties go by content."""
+    """Sort key from the least to the most trusted reading: a sweep is above a manager's report, then the
+    newer one wins. Ties go by content, so that the order of arrival does not matter."""
     sweep = seen.sweep
     return (
         seen.source not in MANAGERS,
@@ -37,11 +38,11 @@ def by_authority(seen: SweepSeen) -> tuple[bool, int, str, int, int]:
 def with_node_guids(
     sweeps: Iterable[SweepSeen], agents: Mapping[str, tuple[InfinibandPort, ...]]
 ) -> list[SweepSeen]:
-    """The same, with adapters of managers under their node GUIDs where those are known."""
+    """Return the sweeps with the managers' adapters under their node GUIDs, where those are known."""
     sweeps = list(sweeps)
     if not any(seen.source in MANAGERS for seen in sweeps):
         return sweeps
-    known: dict[int, tuple[int, int]] = {}  # port GUID -> node GUID and number of the port
+    known: dict[int, tuple[int, int]] = {}  # port GUID -> node GUID and port number
     for seen in sorted(sweeps, key=by_authority):
         if seen.source not in MANAGERS:
             sweep = seen.sweep
@@ -61,7 +62,7 @@ def with_node_guids(
 
 def _renamed(sweep: Sweep, known: Mapping[int, tuple[int, int]]) -> Sweep:
     guid: _Words = sweep.guid.copy()
-    number: _Ints = np.zeros(len(guid), np.int32)  # 0: as the manager has it
+    number: _Ints = np.zeros(len(guid), np.int32)  # 0: keep the manager's port number
     for i in np.flatnonzero(sweep.kind == CA).tolist():
         if (there := known.get(int(guid[i]))) is not None:
             guid[i], number[i] = there

@@ -1,4 +1,4 @@
-"""The fused graph: every cable once, in columns, in an order that the order of evidence cannot change."""
+"""The fused graph: every cable once, in columns. The order of evidence does not change the order of rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from hyperscout_topology.topology import Anomaly, Endpoint
 
 Ints = npt.NDArray[np.int32]
 
-# Port numbers below this are InfiniBand's own; texts (Ethernet) are kept in a table from here on.
+# Lower port numbers are InfiniBand's own. From here on a port number indexes the table of texts (Ethernet).
 PORT_TEXTS = 1 << 16
 
 
@@ -18,14 +18,14 @@ _Number = TypeVar("_Number", bound=np.generic)
 
 
 def distinct(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-    """The sorted different values. Plain `np.unique` would import all of numpy.ma to look for masks."""
+    """Return the sorted distinct values. `np.unique` would import all of numpy.ma to check for masks."""
     ordered = np.sort(values)
     return ordered[np.r_[True, ordered[1:] != ordered[:-1]]] if len(ordered) else ordered
 
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """A cable known by both ends that newer evidence of one end says is down."""
+    """A cable that both ends reported and that newer evidence of one end reports as down."""
 
     a: int  # device index
     a_port: int
@@ -39,42 +39,42 @@ class Network:
     """All fabrics as one graph of n devices, h hosts and m cables.
 
     Devices are switches and endpoints (an adapter, or a host's whole Ethernet side), sorted by id;
-    cables are sorted by (a, a_port). An endpoint with host -1 is foreign: it never shapes the hierarchy.
+    cables are sorted by (a, a_port). An endpoint with host -1 is foreign: it does not shape the hierarchy.
     """
 
     ids: Sequence[str]  # n: GUID as 16 hex digits, chassis id, or node name
-    names: Sequence[str]  # n: what a person calls it
+    names: Sequence[str]  # n: the name for display
     is_switch: npt.NDArray[np.bool_]  # (n,)
     host: Ints  # (n,) index into `hosts`; -1 for switches and foreign endpoints
     labels: Sequence[str]  # n: adapter's device name on its host ("mlx5_0"), "" where unknown
     hosts: Sequence[str]  # h, sorted
-    unclaimed: npt.NDArray[np.bool_]  # (h,) named by GUID because nobody claims it
+    unclaimed: npt.NDArray[np.bool_]  # (h,) named by GUID because no source names its host
     a: Ints  # (m,)
     a_port: Ints  # (m,)
     b: Ints  # (m,)
     b_port: Ints  # (m,)
     rate_gbps: npt.NDArray[np.float32]  # (m,) 0 = unknown
-    shapes: npt.NDArray[np.bool_]  # (m,) False: shown, but no part of the compute fabric
+    shapes: npt.NDArray[np.bool_]  # (m,) False: shown, but not part of the compute fabric
     fabric: Ints  # (m,) index into `fabrics`
     sources: Ints  # (m,) index into `source_sets`
     fabrics: Sequence[str]
     source_sets: Sequence[tuple[str, ...]]
     port_texts: Sequence[str] = ()
     vanished: tuple[Vanished, ...] = ()
-    down_ports: frozenset[tuple[str, str]] = frozenset()  # (host, adapter label) that its agent calls down
-    whole: frozenset[str] = frozenset()  # hosts whose agents call every port up that they tell of
+    down_ports: frozenset[tuple[str, str]] = frozenset()  # (host, adapter label) reported as down
+    whole: frozenset[str] = frozenset()  # hosts that report all their ports as up
     claimed: frozenset[str] = frozenset()  # hosts that an agent or a map names, not only a description
-    sharp: npt.NDArray[np.bool_] | None = None  # (n,) SHARP aggregation nodes: not even a used port
+    sharp: npt.NDArray[np.bool_] | None = None  # (n,) SHARP aggregation nodes: not counted as a used port
     anomalies: tuple[Anomaly, ...] = ()  # found while fusing
-    mute: npt.NDArray[np.bool_] | None = None  # (n,) tells of no cable: others tell of its; None = nobody is
+    mute: npt.NDArray[np.bool_] | None = None  # (n,) only others report its cables; None = no device
     notes: Mapping[int, str] = field(default_factory=dict)  # by cable: what is uncertain about it
 
     def port_text(self, port: int) -> str | None:
-        """A port as people write it; None where the port is not known."""
+        """Return a port as text, or None where the port is unknown."""
         if port < 0:
             return None
         return str(port) if port < PORT_TEXTS else self.port_texts[port - PORT_TEXTS]
 
     def end(self, device: int, port: int = -1) -> Endpoint:
-        """A device and a port of it as an anomaly names them."""
+        """Return the endpoint of a device and one of its ports, for an anomaly."""
         return Endpoint(self.ids[device], self.names[device], self.port_text(port))

@@ -1,7 +1,7 @@
-"""Which NVLink domain each host is in, by what its GPUs were told, and what is wrong with its NVLinks.
+"""Find the NVLink domain of each host from what its GPUs report, and the faults of its NVLinks.
 
-A domain is a cluster UUID and a clique in it. A GPU whose fabric is not complete has no voice; an all-zero
-UUID is that of a host whose NVLink ends at its own switches.
+A domain is a cluster UUID and a clique in it. A GPU without a complete fabric registration does not vote.
+An all-zero UUID means that the host's NVLinks end at switches inside the host.
 """
 
 from collections import Counter
@@ -14,14 +14,14 @@ from hyperscout_topology.topology import Adapter, Endpoint
 
 SOURCE = "nvlink"
 
-# Of the GPUs of one model that have a link of this number, the share with it up from which on one without it
-# is a fault; with fewer, that is how these machines are built (bridges that nobody bought).
+# Threshold on the share of GPUs of one model that have the link of this number up. Above it, a GPU with the
+# link down has a fault. Below it, the machines are built that way (bridges that were not installed).
 _USUAL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong on one host. `kind` as in `Anomaly`."""
+    """A fault on one host. `kind` as in `Anomaly`."""
 
     host: str
     kind: str
@@ -32,10 +32,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkDomains:
-    """`key`: (cluster UUID, clique) of each host in a domain of several; `tied`: of hosts whose GPUs are of
-    several minds, all that as many speak for; `local`: hosts whose NVLink ends at home (or that have none),
-    `switched`: those of them with switches at home; hosts in neither do not know yet. `adapters`: all GPUs,
-    by UUID.
+    """`key`: (cluster UUID, clique) of each host in a domain of several hosts. `tied`: of hosts with GPUs
+    in several domains, all domains that share the most votes, if there are two or more. `local`: hosts with
+    NVLinks that end inside the host, or without NVLinks. `switched`: the local hosts with switches inside. A
+    host in neither `key` nor `local` does not know its domain yet. `adapters`: all GPUs, by UUID.
     """
 
     key: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class NvlinkDomains:
 
 
 def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:
-    """Keys of `gpus` are node names."""
+    """Return the domains and faults of all hosts. Keys of `gpus` are node names."""
     keys: dict[str, tuple[str, int]] = {}
     tied: dict[str, frozenset[tuple[str, int]]] = {}
     local: set[str] = set()
@@ -59,7 +59,7 @@ def nvlink_domains(gpus: Mapping[str, Sequence[Gpu]]) -> NvlinkDomains:
         mine = sorted(gpus[host], key=_address)
         votes = Counter(key for gpu in mine if (key := _key(gpu)) is not None)
         if votes:
-            # As many for one as for another: where most others are.
+            # With equal votes, the domain with more GPUs in the whole cluster wins.
             most = min(votes, key=lambda key: (-votes[key], -everywhere[key], key))
             if len(rivals := frozenset(key for key in votes if votes[key] == votes[most])) > 1:
                 tied[host] = rivals
@@ -85,7 +85,7 @@ def _address(gpu: Gpu) -> str:
 
 
 def _key(gpu: Gpu) -> tuple[str, int] | None:
-    """The domain that a GPU was told it is in; None where it was told of none, or registering it failed."""
+    """Return a GPU's domain, or None where it reports none or its registration failed."""
     if gpu.fabric is None or gpu.fabric.state != "completed" or gpu.fabric.status:
         return None
     return (gpu.fabric.cluster_uuid, gpu.fabric.clique_id)
@@ -94,7 +94,7 @@ def _key(gpu: Gpu) -> tuple[str, int] | None:
 def _strangers(
     host: str, gpus: Sequence[Gpu], most: tuple[str, int], votes: Mapping[tuple[str, int], int], sure: float
 ) -> list[Fault]:
-    """GPUs that were told another domain than most GPUs of their host."""
+    """Return one fault per GPU in another domain than most GPUs of the host."""
     return [
         Fault(
             host,
@@ -126,7 +126,7 @@ def _faults_of(host: str, gpu: Gpu, usual: Mapping[tuple[str, int], float]) -> l
     up = list(map(_ACTIVE, gpu.links))
     if all(up):
         return found
-    # Behind NVLink switches every link has its place, also when one that all are cabled to is dead.
+    # Behind NVLink switches every link is cabled, so a link that is down on most GPUs is a fault as well.
     switched = fabric is not None and fabric.state == "completed"
     most_up = 2 * sum(up) > len(up)
     for link in gpu.links:
@@ -137,8 +137,8 @@ def _faults_of(host: str, gpu: Gpu, usual: Mapping[tuple[str, int], float]) -> l
 
 
 def _usual_links(gpus: Mapping[str, Sequence[Gpu]]) -> dict[tuple[str, int], float]:
-    """The share of GPUs of a model whose link of a number is up. Most GPUs look like each other: those are
-    counted before their links are."""
+    """Return, by model and link number, the share of GPUs with the link up. Identical GPUs are counted first,
+    because most GPUs are identical."""
     alike = Counter(
         (gpu.model, tuple(map(_NUMBER, gpu.links)), tuple(map(_ACTIVE, gpu.links)))
         for mine in gpus.values()
@@ -158,7 +158,7 @@ def _end(host: str, gpu: Gpu, port: str = "") -> Endpoint:
 
 
 def _called(key: tuple[str, int], known: str = "") -> str:
-    """`known`: a cluster that is named anyway."""
+    """Return a domain's text. `known`: a cluster that the message names elsewhere."""
     uuid, clique = key
     if not uuid:
         return "its own host alone"

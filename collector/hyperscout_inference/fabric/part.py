@@ -1,4 +1,4 @@
-"""One kind of fabric before the kinds are joined: what `infiniband` and `ethernet` return to `fuse`."""
+"""One kind of fabric before all kinds are joined: what `infiniband` and `ethernet` return to `fuse`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """Columns as in `Network`; `hosts` has a name, or None for switches and foreign endpoints."""
+    """Columns as in `Network`. `hosts` has the host's name, or None for switches and foreign endpoints."""
 
     ids: Sequence[str]
     names: list[str]
@@ -35,15 +35,15 @@ class Part:
     port_texts: list[str] = field(default_factory=list)
     vanished: list[Vanished] = field(default_factory=list)
     anomalies: list[Anomaly] = field(default_factory=list)
-    mute: npt.NDArray[np.bool_] | None = None  # None = nobody is
+    mute: npt.NDArray[np.bool_] | None = None  # None = no device
     notes: dict[int, str] = field(default_factory=dict)  # by cable
 
 
 def join_port(device: Ints | Longs, port: Ints | Longs) -> Longs:
-    """A device's port as one number: ports of one device are neighbours in sorted order."""
+    """Return a device's port as one number. Ports of one device are adjacent in sorted order."""
     return (device.astype(np.int64) << 20) | port
 
 
 def split_port(key: Longs) -> tuple[Ints, Ints]:
-    """The other way round."""
+    """Split what `join_port` returns into devices and ports."""
     return (key >> 20).astype(np.int32), (key & 0xFFFFF).astype(np.int32)

@@ -1,1 +1,1 @@
-"""Labels by which a cloud says where its machines are, and the tiers that follow from them."""
+"""Derive tiers from the labels with which a cloud gives the place of its machines."""

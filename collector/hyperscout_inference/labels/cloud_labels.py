@@ -1,8 +1,8 @@
-"""Labels by which a cloud says where its machines are: which they are, and what they say of a node.
+"""Read the node labels with which a cloud gives the place of its machines.
 
-Each list is one cloud's, the farthest domain first. A node is read by the first list of which it has labels,
-up to the first that it lacks: what comes after a gap is in no domain that is known. A value counts within the
-domains above it alone, since not every cloud's are unique.
+Each list belongs to one cloud, the outermost domain first. A node is read with the first list of which it has
+the first label, up to the first missing label: a label after a gap has no known domain around it. A value
+counts only within the domains above it, because some clouds' values are not unique.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Final
 Keys = tuple[str, ...]
 
 CLOUDS: Final[Mapping[str, Keys]] = {
-    # EC2's instance topology: layer 1 is the farthest, and the last that is there the nearest.
+    # EC2's instance topology: layer 1 is the outermost, and the last layer present is the innermost.
     "aws": tuple(f"topology.k8s.aws/network-node-layer-{n}" for n in (1, 2, 3, 4)),
     "gcp": ("cloud.google.com/gce-topology-block", "cloud.google.com/gce-topology-subblock"),
     "oci": (
@@ -29,14 +29,14 @@ CLOUDS: Final[Mapping[str, Keys]] = {
 }
 _MAX_LISTS: Final = 16
 _MAX_KEYS: Final = 8
-# What stands in a label where a cloud does not know.
+# Values with which clouds mark an unknown domain.
 _NOTHING: Final = frozenset({"", "-", "none", "null", "unknown", "n/a", "not-available", "no-imds-data"})
 _OURS: Final = "hyperscout.io"
 _KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def lists_of(value: object) -> tuple[Keys, ...]:
-    """The setting: names of clouds, and lists of keys. Raises ValueError."""
+    """Parse the setting: names of clouds, and lists of label keys. Raises ValueError."""
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected a list of clouds ({', '.join(CLOUDS)}) or of lists of label keys")  # noqa: TRY004
     if len(value) > _MAX_LISTS:
@@ -63,13 +63,13 @@ def _keys(item: object) -> Keys:
 
 
 def domains_of(nodes: Mapping[str, Mapping[str, str]], lists: Sequence[Keys]) -> dict[str, tuple[str, ...]]:
-    """By node that has such labels: its domains, the farthest first, written "key=value"."""
+    """Return the domains of each node that has such labels, the outermost first, as "key=value"."""
     found = ((node, place_of(labels, lists)) for node, labels in nodes.items())
     return {node: path for node, path in found if path}
 
 
 def place_of(labels: Mapping[str, str], lists: Sequence[Keys]) -> tuple[str, ...]:
-    """The domains of one node; () where its labels tell of none."""
+    """Return the domains of one node, the outermost first; () where its labels give none."""
     for keys in lists:
         if path := tuple(_path(labels, keys)):
             return path

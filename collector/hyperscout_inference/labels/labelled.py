@@ -1,8 +1,8 @@
-"""Hosts that no wire shows: their place by what their cloud says of them, in labels of their nodes.
+"""Place hosts without wired evidence by the labels that their cloud sets on their nodes.
 
-A cloud names the domains that a machine is in, from the farthest to the nearest, and shows nothing of its
-switches. Wired evidence wins: no wired host is moved, and a labelled domain in which wired hosts are is
-theirs. Where hosts have both, what does not fit is named.
+A cloud names the domains of a machine, from the outermost to the innermost, and nothing of its switches.
+Wired evidence wins: no wired host moves, and a labelled domain with wired hosts is the wired domain. A host
+with labels and cables that disagree becomes a `SourcesDisagree` finding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,14 @@ from hyperscout_inference.grouping.opaque import alone, beside
 SOURCE = "labels"
 Labels = Mapping[str, tuple[str, ...]]
 
-# A labelled domain lies inside domains of the lowest wired tier in which so many of the hosts of both lie.
+# A labelled tier is inside the lowest wired tier in which this share of the hosts with both agrees.
 _INSIDE = 0.75
-_ENOUGH = 3  # hosts with wires, for their majority to mean something
+_ENOUGH = 3  # wired hosts that are needed for a majority
 _NAMED = 3
 
 
 def with_labels(net: Network, layers: Sequence[Layer], labels: Labels) -> list[Layer]:
-    """The layers with the hosts that only labels place; wired domains keep their numbers."""
+    """Return the layers with the hosts that only labels place. Wired domains keep their numbers."""
     tiers, paths = _tiers(net, labels)
     wired = layers[0].domain >= 0
     if not tiers or not (~wired & (tiers[0] >= 0)).any():
@@ -41,7 +41,7 @@ def with_labels(net: Network, layers: Sequence[Layer], labels: Labels) -> list[L
 
 
 def against_wires(net: Network, layers: Sequence[Layer], labels: Labels) -> list[Suspicion]:
-    """Hosts whose labels put them with others than their cables do. `layers`: those of the wires alone."""
+    """Return hosts that labels and cables put with different hosts. `layers`: from wires alone."""
     tiers, paths = _tiers(net, labels)
     named: set[int] = set()
     found: list[Suspicion] = []
@@ -65,10 +65,11 @@ def against_wires(net: Network, layers: Sequence[Layer], labels: Labels) -> list
 
 
 def _tiers(net: Network, labels: Labels) -> tuple[list[Longs], list[list[tuple[str, ...]]]]:
-    """The nearest domains first: by tier (hosts,) the domain of each, -1 = none, and what each is called.
+    """Return the innermost tier first: by tier (hosts,) the domain of each, -1 = none, and the domains'
+    paths.
 
-    A host of which fewer domains are told is in its nearest one at all tiers below. A tier that groups no
-    hosts, or none that are not grouped below, is left out.
+    A host with fewer domains is in its innermost one at all tiers below. A tier that groups no hosts, or the
+    same hosts as the tier below, is left out.
     """
     known = {i: path for i, host in enumerate(net.hosts) if (path := labels.get(host))}
     depth = max(map(len, known.values()), default=0)
@@ -89,7 +90,7 @@ def _tiers(net: Network, labels: Labels) -> tuple[list[Longs], list[list[tuple[s
 
 
 def _told(layer: Layer, labelled: Longs, names: Sequence[tuple[str, ...]]) -> Layer:
-    """The layer with its new domains founded on what the cloud calls them."""
+    """Return the layer with its new domains named by the cloud's labels."""
     founders = list(layer.founders) or [()] * layer.count
     for domain in layer.confidence:
         inside = labelled[layer.domain == domain]
@@ -100,7 +101,7 @@ def _told(layer: Layer, labelled: Longs, names: Sequence[tuple[str, ...]]) -> La
 def _around(
     labelled: Longs, layers: Sequence[Layer], both: np.ndarray[tuple[int], np.dtype[np.bool_]]
 ) -> Layer | None:
-    """The lowest wired tier whose domains hold those of a labelled tier."""
+    """Return the lowest wired tier with domains that contain those of a labelled tier, or None."""
     hosts = np.flatnonzero(both)
     for layer in layers:
         width = max(layer.count, 1)

@@ -1,1 +1,1 @@
-"""Tiers from latency (pure): pairs that were measured in; domains, tiers and what to measure next out."""
+"""Infer tiers from latency: measured pairs in; domains, tiers and the next pairs to measure out. Pure."""

@@ -1,7 +1,8 @@
-"""From gaps between steps to domains, and which of the tiers that come out to believe.
+"""Turn the gaps between steps into domains, and keep the tiers that the pairs support.
 
-At each gap pairs vote hosts into domains, and domains into larger ones. A tier is believed if its domains
-explain the gap: its pairs are clearly faster than those of the next, and it groups more than a few hosts.
+At each gap, pairs vote hosts into domains, and domains into larger ones. A tier is kept if its domains
+explain the gap: its pairs are clearly faster than those of the next tier, and it groups more than a few
+hosts.
 """
 
 from typing import Final
@@ -13,20 +14,19 @@ from hyperscout_inference.latency.edges import Edges, Flags, by_row, components
 from hyperscout_inference.latency.grouping import grouped, numbered
 from hyperscout_inference.latency.pairs import Floats, Longs
 
-LEAST_GAP_US: Final = (
-    0.25  # a tier less than this above the next is none: cables of one tier differ by as much
-)
-CLEAR: Final = 3.0  # a gap in terms of the spread of the tiers beside it
-AGREEING: Final = 0.75  # of a tier's pairs that must lie on its side of the cut
-HOSTS_GROUPED: Final = 0.01  # of all hosts that a tier must group
-RAREST: Final = 0.01  # share of values that seem nearer or farther than they are, at least
+LEAST_GAP_US: Final = 0.25  # least gap to the next tier: cables of one tier differ by as much
+CLEAR: Final = 3.0  # least gap, in spreads of the tiers beside it
+AGREEING: Final = 0.75  # least share of a tier's pairs on its side of the cut
+HOSTS_GROUPED: Final = 0.01  # least share of all hosts that a tier groups
+RAREST: Final = 0.01  # lower bound on the share of values that seem nearer or farther than they are
 _TINY_US: Final = 1e-6
 
 
 def domains_of(
     edges: Edges, rest_us: Floats, hills: Floats, cuts: Floats, noise_us: Floats, placed: Flags
 ) -> list[Longs]:
-    """Domains at each cut, and on top what is connected; -1 = not placed. `noise_us`: sorted, if known."""
+    """Return the domains at each cut, and on top the connected components; -1 = not placed. `noise_us`:
+    sorted, empty if unknown."""
     unit = np.arange(edges.hosts)
     domain = []
     for cut, gap in zip(cuts, np.diff(hills), strict=True):
@@ -40,10 +40,10 @@ def domains_of(
 
 
 def _weights(noise_us: Floats, gap_us: float) -> tuple[float, float]:
-    """What a value on the near side of a cut says for being together, and one beyond it for being apart.
+    """Return the weight of a vote for being together and of one for being apart.
 
-    Noise only adds: a pair that seems near is near, one that seems far may have been disturbed. Both are as
-    the noise itself says (log-likelihood ratios), the stronger one is 1.
+    Noise only adds to a round trip. A pair that seems near is near; a pair that seems far may be disturbed.
+    Both weights are log-likelihood ratios from the observed noise, scaled so that the larger one is 1.
     """
     if not len(noise_us):
         return 1.0, 1.0
@@ -61,7 +61,7 @@ def _of_placed(unit: Longs, placed: Flags) -> Longs:
 
 
 def tier_of(edges: Edges, domain: list[Longs]) -> Longs:
-    """(edges,) the lowest tier at which both ends are together."""
+    """(edges,) the lowest tier at which both ends are in one domain."""
     tier = np.full(len(edges), len(domain) - 1)
     for number in range(len(domain) - 2, -1, -1):
         tier[domain[number][edges.a] == domain[number][edges.b]] = number
@@ -71,7 +71,8 @@ def tier_of(edges: Edges, domain: list[Longs]) -> Longs:
 def believed(
     edges: Edges, domain: list[Longs], offset_us: Floats, placed: Flags, *, strict: bool
 ) -> tuple[list[Longs], Longs, Floats, Floats]:
-    """Fit, and drop the least believable tier, until all are believed."""
+    """Fit, and drop the least supported tier until all are supported. `strict`: with the limit of 1 on the
+    doubt, else 2.5."""
     hosts = int(np.count_nonzero(placed))
     while True:
         tier = tier_of(edges, domain)
@@ -85,7 +86,7 @@ def believed(
 def _doubts(
     edges: Edges, domain: list[Longs], tier: Longs, offset_us: Floats, rtt_us: Floats, hosts: int
 ) -> Floats:
-    """(tiers but the last,) 1 and more: not to be believed."""
+    """(tiers - 1,) the doubt about each tier but the last; at 1 or more it is not supported."""
     rest = edges.rest_us(offset_us)
     spread = 1.48 * by_row(tier, np.abs(rest - rtt_us[tier]), len(domain), 0.5)
     doubt = np.zeros(len(domain) - 1)

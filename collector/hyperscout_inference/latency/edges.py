@@ -1,6 +1,6 @@
-"""The measured pairs as one graph: one value for each pair of hosts, whatever the number of its rails.
+"""Reduce the measured pairs to one graph: one value for each pair of hosts, whatever its number of rails.
 
-Everything here runs on whole columns, and gives the same whatever the order of the rows was.
+All functions work on whole columns. The order of the rows does not change the result.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from hyperscout_inference.latency.pairs import Floats, Longs, PairTable
 
-MOST_US: Final = 1e7  # ten seconds: no round trip of a network
+MOST_US: Final = 1e7  # ten seconds: longer than any round trip in a network
 FEW_ROWS: Final = 8
 Flags = npt.NDArray[np.bool_]
 
@@ -29,20 +29,20 @@ class Edges:
         return len(self.a)
 
     def only(self, which: Flags) -> "Edges":
-        """Those edges; the hosts keep their numbers."""
+        """Return the selected edges; the hosts keep their numbers."""
         return Edges(self.hosts, self.a[which], self.b[which], self.rtt_us[which])
 
     def degree(self) -> Longs:
-        """(hosts,) edges of each."""
+        """(hosts,) the number of edges of each host."""
         return np.bincount(self.a, minlength=self.hosts) + np.bincount(self.b, minlength=self.hosts)
 
     def rest_us(self, offset_us: Floats) -> Floats:
-        """(edges,) what is left of each round trip without the two hosts' own parts."""
+        """(edges,) each round trip without the own parts of its two hosts."""
         return self.rtt_us - offset_us[self.a] - offset_us[self.b]
 
 
 def edges_of(pairs: PairTable) -> Edges:
-    """One value for each pair: the median over its rails, each rail brought to the level of the others."""
+    """Return one value for each pair: the median over its rails, each rail aligned with the others."""
     a, b = pairs.a.astype(np.int64), pairs.b.astype(np.int64)
     low, high = np.minimum(a, b), np.maximum(a, b)
     usable = np.isfinite(pairs.rtt_us) & (pairs.rtt_us > 0) & (pairs.rtt_us < MOST_US) & (low != high)
@@ -58,7 +58,8 @@ def edges_of(pairs: PairTable) -> Edges:
 
 
 def _rail_levels(pair: Longs, rail: npt.NDArray[np.int32], rtt_us: Floats) -> Floats:
-    """(rails,) how much higher a rail is than the one with most rows, over the pairs that both measured."""
+    """(rails,) how much higher each rail is than the one with most rows, over the pairs that both
+    measured."""
     counts = np.bincount(rail)
     main = int(np.argmax(counts))
     reference = np.full(int(pair.max()) + 1, np.nan)
@@ -69,7 +70,7 @@ def _rail_levels(pair: Longs, rail: npt.NDArray[np.int32], rtt_us: Floats) -> Fl
 
 
 def by_row(row: npt.NDArray[np.integer], value: Floats, rows: int, quantile: float) -> Floats:
-    """(rows,) the quantile of each row's values, the lower of two that are as near; NaN for an empty row."""
+    """(rows,) the quantile of each row's values, the lower of two candidates; NaN for an empty row."""
     result = np.full(rows, np.nan)
     if not len(row):
         return result
@@ -93,7 +94,8 @@ def by_row(row: npt.NDArray[np.integer], value: Floats, rows: int, quantile: flo
 
 
 def row_widths(row: npt.NDArray[np.integer], value: Floats, rows: int, share: float) -> Floats:
-    """(rows,) the shortest stretch that holds this share of a row's values; NaN for fewer than two."""
+    """(rows,) the width of the shortest interval with this share of a row's values; NaN for fewer than
+    two."""
     result = np.full(rows, np.nan)
     if not len(row):
         return result
@@ -118,7 +120,7 @@ def both_ways(edges: Edges, value: Floats, quantile: float) -> Floats:
 
 
 def components(hosts: int, a: Longs, b: Longs) -> Longs:
-    """(hosts,) the lowest host that each is connected with."""
+    """(hosts,) the lowest host of each host's connected component."""
     label = np.arange(hosts)
     while True:
         low = np.minimum(label[a], label[b])

@@ -1,6 +1,6 @@
-"""One explanation of all round trips: rounds of cut, vote and fit from a start, and what it costs to tell.
+"""Explain all round trips by one fit: rounds of cut, vote and fit from a start, and the fit's cost.
 
-Which hosts are noisy is part of it: those whose values gather nowhere, or fit no tier that was found.
+The fit also finds the noisy hosts: hosts with values that do not cluster, or that match no tier.
 """
 
 from dataclasses import dataclass
@@ -14,16 +14,17 @@ from hyperscout_inference.latency.edges import Edges, Flags, by_row, row_widths
 from hyperscout_inference.latency.pairs import Floats, Longs
 
 ROUNDS: Final = 5
-SCATTERED: Final = 4.0  # times as wide as what others measure
-TIER: Final = 1.5  # logarithms of the number of pairs, that a tier costs by itself
-LOST_US: Final = 40.0  # what a value of a noisy host is told by: it may be anywhere in as much
+SCATTERED: Final = 4.0  # a host is noisy if its values spread this many times as wide as those of others
+TIER: Final = 1.5  # cost of each tier, in logarithms of the number of pairs
+LOST_US: Final = 40.0  # a value of a noisy host costs as much as one anywhere in this range
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """One explanation. `domain`: by tier, -1 = noisy or not placed; `tier`: (edges,) of those in `edges`."""
+    """One explanation. `domain`: by tier, -1 = noisy or not placed; `tier`: (edges,) of each edge in
+    `edges`."""
 
-    edges: Edges  # those between hosts that are not noisy
+    edges: Edges  # between hosts that are not noisy
     domain: list[Longs]
     tier: Longs
     offset_us: Floats
@@ -42,9 +43,11 @@ def explained(
     level: bool = False,
     nearest: float = 0.0,
 ) -> Fit:
-    """Rounds of cut, vote and fit, until the domains stay. `level`: first bring all the innermost domains to
-    one level, for a start that set parts of the fabric wrong against each other. `nearest`: first cut off
-    this share of the pairs, whether there is a gap or not."""
+    """Repeat cut, vote and fit until the domains are stable, at most `ROUNDS` times.
+
+    `level`: first align all innermost domains to one level, for a start that shifts parts of the fabric
+    against each other. `nearest`: first cut off this share of the pairs, with or without a gap.
+    """
     before: list[Longs] = []
     noise_us = np.zeros(0)
     for number in range(ROUNDS):
@@ -81,11 +84,11 @@ def _fitted(
     rtt_us: Floats,
     noisy: Flags,
 ) -> Fit:
-    """With its cost: as long as the shortest text that would tell all values, each by its tier, and each host
-    by its own part and its domains."""
+    """Return the fit with its cost: the description length of all values by their tiers, and of all hosts by
+    their own parts and domains."""
     off = np.abs(use.rest_us(offset_us) - rtt_us[tier])
     told = int(np.count_nonzero(use.degree())) + len(domain) - 1
-    free = max(1, len(use) - told)  # what is fitted lies nearer than it should
+    free = max(1, len(use) - told)  # degrees of freedom: residuals are smaller than the noise
     low, high = np.quantile(edges.rtt_us, (0.05, 0.95))
     spread = max(levels.FINEST_US, float(np.minimum(off, max(levels.FINEST_US, high - low)).sum()) / free)
     cost = len(use) * np.log(spread) + (len(edges) - len(use)) * np.log(LOST_US)
@@ -98,7 +101,7 @@ def cost_of(fit: Fit) -> float:
 
 
 def pruned(edges: Edges, placed: Flags, fit: Fit) -> Fit:
-    """Without the tiers that it is shorter told without: wrong values that look like one."""
+    """Drop the tiers that do not lower the cost: wrong values may resemble a tier."""
     while len(fit.domain) > 1:
         rest = fit.edges.rest_us(fit.offset_us)
         fewer = []
@@ -123,14 +126,14 @@ def _halved(rest_us: Floats, share: float) -> tuple[Floats, Floats]:
 
 
 def _text(domain: Longs) -> float:
-    """How much it takes to tell each host's domain: the entropy."""
+    """Return the description length of each host's domain: the entropy."""
     sizes = np.bincount(domain[domain >= 0])
     sizes = sizes[sizes > 0]
     return float(-(sizes * np.log(sizes / sizes.sum())).sum())
 
 
 def _levelled(edges: Edges, domain: list[Longs], offset_us: Floats) -> Floats:
-    """Own parts such that round trips within each innermost domain are the same."""
+    """Return own parts that make the round trips within all innermost domains equal."""
     rest = edges.rest_us(offset_us)
     shift = np.full(edges.hosts, np.nan)
     for labels in domain:
@@ -145,25 +148,25 @@ def _levelled(edges: Edges, domain: list[Longs], offset_us: Floats) -> Floats:
 
 
 def few_of(edges: Edges, noisy: Flags) -> Flags:
-    """Those, or nobody: where most are in trouble it is what is usual here."""
+    """Return these hosts, or none if they are half of the hosts or more: then their noise is normal here."""
     hosts = np.count_nonzero(edges.degree())
     left = np.any(~noisy[edges.a] & ~noisy[edges.b])
     return noisy if left and 2 * np.count_nonzero(noisy) < hosts else np.zeros_like(noisy)
 
 
 def scattered(edges: Edges, offset_us: Floats) -> Flags:
-    """(hosts,) those whose values gather nowhere: in trouble, whatever the tiers are."""
+    """(hosts,) those with values that do not cluster, whatever the tiers are."""
     rest = edges.rest_us(offset_us)
     rows = np.concatenate((edges.a, edges.b))
     wide = row_widths(rows, np.concatenate((rest, rest)), edges.hosts, 0.25)
     if np.isnan(wide).all():
-        return np.zeros(edges.hosts, np.bool_)  # too few values of each to tell
+        return np.zeros(edges.hosts, np.bool_)  # too few values per host
     limit = SCATTERED * max(levels.FINEST_US, float(np.nanmedian(wide)))
     return np.nan_to_num(wide) > limit
 
 
 def _far_from_all(edges: Edges, rest_us: Floats, hills: Floats, wide: float) -> Flags:
-    """(hosts,) those most of whose pairs fit no tier."""
+    """(hosts,) those for which most pairs match no tier."""
     if not len(hills):
         return np.zeros(edges.hosts, np.bool_)
     near_us = max(6 * wide, float(np.diff(hills).min()) / 2 if len(hills) > 1 else 0.0)

@@ -1,9 +1,9 @@
-"""Hosts or domains into domains, by the votes of all pairs that were measured between them.
+"""Group hosts or domains into domains by the votes of all measured pairs between them.
 
-A pair votes for (up to 1) or against (down to -1) its two ends being together. Two groups merge while each is
-the other's best and the votes between them are for it: average linkage, so that one wrong value neither
-merges two domains nor splits one, as it would with single or complete linkage. Then each unit moves to
-where its own votes call it.
+A pair votes for (up to 1) or against (down to -1) its two ends being together. Two groups merge if each is
+the other's best and the votes between them are in favour. This is average linkage: one wrong value neither
+merges two domains nor splits one, as it can with single or complete linkage. Then each unit moves to the
+group that its own votes favour.
 """
 
 from typing import Final
@@ -12,14 +12,15 @@ import numpy as np
 
 from hyperscout_inference.latency.pairs import Floats, Longs
 
-DENSE: Final = 100  # times as many places as keys: so sparse a table still beats sorting
+DENSE: Final = 100  # places per key up to which a table is faster than sorting
 LEAST_PLACES: Final = 1 << 16
 MOST_PLACES: Final = 1 << 24
 MIX: Final = 1_000_003
 
 
 def grouped(unit: Longs, a: Longs, b: Longs, vote: Floats) -> Longs:
-    """(hosts,) group of each, numbered from 0. Units stay whole. `unit`: (hosts,) numbered from 0."""
+    """(hosts,) the group of each host, numbered from 0. Units stay whole. `unit`: (hosts,) numbered from
+    0."""
     if not len(unit):
         return unit
     units = int(unit.max()) + 1
@@ -35,7 +36,7 @@ def grouped(unit: Longs, a: Longs, b: Longs, vote: Floats) -> Longs:
 
 
 def numbered(label: Longs) -> Longs:
-    """Labels from 0, in the order of the first that has them."""
+    """Renumber labels from 0, in the order of their first use."""
     if not len(label):
         return label
     first = np.full(int(label.max()) + 1, len(label))
@@ -48,21 +49,21 @@ def numbered(label: Longs) -> Longs:
 def _between(
     p: Longs, q: Longs, vote: Floats, count: Floats, units: int
 ) -> tuple[Longs, Longs, Floats, Floats]:
-    """Votes and their number for each pair of groups that has some."""
+    """Return the sums of votes and counts for each pair of groups that has some."""
     apart = p != q
     if not apart.all():
         p, q, vote, count = p[apart], q[apart], vote[apart], count[apart]
     stride = max(1, units)
     key = np.minimum(p, q) * stride + np.maximum(p, q)
     if np.all(key[1:] > key[:-1]):
-        return key // stride, key % stride, vote, count  # each pair once already
+        return key // stride, key % stride, vote, count  # each pair occurs once already
     key, (votes, number) = _summed(key, stride * stride, vote, count)
     return key // stride, key % stride, votes, number
 
 
 def _summed(key: Longs, keys: int, *values: Floats) -> tuple[Longs, list[Floats]]:
-    """Each key once, ascending, and its sums. `keys`: all of them are below."""
-    if keys <= max(LEAST_PLACES, min(DENSE * len(key), MOST_PLACES)):  # several times faster than to sort
+    """Return each key once, ascending, with its sums. `keys`: upper bound of the keys, exclusive."""
+    if keys <= max(LEAST_PLACES, min(DENSE * len(key), MOST_PLACES)):  # several times faster than sorting
         used = np.zeros(keys, np.bool_)
         used[key] = True
         found = np.flatnonzero(used)
@@ -70,7 +71,7 @@ def _summed(key: Longs, keys: int, *values: Floats) -> tuple[Longs, list[Floats]
         place[found] = np.arange(len(found))
         where = place[key]
     else:
-        order = np.argsort(key, kind="stable")  # mostly in order already: fast where it is
+        order = np.argsort(key, kind="stable")  # mostly sorted already, which is fast
         ordered = key[order]
         new = np.ones(len(key), np.bool_)
         new[1:] = ordered[1:] != ordered[:-1]
@@ -81,7 +82,7 @@ def _summed(key: Longs, keys: int, *values: Floats) -> tuple[Longs, list[Floats]
 
 
 def _merged(group: Longs, p: Longs, q: Longs, votes: Floats, count: Floats) -> Longs:
-    """Merge what is mutually best, until no two groups want it."""
+    """Merge groups that are each other's best, until no two groups have votes in favour."""
     group = numbered(group)
     p, q, votes, count = _between(group[p], group[q], votes, count, len(group))
     while True:
@@ -89,7 +90,7 @@ def _merged(group: Longs, p: Longs, q: Longs, votes: Floats, count: Floats) -> L
         if not len(wanted):
             return group
         left, right = p[wanted], q[wanted]
-        # Few votes count less; equals go by a mix of their numbers, so that not all want the same one.
+        # Few votes weigh less. Ties go by a hash of the group numbers, so that not all choose the same group.
         mix = (left * 2654435761 + right * 40503 + left * right) % MIX
         wish = np.rint(votes[wanted] / (count[wanted] + 1.0) * 1e9).astype(np.int64) * MIX + mix
         groups = int(group.max()) + 1
@@ -100,7 +101,7 @@ def _merged(group: Longs, p: Longs, q: Longs, votes: Floats, count: Floats) -> L
         mutual = best_of_left & best_of_right
         to = np.arange(groups)
         to[right[mutual]] = left[mutual]
-        # Whom many want equally much, as all that a landmark is near to do, takes them all at once.
+        # A group that many want equally (all that are near one landmark) absorbs them at once.
         stays = np.zeros(groups, np.bool_)
         stays[left[mutual]] = True
         free = ~stays
@@ -114,7 +115,7 @@ def _merged(group: Longs, p: Longs, q: Longs, votes: Floats, count: Floats) -> L
 
 
 def _moved(group: Longs, p: Longs, q: Longs, votes: Floats) -> Longs:
-    """Each unit to the group that its own votes are most for; on its own if they are for none."""
+    """Move each unit to the group that its own votes favour most, or out on its own if they favour none."""
     units = len(group)
     unit = np.concatenate((p, q))
     groups = int(group.max()) + 1

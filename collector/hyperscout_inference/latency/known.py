@@ -1,4 +1,4 @@
-"""What is known of where nodes are, as the planner wants it: from the published tree, or from latency."""
+"""Prepare the known places of nodes for the planner: from the published tree or from latency."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,14 @@ WIRES = "wires"
 
 
 def wired_nodes(topology: Topology) -> frozenset[str]:
-    """Those that the published tree places by wires. NVLink alone places nobody: it ends at the rack."""
+    """Return the nodes that the published tree places by wires. NVLink alone places none: it ends at the
+    rack."""
     return frozenset(node for h in topology.hypernodes if h.source == WIRES for node in h.nodes)
 
 
 def published_domains(topology: Topology, nodes: Sequence[str]) -> list[Longs]:
-    """For each tier of the published tree, innermost first, (nodes,) the domain of each, -1 = none."""
+    """Return, for each tier of the published tree, innermost first, (nodes,) the domain of each, -1 =
+    none."""
     place = {node: i for i, node in enumerate(nodes)}
     found: dict[int, Longs] = {}
     for number, h in enumerate(topology.hypernodes):
@@ -27,14 +29,14 @@ def published_domains(topology: Topology, nodes: Sequence[str]) -> list[Longs]:
 
 
 def measured_domains(tiers: LatencyTiers, nodes: Sequence[str]) -> list[Longs]:
-    """The same from latency."""
+    """Return, for each tier that latency shows, innermost first, (nodes,) the domain of each, -1 = none."""
     place = {host: i for i, host in enumerate(tiers.hosts)}
     at = np.array([place.get(node, -1) for node in nodes], np.int64)
     return [np.where(at < 0, -1, np.append(domain, -1)[at]).astype(np.int64) for domain in tiers.domain]
 
 
 def representatives(nodes: Sequence[str], domains: Sequence[Longs], each: int = 2) -> frozenset[str]:
-    """The first nodes of each innermost domain, by name: they stand for the others."""
+    """Return the first `each` nodes of each innermost domain, by name. They represent the others."""
     if not domains:
         return frozenset()
     count: dict[int, int] = {}
@@ -47,7 +49,7 @@ def representatives(nodes: Sequence[str], domains: Sequence[Longs], each: int = 
 
 
 def any_unmeasured(pairs: PairTable, wishes: Sequence[tuple[str, str]]) -> bool:
-    """Whether some of the wishes are for pairs that were not measured yet."""
+    """Return whether some of the wished pairs are not measured yet."""
     place = {node: i for i, node in enumerate(pairs.nodes)}
     n = len(place)
     measured = set((pairs.a.astype(np.int64) * n + pairs.b).tolist())

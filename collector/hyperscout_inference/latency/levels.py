@@ -1,7 +1,7 @@
-"""The steps of a fabric as they stand out in one dimension: where round trips gather, and the gaps between.
+"""Find the steps of a fabric in one dimension: where round trips cluster, and the gaps between.
 
-A smoothed histogram; a valley counts when it is well below both of its hills. What stands out here is only
-a proposal: a tier is believed when domains explain it (see `tiers.py`).
+A smoothed histogram shows hills. A valley counts if it is well below both of its hills. The result is only a
+proposal: a tier is kept if domains explain it (see `domains.py`).
 """
 
 from itertools import pairwise
@@ -12,13 +12,13 @@ import numpy as np
 from hyperscout_inference.latency.pairs import Floats
 
 FINEST_US: Final = 0.04  # cables of one tier differ by this much
-VALLEY: Final = 0.75  # of the lower of the two hills
+VALLEY: Final = 0.75  # highest valley, as a share of the lower of its two hills
 MOST_BINS: Final = 20_000
-SHARE: Final = 0.2  # of all values: the shortest stretch that holds it tells how wide a hill is
+SHARE: Final = 0.2  # of all values: the shortest interval with this share is the width of a hill
 
 
 def width(values: Floats) -> float:
-    """How wide a hill is: the shortest stretch that holds a fifth of all values."""
+    """Return the width of a hill: the shortest interval that contains a fifth of all values."""
     ordered = np.sort(values)
     step = max(1, int(SHARE * len(ordered)))
     if len(ordered) <= step:
@@ -27,7 +27,7 @@ def width(values: Floats) -> float:
 
 
 def gaps(values: Floats, smooth: float, support: int) -> tuple[Floats, Floats]:
-    """Hills and the gaps between them, ascending: one gap fewer than hills.
+    """Return the hills and the gaps between them, ascending: one gap fewer than hills.
 
     `smooth`: standard deviation of the smoothing. `support`: values that a hill needs.
     """
@@ -69,16 +69,17 @@ def gaps(values: Floats, smooth: float, support: int) -> tuple[Floats, Floats]:
 
 
 def _lowest(density: Floats, first: int, last: int) -> int:
-    """The middle of the lowest stretch between two bins."""
+    """Return the middle of the lowest stretch between two bins."""
     part = density[first : last + 1]
     lowest = np.flatnonzero(part <= part.min() + 1e-9 * part.max())
     return first + int(lowest[len(lowest) // 2])
 
 
 def aligned(values: Floats, known: Floats) -> tuple[Floats, Floats]:
-    """The known hills where the values have them, and the cuts between: all moved by as much as fits best.
+    """Return the known hills, shifted by one constant to fit the values best, and the cuts between them.
 
-    What values and hills are measured from differs by a constant; a small one is likelier than a large one.
+    The values and the known hills differ by a constant, because they come from different measurements. A
+    small shift is likelier than a large one.
     """
     found, _ = gaps(values, 0.6 * width(values), max(3, len(values) // 1000))
     cap = max(FINEST_US, float(np.diff(known).min()) / 2 if len(known) > 1 else 1.0)

@@ -1,4 +1,4 @@
-"""What was measured between the nodes that can be measured now, as the planner looks it up: pair by pair."""
+"""Look up, pair by pair, what was measured between the nodes that can be measured now."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from hyperscout_inference.latency.pairs import Floats, Longs, PairTable
 
 
 class Known(NamedTuple):
-    """What was measured between nodes that can be measured: sorted keys of pairs, and when."""
+    """Measured pairs between nodes that can be measured: sorted keys, round trips and times."""
 
     nodes: int
     key: Longs  # low * nodes + high
@@ -18,11 +18,11 @@ class Known(NamedTuple):
     at_ns: Longs
 
     def has(self, i: Longs, j: Longs) -> Flags:
-        """(wanted,) was this pair measured?"""
+        """(wanted,) whether each pair was measured."""
         return self._place(i, j)[1]
 
     def when(self, i: Longs, j: Longs) -> Longs:
-        """(wanted,) -1 = never."""
+        """(wanted,) when each pair was measured, Unix ns; -1 = never."""
         place, known = self._place(i, j)
         return np.where(known, self.at_ns[place], -1) if len(self.key) else np.full(len(i), -1)
 
@@ -33,7 +33,7 @@ class Known(NamedTuple):
 
     @property
     def ends(self) -> tuple[Longs, Longs]:
-        """Each pair twice: (host, peer)."""
+        """Return each pair twice: (host, peer)."""
         a, b = self.key // self.nodes, self.key % self.nodes
         return np.concatenate((a, b)), np.concatenate((b, a))
 
@@ -58,6 +58,6 @@ def keys_of(i: Longs, j: Longs, nodes: int) -> Longs:
 
 
 def sizes_of(labels: Longs) -> Longs:
-    """(nodes,) how many share the domain of each; 0 = in none."""
+    """(nodes,) the size of each node's domain; 0 = in none."""
     count = np.bincount(labels[labels >= 0], minlength=1)
     return np.where(labels >= 0, count[labels], 0)

@@ -1,9 +1,9 @@
-"""Each host's own part of its round trips: clock speed, driver, firmware. It is no distance, and comes out.
+"""Fit each host's own part of its round trips: clock speed, driver, firmware. It is no distance.
 
-A round trip is a step of the fabric plus something of either host. Only sums are measured, so the parts are
-fitted: first as if most of what a host measures crossed the top of the fabric, later, when domains are
-known, against the tier that each pair really has. Medians and quantiles throughout: a host in trouble
-spoils its own values and nobody else's.
+A round trip is a step of the fabric plus an own part of each host. Only sums are measured, so own parts are
+fitted. The first fit assumes that most pairs of a host cross the top of the fabric. Later fits use the tier
+of each pair, once domains are known. They use medians and quantiles, so that a faulty host affects only its
+own values. One start and the last polish use means, without the outermost values.
 """
 
 from typing import Final
@@ -14,23 +14,23 @@ from hyperscout_inference.latency.edges import Edges, Flags, both_ways, by_row
 from hyperscout_inference.latency.pairs import Floats, Longs
 
 TOP: Final = (
-    0.8  # of a host's pairs, in order, this one crosses the top: with fewer than a fifth that do not fit
+    0.8  # quantile of a host's pairs that crosses the top, if fewer than a fifth of the pairs are outliers
 )
-CORE: Final = 32  # hosts to begin with
-ROWS: Final = 12  # pairs of a host within the core that make a start
+CORE: Final = 32  # hosts in the first core
+ROWS: Final = 12  # pairs of a host within the core that are enough for a start
 FEW: Final = 6
 ROUNDS: Final = 8
 POLISH: Final = 60
-ENOUGH_US: Final = 0.001  # a step of all own parts less than this is the last
-FAR: Final = 6.0  # times the middle distance, and at least
+ENOUGH_US: Final = 0.001  # the polish ends when no own part changes by this much
+FAR: Final = 6.0  # limit on the distance of a value, in medians; `NEAR_US` at least
 NEAR_US: Final = 0.3
 
 
 def start(edges: Edges, top: bool) -> Floats:
     """(hosts,) own parts, as if there were one tier. Hosts without edges have 0.
 
-    `top`: by what crosses the top of the fabric; else by the mean of a host's pairs, which tells less of
-    hosts, but sets two halves of a fabric right against each other.
+    `top`: use the quantile that crosses the top of the fabric. Otherwise use the mean of a host's pairs: it
+    is less precise for each host, but aligns two halves of a fabric.
     """
     offset_us = np.zeros(edges.hosts)
     if not len(edges):
@@ -47,7 +47,7 @@ def start(edges: Edges, top: bool) -> Floats:
             level = float(np.nanmean(above))
             offset_us += np.where(np.isfinite(above), 0.5 * (above - level), 0.0)
     for few in (FEW, 3, 1, 1, 1, 1, 1, 1):
-        # Those who measured the known ones, by the known ones alone: they are the better fitted.
+        # Hosts that measured known hosts are fitted by these alone, because they are the better fitted.
         row = np.concatenate((edges.a, edges.b))
         peer = np.concatenate((edges.b, edges.a))
         use = known[peer] & ~known[row]
@@ -63,8 +63,11 @@ def start(edges: Edges, top: bool) -> Floats:
 
 
 def extended(edges: Edges, known: Flags, domain: list[Longs], offset_us: Floats) -> Floats:
-    """(hosts,) own parts of all, from those that are known. All pairs of a host cross the top but those with
-    one of the parts of the fabric right under it, its own: the one that it seems nearest to is left out."""
+    """(hosts,) own parts of all hosts, from those that are known.
+
+    A host's pairs cross the top unless both ends are in the same part of the fabric right below it. The part
+    that the host seems nearest to is therefore left out.
+    """
     offset_us = offset_us.copy()
     part = domain[-2] if len(domain) > 1 else np.zeros(edges.hosts, np.int64)
     parts = max(1, int(part.max()) + 1)
@@ -93,7 +96,7 @@ def extended(edges: Edges, known: Flags, domain: list[Longs], offset_us: Floats)
 
 
 def sharpened(edges: Edges, offset_us: Floats, near_us: float) -> Floats:
-    """Own parts by the middle of the hill at the top alone, as `start` puts it at one height for all."""
+    """Refine own parts by the centre of the hill at the top, which `start` puts at one height for all."""
     for _ in range(3):
         rest = edges.rest_us(offset_us)
         level = float(np.nanmedian(both_ways(edges, rest, TOP)))
@@ -106,7 +109,7 @@ def sharpened(edges: Edges, offset_us: Floats, near_us: float) -> Floats:
 
 
 def _means(edges: Edges, value: Floats) -> Floats:
-    """(hosts,) the mean over each host's edges, of values without the outermost."""
+    """(hosts,) the mean over each host's edges; the outermost values are clipped."""
     row = np.concatenate((edges.a, edges.b))
     return _mean_by(row, np.concatenate((value, value)), edges.degree())
 
@@ -118,7 +121,7 @@ def _mean_by(row: Longs, value: Floats, count: Longs) -> Floats:
 
 
 def _core(edges: Edges) -> Flags:
-    """(hosts,) those that most measure, enough of them to have measured each other."""
+    """(hosts,) the hosts with most pairs, enough of them to have measured each other."""
     degree = edges.degree()
     order = np.argsort(-degree, kind="stable")
     size = CORE
@@ -136,19 +139,20 @@ def _core(edges: Edges) -> Flags:
 
 
 def refit(edges: Edges, tier: Longs, tiers: int, offset_us: Floats, rounds: int = 4) -> tuple[Floats, Floats]:
-    """Own parts and the round trip of each tier, from the tier of each edge. NaN: no edge of that tier."""
+    """Return own parts and the round trip of each tier, from the tier of each edge. NaN: tier without
+    edges."""
     offset_us = offset_us.copy()
     rtt_us = by_row(tier, edges.rest_us(offset_us), tiers, 0.5)
     for _ in range(rounds):
         off = both_ways(edges, edges.rest_us(offset_us) - rtt_us[tier], 0.5)
-        # Half a step: both ends of a pair move.
+        # Half a step, because both ends of a pair move.
         offset_us += np.where(np.isfinite(off), 0.5 * off, 0.0)
         rtt_us = by_row(tier, edges.rest_us(offset_us), tiers, 0.5)
     return offset_us, rtt_us
 
 
 def polished(edges: Edges, tier: Longs, tiers: int, offset_us: Floats) -> tuple[Floats, Floats]:
-    """The same by means, of all but values far off: medians in turn stop a little short of the best."""
+    """Refine `refit` by means of all values that are not far off: medians stop a little short of the best."""
     offset_us, rtt_us = refit(edges, tier, tiers, offset_us, rounds=2)
     off = np.abs(edges.rest_us(offset_us) - rtt_us[tier])
     kept = off <= max(FAR * float(np.median(off)), NEAR_US)

@@ -1,15 +1,15 @@
-"""What nodes measured of each other, in columns: one row for each pair of nodes and each of its rails.
+"""Join what nodes measured of each other into columns: one row for each pair of nodes and each of its rails.
 
-Each pair is measured from both ends. What the two ends say of one pair must agree, or it is dropped: an end
-whose clock stepped, or that lies about its own time, makes nobody seem near.
+Each pair is measured from both ends. The two ends must agree, or the pair is dropped. An end with a stepped
+clock or false times can therefore not make a host seem near.
 
-- The bound: ends may differ by 1 us or 30 %, whichever is more. One switch hop is 1.5 us there and back, so
-  what is let through is no other tier; and minima of bursts of loaded hosts differ by less (docs/latency.md).
-- Of two ends that agree the one that saw the pair farther away counts. Noise only adds to a round trip, so
-  the other might be the truer one; but other pairs make good what noise took too far, and nothing does what a
-  lie brought too near.
-- Round trips are those of UDP. RDMA adds bandwidth to the same row; where a pair has no UDP at all, its round
-  trip by RDMA makes a row under a rail of its own ("mlx5_0/rdma"), for the two are no common scale.
+- Ends may differ by 1 us or 30 %, whichever is more. One switch hop is 1.5 us there and back, so the bound
+  does not admit another tier. Burst minima of loaded hosts differ by less (docs/latency.md).
+- Of two ends that agree, the longer round trip counts. Noise only adds to a round trip, so the shorter one
+  may be closer to the truth. But other pairs correct a value that is too long, and none corrects one that is
+  too short.
+- Round trips are those of UDP. RDMA adds bandwidth to the same row. A pair without UDP gets a row for its
+  RDMA round trip under a rail of its own ("mlx5_0/rdma"), because the two are not comparable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,13 +32,13 @@ Bools = npt.NDArray[np.bool_]
 
 NOISE_US = 1.0
 NOISE_SHARE = 0.3
-MIN_RTT_US, MAX_RTT_US = 0.1, 1e6  # light needs 0.1 us for 15 m and back; a second is no network of a cluster
+MIN_RTT_US, MAX_RTT_US = 0.1, 1e6  # light needs 0.1 us for 15 m and back; a cluster never needs a second
 MAX_GBPS = 1e5
 MAX_SAMPLES = 1_000_000
-RDMA = "/rdma"  # ends the rail of a pair that has round trips by RDMA alone
+RDMA = "/rdma"  # suffix of the rail of a pair that has only RDMA round trips
 
 _MAX_TIME_NS = 1 << 62
-_MAX_NAMES = 1 << 20  # that are told apart before the reader starts anew
+_MAX_NAMES = 1 << 20  # distinct names after which the reader clears its state
 _METHODS = {"udp": 0, "rdma": 1}
 _COLUMNS = attrgetter(
     "peer", "peer_interface", "method", "at_ns", "sent", "received", "min_us", "jitter_us", "bandwidth_gbps"
@@ -64,7 +64,7 @@ class PairTable:
     samples: Ints
     at_ns: Longs
     disagreeing: int = 0  # pairs that were dropped because their ends do not agree
-    history: PairHistory | None = None  # None = nothing is known but the newest bursts
+    history: PairHistory | None = None  # None = only the newest bursts are known
 
     def __len__(self) -> int:
         return len(self.a)
@@ -80,7 +80,8 @@ NO_PAIRS = _empty()
 
 
 def pairs_of_rows(rows: Sequence[LatencyRow]) -> PairTable:
-    """A table that somebody else measured. Of several rows of one pair the least counts: noise only adds."""
+    """Return the pairs of a table from another tool. Of several rows of one pair the shortest round trip
+    counts, because noise only adds."""
     names = sorted({name for row in rows for name in row[:2] if row.node_a != row.node_b})
     if not names:
         return NO_PAIRS
@@ -109,8 +110,8 @@ def pairs_of_rows(rows: Sequence[LatencyRow]) -> PairTable:
 
 
 class Clock(NamedTuple):
-    """Of the agent that reported a port. `offset_ns`: its clock minus ours. `until_ns`: when it reported, by
-    its own clock; nothing was measured after that."""
+    """Clock of the agent that reported a port. `offset_ns`: its clock minus the collector's. `until_ns`: when
+    it reported, by its own clock; no measurement is later."""
 
     offset_ns: int = 0
     until_ns: int = _MAX_TIME_NS
@@ -122,16 +123,20 @@ _OURS = Clock()
 def pairs_of(
     ports: Mapping[str, Sequence[LatencyPort]], clocks: Mapping[str, Sequence[Clock]] | None = None
 ) -> PairTable:
-    """What both ends agree upon. Keys are node names; `clocks`: one for each port, where they are known.
+    """Return the pairs on which both ends agree. Keys are node names; `clocks`: one for each port, where
+    known.
 
-    Left out: a pair that only one end has measured yet, and one whose ends differ by more than noise does.
+    A pair is left out if only one end has measured it, or if its ends differ by more than noise.
     """
     return PairReader().read(ports, clocks)
 
 
 class PairReader:
-    """The same, again and again: a node whose ports are the same object as before is not read again, and when
-    all are, neither is anything else. Not thread-safe."""
+    """Runs `pairs_of` repeatedly and reads only changes.
+
+    A node with the same object of ports as before is not read again. Without any change the last table is
+    returned. Not thread-safe.
+    """
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
@@ -161,7 +166,7 @@ class PairReader:
         return self._table
 
     def _read(self, name: str, ports: Sequence[LatencyPort], clocks: Sequence[Clock]) -> "_Node":
-        """The good ones among a node's results."""
+        """Read the usable results of a node."""
         node = _Node(self._names[name], ports, clocks)
         rows: list[tuple[Any, ...]] = []
         known: list[LatencyResult] = []
@@ -196,7 +201,7 @@ class PairReader:
         return node
 
     def _join(self) -> PairTable:
-        """Both ends of everything, side by side."""
+        """Match both ends of all results."""
         nodes = [node for node in self._nodes.values() if node.ids.size]
         if not nodes:
             return NO_PAIRS
@@ -214,7 +219,7 @@ class PairReader:
         order = np.lexsort((which, pair))
         again = (which[order][1:] == which[order][:-1]) & (pair[order][1:] == pair[order][:-1])
         if again.any():
-            # Of two reports of one end (no agent of ours sends that) the newest counts, whichever came first.
+            # Two reports of one end (the project's agents send only one): the newest counts.
             order = np.lexsort((floats[_RTT], at_ns, which, pair))
             order = order[np.append(~again, True)]
         pair, which = pair[order], which[order]
@@ -237,7 +242,7 @@ _RTT, _JITTER, _RATE, _BURSTS = range(4)
 
 
 class _Ids(dict[str, int]):
-    """Numbers for names, from 0, in the order in which they are asked for."""
+    """Numbers for names, from 0, in the order of first use."""
 
     def __missing__(self, name: str) -> int:
         self[name] = found = len(self)
@@ -246,8 +251,8 @@ class _Ids(dict[str, int]):
 
 @dataclass(slots=True)
 class _Node:
-    """What one node says. `ids`: (6, results) as `_OWN` and on; `floats`: (3, results) as `_RTT`
-    and on, and what `bursts_of` makes of earlier ones."""
+    """The results of one node. `ids`: (6, results), rows as `_OWN` and the following; `floats`: (3 + COUNTS,
+    results), rows as `_RTT` and the following, then those of `bursts_of`."""
 
     id: int
     ports: Sequence[LatencyPort]
@@ -258,7 +263,7 @@ class _Node:
 
 
 def _longs(numbers: Sequence[int]) -> Longs:
-    """A column of whole numbers, held within +-2^62."""
+    """Return a column of integers, clipped to +-2^62."""
     try:
         return _held(np.array(numbers, np.int64), -_MAX_TIME_NS, _MAX_TIME_NS)
     except OverflowError:
@@ -267,12 +272,12 @@ def _longs(numbers: Sequence[int]) -> Longs:
 
 
 def _held(values: Longs, low: int, high: int) -> Longs:
-    """np.clip, which costs five times as much for a hundred values."""
+    """Clip values. np.clip takes five times as long for a hundred values."""
     return np.minimum(np.maximum(values, low), high)
 
 
 def _good(node: _Node) -> Bools:
-    """Which results mean something; what does not, of those, is made 0 or (jitter) -1."""
+    """Return which results are usable. In place, unusable values become 0, or -1 for jitter."""
     rtt_us, jitter_us, gbps = node.floats[:_BURSTS]
     answered = (node.ids[_RECEIVED] > 0) & (rtt_us >= MIN_RTT_US) & (rtt_us <= MAX_RTT_US)
     jitter_us[~((jitter_us >= 0) & (jitter_us <= MAX_RTT_US))] = -1.0
@@ -282,13 +287,16 @@ def _good(node: _Node) -> Bools:
 
 
 def ends_agree(low_us: float, high_us: float) -> bool:
-    """Whether two ends that found these round trips differ by no more than noise makes them."""
+    """Return whether two ends' round trips, in microseconds, differ by no more than noise."""
     return high_us - low_us <= max(NOISE_US, NOISE_SHARE * low_us)
 
 
 def _agreed(x: Floats, y: Floats) -> tuple[Floats, Floats, Floats, Ints]:
-    """Round trip, jitter and bandwidth of pairs from those of both ends, and how many of these the ends
-    disagree about. Round trip and bandwidth are 0 where they do, or where one end has none."""
+    """Return round trip, jitter and bandwidth of pairs from both ends, and how many values the ends disagree
+    on.
+
+    The round trip is -1 where they disagree and 0 where an end has none. The bandwidth is 0 in both cases.
+    """
     low, high = np.minimum(x, y), np.maximum(x, y)
     known = low > 0
     agree = high[_RTT] - low[_RTT] <= np.maximum(NOISE_US, NOISE_SHARE * low[_RTT])
@@ -299,7 +307,8 @@ def _agreed(x: Floats, y: Floats) -> tuple[Floats, Floats, Floats, Ints]:
 
 
 class _Both(NamedTuple):
-    """What both ends have measured, sorted by pair, rail and method; both are numbers that say who and where.
+    """What both ends have measured, sorted by pair, rail and method. `pair` and `rail` encode names as
+    numbers.
 
     `rtt_us`: -1 where they disagree, 0 = none.
     """
@@ -317,7 +326,7 @@ class _Both(NamedTuple):
 
 
 def _table(both: _Both, names: Sequence[str], interfaces: Sequence[str]) -> PairTable:
-    """One row for each pair and rail."""
+    """Return one row for each pair and rail."""
     disagreeing = int(both.wrong.sum())
     n, m = len(names), len(interfaces)
     begins = np.ones(len(both.pair), bool)
@@ -332,7 +341,7 @@ def _table(both: _Both, names: Sequence[str], interfaces: Sequence[str]) -> Pair
     if not chosen.any():
         return _empty(disagreeing)
     pair, slot = both.pair[chosen], slot[chosen]
-    # Rails by name: numbers of those that occur, then their names sorted.
+    # Sort the rails that occur by their names.
     which = both.rail[chosen] * 2 + both.method[chosen]
     used, rail = np.unique(which, return_inverse=True)
     labels = [_label(int(x), interfaces, m) for x in used.tolist()]
@@ -364,7 +373,7 @@ def _label(rail: int, interfaces: Sequence[str], m: int) -> str:
 
 
 def _ranked(ids: _Ids, used: Ints) -> tuple[list[str], Longs]:
-    """The names that are used, sorted, and by number the place of each among them."""
+    """Return the names that are used, sorted, and by number the place of each among them."""
     names = list(ids)
     numbers = sorted(np.unique(used).tolist(), key=names.__getitem__)
     rank = np.full(len(names), -1, np.int64)

@@ -1,16 +1,16 @@
-"""Which pairs to measure next: to learn a hierarchy that nothing else shows, or to verify a known one.
+"""Choose the pairs to measure next, to learn a hierarchy from latency or to verify a known one.
 
-It remembers nothing. Whatever was measured so far, by whatever came through, says what is missing:
+The planner keeps no state. The measurements so far, from any source, determine what is missing:
 
-- *landmarks*: everybody against the same few hosts, which shows how many tiers there are;
-- *search*: who has no company yet in the domain it is known to be in asks one member of each of the
-  domains within, and those of its kind that come first, so that they found domains of their own;
-- *company*: a host with few values of its own innermost domain asks more of its members;
-- *verification*, for ever: neighbours in each innermost domain, and representatives of domains side by side;
-  where the hierarchy was learnt, every other pair that it was learnt from, too.
+- *landmarks*: all hosts measure the same few hosts, which shows how many tiers there are;
+- *search*: a host that is alone in the domain that it is known to be in measures one member of each of the
+  domains within, and the first of the other lone hosts, so that they can form new domains;
+- *company*: a host with few values of its own innermost domain measures more of its members;
+- *verification*, without end: neighbours in each innermost domain, and representatives of sibling domains;
+  for a learnt hierarchy, every other pair that it was learnt from, too.
 
-A pair that cannot be measured is wished for again, but never stands in the way of others: of what is missing,
-`seed` picks.
+A pair that cannot be measured is planned again. It does not block others, because `seed` selects from the
+missing pairs.
 """
 
 from collections.abc import Sequence
@@ -25,18 +25,18 @@ from hyperscout_inference.latency.offsets import refit
 from hyperscout_inference.latency.pairs import Floats, Longs, PairTable
 from hyperscout_inference.latency.verify import verification
 
-SMALL: Final = 32  # so few measure all pairs
-MISSABLE: Final = 0.25  # of the landmarks, a host may miss
-STEP: Final = 2  # questions of one host at a time while it searches: the answer may end the search
-MOST_STEP: Final = 6  # where there is room for many more: each round costs an inference
-FOUNDERS: Final = 3  # hosts of a domain at a time that found domains in it
-NEAREST: Final = 6  # domains that seemed nearest are asked again before a host is on its own
-ASKED: Final = 3  # members of each of those
-LONELY: Final = 3  # hosts of a domain that still search: they may have found each other by mistake
-UNUSUAL: Final = 0.34  # of the usual size: so small a domain may be a splinter of another, and searches too
+SMALL: Final = 32  # up to this many hosts measure all pairs
+MISSABLE: Final = 0.25  # share of the landmarks that a host may miss
+STEP: Final = 2  # pairs of a searching host at a time: a result may end the search
+MOST_STEP: Final = 6  # the same if the limit leaves space for more: each round costs an inference
+FOUNDERS: Final = 3  # hosts of a domain at a time that may form new domains in it
+NEAREST: Final = 6  # nearest domains that are measured again before a host counts as alone
+ASKED: Final = 3  # members to measure in each of those
+LONELY: Final = 3  # domains of up to this many hosts still search: they may have been joined by mistake
+UNUSUAL: Final = 0.34  # of the usual size: a smaller domain may be a fragment of another, and searches too
 COMPANY: Final = 5  # values of its own innermost domain that a host needs
-MOST_CHILDREN: Final = 512  # of one domain, that a host asks
-VERIFYING: Final = 0.2  # of the pairs at least, where some are due
+MOST_CHILDREN: Final = 512  # domains of one domain that a host measures
+VERIFYING: Final = 0.2  # share of the pairs for verification at least, where some are due
 
 
 class Wish(NamedTuple):
@@ -57,12 +57,12 @@ def plan(
     limit: int,
     seed: int,
 ) -> list[Wish]:
-    """The next pairs, the most telling first, at most `limit`.
+    """Return the next pairs, the most informative first, at most `limit`.
 
-    `nodes`: those that can be measured now, sorted. `domains`: for each tier, innermost first, (nodes,) the
-    domain of each, -1 = none: the hierarchy as it is known so far. `wired`: it comes from wires, and is only
-    to be verified. What was measured within `reverify_ns` needs no new look. `seed` spreads the choice: give
-    another one at each call.
+    `nodes`: those that can be measured now, sorted. `domains`: the hierarchy as known so far; for each tier,
+    innermost first, (nodes,) the domain of each, -1 = none. `wired`: the hierarchy comes from wires and only
+    needs verification. Pairs measured within the last `reverify_ns` are not verified again. `seed` spreads
+    the choice: give another one at each call.
     """
     if len(nodes) < 2 or limit < 1:
         return []
@@ -79,17 +79,18 @@ def plan(
 
 
 def landmark_count(nodes: int) -> int:
-    """So many that each of a few large domains has some."""
+    """Return the number of landmarks: enough that each of a few large domains has some."""
     return min(nodes, 4 + 2 * int(np.ceil(np.log2(max(2, nodes)))))
 
 
 def _numbered(labels: Longs) -> Longs:
-    """The same domains, numbered from 0 without gaps; -1 stays."""
+    """Renumber the domains from 0 without gaps; -1 stays."""
     return np.where(labels >= 0, np.unique(np.maximum(labels, 0), return_inverse=True)[1], -1)
 
 
 def _ranks(nodes: Sequence[str]) -> Longs:
-    """(nodes,) a fixed order that tells nothing of where nodes are; who comes or goes moves no other."""
+    """(nodes,) a fixed order that is independent of place; a node that joins or leaves does not reorder
+    others."""
     digests = [blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in nodes]
     rank = np.empty(len(nodes), np.int64)
     rank[np.argsort(np.array(digests, dtype="S8"), kind="stable")] = np.arange(len(nodes))
@@ -99,7 +100,7 @@ def _ranks(nodes: Sequence[str]) -> Longs:
 def _learning(
     known: Known, domains: Sequence[Longs], rank: Longs, random: np.random.Generator, limit: int
 ) -> Longs:
-    """Keys of pairs that would tell something new."""
+    """Return keys of pairs that add information."""
     nodes = known.nodes
     order = np.argsort(rank)
     count = nodes if nodes <= SMALL else landmark_count(nodes)
@@ -133,7 +134,7 @@ def _shuffled(keys: Longs, random: np.random.Generator) -> Longs:
 def _search(
     known: Known, domains: Sequence[Longs], rank: Longs, ready: Flags, random: np.random.Generator, step: int
 ) -> Longs:
-    """Who is alone in a domain asks the domains in it."""
+    """Return pairs between hosts that are alone in a domain and the domains within it."""
     result = [np.zeros(0, np.int64)]
     host, peer = known.ends
     rest_us = np.tile(_rest_us(known, domains), 2)
@@ -158,7 +159,7 @@ def _search(
 
 
 def _rest_us(known: Known, domains: Sequence[Longs]) -> Floats:
-    """(pairs,) round trips without the hosts' own parts, as far as the domains tell these."""
+    """(pairs,) round trips without the hosts' own parts, as far as the domains determine these."""
     a, b = known.key // known.nodes, known.key % known.nodes
     tier = np.full(len(known.key), len(domains))
     for number in range(len(domains) - 1, -1, -1):
@@ -180,7 +181,7 @@ def _questions(
     random: np.random.Generator,
     step: int,
 ) -> Longs:
-    """The next few of each seeker: one member of each domain, then more of those that seemed nearest."""
+    """Return the next few pairs of each seeker: one member of each domain, then more of the nearest ones."""
     labels, size = np.unique(inner[members], return_counts=True)
     lowest = np.full(len(labels), np.iinfo(np.int64).max)
     column_of = np.full(int(labels.max()) + 1, -1)
@@ -206,7 +207,7 @@ def _questions(
     own = column_of[inner[seekers]]
     nearest_us[np.flatnonzero(own >= 0), own[own >= 0]] = np.inf
     place = np.argsort(np.argsort(nearest_us, axis=1, kind="stable"), axis=1, kind="stable")
-    # Who is next to it by name, or in the list, is asked first; it is no evidence.
+    # The domain of the previous or next node in the list is tried first. This is a hint, not evidence.
     urgency = np.broadcast_to(np.arange(len(order), dtype=float), asked.shape).copy()
     for side in (-1, 1):
         beside = np.clip(seekers + side, 0, nodes - 1)
@@ -220,7 +221,7 @@ def _questions(
     columns = chosen.ravel()
     wanted = np.isfinite(urgency[rows, columns])
     rows, columns = rows[wanted], columns[wanted]
-    # The members of each domain by rank, the first few of them: which one, chance says.
+    # The first few members of each domain by rank; the random generator selects one of them.
     by_rank = members[np.lexsort((rank[members], column_of[inner[members]]))]
     sorted_column = column_of[inner[by_rank]]
     first = np.searchsorted(sorted_column, columns)
@@ -231,14 +232,14 @@ def _questions(
 
 
 def _strangers(known: Known, outer: Longs, inner: Longs, rank: Longs, random: np.random.Generator) -> Longs:
-    """Domains side by side between which nothing was measured: one member of either."""
+    """Return one pair for each two sibling domains between which nothing was measured."""
     a, b = known.key // known.nodes, known.key % known.nodes
     count = int(inner.max()) + 1 if len(inner) else 0
     met = np.unique(keys_of(inner[a], inner[b], count)[(inner[a] >= 0) & (inner[b] >= 0)])
     real = (sizes_of(inner) > 1) & (outer >= 0)
     hosts = np.flatnonzero(real)[np.argsort(rank[real], kind="stable")]
     _, begin = np.unique(inner[hosts], return_index=True)
-    reps = hosts[begin]  # the first of each by rank
+    reps = hosts[begin]  # the first member of each by rank
     result = [np.zeros(0, np.int64)]
     for domain in np.unique(outer[reps]).tolist():
         side = reps[outer[reps] == domain]
@@ -252,7 +253,7 @@ def _strangers(known: Known, outer: Longs, inner: Longs, rank: Longs, random: np
 
 
 def _company(known: Known, labels: Longs, rank: Longs, ready: Flags, random: np.random.Generator) -> Longs:
-    """Hosts with few values of their own innermost domain, with others of it."""
+    """Return pairs within the innermost domain of hosts that have few values there."""
     host, peer = known.ends
     own = (labels[host] == labels[peer]) & (labels[host] >= 0)
     have = np.bincount(host[own], minlength=known.nodes)

@@ -1,7 +1,7 @@
-"""A second look at hosts that ended up on their own.
+"""Try again to place hosts that ended up alone in their domain.
 
-A host whose own part was taken for too small seems far from everybody, and then all its values agree with
-that. So it is tried in each place that its peers know, with whatever own part fits best there.
+A host with an own part that was estimated too small seems far from all others, and its values then agree
+with that. So it is tried in each place that its peers are in, with the own part that fits best there.
 """
 
 from typing import Final
@@ -12,14 +12,14 @@ from hyperscout_inference.latency.edges import Edges
 from hyperscout_inference.latency.grouping import numbered
 from hyperscout_inference.latency.pairs import Floats, Longs
 
-MOST: Final = 512  # hosts that are looked at
+MOST: Final = 512  # hosts that are tried
 PEERS: Final = 5  # values that a place must explain
-AT_ONCE: Final = 200_000  # values
-BETTER: Final = 0.75  # of the distance that is left where it is now
+AT_ONCE: Final = 200_000  # values that are compared at a time
+BETTER: Final = 0.75  # a new place must leave less than this share of the present remainder
 
 
 def rehomed(edges: Edges, domain: list[Longs], offset_us: Floats, rtt_us: Floats) -> list[Longs]:
-    """The domains with hosts on their own moved to where their values fit clearly better."""
+    """Return the domains, with lone hosts moved to where their values fit clearly better."""
     tiers = len(domain)
     if tiers < 2:
         return domain
@@ -52,12 +52,12 @@ def rehomed(edges: Edges, domain: list[Longs], offset_us: Floats, rtt_us: Floats
 
 
 def _tiers(some: Longs, others: Longs) -> Longs:
-    """(some, others) the lowest tier at which each is with each."""
+    """(some, others) the lowest tier at which each of `some` is in one domain with each of `others`."""
     return np.asarray(np.argmax(some[:, :, None] == others[:, None, :], axis=0), np.int64)
 
 
 def _left(value: Floats, step_us: Floats) -> Floats:
-    """(places,) what steps and the best own part leave unexplained."""
+    """(places,) what the steps and the best own part leave unexplained, us."""
     own = value - step_us
     return np.asarray(np.abs(own - np.median(own, axis=1, keepdims=True)).mean(axis=1))
 

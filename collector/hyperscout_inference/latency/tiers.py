@@ -1,13 +1,13 @@
-"""Domains and tiers from round trips alone: what a fabric that shows nothing else still tells.
+"""Infer domains and tiers from round trips alone, for a fabric that reports nothing else.
 
     rtt(i, j) = step(lowest common tier of i and j) + own(i) + own(j) + noise,     noise >= 0
 
-Own parts are fitted and taken out, what is left is cut where it has gaps, pairs vote hosts into domains,
-domains into larger ones; that fixes the tier of each pair, and with it a better fit of the own parts.
-Two or three rounds settle it. A tier stays only if its pairs are clearly faster than those of the next.
+Own parts are fitted and removed, and what is left is cut at its gaps. Pairs vote hosts into domains, and
+domains into larger ones. That determines the tier of each pair, and with it a better fit of the own parts.
+Two or three rounds are enough. A tier stays only if its pairs are clearly faster than those of the next tier.
 
-Noise may grow with the distance: more hops, each on a busy machine, and far pairs scatter by more than near
-tiers differ. So the same is tried in ratios in place of differences, and what is shorter told is believed.
+Noise may grow with the distance: there are more hops, each on a busy machine, and far pairs scatter by more
+than near tiers differ. So the same is tried with ratios instead of differences. The cheaper result counts.
 """
 
 from collections.abc import Sequence
@@ -33,22 +33,22 @@ from hyperscout_inference.latency.pairs import Floats, Longs, PairTable
 from hyperscout_inference.latency.rehome import rehomed
 
 ENOUGH: Final = 3  # pairs that place a host
-FINE: Final = 0.3  # widths of a hill, by which the histogram is smoothed
+FINE: Final = 0.3  # smoothing of the histogram, in widths of a hill
 COARSE: Final = 0.6
 NEAREST: Final = (0.15, 0.4)  # of all pairs
-FEW_HOSTS: Final = 64  # so few pairs show no gaps in a histogram
-ALIKE: Final = 0.97  # of all hosts: so many in the same company are the same domains
-SAMPLE: Final = 128  # hosts; several explanations are tried on so many
+FEW_HOSTS: Final = 64  # up to this many hosts have too few pairs to show gaps in a histogram
+ALIKE: Final = 0.97  # share of all hosts with the same company, for two sets of domains to be the same
+SAMPLE: Final = 128  # hosts on which several explanations are tried
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LatencyTiers:
-    """Tiers of domains over n hosts, innermost first; the last one holds all that is connected.
+    """Tiers of domains over n hosts, innermost first; the last one holds all connected hosts.
 
     `domain`: for each tier (n,) the domain of each host, -1 = none (too little was measured). `confidence`:
-    for each tier (domains,) 0 to 1. `rtt_us`: (tiers,) round trip between hosts whose lowest common domain is
-    of that tier, the hosts' own parts taken out. `offset_us`: (n,) each host's own part.
-    `noisy`: (n,) hosts whose measurements say nothing.
+    for each tier (domains,) 0 to 1. `rtt_us`: (tiers,) round trip between hosts with their lowest common
+    domain in that tier, without the hosts' own parts. `offset_us`: (n,) each host's own part. `noisy`: (n,)
+    hosts without usable measurements.
     """
 
     hosts: Sequence[str]  # sorted
@@ -60,14 +60,14 @@ class LatencyTiers:
 
     @property
     def count(self) -> int:
-        """Tiers."""
+        """Return the number of tiers."""
         return len(self.domain)
 
 
-@lru_cache(maxsize=2)  # the planner and each inference ask of the same table, until it is another one
+@lru_cache(maxsize=2)  # the planner and each inference pass the same table until it changes
 def tiers_of(pairs: PairTable, known_rtt_us: tuple[float, ...] = ()) -> LatencyTiers:
-    """Tiers from any subset of pairs, in any order. `known_rtt_us`: what a wired fabric's tiers measured, by
-    tier from the innermost; without it the number of tiers and their gaps are found from the data."""
+    """Return the tiers from any subset of pairs, in any order. `known_rtt_us`: round trips of a wired
+    fabric's tiers, innermost first; without it the number of tiers and their gaps are found from the data."""
     everything = edges_of(pairs)
     island = components(everything.hosts, everything.a, everything.b)
     degree = everything.degree()
@@ -76,7 +76,7 @@ def tiers_of(pairs: PairTable, known_rtt_us: tuple[float, ...] = ()) -> LatencyT
     )
     edges = everything.only(placed[everything.a] & placed[everything.b])
     if not len(edges):
-        # Too little to tell anybody apart: what is connected is one domain.
+        # Too few pairs to separate hosts: what is connected is one domain.
         placed, edges = degree > 0, everything
     if not len(edges):
         return _nothing(pairs.nodes)
@@ -106,10 +106,10 @@ def _least(offset_us: Floats) -> float:
 
 
 def _best(edges: Edges, placed: Flags) -> Fit:
-    """The shorter told of two: in differences, and in ratios."""
+    """Return the cheaper of two explanations: in differences, and in ratios."""
     sample, some = _sampled(edges, placed)
     few = _explanation(some, sample)
-    if (edges.rtt_us > 0).all():  # less where a rail was brought to the level of the others
+    if (edges.rtt_us > 0).all():  # aligning a rail with the others can make values negative
         middle_us = float(np.exp(np.log(some.rtt_us).mean()))
         nobodys = [(np.zeros(edges.hosts, bool), np.zeros(edges.hosts))]  # a ratio needs no own parts
         ratios = _cheapest(_in_ratios(some, middle_us), sample, nobodys)
@@ -119,8 +119,8 @@ def _best(edges: Edges, placed: Flags) -> Fit:
 
 
 def _of_ratios(edges: Edges, fit: Fit) -> Fit:
-    """An explanation in ratios, in microseconds. What is a factor of a host is no part of its own that could
-    be taken out of anything."""
+    """Convert an explanation in ratios to microseconds. Own parts become 0: a host's factor cannot be
+    subtracted from a round trip."""
     fit = _rehomed(fit)
     use = edges.only(~fit.noisy[edges.a] & ~fit.noisy[edges.b])
     rtt_us = np.nan_to_num(by_row(fit.tier, use.rtt_us, len(fit.domain), 0.5))
@@ -128,14 +128,19 @@ def _of_ratios(edges: Edges, fit: Fit) -> Fit:
 
 
 def _in_ratios(edges: Edges, middle_us: float) -> Edges:
-    """Differences become ratios; around the middle a microsecond stays one. With the geometric mean for the
-    middle, what an explanation costs is the same measure in both: all stretches together make 1."""
+    """Return edges with ratios as differences; around the middle a microsecond stays one.
+
+    With the geometric mean as the middle, costs of both kinds of explanation are comparable: the product of
+    all scale factors is 1.
+    """
     return replace(edges, rtt_us=middle_us * np.log(edges.rtt_us / middle_us))
 
 
 def _sampled(edges: Edges, placed: Flags) -> tuple[Flags, Edges]:
-    """All hosts, or where they are many, some of those that most measure and some of the others: explanations
-    are tried on these, and from these to all is one step."""
+    """Return all hosts, or a sample of many hosts: some with most pairs, and some of the others.
+
+    Explanations are tried on the sample. One more step extends the best one to all hosts.
+    """
     count = int(np.count_nonzero(placed))
     if count <= SAMPLE:
         return placed, edges
@@ -148,7 +153,7 @@ def _sampled(edges: Edges, placed: Flags) -> tuple[Flags, Edges]:
 
 
 def _extended(edges: Edges, placed: Flags, sample: Flags, few: Fit) -> Fit:
-    """The explanation of a sample, of all hosts."""
+    """Extend the explanation of a sample to all hosts."""
     if sample is placed:
         return few
     offset_us = offsets.extended(edges, sample & ~few.noisy, few.domain, few.offset_us)
@@ -167,7 +172,7 @@ def _rehomed(fit: Fit) -> Fit:
 
 
 def _explanation(edges: Edges, placed: Flags) -> Fit:
-    """The cheapest from two starts: own parts by what crosses the top, and by the mean."""
+    """Return the cheapest explanation from two starts: own parts by what crosses the top, and by the mean."""
     starts = []
     for top in (True, False):
         offset_us = _started(edges, top)
@@ -184,8 +189,8 @@ def _explanation(edges: Edges, placed: Flags) -> Fit:
 
 
 def _cheapest(edges: Edges, placed: Flags, starts: Sequence[tuple[Flags, Floats]]) -> Fit:
-    """Of all that these starts (who is noisy, own parts) lead to, each as it is and with the innermost
-    domains brought to one level."""
+    """Return the cheapest explanation from these starts (noisy hosts, own parts), each with and without the
+    innermost domains aligned to one level."""
     fits: list[Fit] = []
     for smooth, level in ((FINE, True), (FINE, False), (COARSE, True)):
         fits += [
@@ -194,26 +199,27 @@ def _cheapest(edges: Edges, placed: Flags, starts: Sequence[tuple[Flags, Floats]
         if np.count_nonzero(placed) > FEW_HOSTS and len(fits) > 1 and _agreed(*fits[-2:]):
             break
     if all(len(fit.domain) == 1 for fit in fits) or np.count_nonzero(placed) <= FEW_HOSTS:
-        # One tier, or own parts that blur the gaps: what is nearest is tried as if there were a gap.
+        # There is one tier, or own parts blur the gaps: the nearest pairs are tried as if there were a gap.
         for noisy, offset_us in starts:
             fits += [explained(edges, placed, noisy, offset_us, FINE, nearest=part) for part in NEAREST]
     return pruned(edges, placed, min(fits, key=cost_of))
 
 
 def _agreed(x: Fit, y: Fit) -> bool:
-    """Whether two starts came to the same domains, of more than one tier: then no other is needed."""
+    """Return whether two starts led to the same domains, of more than one tier. Then no other start is
+    needed."""
     return len(x.domain) == len(y.domain) > 1 and all(map(_alike, x.domain, y.domain))
 
 
 def _alike(x: Longs, y: Longs) -> bool:
-    """Whether all but a few hosts are in the same domain, and have the same company in it."""
+    """Return whether all but a few hosts are in the same domain with the same company."""
     both = np.zeros((int(x.max()) + 2, int(y.max()) + 2), np.int64)
     np.add.at(both, (x, y), 1)
     return bool(min(both.max(axis=0).sum(), both.max(axis=1).sum()) >= ALIKE * len(x))
 
 
 def _calibrated(edges: Edges, placed: Flags, fit: Fit, known_us: Floats) -> Fit:
-    """The same with the tiers of a wired fabric, all of them, in place of those that the data show."""
+    """Replace the tiers that the data show with all tiers of a wired fabric."""
     known_us = np.maximum.accumulate(np.where(np.isfinite(known_us), known_us, 0.0))
     offset_us = np.where(placed, fit.offset_us - _least(fit.offset_us[placed & ~fit.noisy]), 0.0)
     use = fit.edges
@@ -228,7 +234,7 @@ def _calibrated(edges: Edges, placed: Flags, fit: Fit, known_us: Floats) -> Fit:
 
 
 def _started(edges: Edges, top: bool) -> Floats:
-    """First own parts, island by island: nothing joins them but that their smallest is about 0."""
+    """Return the first own parts, island by island. In each island the smallest own part is about 0."""
     island = components(edges.hosts, edges.a, edges.b)
     order = np.argsort(island[edges.a], kind="stable")
     names, begin = np.unique(island[edges.a][order], return_index=True)
@@ -246,7 +252,7 @@ def _started(edges: Edges, top: bool) -> Floats:
 
 
 def _confidence(fit: Fit, number: int) -> Floats:
-    """(domains,) of a tier: by the pairs that hold it together and those that set it apart."""
+    """(domains,) confidence in a tier's domains: by the pairs within them and the pairs that leave them."""
     domain = fit.domain[number]
     count = int(domain.max()) + 1
     rest = fit.edges.rest_us(fit.offset_us)

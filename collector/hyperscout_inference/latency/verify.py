@@ -1,8 +1,7 @@
-"""Which pairs to measure again, for ever: a hierarchy that is known may have changed.
+"""Choose the pairs to measure again, without end, because a known hierarchy may change.
 
-Neighbours in each innermost domain, and representatives of domains side by side, stand in rings: so a host or
-a domain that is no longer where it was is noticed. A learnt hierarchy rests on other pairs, too; these come
-round as well.
+Neighbours in each innermost domain form rings, and so do representatives of sibling domains. They show when a
+host or a domain has moved. A learnt hierarchy rests on other pairs, too; these are measured again as well.
 """
 
 from collections.abc import Sequence
@@ -26,10 +25,11 @@ def verification(
     *,
     never: bool,
 ) -> Longs:
-    """Keys of pairs that were not measured since `until_ns`, the oldest first.
+    """Return keys of pairs that were not measured since `until_ns`, the oldest first.
 
-    Of a wired hierarchy (`never`) in turn with those that never were; of a learnt one in turn with all else
-    that it was learnt from so long ago: a host that moved is held where it was by what was measured there.
+    `never` (a wired hierarchy): they alternate with ring pairs that were never measured. Otherwise (a learnt
+    hierarchy) they alternate with all other pairs that were not measured since then: old values would keep a
+    host that moved at its former place.
     """
     pairs = [_rings(known.nodes, labels, rank) for labels in _sides(domains, rank)]
     keys = np.unique(np.concatenate([np.zeros(0, np.int64), *pairs]))
@@ -42,20 +42,20 @@ def verification(
 
 
 def _oldest(keys: Longs, when: Longs, until_ns: int) -> Longs:
-    """Those measured before that, the oldest first."""
+    """Return the keys that were measured before `until_ns`, the oldest first."""
     old = (when >= 0) & (when < until_ns)
     return np.asarray(keys[old][np.argsort(when[old], kind="stable")])
 
 
 def _in_turn(x: Longs, y: Longs) -> Longs:
-    """One of either at a time, then what is left of the longer."""
+    """Return the two columns alternately, then the rest of the longer one."""
     both = np.concatenate((np.arange(len(x)) * 2, np.arange(len(y)) * 2 + 1))
     return np.concatenate((x, y))[np.argsort(both, kind="stable")]
 
 
 def _sides(domains: Sequence[Longs], rank: Longs) -> list[Longs]:
-    """Who stands in a ring with whom: the hosts of each innermost domain; of each domain above, one
-    representative of each domain within (-1 = not in one)."""
+    """Return the rings: the hosts of each innermost domain; for each domain above, one representative of each
+    domain within it (-1 = in no ring)."""
     rings = [*domains[:1]]
     for inner, outer in pairwise(domains):
         order = np.argsort(rank)
@@ -68,7 +68,7 @@ def _sides(domains: Sequence[Longs], rank: Longs) -> list[Longs]:
 
 
 def _rings(nodes: int, labels: Longs, rank: Longs) -> Longs:
-    """Keys of neighbours in the rings of those with one label, by rank."""
+    """Return keys of neighbours in the rings: nodes with the same label, by rank."""
     order = np.lexsort((rank, labels))
     order = order[labels[order] >= 0]
     if not len(order):

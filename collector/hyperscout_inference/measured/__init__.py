@@ -1,1 +1,1 @@
-"""What measured round trips and bandwidths say of hosts, paths, domains and tiers that are slow."""
+"""Find slow hosts, paths, domains and tiers from measured round trips and bandwidths."""

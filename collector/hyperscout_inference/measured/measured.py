@@ -1,8 +1,9 @@
-"""The hierarchy against what was measured: numbers for every tier and domain, and what is out of line.
+"""Compute latency and bandwidth of every tier and domain, and find what is out of line.
 
-Latency is the round trip of UDP, of all bursts as they are. Where no pair has one it is that of RDMA, and
-where rails cross it is that of the more numerous. Bandwidth is that of NCCL between two nodes at 64 MB and up
-where somebody ran it (all rails together), else what `ib_send_bw` gave for a port.
+Latency is the UDP round trip as measured, with the hosts' own parts. Where no pair has one, it is that of
+RDMA. Of pairs within a rail and pairs across rails, the more numerous kind counts. Bandwidth is that of NCCL
+between two nodes at 64 MiB and above where it was run (all rails together), else what `ib_send_bw` gave for a
+port.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,16 +23,16 @@ from hyperscout_inference.measured.slow_paths import slow_paths
 from hyperscout_inference.measured.slow_tiers import slow_tiers
 from hyperscout_inference.measured.weak_paths import Weights, weak_paths
 
-MAX_SUSPICIONS = 200  # of a network in which everything is slow no list helps
+MAX_SUSPICIONS = 200  # a longer list does not help: everything is slow then
 _LARGE_BYTES = 64 << 20
-_GBITS = 8.0  # a byte; NCCL counts gigabytes
+_GBITS = 8.0  # Gbit per GB; NCCL reports GB/s
 _NVLINK = "nvlink"
-_DECIMALS = 3  # of a figure: a nanosecond, a megabit a second
+_DECIMALS = 3  # of a figure: a nanosecond, a megabit per second
 
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """`latency_us`, `bandwidth_gbps`: by layer and domain; `tiers`: by layer, (latency, bandwidth)."""
+    """`latency_us`, `bandwidth_gbps`: by layer and domain. `tiers`: by layer, (latency, bandwidth)."""
 
     latency_us: Sequence[Sequence[Measured | None]]
     bandwidth_gbps: Sequence[Sequence[Measured | None]]
@@ -39,7 +40,7 @@ class Measurements:
     suspicions: Sequence[Suspicion]
 
     def on(self, hypernodes: Sequence[HyperNode], names: Sequence[Sequence[str]]) -> list[HyperNode]:
-        """The HyperNodes with their figures. `names`: by layer and domain."""
+        """Return the HyperNodes with their figures. `names`: by layer and domain."""
         figures = {
             (depth + 1, name): both
             for depth, row in enumerate(names)
@@ -56,7 +57,7 @@ class Measurements:
         ]
 
     def as_tiers(self, layers: Sequence[Layer]) -> tuple[Tier, ...]:
-        """Of all layers, once anything was measured."""
+        """Return the tiers of all layers, or () if nothing was measured."""
         if not any(map(any, self.tiers)):
             return ()
         return tuple(
@@ -68,7 +69,8 @@ class Measurements:
 def measure(
     hosts: Sequence[str], layers: Sequence[Layer], pairs: PairTable, nccl: Mapping[str, Sequence[NcclRun]]
 ) -> Measurements:
-    """`hosts`: names, as `layers` index them. Takes some 0.3 s for 36,000 pairs."""
+    """Return figures and suspicions. `hosts`: names, as `layers` index them. Takes about 0.3 s for 36,000
+    pairs."""
     if not len(pairs) and not nccl:
         nothing: list[list[Measured | None]] = [[None] * layer.count for layer in layers]
         return Measurements(nothing, nothing, [(None, None)] * len(layers), ())
@@ -97,7 +99,7 @@ def measure(
 
 
 def _merged(suspicions: Sequence[Suspicion]) -> list[Suspicion]:
-    """One for the same ends, which tell an anomaly from another."""
+    """Join suspicions with the same ends, because an anomaly is identified by its ends."""
     found: dict[tuple[Endpoint, Endpoint | None], Suspicion] = {}
     for x in suspicions:
         if (same := found.get((x.subject, x.peer))) is None:
@@ -115,7 +117,7 @@ def _merged(suspicions: Sequence[Suspicion]) -> list[Suspicion]:
 def _slow(
     hosts: Sequence[str], layers: Sequence[Layer], timed: PairRows, pairs: PairTable
 ) -> Iterator[Suspicion]:
-    """The large first: what they explain is not told again of what is in them."""
+    """Yield domains before hosts, tiers and paths. What a larger unit explains is not reported again."""
     for kind in np.unique(timed.kind).tolist():
         rows = timed.of(timed.kind == kind)
         found, good = slow_domains(hosts, layers, rows, pairs)
@@ -135,7 +137,7 @@ def _first(x: Sequence[Measured | None], y: Sequence[Measured | None]) -> list[M
 
 
 def _most(rows: PairRows) -> Longs:
-    """Rows of the kind that is to be shown: UDP before RDMA, then the more numerous."""
+    """Return the rows of the kind to show: UDP before RDMA, then the more numerous one."""
     if not len(rows):
         return np.zeros(0, np.int64)
     count = np.bincount(rows.kind, minlength=4)
@@ -144,7 +146,7 @@ def _most(rows: PairRows) -> Longs:
 
 
 class _Figures:
-    """Numbers of every domain and tier from rows that know theirs."""
+    """Figures of every domain and tier, from rows with a layer and a domain."""
 
     def __init__(self, layers: Sequence[Layer], layer: Longs, domain: Longs) -> None:
         self._counts = [x.count for x in layers]
@@ -155,7 +157,7 @@ class _Figures:
     def read(
         self, values: Floats, at_ns: Longs, worse: float
     ) -> tuple[list[list[Measured | None]], list[Measured | None]]:
-        """By layer and domain, and by layer. `worse`: the percentile of the bad end, 0 to 1."""
+        """Return figures by layer and domain, and by layer. `worse`: the quantile of the bad end, 0 to 1."""
         flat = _measured(self._group, values, at_ns, int(self._starts[-1]), worse)
         ends = zip(self._starts[:-1].tolist(), self._starts[1:].tolist(), strict=True)
         tiers = _measured(self._layer, values, at_ns, len(self._counts), worse)
@@ -163,7 +165,7 @@ class _Figures:
 
 
 def _measured(group: Longs, values: Floats, at_ns: Longs, count: int, worse: float) -> list[Measured | None]:
-    """Of each group: the median, the percentile by nearest rank, how many, the newest."""
+    """Return for each group the median, the percentile by nearest rank, the count and the newest time."""
     found: list[Measured | None] = [None] * count
     size = np.bincount(group, minlength=count).astype(np.int64)
     start = np.cumsum(size) - size
@@ -186,7 +188,7 @@ def _measured(group: Longs, values: Floats, at_ns: Longs, count: int, worse: flo
 
 
 def _port_weights(rows: PairRows, pairs: PairTable) -> Weights:
-    """What single ports gave."""
+    """Return the bandwidths of single ports."""
     weighed = rows.of(pairs.bandwidth_gbps[rows.row] > 0)
     return Weights(
         weighed.a,
@@ -203,7 +205,7 @@ def _port_weights(rows: PairRows, pairs: PairTable) -> Weights:
 def _nccl_weights(
     hosts: Sequence[str], layers: Sequence[Layer], nccl: Mapping[str, Sequence[NcclRun]]
 ) -> Weights:
-    """The newest of each pair; within a host too, where that is an NVLink domain of its own."""
+    """Return the newest NCCL bandwidth of each pair, and of each host that is an NVLink domain of its own."""
     at = {host: i for i, host in enumerate(hosts)}
     alone = layers[0].name == _NVLINK if layers else False
     newest: dict[tuple[int, int], tuple[int, float]] = {}
@@ -218,7 +220,7 @@ def _nccl_weights(
     keys = sorted(newest)
     a, b = (np.array([key[i] for key in keys], np.int64) for i in (0, 1))
     layer, domain = common(layers, a, b)
-    # A host alone is a figure of its own NVLink domain, not of what it shares with others.
+    # The figure of a single host belongs to an NVLink domain with that host alone, not to a shared domain.
     sizes = np.bincount(layers[0].domain[layers[0].domain >= 0]) if layers else np.zeros(0, np.int64)
     own = (layer == 0) & (a == b)
     good = (layer >= 0) & (~own | (sizes[np.where(own, domain, 0)] == 1) if len(sizes) else layer >= 0)
@@ -228,7 +230,8 @@ def _nccl_weights(
 
 
 def _large_gbps(run: NcclRun) -> float:
-    """Bus bandwidth in Gbit/s at the largest size, of all_reduce where that was run; 0 = not measured."""
+    """Return the bus bandwidth in Gbit/s at the largest size, of all_reduce where it was run; 0 = not
+    measured."""
 
     def of(operation: str) -> Iterator[tuple[int, float]]:
         return (

@@ -1,10 +1,11 @@
-"""What hosts add to every round trip of theirs, by their clock speed, driver and firmware.
+"""Estimate what each host adds to all its round trips: clock speed, driver and firmware.
 
     round trip = way through the tier + own part of either host + noise
 
-The parts are found by alternating medians: the tier's way from what is left without the parts, a host's part
-from what is left without the ways. A median bears what noise and single slow paths add. Parts are relative:
-half of the hosts add less than 0. A host with few pairs gets none: it cannot be told from its paths.
+The parts come from alternating medians: the tier's way from what is left without the parts, and a host's part
+from what is left without the ways. A median tolerates noise and single slow paths. Parts are relative: half
+of the hosts add less than 0. A host with few pairs gets no part, because it cannot be separated from its
+paths.
 """
 
 from dataclasses import dataclass
@@ -14,16 +15,16 @@ import numpy as np
 from hyperscout_inference.latency.pairs import Floats, Longs
 from hyperscout_inference.measured.pair_rows import Bools, PairRows, medians
 
-MIN_PAIRS = 4  # fewer could all be slow
-MIN_GROUP = 8  # rows of a tier and rail, so that its median says something
+MIN_PAIRS = 4  # with fewer, all of a host's pairs may be slow
+MIN_GROUP = 8  # rows of a tier and rail that are needed for a median
 _ROUNDS = 10
-_STEP = 0.6  # of what is left: both ends of a row take their share of it
+_STEP = 0.6  # share of the remainder that is applied: both ends of a row take part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnParts:
-    """`us`: (hosts,) own parts; `known`: (hosts,) those that have one. `way_us`: (rows,) the tier's way, NaN
-    where too little was measured. `group`: (rows,) rows with the same one."""
+    """`us`: (hosts,) own parts; `known`: (hosts,) whether a host has one. `way_us`: (rows,) the tier's way,
+    NaN where too little was measured. `group`: (rows,) the group that shares the way."""
 
     us: Floats
     known: Bools
@@ -32,7 +33,7 @@ class OwnParts:
 
 
 def own_parts(rows: PairRows, us: Floats, hosts: int) -> OwnParts:
-    """`us`: (rows,) round trips."""
+    """Return own parts and ways. `us`: (rows,) round trips."""
     group = groups_of(rows)
     count = int(group.max(initial=-1)) + 1
     ends = np.concatenate([rows.a, rows.b])
@@ -50,7 +51,7 @@ def own_parts(rows: PairRows, us: Floats, hosts: int) -> OwnParts:
 
 
 def groups_of(rows: PairRows) -> Longs:
-    """Rows of one tier, kind and rail; of one tier and kind where a rail has few."""
+    """(rows,) groups by tier, kind and rail; by tier and kind where a rail has few rows."""
     if not len(rows):
         return np.zeros(0, np.int64)
     kind = rows.layer * 4 + rows.kind

@@ -1,4 +1,4 @@
-"""Pairs of a table among the domains of a hierarchy: one row a pair and rail, with the domain both are in."""
+"""Place pairs of a table in a hierarchy: one row per pair and rail, with the lowest domain of both hosts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairRows:
-    """(rows,) each. `row`: in the table; `a`, `b`: hosts; `layer`, `domain`: the lowest that holds both;
-    `end_a`, `end_b`: their ports, as indices of `ports` (host, interface); `kind`: paths of one kind alone
-    are compared (UDP or RDMA; within a rail or across rails)."""
+    """(rows,) each. `row`: in the table; `a`, `b`: hosts; `layer`, `domain`: the lowest that contains both;
+    `end_a`, `end_b`: their ports, as indices of `ports` (host, interface); `kind`: UDP or RDMA, within a rail
+    or across rails. Only paths of one kind are compared."""
 
     row: Longs
     a: Longs
@@ -34,7 +34,7 @@ class PairRows:
         return len(self.row)
 
     def of(self, chosen: "Bools | Longs") -> "PairRows":
-        """Some of them."""
+        """Return the selected rows."""
         return PairRows(
             self.row[chosen],
             self.a[chosen],
@@ -50,7 +50,7 @@ class PairRows:
 
 
 def common(layers: Sequence[Layer], a: Longs, b: Longs) -> tuple[Longs, Longs]:
-    """The lowest layer and its domain that hold both hosts; -1 = none does."""
+    """Return the lowest layer with a domain of both hosts, and that domain; -1 = none."""
     layer, domain = np.full(len(a), -1, np.int64), np.full(len(a), -1, np.int64)
     for depth in range(len(layers) - 1, -1, -1):
         column = layers[depth].domain
@@ -60,7 +60,7 @@ def common(layers: Sequence[Layer], a: Longs, b: Longs) -> tuple[Longs, Longs]:
 
 
 def pair_rows(hosts: Sequence[str], layers: Sequence[Layer], pairs: PairTable) -> PairRows:
-    """Those whose hosts share a domain."""
+    """Return the pairs of hosts that share a domain."""
     at = {host: i for i, host in enumerate(hosts)}
     index = np.fromiter((at.get(node, -1) for node in pairs.nodes), np.int64, len(pairs.nodes))
     a, b = index[pairs.a], index[pairs.b]
@@ -68,7 +68,7 @@ def pair_rows(hosts: Sequence[str], layers: Sequence[Layer], pairs: PairTable) -
     layer, domain = common(layers, a[known], b[known])
     known, layer, domain = known[layer >= 0], layer[layer >= 0], domain[layer >= 0]
     a, b, rail = a[known], b[known], pairs.rail[known].astype(np.int64)
-    # A rail is "ib0" or, where the ends are called differently, "ib0~ib1": the first is that of `a`.
+    # A rail is "ib0" or, where the ends have different names, "ib0~ib1": the first name is that of `a`.
     interfaces: dict[str, int] = {}
     ends = np.zeros((2, len(pairs.rails)), np.int64)
     kinds = np.zeros(len(pairs.rails), np.int64)
@@ -85,14 +85,14 @@ def pair_rows(hosts: Sequence[str], layers: Sequence[Layer], pairs: PairTable) -
 
 
 def recent(pairs: PairTable, rows: Longs) -> tuple[Floats, Floats]:
-    """The round trip that rows had in all of their last bursts, and how many bursts that were."""
+    """Return the lowest round trip of each row's last bursts, us, and the number of those bursts."""
     if pairs.history is None:
         return pairs.rtt_us[rows], np.ones(len(rows))
     return np.minimum(pairs.history.recent_us[rows], pairs.rtt_us[rows]), pairs.history.recent[rows]
 
 
 def history_of(pairs: PairTable, row: int) -> tuple[float, float, int]:
-    """(round trip, jitter, bursts) that used to be; 0 bursts = nothing is known."""
+    """Return the earlier (round trip, jitter, number of bursts), us; 0 bursts = unknown."""
     history: PairHistory | None = pairs.history
     if history is None or not history.usual[row]:
         return 0.0, 0.0, 0
@@ -100,12 +100,12 @@ def history_of(pairs: PairTable, row: int) -> tuple[float, float, int]:
 
 
 def medians(group: Longs, values: Floats, count: int) -> tuple[Floats, Longs]:
-    """(count,) the median of each group's values (NaN where it has none), and how many it has."""
+    """(count,) the median of each group's values (NaN for an empty group), and the number of values."""
     size = np.bincount(group, minlength=count).astype(np.int64)
     found = np.full(count, np.nan)
     if not len(values):
         return found, size
-    # One column that sorts by group and value: twenty times as fast as to sort by two.
+    # One column that sorts by group and value is twenty times as fast as two columns.
     least = float(values.min())
     width = float(values.max()) - least + 1.0
     ordered = np.sort(group * width + (values - least))

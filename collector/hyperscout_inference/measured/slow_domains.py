@@ -1,6 +1,6 @@
-"""Domains of which all inner ways are slow, or all ways out: a switch, or what joins it to the rest.
+"""Find domains of which most inner ways or most ways out are slow: a switch, or its links to the rest.
 
-They come before single hosts: a host whose ways nearly all lead through a slow switch looks slow itself.
+They come before single hosts, because a host with most of its ways through a slow switch appears slow itself.
 """
 
 from collections.abc import Sequence
@@ -16,36 +16,37 @@ from hyperscout_inference.measured.own_parts import groups_of
 from hyperscout_inference.measured.pair_rows import Bools, PairRows, history_of, medians, recent
 
 SOURCE = ("latency",)
-SURE = 0.8  # of what many measurements agree on
+SURE = 0.8  # confidence where many measurements agree
 
 _MARGIN_US, _MARGIN_SHARE = (
     3.0,
     0.3,
-)  # of the tier's median: hosts' own parts make less, most of all in the mean
-_MOST = 0.75  # of the rows
+)  # of the tier's median: hosts' own parts add less, most of all on average
+_MOST = 0.75  # share of the rows that must be slow
 _MIN_ROWS, _MIN_HOSTS = 8, 3
 
 
 def outer_layer(layers: Sequence[Layer]) -> int:
-    """The lowest layer that the fabric shapes: pings do not go by NVLink."""
+    """Return the lowest layer that the network forms: pings do not use NVLink."""
     return 1 if len(layers) > 1 and layers[0].name == "nvlink" and not any(layers[0].switches) else 0
 
 
 def domain_end(hosts: Sequence[str], layers: Sequence[Layer], depth: int, domain: int) -> Endpoint:
-    """A domain as the subject of an anomaly: called after the first of its hosts, for it has no name yet."""
+    """Return a domain as the subject of an anomaly, named by its first host: it has no name yet."""
     first = min(hosts[h] for h in np.flatnonzero(layers[depth].domain == domain).tolist())
     name = f"{layers[depth].name} of {first}"
     return Endpoint(f"domain/{name}", name)
 
 
 def of_domain(hosts: Sequence[str], layers: Sequence[Layer], depth: int, domain: int, text: str) -> Suspicion:
-    """Of a domain as a whole."""
+    """Return a suspicion of a whole domain."""
     subject = domain_end(hosts, layers, depth, domain)
     return Suspicion("SlowLink", subject, None, depth, domain, SURE, f"{subject.name}: {text}", SOURCE)
 
 
 def of_host(layers: Sequence[Layer], subject: Endpoint, host: int, text: str) -> Suspicion:
-    """Of one host, or a port of it: its link belongs to the lowest domain that the fabric shapes."""
+    """Return a suspicion of one host or port. Its link belongs to the lowest domain that the network
+    forms."""
     depth = outer_layer(layers)
     domain = int(layers[depth].domain[host])
     return Suspicion("SlowLink", subject, None, depth, domain, SURE, text, SOURCE)
@@ -54,7 +55,7 @@ def of_host(layers: Sequence[Layer], subject: Endpoint, host: int, text: str) ->
 def slow_domains(
     hosts: Sequence[str], layers: Sequence[Layer], rows: PairRows, pairs: PairTable
 ) -> tuple[list[Suspicion], Bools]:
-    """Those at fault, and the rows that have nothing to do with them."""
+    """Return the slow domains, and (rows,) the rows that they do not explain."""
     found: list[Suspicion] = []
     good = np.ones(len(rows), np.bool_)
     if not len(rows):
@@ -72,7 +73,7 @@ def slow_domains(
         while (slow & good).any():
             ways = _guilty(rows, (a, b), out & good, slow, layers[depth].count)
             within = _guilty(rows, (a, a), inner & good, slow, layers[depth].count)
-            # Slow both ways: that is the hosts themselves, or what lies below.
+            # Slow within and out: the cause is the hosts themselves or a lower domain.
             both = {d for d, _, _ in ways} & {d for d, _, _ in within}
             told = [(x, "ways out") for x in ways if x[0] not in both]
             told += [(x, "ways within it") for x in within if x[0] not in both]
@@ -88,7 +89,7 @@ def slow_domains(
 def _guilty(
     rows: PairRows, ends: tuple[Longs, Longs], of: Bools, slow: Bools, count: int
 ) -> list[tuple[int, Longs, float]]:
-    """Domains most of whose rows are slow, each with its rows and the share of slow ones."""
+    """Return domains in which most rows are slow, each with its rows and the share of slow ones."""
     at = np.flatnonzero(of)
     one, other = ends[0][at], ends[1][at]
     twice = other is not one and ends[0] is not ends[1]

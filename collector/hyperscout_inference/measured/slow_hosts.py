@@ -1,4 +1,4 @@
-"""Hosts that add more to their round trips than clock speed, driver and firmware do."""
+"""Find hosts that add more to their round trips than clock speed, driver and firmware explain."""
 
 from collections.abc import Sequence
 
@@ -13,17 +13,17 @@ from hyperscout_inference.measured.own_parts import MIN_PAIRS, OwnParts, own_par
 from hyperscout_inference.measured.pair_rows import Bools, PairRows, history_of, recent
 from hyperscout_inference.measured.slow_domains import of_domain, of_host
 
-_OWN_US = 5.0  # own parts of hosts differ by 2 us; one this far from the middle is out of order
-_OWN_SHARE = 0.5  # and of the shortest way
+_OWN_US = 5.0  # own parts of hosts differ by 2 us; one this far from the median is a fault
+_OWN_SHARE = 0.5  # the same limit as a share of the shortest way; the larger one counts
 _SPREAD = 10.0  # distances from the median to the third quartile (seven deviations of a normal distribution)
-_SHARED = 3  # hosts of a domain, at least, and
-_MOST = 0.6  # of its hosts this share, to be told as one
+_SHARED = 3  # slow hosts of a domain that are needed to report the domain instead
+_MOST = 0.6  # share of its hosts that must be slow for that
 
 
 def slow_hosts(
     hosts: Sequence[str], layers: Sequence[Layer], rows: PairRows, pairs: PairTable
 ) -> tuple[list[Suspicion], Bools]:
-    """Each slow host, or the domain most of whose hosts are; and the rows that are none of theirs."""
+    """Return each slow host, or the domain with most hosts slow; and (rows,) the rows without slow hosts."""
     found: list[Suspicion] = []
     us, _ = recent(pairs, rows.row)
     own = own_parts(rows, us, len(hosts))
@@ -51,7 +51,7 @@ def slow_hosts(
 
 
 def _slow(own: OwnParts) -> Bools:
-    """(hosts,)"""
+    """(hosts,) whether each host is slow."""
     if np.count_nonzero(own.known) < 2 * MIN_PAIRS or not np.isfinite(own.way_us).any():
         return np.zeros(len(own.us), np.bool_)
     middle, third = np.percentile(own.us[own.known], (50, 75))
@@ -60,7 +60,7 @@ def _slow(own: OwnParts) -> Bools:
 
 
 def _then(us: Floats, rows: PairRows, pairs: PairTable, chosen: Longs) -> str:
-    """What the median of them used to be."""
+    """Return text on the earlier median of these rows, or ""."""
     past = [history_of(pairs, row) for row in rows.row[chosen].tolist()]
     known = [usual_us for usual_us, _, bursts in past if bursts]
     if not known:

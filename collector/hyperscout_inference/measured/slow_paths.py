@@ -1,8 +1,8 @@
-"""Paths that are slower than others of their tier, or less steady than they were.
+"""Find paths that are slower than others of their tier, or less steady than before.
 
-A pair is judged by the least of its last bursts, without its hosts' own parts. The fewer bursts there are,
-the less is known of its hosts, the farther out of line it must be. Where many pairs of one port, of one host
-or of the ways out of one domain are slow it is told once, of what they share.
+A pair is judged by the minimum of its last bursts, without its hosts' own parts. The limit is wider where
+fewer bursts exist or less is known about the hosts. Where many pairs of one port, one host or the ways out of
+one domain are slow, one suspicion names what they share.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,27 +19,28 @@ from hyperscout_inference.measured.own_parts import MIN_PAIRS, OwnParts, own_par
 from hyperscout_inference.measured.pair_rows import Bools, PairRows, history_of, medians, recent
 from hyperscout_inference.measured.slow_domains import SOURCE, of_domain, of_host, outer_layer
 
-# How much slower than its tier a pair must be, by how many of its bursts are known: in us, and as a share.
+# How much slower than its tier a pair must be, by the number of its known bursts: in us, and as a share.
 _MARGIN_US = (np.inf, 6.0, 3.0, 1.5)
 _MARGIN_SHARE = (np.inf, 0.6, 0.3, 0.2)
-_UNKNOWN_US = 2.0  # that a host may add whose own part is not known
+_UNKNOWN_US = 2.0  # allowance for a host without a known own part
 _SPREAD = 10.0  # distances from the median to the third quartile (seven deviations of a normal distribution)
-_SHARED = 3  # slow ones, at least, to be told of what they share
-_JITTER_US, _JITTER_TIMES = 2.0, 3.0  # that it must have grown by
+_SHARED = 3  # slow pairs that are needed to report what they share
+_JITTER_US, _JITTER_TIMES = 2.0, 3.0  # growth of the jitter that counts: both limits apply
 
-# What to say of rows, out of so many (0 = of the one row).
+# Returns the text for rows, out of a total (0 = the text is about one row).
 _Words = Callable[[Longs, int], str]
 
 
 def slow_paths(
     hosts: Sequence[str], layers: Sequence[Layer], rows: PairRows, pairs: PairTable
 ) -> list[Suspicion]:
-    """`rows`: of one kind; those that have a round trip, and that no slow domain or host explains."""
+    """Return suspicions. `rows`: of one kind, with a round trip, and not explained by a slow domain or
+    host."""
     return list(_Judge(hosts, layers, rows, pairs).suspicions())
 
 
 class _Judge:
-    """Of rows of one kind."""
+    """Judges rows of one kind."""
 
     def __init__(
         self, hosts: Sequence[str], layers: Sequence[Layer], rows: PairRows, pairs: PairTable
@@ -57,7 +58,7 @@ class _Judge:
         if not judged.any():
             return
         left = self._us - own.way_us - own.us[rows.a] - own.us[rows.b]
-        # A domain that is slower than its tier as a whole, but not by much, was built so.
+        # A domain that is slightly slower than its tier as a whole was built that way.
         left -= self._built_so(left, judged)
         margin = self._margin(left, judged)
         slow, near = judged & (left > margin), judged & (left > margin / 2)
@@ -68,7 +69,7 @@ class _Judge:
     # -- what is out of line --------------------------------------------------------------------------------
 
     def _built_so(self, left: Floats, judged: Bools) -> Floats:
-        """(rows,) the median of what is left in each row's domain, as far as that is no fault."""
+        """(rows,) the median remainder of each row's domain, up to the limit at which it is a fault."""
         rows = self._rows
         width = max(x.count for x in self._layers) + 1
         _, place = np.unique(rows.layer * width + rows.domain, return_inverse=True)
@@ -77,7 +78,7 @@ class _Judge:
         return np.asarray(np.clip(middle, -_MARGIN_US[-1], _MARGIN_US[-1])[place])
 
     def _margin(self, left: Floats, judged: Bools) -> Floats:
-        """(rows,) how much may be left of each."""
+        """(rows,) the largest remainder that is normal for each row."""
         rows, own = self._rows, self._own
         bursts = np.clip(self._bursts, 0, RECENT).astype(np.int64)
         margin: Floats = np.maximum(
@@ -91,7 +92,7 @@ class _Judge:
         return margin
 
     def _grown(self) -> Bools:
-        """(rows,) whose jitter is several times what it was, in all of their last bursts."""
+        """(rows,) whether the jitter is several times the earlier one in all of the last bursts."""
         history = self._pairs.history
         if history is None:
             return np.zeros(len(self._rows), np.bool_)
@@ -100,11 +101,11 @@ class _Judge:
         known = (history.usual[row] > 0) & (usual > 0) & (history.recent[row] >= RECENT)
         return np.asarray(known & (now > np.maximum(usual + _JITTER_US, usual * _JITTER_TIMES)))
 
-    # -- how it is told -------------------------------------------------------------------------------------
+    # -- how it is reported ---------------------------------------------------------------------------------
 
     def _told(self, bad: Bools, near: Bools, judged: Bools, words: _Words) -> Iterator[Suspicion]:
-        """Of the ways out of a domain, of a host, of a port, and of single pairs what is left then. `near`:
-        what is not bad enough to be told alone."""
+        """Yield suspicions of ways out of domains, of hosts, of ports, and of the single pairs that are left.
+        `near`: rows that also count where an end is judged, down to half of the limit."""
         bad = bad.copy()
         yield from self._ways_out(bad, judged, words)
         rows = self._rows
@@ -122,11 +123,11 @@ class _Judge:
             subject, peer = self._port(int(rows.end_a[i])), self._port(int(rows.end_b[i]))
             text = f"{say(subject)} -> {say(peer)}: {words(np.array([i]), 0)}"
             where = (int(rows.layer[i]), int(rows.domain[i]))
-            # Which of the two ends it is, or what lies between, one pair cannot tell.
+            # One pair does not show whether one of its ends or the path between is at fault.
             yield Suspicion("SlowLink", subject, peer, *where, 0.5, text, SOURCE)
 
     def _ways_out(self, bad: Bools, judged: Bools, words: _Words) -> Iterator[Suspicion]:
-        """Domains of which most ways out are bad, whichever of their hosts takes them."""
+        """Yield domains of which at least half of the ways out are bad, over several of their hosts."""
         rows = self._rows
         for depth in range(len(self._layers) - 1, outer_layer(self._layers) - 1, -1):
             column = self._layers[depth].domain
@@ -187,8 +188,10 @@ class _Judge:
 def _sharers(
     bad: Bools, near: Bools, judged: Bools, ends: tuple[Longs, Longs], candidates: Longs
 ) -> Iterator[tuple[int, Longs, int]]:
-    """Ends that several bad rows share: a third of all their rows, or half of them are near it. The one with
-    the most comes first, and its rows are bad no more."""
+    """Yield ends that at least `_SHARED` bad rows share: a third of the end's rows are bad, or half are near.
+
+    The end with the most bad rows comes first. Its rows are then cleared in `bad`.
+    """
     one, other = ends
     count = int(max(one.max(initial=-1), other.max(initial=-1))) + 1
     total = np.bincount(np.concatenate([one[judged], other[judged]]), minlength=count)

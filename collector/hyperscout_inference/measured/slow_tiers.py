@@ -1,9 +1,9 @@
-"""Domains whose members are no nearer to each other than to those outside.
+"""Find domains with members that are no nearer to each other than to hosts outside.
 
-Whoever leaves a domain passes at least two switches more, each way. The fastest there are take 0.1 us, so a
-round trip within a domain is at least 0.4 us shorter; and what other domains of the tier save tells how much
-it should be. Where even the most that the measurements allow for is less than half of that, traffic takes a
-way that the structure does not show.
+A path that leaves a domain passes at least two more switches each way. The fastest switches take 0.1 us, so a
+round trip within a domain is at least 0.4 us shorter. The gain of other domains of the tier shows how much it
+should be. If even the largest gain that the measurements allow is less than half of that, traffic takes a way
+that the structure does not show.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ from hyperscout_inference.measured.slow_domains import of_domain, outer_layer
 
 _MIN_GAIN_US = 0.2
 _MIN_ROWS, _MIN_HOSTS = 8, 5
-_PEERS = 3  # domains that tell what a domain should save
+_PEERS = 3  # domains of a tier that are needed for a usual gain
 _SURE = 3.0  # standard errors
 _MEDIAN_ERROR = 1.2533 * 1.4826  # of a median, from the median distance (normal distribution)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Gain:
-    """What members of a domain save; `error_us`: its standard error."""
+    """How much shorter the round trips within a domain are. `error_us`: the standard error."""
 
     domain: int
     us: float
@@ -40,7 +40,8 @@ class _Gain:
 def slow_tiers(
     hosts: Sequence[str], layers: Sequence[Layer], rows: PairRows, pairs: PairTable
 ) -> list[Suspicion]:
-    """`rows`: of one kind. One for each domain; of a tier in which most are so, one."""
+    """Return one suspicion per slow domain, or one for the tier if most of its domains are slow. `rows`: of
+    one kind."""
     found: list[Suspicion] = []
     if not len(rows):
         return found
@@ -61,8 +62,8 @@ def slow_tiers(
 
 
 def _gains(rows: PairRows, raw_us: Floats, layers: Sequence[Layer], depth: int, hosts: int) -> list[_Gain]:
-    """Of each domain of the layer that enough was measured of."""
-    # Hosts' own parts, from ways out alone: what is wrong within a domain is not theirs.
+    """Return the gain of each domain of the layer with enough measurements."""
+    # Own parts come from ways out alone, so that a fault within a domain does not change them.
     out = np.flatnonzero(rows.layer > depth)
     own = own_parts(rows.of(out), raw_us[out], hosts).us
     us = raw_us - own[rows.a] - own[rows.b]
@@ -80,7 +81,7 @@ def _gains(rows: PairRows, raw_us: Floats, layers: Sequence[Layer], depth: int, 
         for chosen in (mine, ways):
             median = float(np.median(us[chosen]))
             spread = float(np.median(np.abs(us[chosen] - median)))
-            # Pairs of one host are not independent of each other.
+            # Pairs of one host are not independent.
             variance += (_MEDIAN_ERROR * spread) ** 2 / min(len(chosen), _hosts(rows, chosen))
             medians.append(median)
         found.append(_Gain(domain, medians[1] - medians[0], variance**0.5, mine, ways))
@@ -88,7 +89,7 @@ def _gains(rows: PairRows, raw_us: Floats, layers: Sequence[Layer], depth: int, 
 
 
 def _split(keys: Longs, values: Longs) -> dict[int, Longs]:
-    """The values of each key."""
+    """Return the values of each key."""
     order = np.argsort(keys, kind="stable")
     found, start = np.unique(keys[order], return_index=True)
     return dict(zip(found.tolist(), np.split(values[order], start[1:]), strict=False))

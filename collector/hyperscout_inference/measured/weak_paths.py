@@ -1,4 +1,4 @@
-"""Paths with less bandwidth than others of their tier."""
+"""Find paths with less bandwidth than others of their tier."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from hyperscout_topology.topology import Endpoint
 from hyperscout_inference.audit.suspicion import Suspicion
 from hyperscout_inference.latency.pairs import Floats, Longs
 
-_MIN_ROWS = 6  # fewer say nothing of what is usual
+_MIN_ROWS = 6  # rows of a tier that are needed for a usual value
 _WEAK = 0.7  # of the tier's median
-_SPREAD = 6.0  # median distances from the median, scaled to a normal distribution's deviation
+_SPREAD = 6.0  # least distance below the median, in median distances scaled to a normal deviation
 _SIGMA = 1.4826
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """(rows,) each: bandwidth between the hosts `a` and `b` (within one where they are the same)."""
+    """(rows,) each: bandwidth between the hosts `a` and `b` (within a host where they are the same)."""
 
     a: Longs
     b: Longs
@@ -27,14 +27,14 @@ class Weights:
     gbps: Floats
     at_ns: Longs
     source: str
-    rails: Sequence[str]  # () = all of a host's
+    rails: Sequence[str]  # () = all rails of a host
 
     def __len__(self) -> int:
         return len(self.gbps)
 
 
 def weak_paths(hosts: Sequence[str], weights: Weights) -> list[Suspicion]:
-    """One for each; of a host that is at fault wherever it was measured, one."""
+    """Return one suspicion per weak path; one for a host that is weak in most of its paths."""
     found: list[Suspicion] = []
     within = weights.a == weights.b
     for layer in np.unique(weights.layer).tolist():
@@ -74,6 +74,6 @@ def _of_tier(hosts: Sequence[str], weights: Weights, rows: Longs) -> list[Suspic
         ends = hosts[a] if peer is None else f"{hosts[a]} -> {hosts[b]}{f' on {rail}' if rail else ''}"
         text = f"{ends}: {digits(float(weights.gbps[row]), 3)} Gbit/s {usual}"
         where = (int(weights.layer[row]), int(weights.domain[row]))
-        confidence = 0.8 if peer is None else 0.5  # which end it is nobody knows
+        confidence = 0.8 if peer is None else 0.5  # a pair does not show which end is at fault
         found.append(Suspicion("SlowLink", subject, peer, *where, confidence, text, (weights.source,)))
     return found
