@@ -1,4 +1,4 @@
-"""Puts gangs of workers onto the hierarchy: pure, exact, and able to say why.
+"""Places gangs of workers on the topology. The computation is pure, exact and can be explained.
 
     Topology -> Forest ----\\
     free resources -> Capacity -> place(request) -> Placement | Refusal -> explain, repair, defragment

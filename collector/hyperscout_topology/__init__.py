@@ -1,1 +1,1 @@
-"""The topology as a value: its tables, names, differences, events, and its forms as proto and JSON. Pure."""
+"""The topology as a value: its tables, names, differences and events, and its proto and JSON forms. Pure."""

@@ -1,14 +1,14 @@
-"""How wide texts are on a terminal: names from wires and messages may hold wide and combining characters."""
+"""Computes the terminal width of texts. Names may contain wide and combining characters."""
 
 import unicodedata
 
 ELLIPSIS = "…"
-_NO_COLUMN = frozenset(["Mn", "Me", "Cf"])  # combining marks and invisible ones (Unicode, general categories)
+_NO_COLUMN = frozenset(["Mn", "Me", "Cf"])  # combining and invisible characters (Unicode, general categories)
 _TWO_COLUMNS = frozenset("WF")  # Unicode Standard Annex 11
 
 
 def width(text: str) -> int:
-    """How many columns a terminal gives to a text without control characters."""
+    """Number of terminal columns of a text without control characters."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
@@ -19,12 +19,12 @@ def _columns(character: str) -> int:
 
 
 def padded(text: str, columns: int) -> str:
-    """The text with spaces up to so many columns."""
+    """The text, filled with spaces up to `columns` columns."""
     return text + " " * (columns - width(text))
 
 
 def shortened(text: str, columns: int) -> str:
-    """The text in at most so many columns (at least 1), with an ellipsis where something is left out."""
+    """The text in at most `columns` columns (at least 1), with an ellipsis where it is cut."""
     if width(text) <= columns:
         return text
     left = columns - 1

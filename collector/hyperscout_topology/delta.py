@@ -1,4 +1,4 @@
-"""What changed from one generation to the next, and how a reader takes it in."""
+"""Computes what changed from one generation to the next."""
 
 from hyperscout.v1 import topology_pb2 as pb
 
@@ -15,7 +15,7 @@ from hyperscout_topology.topology import Adapter, Topology
 
 
 def delta(old: Topology, new: Topology, *, omit_links: bool = False) -> pb.TopologyDelta:
-    """Everything in `new` that a reader who holds `old` lacks. Some 0.2 s with a million links."""
+    """The changes that a reader of `old` needs to get `new`. Takes about 0.2 s with a million links."""
     hypernodes = {h.name: h for h in old.hypernodes}
     switches = {s.id: s for s in old.switches}
     names, ids = {h.name for h in new.hypernodes}, {s.id for s in new.switches}

@@ -1,4 +1,4 @@
-"""Cables and devices of a generation: compared, and kept while an anomaly that names them still waits."""
+"""Compares the links and devices of two generations, and keeps those that a pending anomaly names."""
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ V = TypeVar("V", bound=Hashable)
 
 
 def same_details(a: Topology, b: Topology) -> bool:
-    """Whether switches (those of each HyperNode too), adapters, foreign endpoints and links are the same."""
+    """Whether switches (also those of each HyperNode), adapters, foreign endpoints and links are the same."""
     return (
         a.switches == b.switches
         and {h.name: h.switches for h in a.hypernodes} == {h.name: h.switches for h in b.hypernodes}
@@ -29,7 +29,7 @@ def _same_adapters(a: Sequence[Adapter], b: Sequence[Adapter]) -> bool:
 
 
 def _same_links(a: LinkTable, b: LinkTable) -> bool:
-    """Whatever their order: who followed a leader has them in another one than inference gives."""
+    """Compare in any order: a replica that followed a leader has links in another order than inference."""
     if a is b:
         return True
     if len(a) != len(b):
@@ -38,7 +38,7 @@ def _same_links(a: LinkTable, b: LinkTable) -> bool:
 
 
 def _same_rows(a: LinkTable, b: LinkTable) -> bool:
-    """Row by row; the tables of texts may be in another order (one was read back from a file)."""
+    """Compare row by row. The value tables may be in another order (one was read from a file)."""
     return (
         _same_column(a.devices, a.a, b.devices, b.a)
         and _same_column(a.devices, a.b, b.devices, b.b)
@@ -66,11 +66,11 @@ def _same_column(
 def with_waiting(
     offered: Topology, published: Topology, tree: Topology, waiting: Collection[Anomaly]
 ) -> Topology:
-    """`offered` with the HyperNodes of `tree` (one of the two), each with the switches it has now.
+    """`offered` with the HyperNodes of `tree` (one of the two), each with its present switches.
 
-    Switches, adapters and links of `published` whose loss is not shown yet stay. Inference remembers by
-    what is published: a cable that goes from there before its anomaly is shown would be forgotten, and
-    the anomaly with it. A switch that a HyperNode names stays too.
+    Switches, adapters and links of `published` stay while the anomaly of their loss is in `waiting`.
+    Inference remembers only what is published. A link that is removed before its anomaly is published would
+    be forgotten, and its anomaly too. A switch that a HyperNode names stays as well.
     """
     missing = {x.subject.device for x in waiting if x.kind == "MissingSwitch"}
     hypernodes = _with_switches(tree.hypernodes, offered, published, missing)
@@ -110,7 +110,7 @@ def _cable(link: Link) -> tuple[str, str, str, str]:
 
 
 def _rows_of(table: LinkTable, anomalies: Collection[Anomaly]) -> list[Link]:
-    """Links that a missing link or a missing switch among the anomalies is about."""
+    """The links that a missing link or a missing switch among the anomalies is about."""
     gone = {x.subject.device for x in anomalies if x.kind == "MissingSwitch"}
     cut = {
         frozenset((x.subject.device, x.peer.device))
@@ -130,7 +130,7 @@ def _rows_of(table: LinkTable, anomalies: Collection[Anomaly]) -> list[Link]:
 
 
 def extended(table: LinkTable, links: Sequence[Link]) -> LinkTable:
-    """The table with a few more rows."""
+    """The table with these links appended."""
     if not links:
         return table
     more = LinkTable.of(links)

@@ -1,8 +1,8 @@
-"""What changed from one generation to another, as events that a person can read and search.
+"""Lists the changes from one generation to another as events that a person can read and search.
 
-Pure: two topologies in, events out, always in the same order. Whatever did not change costs a comparison;
-links are compared in columns. A story is told once: what a condition says of cables is told by anomalies,
-so it makes an event only when its status or reason changes.
+The functions are pure: two topologies in, events out, always in the same order. What did not change costs one
+comparison; links are compared in columns. A change is reported once: a condition that is about links makes
+an event only when its status or reason changes, because anomalies report the links.
 """
 
 from collections import Counter
@@ -22,8 +22,8 @@ from hyperscout_topology.topology import (
 )
 from hyperscout_topology.tree import HEALTHY, count
 
-# In the order of events within a generation; the generation comes last, so that newest first it stands above
-# what it changed.
+# The order of events within a generation. The generation is last, so that it comes first in a list with the
+# newest event at the top.
 KINDS = (
     "LinkRemoved",
     "LinkAdded",
@@ -55,13 +55,13 @@ _WORDS = {
     "AnomalyAppeared": ("anomaly", "appeared"),
     "ConditionChanged": ("condition", "changed"),
 }
-_UNTOLD = frozenset({"Ready", "Stale"})  # conditions about which no anomaly says which nodes it is
-MOST_OF_A_KIND = 1000  # in one generation: a fabric that goes dark is one story
+_UNTOLD = frozenset({"Ready", "Stale"})  # conditions that no anomaly describes by node
+MOST_OF_A_KIND = 1000  # in one generation, so that an outage of a fabric stays readable
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """As `HistoryEvent` of the API, without what the history adds.
+    """A change, with the fields of the API's `HistoryEvent` except those that the history adds.
 
     `nodes`: all nodes that it is about besides `node`, sorted; `message` names only the first few.
     """
@@ -80,7 +80,7 @@ class Event:
 
     @property
     def thing(self) -> str:
-        """What changed, so that its changes can be counted; "" = not one thing."""
+        """An identity of what changed, by which its changes can be counted; "" = no single thing."""
         sort = _WORDS.get(self.kind, ("", ""))[0]
         if sort in ("link", "switch", "anomaly"):
             if self.subject is None:
@@ -92,12 +92,12 @@ class Event:
 
     @property
     def is_flip(self) -> bool:
-        """Whether the thing is another now, and not only spoken of in other words."""
+        """Whether the thing itself changed, and not only its description."""
         return self.kind != "ConditionChanged" or self.before != self.after
 
 
 def events(old: Topology, new: Topology) -> list[Event]:
-    """What is other in `new`, by kind and name."""
+    """The changes from `old` to `new`, by kind and name."""
     homes = _Home(old), _Home(new)
     found = [
         *_links(old, new, homes),
@@ -112,9 +112,10 @@ def events(old: Topology, new: Topology) -> list[Event]:
 
 
 def published(old: Topology | None, new: Topology, changes: Sequence[Event], missed: int = 0) -> Event | None:
-    """The event of the generation itself; None when nothing changed that can be seen but ages and figures.
+    """The event of the generation itself; None when only times and measured values changed.
 
-    `old`: None = nothing before it is known. `missed`: generations in between that could not be recorded.
+    `old`: None = there is no known generation before it. `missed`: generations in between that were not
+    recorded.
     """
     if old is None:
         what = f"the first that is recorded: {count(len(new.hypernodes), 'HyperNode')}"
@@ -132,7 +133,7 @@ def published(old: Topology | None, new: Topology, changes: Sequence[Event], mis
 
 
 def summary(changes: Iterable[Event]) -> str:
-    """How many of each kind: "1 link removed, 2 conditions changed"."""
+    """The number of changes of each kind: "1 link removed, 2 conditions changed"."""
     counts = Counter(x.kind for x in changes)
     return ", ".join(
         f"{count(counts[kind], word)} {verb}" for kind, (word, verb) in _WORDS.items() if counts[kind]
@@ -142,7 +143,7 @@ def summary(changes: Iterable[Event]) -> str:
 def bounded(changes: Sequence[Event], most: int = MOST_OF_A_KIND) -> list[Event]:
     """At most `most` events of each kind; `changes` are sorted by kind.
 
-    Where there are more of a kind, the last event counts the rest, and is about all of their nodes.
+    Where a kind has more events, the last one counts the rest and has all of their nodes.
     """
     found: list[Event] = []
     for kind, group in groupby(changes, key=lambda x: x.kind):
@@ -157,7 +158,7 @@ def bounded(changes: Sequence[Event], most: int = MOST_OF_A_KIND) -> list[Event]
 
 
 class _Home:
-    """The lowest HyperNode of nodes and switches, and what a person calls a device; made when asked for."""
+    """The lowest HyperNode of nodes and switches, and display names of devices; computed on demand."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -166,7 +167,7 @@ class _Home:
         self._called: dict[str, str] = {}
 
     def of(self, *names: str) -> str:
-        """The lowest HyperNode that has one of these; "" = none."""
+        """The lowest HyperNode that contains one of these; "" = none."""
         if not self._of:
             for h in sorted(self._topology.hypernodes, key=lambda h: h.tier):
                 for name in (*h.switches, *(() if h.children else h.nodes)):
@@ -175,7 +176,7 @@ class _Home:
         return min(homes, key=lambda h: (h.tier, h.name)).name if homes else ""
 
     def node(self, *names: str) -> str:
-        """The first of these that is a node; "" = none is."""
+        """The first of these names that is a node; "" = none is."""
         if not self._nodes:
             topology = self._topology
             self._nodes = {n for h in topology.hypernodes if not h.children for n in h.nodes}
@@ -183,12 +184,12 @@ class _Home:
         return next((name for name in names if name in self._nodes), "")
 
     def call(self, devices: set[str]) -> None:
-        """Learn what a person calls these devices."""
+        """Load the display names of these devices."""
         self._called = {x.id: x.node for x in self._topology.adapters if x.id in devices}
         self._called |= {s.id: s.name for s in self._topology.switches if s.id in devices and s.name}
 
     def end(self, device: str, port: str) -> Endpoint:
-        """An end of a link, called as anomalies call it."""
+        """An end of a link, named as anomalies name it."""
         return Endpoint(device, self._called.get(device, device), port or None)
 
 
@@ -196,7 +197,7 @@ _Homes = tuple[_Home, _Home]
 
 
 def _links(old: Topology, new: Topology, homes: _Homes) -> Iterable[Event]:
-    """Cables that are gone and that came. Other witnesses, or another note, are no other cable."""
+    """Links that were removed or added. A change of sources, fabric or note makes no event."""
     added, removed = link_changes(old.links, new.links)
     before, after = {_ends(x) for x in removed}, {_ends(x) for x in added}
     for kind, word, links, others, home in (
@@ -239,7 +240,7 @@ def _switches(old: Topology, new: Topology, homes: _Homes) -> Iterable[Event]:
 
 
 def _nodes(old: Topology, new: Topology) -> Iterable[Event]:
-    """By their HyperNode of tier 1; "" is a node that is expected and that no fabric shows."""
+    """Nodes by their HyperNode of tier 1; "" = an expected node that no fabric shows."""
     if _members(old) == _members(new) and old.nodes_without_evidence == new.nodes_without_evidence:
         return
     was, now = _node_homes(old), _node_homes(new)
@@ -324,9 +325,9 @@ def _anomaly(kind: str, x: Anomaly, home: _Home) -> Event:
 
 
 def _conditions(old: Topology, new: Topology) -> Iterable[Event]:
-    """Of HyperNodes that stay, what changed; of new ones, what is not as it should be.
+    """Changes of the conditions of existing HyperNodes, and unhealthy conditions of new ones.
 
-    An event is about the nodes that the condition is about now or was about before, but not both.
+    `nodes` of an event are those that the condition is about only now or was about only before.
     """
     was = {h.name: h for h in old.hypernodes}
     for h in sorted(new.hypernodes, key=lambda h: h.name):

@@ -1,4 +1,4 @@
-"""The topology as a watch stream leaves it: a snapshot, and what changed since. The other half of `delta`."""
+"""Applies the deltas of a watch stream to its snapshot. The inverse of `delta`."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -13,7 +13,7 @@ _Thing = TypeVar("_Thing")
 
 
 def folded(snapshot: pb.Topology, deltas: Sequence[pb.TopologyDelta]) -> Topology:
-    """The newest generation. Some seconds with a million links: for a thread."""
+    """The newest generation. Takes some seconds with a million links, so call it in a thread."""
     if not deltas:
         return topology_from_proto(snapshot)
     hypernodes = {h.name: h for h in snapshot.hypernodes}

@@ -1,4 +1,4 @@
-"""`Topology` as JSON objects and back: for `infer -o json`, `--previous` and what is kept on disk."""
+"""Converts `Topology` to JSON objects and back, for `infer -o json`, `--previous` and stored files."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,8 +23,8 @@ from hyperscout_topology.topology import (
 def to_json(topology: Topology) -> dict[str, Any]:
     """The object of `infer -o json`: plain dicts and lists, keys in a fixed order.
 
-    Times, what was measured, notes of links, devices, and the nodes and switches of conditions and anomalies
-    are left out where there are none.
+    Empty values of these are left out: times, measured values, notes of links, devices, and the nodes and
+    switches of conditions and anomalies.
     """
 
     def end(endpoint: Endpoint | None) -> dict[str, Any] | None:
@@ -97,7 +97,7 @@ def to_json(topology: Topology) -> dict[str, Any]:
 
 
 def _lists(**lists: tuple[str, ...]) -> dict[str, Any]:
-    """Those of the lists that are not empty."""
+    """The lists that are not empty."""
     return {name: list(values) for name, values in lists.items() if values}
 
 
@@ -111,13 +111,13 @@ def _numbers(of: HyperNode | Tier) -> dict[str, Any]:
 
 
 class TopologyError(ValueError):
-    """A saved topology that is not one; names the field."""
+    """The data is no saved topology. The message names the field."""
 
 
 def from_json(data: Any) -> Topology:
     """Read what `to_json` wrote (and what the API sends). Raises TopologyError that names the field.
 
-    Only `hypernodes` must be there: a hand-made file of names is a fair `--previous`.
+    Only `hypernodes` is required, so that a hand-made file of names can serve as `--previous`.
     """
 
     def get(row: Any, where: str, key: str, kind: type, default: Any = ...) -> Any:
@@ -129,7 +129,7 @@ def from_json(data: Any) -> Topology:
         if value is default:
             return value
         if kind is int and isinstance(value, str) and value.isdecimal() and len(value) < 20:
-            value = int(value)  # protobuf's JSON writes 64-bit integers as texts
+            value = int(value)  # protobuf's JSON writes 64-bit integers as strings
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise TopologyError(f"{where}.{key}: expected {kind.__name__}, found {type(value).__name__}")
         return value
@@ -167,7 +167,7 @@ def from_json(data: Any) -> Topology:
         value = get(row, where, key, object, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TopologyError(f"{where}.{key}: expected a number, found {type(value).__name__}")
-        if not -1e300 < value < 1e300:  # an int may be more than a float holds
+        if not -1e300 < value < 1e300:  # an int may exceed the range of a float
             raise TopologyError(f"{where}.{key}: expected a number below 1e300")
         return float(value)
 

@@ -1,7 +1,7 @@
-"""A topology as JSON, in pieces: one HyperNode, switch, link or anomaly a line.
+"""Writes a topology as JSON text in pieces, with one HyperNode, switch, link or anomaly per line.
 
-The object is that of `topology_json.to_json`. Links are most of it, so they are written from their columns
-without making an object of each.
+The object is that of `json_objects.to_json`. Most of the text is links, so they are written from their
+columns without an object for each.
 """
 
 import json
@@ -16,7 +16,7 @@ _CHUNK = 4096  # rows
 
 
 def topology_json(topology: Topology) -> Iterator[str]:
-    """The text, ending in a newline. ASCII only."""
+    """The JSON text in pieces. It ends with a newline and is ASCII only."""
     start = "{"
     for key, value in to_json(replace(topology, links=())).items():
         yield f"{start}{json.dumps(key)}: "

@@ -1,6 +1,6 @@
-"""Which links two tables do not share, without an object for each of a million rows.
+"""Finds the links that two tables do not share, without an object for each of a million rows.
 
-Rows are told apart by 64-bit hashes of their columns; only what differs becomes objects.
+Rows are compared by 64-bit hashes of their columns. Only differing rows become objects.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,7 @@ _Hashes = npt.NDArray[np.uint64]
 
 
 def link_changes(old: Sequence[Link], new: Sequence[Link]) -> tuple[list[Link], list[Link]]:
-    """Links added and removed. A link with other witnesses, another note, or in another fabric, is another
-    link."""
+    """Links added and links removed. A link with other sources, note or fabric is another link."""
     if old is new:
         return [], []
     before, after = table_of(old), table_of(new)
@@ -31,7 +30,7 @@ def link_changes(old: Sequence[Link], new: Sequence[Link]) -> tuple[list[Link], 
 
 
 def _alike(one: _Hashes, other: _Hashes) -> tuple[int, int]:
-    """How many rows are the same from the start and up to the end: of two generations, nearly all."""
+    """How many rows are equal at the start and at the end. In successive generations this is nearly all."""
     n = min(len(one), len(other))
     differ = np.flatnonzero(one[:n] != other[:n])
     start = int(differ[0]) if len(differ) else n
@@ -41,7 +40,7 @@ def _alike(one: _Hashes, other: _Hashes) -> tuple[int, int]:
 
 
 def lost_links(old: Sequence[Link], new: Sequence[Link]) -> list[Link]:
-    """Links of `old` whose ends are joined no more in `new`, whichever end stands first."""
+    """Links of `old` without a link in `new` between the same ends, in either order."""
     before, after = table_of(old), table_of(new)
     a, b = _ends(after)
     gone = ~np.isin(_joined(*_ends(before)), np.concatenate([_joined(a, b), _joined(b, a)]))
@@ -56,13 +55,13 @@ def links_at(links: Sequence[Link], devices: set[str]) -> list[Link]:
 
 
 def wired_devices(links: Sequence[Link]) -> set[str]:
-    """Devices that a link ends at."""
+    """Devices at which a link ends."""
     table = table_of(links)
     return {table.devices[i] for i in np.unique(np.concatenate([table.a, table.b])).tolist()}
 
 
 def without(table: LinkTable, rows: Sequence[int]) -> LinkTable:
-    """The table less these rows."""
+    """The table without these rows."""
     if not rows:
         return table
     stay = np.ones(len(table), np.bool_)
@@ -76,13 +75,13 @@ def without(table: LinkTable, rows: Sequence[int]) -> LinkTable:
 
 
 def table_of(links: Sequence[Link]) -> LinkTable:
-    """The links in columns."""
+    """The links in columns; a `LinkTable` is returned as it is."""
     return links if isinstance(links, LinkTable) else LinkTable.of(links)
 
 
-@lru_cache(maxsize=3)  # a generation is compared with the one before by all who watch, then with the next
+@lru_cache(maxsize=3)  # all watchers compare a generation with the one before, and later with the next
 def _rows(table: LinkTable) -> _Hashes:
-    """Of whole rows; not to be written into."""
+    """A hash of each whole row. The caller must not change the array."""
     hashes = _joined(*_ends(table))
     for values, column in ((table.fabrics, table.fabric), (table.source_sets, table.sources)):
         hashes = _joined(hashes, _of(values)[column] if len(column) else hashes)
@@ -104,7 +103,7 @@ def _of(values: Sequence[object]) -> _Hashes:
 
 
 def _joined(one: _Hashes, other: _Hashes) -> _Hashes:
-    """A hash of both, in this order."""
+    """A hash of both hashes, in this order."""
     mixed = one * _MIX
     mixed ^= mixed >> np.uint64(29)
     mixed = (mixed ^ other) * _MIX

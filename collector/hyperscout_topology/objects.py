@@ -1,7 +1,7 @@
-"""The objects behind `hyperscout get KIND -o json` and REST: one place that says what they are called.
+"""Builds the objects of `hyperscout get KIND -o json` and REST, with one definition of their field names.
 
-Made from a topology, or from the messages of gRPC under the names of protobuf's own JSON. All are plain dicts
-and lists with their keys in a fixed order.
+They are built from a topology, or from gRPC messages under the names of protobuf's JSON mapping. All are
+plain dicts and lists with keys in a fixed order.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ Object = dict[str, Any]
 _MAX_NAMED = 10
 
 
-# Of a topology
+# From a topology
 
 
 def domains_of(topology: Topology) -> dict[str, list[HyperNode]]:
@@ -38,24 +38,24 @@ def domains_of(topology: Topology) -> dict[str, list[HyperNode]]:
 
 
 def owners(topology: Topology) -> dict[str, str]:
-    """The node of every adapter id; a node's own name stands for its Ethernet side."""
+    """The node of every adapter id. On the Ethernet side the id is the node's own name."""
     return {x.id: x.node for x in topology.adapters}
 
 
 def device_names(topology: Topology) -> dict[str, str]:
-    """What a person calls a device id: the switch's name, or the node and its adapter ("gpu-01 mlx5_0")."""
+    """The display name of each device id: the switch's name, or node and adapter ("gpu-01 mlx5_0")."""
     adapters = {x.id: f"{x.node} {x.name}" if x.name else x.node for x in topology.adapters}
     return adapters | {s.id: s.name or s.id for s in topology.switches}
 
 
 def hypernodes(topology: Topology) -> list[Object]:
-    """In the topology's order: by tier, then name."""
+    """The HyperNodes in the topology's order: by tier, then name."""
     found: list[Object] = to_json(replace(topology, links=(), adapters=()))["hypernodes"]
     return found
 
 
 def anomalies(topology: Topology) -> list[Object]:
-    """In the topology's order: by kind, then ends."""
+    """The anomalies in the topology's order: by kind, then ends."""
     found: list[Object] = to_json(replace(topology, links=(), adapters=()))["anomalies"]
     return found
 
@@ -83,7 +83,7 @@ def nodes(topology: Topology) -> list[Object]:
 
 
 def switches(topology: Topology) -> list[Object]:
-    """Every switch with the HyperNodes that it serves: leaves first, those of no level last, then by name."""
+    """Every switch with its HyperNodes: by level, unknown level last, then by name."""
     links = Counter(d for x in topology.links for d in (x.a_device, x.b_device))
     serves: dict[str, list[str]] = {}
     for h in topology.hypernodes:
@@ -103,7 +103,7 @@ def switches(topology: Topology) -> list[Object]:
 
 
 def links(topology: Topology) -> list[Object]:
-    """Every cable, with what a person calls its ends; by those."""
+    """Every link with the display names of its ends, sorted by these."""
     names = device_names(topology)
     owner = owners(topology)
 
@@ -139,18 +139,18 @@ OF_TOPOLOGY: Mapping[str, Callable[[Topology], list[Object]]] = {
 
 
 def link_name(link: Object) -> str:
-    """Both ends by their ids: "0x1:3--0x2:7"."""
+    """Both ends of a link by their ids: "0x1:3--0x2:7"."""
     return f"{link['a']['device']}:{link['a']['port']}--{link['b']['device']}:{link['b']['port']}"
 
 
 def anomaly_name(anomaly: Object) -> str:
-    """What, and where: "MissingLink:0x1:3"."""
+    """The kind and the subject of an anomaly: "MissingLink:0x1:3"."""
     subject = anomaly["subject"]
     return f"{anomaly['kind']}:{subject['device']}:{subject['port'] or ''}"
 
 
 def names_of(kind: str, found: Object) -> set[str]:
-    """What an object answers to: a link to its devices, an anomaly to its kind, devices and HyperNode."""
+    """The names that select an object: for a link its devices, for an anomaly kind, ends and HyperNode."""
     if kind == "links":
         ends = (found["a"], found["b"])
         return {link_name(found), *(e[k] for e in ends for k in ("device", "name", "node") if e[k])}
@@ -163,11 +163,11 @@ def names_of(kind: str, found: Object) -> set[str]:
     return {found["name"]}
 
 
-# Of messages
+# From messages
 
 
 def delta(message: "TopologyDelta") -> Object:
-    """What changed from one generation to a later one, in a topology's own words."""
+    """The changes from one generation to a later one, with the field names of a topology."""
     from hyperscout.v1 import topology_pb2 as pb
 
     from hyperscout_topology.proto import brought_by, topology_from_proto
@@ -194,10 +194,10 @@ def delta(message: "TopologyDelta") -> Object:
 
 
 def plain(message: "Message") -> Object:
-    """A message by protobuf's JSON mapping, with every field that has no presence of its own.
+    """A message in protobuf's JSON mapping, with every field that has no presence of its own.
 
-    Counts are numbers, as those of a topology are; identities of 64 bits (fixed64) stay texts: a number in
-    JavaScript has 53.
+    Counts are numbers, as in a topology. 64-bit identities (fixed64) stay strings, because a JavaScript
+    number has only 53 bits.
     """
     from google.protobuf.json_format import MessageToDict
 
@@ -220,7 +220,7 @@ def _number(found: Object, descriptor: Any) -> None:
 
 
 def what_is_wrong(current: "GetStatusResponse", topology: Topology) -> list[str]:
-    """Everything that keeps the picture from being whole and well, one line each."""
+    """Every problem of the collector and the topology, one line each."""
     from hyperscout_formats.text.reporters import is_fabric
 
     away = {agent.node for agent in current.agents if not agent.connected}
@@ -239,10 +239,10 @@ def all_wrong(
     blind: Collection[str],
     in_topology: Sequence[str],
 ) -> list[str]:
-    """As `what_is_wrong`, for a caller that knows the parts: `agents` of `current` are not read.
+    """Like `what_is_wrong`, for a caller that knows the parts. `agents` of `current` are not read.
 
-    `away`: agents that are not connected. `blind`: agents of role fabric whose findings all failed.
-    `in_topology`: as `wrong_in` has it.
+    `away`: agents that are not connected. `blind`: agents of role fabric with failed findings only.
+    `in_topology`: the result of `wrong_in`.
     """
     wrong = [f"collector: {problem}" for problem in current.problems]
     if not topology.hypernodes:
@@ -254,7 +254,7 @@ def all_wrong(
         )
     if away:
         wrong.append(f"{count(len(away), 'agent')} not connected: {_some(away)}")
-    # One switch that does not answer is its own finding's business: there is always one somewhere.
+    # A single switch that does not answer is reported by its own finding; large fabrics always have one.
     wrong += [
         f"{node} learns nothing: `hyperscout get findings {node} -o wide` says why" for node in sorted(blind)
     ]
@@ -266,7 +266,7 @@ def all_wrong(
 
 
 def wrong_in(topology: Topology) -> list[str]:
-    """The part of `what_is_wrong` that a topology tells by itself."""
+    """The part of `what_is_wrong` that follows from the topology alone."""
     wrong = []
     missing = topology.nodes_without_evidence
     if missing:

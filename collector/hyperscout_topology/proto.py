@@ -1,4 +1,7 @@
-"""`Topology` <-> proto. Both ways round lose nothing; 0 and "" stand for "unset" where the proto says so."""
+"""Converts `Topology` to proto and back, without loss except for `devices`.
+
+0 and "" mean "unset" where the proto defines it.
+"""
 
 from collections.abc import Iterable
 
@@ -21,7 +24,7 @@ from hyperscout_topology.topology import (
 
 
 def topology_to_proto(topology: Topology, *, omit_links: bool = False) -> pb.Topology:
-    """The whole picture; without its links (and whose ends they are) it is a tenth of the size."""
+    """The whole topology. Without links and adapters it is a tenth of the size."""
     return pb.Topology(
         generation=topology.generation,
         hypernodes=[hypernode_to_proto(h) for h in topology.hypernodes],
@@ -36,7 +39,7 @@ def topology_to_proto(topology: Topology, *, omit_links: bool = False) -> pb.Top
 
 
 def topology_from_proto(message: pb.Topology) -> Topology:
-    """The other way round."""
+    """The topology in a message; the inverse of `topology_to_proto`."""
     return Topology(
         message.generation,
         tuple(map(_hypernode, message.hypernodes)),
@@ -51,7 +54,7 @@ def topology_from_proto(message: pb.Topology) -> Topology:
 
 
 def brought_by(step: pb.TopologyDelta) -> Topology:
-    """What a delta brings, new and changed; what it takes away stands in it alone."""
+    """The new and changed parts of a delta. Removals are only in the delta itself."""
     return topology_from_proto(
         pb.Topology(
             generation=step.generation,

@@ -1,7 +1,7 @@
-"""The result of inference, as values: what publishers, the API and the command line read.
+"""Defines the result of inference as values, which publishers, the API and the command line read.
 
-`Topology` is what `hyperscout infer -o json` prints and `TopologyService` serves. Links are kept in
-columns; `Link` objects are views made when someone iterates. `topology_json` writes and reads it.
+`hyperscout infer -o json` prints a `Topology`, and `TopologyService` serves it. Links are kept in columns;
+`Link` objects are created on access. `json_objects` and `proto` convert it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ ANOMALY_KINDS = (
 
 @dataclass(frozen=True, slots=True, order=True)
 class Endpoint:
-    """A device, and a port of it where one is known. `device` is a GUID, chassis id or node name."""
+    """A device, and its port where one is known. `device` is a GUID, chassis id or node name."""
 
     device: str
     name: str
@@ -35,7 +35,7 @@ class Endpoint:
 
 
 def say(end: Endpoint) -> str:
-    """An end as people write it: leaf-03/p17, node-0001/mlx5_0, or only the device where no port is known."""
+    """An end as text: leaf-03/p17, node-0001/mlx5_0, or only the device where no port is known."""
     if end.port is None:
         return end.name
     return f"{end.name}/p{end.port}" if end.port.isdecimal() else f"{end.name}/{end.port}"
@@ -43,11 +43,12 @@ def say(end: Endpoint) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """What does not fit, named so that a person can walk up to it. `since_ns` is 0 when inferred offline.
+    """A contradiction or defect, with the names that a person needs to find it.
 
-    `hypernode` is the one domain it counts against (a host's link: its tier-1 domain; a link between
-    switches: the lower end's domain), `tier` that domain's tier; both None when it is in no domain.
-    `nodes`: all nodes that it is about, sorted, where the ends do not name them.
+    `since_ns` (Unix ns) is 0 when inferred offline. `hypernode` is the one domain it counts against: for a
+    host's link its tier-1 domain, for a link between switches the domain of the lower end. `tier` is that
+    domain's tier. Both are None when it is in no domain. `nodes`: all nodes that it is about, sorted, where
+    the ends do not name them.
     """
 
     kind: str
@@ -68,11 +69,11 @@ class Anomaly:
         return (self.kind, self.subject.device, self.subject.port or "", peer.device, peer.port or "")
 
 
-MEASURING = frozenset({"latency", "nccl"})  # sources that see no link, but how long a way takes
+MEASURING = frozenset({"latency", "nccl"})  # sources that observe no links, but measure paths
 
 
 def is_measured(anomaly: Anomaly) -> bool:
-    """Whether nothing but measurements tells of it."""
+    """Whether only measurements report it."""
     return bool(anomaly.sources) and MEASURING.issuperset(anomaly.sources)
 
 
@@ -81,7 +82,7 @@ class Condition:
     """As metav1.Condition; `since_ns` (its lastTransitionTime, Unix ns) is 0 when inferred offline.
 
     `nodes`, `switches` (ids): all that are not ready or stale, sorted; `message` names only the first few.
-    They are set on the lowest HyperNode that has them, which for nodes is of tier 1.
+    They are set on the lowest HyperNode that contains them, which for nodes is of tier 1.
     """
 
     type: str
@@ -95,10 +96,12 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured between nodes, in the unit that the field's name says. `p99` is the worse end: of
-    latency the 99th percentile, of bandwidth the first. `samples`: pairs of nodes and rails; 0 = only the
-    median is known, and that to two digits (a HyperNode's annotation told it). `at_ns`: of the newest, Unix
-    ns; 0 when inferred offline."""
+    """Measured values between nodes, in the unit in the field's name.
+
+    `p99` is the worse end: for latency the 99th percentile, for bandwidth the first. `samples`: pairs of
+    nodes and rails; 0 = only the median is known, with two digits (from a HyperNode's annotation). `at_ns`:
+    time of the newest sample, Unix ns; 0 when inferred offline.
+    """
 
     median: float
     p99: float
@@ -108,7 +111,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """All domains of one tier together: between nodes whose lowest common domain is in it."""
+    """All domains of one tier together.
+
+    Values are between nodes that have their lowest common domain in it.
+    """
 
     tier: int
     tier_name: str
@@ -121,7 +127,7 @@ class HyperNode:
     """A domain as published. `children` are names of HyperNodes, `nodes` all nodes below, both sorted.
 
     `source`: "wires", "nvlink", "latency" or "labels"; `confidence` in it, 0 to 1. `latency_us` (round trip)
-    and `bandwidth_gbps`: between nodes whose lowest common HyperNode this is; None = nothing was measured.
+    and `bandwidth_gbps`: between nodes that have this as their lowest common HyperNode; None = not measured.
     """
 
     name: str
@@ -140,7 +146,7 @@ class HyperNode:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """`level` 1 is a leaf; 0 = nothing told its level."""
+    """A switch. `level` 1 is a leaf; 0 = the level is unknown."""
 
     id: str
     name: str
@@ -148,7 +154,7 @@ class Switch:
 
 
 class Adapter(NamedTuple):
-    """An endpoint of the links: whose it is, and its name on its host ("mlx5_0", "" where unknown)."""
+    """A host's endpoint of links: its node, and its name on the host ("mlx5_0", "" where unknown)."""
 
     id: str
     node: str
@@ -157,7 +163,7 @@ class Adapter(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Link:
-    """One cable, seen once or by many. `note`: what is uncertain about it, "" = nothing."""
+    """One link, from one source or several. `note`: what is uncertain about it, "" = nothing."""
 
     a_device: str
     a_port: str
@@ -170,9 +176,11 @@ class Link:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkTable(Sequence[Link]):
-    """Links in columns. `a`, `b` index `devices`; `a_port`, `b_port` index `ports`; `fabric` indexes
-    `fabrics`; `sources` indexes `source_sets`. All index columns have shape (links,). `notes`: of
-    the few rows that have one."""
+    """Links in columns. `a`, `b` index `devices`; `a_port`, `b_port` index `ports`.
+
+    `fabric` indexes `fabrics`; `sources` indexes `source_sets`. All index columns have shape (links,).
+    `notes`: by row, only for rows with a note.
+    """
 
     devices: Sequence[str]
     ports: Sequence[str]
@@ -218,7 +226,7 @@ class LinkTable(Sequence[Link]):
 
     @classmethod
     def of(cls, links: Sequence[Link]) -> "LinkTable":
-        """Columns from objects, in the order given."""
+        """A table of these links, in the order given."""
         tables: list[dict[Any, int]] = [{}, {}, {}, {}]
 
         def column(table: int, values: list[Any]) -> npt.NDArray[np.int32]:
@@ -235,10 +243,10 @@ class LinkTable(Sequence[Link]):
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """One generation of the picture. HyperNodes come sorted by (tier, name), anomalies by (kind, ends).
+    """One generation of the topology. HyperNodes are sorted by (tier, name), anomalies by (kind, ends).
 
-    `devices`: how many of what each node has ("nvidia.com/gpu"), where files told; a collector keeps that as
-    evidence.
+    `devices`: by node, the number of its devices by resource name ("nvidia.com/gpu"), where files contain it.
+    A collector keeps this as evidence instead.
     """
 
     generation: int
@@ -259,5 +267,5 @@ def rfc3339(ns: int) -> str:
 
 
 def from_rfc3339(text: str) -> int:
-    """The other way round; raises ValueError."""
+    """Unix nanoseconds of such a time. Raises ValueError."""
     return int(np.datetime64(text.removesuffix("Z"), "s").astype(np.int64)) * 1_000_000_000

@@ -1,4 +1,4 @@
-"""The hierarchy for people: an indented tree with sizes and what is wrong."""
+"""Prints the topology as an indented tree with sizes and problems."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,13 +10,16 @@ from hyperscout_topology.topology import HyperNode, Topology
 
 _BAD, _GOOD, _QUIET = "\x1b[31m", "\x1b[1m", "\x1b[2m"
 _RESET = "\x1b[0m"
-_NARROWEST = 12  # columns of a list of hosts, however deep it stands
-# The status that needs no word, by condition type.
+_NARROWEST = 12  # minimum columns of a list of hosts, at any depth
+# The healthy status of each condition type; the tree does not show it.
 HEALTHY = {"Ready": "True", "Degraded": "False", "Consistent": "True", "Stale": "False"}
 
 
 def marks(hypernode: HyperNode) -> list[tuple[str, str, str]]:
-    """(mark, reason, message) of each condition that is not as it should be: NotReady, Degraded, Stale?."""
+    """(mark, reason, message) of each unhealthy condition.
+
+    Marks are for example NotReady, Degraded, Stale?.
+    """
     found = []
     for condition in hypernode.conditions:
         healthy = HEALTHY.get(condition.type)
@@ -33,7 +36,7 @@ def tree(
 ) -> Iterator[str]:
     """Lines of the tree, roots first; `nodes` adds the hosts under each tier-1 HyperNode.
 
-    Lists of hosts are cut where a screen of so many `columns` ends.
+    Lists of hosts are cut to fit a line of `columns` columns.
     """
 
     def hosts(names: Iterable[str], before: str) -> str:
@@ -51,7 +54,7 @@ def tree(
     while stack:
         hypernode, own, below = stack.pop()
         counts = [count(len(hypernode.nodes), "node")]
-        if hypernode.switches:  # a tier of NVLink or latency has none to show
+        if hypernode.switches:  # a tier of NVLink or latency has no switches
             counts.append(count(len(hypernode.switches), "switch", "switches"))
         level = f"tier {hypernode.tier}" + (f" {hypernode.tier_name}" if hypernode.tier_name else "")
         wrong = ", ".join(
@@ -78,5 +81,5 @@ def tree(
 
 
 def count(n: int, one: str, many: str = "") -> str:
-    """`1 node`, `2 nodes`."""
+    """The number and its noun: `1 node`, `2 nodes`."""
     return f"{n} {one if n == 1 else many or one + 's'}"

@@ -1,1 +1,1 @@
-"""Which gang holds which nodes, and what is free beside them."""
+"""Keeps the reservations of gangs and the resources that are free beside them."""

@@ -1,6 +1,6 @@
-"""What is free, as the placer reads it: kept in step with the published topology and the room on nodes.
+"""Keeps the placer's `Capacity` in step with the published topology and the unused resources of the nodes.
 
-A large topology is read in a thread, and until it has been, what is free is told of the one before.
+A large topology is read in a thread. Until it is read, the capacity is that of the previous topology.
 """
 
 import asyncio
@@ -14,13 +14,16 @@ from hyperscout_placer.cluster.allreduce import TierSpeed, speeds_of
 from hyperscout_placer.cluster.capacity import Capacity, Resources
 from hyperscout_placer.cluster.forest import Forest, ForestError
 
-IN_A_THREAD = 2_000  # nodes of a topology, from which on it takes some ms
-_AT_ONCE = 5_000  # nodes that change, from which on all are reckoned anew
+IN_A_THREAD = 2_000  # nodes in a topology; from this size on, reading takes several ms
+_AT_ONCE = 5_000  # changed nodes; from this number on, the whole capacity is computed anew
 
 
 class FreeCapacity:
-    """`problem`: why nothing can be placed on what is published. `room`: change it through this object, or
-    call `refresh`. Belongs to the event loop."""
+    """The free resources of the published topology. It belongs to the event loop.
+
+    `problem`: why nothing can be placed on the published topology, or None. `room`: the unused resources and
+    the bookings. Change it through this object, or call `refresh` after a change.
+    """
 
     def __init__(self) -> None:
         self.problem: str | None = None
@@ -29,15 +32,15 @@ class FreeCapacity:
         self.room = NodeRoom()
         self._room_known = False
         self._capacity: Capacity | None = None
-        self._adopted = 0  # topologies that were taken in
-        self._dirty: set[str] | None = None  # nodes that changed while a topology is being read
+        self._adopted = 0  # number of topologies that were read or refused
+        self._dirty: set[str] | None = None  # nodes that change while a topology is read in a thread
         self._runs = False
         self._wake = asyncio.Event()
         self._in_thread = BoundedExecutor("free-capacity")
 
     @property
     def capacity(self) -> Capacity | None:
-        """None: there is none, and `why_none` says why."""
+        """The free resources now. None: there are none yet, and `why_none` contains the reason."""
         return self._capacity if self.why_none is None else None
 
     @property
@@ -75,32 +78,32 @@ class FreeCapacity:
             self._cannot_read(error)
 
     def set_default_room(self, room: Resources) -> None:
-        """On each node that nothing else is said of."""
+        """Set the unused resources of each node for which none are set."""
         self.room.default = dict(room)
         self._room_known = True
         if self.topology is not None:
             self.set_topology(self.topology)
 
     def set_room(self, room: Mapping[str, Resources]) -> None:
-        """On all nodes. Raises CapacityError."""
+        """Set the unused resources of all nodes. Raises CapacityError."""
         changed = self.room.set_all(room)
         self._room_known = True
         self.refresh(changed)
 
     def set_room_of(self, node: str, room: Resources | None) -> None:
-        """On one node; None = it is gone. Raises CapacityError."""
+        """Set the unused resources of one node; None = the node is gone. Raises CapacityError."""
         self.room.set_one(node, room)
         self.refresh((node,))
 
     def set_unusable(self, nodes: Collection[str]) -> None:
-        """Nodes without any room, whatever is said of it."""
+        """Set the nodes on which nothing is free, whatever their unused resources are."""
         unusable = frozenset(nodes)
         changed = unusable ^ self.room.unusable
         self.room.unusable = unusable
         self.refresh(changed)
 
     def refresh(self, nodes: Collection[str]) -> None:
-        """Reckon anew what is free on these nodes."""
+        """Compute anew what is free on these nodes."""
         if self._dirty is not None:
             self._dirty.update(nodes)
         if (capacity := self._capacity) is None:
@@ -124,7 +127,7 @@ class FreeCapacity:
             if self._adopted == adopted:
                 self._cannot_read(error)
         else:
-            if self._adopted == adopted:  # else one that was small enough overtook it
+            if self._adopted == adopted:  # else the event loop read a newer one
                 self._adopt(*read)
                 self.refresh(dirty)
         finally:
@@ -142,6 +145,6 @@ class FreeCapacity:
 
 
 def _read(topology: Topology, room: NodeRoom) -> tuple[Capacity, Sequence[TierSpeed]]:
-    """Some 0.2 s for 100,000 nodes. Raises ForestError."""
+    """Read a topology. Takes about 0.2 s for 100,000 nodes. Raises ForestError."""
     forest = Forest.of(topology)
     return Capacity(forest, room.free(forest.nodes)), speeds_of(topology)

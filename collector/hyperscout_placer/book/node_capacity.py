@@ -1,7 +1,8 @@
-"""What is free on each node: the room there, less what gangs booked on it and do not use yet.
+"""Computes what is free on each node: its unused resources, less the bookings of gangs.
 
-Kept by name, so that what is booked outlives topologies, and nodes that went away may come back. Less than
-nothing is never free: where gangs booked more than there is room for by now, nothing is.
+A booking is what a gang reserved on a node and does not use yet. Bookings are kept by node name, so they stay
+when the topology changes or when a node goes away and comes back. An amount is never negative: where the
+bookings exceed the unused resources, 0 is free.
 """
 
 from collections import defaultdict
@@ -16,8 +17,13 @@ _NOTHING: Resources = {}
 
 
 class NodeRoom:
-    """`default`: the room on a node that nothing is said of. A worker that is only counted ("workers")
-    takes the whole node: beside it no device (extended resource) is free, and it is not beside a device."""
+    """Unused resources and bookings by node name.
+
+    `default`: unused resources of a node for which none are set.
+
+    A worker that is only counted (the resource "workers") takes the whole node. No device (extended resource)
+    is free beside it, and no such worker fits beside a booked device.
+    """
 
     def __init__(self) -> None:
         self.default: Resources = _NOTHING
@@ -26,7 +32,7 @@ class NodeRoom:
         self._booked: dict[str, dict[str, int]] = {}
 
     def copy(self) -> "NodeRoom":
-        """As of now, for a thread."""
+        """A copy of the present state, for a thread."""
         other = NodeRoom()
         other.default, other.unusable = self.default, self.unusable
         other._room = dict(self._room)
@@ -34,7 +40,10 @@ class NodeRoom:
         return other
 
     def set_all(self, room: Mapping[str, Resources]) -> set[str]:
-        """The room on all nodes; returns those that changed. Raises CapacityError, and changes nothing."""
+        """Set the unused resources of all nodes.
+
+        Returns the names of the nodes that changed. Raises CapacityError, and then changes nothing.
+        """
         for node, resources in room.items():
             _check(node, resources)
         before, self._room = self._room, {node: dict(resources) for node, resources in room.items()}
@@ -42,7 +51,10 @@ class NodeRoom:
         return {node for node in names if before.get(node) != self._room.get(node)}
 
     def set_one(self, node: str, room: Resources | None) -> None:
-        """None: as if nothing had been said of it. Raises CapacityError, and changes nothing."""
+        """Set the unused resources of one node; None = use the default.
+
+        Raises CapacityError, and then changes nothing.
+        """
         if room is None:
             self._room.pop(node, None)
         else:
@@ -50,7 +62,7 @@ class NodeRoom:
             self._room[node] = dict(room)
 
     def book(self, nodes: Iterable[str], needs: Iterable[Workers]) -> set[str]:
-        """A worker on each of these nodes; returns them."""
+        """Book one worker on each of these nodes; returns the nodes' names."""
         sums = summed(nodes, needs)
         for node, amounts in sums.items():
             booked = self._booked.setdefault(node, {})
@@ -59,7 +71,7 @@ class NodeRoom:
         return set(sums)
 
     def unbook(self, nodes: Iterable[str], needs: Iterable[Workers]) -> set[str]:
-        """The other way round, of what was booked."""
+        """Remove bookings that `book` made; returns the nodes' names."""
         sums = summed(nodes, needs)
         for node, amounts in sums.items():
             booked = self._booked[node]
@@ -72,7 +84,10 @@ class NodeRoom:
         return set(sums)
 
     def free_on(self, node: str, without: Resources = _NOTHING) -> Resources:
-        """What is free there; `without`: as if this were not booked. Not to be changed by the caller."""
+        """What is free on a node.
+
+        `without`: bookings that do not count. The caller must not change the result.
+        """
         if node in self.unusable:
             return _NOTHING
         room = self._room.get(node, self.default)
@@ -94,7 +109,7 @@ class NodeRoom:
         return {node: self.free_on(node) for node in nodes}
 
     def lacking(self, nodes: Sequence[str], needs: Sequence[Workers]) -> str | None:
-        """What these workers would lack, in words; None when all of them have room."""
+        """Describe the first shortage of these workers in words; None when all of them fit."""
         for node, amounts in summed(nodes, needs).items():
             free = self.free_on(node)
             for name, amount in amounts.items():
@@ -104,12 +119,12 @@ class NodeRoom:
 
     @property
     def booked(self) -> Collection[str]:
-        """Nodes on which something is booked."""
+        """The nodes that have bookings."""
         return self._booked.keys()
 
 
 def summed(nodes: Iterable[str], needs: Iterable[Workers]) -> dict[str, dict[str, int]]:
-    """Amounts by node and resource: a worker on each of these nodes."""
+    """Amounts by node and resource, for one worker on each of these nodes."""
     sums: dict[str, dict[str, int]] = {}
     for node, worker in zip(nodes, needs, strict=True):
         amounts = sums.get(node)

@@ -1,10 +1,11 @@
-"""Who holds which nodes: the one book of placements of a collector, for the API and for scheduling gates.
+"""Keeps the reservations of all gangs: the single book of a collector, for the API and for scheduling gates.
 
-    published topology --+
-    room on nodes -------+-> Capacity -> place -> held (until released, or until it expires)
+    published topology --------+
+    unused resources of nodes -+-> Capacity -> place -> reservation (until it is released or expires)
 
-What is free is the room on a node (what its pods leave, or what evidence says where there is no cluster) less
-what is held and has not arrived there yet. Everything happens on the loop; nothing here blocks for long.
+What is free is the unused resources of a node, less the reservations for workers that have not arrived there.
+The unused resources are what the node's pods leave, or what evidence reports where there is no cluster.
+Everything runs on the event loop. No call blocks it for long.
 """
 
 import time
@@ -38,9 +39,9 @@ from hyperscout_placer.solve.place import NO_MASKS
 from hyperscout_placer.solve.place import place as best_place
 
 MAX_GANGS = 10_000
-MAX_RANKS = 1_000_000  # of all gangs
-OUTCOMES = ("reserved", "fits", "refused")  # "fits": of a dry run
-_QUICK = 2_000  # workers
+MAX_RANKS = 1_000_000  # of all gangs together
+OUTCOMES = ("reserved", "fits", "refused")  # "fits" is the outcome of a dry run that finds a place
+_QUICK = 2_000  # workers; up to this number a simple request is decided on the event loop
 _ATTEMPTS = 3
 MAX_NAME_CHARS = 400  # "namespace/kind/name" has up to 383
 
@@ -60,9 +61,11 @@ Engine = Callable[[Capacity, Request, Mapping[str, Mask]], Placement | Refusal]
 
 
 class Placements:
-    """`changed(gang, held)` is told of each that came, changed or went (None).
+    """The reservations of all gangs.
 
-    `decided(seconds)` of each answer, which `decisions` count by `OUTCOMES`. `timer`: monotonic seconds.
+    `changed(gang, held)` is called for each reservation that is added, changed or removed (None).
+    `decided(seconds)` is called for each decision; `decisions` counts the decisions by `OUTCOMES`. `timer`
+    returns monotonic seconds.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class Placements:
         self.changed: Callable[[str, Held | None], None] = lambda gang, held: None
         self.decided: Callable[[float], None] = lambda seconds: None
         self.decisions: Counter[str] = Counter()
-        self.ranks = 0  # of all gangs
+        self.ranks = 0  # of all gangs together
         self._clock_ns = clock_ns
         self._timer = timer
         self._engine = engine
@@ -84,18 +87,18 @@ class Placements:
         self._free = FreeCapacity()
 
     def follow(self, follower: Callable[[str, Held | None], None]) -> None:
-        """Tell also these of what `changed` is told of."""
+        """Call `follower` for each change, after `changed`."""
         self._followers.append(follower)
 
     async def run(self) -> None:
         """Read large topologies in a thread, until cancelled."""
         await self._free.run()
 
-    # What there is
+    # State
 
     @property
     def capacity(self) -> Capacity:
-        """What is free now. Raises NotReadyError."""
+        """The free resources now. Raises NotReadyError."""
         capacity = self._free.capacity
         if capacity is None:
             raise NotReadyError(self._free.why_none)
@@ -103,12 +106,12 @@ class Placements:
 
     @property
     def speeds(self) -> Sequence[TierSpeed]:
-        """Of the tiers of `capacity`, as `allreduce.predict` wants them."""
+        """Speeds of the tiers of `capacity`, in the form that `allreduce.predict` takes."""
         return self._free.speeds
 
     @property
     def problem(self) -> str | None:
-        """Why nothing can be placed on what is published."""
+        """Why nothing can be placed on the published topology, or None."""
         return self._free.problem
 
     def __iter__(self) -> Iterator[Held]:
@@ -121,14 +124,17 @@ class Placements:
         return self._held.get(gang)
 
     def held(self, gang: str) -> Held:
-        """Raises NotHeldError."""
+        """The reservation of a gang. Raises NotHeldError."""
         if (held := self._held.get(gang)) is None:
             raise NotHeldError(f"no gang {gang[:MAX_NAME_CHARS]!r} holds nodes")
         return held
 
     def without(self, gang: str) -> Callable[[], Capacity]:
-        """For a thread, as a large gang takes long: a copy of what would be free if that gang held nothing.
-        Raises NotReadyError, NotHeldError."""
+        """A function that returns what would be free if the gang had no reservation.
+
+        It works on a copy and is meant for a thread, because a large gang takes long. Raises NotReadyError,
+        NotHeldError.
+        """
         held = self.held(gang)
         capacity, room = self.capacity.copy(), self._free.room.copy()
 
@@ -146,29 +152,29 @@ class Placements:
 
         return freed
 
-    # What becomes known
+    # Inputs
 
     def set_topology(self, topology: Topology) -> None:
-        """Another generation was published. What is held stays held."""
+        """Take over a newly published generation. Reservations stay."""
         self._free.set_topology(topology)
 
     def set_default_room(self, room: Resources) -> None:
-        """The room on each node that nothing else is said of."""
+        """Set the unused resources of each node for which none are set."""
         self._free.set_default_room(room)
 
     def set_room(self, room: Mapping[str, Resources]) -> None:
-        """The room on all nodes. Raises CapacityError."""
+        """Set the unused resources of all nodes. Raises CapacityError."""
         self._free.set_room(room)
 
     def set_room_of(self, node: str, room: Resources | None) -> None:
-        """The room on one node; None = it is gone. Raises CapacityError."""
+        """Set the unused resources of one node; None = the node is gone. Raises CapacityError."""
         self._free.set_room_of(node, room)
 
     def set_unusable(self, nodes: Collection[str]) -> None:
-        """Nodes without any room, whatever is said of it: they are down, or take no work."""
+        """Set the nodes on which nothing is free, because they are down or accept no work."""
         self._free.set_unusable(nodes)
 
-    # What is decided
+    # Decisions
 
     def place(
         self,
@@ -180,7 +186,7 @@ class Placements:
         dry_run: bool = False,
         expires_ns: int = 0,
     ) -> Placement | Refusal:
-        """Place, and hold unless it is a dry run.
+        """Place a gang, and reserve the nodes unless it is a dry run.
 
         Raises NotReadyError, HeldError, TooManyError, RequestError.
         """
@@ -204,9 +210,10 @@ class Placements:
         expires_ns: int = 0,
         in_thread: Callable[[Callable[[], Trial]], Awaitable[Trial]],
     ) -> Placement | Refusal:
-        """As `place`, but what may take long is decided in a thread, and checked again when it is held.
+        """Like `place`, but slow decisions run in a thread and are checked again before the reservation.
 
-        Raises NoRoomError, too, where what is free changes faster than that.
+        Raises the errors of `place`, and NoRoomError where the free resources change faster than a place is
+        found.
         """
         if _is_quick(request):
             return self.place(gang, request, holder=holder, masks=masks, expires_ns=expires_ns)
@@ -226,15 +233,15 @@ class Placements:
                 self._count(found.answer, found.seconds, reserves=True)
                 return found.answer
             if masks and not same:
-                break  # they are of that forest
+                break  # the masks belong to the forest of the first attempt
         raise NoRoomError(f"gang {gang!r}: what is free changes faster than a place is found: try again")
 
     def trial(
         self, request: Request, masks: Mapping[str, Mask] = NO_MASKS
     ) -> tuple[Capacity, Callable[[], Trial]]:
-        """A copy of what is free now, and for a thread: where the gang would go in it. Tell `tried` of it.
+        """A copy of the free resources, and a function for a thread that places the gang in that copy.
 
-        Raises NotReadyError.
+        Pass the result of the function to `tried`. Raises NotReadyError.
         """
         capacity = self.capacity.copy()
 
@@ -253,9 +260,10 @@ class Placements:
         self.decided(seconds)
 
     def restore(self, held: Held) -> None:
-        """Hold what was decided before (a stored plan), whether it fits now or not.
+        """Record a reservation that was decided before (a stored plan), whether it fits now or not.
 
-        In place of what a gang of that name holds. Raises PlacementsError where its nodes are not one a rank.
+        It replaces the gang's present reservation. Raises PlacementsError unless it has one node for each
+        rank.
         """
         if len(held.placement.nodes) != size(held.request.gang):
             raise PlacementsError(
@@ -266,7 +274,7 @@ class Placements:
         self._hold(held)
 
     def arrive(self, gang: str, ranks: Collection[int]) -> None:
-        """Pods of these ranks run where they were placed. Raises NotHeldError."""
+        """Record that the pods of these ranks run on their nodes. Raises NotHeldError, PlacementsError."""
         held = self.held(gang)
         new = frozenset(ranks) - held.arrived
         if not new:
@@ -277,9 +285,9 @@ class Placements:
         self._set(replace(held, arrived=held.arrived | new))
 
     def move(self, gang: str, moves: Sequence[Move], placement: Placement) -> None:
-        """A repair that was decided: the ranks are on their way to other nodes.
+        """Apply the moves of a decided repair. The moved ranks have not arrived on their new nodes yet.
 
-        Raises NotHeldError; NoRoomError, and changes nothing, where it does not fit any more.
+        Raises NotHeldError. Raises NoRoomError, and changes nothing, where the moves do not fit any more.
         """
         held, room = self.held(gang), self._free.room
         moved = frozenset(move.rank for move in moves)
@@ -296,20 +304,20 @@ class Placements:
         self._set(after)
 
     def release(self, gang: str) -> None:
-        """Raises NotHeldError."""
+        """Release a gang's reservation. Raises NotHeldError."""
         self.held(gang)
         self._let_go(gang)
         self._tell(gang, None)
 
     def expire(self) -> list[str]:
-        """Release what is over; returns its gangs."""
+        """Release the expired reservations; returns the names of their gangs."""
         now_ns = self._clock_ns()
         over = [held.gang for held in self._held.values() if 0 < held.expires_ns <= now_ns]
         for gang in over:
             self.release(gang)
         return over
 
-    # The book
+    # Bookkeeping
 
     def _check_new(self, gang: str, request: Request) -> None:
         if not 1 <= len(gang) <= MAX_NAME_CHARS or not gang.isprintable() or " " in gang:
@@ -348,8 +356,11 @@ class Placements:
 
 
 def _is_quick(request: Request) -> bool:
-    """Whether deciding it takes milliseconds at the most: runs within runs of one kind of worker (groups of
-    several sizes take as long as several kinds do), and not too many."""
+    """Whether a decision takes milliseconds at most.
+
+    This is so for nested groups with one kind of worker and at most `_QUICK` workers. Groups of several sizes
+    take as long as several kinds of workers.
+    """
     part: Group | Workers = request.gang
     while isinstance(part, Group):
         if len(part.parts) != 1:

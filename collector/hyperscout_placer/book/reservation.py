@@ -1,4 +1,4 @@
-"""What the book of placements holds, and what can be said of it."""
+"""A gang's reservation, the errors of the book of placements, and helpers."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -8,33 +8,36 @@ from hyperscout_placer.cluster.request import Request, Workers, ranks
 
 
 class PlacementsError(Exception):
-    """It is not done; says why, and what to do about it."""
+    """The operation is not done. The message contains the reason and the next step."""
 
 
 class NotReadyError(PlacementsError):
-    """There is no topology, or no room is known yet."""
+    """No topology is published, or the unused resources are not known yet."""
 
 
 class HeldError(PlacementsError):
-    """A gang of that name holds nodes already."""
+    """The gang has a reservation already."""
 
 
 class NotHeldError(PlacementsError):
-    """No gang of that name holds anything."""
+    """The gang has no reservation."""
 
 
 class TooManyError(PlacementsError):
-    """The book is full: something has to be released first."""
+    """The book is full. Release a reservation first."""
 
 
 class NoRoomError(PlacementsError):
-    """What was decided does not fit any more: decide anew."""
+    """The decided placement or move does not fit any more. Decide again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A gang that holds nodes. `holder`: "api", or the kind of its workload ("Job"). `arrived`: ranks whose
-    pods run on their nodes, so that the room there counts them. Times are Unix ns; `expires_ns` 0 = never."""
+    """A gang's reservation of nodes. Times are Unix ns; `expires_ns` 0 = never.
+
+    `holder`: "api", or the kind of the workload ("Job"). `arrived`: ranks with a pod that runs on its node,
+    so that the unused resources of the node count it already.
+    """
 
     gang: str
     holder: str
@@ -47,26 +50,26 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """An answer that holds nothing, and how long it took."""
+    """A decision without a reservation, and the seconds it took."""
 
     answer: Placement | Refusal
     seconds: float
 
 
 def not_arrived(held: Held) -> Collection[int]:
-    """Ranks that the room on their nodes does not count yet."""
+    """Ranks that the unused resources of their nodes do not count yet."""
     everybody = range(len(held.placement.nodes))
     return [rank for rank in everybody if rank not in held.arrived] if held.arrived else everybody
 
 
 def places(held: Held, which: Collection[int]) -> tuple[list[str], list[Workers]]:
-    """Nodes of these ranks, and what the ranks need."""
+    """Nodes of these ranks, and the workers that run there."""
     nodes, needs = held.placement.nodes, tuple(ranks(held.request.gang))
     return [nodes[rank] for rank in which], [needs[rank] for rank in which]
 
 
 def is_where(held: Held, moved: Collection[int], placement: Placement) -> bool:
-    """Whether that placement is of the same gang, and only these ranks of it are elsewhere."""
+    """Whether `placement` differs from the reservation in these ranks only."""
     before, after = held.placement.nodes, placement.nodes
     return (
         len(before) == len(after)

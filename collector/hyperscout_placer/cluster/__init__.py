@@ -1,1 +1,1 @@
-"""What the placer works on: the forest of domains, free resources, requests and answers. Pure."""
+"""The data that the placer works on: domains, free resources, requests and answers. Pure."""

@@ -1,15 +1,16 @@
-"""What a placement is worth: predicted time of an all-reduce over it, from what each tier measured.
+"""Predicts the time of an all-reduce over a placement from the latency and bandwidth of each tier.
 
-The alpha-beta model (Hockney): a message of b bytes over a tier takes alpha + b * beta, here the tier's
-one-way latency and the inverse of its bandwidth. A node's bandwidth is its own: what leaves it at the same
-time, or reaches it, shares it. What leaves a domain by its uplinks is taken not to: how far they are
-oversubscribed nobody measures, and ranks that follow the tree cross each domain's border once each way.
+The model is alpha-beta (Hockney): a message of b bytes over a tier takes alpha + b * beta. Here alpha is the
+tier's one-way latency and beta the inverse of its bandwidth. Transfers that leave or reach the same node at
+the same time share the node's bandwidth. Transfers over the uplinks of a domain do not share bandwidth in
+this model: oversubscription is not measured, and ranks in tree order cross the border of each domain once in
+each direction.
 
-- Ring: 2 (n - 1) steps of b / n bytes, each as slow as the slowest of its n hops.
-- Tree: two binary trees of which every inner rank of one is a leaf of the other, each for half of the bytes
-  (Sanders, Speck, Traeff: Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009). Up and
-  down again: the longest way's latencies, and the bytes that the busiest node or rank takes or sends, in
-  pieces so small that they fill the way.
+- Ring: 2 (n - 1) steps of b / n bytes. Each step is as slow as the slowest of its n hops.
+- Tree: two binary trees, each for half of the bytes. Every inner rank of one tree is a leaf of the other
+  (Sanders, Speck, Traeff: Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009). The
+  time, up and down, is the latency of the longest path plus the bytes that the busiest node or rank sends or
+  receives. The bytes are sent in pieces small enough to keep the path full.
 """
 
 from collections.abc import Sequence
@@ -26,11 +27,12 @@ MESSAGE_BYTES = 1 << 30
 
 _Floats = npt.NDArray[np.float64]
 _NVLINK = "nvlink"
-_BITS = 8e-9  # Gbit in a byte
-_TO_S = 1e-6
+_BITS = 8e-9  # Gbit per byte
+_TO_S = 1e-6  # seconds per microsecond
 
-# (one-way latency in us, bandwidth of a node in Gbit/s) where nothing was measured: NVLink 4,
-# one port of 400 Gbit/s, a core that has half of it for each, and a network for everything between islands.
+# Defaults where nothing was measured: (one-way latency in us, bandwidth of a node in Gbit/s). They stand for
+# NVLink 4, one port of 400 Gbit/s, a core with half of that for each node, and a routed network between
+# islands.
 WITHIN_NODE = (1.0, 3600.0)
 BETWEEN_ISLANDS = (30.0, 25.0)
 DEFAULTS = {
@@ -39,13 +41,16 @@ DEFAULTS = {
     "pod": (3.0, 400.0),
     "core": (4.5, 200.0),
 }
-_BY_TIER = ("leaf", "pod", "core")  # for tiers of other names, the last for all above
+_BY_TIER = ("leaf", "pod", "core")  # for other tier names; the last also for higher tiers
 
 
 @dataclass(frozen=True, slots=True)
 class TierSpeed:
-    """`latency_us`: one way. `bandwidth_gbps`: from one node to another, which the gang's workers on a node
-    share (within a node: between two workers). `measured`: neither is a default."""
+    """Latency and bandwidth of one tier.
+
+    `latency_us`: one way. `bandwidth_gbps`: from one node to another, shared by the gang's workers on a node;
+    within a node it is the bandwidth between two workers. `measured`: neither value is a default.
+    """
 
     latency_us: float
     bandwidth_gbps: float
@@ -54,7 +59,7 @@ class TierSpeed:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Seconds of one all-reduce of `message_bytes` over all ranks; `measured`: nothing of it is a default."""
+    """Seconds of one all-reduce of `message_bytes` over all ranks. `measured`: no default was used."""
 
     ring_s: float
     tree_s: float
@@ -67,11 +72,11 @@ class Predicted:
 
 
 def speeds_of(topology: Topology) -> list[TierSpeed]:
-    """Within a node first, then tier 1, ..., the last one is between islands: (tiers + 2,).
+    """Speeds within a node, then of tier 1, 2, ..., and last between islands: (tiers + 2,).
 
-    Medians that were measured between nodes of a tier, where there are any; the round trip halved. What was
-    not measured is the default of its tierName, but no tier is taken to be faster than one below it just
-    because one of them was measured: a default gives way.
+    A tier's speed is the median measured between its nodes; the latency is half of the round trip. A tier
+    without a measurement has the default of its tierName. A default is adjusted so that it makes no tier
+    faster than a tier below it.
     """
     names = {h.tier: h.tier_name for h in topology.hypernodes}
     tiers = [names.get(tier, "") for tier in range(1, max(names, default=0) + 1)]
@@ -79,7 +84,7 @@ def speeds_of(topology: Topology) -> list[TierSpeed]:
     found: list[tuple[float | None, float | None]] = [(None, None)]
     for tier, name in enumerate(tiers, 1):
         rtt_us, gbps = _measured(tier, told.get(tier), topology.hypernodes)
-        # Pings go by the network, whatever the GPUs do. So may what was weighed.
+        # Pings use the network even where the GPUs use NVLink, and bandwidth tests may do so too.
         if name == _NVLINK:
             rtt_us, gbps = None, gbps if gbps and gbps > DEFAULTS[_NVLINK][1] else None
         found.append((rtt_us / 2 if rtt_us else None, gbps or None))
@@ -94,7 +99,7 @@ def speeds_of(topology: Topology) -> list[TierSpeed]:
 
 
 def default_speeds(forest: Forest) -> list[TierSpeed]:
-    """As if nothing were measured."""
+    """The default speeds, without measurements: (tiers + 2,)."""
     usual = [WITHIN_NODE, *(_default(x.tier, x.tier_name) for x in forest.layers), BETWEEN_ISLANDS]
     return [TierSpeed(us, gbps, False) for us, gbps in usual]
 
@@ -102,7 +107,7 @@ def default_speeds(forest: Forest) -> list[TierSpeed]:
 def predict(
     forest: Forest, speeds: Sequence[TierSpeed], nodes: Sequence[str], message_bytes: int = MESSAGE_BYTES
 ) -> Predicted:
-    """`nodes`: by rank. `speeds`: as of `speeds_of`."""
+    """The predicted all-reduce. `nodes`: by rank. `speeds`: as `speeds_of` returns them."""
     at = np.fromiter(map(forest.index.__getitem__, nodes), np.int64, len(nodes))
     return predict_at(forest, speeds, at, message_bytes)
 
@@ -110,13 +115,13 @@ def predict(
 def predict_at(
     forest: Forest, speeds: Sequence[TierSpeed], nodes: Longs, message_bytes: int = MESSAGE_BYTES
 ) -> Predicted:
-    """The same of nodes by number."""
+    """Like `predict`, for nodes given by number."""
     count = len(nodes)
     if count < 2:
         return Predicted(0.0, 0.0, message_bytes, measured=True)
     alpha = np.array([x.latency_us * _TO_S for x in speeds])
     beta = np.array([_BITS / x.bandwidth_gbps for x in speeds])
-    _, own = np.unique(nodes, return_inverse=True)  # nodes of the gang, numbered
+    _, own = np.unique(nodes, return_inverse=True)  # nodes of the gang, numbered from 0
     follower = np.roll(nodes, -1)
     ring = _tiers(forest, nodes, follower)
     leaves = ring > 0
@@ -127,7 +132,7 @@ def predict_at(
 
     way_s = load_s = 0.0
     ranks = np.arange(count)
-    # The other tree is the same one, mirrored, or for an odd number turned by one rank.
+    # The second tree is the first one mirrored; for an odd count it is rotated by one rank.
     turned = count - 1 - ranks if count % 2 == 0 else (ranks + 1) % count
     child, up, hops = [], [], []
     for order in (ranks, turned):
@@ -152,8 +157,7 @@ def predict_at(
 
 
 def _tiers(forest: Forest, a: Longs, b: Longs) -> Longs:
-    """The tier of each hop: 0 within a node, 1 and up for the lowest common domain, the last if there is
-    none."""
+    """The tier of each hop: 0 within a node, else of the lowest common domain; tiers + 1 where none is."""
     found: Longs = (a != b).astype(np.int64)
     for layer in forest.layers:
         found += layer.of_node[a] != layer.of_node[b]
@@ -161,7 +165,10 @@ def _tiers(forest: Forest, a: Longs, b: Longs) -> Longs:
 
 
 def _parents(count: int) -> Longs:
-    """A binary tree along the numbers, 0 its root with one child; its depth is the logarithm of the count."""
+    """A binary tree over the numbers.
+
+    0 is the root and has one child. The depth is logarithmic in `count`.
+    """
     numbers = np.arange(count)
     low = numbers & -numbers
     inner = numbers ^ low
@@ -171,7 +178,7 @@ def _parents(count: int) -> Longs:
 
 
 def _to_root(cost: _Floats, parent: Longs) -> _Floats:
-    """What the way from each to the root costs; pointers are doubled until all have arrived."""
+    """The cost of the path from each number to the root, by pointer doubling."""
     total = cost.copy()
     total[0] = 0.0
     while parent.any():
@@ -182,7 +189,7 @@ def _to_root(cost: _Floats, parent: Longs) -> _Floats:
 def _measured(
     tier: int, told: Tier | None, hypernodes: Sequence[HyperNode]
 ) -> tuple[float | None, float | None]:
-    """Round trip and bandwidth: of the tier, else the median of its domains'."""
+    """Round trip in us and bandwidth in Gbit/s: those of the tier, else the medians over its domains."""
     if told is not None and (told.latency_us or told.bandwidth_gbps):
         return _middle([told.latency_us]), _middle([told.bandwidth_gbps])
     mine = [h for h in hypernodes if h.tier == tier]
@@ -199,7 +206,7 @@ def _default(tier: int, name: str) -> tuple[float, float]:
 
 
 def _filled(measured: Sequence[float | None], usual: Sequence[float]) -> list[float]:
-    """What was measured as it is; defaults between what was measured below and above."""
+    """Measured values unchanged; each default is limited by the measured values below and above it."""
     found: list[float] = []
     for value, default in zip(measured, usual, strict=True):
         found.append(value if value is not None else max([default, *found[-1:]]))

@@ -1,17 +1,17 @@
-"""What the placer answers: nodes by rank, what that costs, and how sure it is that nothing is better."""
+"""The placer's answers: nodes by rank, their cost, and whether a better placement is excluded."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cost:
-    """The objective, in its order: the less the better, from the first field on.
+    """The objective. Fields are compared in order, and less is better.
 
-    `top`: tier of the lowest domain that holds the gang; one above the highest where no domain does.
-    `domains`: used ones by tier, from the one below `top` down to tier 1. `degraded`: links that are
-    degraded in the used domains (`top`'s too) and on the used nodes. `fragmentation`: workers that would
-    still fit, by tier from `top` down to tier 1 and then nodes, in the used ones. Of several roles those of
-    the most numerous count (of equals, the first).
+    `top`: tier of the lowest domain that contains the gang; one above the highest tier where no domain does.
+    `domains`: number of used domains by tier, from the one below `top` down to tier 1. `degraded`: degraded
+    links in the used domains (including `top`'s) and on the used nodes. `fragmentation`: workers that would
+    still fit in the used domains, by tier from `top` down to tier 1, and last on the used nodes. With several
+    roles, the workers of the most numerous role count (the first of equals).
     """
 
     top: int
@@ -23,10 +23,11 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`nodes`: by rank. `tier`, `hypernode`: the lowest HyperNode that holds them all, None where none does.
+    """A found placement.
 
-    `exact`: nothing is better in `cost`. Else `bound` is a cost that nothing goes below. `relaxed`: what was
-    preferred and could not be had, in words.
+    `nodes`: by rank. `tier`, `hypernode`: the lowest HyperNode that contains all of them, None where there is
+    none. `exact`: no placement has a lower `cost`. Otherwise `bound` is a cost that no placement is below.
+    `relaxed`: preferences that could not be met, in words.
     """
 
     nodes: tuple[str, ...]
@@ -40,8 +41,11 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """How close a domain came. `hypernode` None: all islands together. `fits`: how many workers of the gang
-    it holds (whole groups of them); `workers`: how many were asked for."""
+    """How close a domain came to fitting the gang.
+
+    `hypernode` None: all islands together. `fits`: how many workers of the gang fit there (in whole groups).
+    `workers`: how many the request asks for.
+    """
 
     hypernode: str | None
     tier: int
@@ -51,12 +55,14 @@ class Shortage:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No placement. `tier`: the highest that was allowed. `closest`: domains of that tier that came closest,
-    best first, a few. `reason`: one sentence that says what was short, where, at which tier, and what to do.
+    """No placement was found.
+
+    `tier`: the highest allowed tier. `closest`: the few domains of that tier that came closest, best first.
+    `reason`: one sentence that names the resource that is short, the place, the tier and the next step.
     """
 
     tier: int
     closest: tuple[Shortage, ...] = ()
     reason: str = ""
-    # False where the search ended at its limit: it may be that there is a place.
+    # False where the search stopped at its limit; a placement may exist.
     proven: bool = field(default=True)

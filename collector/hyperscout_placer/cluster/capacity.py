@@ -1,6 +1,7 @@
-"""What is free on each node, and for each kind of worker how many fit where: kept, not reckoned anew.
+"""Keeps the free resources of each node, and how many workers of each kind fit in each domain.
 
-A change of a node costs its tiers' worth of additions for each kind of worker that was asked for lately.
+The counts are updated in place: a change of a node costs one addition per tier for each remembered kind of
+worker.
 """
 
 from collections import OrderedDict, defaultdict
@@ -16,12 +17,12 @@ Resources = Mapping[str, int]  # name -> amount in base units
 _Needs = tuple[tuple[str, int], ...]
 
 _MOST = 2**62
-_KINDS = 32  # of workers that are remembered
+_KINDS = 32  # kinds of workers that are remembered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mask:
-    """Nodes that a role may use: (nodes,). `key`: the same text for the same nodes."""
+    """Nodes that a role may use: (nodes,). Equal `key`s mean equal nodes."""
 
     key: str
     allowed: Flags
@@ -29,7 +30,7 @@ class Mask:
 
 @dataclass(slots=True, eq=False)
 class Fit:
-    """How many workers of one kind fit: `nodes` (nodes,), and summed `domains` by tier from 1 up."""
+    """How many workers of one kind fit: on `nodes` (nodes,), and summed in `domains`, by tier from 1 up."""
 
     nodes: Longs
     domains: list[Longs]
@@ -37,7 +38,7 @@ class Fit:
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """A fit, and what it is of: it follows what is free."""
+    """A fit and what it was computed for. It is updated when the free resources change."""
 
     needs: _Needs
     usable: Flags | None  # None = every node
@@ -45,12 +46,15 @@ class _Kept:
 
 
 class CapacityError(ValueError):
-    """Free resources that cannot be: names the node and the resource."""
+    """An impossible amount of free resources. The message names the node and the resource."""
 
 
 class Capacity:
-    """`free`: by node name; a node that is not named has nothing. Names that the forest has not are passed
-    over. Raises CapacityError for amounts that are negative or no 62-bit integers."""
+    """The free resources by node. `free`: by node name; a node that is missing there has nothing free.
+
+    Names that are not in the forest are ignored. Raises CapacityError for an amount that is negative or not a
+    62-bit integer.
+    """
 
     def __init__(self, forest: Forest, free: Mapping[str, Resources]) -> None:
         self.forest = forest
@@ -64,33 +68,33 @@ class Capacity:
 
     @classmethod
     def of_workers(cls, forest: Forest, workers: Mapping[str, int] | None = None) -> "Capacity":
-        """Where only workers are counted; one on every node, unless `workers` says how many."""
+        """A capacity that only counts workers: one for each node, or the numbers in `workers`."""
         if workers is None:
             workers = dict.fromkeys(forest.nodes, 1)
         return cls(forest, {node: {WORKERS: count} for node, count in workers.items()})
 
     def copy(self) -> "Capacity":
-        """To try something on; what is remembered of kinds of workers is not taken along."""
+        """A copy for trials, without the remembered kinds of workers."""
         other = Capacity(self.forest, {})
         other._free = {name: column.copy() for name, column in self._free.items()}
         return other
 
     def free_of(self, node: str) -> dict[str, int]:
-        """What is free there now. Raises KeyError for a node that the forest has not."""
+        """What is free on a node now. Raises KeyError for a node that is not in the forest."""
         at = self.forest.index[node]
         return {name: int(column[at]) for name, column in self._free.items() if column[at]}
 
     def free(self, resource: str) -> Longs:
-        """(nodes,) what is free of a resource. Not to be changed by the caller."""
+        """(nodes,) free amounts of a resource. The caller must not change the array."""
         return self._there(resource)
 
     def most_of(self, resource: str) -> int:
-        """The most that any one node has free of a resource."""
+        """The largest amount of a resource that is free on any one node."""
         column = self._free.get(resource)
         return 0 if column is None or not len(column) else int(column.max())
 
     def set_free(self, node: str, free: Resources) -> None:
-        """Say anew what is free on a node. Raises KeyError, CapacityError."""
+        """Replace what is free on a node. Raises KeyError, CapacityError."""
         _check(node, free)
         at = self.forest.index[node]
         for name in free:
@@ -100,8 +104,11 @@ class Capacity:
         self._follow((at,))
 
     def take(self, nodes: Sequence[str], needs: Sequence[Workers]) -> None:
-        """Put a worker on each of these nodes (by rank). All or nothing: raises CapacityError that names the
-        node on which it does not fit, and KeyError for a node that is not there."""
+        """Take the resources of one worker on each of these nodes (by rank), all or none.
+
+        Raises CapacityError that names the node on which a worker does not fit, and KeyError for an unknown
+        node.
+        """
         wanted = self._sums(nodes, needs)
         for (at, name), amount in wanted.items():
             there = int(self._free[name][at]) if name in self._free else 0
@@ -114,7 +121,7 @@ class Capacity:
         self._follow({at for at, _ in wanted})
 
     def give(self, nodes: Sequence[str], needs: Sequence[Workers]) -> None:
-        """The other way round; nodes that are gone are passed over. No node gets more than can be said."""
+        """Undo `take`. Nodes that are not in the forest are ignored. Amounts stop at the 62-bit maximum."""
         here = [(node, need) for node, need in zip(nodes, needs, strict=True) if node in self.forest.index]
         given = self._sums([node for node, _ in here], [need for _, need in here])
         for (at, name), amount in given.items():
@@ -123,7 +130,7 @@ class Capacity:
         self._follow({at for at, _ in given})
 
     def fit(self, workers: Workers, mask: Mask | None = None, *, use_down: bool = False) -> Fit:
-        """How many workers of this kind fit where, as of now. Not to be changed by the caller."""
+        """How many workers of this kind fit now. The caller must not change the result."""
         needs = tuple((name, amount) for name, amount in workers.resources if amount)
         key = (needs, None if mask is None else mask.key, use_down)
         kept = self._kept.get(key)
@@ -136,7 +143,7 @@ class Capacity:
 
     def _reckoned(self, needs: _Needs, mask: Mask | None, use_down: bool) -> _Kept:
         forest = self.forest
-        nodes = np.full(len(forest.nodes), MAX_WORKERS, np.int64)  # no gang has more
+        nodes = np.full(len(forest.nodes), MAX_WORKERS, np.int64)  # no gang has more workers
         for name, amount in needs:
             np.minimum(nodes, self._there(name) // amount, out=nodes)
         usable = None if use_down or not forest.down.any() else ~forest.down
@@ -147,7 +154,7 @@ class Capacity:
         return _Kept(needs, usable, Fit(nodes, summed(forest, nodes)))
 
     def _follow(self, changed: Iterable[int]) -> None:
-        """Nodes whose free resources are others now."""
+        """Update the remembered fits for nodes with changed free resources."""
         for kept in self._kept.values():
             fit = kept.fit
             for at in changed:
@@ -160,7 +167,10 @@ class Capacity:
                         domains[layer.of_node[at]] += more
 
     def _there(self, name: str) -> Longs:
-        """Of a resource that no node has nothing is kept: who asks may ask for anything."""
+        """(nodes,) free amounts.
+
+        A resource that no node has gets no stored column, as a request may name any resource.
+        """
         column = self._free.get(name)
         return np.zeros(len(self.forest.nodes), np.int64) if column is None else column
 
@@ -174,7 +184,7 @@ class Capacity:
         return self._free[name]
 
     def _sums(self, nodes: Sequence[str], needs: Sequence[Workers]) -> dict[tuple[int, str], int]:
-        """(node, resource) -> amount."""
+        """Amounts by (node number, resource)."""
         sums: dict[tuple[int, str], int] = defaultdict(int)
         for node, need in zip(nodes, needs, strict=True):
             at = self.forest.index[node]
@@ -185,7 +195,7 @@ class Capacity:
 
 
 def summed(forest: Forest, nodes: Longs) -> list[Longs]:
-    """A count for each node, summed for each domain by tier from 1 up."""
+    """Sum a count per node for each domain, by tier from 1 up."""
     found: list[Longs] = []
     below = nodes
     for layer in forest.layers:

@@ -1,4 +1,4 @@
-"""What workers can ask for on a node with GPUs, by the names that Kubernetes knows it by."""
+"""The resource names of the devices on a node with GPUs, as Kubernetes knows them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,8 +10,10 @@ _MIG = "nvidia.com/mig-"
 
 
 def devices_of(gpus: Iterable[Gpu]) -> dict[str, int]:
-    """Devices by resource name, called as NVIDIA's device plugin calls them (MIG strategy "mixed"): a GPU
-    that is cut up is there in parts only."""
+    """Number of devices by resource name, as NVIDIA's device plugin names them (MIG strategy "mixed").
+
+    A GPU in MIG mode counts only by its MIG instances.
+    """
     found: Counter[str] = Counter()
     for gpu in gpus:
         if gpu.mig_mode == "enabled":

@@ -1,7 +1,7 @@
-"""The hierarchy as the placer uses it: columns by tier, every domain one run of nodes.
+"""The topology as the placer uses it: columns by tier, in which every domain is one run of nodes.
 
-Nodes and domains are numbered in tree order (children by name), so a domain is a slice, its children are
-a slice of the tier below, and ranks that follow the numbers follow the tree.
+Nodes and domains are numbered in tree order (children by name). So a domain is a slice of the nodes, its
+children are a slice of the tier below, and ranks in number order follow the tree.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ Flags = npt.NDArray[np.bool_]
 
 
 class ForestError(ValueError):
-    """HyperNodes that are no laminar forest of one depth; names the HyperNode."""
+    """The HyperNodes are not a laminar forest of uniform depth. The message names the HyperNode."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """The domains of one tier, in tree order; all columns but `of_node` are (domains,).
+    """The domains of one tier, in tree order. All columns but `of_node` are (domains,).
 
-    `start`, `stop`: its nodes. `child`, `child_stop`: its children in the tier below (nodes, at tier 1).
-    `parent`: in the tier above; 0 at the top. `degraded`: links that count against the domain itself.
-    `of_node`: (nodes,) the domain of each node.
+    `start`, `stop`: the domain's nodes. `child`, `child_stop`: its children in the tier below (nodes, at tier
+    1). `parent`: its parent in the tier above; 0 at the top. `degraded`: degraded links that count against
+    the domain itself. `of_node`: (nodes,) the domain of each node.
     """
 
     tier: int
@@ -47,8 +47,11 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """`nodes`: names in tree order; `index` finds them. `layers`: tier 1 first. `degraded`: (nodes,) links of
-    the node's own that are degraded; `down`: (nodes,) whether one of them is down."""
+    """All tiers. `nodes`: names in tree order; `index`: number by name. `layers`: tier 1 first.
+
+    `degraded`: (nodes,) number of the node's own links that are degraded. `down`: (nodes,) whether the node
+    is down (see `Health`).
+    """
 
     generation: int
     nodes: tuple[str, ...]
@@ -59,7 +62,11 @@ class Forest:
 
     @classmethod
     def of(cls, topology: Topology) -> "Forest":
-        """Of the HyperNodes. Raises ForestError: two parents, a cycle, nodes in two, other depths..."""
+        """The forest of the topology's HyperNodes.
+
+        Raises ForestError where they are no forest of uniform depth: for example a HyperNode with two
+        parents, a cycle, or a node in two HyperNodes of tier 1.
+        """
         health = health_of(topology)
         tiers = _by_tier(topology.hypernodes)
         ordered, parents = _in_tree_order(tiers)
@@ -70,7 +77,7 @@ class Forest:
             children = sizes if tier == 1 else np.array([len(h.children) for h in domains], np.int64)
             child_stop = np.cumsum(children)
             child = child_stop - children
-            # Where there are no children, nodes are what is counted.
+            # At tier 1 the children are nodes.
             node_at = (
                 np.concatenate(([0], np.cumsum(sizes)))
                 if tier == 1
@@ -107,7 +114,7 @@ class Forest:
         return len(self.layers)
 
     def tier(self, text: str) -> int:
-        """A tier by its number or tierName. Raises ForestError that lists those there are."""
+        """A tier by its number or tierName. Raises ForestError that lists the existing tiers."""
         for layer in self.layers:
             if text in (str(layer.tier), layer.tier_name):
                 return layer.tier
@@ -115,12 +122,15 @@ class Forest:
         raise ForestError(f"no tier {text!r}: there {'are ' + there if there else 'is none'}")
 
     def parts_of(self, nodes: Sequence[int] | Longs) -> list[Longs]:
-        """For each tier from 1 up the domain of each of these nodes: (nodes,) each."""
+        """For each tier from 1 up, the domain of each of these nodes: (nodes,) each."""
         which = np.asarray(nodes, np.int64)
         return [layer.of_node[which] for layer in self.layers]
 
     def below(self, names: frozenset[str]) -> Flags:
-        """(nodes,) those with these names, and those in HyperNodes with them; other names are passed over."""
+        """(nodes,) the nodes with these names, and those in HyperNodes with these names.
+
+        Unknown names are ignored.
+        """
         found = np.zeros(len(self.nodes), np.bool_)
         found[[self.index[name] for name in names & self.index.keys()]] = True
         for layer in self.layers if names else ():
@@ -130,7 +140,7 @@ class Forest:
         return found
 
     def holder(self, nodes: Sequence[int] | Longs) -> tuple[int, str] | None:
-        """Tier and name of the lowest domain that holds them all; None where none does."""
+        """Tier and name of the lowest domain that contains all of these nodes; None where there is none."""
         low, high = int(np.min(nodes)), int(np.max(nodes))  # a domain is a run of nodes
         for layer in self.layers:
             domain = int(layer.of_node[low])
@@ -140,7 +150,10 @@ class Forest:
 
 
 def _by_tier(hypernodes: Sequence[HyperNode]) -> list[dict[str, HyperNode]]:
-    """HyperNodes by name, tier 1 first; every tier is there and every one fits its children."""
+    """HyperNodes by name, tier 1 first.
+
+    Raises ForestError for a missing tier or a child of the wrong tier.
+    """
     found: dict[str, HyperNode] = {}
     for h in hypernodes:
         if h.name in found:
@@ -169,7 +182,10 @@ def _by_tier(hypernodes: Sequence[HyperNode]) -> list[dict[str, HyperNode]]:
 
 
 def _in_tree_order(tiers: list[dict[str, HyperNode]]) -> tuple[list[list[HyperNode]], list[list[int]]]:
-    """Domains of each tier, tier 1 first, and the parent of each: children by name within their parent."""
+    """The domains of each tier, tier 1 first, and the parent of each.
+
+    Children are sorted by name within a parent.
+    """
     ordered = [sorted(tiers[-1].values(), key=lambda h: h.name)] if tiers else []
     parents = [[0] * len(ordered[0])] if ordered else []
     for h in ordered[0] if ordered else ():
@@ -188,7 +204,7 @@ def _in_tree_order(tiers: list[dict[str, HyperNode]]) -> tuple[list[list[HyperNo
 
 
 def _no_orphans(below: dict[str, HyperNode], children: list[tuple[str, int]], above: list[HyperNode]) -> None:
-    """Each has one parent, and says the same itself."""
+    """Check that each domain has one parent, and names no other as its parent."""
     parent_of: dict[str, str] = {}
     for name, i in children:
         if name in parent_of:
@@ -202,7 +218,7 @@ def _no_orphans(below: dict[str, HyperNode], children: list[tuple[str, int]], ab
 
 
 def _same_nodes(ordered: list[list[HyperNode]], parents: list[list[int]]) -> None:
-    """No node is in two domains of tier 1, and a parent has the nodes of its children, no others."""
+    """Check that tier-1 domains share no node, and that a parent has exactly the nodes of its children."""
     owner: dict[str, str] = {}
     for h in ordered[0]:
         for node in h.nodes:

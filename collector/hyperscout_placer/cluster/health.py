@@ -1,20 +1,20 @@
-"""What live anomalies mean to placement: which nodes' own links are down or degraded, and how many links
-count against each domain.
+"""Derives from live anomalies which nodes are down, and how many degraded links count against each domain.
 
-What counts is what the condition Degraded counts; what takes a node out of use must be sure as well.
+The anomalies that count are those of the condition Degraded. An anomaly takes a node out of use only if its
+confidence is high enough as well.
 
-| anomaly | with a node | with its domain |
+| anomaly | counts against a node | counts against its domain |
 |---|---|---|
-| a node's own link is missing, erroring, slow | 1 each; missing and sure: the node is down | - |
+| a node's own link is missing, erroring or slow | 1 each; if missing and sure: the node is down | - |
 | a link between switches | - | 1 each |
-| a switch is missing | - | the links that others of its kind in the domain have |
-| a domain, or a way between two nodes, measured to be slow | - | 1 |
+| a switch is missing | - | the usual number of links of such a switch in the domain |
+| a domain, or a path between two nodes, measured to be slow | - | 1 |
 | a host or port measured to be slow | 1 | - |
 | a cable in the wrong place | - | - |
 
-A miswired cable carries traffic, so it neither takes its node out of use nor degrades it; that the node may
-sit elsewhere than it seems to is what the condition Consistent is for. A leaf that is missing leaves its
-nodes in use, whichever rail of theirs it was: they are all alike, so it is their domain that is worse.
+A miswired cable carries traffic, so it neither takes its node out of use nor degrades it. The condition
+Consistent reports that the node's place may be wrong. A missing leaf switch leaves its nodes in use,
+whichever rail it serves. It affects all of them alike, so it counts against their domain.
 """
 
 from collections import Counter
@@ -31,9 +31,11 @@ _Ends = frozenset[tuple[str, str | None]]
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`down`: nodes with a link of their own that is down, and those that no fabric shows any more. `nodes`,
-    `hypernodes`: degraded links by name, only where there are any; a link is counted once: with its node if
-    it is a node's own (a cable between two nodes is both's), else with the one domain it counts against."""
+    """`down`: nodes with a down link of their own, and nodes that no fabric shows any more.
+
+    `nodes`, `hypernodes`: number of degraded links by name, without zeros. A link is counted once: with its
+    node if it is the node's own link (a link between two nodes counts with both), else with one domain.
+    """
 
     down: frozenset[str]
     nodes: Mapping[str, int]
@@ -41,7 +43,10 @@ class Health:
 
 
 def health_of(topology: Topology) -> Health:
-    """Linear in nodes and anomalies; links are looked at only where a switch is missing."""
+    """The health of a topology's nodes and domains.
+
+    Linear in nodes and anomalies. The links are read only where a switch is missing.
+    """
     relevant = [x for x in topology.anomalies if x.kind in DEGRADING]
     if not relevant and not topology.nodes_without_evidence:
         return Health(frozenset(), {}, {})
@@ -73,16 +78,22 @@ def health_of(topology: Topology) -> Health:
 
 
 def _of_a_strangers_link(anomaly: Anomaly, switches: set[str]) -> bool:
-    """Of a host that is none of the cluster's nodes, on one of its switches: no gang's traffic takes it. What
-    ends at no switch at all is a way that was measured, or a domain as a whole."""
+    """Whether the anomaly is of a link between one of the cluster's switches and a host outside the cluster.
+
+    No gang's traffic uses such a link. An anomaly without a switch at either end is a measured path, or a
+    domain as a whole.
+    """
     ends = [anomaly.subject, *([anomaly.peer] if anomaly.peer else [])]
     wired = [end.device in switches for end in ends]
     return any(wired) and not all(wired)
 
 
 def _links(found: Iterable[tuple[str, Anomaly]]) -> dict[str, int]:
-    """How many links these are, by whom they count with. One that is told of twice, say as erroring and as
-    slow, is one; parallel cables of which no port is known are as many as one kind tells of."""
+    """Number of links by the node or domain they count against.
+
+    A link with two anomalies, for example erroring and slow, counts once. Parallel links without known ports
+    count as often as the most frequent anomaly kind among them.
+    """
     count = Counter((name, _ends(x), x.kind) for name, x in found)
     most: dict[tuple[str, _Ends], int] = {}
     for (name, ends, _), times in count.items():
@@ -98,11 +109,11 @@ def _ends(x: Anomaly) -> _Ends:
 
 
 def _links_of_a_switch(topology: Topology, domains: Iterable[str]) -> dict[str, int]:
-    """How many links a switch of these domains' own has, the median; at least one."""
+    """The median number of links of a switch that belongs to each of these domains; at least 1."""
     wanted = set(domains)
     of: dict[str, list[str]] = {name: [] for name in wanted}
     seen: set[str] = set()
-    for h in topology.hypernodes:  # by tier: a switch that is listed again higher up belongs below
+    for h in topology.hypernodes:  # sorted by tier: a switch belongs to the lowest HyperNode that lists it
         if h.name in wanted:
             of[h.name] = [s for s in h.switches if s not in seen]
         seen.update(h.switches)

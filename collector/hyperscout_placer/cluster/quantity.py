@@ -1,7 +1,7 @@
-"""Amounts of resources as Kubernetes writes them, and what a pod asks for, as its scheduler counts it.
+"""Parses Kubernetes resource amounts, and computes what a pod requests as the kube-scheduler counts it.
 
-The placer must count as the scheduler does: a gang whose pods are pinned where the scheduler then finds one
-millicore too few hangs for ever.
+The placer must count exactly as the scheduler does. Otherwise a gang is pinned to nodes where the scheduler
+finds one millicore too few, and waits for ever.
 """
 
 import re
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-BITS = 62  # so that sums of two still fit a signed 64-bit column
-_MAX_TEXT = 64  # characters; the API's own canonical forms have at most 20
+BITS = 62  # so that the sum of two amounts still fits a signed 64-bit column
+_MAX_TEXT = 64  # characters; the canonical forms of the API have at most 20
 
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 _QUANTITY = re.compile(
@@ -26,17 +26,17 @@ Needs = tuple[tuple[str, int], ...]
 
 
 class QuantityError(ValueError):
-    """No amount, or one that cannot be; names the field."""
+    """The text is not an amount, or the amount is out of range. The message names the field."""
 
 
 def amount(resource: str, text: str) -> int:
-    """In base units: milli for "cpu", else bytes or pieces; rounded up. Raises QuantityError."""
+    """The amount in base units: milli for "cpu", else bytes or pieces; rounded up. Raises QuantityError."""
     if len(text) > _MAX_TEXT:
         raise _no_quantity(resource, text)
     return _amount(resource, text)
 
 
-# All pods of a cluster ask for the same few amounts.
+# The pods of a cluster request few different amounts.
 @lru_cache(maxsize=4096)
 def _amount(resource: str, text: str) -> int:
     match = _QUANTITY.fullmatch(text)
@@ -52,7 +52,7 @@ def _amount(resource: str, text: str) -> int:
     value: int = digits << _POWERS_OF_TWO.get(suffix, 0)
     tens = int(match["exponent"]) if match["exponent"] else _POWERS_OF_TEN.get(suffix, 0)
     tens += (3 if resource == "cpu" else 0) - len(part)
-    # At most 64 digits and 2^60: further out than 10^±100 the rest of the digits decide nothing.
+    # The digits and the suffix give less than 10^100, so a power beyond 10^±100 does not change the result.
     value = value * 10 ** min(tens, 100) if tens >= 0 else -(-value // 10 ** min(-tens, 100))
     if value >= 2**BITS:
         raise QuantityError(f"{resource}: {text!r}: expected less than 2^{BITS}")
@@ -64,14 +64,14 @@ def _no_quantity(resource: str, text: str) -> QuantityError:
 
 
 def amounts(where: str, listed: object) -> dict[str, int]:
-    """Of a resource list like {"cpu": "500m"}. Raises QuantityError."""
+    """Amounts by name of a resource list like {"cpu": "500m"}. Raises QuantityError."""
     if listed is None:
         return {}
     if not isinstance(listed, Mapping):
         raise QuantityError(f"{where}: expected resources by name")
     found: dict[str, int] = {}
     for name, text in listed.items():
-        # Templates within custom resources may hold plain numbers.
+        # Templates within custom resources may contain plain numbers.
         if isinstance(text, bool) or not isinstance(text, str | int | float):
             raise QuantityError(f"{where}.{name}: expected a quantity like 4, 500m, 1.5 or 16Gi")
         try:
@@ -82,12 +82,14 @@ def amounts(where: str, listed: object) -> dict[str, int]:
 
 
 def needs(pod_spec: Fields) -> Needs:
-    """What a pod requests, by resource, sorted: its containers together, or its largest init container if
-    that is more; what is kept running beside them (sidecars), the overhead, and "pods": 1. Resources that
-    are requested at the pod's own level replace the sum. Raises QuantityError.
+    """What a pod requests, by resource, sorted by name.
+
+    For each resource this is the sum of its containers, or its largest init container if that is more; plus
+    the sidecars (init containers that keep running), the overhead, and "pods": 1. Resources that are
+    requested at pod level replace the sum. Raises QuantityError.
     """
     total = {"pods": 1}
-    beside: dict[str, int] = {}  # sidecars that run by now
+    beside: dict[str, int] = {}  # sidecars that run already
     most: dict[str, int] = {}
     for i, container in enumerate(_containers(pod_spec, "initContainers")):
         asked = _asked(f"initContainers[{i}].resources", container.get("resources"))
@@ -110,12 +112,15 @@ def needs(pod_spec: Fields) -> Needs:
 
 
 def is_extended(resource: str) -> bool:
-    """Whether a vendor names it (a GPU), and not Kubernetes itself (CPU, huge pages)."""
+    """Whether the resource is a vendor's (a GPU) and not one of Kubernetes itself (CPU, huge pages)."""
     return "/" in resource and "kubernetes.io/" not in resource
 
 
 def _asked(where: str, resources: object) -> dict[str, int]:
-    """Requests; the limit where there is no request, as the API server fills in for pods (not templates)."""
+    """Requests, or the limit where there is no request.
+
+    The API server fills in requests for pods in the same way, but not for templates.
+    """
     if resources is None:
         return {}
     if not isinstance(resources, Mapping):
@@ -125,8 +130,10 @@ def _asked(where: str, resources: object) -> dict[str, int]:
 
 
 def _of_pod(resources: object, running: Mapping[str, int]) -> dict[str, int]:
-    """What the pod's own level overrides: only these resources may stand there. A limit without a request
-    counts where no container says anything."""
+    """The pod-level requests, which override the sum. Only cpu, memory and huge pages are possible there.
+
+    A limit without a request counts for huge pages, and where no container names the resource.
+    """
     if resources is None:
         return {}
     if not isinstance(resources, Mapping):
@@ -160,8 +167,8 @@ def _raise(most: dict[str, int], other: Mapping[str, int]) -> None:
 
 
 def _digits(number: float) -> str:
-    """Of a plain number; inf and nan are no quantities and are refused as text."""
+    """The text of a plain number. inf and nan stay text that `amount` refuses."""
     try:
         return str(number)
-    except ValueError:  # an int of more digits than Python turns into text
+    except ValueError:  # an int with more digits than Python converts to text
         return "a number of thousands of digits"

@@ -1,11 +1,11 @@
-"""What is asked of the placer: a gang as a tree of groups, workers at its ends.
+"""Describes what a gang asks for: a tree of groups with workers at its leaves.
 
 A gang of 128 in pipelines of 64, made of tensor-parallel runs of 8:
 
     Request(Group(1, (Group(2, (Group(8, (Workers(8),), tier=1),), tier=2),)))
 
 A leader with seven workers, four times: Group(4, (Workers(1, role="leader"), Workers(7)), tier=1). Ranks
-number the workers in the order in which the tree names them, so each group is a run of consecutive ranks.
+number the workers in the order of the tree, so each group is a run of consecutive ranks.
 """
 
 from collections.abc import Iterator
@@ -13,26 +13,26 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 MAX_WORKERS = 1_000_000
-MAX_DEPTH = 16  # groups within groups
+MAX_DEPTH = 16  # levels of nested groups
 MAX_PARTS = 64  # in one group
-MAX_KINDS = 64  # of workers in a gang: for each of them what fits is known of every node
-MAX_RESOURCES = 32  # of one worker, and of all together
+MAX_KINDS = 64  # kinds of workers in a gang; for each kind, a count per node is kept
+MAX_RESOURCES = 32  # of one worker, and of all workers of a gang together
 
-WORKERS = "workers"  # the resource where nothing else is known: how many workers a node takes
+WORKERS = "workers"  # the resource that counts workers per node, where no other resource is known
 ONE_WORKER = ((WORKERS, 1),)
 
 Mode = Literal["hard", "soft"]
 
 
 class RequestError(ValueError):
-    """A request that cannot be meant; names the field."""
+    """The request is invalid. The message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
     """At most `most` workers of the group in one domain of `tier` (0 = one node).
 
-    `required`: else it is dropped rather than the gang refused or its top tier raised.
+    `required` False: the placer drops the limit before it refuses the gang or raises its top tier.
     """
 
     most: int
@@ -42,8 +42,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """`count` workers of one role, each in need of `resources`: (name, amount in base units: milli-CPU for
-    "cpu", bytes, pieces), sorted by name."""
+    """`count` workers of one role. Each needs `resources`: (name, amount in base units), sorted by name.
+
+    Base units are milli-CPU for "cpu", bytes for memory, else pieces.
+    """
 
     count: int
     resources: tuple[tuple[str, int], ...] = ONE_WORKER
@@ -52,9 +54,9 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`count` groups that are alike, each whole in one domain of `tier` or below (None = anywhere).
+    """`count` equal groups, each within one domain of `tier` or below (None = anywhere).
 
-    `spread` holds within each of them.
+    `spread` applies within each of them.
     """
 
     count: int
@@ -65,11 +67,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`gang`: one group (count 1) of everything; its `tier` is the highest tier allowed.
+    """A placement request.
 
-    hard: never above it. soft: as low as possible, above it and across islands rather than not at all; the
-    tiers of the groups inside hold in both. `avoid`: names of nodes and HyperNodes that may not be used.
-    `use_down`: nodes whose own link is down are used like others.
+    `gang`: one group (count 1) of all workers; its `tier` is the highest allowed tier.
+
+    `mode` hard: the gang is never placed above that tier. soft: the gang is placed as low as possible, and
+    above that tier or across islands rather than refused. The tiers of inner groups bind in both modes.
+    `avoid`: names of nodes and HyperNodes that are not used. `use_down`: nodes with a down link are used like
+    others.
     """
 
     gang: Group
@@ -79,14 +84,14 @@ class Request:
 
 
 def size(part: Group | Workers) -> int:
-    """Workers in all of it: `count` times what one has."""
+    """Number of workers in all copies of a part."""
     if isinstance(part, Workers):
         return part.count
     return part.count * sum(size(inner) for inner in part.parts)
 
 
 def ends(part: Group | Workers) -> Iterator[Workers]:
-    """The different kinds of workers, in order, each once for the part that names it."""
+    """The kinds of workers in order, once for each part that names them."""
     if isinstance(part, Workers):
         yield part
     else:
@@ -106,21 +111,21 @@ def ranks(part: Group | Workers) -> Iterator[Workers]:
 
 
 def without_preferences(part: Group) -> Group:
-    """The same group where only what is required is asked for."""
+    """The same group without preferred spreads."""
     spread = part.spread if part.spread is not None and part.spread.required else None
     inner = tuple(without_preferences(x) if isinstance(x, Group) else x for x in part.parts)
     return replace(part, parts=inner, spread=spread)
 
 
 def with_preferences(part: Group) -> Group:
-    """The same group where what is preferred is required."""
+    """The same group with preferred spreads made required."""
     spread = replace(part.spread, required=True) if part.spread is not None else None
     inner = tuple(with_preferences(x) if isinstance(x, Group) else x for x in part.parts)
     return replace(part, parts=inner, spread=spread)
 
 
 def checked(request: Request, tiers: int) -> Request:
-    """The request, if it can be meant on a hierarchy of that many tiers. Raises RequestError."""
+    """The request, if it is valid on a hierarchy with `tiers` tiers. Raises RequestError."""
     gang = request.gang
     if gang.count != 1:
         raise RequestError(f"gang.count: {gang.count}: a request is for one gang")
@@ -138,8 +143,11 @@ def checked(request: Request, tiers: int) -> Request:
 def _check(
     part: Group | Workers, where: str, tiers: int, within: int, depth: int, repeated: int, kinds: int
 ) -> int:
-    """`within`: the tier of the closest group around it; `repeated`: how often that comes; `kinds`: of
-    workers that came before. Returns how many there are now."""
+    """Check one part; returns the number of kinds of workers up to and including it.
+
+    `within`: the tier of the closest group around it. `repeated`: number of copies of that group. `kinds`:
+    number of kinds before this part.
+    """
     if not 1 <= part.count <= MAX_WORKERS:
         raise RequestError(f"{where}.count: {part.count}: expected 1 to {MAX_WORKERS}")
     if isinstance(part, Workers):
@@ -201,7 +209,7 @@ def _check_spread(group: Group, spread: Spread, where: str, within: int) -> None
 
 
 def _bound(parts: "tuple[Group | Workers, ...]") -> Iterator[Group]:
-    """The outermost groups among the parts that are bound to a tier."""
+    """The outermost groups among the parts that have a tier."""
     for part in parts:
         if isinstance(part, Group):
             if part.tier is None:

@@ -1,8 +1,8 @@
-"""A gang as units: what stays whole below which tier, and what each is made of.
+"""Splits a gang into units: what stays whole in a domain of which tier, and what each unit is made of.
 
-Seen from a top tier, groups that may be as wide as the gang demand nothing and dissolve. What is left is a
-tree of units: the gang (unit 0), groups within it, workers. At tier t a domain holds whole units of level t:
-those that are no wider than t, while what they belong to is wider.
+Under a given top tier, groups that may be as wide as the gang add no constraint and dissolve. What is left is
+a tree of units: the gang (unit 0), groups within it, and workers. At tier t a domain holds whole units of
+level t. A unit is of level t if its tier is at most t and its parent's tier is above t.
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,11 @@ DISSOLVED = -1
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """`tier`: in a domain of which it stays whole (0 = a worker). `count`: of them in one `parent`; `total`:
-    in the gang. `kind`: which of the gang's kinds of workers it is, -1 = a group."""
+    """One unit. `tier`: it stays whole in a domain of that tier (0 = a worker).
+
+    `count`: number of these units in one `parent`; `total`: in the gang. `size`: workers in one unit. `kind`:
+    index of its kind of worker, -1 = a group.
+    """
 
     parent: int
     count: int
@@ -30,7 +33,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The request's own tree. `unit` DISSOLVED: a group that demands nothing."""
+    """The tree of the request. `unit` DISSOLVED: a group without a constraint of its own."""
 
     unit: int
     count: int
@@ -39,7 +42,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """`kinds`: the workers that `Unit.kind` counts. `reference`: the most numerous of them."""
+    """The units of a gang.
+
+    `kinds`: the workers that `Unit.kind` indexes. `reference`: the most numerous kind.
+    """
 
     units: tuple[Unit, ...]
     shape: Shape
@@ -48,7 +54,7 @@ class Units:
     top: int
 
     def level(self, tier: int) -> tuple[int, ...]:
-        """Units that a domain of that tier (below the top) holds whole."""
+        """The units that a domain of that tier (below the top) holds whole."""
         return tuple(
             i
             for i, unit in enumerate(self.units)
@@ -59,7 +65,10 @@ class Units:
         return [i for i, x in enumerate(self.units) if x.parent == unit]
 
     def opened(self, tier: int, held: dict[int, int]) -> tuple[dict[int, int], dict[int, int]]:
-        """What units of level `tier` ask of the level below, and how many of each unit were opened."""
+        """Open units of level `tier` down to the level below.
+
+        Returns two counts by unit: those in the level below, and those that were opened.
+        """
         below: dict[int, int] = {}
         opened: dict[int, int] = {}
         todo = list(held.items())
@@ -73,11 +82,11 @@ class Units:
         return below, opened
 
     def members(self, unit: int, tier: int) -> tuple[int, ...]:
-        """Units of level `tier` that belong to a unit."""
+        """The units of level `tier` inside a unit."""
         return tuple(i for i in self.level(tier) if unit in self._around(i))
 
     def kinds_in(self, unit: int) -> dict[int, int]:
-        """Workers by kind in one of a unit."""
+        """Number of workers by kind in one copy of a unit."""
         if self.units[unit].kind >= 0:
             return {self.units[unit].kind: 1}
         found: dict[int, int] = {}
@@ -93,12 +102,12 @@ class Units:
 
 
 def units_of(gang: Group, top: int) -> Units:
-    """The gang as seen from a top tier that is to hold it."""
+    """The units of a gang that is placed in one domain of tier `top`."""
     units = [Unit(-1, 1, 1, size(gang), top, gang.spread)]
     kinds = tuple(ends(gang))
 
     def shape_of(part: Group | Workers, parent: int, count: int) -> Shape:
-        """`count`: of it in one `parent`."""
+        """`count`: number of copies in one `parent`."""
         around = units[parent]
         if isinstance(part, Workers):
             kind = sum(x.kind >= 0 for x in units)

@@ -1,18 +1,18 @@
-"""Amounts, tiers and workers as people write them."""
+"""Formats amounts, tiers and workers for messages."""
 
 from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.request import WORKERS
 
 
 def say_amount(resource: str, amount: int) -> str:
-    """An amount in base units as people write it: 16 nvidia.com/gpu, 1.5 cpu, 64Gi memory."""
+    """An amount in base units as text: 16 nvidia.com/gpu, 1.5 cpu, 64Gi memory."""
     if resource == WORKERS:
         return f"room for {amount} worker{'' if amount == 1 else 's'}"
     return f"{figure(resource, amount)} {resource}"
 
 
 def figure(resource: str, amount: int) -> str:
-    """Without the name of the resource."""
+    """The amount as text, without the resource's name."""
     if resource == "cpu":
         return f"{amount / 1000:g}"
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
@@ -23,7 +23,7 @@ def figure(resource: str, amount: int) -> str:
 
 
 def say_tier(forest: Forest, tier: int) -> str:
-    """tier 2 (pod)"""
+    """The tier as text, for example: tier 2 (pod)."""
     name = forest.layers[tier - 1].tier_name if tier <= forest.top else "all islands"
     return f"tier {tier} ({name})" if name else f"tier {tier}"
 

@@ -1,6 +1,6 @@
-"""Placements from values to messages, and to the JSON of `place -o json`.
+"""Converts placements to protobuf messages, and messages to the JSON of `place -o json`.
 
-Requests are in `placement_requests`; their JSON is that of their message.
+Requests are converted in `requests`. Their JSON is that of their message.
 """
 
 from collections.abc import Callable, Iterable
@@ -51,7 +51,7 @@ def placement_message(
 
 
 def held_message(held: Held, tiers: int, predicted: Predicted | None = None) -> pb.Placement:
-    """What a gang holds, on a hierarchy of that many tiers."""
+    """The message of a gang's reservation, on a hierarchy with `tiers` tiers."""
     message = _placed_message(held.gang, held.request, held.placement, tiers, predicted)
     message.holder = held.holder
     message.reserved_at.FromNanoseconds(held.reserved_ns)
@@ -84,7 +84,7 @@ def _placed_message(
 
 
 def placement_of(message: pb.Placement) -> Placement:
-    """The other way round, for one that is placed."""
+    """The placement in a message with `placed` true; the inverse of `placement_message`."""
     return Placement(
         tuple(one.node for one in message.assignments),
         message.tier if message.HasField("tier") else None,
@@ -97,7 +97,7 @@ def placement_of(message: pb.Placement) -> Placement:
 
 
 def domains_used(cost: Cost, tiers: int) -> dict[int, int]:
-    """By tier; from the gang's own tier up it is one domain."""
+    """Number of used domains by tier. From the gang's own tier up it is 1."""
     below = {cost.top - 1 - i: count for i, count in enumerate(cost.domains)}
     return {tier: below.get(tier, 1) for tier in range(1, tiers + 1)}
 
@@ -209,13 +209,13 @@ def _cost(message: pb.PlacementCost) -> Cost:
     )
 
 
-# As `place -o json` prints it
+# JSON of `place -o json`
 
 
 def placement_json(message: pb.Placement) -> dict[str, Any]:
-    """The object of `place -o json`: keys in a fixed order, None for what there is not.
+    """The object of `place -o json`: keys in a fixed order, None for missing values.
 
-    Name, holder, times and bound stand at its end, where there are any.
+    `bound`, `gang`, `holder`, `reservedAt` and `expiresAt` are at the end, and only where they are set.
     """
     found: dict[str, Any] = {
         "placed": message.placed,

@@ -1,6 +1,7 @@
-"""What a gang asks for: from messages to values, and back.
+"""Converts placement requests from protobuf messages to values, and back.
 
-Every error names its field as the message calls it. Tiers are numbers or names, quantities as in Kubernetes.
+Every error names its field as it is called in the message. Tiers are numbers or names. Quantities are
+Kubernetes quantities.
 """
 
 import re
@@ -23,11 +24,11 @@ from hyperscout_placer.cluster.request import (
     checked,
 )
 
-MAX_NAME_CHARS = 317  # of a resource (253 of its prefix, a slash, 63), and of a gang
+MAX_NAME_CHARS = 317  # of a resource (prefix 253, slash, name 63), and of a gang
 MAX_ROLE_CHARS = 63
 MAX_AVOID = 100_000
-MAX_PARTS_IN_ALL = 256  # each takes an array of all nodes, and some ms of a thread
-_MAX_DEPTH = 32  # twice what `checked` lets pass, so that it is the one to say so
+MAX_PARTS_IN_ALL = 256  # each part takes an array over all nodes, and several ms of a thread
+_MAX_DEPTH = 32  # twice the limit of `checked`, so that `checked` reports the error
 _MILLI = "cpu"
 
 _MODES: dict[int, Mode] = {
@@ -39,7 +40,10 @@ _WHERE = re.compile(r"gang((?:\.parts\[\d+\])*)(.*)", re.DOTALL)
 
 
 def request_of(message: pb.PlaceRequest, forest: Forest) -> Request:
-    """Raises RequestError that names the field: unknown tier or node, bad quantity, count out of range."""
+    """The request in a message. Raises RequestError that names the field.
+
+    Errors are for example an unknown tier or node, a bad quantity, or a count out of range.
+    """
 
     def tier(where: str, text: str) -> int:
         try:
@@ -56,7 +60,7 @@ def request_of(message: pb.PlaceRequest, forest: Forest) -> Request:
 
 
 def stored_request(message: pb.PlaceRequest) -> Request:
-    """What `request_message` wrote, whatever hierarchy there is by now. Raises RequestError."""
+    """The request that `request_message` wrote, independent of the present topology. Raises RequestError."""
 
     def tier(where: str, text: str) -> int:
         if not text.isdecimal():
@@ -67,7 +71,7 @@ def stored_request(message: pb.PlaceRequest) -> Request:
 
 
 def request_message(request: Request, gang: str = "") -> pb.PlaceRequest:
-    """The other way round: tiers are numbers in it, and quantities in base units."""
+    """The message of a request. Tiers are numbers in it, and quantities are in base units."""
     soft = request.mode == "soft"
     return pb.PlaceRequest(
         gang=gang,
@@ -124,7 +128,7 @@ def _parts(
 def _workers(message: pb.Workers, where: str) -> Workers:
     if len(message.role) > MAX_ROLE_CHARS:
         raise RequestError(f"{where}.role: {len(message.role)} characters: at most {MAX_ROLE_CHARS}")
-    if len(message.resources) > MAX_RESOURCES:  # before they are read: there may be a million
+    if len(message.resources) > MAX_RESOURCES:  # before the resources are read: there may be a million
         raise RequestError(f"{where}.resources: {len(message.resources)} of them: at most {MAX_RESOURCES}")
     resources = []
     for name, text in sorted(message.resources.items()):
@@ -135,7 +139,7 @@ def _workers(message: pb.Workers, where: str) -> Workers:
             need = amount(name, text)
         except QuantityError as error:
             raise RequestError(f"{at}: {error}") from error
-        if need:  # of nothing there is always enough
+        if need:  # an amount of 0 constrains nothing
             resources.append((name, need))
     needs = tuple(resources) if message.resources else ONE_WORKER
     return Workers(message.count, needs, message.role or "worker")
@@ -154,7 +158,7 @@ def _spread(
 
 
 def _check_parts(parts: Sequence[pb.Part]) -> None:
-    """Whether it is worth reading."""
+    """Refuse a message with too many parts before it is read. Raises RequestError."""
     left, waiting = MAX_PARTS_IN_ALL, [parts]
     while waiting:
         for part in waiting.pop():
@@ -179,7 +183,7 @@ def _check_names(avoid: Iterable[str], forest: Forest) -> None:
 
 
 def _as_in_message(error: str, message: pb.PlaceRequest) -> str:
-    """The field that an error of `checked` names, as it is called in the message."""
+    """The error of `checked` with the field named as in the message."""
     match = _WHERE.fullmatch(error)
     if match is None:
         return error

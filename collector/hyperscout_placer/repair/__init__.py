@@ -1,1 +1,1 @@
-"""Moves workers of gangs that are placed: after a loss, and against fragmentation. Pure."""
+"""Moves workers of placed gangs, after a loss of nodes or to reduce fragmentation. Pure."""

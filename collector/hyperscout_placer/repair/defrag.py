@@ -1,9 +1,10 @@
-"""Room for a gang that does not fit now: which running gangs to move, and where to, at most so many moves.
+"""Makes space for a gang that does not fit: finds which running gangs to move, and where, in few moves.
 
-For each domain that might do, the cheapest first: leave out gangs that run there, small ones first, until the
-new gang has a place; take back those that were not in the way; what then still collides moves elsewhere, as
-few ranks as will do. A plan counts only after it was carried out on a copy of the capacity, step by step.
-This is a search with a limit, not a proof: the plan is the best that was found.
+The search tries several target domains, those that need the least first. It removes gangs that run there,
+small ones first, until the new gang fits, and puts back those that were not in the way. The ranks that still
+collide with the new gang move elsewhere, as few as possible. A plan is valid only if it can be carried out
+step by step on a copy of the capacity. The search is bounded, so the plan is the best found, not a proven
+optimum.
 """
 
 from collections import Counter
@@ -24,8 +25,8 @@ from hyperscout_placer.repair.repair import Move, moves_of
 from hyperscout_placer.repair.view import Changes, View
 from hyperscout_placer.solve.place import highest, place
 
-WORK: Final = 300  # placements that are tried, and gangs that are tried to be moved
-TARGETS: Final = 6  # domains of each tier that are looked at
+WORK: Final = 300  # placements of the new gang and moves of gangs that are tried
+TARGETS: Final = 6  # domains of each tier that are tried
 _CLOSEST: Final = 3
 
 _Gone = Mapping[int, Sequence[int]]  # gang -> ranks
@@ -34,7 +35,7 @@ NOBODY: Final[_Gone] = {}
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A gang that runs: its request, its nodes by rank, and by role the nodes it may use."""
+    """A running gang: its request, its nodes by rank, and by role the nodes it may use."""
 
     name: str
     request: Request
@@ -45,9 +46,12 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`moves`: by gang, in the order in which they can be done, each gang's at once, onto what is free by
-    then; a gang that moves ends no higher than it was. `placement`: of the new gang, after them. `moved`:
-    workers."""
+    """A plan that makes a gang fit.
+
+    `moves`: by gang, in an order in which they can be done. The moves of one gang are done at once, onto
+    resources that are free by then. A gang that moves ends in no higher tier than before. `placement`: of the
+    new gang, after the moves. `moved`: number of workers that move.
+    """
 
     moves: tuple[tuple[str, tuple[Move, ...]], ...]
     placement: Placement
@@ -62,8 +66,10 @@ def defragment(
     *,
     most_moves: int = 64,
 ) -> Plan | Refusal:
-    """The cheapest plan found that lets `request` fit, by workers moved. `gangs`: what they hold is taken
-    from `capacity`. Raises RequestError."""
+    """The plan with the fewest moved workers that was found and lets `request` fit.
+
+    `gangs`: the running gangs; their resources are taken from `capacity` already. Raises RequestError.
+    """
     checked(request, capacity.forest.top)
     answer = place(capacity, request, masks)
     if isinstance(answer, Placement):
@@ -73,8 +79,10 @@ def defragment(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Target:
-    """A domain. `inside`: (nodes,). `free`: workers of the gang's most numerous kind that fit now; `emptied`:
-    that would, were all gangs gone that can be moved."""
+    """A domain. `inside`: (nodes,). `free`: workers of the gang's most numerous kind that fit now.
+
+    `emptied`: workers of that kind that would fit without the movable gangs.
+    """
 
     tier: int
     name: str | None
@@ -130,17 +138,17 @@ class _Search:
         return best[1] if best is not None else self._refused(refused, targets, proven=False)
 
     def _is_of_today(self, gang: Running) -> bool:
-        """Whether what it asked for goes with the present tiers: else nobody can say where it may go."""
+        """Whether the gang's request is valid on the present tiers. Otherwise its moves cannot be planned."""
         try:
             checked(gang.request, self._forest.top)
         except RequestError:
             return False
         return True
 
-    # Where
+    # Target domains
 
     def _targets(self, emptied: Capacity, *, all_of_them: bool = False) -> list[_Target]:
-        """Domains that would do if enough were moved, those first that need the least."""
+        """Domains that would do if enough gangs moved, those that need the least first."""
         forest = self._forest
         kind = self._layout.kinds[self._layout.reference_kind]
         wanted = self._layout.kind.count(self._layout.reference_kind)
@@ -163,7 +171,7 @@ class _Search:
         return sorted(found, key=lambda target: (max(1, wanted - target.free), target.tier))
 
     def _inside(self, target: _Target) -> dict[str, Mask]:
-        """The masks of the new gang, below the target only."""
+        """The masks of the new gang, restricted to the target."""
         roles = {kind.role for kind in self._layout.kinds}
         allowed = {role: self._masks[role].allowed & target.inside for role in roles if role in self._masks}
         return {
@@ -174,10 +182,10 @@ class _Search:
             for role in sorted(roles)
         }
 
-    # Who
+    # Gangs that leave
 
     def _victims(self, target: _Target) -> Iterator[_Gone]:
-        """Sets of ranks, by gang, without which the new one fits."""
+        """Sets of ranks, by gang, without which the new gang fits."""
         there = {
             i: sum(node >= 0 and bool(target.inside[node]) for node in self._at[i])
             for i, movable in enumerate(self._movable)
@@ -198,7 +206,7 @@ class _Search:
                 yield gone
 
     def _enough(self, target: _Target, order: list[int]) -> _Gone | None:
-        """The shortest run of these that makes room, less gangs and ranks that need not go."""
+        """The shortest prefix of `order` without which the gang fits, less gangs and ranks that can stay."""
         masks = self._inside(target)
 
         def fits(gone: list[int], more: _Gone = NOBODY) -> bool:
@@ -243,7 +251,7 @@ class _Search:
             room.give([nodes[rank] for rank in some], [needs[rank] for rank in some])
         return room
 
-    # Where to
+    # Moves
 
     def _plan(self, target: _Target, victims: _Gone) -> Plan | None:
         room = self._without(victims)
@@ -280,7 +288,10 @@ class _Search:
         return self._carried_out(done)
 
     def _colliding(self, room: Capacity, answer: Placement, victims: _Gone) -> dict[int, frozenset[int]]:
-        """By gang the ranks that cannot stay beside the new gang. `room`: without the victims."""
+        """By gang the ranks that cannot stay beside the new gang.
+
+        `room`: the capacity without the victims.
+        """
         room.take(answer.nodes, self._layout.needs)
         found: dict[int, frozenset[int]] = {}
         for i in sorted(victims, key=lambda i: (-len(self._at[i]), i)):
@@ -295,8 +306,11 @@ class _Search:
         return found
 
     def _reserved(self, answer: Placement) -> tuple[Flags, Changes]:
-        """Nodes where none may come, for the new gang waits until others leave; and what is free where it
-        has its room already."""
+        """Nodes that no rank may move to, and the resources that are free beside the new gang.
+
+        A node is barred if the new gang does not fit on it yet and waits for other ranks to leave. On the
+        other nodes the new gang's resources are taken already.
+        """
         barred = np.zeros(len(self._forest.nodes), np.bool_)
         view = View(self._capacity, self._request, {}, barred)
         by_node: dict[str, list[Workers]] = {}
@@ -317,7 +331,10 @@ class _Search:
     def _moved(
         self, i: int, leaving: frozenset[int], barred: Flags, changes: Changes
     ) -> tuple[tuple[Move, ...], Changes] | None:
-        """The moves of a gang, and what is free then."""
+        """The moves of a gang, and the changed free resources after them.
+
+        None where it has no other place.
+        """
         self._work -= 1
         running, layout = self._gangs[i], self._layouts[i]
         gang = Gang.of(self._capacity, running.request, running.masks, running.nodes)
@@ -340,7 +357,7 @@ class _Search:
         return moves_of(self._forest, running.nodes, found.nodes), view.changes()
 
     def _carried_out(self, moves: list[tuple[str, tuple[Move, ...]]]) -> Plan | None:
-        """The plan, if it can be carried out step by step and the new gang fits then."""
+        """The plan, if it can be carried out step by step and the new gang fits afterwards."""
         moved = sum(len(steps) for _, steps in moves)
         if moved > self._most_moves:
             self._why = self._why or f"{moved} workers would have to move, {self._most_moves} may"
@@ -358,11 +375,11 @@ class _Search:
         answer = place(room, self._request, self._masks)
         return Plan(tuple(moves), answer, moved) if isinstance(answer, Placement) else None
 
-    # Nowhere
+    # Refusal
 
     def _refused(self, refused: Refusal, targets: list[_Target], *, proven: bool) -> Refusal:
         workers = self._layout.kind.count(self._layout.reference_kind)
-        if proven:  # then even those lack room in which all is moved away
+        if proven:  # then no target has enough free resources even without the movable gangs
             targets = sorted(targets, key=lambda target: (-target.emptied, -target.tier))
         closest = targets[:_CLOSEST]
         text = "no plan was found"

@@ -1,10 +1,10 @@
-"""Places for some ranks of a gang while the others stay where they are.
+"""Finds nodes for some ranks of a gang while the other ranks stay where they are.
 
-What the ranks that stay use costs nothing more, and the cost counts domains from the top down. So the search
-looks first where no domain comes into use that was not, then lets leaves come into use, then domains of the
-next tier, and so on: it sees the few domains of the gang, and others only where those have no room. In each
-step a first answer is filled in greedily; where it meets what nothing can be below, that is it. Else other
-choices are tried out, up to a limit, and the answer says whether they were all tried.
+What the staying ranks use adds no cost, and the cost counts domains from the top down. So the search runs in
+stages. The first stage opens no new domain, the next may open new leaf domains, the next domains of tier 2,
+and so on. It therefore reads the few domains of the gang, and other domains only where those are full. Each
+stage first makes a greedy answer. If its cost reaches a lower bound, it is optimal. Otherwise the stage tries
+other choices up to a limit, and the answer reports whether all were tried.
 """
 
 from collections import Counter
@@ -20,18 +20,18 @@ from hyperscout_placer.repair.reckoning import least_sum, runs
 from hyperscout_placer.repair.standing import Standing
 from hyperscout_placer.repair.view import View
 
-SMALL: Final = 32  # nodes with room, of all kinds of workers: so few are searched thoroughly
-STEPS: Final = 4000  # nodes that are tried for a rank there
-STEPS_LARGE: Final = 24  # and elsewhere
+SMALL: Final = 32  # nodes with free resources for any of the kinds; up to this number the search is thorough
+STEPS: Final = 4000  # node trials in a thorough search
+STEPS_LARGE: Final = 24  # node trials in any other search
 _WIDTH: Final = 32  # nodes that are tried for one rank
-_DEEPEST: Final = 64  # ranks, above which nothing but the greedy answer is looked at
+_DEEPEST: Final = 64  # ranks; above this number only the greedy answer is used
 
 _Costs = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """`nodes`: by rank, of the whole gang. `exact`: nothing costs less."""
+    """`nodes`: by rank, of the whole gang. `exact`: no other choice costs less."""
 
     nodes: tuple[int, ...]
     exact: bool
@@ -39,14 +39,14 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """`rank`: one for which there was nothing; `proven`: there is no place for all of them."""
+    """`rank`: a rank without a node. `proven`: there is no place for all of the ranks."""
 
     rank: int
     proven: bool
 
 
 class Filling(Standing):
-    """`highest`: tier that is to hold the gang afterwards."""
+    """The search. `highest`: the highest tier that may contain the gang afterwards."""
 
     def __init__(
         self, view: View, layout: Layout, at: Sequence[int], before: Sequence[int], highest: int
@@ -83,11 +83,14 @@ class Filling(Standing):
             stuck, proven = found, proven and found.proven
         return Stuck(stuck.rank, proven)
 
-    # Where to look
+    # Candidate nodes
 
     def _order(self) -> list[int]:
-        """First the ranks whose groups are bound to where they are, the tightest before others; then larger
-        groups before smaller ones."""
+        """The order in which ranks are placed.
+
+        Ranks of groups that are bound to a domain come first, those of the lowest tier before others. Then
+        larger groups come before smaller ones.
+        """
 
         def key(rank: int) -> tuple[int, int, int]:
             tight, whole = self._forest.top + 1, 0
@@ -104,7 +107,7 @@ class Filling(Standing):
         return sorted(self._open, key=key)
 
     def _region(self, stage: int) -> Longs:
-        """Tier-1 domains in which nothing above comes into use that was not, from tier `stage` up."""
+        """Tier-1 domains that can be used without a new domain at tier `stage` or above."""
         layers = self._forest.layers
         if stage > len(layers):
             return np.arange(len(layers[0]))
@@ -118,7 +121,7 @@ class Filling(Standing):
         return all(int(self._fits[kind].domains[0][region].sum()) >= n for kind, n in wanted.items())
 
     def _candidates(self, rank: int, region: Longs) -> Longs:
-        """Nodes that would do."""
+        """Nodes on which the rank can be placed."""
         layers, kind = self._forest.layers, self._layout.kind[rank]
         fit = self._fits[kind]
         leaves = region[fit.domains[0][region] > 0]
@@ -143,8 +146,11 @@ class Filling(Standing):
         return nodes
 
     def _sorted(self, rank: int, nodes: Longs, stage: int, *, first: bool) -> list[int]:
-        """The likeliest first: what is used already, then what holds the rest of its group, then what leaves
-        least over. `first`: only the first is wanted."""
+        """The nodes, best first. `first`: only the best one is returned.
+
+        Used domains come first, then those that fit the rest of the group, then those with the least left
+        over.
+        """
         kind = self._layout.kind[rank]
         fit, reference = self._fits[kind], self._fits[self._layout.reference_kind]
         rest = self._rest(rank)
@@ -181,8 +187,11 @@ class Filling(Standing):
         return [int(node) for node in nodes[order]]
 
     def _rest(self, rank: int) -> int:
-        """How many of its kind are still to be placed there: of its own group where that is placed anew, else
-        of all that are bound to the same domain."""
+        """How many ranks of the same kind are still to be placed together with this one.
+
+        These are the ranks of its group if the whole group is placed anew, else all that are bound to the
+        same domain.
+        """
         kind = self._layout.kind[rank]
         for number in self._layout.around(rank):
             tier = self._layout.copies[number].tier
@@ -201,7 +210,7 @@ class Filling(Standing):
     ) -> Filled | Stuck:
         self._best = None
         least = self._least(region, stage, top, proven)
-        # What fits on them before anything is placed is what fragmentation counts.
+        # Fragmentation counts what fits before anything is placed.
         reference = self._fits[self._layout.reference_kind]
         self._before = reference.nodes.copy(), [sums.copy() for sums in reference.domains]
         costs: list[_Costs] = []
@@ -271,7 +280,7 @@ class Filling(Standing):
             self._put(rank, node, -1)
 
     def _key(self, order: Sequence[int], depth: int) -> object:
-        """What is ahead depends on no more than this."""
+        """The part of the state that the remaining choices depend on."""
         open_copies = sorted(
             {number for rank in order[depth:] for number in self._layout.around(rank) if number != GANG}
         )
@@ -286,7 +295,7 @@ class Filling(Standing):
         return depth, tuple(sorted(everything)), tuple(tuple(sorted(x)) for x in mine.values())
 
     def _different(self, rank: int, nodes: Longs, stage: int) -> Iterator[int]:
-        """Nodes that would do, of those that are alike only the first."""
+        """The nodes to try, and only the first of several equal unused ones."""
         if not len(nodes):
             return
         seen: set[object] = set()
@@ -306,11 +315,14 @@ class Filling(Standing):
             count += 1
             yield node
 
-    # What it costs
+    # Costs
 
     def _more(self, rank: int, node: int, top: int) -> _Costs:
-        """What comes on top of what is used: domains from below the top down, nodes, degraded links, what
-        fits there, groups that become wider."""
+        """The cost that this rank adds to what is used already.
+
+        In order: domains from below the top down, nodes, degraded links, workers that fit there, groups that
+        become wider.
+        """
         domains, left = [], []
         degraded = 0
         for tier in range(top - 1, 0, -1):
@@ -326,8 +338,8 @@ class Filling(Standing):
         return (*domains, int(fresh), degraded, *left, self._wider(rank, node))
 
     def _least(self, region: Longs, stage: int, top: int, proven: bool) -> _Costs:
-        """What no answer of this stage is below, part by part."""
-        opens = 1 if proven else 0  # all the stages before were in vain
+        """A lower bound of each part of the cost in this stage."""
+        opens = 1 if proven else 0  # every stage before was proven to have no place
         domains = [opens if tier < stage else 0 for tier in range(top - 1, 0, -1)]
         kinds = {self._layout.kind[rank] for rank in self._open}
         if len(kinds) > 1:
@@ -338,7 +350,7 @@ class Filling(Standing):
         if bound is None:
             there = runs(leaf.start[region], leaf.stop[region])
             nodes, missing = self._fresh(fit.nodes, there, len(self._open))
-        else:  # each leaf has to do for itself
+        else:  # each leaf domain has to place its own ranks
             nodes = missing = 0
             for domain, ranks in bound.items():
                 there = np.arange(leaf.start[domain], leaf.stop[domain])
@@ -353,12 +365,13 @@ class Filling(Standing):
         return (*domains, nodes, 0, *left, missing, 0)
 
     def _bound_to_leaves(self) -> dict[int, int] | None:
-        """Ranks to be placed, by the leaf to which their groups are bound; None = not all are."""
+        """Number of ranks to be placed by the leaf domain to which they are bound; None = some are not
+        bound."""
         found = {domain: len(ranks) for (tier, domain, _), ranks in self._bound.items() if tier == 1}
         return found if sum(found.values()) == len(self._open) else None
 
     def _fresh(self, fits: Longs, there: Longs, ranks: int) -> tuple[int, int]:
-        """How many nodes at least come into use, and what fits on those."""
+        """The least number of nodes that have to be opened, and what fits on them at least."""
         used = self._used[0][there] > 0
         missing = ranks - int(fits[there[used]].sum())
         if missing <= 0:
@@ -368,7 +381,8 @@ class Filling(Standing):
         return nodes, least_sum(fresh.tolist(), nodes, missing)
 
     def _least_left(self, kind: int, region: Longs, tier: int) -> int:
-        """What fits, at least, in a domain that takes all that those in use cannot."""
+        """The least number of workers that fit in an unused domain that takes all ranks beyond the used
+        ones."""
         layer, fits = self._forest.layers[tier - 1], self._fits[kind].domains[tier - 1]
         domains = np.unique(layer.of_node[self._forest.layers[0].start[region]])
         used = self._used[tier][domains] > 0

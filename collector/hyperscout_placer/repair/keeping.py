@@ -1,6 +1,6 @@
-"""Ranks of a gang that goes elsewhere stay where they can: alike groups and workers change places for it.
+"""Exchanges equal ranks of a moved gang so that as many of them as possible stay on their nodes.
 
-Which copy of a group is which makes no difference to a cost, but a rank that need not move need not stop.
+Which copy of a group is which does not change the cost, but a rank that stays need not stop.
 """
 
 from collections import Counter, defaultdict
@@ -10,12 +10,14 @@ from hyperscout_placer.cluster.request import Group, Workers, size
 
 
 def kept(gang: Group, before: Sequence[int], now: Sequence[int]) -> tuple[int, ...]:
-    """`now` with alike copies and ranks exchanged, so that many ranks are where they were `before`. Both are
-    nodes by rank; (ranks,). Copies are matched greedily by what they share, the most first."""
+    """`now` with equal copies and ranks exchanged, so that many ranks are where they were `before`: (ranks,).
+
+    Both are nodes by rank. Copies are matched greedily, those with the most common nodes first.
+    """
     found = list(now)
 
     def match(part: Group | Workers, old: int, new: int) -> None:
-        """`old`: the first rank of all copies before; `new`: of those that come there."""
+        """`old`: first rank of all copies before. `new`: first rank of the copies that take their place."""
         if isinstance(part, Workers):
             stop = part.count
             found[old : old + stop] = _ranks(before[old : old + stop], now[new : new + stop])
@@ -42,7 +44,7 @@ def _ranks(before: Sequence[int], now: Sequence[int]) -> list[int]:
 
 
 def _copies(before: Sequence[int], now: Sequence[int], old: int, new: int, one: int, count: int) -> list[int]:
-    """For each copy before, which of the new ones it becomes."""
+    """For each old copy, the index of the new copy that takes its place."""
     if count == 1:
         return [0]
     there: dict[int, Counter[int]] = defaultdict(Counter)  # node -> new copies with ranks on it

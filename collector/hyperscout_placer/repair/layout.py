@@ -1,7 +1,6 @@
-"""A gang by ranks: which copies of which groups each belongs to, so that some can move and the rest stay.
+"""A gang by ranks: which copies of groups each rank is in, so that some can move and others stay.
 
-`place` sees kinds of groups and counts them; a gang that runs has ranks with numbers, and each copy of a
-group is a run of them.
+`place` counts kinds of groups. A running gang has numbered ranks, and each copy of a group is a run of ranks.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ GANG = 0
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One copy of a group: ranks from `start` to before `stop`. `around`: the copy it is in, -1 = none."""
+    """One copy of a group: ranks `start` to `stop` - 1. `around`: the copy that contains it, -1 = none."""
 
     start: int
     stop: int
@@ -25,8 +24,11 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """`kinds`: the different workers, each with count 1. By rank: its `kind`, the innermost `copy` around it,
-    and which `end` of the request's tree it is of. `reference`: the end that fragmentation counts."""
+    """The ranks of a gang. `kinds`: the different workers, each with count 1.
+
+    By rank: its `kind`, the innermost `copy` around it, and the number of its `end` (leaf of the request's
+    tree). `reference`: the end that fragmentation counts; `reference_kind`: its kind.
+    """
 
     copies: tuple[Copy, ...]
     kinds: tuple[Workers, ...]
@@ -38,13 +40,16 @@ class Layout:
 
     @classmethod
     def of(cls, request: Request) -> "Layout":
-        """Spreads that are only preferred are left out. Hard: the gang's own tier is its copy's."""
+        """The layout of a request, without preferred spreads.
+
+        Only in hard mode the gang itself has a tier.
+        """
         copies: list[Copy] = []
         kinds: dict[Workers, int] = {}
         kind: list[int] = []
         copy: list[int] = []
         end: list[int] = []
-        ends: dict[tuple[int, ...], int] = {}  # way to it in the tree of the request -> number in its order
+        ends: dict[tuple[int, ...], int] = {}  # path in the request's tree -> number in order of appearance
 
         def walk(part: Group | Workers, around: int, where: tuple[int, ...]) -> None:
             if isinstance(part, Workers):
@@ -82,7 +87,7 @@ class Layout:
         return len(self.kind)
 
     def around(self, rank: int) -> Iterator[int]:
-        """The copies that a rank is in, from the innermost out."""
+        """The copies that contain a rank, from the innermost outwards."""
         at = self.copy[rank]
         while at >= 0:
             yield at
@@ -90,5 +95,5 @@ class Layout:
 
     @property
     def needs(self) -> list[Workers]:
-        """By rank."""
+        """What each rank needs: (ranks,)."""
         return [self.kinds[kind] for kind in self.kind]

@@ -1,9 +1,9 @@
-"""Some ranks of a gang leave their nodes: where to, so that as few others as possible have to go too.
+"""Finds new nodes for the ranks of a gang that must leave, so that few other ranks have to move.
 
-First only those that must move. Where there is no place for them, others are set free: of small gangs all
-choices in turn, the fewest first; of large ones what stands in the way of the rank that found nothing: its
-groups as a whole, or neighbours that may leave the domain to which it is bound. The last resort is the whole
-gang.
+The first attempt moves only the ranks that must leave. If they have no place, further ranks are set free. For
+a small gang all choices are tried, the smallest first. For a large gang the search frees what blocks the rank
+that found no node: its groups as a whole, or neighbours that may leave the domain to which it is bound. The
+last resort is to move the whole gang.
 """
 
 import heapq
@@ -31,15 +31,18 @@ from hyperscout_placer.repair.view import Changes, View, cost_of
 from hyperscout_placer.solve.place import highest, place
 
 SMALL_GANG: Final = 24  # workers
-SMALL_CHOICES: Final = 512  # sets of further ranks that are tried out
-_TRIES: Final = 32  # of a larger gang
-_NEIGHBOURS: Final = 8  # that are tried to be moved out of a rank's way
+SMALL_CHOICES: Final = 512  # sets of further ranks that are tried
+_TRIES: Final = 32  # attempts for a larger gang
+_NEIGHBOURS: Final = 8  # neighbours that are tried for one blocked rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gang:
-    """A gang that runs. `before`: its nodes by rank (-1 = not in the forest), which `capacity` with `changes`
-    counts as taken. `barred`: (nodes,) that no rank may move to. `highest`: tier that may hold it."""
+    """A running gang. `before`: its nodes by rank (-1 = not in the forest).
+
+    `capacity` with `changes` counts these nodes as taken. `barred`: (nodes,) no rank may move there.
+    `highest`: the highest tier that may contain the gang.
+    """
 
     capacity: Capacity
     request: Request
@@ -75,7 +78,7 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """`nodes`: by rank. `exact`: fewer ranks will not do, and of all ways to move so few none costs less."""
+    """`nodes`: by rank. `exact`: no fewer moves are possible, and no choice with as few moves costs less."""
 
     nodes: tuple[int, ...]
     cost: Cost
@@ -85,15 +88,20 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Nowhere:
-    """`rank`: the one that found nothing when only those moved that must. `refusal`: of the whole gang."""
+    """`rank`: the first rank without a node when only the leaving ranks moved.
+
+    `refusal`: of the whole gang.
+    """
 
     rank: int
     refusal: Refusal
 
 
 def move(gang: Gang, leaving: frozenset[int]) -> Moved | Nowhere:
-    """New nodes for the ranks that leave. What is only preferred is had where that moves no more ranks and
-    no higher."""
+    """New nodes for the leaving ranks.
+
+    Preferences are met where that takes no more moves and no higher tier.
+    """
     must = without_preferences(gang.request.gang)
     found = _move(replace(gang, request=replace(gang.request, gang=must)), leaving)
     if isinstance(found, Nowhere) or must == gang.request.gang:
@@ -126,7 +134,7 @@ def _filled(gang: Gang, layout: Layout, leaving: frozenset[int]) -> Filled | Stu
     at = [-1 if rank in leaving else node for rank, node in enumerate(gang.before)]
     for rank in leaving:
         node = gang.before[rank]
-        if node >= 0:  # others may have its room, unless it is barred
+        if node >= 0:  # others may use its resources, unless the node is barred
             view.give(node, layout.kinds[layout.kind[rank]])
     found = Filling(view, layout, at, gang.before, gang.highest).run()
     return (
@@ -137,7 +145,7 @@ def _filled(gang: Gang, layout: Layout, leaving: frozenset[int]) -> Filled | Stu
 
 
 def _in_order(gang: Gang, layout: Layout, leaving: frozenset[int], nodes: Sequence[int]) -> tuple[int, ...]:
-    """Ranks that are alike go to their nodes in tree order, and one whose node is among them keeps it."""
+    """Equal ranks get their nodes in tree order; a rank keeps its old node if it is among them."""
     alike: dict[tuple[int, int], list[int]] = {}
     for rank in sorted(leaving):
         alike.setdefault((layout.copy[rank], layout.kind[rank]), []).append(rank)
@@ -160,12 +168,11 @@ def _moved(gang: Gang, layout: Layout, nodes: tuple[int, ...], exact: bool) -> M
     return Moved(nodes, gang.cost(layout, nodes), exact)
 
 
-# Further ranks
+# Freeing further ranks
 
 
 def _choices(gang: Gang, layout: Layout, staying: Sequence[int]) -> list[list[int]] | None:
-    """Ranks that stay, those together that are alike (of which it does not matter which one moves); None =
-    too many choices."""
+    """The staying ranks, in lists of equal ranks (any of which may move); None = too many choices."""
     alike: dict[tuple[int, int, int], list[int]] = {}
     for rank in staying:
         alike.setdefault((gang.before[rank], layout.copy[rank], layout.kind[rank]), []).append(rank)
@@ -178,7 +185,7 @@ def _choices(gang: Gang, layout: Layout, staying: Sequence[int]) -> list[list[in
 def _exhaustive(
     gang: Gang, layout: Layout, leaving: frozenset[int], choices: list[list[int]], *, proven: bool
 ) -> tuple[Moved | None, bool]:
-    """Also whether it is proven that fewer will not do."""
+    """The best move with the fewest further ranks, and whether fewer are proven impossible."""
     for extra in range(1, sum(map(len, choices))):
         best: Moved | None = None
         exact = proven
@@ -211,7 +218,7 @@ def _better(best: Moved | None, found: Moved) -> Moved:
 
 
 def _widening(gang: Gang, layout: Layout, leaving: frozenset[int], stuck: Stuck) -> Moved | None:
-    """Set free what is in the way, the fewest first."""
+    """Free the ranks that are in the way, the smallest sets first."""
     seen: set[frozenset[int]] = set()
     todo: list[tuple[int, int, frozenset[int]]] = []
 
@@ -240,7 +247,7 @@ def _widening(gang: Gang, layout: Layout, leaving: frozenset[int], stuck: Stuck)
 def _in_the_way(
     gang: Gang, layout: Layout, open_ranks: frozenset[int], rank: int
 ) -> Iterator[frozenset[int]]:
-    """What to set free for a rank that found nothing."""
+    """Sets of ranks to free for a rank that found no node."""
     if rank not in open_ranks:
         yield frozenset((rank,))
     bound = None
@@ -268,11 +275,11 @@ def _in_the_way(
             yield frozenset((other,))
 
 
-# The whole gang
+# Moving the whole gang
 
 
 def anew(gang: Gang, request: Request) -> Placement | Refusal:
-    """As if it were not there. The capacity is not changed."""
+    """Place the gang as if it were not running. The capacity is not changed."""
     forest = gang.capacity.forest
     layout = Layout.of(request)
     room = gang.capacity.copy()
@@ -303,8 +310,10 @@ def _anew(gang: Gang, layout: Layout, rank: int, *, proven: bool) -> Moved | Now
 
 
 def bounded(group: Group, tier: int) -> Group | None:
-    """The same group in one domain of that tier: what may be in higher ones is so by itself. None where it
-    cannot be there for its spread."""
+    """The same group within one domain of that tier. None where its spread makes that impossible.
+
+    Inner groups that may be in higher tiers get that tier as their limit.
+    """
     within = tier if group.tier is None else min(group.tier, tier)
     spread = group.spread
     if spread is not None and spread.tier >= within:

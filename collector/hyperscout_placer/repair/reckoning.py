@@ -1,4 +1,4 @@
-"""Small sums that repair and its bounds share."""
+"""Small calculations that the repair search and its bounds share."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,7 +11,7 @@ _SUMS: Final = 10_000  # additions, and the largest sum, for `least_sum`
 
 
 def width(forest: Forest, nodes: Sequence[int]) -> int:
-    """The tier in which they are together: 0 = one node, one above the highest = in no domain."""
+    """The tier of the lowest common domain: 0 = one node, highest tier + 1 = no common domain."""
     if min(nodes) == max(nodes):
         return 0
     holder = forest.holder(nodes)
@@ -19,11 +19,13 @@ def width(forest: Forest, nodes: Sequence[int]) -> int:
 
 
 def least_sum(numbers: list[int], count: int, least: int) -> int:
-    """The least sum of so many of the numbers that is `least` or more; or less than that, where it would take
-    long to tell."""
+    """The smallest sum of `count` of the numbers that is `least` or more.
+
+    Returns `least`, a lower bound, where no such sum exists or where the calculation would take long.
+    """
     if len(numbers) * count > _SUMS or max(numbers, default=0) * count > _SUMS:
         return least
-    sums = [1, *[0] * count]  # by how many numbers are in it: a bit for each sum there is
+    sums = [1, *[0] * count]  # bit s of element k is set if k of the numbers sum to s
     for number in numbers:
         for taken in range(count, 0, -1):
             sums[taken] |= sums[taken - 1] << number

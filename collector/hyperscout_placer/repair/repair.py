@@ -1,7 +1,7 @@
-"""A gang that runs, and nodes that fail: replacements that move only what must move.
+"""Replaces failed nodes of a running gang, and moves only the ranks that must move.
 
-Whoever moves has to stop and start again, so the number of moves comes before everything that the objective
-counts. `moving` finds them.
+A rank that moves has to stop and start again. So the number of moves comes before every part of the
+objective. The search is in `moving`.
 """
 
 from collections import Counter
@@ -29,9 +29,11 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """`moves`: by rank. `placement`: the gang afterwards; `exact` there: fewer moves will not do, and of all
-    ways to move so few none costs less. `kept_tier`: neither the gang nor a group of it is spread wider than
-    before."""
+    """Replacements. `moves`: by rank. `placement`: the gang afterwards.
+
+    `placement.exact`: no fewer moves are possible, and no choice with as few moves costs less. `kept_tier`:
+    neither the gang nor any group in it is spread wider than before.
+    """
 
     moves: tuple[Move, ...]
     placement: Placement
@@ -40,7 +42,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """`moves` would bring the gang from `before` to `placement.cost`. `gain`, `price`: in words."""
+    """`moves` change the gang's cost from `before` to `placement.cost`. `gain`, `price`: in words."""
 
     moves: tuple[Move, ...]
     before: Cost
@@ -56,9 +58,11 @@ def repair(
     lost: frozenset[str],
     masks: Mapping[str, Mask],
 ) -> Repair | Refusal:
-    """Replacements for the ranks on `lost` nodes, and on nodes that the forest has no more. `running`: nodes
-    by rank; what they hold is taken from `capacity` already. Fewest moves first, then the gang's cost as in
-    `Cost`. Raises RequestError."""
+    """Replacements for the ranks on `lost` nodes and on nodes that are not in the forest.
+
+    `running`: nodes by rank; their resources are taken from `capacity` already. The fewest moves come first,
+    then the gang's cost as in `Cost`. Raises RequestError.
+    """
     forest = capacity.forest
     gang, layout = _read(capacity, request, running, masks)
     gang = replace(gang, barred=gang.barred | forest.below(lost & forest.index.keys()))
@@ -76,20 +80,20 @@ def repair(
 def improvement(
     capacity: Capacity, request: Request, running: Sequence[str], masks: Mapping[str, Mask]
 ) -> Improvement | None:
-    """Whether the whole gang would be better off elsewhere now: in a lower tier, else over fewer degraded
-    links, else in fewer domains; None = it would not. Ranks that can stay where they are do.
+    """A better place for the whole gang; None = there is none. Ranks that can stay where they are do so.
 
-    A degraded link comes before the number of domains, unlike where a gang is placed: a ring runs at the
-    speed of its slowest link, while another healthy domain in the same tier costs it next to nothing, and
-    stopping a job has its price. Nodes and fragmentation are not worth one. Raises RequestError.
+    Better is a lower tier, else fewer degraded links, else fewer domains. Unlike in a first placement,
+    degraded links come before the number of domains. A ring runs at the speed of its slowest link, another
+    healthy domain of the same tier costs little, and stopping a job is expensive. Nodes and fragmentation do
+    not justify a move. Raises RequestError.
     """
     gang, layout = _read(capacity, request, running, masks)
     if -1 in gang.before:
-        return None  # that is for `repair`
+        return None  # a node is gone: use `repair`
     before = gang.cost(layout, gang.before)
     best: tuple[tuple[object, ...], Moved] | None = None
     for place in _better_places(gang, layout, before):
-        # What was barred for the sake of the search is none of its cost.
+        # The found cost depends on what the search barred; the gang's real cost does not.
         found = replace(place, cost=gang.cost(layout, place.nodes))
         rank = (*_worth(found.cost), gang.moved(found.nodes), found.cost, found.nodes)
         if _worth(found.cost) < _worth(before) and (best is None or rank < best[0]):
@@ -110,7 +114,7 @@ def improvement(
 
 
 def moves_of(forest: Forest, running: Sequence[str], nodes: Sequence[int]) -> tuple[Move, ...]:
-    """By rank."""
+    """The moves, by rank."""
     targets = (forest.nodes[node] for node in nodes)
     return tuple(
         Move(rank, source, target)
@@ -132,7 +136,7 @@ def _read(
 def _placement(gang: Gang, nodes: tuple[int, ...], found: Moved) -> Placement:
     forest = gang.capacity.forest
     tier, name = forest.holder(nodes) or (None, None)
-    # No gang costs less than one node in one leaf.
+    # A lower bound of every gang's cost: one node in one leaf domain.
     bound = None if found.exact else Cost(1, (), 1, 0, ())
     return Placement(
         tuple(forest.nodes[node] for node in nodes), tier, name, found.cost, found.exact, bound, found.relaxed
@@ -142,7 +146,7 @@ def _placement(gang: Gang, nodes: tuple[int, ...], found: Moved) -> Placement:
 def _kept_tier(forest: Forest, layout: Layout, before: Sequence[int], now: Sequence[int]) -> bool:
     for copy in layout.copies:
         old = [node for node in before[copy.start : copy.stop] if node >= 0]
-        # A group that was in one node and now is in two of a leaf is as near as before to its switch.
+        # A group that moves from one node to two nodes of a leaf domain stays as near to its switch.
         if old and max(1, width(forest, now[copy.start : copy.stop])) > max(1, width(forest, old)):
             return False
     return True
@@ -164,7 +168,7 @@ def _refused(gang: Gang, layout: Layout, nowhere: Nowhere, running: Sequence[str
     return replace(refusal, reason=text + whole)
 
 
-# Would moving help?
+# Improvement
 
 
 def _worth(cost: Cost) -> tuple[int, int, tuple[int, ...]]:
@@ -172,8 +176,11 @@ def _worth(cost: Cost) -> tuple[int, int, tuple[int, ...]]:
 
 
 def _better_places(gang: Gang, layout: Layout, before: Cost) -> Iterator[Moved]:
-    """Ways to be better off: a few ranks leave what is degraded, or join the others in a lower tier; or the
-    whole gang goes where it would be placed now, or to where nothing is degraded that is now."""
+    """Candidate moves that may improve the gang.
+
+    Some ranks leave what is degraded, or join the others in a lower tier. Or the whole gang moves to where it
+    would be placed now, also if it avoids the degraded domains and nodes that it uses.
+    """
     forest, request = gang.capacity.forest, gang.request
     sick = _degraded(gang, before.top)
     for names in sick:
@@ -200,8 +207,11 @@ def _found(gang: Gang, leaving: frozenset[int]) -> Iterator[Moved]:
 
 
 def _degraded(gang: Gang, top: int) -> list[frozenset[str]]:
-    """Names of what the gang uses and is degraded: the nodes, then also the domains below the top, then also
-    the top; each that says more than the one before."""
+    """Sets of names of degraded nodes and domains that the gang uses.
+
+    The first set is the nodes, the second adds the domains below the top, the third adds the top. Empty and
+    repeated sets are left out.
+    """
     forest = gang.capacity.forest
     used = np.unique(np.asarray(gang.before, np.int64))
     names = {forest.nodes[node] for node in used[forest.degraded[used] > 0].tolist()}
@@ -215,7 +225,7 @@ def _degraded(gang: Gang, top: int) -> list[frozenset[str]]:
 
 
 def _compared(forest: Forest, now: Cost, before: Cost) -> list[tuple[str, bool]]:
-    """What is different, in words, and whether it is better now."""
+    """The differences in words, each with whether it is better now."""
     found = []
     if now.top != before.top:
         texts = [_tier_name(forest, cost.top) for cost in (now, before)]

@@ -1,4 +1,4 @@
-"""Where the ranks of a gang stand while some of them are placed: what is used, and what their groups bear."""
+"""Tracks a gang while some of its ranks are placed: the used domains and the limits of its groups."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,8 +11,10 @@ from hyperscout_placer.repair.view import View
 
 
 class Standing:
-    """`at`: by rank the node on which it stays, -1 = to be placed. `before`: where they were (-1 = not
-    known), as groups should not become wider."""
+    """The state of a gang. `at`: by rank the node on which it stays, -1 = to be placed.
+
+    `before`: the earlier nodes by rank (-1 = not known), because groups should not become wider.
+    """
 
     def __init__(self, view: View, layout: Layout, at: Sequence[int], before: Sequence[int]) -> None:
         self._view = view
@@ -25,15 +27,15 @@ class Standing:
         self._one_kind = len({layout.kinds[kind].resources for kind in kinds}) == 1
         sizes = [len(self._forest.nodes), *map(len, self._forest.layers)]
         self._used = [np.zeros(n, np.int64) for n in sizes]  # ranks by tier (nodes first) and domain
-        self._in_copy: list[int] = [0] * len(layout.copies)  # ranks that have a node
-        self._somewhere = [-1] * len(layout.copies)  # a node of one of them
+        self._in_copy: list[int] = [0] * len(layout.copies)  # number of ranks in each copy that have a node
+        self._somewhere = [-1] * len(layout.copies)  # a node of one of these ranks
         self._spread = [Counter[int]() for _ in layout.copies]
-        self._left = [Counter[int]() for _ in layout.copies]  # kinds of ranks to be placed
-        self._bound: dict[tuple[int, int, int], set[int]] = {}  # by tier, domain and kind
+        self._left = [Counter[int]() for _ in layout.copies]  # ranks to be placed, by kind
+        self._bound: dict[tuple[int, int, int], set[int]] = {}  # ranks to be placed, by tier, domain and kind
         self._homes = self._widths(before)
 
     def _settle(self) -> int | None:
-        """Count the ranks that stay; returns one whose group is not as asked for even now."""
+        """Count the ranks that stay. Returns a rank of a group that violates its limits already, or None."""
         for rank, node in enumerate(self._at):
             if node < 0:
                 for copy in self._layout.around(rank):
@@ -46,7 +48,7 @@ class Standing:
         return None
 
     def _may(self, rank: int, node: int) -> bool:
-        """Whether its groups' tiers and spreads bear it there."""
+        """Whether the tiers and spreads of the rank's groups allow it on this node."""
         for number in self._layout.around(rank):
             copy = self._layout.copies[number]
             if copy.tier is not None and self._in_copy[number]:
@@ -74,7 +76,7 @@ class Standing:
                 self._spread[number][self._domain(copy.spread.tier, node)] += sign
 
     def _put(self, rank: int, node: int, sign: int) -> None:
-        """Place a rank, or (-1) take it back: the last one placed."""
+        """Place a rank (`sign` 1), or take back the rank that was placed last (-1)."""
         self._count(rank, node, sign)
         self._at[rank] = node if sign > 0 else -1
         kind = self._layout.kind[rank]
@@ -83,7 +85,7 @@ class Standing:
         self._view.take(node, self._layout.kinds[kind], -sign)
 
     def _widths(self, before: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """Tier and domain in which copies were of which some stays."""
+        """Tier and domain of each copy before, for copies of which some rank stays."""
         found = {}
         for number, copy in enumerate(self._layout.copies):
             nodes = [node for node in before[copy.start : copy.stop] if node >= 0]
@@ -95,19 +97,19 @@ class Standing:
         return found
 
     def _wider(self, rank: int, node: int) -> int:
-        """How many of its groups it would not be with where they were."""
+        """How many of the rank's groups would become wider on this node."""
         homes = (self._homes[number] for number in self._layout.around(rank) if number in self._homes)
         return sum(self._domain(tier, node) != domain for tier, domain in homes)
 
     def _short(self) -> int | None:
-        """A rank of a group that is bound to a domain where less fits than has to."""
+        """A rank of a group that is bound to a domain with too few free resources, or None."""
         for (tier, domain, kind), ranks in self._bound.items():
             if tier and self._fits[kind].domains[tier - 1][domain] < len(ranks):
                 return min(ranks)
         return None
 
     def _bindings(self) -> dict[tuple[int, int, int], set[int]]:
-        """Ranks to be placed by the domains to which their groups are bound, and kind."""
+        """Ranks to be placed, by tier and domain to which their groups are bound, and by kind."""
         found: dict[tuple[int, int, int], set[int]] = {}
         for rank in self._open:
             for number in self._layout.around(rank):

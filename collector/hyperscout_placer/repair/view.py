@@ -1,4 +1,4 @@
-"""A gang's room, to try moves on: a Capacity seen through what was tried, which itself never changes."""
+"""The free resources for one gang, on which moves are tried. The underlying Capacity never changes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,11 +10,14 @@ from hyperscout_placer.cluster.forest import Flags
 from hyperscout_placer.cluster.request import MAX_WORKERS, Request, Workers
 from hyperscout_placer.repair.layout import Layout
 
-_FEW = 64  # nodes, up to which sums are corrected one by one
+_FEW = 64  # barred nodes; up to this number sums are corrected one by one
 
 
 class View:
-    """What is free for one gang. `barred`: (nodes,) never used. `changes`: what is not as in the capacity."""
+    """Free resources for one gang.
+
+    `barred`: (nodes,) never used. `changes`: differences from the capacity.
+    """
 
     def __init__(
         self,
@@ -34,7 +37,7 @@ class View:
         self._fits: dict[Workers, Fit] = {}
 
     def usable(self, kind: Workers) -> Flags:
-        """(nodes,)"""
+        """(nodes,) whether a worker of this kind may use the node."""
         found = ~self.barred
         if not self.use_down:
             found &= ~self.forest.down
@@ -43,7 +46,7 @@ class View:
         return found
 
     def fit(self, kind: Workers) -> Fit:
-        """How many fit where. The caller's own, and kept up to date here."""
+        """How many workers fit where. The result is updated in place by later changes of this view."""
         found = self._fits.get(kind)
         if found is None:
             base = self.capacity.fit(kind, self.masks.get(kind.role), use_down=self.use_down)
@@ -61,12 +64,12 @@ class View:
         return found
 
     def free(self, at: int) -> dict[str, int]:
-        """Not to be changed by the caller."""
+        """What is free on a node. The caller must not change the result."""
         found = self._free.get(at)
         return self.capacity.free_of(self.forest.nodes[at]) if found is None else found
 
     def take(self, at: int, kind: Workers, sign: int = -1) -> None:
-        """Put a worker there."""
+        """Place a worker on a node (`sign` -1), or remove it (1)."""
         free = self._free.get(at)
         if free is None:
             free = self._free[at] = self.capacity.free_of(self.forest.nodes[at])
@@ -80,7 +83,7 @@ class View:
         self.take(at, kind, 1)
 
     def changes(self) -> "Changes":
-        """What was taken and given so far."""
+        """The free resources of the nodes that were changed so far."""
         return Changes({at: dict(free) for at, free in self._free.items()})
 
     def _follow(self, kind: Workers, fit: Fit, at: int) -> None:
@@ -98,7 +101,7 @@ class View:
 
 
 class Changes(dict[int, dict[str, int]]):
-    """What is free on nodes where it is not as the Capacity says."""
+    """The free resources by node number, for nodes where they differ from the Capacity."""
 
     def copy(self) -> "Changes":
         return Changes({at: dict(free) for at, free in self.items()})
@@ -109,7 +112,7 @@ def _fits(free: Mapping[str, int], kind: Workers) -> int:
 
 
 def placed(view: View, layout: Layout, was: Sequence[int], now: Sequence[int], **more: object) -> Placement:
-    """The gang on these nodes by rank. `was`: where it is in the view (-1 = nowhere): that counts as free."""
+    """The gang on these nodes by rank. `was`: its nodes in the view (-1 = none), which count as free."""
     forest = view.forest
     cost = cost_of(view, layout, was, now)
     holder = forest.holder(now)
@@ -118,9 +121,9 @@ def placed(view: View, layout: Layout, was: Sequence[int], now: Sequence[int], *
 
 
 def cost_of(view: View, layout: Layout, was: Sequence[int], now: Sequence[int]) -> Cost:
-    """What these nodes cost the gang, as `place` reckons: what fits where the gang is not there yet.
+    """The cost of these nodes, as `place` computes it: from what fits without the gang.
 
-    Ranks may have stayed on nodes that none would be placed on now: nothing else fits there.
+    Ranks may have stayed on nodes that are no longer usable. Nothing else fits there.
     """
     forest, kind = view.forest, layout.kinds[layout.reference_kind]
     fits = view.fit(kind).nodes.copy()

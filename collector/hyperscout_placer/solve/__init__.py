@@ -1,1 +1,1 @@
-"""Finds the best place for one gang, and the reason where there is none. Pure."""
+"""Finds the best placement of one gang, or the reason why there is none. Pure."""

@@ -1,4 +1,4 @@
-"""Which domains, and which nodes, are alike: what is best in one of them is best in the others too."""
+"""Finds equal domains and equal nodes: what is best in one of them is best in the others."""
 
 from functools import cached_property
 
@@ -10,24 +10,24 @@ from hyperscout_placer.solve.free import Room
 
 
 class Alike:
-    """Numbers for one gang's room, made when they are asked for."""
+    """Equivalence numbers of domains and nodes in one gang's `Room`, computed on demand."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
         self._numbers: list[dict[object, int]] = [{} for _ in range(room.forest.top + 1)]
         self._known: list[dict[int, int]] = [{} for _ in range(room.forest.top + 1)]
-        self._features = [*room.fits, *room.free]  # what makes a node what it is
+        self._features = [*room.fits, *room.free]  # the columns that distinguish nodes
         self._whole_nodes = len(self._features) == 1 and bool(room.fits[0].max(initial=0) <= 1)
         if room.forest.degraded.any():
             self._features.append(room.forest.degraded)
 
     def children(self, tier: int, index: int) -> list[int]:
-        """Those that have room, the ones that are alike together."""
+        """The children with free resources, equal ones next to each other."""
         inside = self._with_room(tier, index)
         return [child for _, child in sorted((self.number(tier - 1, x), x) for x in inside)]
 
     def number(self, tier: int, index: int) -> int:
-        """The same for all of a tier that are alike."""
+        """The equivalence number: equal domains of a tier have the same number."""
         found = self._known[tier].get(index)
         if found is None:
             numbers = self._numbers[tier]
@@ -48,7 +48,7 @@ class Alike:
 
     @cached_property
     def _worn(self) -> Longs:
-        """(domains of tier 1,) degraded links of the nodes that have room."""
+        """(domains of tier 1,) degraded links of the nodes with free resources."""
         return summed(self._room.forest, np.where(self._room.fits[0] > 0, self._room.forest.degraded, 0))[0]
 
     def _with_room(self, tier: int, index: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Which domains of a tier might hold a gang, and what each costs at least: the most promising first."""
+"""Lists the domains of a tier that may fit a gang, with a lower bound of each cost, most promising first."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -8,16 +8,16 @@ from hyperscout_placer.cluster.forest import Flags, Longs
 from hyperscout_placer.cluster.units import GANG, Units
 from hyperscout_placer.solve.free import Room
 
-_SMALL = 64  # workers on a node: so few that they are counted, not sorted
+_SMALL = 64  # workers on a node; up to this number they are counted, not sorted
 
-# Of a tier below the top, for each kind of unit: (domains,) how many fit, and how many the gang has.
+# For a tier below the top, for each kind of unit: (domains,) how many fit, and how many the gang has.
 Sizes = Callable[[int], Sequence[tuple[Longs, int]]]
 
 
 def candidates(room: Room, units: Units, sizes: Sizes, might: Flags) -> Iterator[tuple[tuple[int, ...], int]]:
-    """`might`: (domains of the top tier,). Each with a cost that it cannot go below; the least first."""
+    """Each domain of `might` (domains of the top tier,) as (lower bound of the cost, number), least first."""
     which = np.flatnonzero(might)
-    if len(which) <= 1:  # nothing to compare it with
+    if len(which) <= 1:  # a single domain needs no bound
         yield from (((), domain) for domain in which.tolist())
         return
     columns = _bounds(room, units, sizes, which)
@@ -26,17 +26,21 @@ def candidates(room: Room, units: Units, sizes: Sizes, might: Flags) -> Iterator
 
 
 def bound_of(room: Room, units: Units, sizes: Sizes, domain: int) -> tuple[int, ...]:
-    """A cost that a domain of the top tier cannot go below."""
+    """A lower bound of the gang's cost in a domain of the top tier."""
     return _at(_bounds(room, units, sizes, np.array([domain])), 0, units)
 
 
 def _at(columns: Sequence[Longs], i: int, units: Units) -> tuple[int, ...]:
-    # Nothing is known of what is left over below it.
+    # What is left over in the tiers below is not known: 0 is the bound.
     return (*(int(column[i]) for column in columns), *(0,) * units.top)
 
 
 def _bounds(room: Room, units: Units, sizes: Sizes, which: Longs) -> list[Longs]:
-    """(which,) each: domains from the tier below down, nodes, degraded links, what is left over in it."""
+    """The bounds, (which,) each.
+
+    In order: domains from the tier below the top down, nodes, degraded links, workers that still fit in the
+    domain.
+    """
     wanted = units.kinds_in(GANG)
     columns = []
     for lower in range(units.top - 1, -1, -1):
@@ -47,7 +51,7 @@ def _bounds(room: Room, units: Units, sizes: Sizes, which: Longs) -> list[Longs]
     free = room.fit(units.reference, units.top)[which]
     degraded = room.degraded(units.top)[which]
     if len(wanted) == 1 and units.top <= room.forest.top and (bad := room.forest.degraded > 0).any():
-        # A gang that does not fit on what is sound takes one degraded link more at least.
+        # A gang that does not fit on the nodes without degraded links uses at least one degraded link more.
         worn = np.concatenate(([0], np.cumsum(np.where(bad, room.fits[0], 0))))
         layer = room.forest.layers[units.top - 1]
         degraded = degraded + (free - (worn[layer.stop] - worn[layer.start])[which] < wanted[0])
@@ -55,8 +59,10 @@ def _bounds(room: Room, units: Units, sizes: Sizes, which: Longs) -> list[Longs]
 
 
 def _fewest(room: Room, tier: int, which: Longs, lower: int, sizes: Longs, wanted: int) -> Longs:
-    """(which,) how many of its domains of a lower tier (nodes at 0) at least reach so many units together,
-    wherever below it they are. `sizes`: (domains of that tier,) how many fit."""
+    """(which,) the least number of domains of tier `lower` (0 = nodes) that together fit `wanted` units.
+
+    The domains may be anywhere inside. `sizes`: (domains of tier `lower`,) how many units fit.
+    """
     most = int(sizes.max(initial=0))
     if lower == 0 and most <= 1:
         return np.full(len(which), wanted)

@@ -1,9 +1,9 @@
-"""The exact placement of gangs of one kind of worker, fast: thousands of workers on a hundred thousand nodes.
+"""Computes exact placements of gangs with one kind of worker: thousands of workers on 100,000 nodes.
 
-Where each level has one kind of unit, the best placement is a choice: which domains, which of their children,
-which nodes. Nothing else counts but how many units what was chosen holds together, so a table says the least
-cost of holding *at least* so many, and a child matters only at the steps of its table. Where the children of
-the top have many steps, `sifted` first leaves out what cannot be part of a best placement.
+Where each level has one kind of unit, a placement is a choice of domains, of their children, and of nodes.
+Only the total number of units that the choice fits matters. So a table contains the least cost of fitting *at
+least* n units, and a child matters only at the steps of its table. Where the children of the top have many
+steps, `sifted` first leaves out what cannot be part of a best placement.
 """
 
 from collections import Counter
@@ -23,18 +23,21 @@ from hyperscout_placer.solve.sifting import Window, choosable, sifted, whole
 from hyperscout_placer.solve.tables import Held
 from hyperscout_placer.solve.work import TooBigError, Work
 
-MOST_ENTRIES: Final = 2 * 10**7  # of the tables that are held at once
-_STEP: Final = 3_000  # what a step costs besides
+MOST_ENTRIES: Final = 2 * 10**7  # entries of the tables that are in memory at once
+_STEP: Final = 3_000  # fixed cost of a step, in table entries
 _AT_ONCE: Final = 10**6  # sums in memory
-_MANY: Final = 8  # steps of a child, from which they are looked at all at once
+_MANY: Final = 8  # steps of a child; above this number all are computed at once
 
-_Option = tuple[int, Longs]  # units, and what they cost
+_Option = tuple[int, Longs]  # units, and their cost
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level below the top: its unit, how many of the level below are in one, and the most that a spread
-    leaves one domain."""
+    """One level below the top.
+
+    `unit`: its unit. `ratio`: number of units of the level below in one. `most`: the limit per domain that a
+    spread sets.
+    """
 
     unit: int
     ratio: int
@@ -42,7 +45,7 @@ class Level:
 
 
 def levels_of(units: Units) -> list[Level] | None:
-    """The levels below the top, from the nodes up; None where the gang is no such chain."""
+    """The levels below the top, from the nodes up; None where a level has several kinds of units."""
     if len(units.kinds) > 1 or any(unit.spread is not None for unit in units.units[1:]):
         return None
     spread = units.units[GANG].spread
@@ -59,7 +62,7 @@ def levels_of(units: Units) -> list[Level] | None:
 
 
 class Chain:
-    """Placements whose top is of one tier."""
+    """Placements with a top domain of one tier."""
 
     def __init__(self, room: Room, alike: Alike, units: Units, levels: Sequence[Level], work: Work) -> None:
         self.work = work
@@ -73,7 +76,7 @@ class Chain:
         self.fits = [self._most(tier) for tier in range(units.top)]
 
     def _most(self, tier: int) -> Longs:
-        """(domains,) how many units of its level each of a tier holds."""
+        """(domains,) how many units of its level each domain of a tier fits."""
         if all(
             level.ratio == 1 and level.most >= self.units.units[level.unit].total
             for level in self.levels[: tier + 1]
@@ -87,7 +90,7 @@ class Chain:
         return np.minimum(found, self.levels[tier].most)
 
     def might(self) -> Flags:
-        """(domains of the top tier,) which hold the gang."""
+        """(domains of the top tier,) whether the gang fits."""
         gang = self.units.units[GANG]
         if gang.spread is not None and gang.spread.tier >= self._top and gang.size > gang.spread.most:
             return np.zeros(self.room.count(self._top), np.bool_)
@@ -99,14 +102,16 @@ class Chain:
         return found
 
     def sizes(self, tier: int) -> list[tuple[Longs, int]]:
-        """(domains of a lower tier,) how many of its units fit, and how many the gang has."""
+        """(domains of a lower tier,) how many of its units fit, and how many units the gang has."""
         return [(self.fits[tier], self.units.units[self.levels[tier].unit].total)]
 
     def least(
         self, domain: int, best: tuple[int, ...] | None
     ) -> tuple[tuple[int, ...], Callable[[], Held]] | None:
-        """The least cost below a domain that holds the gang, as `Parts` has it, and how it comes about. None
-        where it cannot be below `best`, a cost that was found elsewhere. Raises TooBigError."""
+        """The least cost below a domain that fits the gang, as `Parts` orders it, and how to build it.
+
+        None where the cost cannot be below `best`, a cost that was found elsewhere. Raises TooBigError.
+        """
         below = Below(self, domain)
         parts = below.least(best)
         return None if parts is None else (parts, below.held)
@@ -127,8 +132,8 @@ class Below:
         self._domain = domain
         self._parts = Parts(chain.room, chain.units, domain, whole_nodes=chain.whole_nodes)
         self._options: dict[tuple[int, int, int], list[_Option]] = {}
-        self._first: dict[int, int] = {}  # of children of the top that are alike
-        self._used: list[tuple[int, list[_Option]]] = []  # children of the top that may be used
+        self._first: dict[int, int] = {}  # number -> number of the first equal child of the top
+        self._used: list[tuple[int, list[_Option]]] = []  # usable children of the top
         self._steps: list[Longs] = []
 
     def least(self, best: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -148,8 +153,8 @@ class Below:
         return self._parts.unpacked(self._steps[-1][:, self._wanted])
 
     def held(self) -> Held:
-        """How that comes about."""
-        self._work = Work(2**62)  # what could be reckoned can be reckoned once more
+        """The choice with the least cost."""
+        self._work = Work(2**62)  # the same computation ran within the limit before
         top, wanted = self._units.top, self._wanted
         if top == 1 and self._whole_nodes:
             taken = self._inside(1, self._domain, wanted)
@@ -158,11 +163,10 @@ class Below:
         return self._held(top, self._domain, {GANG: 1}, taken)
 
     def _windows(self, tier: int) -> tuple[list[Window], tuple[int, ...]]:
-        """The children of the top that may be part of a best placement, and the first parts of its cost as
-        far as they are known."""
+        """The children of the top that may be part of a best placement, and the known parts of the cost."""
         start, stop = self._room.children(self._units.top, self._domain)
         fits = self._fits[tier][start:stop]
-        if tier == 0 or (tier == 1 and self._whole_nodes):  # there is nothing below to choose from
+        if tier == 0 or (tier == 1 and self._whole_nodes):  # there is no choice below
             may, used, _ = choosable(fits, self._wanted)
             return whole(start, fits, may), (used,)
         layer = self._room.forest.layers[tier - 1]
@@ -172,7 +176,7 @@ class Below:
         return found, tuple(counts)
 
     def _few(self, tier: int, windows: Sequence[Window], used: int) -> list[Window]:
-        """Of those that are alike no more than can be used."""
+        """The windows, of equal children no more than can be used."""
         looks = Counter(window.look for window in windows)
         kept: dict[int, list[int]] = {}
         few = []
@@ -186,15 +190,15 @@ class Below:
             few.append(window)
         return few
 
-    # Tables of at least so many
+    # Tables of at least n units
 
     def _joined(self, most: int, children: Sequence[Sequence[_Option]]) -> list[Longs]:
-        """(words, most + 1) each: tables of the children one after the other, of none first."""
+        """(words, most + 1) each: the table of no children, then after each child."""
         words = self._parts.packing.words
         self._work.spend(words * (most + _STEP) * sum(map(len, children)))
         if words * most * len(children) > MOST_ENTRIES:
             raise TooBigError
-        none = np.zeros((words, most + 1), np.int64)  # holding nothing costs nothing, and nothing holds more
+        none = np.zeros((words, most + 1), np.int64)  # 0 units cost 0; nothing else fits without children
         none[0, 1:] = NEVER
         return joined(none, children)
 
@@ -221,13 +225,13 @@ class Below:
         return steps_of(table[:, : most * ratio + 1 : ratio] + own[:, None])
 
     def _children(self, tier: int, index: int, most: int) -> list[tuple[int, list[_Option]]]:
-        """Of a domain that is to hold at most so many units of theirs: its children, and their steps."""
+        """The children of a domain that is to fit at most that many of their units, and their steps."""
         start, stop = self._room.children(tier, index)
         fits = np.minimum(self._fits[tier - 1][start:stop], most)
         inside = [(start + i, int(fits[i])) for i in np.flatnonzero(fits).tolist()]
         return [(i, self._options_of(tier - 1, i, n)) for i, n in inside]
 
-    # The way back
+    # Tracing the choice back
 
     def _held(self, tier: int, index: int, units: dict[int, int], taken: Sequence[tuple[int, int]]) -> Held:
         children = []
@@ -247,7 +251,7 @@ class Below:
         return Held(index, units, self._units.opened(tier, units)[1], children)
 
     def _inside(self, tier: int, index: int, wanted: int) -> list[tuple[int, int]]:
-        """How many units each child holds of a domain that holds so many of theirs."""
+        """How many units each child gets when the domain holds `wanted` units of the level below."""
         if tier == 1 and self._whole_nodes:
             return [(node, 1) for node in self._soundest(index, wanted).tolist()]
         children = self._children(tier, index, wanted)
@@ -255,7 +259,7 @@ class Below:
         return taken_of(children, steps, wanted)
 
     def _soundest(self, index: int, wanted: int) -> Longs:
-        """So many free nodes of a domain of tier 1 with the fewest degraded links, in tree order."""
+        """The `wanted` usable nodes of a tier-1 domain with the fewest degraded links, in tree order."""
         start, stop = self._room.nodes(1, index)
         nodes = start + np.flatnonzero(self._fits[0][start:stop])
         worn = np.argsort(self._room.forest.degraded[nodes], kind="stable")
@@ -263,8 +267,10 @@ class Below:
 
 
 def joined(first: Longs, children: Sequence[Sequence[_Option]]) -> list[Longs]:
-    """Tables (words, n + 1) of at least so many units, of the children one after the other. A child is not
-    used, or at one of its steps."""
+    """Tables (words, n + 1) of at least n units, after each of the children.
+
+    A child is either not used, or used at one of its steps.
+    """
     found = [first]
     n = first.shape[1]
     shifted = np.empty_like(first)
@@ -285,13 +291,13 @@ def joined(first: Longs, children: Sequence[Sequence[_Option]]) -> list[Longs]:
 
 
 def _least_at_any(before: Longs, options: Sequence[_Option]) -> Longs:
-    """(n + 1,) the least with a child at one of its many steps, all of them at once."""
+    """(n + 1,) the least cost with one child at any of its steps, computed for all steps at once."""
     low, high = options[0][0], options[-1][0]
     costs = np.array([int(cost[0]) for _, cost in options])
     steps = np.array([units for units, _ in options])
-    each = costs[np.searchsorted(steps, np.arange(low, high + 1))]  # a step is good for fewer units too
+    each = costs[np.searchsorted(steps, np.arange(low, high + 1))]  # a step also serves fewer units
     ahead = np.concatenate((np.zeros(high, np.int64), before))
-    windows = sliding_window_view(ahead, len(each))[: len(before), ::-1]  # `low` fewer, ..., `high` fewer
+    windows = sliding_window_view(ahead, len(each))[: len(before), ::-1]  # `low`, ..., `high` fewer units
     rows = _AT_ONCE // len(each) + 1
     parts = [(windows[i : i + rows] + each).min(axis=1) for i in range(0, len(before), rows)]
     return np.concatenate(parts)
@@ -300,8 +306,10 @@ def _least_at_any(before: Longs, options: Sequence[_Option]) -> Longs:
 def taken_of(
     children: Sequence[tuple[int, list[_Option]]], steps: Sequence[Longs], wanted: int
 ) -> list[tuple[int, int]]:
-    """The children that are used when `joined` holds so many units, in order, and how many each holds: the
-    first are full, the last has the rest."""
+    """The used children when `joined` holds `wanted` units, in order, with the number of units of each.
+
+    All but the last are full. The last one gets the rest.
+    """
     found = []
     left = wanted
     for (child, options), before, after in zip(children[::-1], steps[-2::-1], steps[:0:-1], strict=True):
@@ -315,14 +323,14 @@ def taken_of(
                 left = rest
                 break
     taken = []
-    for child, units in reversed(found):  # without any one of them there would be too little room
+    for child, units in reversed(found):  # each used child is needed to fit all units
         taken.append((child, min(units, wanted)))
         wanted -= taken[-1][1]
     return taken
 
 
 def steps_of(table: Longs) -> list[_Option]:
-    """(words, n + 1) -> the most units for each cost, beginning with one."""
+    """(words, n + 1) -> for each cost the largest number of units, from one unit up."""
     last: Flags = np.ones(table.shape[1], np.bool_)
     last[:-1] = less(table[:, :-1], table[:, 1:])
     last[0] = False

@@ -1,7 +1,7 @@
-"""Costs that are compared part by part, packed into as few integers as they need.
+"""Packs costs that are compared part by part into as few integers as possible.
 
-Each part has a bound, so it has a fixed number of bits and sums never spill over. Most gangs' costs fit into
-one word; others take two or three, compared in order.
+Each part has a bound, so it has a fixed number of bits and sums do not overflow into other parts. The costs
+of most gangs fit into one word. Others take two or three, compared in order.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ import numpy as np
 
 from hyperscout_placer.cluster.forest import Flags, Longs
 
-_BITS = 60  # of a word: room for the sum of two, and for NEVER
-NEVER = 1 << 61  # in the first word: cannot be done
+_BITS = 60  # bits of a word, so that the sum of two words and NEVER fit
+NEVER = 1 << 61  # in the first word: impossible
 
 
 class Packing:
-    """`bounds`: the most that each part can come to in all, most important first."""
+    """The layout of the parts. `bounds`: the maximum of each part's sum, most important part first."""
 
     def __init__(self, bounds: Sequence[int]) -> None:
         self._places: list[tuple[int, int, int]] = []  # word, shift, bits
@@ -26,12 +26,12 @@ class Packing:
                 left.append(0)
             self._places.append((len(left) - 1, left[-1], bits))
             left[-1] += bits
-        # What comes first in a word is its highest part.
+        # The first part of a word is in its highest bits.
         self._places = [(word, left[word] - before - bits, bits) for word, before, bits in self._places]
         self.words = len(left)
 
     def place(self, part: int) -> tuple[int, int]:
-        """The word of a part, and by how much it is shifted there."""
+        """The word of a part, and its shift in that word."""
         word, shift, _ = self._places[part]
         return word, shift
 
@@ -42,7 +42,7 @@ class Packing:
 
 
 def less(a: Longs, b: Longs) -> Flags:
-    """Where a < b; words first: (words, ...)."""
+    """Where a < b. The words are the first axis: (words, ...)."""
     found: Flags = a[-1] < b[-1]
     for x, y in zip(a[-2::-1], b[-2::-1], strict=True):
         found = (x < y) | ((x == y) & found)
@@ -50,7 +50,7 @@ def less(a: Longs, b: Longs) -> Flags:
 
 
 def keep_least(into: Longs, other: Longs) -> None:
-    """Where `other` is less it takes the place; words first."""
+    """Replace `into` by `other` where `other` is less. The words are the first axis."""
     if len(into) == 1:
         np.minimum(into, other, out=into)
     else:

@@ -1,7 +1,7 @@
-"""How much of a gang fits into each domain, at the most: counted, without placing it.
+"""Counts how much of a gang fits into each domain at most, without placing it.
 
-What is counted is whole groups, tier by tier from the nodes up. For gangs of one kind of worker this is what
-really fits; several kinds share what there is, and may fit a little less well than this says.
+It counts whole groups, tier by tier from the nodes up. For gangs with one kind of worker the result is exact.
+Several kinds share the same resources, so fewer workers may really fit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +15,11 @@ from hyperscout_placer.cluster.request import MAX_WORKERS, Group, Request, Worke
 _Part = Group | Workers
 _PARTS = 1 << 20
 _MOST_PARTS = _PARTS * MAX_WORKERS
-_STEPS = 21  # of a binary search over as many copies as a gang may have
+_STEPS = 21  # steps of a binary search over the largest number of copies
 
 
 class Estimate:
-    """Of one request, on what is free. `barred`: (nodes,) never used."""
+    """The estimate of one request on the free resources. `barred`: (nodes,) never used."""
 
     def __init__(
         self, capacity: Capacity, request: Request, masks: Mapping[str, Mask], barred: Flags
@@ -33,12 +33,14 @@ class Estimate:
             self._fits[kind.resources, kind.role] = np.where(barred, 0, fit) if barred.any() else fit
 
     def fit(self, kind: Workers) -> Longs:
-        """(nodes,) how many of a kind fit."""
+        """(nodes,) how many workers of a kind fit."""
         return self._fits[kind.resources, kind.role]
 
     def workers(self, group: Group, tier: int) -> Longs:
-        """(domains of `tier`,) how many workers of one copy of the group each could hold, in whole inner
-        groups. One tier above the forest's: (1,) of all islands together."""
+        """(domains of `tier`,) how many workers of one copy of the group fit, in whole inner groups.
+
+        One tier above the forest's highest: (1,) for all islands together.
+        """
         total = np.zeros(self._width(tier), np.int64)
         spread = group.spread if group.spread is not None and group.spread.tier < tier else None
         capped = None if spread is None else np.zeros(self._width(spread.tier), np.int64)
@@ -51,7 +53,7 @@ class Estimate:
                 copies, at = here, spread.tier
             total += one * np.minimum(self.summed(copies, at, tier), need)
         if group.spread is not None and spread is None:
-            total = np.minimum(total, group.spread.most)  # one domain of it is all that there is
+            total = np.minimum(total, group.spread.most)  # all workers are in one domain of the spread's tier
         if spread is not None and capped is not None and capped.any():
             if len(alike := self._alike(group, spread.tier)) == 1:
                 capped = np.minimum(capped, alike[0][1])
@@ -64,11 +66,11 @@ class Estimate:
         return total
 
     def whole(self, group: Group, tier: int) -> bool:
-        """Whether some domain of `tier` could hold one copy of it."""
+        """Whether one copy of the group fits in some domain of `tier`."""
         return bool(self.copies(group, tier).any())
 
     def copies(self, group: Group, tier: int) -> Longs:
-        """(domains of `tier`,) how many copies of a group each could hold at once."""
+        """(domains of `tier`,) how many copies of a group fit at once."""
         parts = [(size(p) // p.count, need, *self._copies(p, tier)) for p, need in _flat(group, tier)]
         found = [self.summed(copies, at, tier) // need for _, need, at, copies in parts]
         most: Longs = np.min(found, axis=0)
@@ -94,20 +96,22 @@ class Estimate:
         return most
 
     def _copies(self, part: _Part, around: int) -> tuple[int, Longs]:
-        """Its tier, and how many copies each domain of that tier could hold."""
+        """The part's tier, and how many copies fit in each domain of that tier."""
         if isinstance(part, Workers):
             return 0, self.fit(part)
         tier = around if part.tier is None else min(part.tier, around)
         return tier, self.copies(part, tier)
 
     def _spread_out(self, most: Longs, low: int, tier: int, each: int, need: int, there: Longs) -> Longs:
-        """The largest n for which n copies, each with at most `each` of its `need` parts in a domain of the
-        lower tier, find room: what n copies lack grows with n, so it can be halved for."""
+        """The largest n for which n copies fit, with at most `each` parts of a copy in a domain of `low`.
+
+        `need`: parts of one copy. A binary search works, because the number of missing parts grows with n.
+        """
         layer = None if low == 0 else self._forest.layers[low - 1]
         first = np.arange(len(there)) if layer is None else layer.start
         owner = np.zeros(len(there), np.int64)
         if tier <= self._forest.top:
-            starts = self._forest.layers[tier - 1].start  # of_node knows no domain without nodes
+            starts = self._forest.layers[tier - 1].start  # `of_node` has no entry for a domain without nodes
             owner = np.maximum(np.searchsorted(starts, first, side="right") - 1, 0)
         least, most = np.zeros_like(most), most.copy()
         for _ in range(_STEPS):
@@ -118,8 +122,10 @@ class Estimate:
         return least
 
     def _alike(self, group: Group, tier: int) -> list[tuple[int, Longs]]:
-        """Of kinds of workers that need the same: how many of them one copy of the group has, and how many
-        fit into each domain. Nothing where there is only one kind."""
+        """For each need: the number of workers with it in one copy of the group, and how many fit per domain.
+
+        Empty where there is only one kind.
+        """
         kinds = list(counted(group))
         found: dict[object, tuple[int, Longs]] = {}
         for kind, count in kinds if len(kinds) > 1 else ():
@@ -129,8 +135,10 @@ class Estimate:
         return [(count, self.summed(fit, 0, tier)) for count, fit in found.values()]
 
     def _shares(self, group: Group, tier: int) -> Iterator[Longs]:
-        """Of each resource that different kinds of workers share: how much of what one copy of the group
-        needs each domain has, in parts of it."""
+        """For each resource: the free amount of each domain, in units of 1/`_PARTS` of one copy's need.
+
+        Empty unless the group has workers with different needs.
+        """
         kinds = list(counted(group))
         if len({kind.resources for kind, _ in kinds}) < 2:
             return
@@ -141,7 +149,7 @@ class Estimate:
         usable = self._usable & np.any([self.fit(kind) > 0 for kind, _ in kinds], axis=0)
         for name, amount in asked.items():
             if amount:
-                # The bytes of a whole cluster would not fit into a sum.
+                # Amounts are scaled, because a sum of bytes over a whole cluster could overflow.
                 parts = np.ceil(np.where(usable, self._capacity.free(name), 0) / amount * _PARTS)
                 yield self.summed(np.minimum(parts, float(_MOST_PARTS)).astype(np.int64), 0, tier)
 
@@ -151,7 +159,7 @@ class Estimate:
         return len(self._forest.layers[tier - 1]) if tier <= self._forest.top else 1
 
     def summed(self, counts: Longs, low: int, tier: int) -> Longs:
-        """Counts of domains of one tier, summed for those of a higher one."""
+        """Counts of domains of tier `low`, summed for the domains of `tier`."""
         for t in range(low + 1, tier + 1):
             if t > self._forest.top:
                 return np.array([counts.sum()], np.int64)
@@ -162,7 +170,7 @@ class Estimate:
 
 
 def counted(group: Group) -> Iterator[tuple[Workers, int]]:
-    """Each kind of worker, with how many of it are in all copies of the group."""
+    """Each kind of worker, with its number in all copies of the group."""
     for part in group.parts:
         if isinstance(part, Workers):
             yield part, part.count * group.count
@@ -172,7 +180,7 @@ def counted(group: Group) -> Iterator[tuple[Workers, int]]:
 
 
 def _flat(group: Group, tier: int) -> Iterator[tuple[_Part, int]]:
-    """Its parts, and how many of each one copy has; groups that demand nothing are dissolved."""
+    """The parts of a group and their number in one copy. Groups without a constraint are dissolved."""
 
     def parts_of(parts: Sequence[_Part], times: int) -> Iterator[tuple[_Part, int]]:
         for part in parts:

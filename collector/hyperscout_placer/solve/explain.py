@@ -1,8 +1,8 @@
-"""Why a gang went where it went, or nowhere: the candidates, and why each lost.
+"""Explains why a gang was placed where it is, or nowhere: the candidates, and why each lost.
 
-A candidate is a domain of the tier that the gang needs: the gang is placed once more with nothing but that
-domain to use, and the first part of the two costs that differs is why. Domains of lower tiers are told with
-how much of the gang they hold. Which of many candidates are tried is decided by a bound on their cost.
+A candidate is a domain of the tier that the gang needs. The gang is placed once more with only that domain
+allowed, and the first part in which the two costs differ is the reason. For domains of lower tiers the
+explanation contains how much of the gang fits. A bound on the cost selects which candidates are tried.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,16 +26,19 @@ from hyperscout_placer.cluster.words import say_tier
 from hyperscout_placer.solve.estimate import Estimate, counted
 from hyperscout_placer.solve.place import place
 
-MOST_BOUNDS = 1000  # domains that a bound is reckoned for
-LOWER = 3  # domains of lower tiers that are told
+MOST_BOUNDS = 1000  # domains for which a bound is computed
+LOWER = 3  # domains of lower tiers in an explanation
 ALL_ISLANDS = "all islands"
 NOT_AT_ONCE = "has room for each part of the gang, but not for all at once"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A domain that could have held the gang, or came close. `cost` None: it does not fit there. `why`: what
-    decided against it ("4 leaf domains instead of 3"), "" for the chosen one."""
+    """A domain that could hold the gang, or came close.
+
+    `cost` None: the gang does not fit there. `why`: the reason against it ("4 leaf domains instead of 3"), ""
+    for the chosen domain.
+    """
 
     hypernode: str
     tier: int
@@ -47,8 +50,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`candidates`: the chosen one first, then by cost, then those that do not fit; at most `limit`.
-    `considered`: how many there were. `text`: the same in a few sentences."""
+    """The reasons for an answer.
+
+    `candidates`: the chosen one first, then by cost, then those that do not fit; at most `limit`.
+    `considered`: number of domains that were considered. `text`: the same in a few sentences.
+    """
 
     answer: Placement | Refusal
     candidates: tuple[Candidate, ...]
@@ -67,13 +73,15 @@ def explain(
     speeds: Sequence[TierSpeed] = (),
     message_bytes: int = MESSAGE_BYTES,
 ) -> Explanation:
-    """Of an answer that `place` gave on this very capacity. `speeds`: as of `allreduce.speeds_of`; none =
-    defaults."""
+    """Explain an answer that `place` gave on this capacity.
+
+    `speeds`: as `allreduce.speeds_of` returns them; empty = defaults.
+    """
     return _Explainer(capacity, request, masks, max(1, limit), speeds, message_bytes).explanation(answer)
 
 
 def say_why(forest: Forest, cost: Cost, best: Cost) -> str:
-    """The first part in which a cost is more than the best one."""
+    """The first part in which a cost is higher than the best one, in words."""
     if cost.top != best.top:
         return f"needs {say_tier(forest, cost.top)} instead of {best.top}"
     for i, (mine, its) in enumerate(zip(cost.domains, best.domains, strict=True)):
@@ -111,7 +119,7 @@ class _Explainer:
         speeds: Sequence[TierSpeed],
         message_bytes: int,
     ) -> None:
-        # What is tried here must not push out what the real one remembers.
+        # The trials must not evict what the real capacity remembers.
         self._capacity = capacity.copy()
         self._forest = capacity.forest
         self._request = request
@@ -162,7 +170,7 @@ class _Explainer:
         return self._estimate.summed(self._estimate.fit(self._reference), 0, tier)
 
     def _others(self, answer: Placement) -> tuple[list[Candidate], int]:
-        """Other domains of the answer's tier that hold the gang, the best first; and how many might."""
+        """Other domains of the answer's tier that fit the gang, best first; and how many may fit it."""
         top = answer.cost.top
         if top > self._forest.top:
             return [], 0
@@ -191,8 +199,11 @@ class _Explainer:
         return [candidate for _, candidate in fitting] + not_fitting, len(might)
 
     def _bound(self, top: int, domain: int, holds: Sequence[Longs], free: int) -> tuple[int, ...]:
-        """What the gang costs there at least, as far as counting tells: the fewest domains that together hold
-        it, the domain's own degraded links, what is left of it."""
+        """A lower bound of the gang's cost in a domain, by counting.
+
+        In order: the fewest domains of each lower tier that together fit it, the domain's own degraded links,
+        and what is free in it.
+        """
         layer = self._forest.layers[top - 1]
         start, stop = int(layer.start[domain]), int(layer.stop[domain])
         fewest = []
@@ -206,7 +217,7 @@ class _Explainer:
         return (*fewest, int(layer.degraded[domain]), free)
 
     def _only(self, tier: int, domain: int) -> dict[str, Mask]:
-        """Masks that leave nothing but one domain."""
+        """Masks that allow one domain only."""
         layer = self._forest.layers[tier - 1]
         inside = np.zeros(len(self._forest.nodes), np.bool_)
         inside[layer.start[domain] : layer.stop[domain]] = True
@@ -218,7 +229,7 @@ class _Explainer:
         return found
 
     def _too_small(self, tier: int, most: int) -> Iterator[Candidate]:
-        """Domains of a tier that come closest to holding the gang, and do not."""
+        """Domains of a tier that come closest to fitting the gang, but do not."""
         fits, free = self._estimate.workers(self._gang, tier), self._free(tier)
         names = self._forest.layers[tier - 1].names
         for at in np.argsort(-fits, kind="stable")[:most].tolist():
@@ -228,7 +239,7 @@ class _Explainer:
                 why = NOT_AT_ONCE
             yield Candidate(names[at], tier, int(free[at]), None, None, why)
 
-    # In words
+    # Text
 
     def _predict(self, placement: Placement) -> Predicted:
         return predict(self._forest, self._speeds, placement.nodes, self._bytes)

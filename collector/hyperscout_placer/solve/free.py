@@ -1,4 +1,4 @@
-"""What the nodes have for one gang, and what it costs to use them."""
+"""The resources that are free for one gang, and the cost of using them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ from hyperscout_placer.solve.costs import Packing
 
 @dataclass(slots=True, eq=False)
 class Room:
-    """`fits`: by kind (nodes,); `sums`: by kind, by tier from 1 up (domains,). `free`, `needs`: of the
-    resources that several kinds share: (resources, nodes), (kinds, resources).
+    """How many workers fit where, and the resources that several kinds of workers share.
 
-    Tier 0 are the nodes; the tier above the forest's top is one domain, all islands together.
+    `fits`: by kind (nodes,). `sums`: by kind, by tier from 1 up (domains,). `free`: (resources, nodes) and
+    `needs`: (kinds, resources), of the shared resources. Tier 0 is the nodes. The tier above the forest's
+    highest is one domain: all islands together.
     """
 
     forest: Forest
@@ -25,21 +26,21 @@ class Room:
     needs: Longs
 
     def nodes(self, tier: int, index: int) -> tuple[int, int]:
-        """The run of nodes of a domain."""
+        """The run of nodes in a domain."""
         if tier > self.forest.top:
             return 0, len(self.forest.nodes)
         layer = self.forest.layers[tier - 1]
         return int(layer.start[index]), int(layer.stop[index])
 
     def children(self, tier: int, index: int) -> tuple[int, int]:
-        """The run of its children."""
+        """The run of a domain's children."""
         if tier > self.forest.top:
             return 0, self.count(tier - 1)
         layer = self.forest.layers[tier - 1]
         return int(layer.child[index]), int(layer.child_stop[index])
 
     def count(self, tier: int) -> int:
-        """How many domains, or nodes, there are."""
+        """Number of domains of a tier (nodes, at 0)."""
         if tier > self.forest.top:
             return 1
         return len(self.forest.layers[tier - 1]) if tier else len(self.forest.nodes)
@@ -51,13 +52,13 @@ class Room:
         return self.sums[kind][tier - 1] if tier else self.fits[kind]
 
     def degraded(self, tier: int) -> Longs:
-        """(domains of the tier,) links that are degraded."""
+        """(domains of the tier,) number of degraded links."""
         if tier > self.forest.top:
             return np.zeros(1, np.int64)
         return self.forest.layers[tier - 1].degraded if tier else self.forest.degraded
 
     def below(self, tier: int, index: int, lower: int) -> slice:
-        """Its domains of a lower tier (its nodes at 0)."""
+        """The slice of a domain's domains of a lower tier (its nodes, at 0)."""
         start, stop = self.nodes(tier, index)
         if lower == 0:
             return slice(start, stop)
@@ -66,10 +67,11 @@ class Room:
 
 
 class Parts:
-    """The parts of a cost below one domain, packed: domains used from the tier below it down, nodes; degraded
-    links; workers that fit into what is used, from the tier below down to nodes.
+    """The parts of a cost below one domain, packed.
 
-    `whole_nodes`: every node takes one worker at most, so what nodes add is always the same, and left out.
+    In order: used domains from the tier below it down, nodes; degraded links; workers that still fit into
+    what is used, from the tier below down to nodes. `whole_nodes`: every node fits at most one worker. Then
+    the parts for nodes are constant and left out.
     """
 
     def __init__(self, room: Room, units: Units, domain: int, *, whole_nodes: bool = False) -> None:
@@ -91,7 +93,7 @@ class Parts:
         self.placed = units.kinds_in(GANG)[units.reference]
 
     def own(self, tier: int, index: int) -> Longs:
-        """(words,) what it costs to use a domain or node at all."""
+        """(words,) the cost of using a domain or node at all."""
         found = [0] * self.packing.words
         word, shift = self.packing.place(self._tiers)
         found[word] = int(self._room.degraded(tier)[index]) << shift
@@ -104,7 +106,7 @@ class Parts:
         return np.array(found)
 
     def of_degraded(self, links: Longs) -> Longs:
-        """(words, ...) what so many degraded links cost."""
+        """(words, ...) the cost of that many degraded links."""
         word, shift = self.packing.place(self._tiers)
         found = np.zeros((self.packing.words, *links.shape), np.int64)
         found[word] = links << shift

@@ -1,7 +1,8 @@
-"""A placement where the exact one would take too long: filled in, never taken back.
+"""Fills in a placement greedily, where the exact one would take too long. Nothing is taken back.
 
-It keeps every rule, and says nothing about being the best. Children are filled one after the other, the
-roomiest first; of groups that stay whole in a domain as many copies are opened as can be filled.
+The result keeps every constraint, but need not be the best. Children are filled one after the other, those
+with the most free resources first. Of groups that stay whole in a domain, as many copies are opened as can be
+filled.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from hyperscout_placer.cluster.units import GANG, Units
 from hyperscout_placer.solve.free import Room
 from hyperscout_placer.solve.tables import Held
 
-_Counts = dict[int, int]  # of units
+_Counts = dict[int, int]  # by unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class _Cap:
 
 
 class Greedy:
-    """Fills domains of the top tier. `looks`: how often it was looked how many of a unit a domain takes."""
+    """Fills domains of the top tier. `looks`: number of times that a unit was tried in a domain."""
 
     def __init__(self, room: Room, units: Units) -> None:
         self.looks = 0
@@ -35,11 +36,11 @@ class Greedy:
         self._bounds: dict[tuple[int, int], Longs] = {}  # by tier and unit
 
     def held(self, domain: int) -> Held | None:
-        """The gang below a domain, None where this finds no place for it."""
+        """The gang below a domain, or None where this method finds no place."""
         return self._open(self._units.top, domain, {GANG: 1}, [])
 
     def _open(self, tier: int, index: int, units: _Counts, caps: list[_Cap]) -> Held | None:
-        """All of these units, in the children of a domain."""
+        """Place all of these units in the children of a domain; None where they do not fit."""
         below, opened = self._units.opened(tier, units)
         caps = [cap for cap in caps if cap.tier < tier]
         for unit, copies in opened.items():
@@ -60,7 +61,7 @@ class Greedy:
         return None if any(left.values()) else Held(index, units, opened, children)
 
     def _pour(self, tier: int, index: int, units: _Counts, caps: list[_Cap]) -> tuple[list[Held], _Counts]:
-        """As many of the units of the level below as go into the children, and what is left."""
+        """As many units of the level below as fit into the children, and what is left."""
         left = dict(units)
         children = []
         for child in self._by_room(tier, index):
@@ -80,7 +81,7 @@ class Greedy:
         return order
 
     def _fill(self, tier: int, index: int, wanted: _Counts, caps: list[_Cap]) -> Held | None:
-        """As many of the units as go into a domain; None = none do."""
+        """As many of the units as fit into a domain; None = none fit."""
         self.looks += len(wanted)
         most = {unit: min(n, int(self._bound(tier, unit)[index])) for unit, n in wanted.items() if n}
         for cap in caps:
@@ -94,15 +95,15 @@ class Greedy:
             return None
         if tier == 0:
             return self._on_node(index, most)
-        if all(self._units.units[unit].tier < tier for unit in most):  # nothing has to stay whole here
+        if all(self._units.units[unit].tier < tier for unit in most):  # no unit has to stay whole here
             children, rest = self._pour(tier, index, most, [cap for cap in caps if cap.tier < tier])
             poured = {unit: n - rest[unit] for unit, n in most.items() if n > rest[unit]}
             return Held(index, poured, {}, children) if poured else None
         found: Held | None = None
         taken: _Counts = {}
-        # Kinds one by one, the largest units first; each as many as can be had beside those before.
+        # One kind after the other, the largest units first; of each as many as fit beside the earlier ones.
         for unit in sorted(most, key=lambda i: (-self._units.units[i].size, i)):
-            low, high, middle = 0, most[unit], most[unit]  # all of them, where they fit
+            low, high, middle = 0, most[unit], most[unit]  # try all of them first
             while low < high:
                 opened = self._open(tier, index, taken | {unit: middle}, caps)
                 if opened is None:
@@ -130,7 +131,7 @@ class Greedy:
         return Held(node, held, {}) if held else None
 
     def _bound(self, tier: int, unit: int) -> Longs:
-        """(domains of a tier,) how many of a unit they hold at the most."""
+        """(domains of a tier,) an upper bound of how many of a unit fit."""
         found = self._bounds.get((tier, unit))
         if found is None:
             kinds = self._units.kinds_in(unit)
@@ -141,7 +142,7 @@ class Greedy:
 
 
 def cost_parts(room: Room, units: Units, held: Held) -> tuple[int, ...]:
-    """What it costs, as `Parts.unpacked` has it."""
+    """The cost of a filled domain, as `Parts.unpacked` orders it."""
     top = units.top
     counts, left, degraded = [0] * top, [0] * top, 0
     todo = [(top - 1, child) for child in held.children]

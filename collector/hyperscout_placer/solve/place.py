@@ -1,6 +1,6 @@
-"""`place`: the best placement there is, or a refusal that says what was short.
+"""`place`: the best placement of a gang, or a refusal that names the shortage.
 
-What is required first: it says which tier must be the top. Then, at that tier, with what is preferred too.
+The required constraints determine the top tier. Then the search runs at that tier with the preferences too.
 """
 
 from collections.abc import Mapping
@@ -28,12 +28,14 @@ NO_MASKS: Mapping[str, Mask] = {}
 
 
 def place(capacity: Capacity, request: Request, masks: Mapping[str, Mask] = NO_MASKS) -> Placement | Refusal:
-    """Where the gang goes. `capacity.take(...)` makes it so. `masks`: by role, the nodes it may use.
+    """The best placement of the gang, or a refusal.
 
-    Raises RequestError for what cannot be meant.
+    Call `capacity.take(...)` to use it. `masks`: by role, the allowed nodes.
+
+    Raises RequestError for an invalid request.
     """
     checked(request, capacity.forest.top)
-    work = Work()  # for all that is tried: what comes after the limit is filled in
+    work = Work()  # limit for all trials together; after it the search is greedy
     found, complete = _found(capacity, request, masks, work)
     if found is not None:
         return found
@@ -47,7 +49,7 @@ def place(capacity: Capacity, request: Request, masks: Mapping[str, Mask] = NO_M
 def _found(
     capacity: Capacity, request: Request, masks: Mapping[str, Mask], work: Work
 ) -> tuple[Placement | None, bool]:
-    """And whether nothing was left unsolved."""
+    """The placement, and whether the search was complete."""
     required = without_preferences(request.gang)
     search = Search(_room(capacity, request, masks), work)
     found = search.best(required, range(1, highest(capacity.forest, request) + 1))
@@ -63,7 +65,7 @@ def _found(
 
 
 def highest(forest: Forest, request: Request) -> int:
-    """The highest top tier that is allowed; one above the forest's: all islands together."""
+    """The highest allowed top tier. The forest's highest tier + 1 stands for all islands together."""
     if request.mode == "soft":
         return forest.top + 1
     return forest.top if request.gang.tier is None else request.gang.tier
@@ -82,7 +84,7 @@ def _room(capacity: Capacity, request: Request, masks: Mapping[str, Mask]) -> Ro
         else:
             fits.append(np.where(barred, 0, fit.nodes))
             sums.append(summed(forest, fits[-1]))
-    # One kind's fit says all; several share what is there.
+    # The fit of one kind contains all that matters; several kinds share free resources.
     names = (
         sorted({name for kind in kinds for name, amount in kind.resources if amount})
         if len(kinds) > 1
@@ -94,7 +96,10 @@ def _room(capacity: Capacity, request: Request, masks: Mapping[str, Mask]) -> Ro
 
 
 def _barred(forest: Forest, avoid: frozenset[str]) -> Flags | None:
-    """(nodes,) those that are to be avoided. Raises RequestError that names what is not there."""
+    """(nodes,) the nodes to avoid; None = none.
+
+    Raises RequestError that names an unknown node or HyperNode.
+    """
     if not avoid:
         return None
     unknown = avoid.difference(forest.index, *(layer.names for layer in forest.layers))

@@ -1,4 +1,4 @@
-"""From what each domain holds to a node for each rank: filled in tree order, so that neighbours are near."""
+"""Assigns a node to each rank from what each domain holds, in tree order, so that neighbours are near."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -10,12 +10,12 @@ from hyperscout_placer.cluster.forest import Forest
 from hyperscout_placer.cluster.units import DISSOLVED, GANG, Shape, Units
 from hyperscout_placer.solve.tables import Held
 
-# Units by number; each is a node (a worker), or again such a table of what it is made of.
+# By unit, a list of its copies: each is a node (a worker), or again such a mapping of its parts.
 _Bundle = dict[int, list[Any]]
 
 
 def nodes_by_rank(forest: Forest, units: Units, held: Held) -> list[int]:
-    """The nodes of a gang by rank; `held`: by the domain at its top."""
+    """The nodes of a gang by rank. `held`: of the top domain."""
     (gang,) = _bundle(forest, units, held, units.top)[GANG]
     nodes: list[int] = []
     _emit(units.shape, {GANG: iter([gang])}, nodes)
@@ -32,7 +32,7 @@ def _bundle(forest: Forest, units: Units, held: Held, tier: int) -> _Bundle:
         else:
             for unit, found in _bundle(forest, units, child, tier - 1).items():
                 inside.setdefault(unit, []).extend(found)
-    copies: dict[int, list[Any]] = {}  # of units that were opened here
+    copies: dict[int, list[Any]] = {}  # copies of the units that were opened here
 
     def made(unit: int, *, dealt: bool) -> list[Any]:
         count = held.opened.get(unit)
@@ -50,12 +50,12 @@ def _bundle(forest: Forest, units: Units, held: Held, tier: int) -> _Bundle:
     runs = {unit: made(unit, dealt=False) for unit in held.units}
     if all(_is_spread(forest, units, unit, copies[unit]) for unit in held.opened):
         return runs
-    # Dealt out in turn, no group has more of a domain than its share: that is what a spread relies on.
+    # Dealt in turn, no group gets more of a domain than its share. A spread relies on that.
     return {unit: made(unit, dealt=True) for unit in held.units}
 
 
 def _is_spread(forest: Forest, units: Units, unit: int, copies: list[_Bundle]) -> bool:
-    """Whether each of the groups keeps its own spread."""
+    """Whether each of the copies keeps its spread."""
     spread = units.units[unit].spread
     if spread is None:
         return True

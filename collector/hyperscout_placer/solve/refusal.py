@@ -1,7 +1,7 @@
-"""A refusal in words: what was short, where, at which tier, and what would have made the difference.
+"""Explains a refusal: what is short, where, at which tier, and what would make the gang fit.
 
-What would is tried out, where counting does not tell: the same gang is placed with one thing less asked of
-it. There are at most a handful of such tries, each only where a count says that it may succeed.
+Where counting gives no answer, a remedy is tried: the gang is placed with one constraint less. A few such
+trials are made, each only where a count shows that it may succeed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,10 +25,10 @@ from hyperscout_placer.cluster.words import are, figure, many, one, say_amount, 
 from hyperscout_placer.solve.estimate import Estimate, counted
 
 CLOSEST = 3  # domains that a refusal lists
-TRIES = 4  # placements that it tries
-NAMED = 3  # nodes that it names
+TRIES = 4  # trial placements for a refusal
+NAMED = 3  # nodes named in a refusal
 
-# Places the gang, or says that it cannot be; says nothing more.
+# Places the gang, or returns None without a reason.
 Find = Callable[[Request, Mapping[str, Mask]], Placement | None]
 
 
@@ -41,8 +41,11 @@ def refusal(
     *,
     proven: bool = True,
 ) -> Refusal:
-    """Of a request that has no place up to tier `tops`. `find`: as `place` looks for one; without it what
-    would help is only told as far as counting goes. `proven`: False where the search ended at its limit."""
+    """The refusal of a request that has no place up to tier `tops`.
+
+    `find`: places a changed request; without it, remedies are found only by counting. `proven`: False where
+    the search stopped at its limit.
+    """
     request = replace(request, gang=without_preferences(request.gang))
     return _Reasons(capacity, request, masks, tops, find, proven).refusal()
 
@@ -84,18 +87,18 @@ class _Reasons:
     def _closest(self) -> tuple[Shortage, ...]:
         fits = self._estimate.workers(self._gang, self._tops)
         if self._proven:
-            # Counting is not placing: where all seems to fit, at least one group or worker does not.
+            # A count is an upper bound: where all workers seem to fit, at least one group or worker does not.
             fits = np.minimum(fits, self._workers - min(self._pieces()))
         order = np.argsort(-fits, kind="stable")[:CLOSEST].tolist()
         names = self._forest.layers[self._tops - 1].names if self._tops <= self._forest.top else (None,)
         return tuple(Shortage(names[i], self._tops, int(fits[i]), self._workers) for i in order)
 
     def _pieces(self) -> list[int]:
-        """Sizes of what the gang is made of."""
+        """Sizes of the parts of the gang."""
         return [size(part) // part.count for part in self._gang.parts]
 
     def _never(self) -> str:
-        """What no other place in the tree helps with; "" where there is no such thing."""
+        """A shortage that no other place in the tree solves; "" where there is none."""
         kinds = list(ends(self._gang))
         for kind in kinds:
             if not self._anywhere(kind).any():
@@ -110,7 +113,7 @@ class _Reasons:
         return ""
 
     def _anywhere(self, kind: Workers) -> np.ndarray:
-        """(nodes,) how many fit there, may they be used or not."""
+        """(nodes,) how many workers fit, on usable and unusable nodes."""
         return self._capacity.fit(kind, None, use_down=True).nodes
 
     def _of_one_node(self, kind: Workers) -> str:
@@ -161,7 +164,7 @@ class _Reasons:
         return f"no HyperNode of {say_tier(self._forest, self._tops)} holds {asked}: {lacks}"
 
     def _in_groups(self) -> str:
-        """Where there would be room for all if it were not for whole groups or spreads."""
+        """A remark for the case that more workers would fit without whole groups and spreads."""
         loose = replace(self._gang, spread=None, parts=_loose(self._gang.parts))
         if loose == self._gang:
             return ""
@@ -184,7 +187,7 @@ class _Reasons:
         return text
 
     def _why_not(self, nodes: list[int], kind: Workers) -> str:
-        """What keeps a kind of worker off these nodes."""
+        """What keeps a kind of worker off these nodes, in words."""
         down = int(self._forest.down[nodes].sum()) if not self._request.use_down else 0
         avoided = int(self._barred[nodes].sum())
         mask = self._masks.get(kind.role)
@@ -207,7 +210,10 @@ class _Reasons:
     # What would help
 
     def _remedies(self) -> Iterator[str]:
-        """In words, what is less to ask and would do; the first of those about nodes is enough."""
+        """Constraints that the request could drop to fit, in words.
+
+        Of those about nodes only the first one is returned.
+        """
         request = self._request
         if (higher := self._higher()) is not None:
             tier, name = higher
@@ -226,7 +232,7 @@ class _Reasons:
                 yield f"without the spread of at most {spread.most} to {what} it would fit"
 
     def _higher(self) -> tuple[int, str | None] | None:
-        """The lowest tier above the allowed ones that has room, and a domain of it that has."""
+        """The lowest tier above the allowed ones where the gang fits, and the name of such a domain."""
         if self._tops > self._forest.top:
             return None
         if not _is_counted_exactly(self._gang):
@@ -259,7 +265,7 @@ class _Reasons:
             yield "on nodes that its pods may not use it would fit"
 
     def _would(self, request: Request, masks: Mapping[str, Mask] | None = None) -> Placement | None:
-        """Where it goes then; None: nowhere, or tries are used up."""
+        """The placement of a changed request; None = there is none, or all trials are used."""
         masks = self._masks if masks is None else masks
         tops = self._forest.top + 1 if request.mode == "soft" else self._tops
         barred = self._barred if request.avoid else np.zeros_like(self._barred)
@@ -271,7 +277,7 @@ class _Reasons:
 
 
 def _is_counted_exactly(group: Group) -> bool:
-    """Whether counting is as good as placing: runs within runs of one kind of worker, spread at most once."""
+    """Whether counting is exact: nested groups with one kind of worker, and at most one spread."""
     spread = 0
     part: Group | Workers = group
     while isinstance(part, Group):
@@ -283,7 +289,7 @@ def _is_counted_exactly(group: Group) -> bool:
 
 
 def _groups(group: Group, tops: int) -> Iterator[Group]:
-    """The groups inside that are bound to a tier, innermost first."""
+    """The groups inside that are bound to a tier below `tops`, innermost first."""
     for part in group.parts:
         if isinstance(part, Group):
             yield from _groups(part, tops)
@@ -305,7 +311,7 @@ def _without_spreads(group: Group) -> Group:
 
 
 def _loose(parts: tuple[Group | Workers, ...]) -> tuple[Group | Workers, ...]:
-    """The same workers, in no groups."""
+    """The same workers without group constraints."""
     return tuple(
         replace(x, tier=None, spread=None, parts=_loose(x.parts)) if isinstance(x, Group) else x
         for x in parts

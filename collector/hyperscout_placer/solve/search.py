@@ -1,9 +1,9 @@
-"""The best placement: tier by tier, domain by domain, as long as one of them could be better.
+"""Finds the best placement, tier by tier and domain by domain.
 
-The lowest tier first. Of its domains that might hold the gang, the one first whose cost may be least; when
-the least that any other could cost is no less than what was found, that is the best. Where the exact tables
-of a gang of many kinds would be too large, it is filled in greedily, and the answer says what nothing could
-be below.
+The lowest tier comes first. Of its domains that may fit the gang, the one with the least lower bound comes
+first. The search ends when no other domain's bound is below the cost that was found. Where the exact tables
+of a gang of many kinds would be too large, the domain is filled greedily, and the answer contains a lower
+bound.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,13 +24,13 @@ from hyperscout_placer.solve.tables import Held, Trees
 from hyperscout_placer.solve.work import TooBigError, Work
 
 GUESSES: Final = 16  # domains of a tier that are filled greedily
-MOST_LOOKS: Final = 300_000  # beyond which no more are than one of a tier: a second
+MOST_LOOKS: Final = 300_000  # unit trials, about a second; after them one domain per tier
 
 _Parts = tuple[int, ...]
 
 
 class Search:
-    """In one gang's room. `complete`: no domain was left without an exact answer."""
+    """The search for one gang. `complete`: every domain that was tried has an exact answer."""
 
     def __init__(self, room: Room, work: Work) -> None:
         self.complete = True
@@ -40,8 +40,8 @@ class Search:
         self._looks = 0
 
     def best(self, gang: Group, tiers: Sequence[int]) -> Placement | None:
-        """The best at the lowest of these tiers where there is one."""
-        unsure: list[tuple[int, _Parts]] = []  # tier and bound of what was not solved
+        """The best placement at the lowest of these tiers where there is one."""
+        unsure: list[tuple[int, _Parts]] = []  # tier and bound of the domains without an exact answer
         for tier in tiers:
             units = units_of(gang, tier)
             found = self._at_tier(units, unsure)
@@ -94,7 +94,7 @@ class Search:
 
 
 def _whole_cost(room: Room, units: Units, domain: int, parts: _Parts) -> _Parts:
-    """All of the cost, from the parts of what is below the domain."""
+    """The whole cost of a domain, from the parts of the cost below it."""
     tier = units.top
     counts, degraded, left = parts[:tier], parts[tier], parts[tier + 1 :]
     degraded += int(room.degraded(tier)[domain])
@@ -106,12 +106,12 @@ def _whole_cost(room: Room, units: Units, domain: int, parts: _Parts) -> _Parts:
 def _placement(
     room: Room, units: Units, parts: _Parts, held: Callable[[], Held], unsure: tuple[int, _Parts] | None
 ) -> Placement:
-    """`unsure`: tier and bound of the best that might be and was not solved."""
+    """`unsure`: tier and bound of the best domain without an exact answer."""
     forest = room.forest
     nodes = nodes_by_rank(forest, units, held())
     holder = forest.holder(nodes)
     top = units.top
-    while holder is not None and top > holder[0]:  # greedily filled, it came out closer than was looked for
+    while holder is not None and top > holder[0]:  # the greedy placement is closer together than required
         worn = 0 if top > forest.top else int(room.degraded(top)[forest.layers[top - 1].of_node[nodes[0]]])
         parts = (*parts[1:top], parts[top] - worn, *parts[top + 2 :])
         top -= 1

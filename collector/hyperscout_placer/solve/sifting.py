@@ -1,9 +1,9 @@
-"""Which children of a domain may be part of a best placement below it, and with how many units.
+"""Finds which children of a domain may be part of a best placement, and with how many units.
 
-The first two parts of a cost are how many children are used, and how many grandchildren. Both are cheap to
-know: with l of its grandchildren a child holds at most the sum of the l largest, so the fewest that reach the
-gang come out of a small table over (children, grandchildren). What cannot be part of a choice of just so
-many is left out; of the rest it is known how few units each may hold.
+The first two parts of a cost are the number of used children and of used grandchildren. Both are cheap to
+compute: with l of its grandchildren a child fits at most the sum of the l largest. So the fewest that fit the
+gang come from a small table over (children, grandchildren). A child that is in no choice of these sizes is
+left out. For each other child the least number of units is known.
 """
 
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from numpy.lib.stride_tricks import sliding_window_view
 from hyperscout_placer.cluster.forest import Longs
 from hyperscout_placer.solve.work import Work
 
-MOST_HELD: Final = 3 * 10**6  # entries of a table that are worth sifting: children times grandchildren
+MOST_HELD: Final = 3 * 10**6  # entries (children times grandchildren) of a table that is still sifted
 _AT_ONCE: Final = 10**6  # sums in memory
-_NONE: Final = -(1 << 40)  # units of what cannot be
+_NONE: Final = -(1 << 40)  # units of an impossible entry
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A child, and how many units it may hold if it is used. `look`: what has another look is unlike it."""
+    """A child, and the units it may hold if it is used. Children with different `look`s differ."""
 
     index: int
     least: int
@@ -31,19 +31,21 @@ class Window:
 
 
 def choosable(fits: Longs, wanted: int) -> tuple[Longs, int, Longs]:
-    """Which children may be one of the fewest that hold so many units; how many that are; and where among
-    the first the largest are."""
+    """The children that may be one of the fewest that fit `wanted` units.
+
+    Also returns the number of these fewest, and the positions of the largest children in the first result.
+    """
     order = np.argsort(-fits, kind="stable")
     sums = np.cumsum(fits[order])
     used = int(np.searchsorted(sums, wanted)) + 1
-    # What is left for one beside the largest others.
+    # What is left for one child beside the largest others.
     least = wanted - (int(sums[used - 2]) if used > 1 else 0)
     may = np.flatnonzero(fits >= max(least, 1))
     return may, used, np.searchsorted(may, order[:used])
 
 
 def whole(start: int, fits: Longs, may: Longs) -> list[Window]:
-    """Children of which nothing more is known than what fits."""
+    """Windows of children about which only the fit is known."""
     return [Window(start + i, 1, int(fits[i]), fits[i].tobytes()) for i in may.tolist()]
 
 
@@ -57,20 +59,23 @@ def sifted(
     wanted: int,
     work: Work,
 ) -> tuple[list[Window], int, int]:
-    """The children, how many of them are used, and how many of theirs.
+    """The children, how many of them are used, and how many of their own children.
 
-    `fits`: (children,) units that fit; the first child is number `start`. `child`, `child_stop`: the run
-    of its own children in `inside`, the units that fit there; `ratio` of these make one of a child's."""
+    `fits`: (children,) units that fit; the first child is number `start`. `child`, `child_stop`: the run of
+    each child's own children in `inside`, the units that fit there. `ratio` of these units make one of a
+    child's.
+    """
     may, used, largest = choosable(fits, wanted)
     widest = int((child_stop - child)[may].max())
     if len(may) * widest > MOST_HELD:
-        return whole(start, fits, may), used, 0  # too many to look at: at least none of theirs
+        return whole(start, fits, may), used, 0  # too many to sift; 0 is the lower bound
     held = _held(fits, child, child_stop, inside, ratio, wanted, may, widest)
     most = _enough(held, largest, wanted)
     work.spend(held.size * used * most)
     reached = _reached(held, used, most)
     grandchildren = int(np.argmax(reached[used] >= wanted))
-    # What others may have beside it: at least what is possible, as they might count it themselves.
+    # The most that the other children can hold with the remaining grandchildren; an upper bound, as they may
+    # count this child as well.
     others = reached[used - 1, grandchildren - 1 :: -1] if grandchildren else reached[used - 1, :0]
     rows = held[:, 1 : len(others) + 1]
     spare = rows + others[: rows.shape[1]] - wanted
@@ -92,8 +97,10 @@ def _held(
     may: Longs,
     widest: int,
 ) -> Longs:
-    """(children that may, l): the most units with l of one's own children, of which none has more than
-    `widest`; none with none."""
+    """(children that may, l): the most units with l of one's own children; `_NONE` beyond their number.
+
+    `widest`: the largest number of own children.
+    """
     at = child[may][:, None] + np.arange(widest)
     there = at < child_stop[may][:, None]
     sizes = np.where(there, inside[np.minimum(at, len(inside) - 1)], 0)
@@ -102,13 +109,13 @@ def _held(
     np.cumsum(sizes, axis=1, out=held[:, 1:])
     held //= ratio
     np.minimum(held, np.minimum(fits[may], wanted)[:, None], out=held)
-    # One more that adds nothing is no choice.
+    # A grandchild that adds nothing is no choice.
     held[:, 1:][sizes == 0] = _NONE
     return held
 
 
 def _enough(held: Longs, largest: Longs, wanted: int) -> int:
-    """Grandchildren that are enough: of the largest children, one after the other."""
+    """A number of grandchildren that is enough: those of the largest children, one after the other."""
     found = 0
     for row in held[largest]:
         take = min(wanted, int(row.max()))
@@ -118,7 +125,7 @@ def _enough(held: Longs, largest: Longs, wanted: int) -> int:
 
 
 def _reached(held: Longs, used: int, most: int) -> Longs:
-    """(used + 1, most + 1): the most units with just so many of the children and of grandchildren."""
+    """(used + 1, most + 1): the most units with exactly that many children and grandchildren."""
     wide = held.shape[1] - 1
     found = np.full((used + 1, most + 1), _NONE, np.int64)
     found[0, 0] = 0

@@ -1,13 +1,13 @@
-"""The exact placement in one domain: dynamic programming over its tree, subtrees that are alike solved once.
+"""Computes the exact placement in one domain by dynamic programming; equal subtrees are solved once.
 
-The table of a domain says, for every number of units of its level that it might hold, the least cost of
-holding just those. A domain's table is made of its children's, one child after the other: the least over how
-much the child takes. Costs are vectors compared part by part; adding the same to both sides changes no
-order, so the best whole is made of best parts, and the table of the top has the optimum.
+The table of a domain contains, for every number of units of its level, the least cost of holding exactly that
+many. It is built from the tables of its children, one child after the other, as the least over what the child
+takes. Costs are vectors that are compared part by part. Adding the same vector to both sides keeps their
+order, so the best whole consists of best parts, and the table of the top contains the optimum.
 
-A spread holds for each of n groups that are alike at most m workers to a domain. n groups together can then
-have n times m there, and whenever they have no more, dealing the workers out in turn gives none more than m.
-So a spread is a bound on what a domain may hold, and depends only on how many such groups there are.
+A spread allows each of n equal groups at most m workers in a domain. Together the n groups can then have n
+times m workers there. If they have no more, dealing the workers out in turn gives no group more than m. So a
+spread is a bound on what a domain may hold, and depends only on the number of such groups.
 """
 
 import math
@@ -25,14 +25,14 @@ from hyperscout_placer.solve.costs import NEVER, keep_least
 from hyperscout_placer.solve.free import Parts, Room
 from hyperscout_placer.solve.work import TooBigError, Work
 
-MOST_ENTRIES: Final = 2 * 10**7  # of the tables below one domain that are held at once
-_STEP: Final = 15_000  # what a step costs besides
-_Caps = tuple[tuple[int, int], ...]  # of units whose groups are spread: unit -> copies of it that were opened
+MOST_ENTRIES: Final = 2 * 10**7  # entries of the tables below one domain that are in memory at once
+_STEP: Final = 15_000  # fixed cost of a step, in table entries
+_Caps = tuple[tuple[int, int], ...]  # spread units, and the number of opened copies of each
 _State = tuple[int, ...]
 
 
 def _at(state: Iterable[Any]) -> Any:
-    """Of a table: all words at a state."""
+    """The index of all words of a table at a state."""
     return (slice(None), *state)
 
 
@@ -47,7 +47,7 @@ class Held:
 
 
 class Trees:
-    """Placements whose top is of one tier, of any gang."""
+    """Placements of any gang, with a top domain of one tier."""
 
     def __init__(self, room: Room, alike: Alike, units: Units, work: Work) -> None:
         self._work = work
@@ -56,22 +56,24 @@ class Trees:
         self._units = units
 
     def might(self) -> Flags:
-        """(domains of the top tier,) which might hold the gang."""
+        """(domains of the top tier,) whether the gang may fit."""
         found = np.ones(self._room.count(self._units.top), np.bool_)
         for kind, count in self._units.kinds_in(GANG).items():
             found &= self._room.fit(kind, self._units.top) >= count
         return found
 
     def sizes(self, tier: int) -> list[tuple[Longs, int]]:
-        """By kind: (domains of a lower tier,) how many fit, and how many the gang has."""
+        """By kind: (domains of a lower tier,) how many workers fit, and how many the gang has."""
         wanted = self._units.kinds_in(GANG)
         return [(self._room.fit(kind, tier), count) for kind, count in wanted.items()]
 
     def least(
         self, domain: int, best: tuple[int, ...] | None
     ) -> tuple[tuple[int, ...], Callable[[], Held]] | None:
-        """The least cost below a domain, as `Parts` has it, and how it comes about. None where the gang does
-        not fit. `best`: a cost that was found elsewhere. Raises TooBigError."""
+        """The least cost below a domain, as `Parts` orders it, and a function for its choice.
+
+        None where the gang does not fit. `best`: a cost that was found elsewhere. Raises TooBigError.
+        """
         tables = Tables(self._room, self._alike, self._units, self._work, domain)
         parts = tables.least()
         return None if parts is None else (parts, tables.held)
@@ -95,9 +97,11 @@ class Tables:
         self._work = work
 
     def least(self) -> tuple[int, ...] | None:
-        """The least cost, as parts: domains used from the tier below down, nodes, degraded links in what is
-        below, workers that still fit from the tier below down to nodes; None = the gang does not fit.
-        Raises TooBigError."""
+        """The least cost, as parts; None = the gang does not fit. Raises TooBigError.
+
+        The parts are: used domains from the tier below down, nodes, degraded links below the domain, and
+        workers that still fit from the tier below down to nodes.
+        """
         wanted, caps = self._wanted()
         if wanted is None:
             return None
@@ -105,8 +109,8 @@ class Tables:
         return None if found[0] >= NEVER else self._parts.unpacked(found)
 
     def held(self) -> Held:
-        """How the least cost comes about; only where there is one."""
-        self._work = Work(2**62)  # what could be reckoned can be reckoned once more
+        """The choice with the least cost. Call it only where `least` returned a cost."""
+        self._work = Work(2**62)  # the same computation ran within the limit before
         wanted, caps = self._wanted()
         if wanted is None:
             raise AssertionError("the gang does not fit")
@@ -115,7 +119,7 @@ class Tables:
     # Tables
 
     def _most(self, tier: int, index: int) -> _State:
-        """A bound on the units of its level that a domain holds."""
+        """An upper bound of the units of its level that a domain holds."""
         found = []
         for unit in self._levels[tier]:
             fits = [int(self._room.fit(kind, tier)[index]) // n for kind, n in self._kinds_in[unit].items()]
@@ -123,7 +127,7 @@ class Tables:
         return tuple(found)
 
     def _table(self, tier: int, index: int, caps: _Caps) -> Longs:
-        """(words, units of each kind of its level ...): the least cost of holding just so many."""
+        """(words, units of each kind of its level ...): the least cost of holding exactly that many."""
         key = (tier, self._alike.number(tier, index), caps)
         found = self._tables.get(key)
         if found is None:
@@ -161,8 +165,10 @@ class Tables:
         return table
 
     def _joined(self, tier: int, index: int, most: _State, caps: _Caps) -> list[Longs]:
-        """Of the children one after the other: after each, the least cost of holding just so many, up to
-        `most`, of the level below."""
+        """After each of the children: the least cost of holding exactly that many units, up to `most`.
+
+        The units are those of the level below.
+        """
         dims = tuple(n + 1 for n in most)
         children = self._alike.children(tier, index)
         if math.prod(dims) * self._words * (len(children) + 1) > MOST_ENTRIES:
@@ -193,13 +199,13 @@ class Tables:
     # Units and spreads
 
     def _asked(self, tier: int, state: _State) -> tuple[_State, Mapping[int, int]]:
-        """What units of a level ask of the level below, and what was opened for that."""
+        """How many units of the level below these units need, and what was opened for that."""
         held = dict(zip(self._levels[tier], state, strict=True)) if tier < self._tier else {GANG: 1}
         below, opened = self._units.opened(tier, held)
         return tuple(below.get(unit, 0) for unit in self._levels[tier - 1]), opened
 
     def _wanted(self) -> tuple[_State | None, _Caps]:
-        """Of the children of the top; None where a bound says that they have not that much."""
+        """The need of the children of the top, and their caps; None where it violates a spread."""
         wanted, opened = self._asked(self._tier, ())
         for unit in self._spreads.keys() & opened.keys():
             spread = self._spreads[unit]
@@ -208,12 +214,12 @@ class Tables:
         return wanted, self._inner_caps(self._tier, (), opened)
 
     def _inner_caps(self, tier: int, caps: _Caps, opened: Mapping[int, int]) -> _Caps:
-        """Spreads that hold among the children: those around, and of the groups that are opened here."""
+        """The spreads that apply to the children: those around, and those of the groups opened here."""
         found = [*caps, *((unit, count) for unit, count in opened.items() if unit in self._spreads)]
         return tuple(sorted((unit, count) for unit, count in found if self._spreads[unit].tier < tier))
 
     def _allowed(self, tier: int, state: _State, caps: _Caps) -> bool:
-        """Whether every spread over domains of this tier lets one hold so much."""
+        """Whether every spread over domains of this tier allows a domain this state."""
         for unit, copies in caps:
             spread = self._spreads[unit]
             if spread.tier != tier:
@@ -234,15 +240,15 @@ class Tables:
             return True
         left = self._room.free[:, node].copy()
         for unit, count in zip(self._levels[0], state, strict=True):
-            left -= count * self._room.needs[self._units.units[unit].kind]  # alone it fits: no overflow
+            left -= count * self._room.needs[self._units.units[unit].kind]  # a single kind fits: no overflow
             if (left < 0).any():
                 return False
         return True
 
-    # The way back
+    # Tracing the choice back
 
     def _traced(self, tier: int, index: int, units: dict[int, int], wanted: _State, caps: _Caps) -> Held:
-        """A domain that holds these units, which ask `wanted` of its children."""
+        """What a domain holds that has these units, which need `wanted` of its children."""
         steps = self._joined(tier, index, wanted, caps)
         children = self._alike.children(tier, index)
         opened = self._units.opened(tier, units)[1]
@@ -264,7 +270,7 @@ class Tables:
         return self._traced(tier, index, units, wanted, self._inner_caps(tier, caps, opened))
 
     def _taken(self, before: Longs, after: Longs, table: Longs, at: _State) -> _State:
-        """How much the child holds: the least, so that those before it are filled first."""
+        """How much the child holds: the least possible, so that the children before it are filled first."""
         for option in np.argwhere(table[0] < NEVER).tolist():
             if all(o <= x for o, x in zip(option, at, strict=True)):
                 left = tuple(x - o for x, o in zip(at, option, strict=True))
