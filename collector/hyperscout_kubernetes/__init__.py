@@ -1,1 +1,1 @@
-"""What the collector needs of a Kubernetes API server: requests, watches, a lease. It knows no topology."""
+"""Kubernetes API client: requests, watches and leader election. Contains no topology logic."""

@@ -1,8 +1,8 @@
-"""JSON requests to an API server: one connection pool, a rate limit on writes, errors by name.
+"""JSON client of a Kubernetes API server: one connection pool, rate-limited writes, named errors.
 
 The official client (`kubernetes.aio`) reads kubeconfigs and in-cluster credentials, renews tokens and owns
-the connections. Its model classes are left aside: an object here is the JSON that the server sent, so that
-nothing of other writers is lost on the way.
+the connections. Its model classes are not used. An object is the JSON that the server sent, so that fields
+of other writers are preserved.
 """
 
 import asyncio
@@ -22,28 +22,31 @@ from hyperscout_kubernetes.errors import KubeError, UnreachableError, error_of
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
 
-Object = dict[str, Any]  # as decoded from JSON
+Object = dict[str, Any]  # decoded JSON
 
 JSON = "application/json"
-APPLY = "application/apply-patch+yaml"  # server-side apply (its body may be JSON)
+APPLY = "application/apply-patch+yaml"  # server-side apply (the body may be JSON)
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
-MANAGER = "hyperscout"  # field manager of everything that is written
+MANAGER = "hyperscout"  # field manager of all writes
 _CONNECTIONS = 16
 
 
 class Fence:
-    """Whether writes may go out: asked just before each one is sent."""
+    """Permits or forbids writes. The client asks it just before it sends each write."""
 
     def remaining_s(self) -> float:
-        """How long a write that goes out now may take, in seconds. Raises NotLeaderError."""
+        """Return the time that a write sent now may take, in seconds. Raises NotLeaderError."""
         return float("inf")
 
 
 @dataclass(slots=True)
 class KubeCounters:
-    """Writes of this connection, by (method, "written" or the word of the error); their seconds by method."""
+    """Counts of writes by (method, outcome) and their durations in seconds by method.
+
+    The outcome is "written" or the `word` of the error.
+    """
 
     writes: Counter[tuple[str, str]] = field(default_factory=Counter)
     write_seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -54,7 +57,7 @@ class KubeCounters:
 
 
 class RateLimit:
-    """A token bucket: `per_s` on average, `burst` at once."""
+    """A token bucket: `per_s` writes per second on average, at most `burst` at once."""
 
     def __init__(
         self,
@@ -68,10 +71,10 @@ class RateLimit:
         self._burst = burst
         self._clock = clock
         self._sleep = sleep
-        self._free_at_s = clock() - burst / per_s  # when the next token would be there, had none been kept
+        self._free_at_s = clock() - burst / per_s  # virtual time of the next token
 
     async def take(self) -> None:
-        """Wait for a token; first come, first served."""
+        """Wait for a token. Callers are served in order."""
         now_s = self._clock()
         self._free_at_s = max(self._free_at_s, now_s - self._burst / self._per_s) + 1 / self._per_s
         if (wait_s := self._free_at_s - now_s) > 0:
@@ -85,11 +88,11 @@ async def connect(
     burst: int = 400,
     clock: Callable[[], float] = time.monotonic,
 ) -> "Kube":
-    """The cluster of a kubeconfig file (its current context); of the pod that this is, when there is none.
+    """Return a client for the current context of a kubeconfig file, or for the pod's cluster if it is None.
 
-    Raises KubeError when there are no credentials. Nothing is asked of the server yet.
+    Sends no request. Raises KubeError if there are no credentials.
     """
-    # Half a second and 20 MiB: only for those who have a cluster.
+    # The import costs half a second and 20 MiB. Only collectors that use a cluster pay for it.
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import load_incluster_config, load_kube_config
     from kubernetes.aio.config.config_exception import ConfigException
@@ -109,14 +112,17 @@ async def connect(
 
 
 class Kube:
-    """An API server. `async with` closes the connections. `limit` paces writes; `fence` may stop them."""
+    """A client of one API server. `limit` paces writes; `fence` may forbid them.
+
+    `async with` closes the connections on exit.
+    """
 
     def __init__(self, configuration: "Configuration", limit: RateLimit, fence: Fence | None = None) -> None:
         configuration.connection_pool_maxsize = _CONNECTIONS
         from kubernetes.aio.client import ApiClient
 
         self.host: str = configuration.host
-        self.counters = KubeCounters()  # of all that share the connections
+        self.counters = KubeCounters()  # shared by all clients on these connections
         self._configuration = configuration
         self._client = ApiClient(configuration)
         self._limit = limit
@@ -128,22 +134,22 @@ class Kube:
     async def __aexit__(self, *_: object) -> None:
         session: aiohttp.ClientSession | None = self._client.rest_client.pool_manager
         if session is not None and session.connector is not None:
-            await session.connector.close(abort_ssl=True)  # or their ends would outlive the loop
+            await session.connector.close(abort_ssl=True)  # otherwise transports stay open after the loop
         await self._client.close()  # type: ignore[no-untyped-call]
 
     @property
     def fence(self) -> Fence:
-        """What stops its writes, for others that write elsewhere in the same term."""
+        """The fence of this client, for components that write elsewhere during the same term."""
         return self._fence
 
     def fenced(self, fence: Fence) -> "Kube":
-        """The same connections, with writes only while the fence lets them."""
+        """Return a client that shares the connections and writes only while `fence` permits it."""
         other = object.__new__(Kube)
         other.__dict__.update(self.__dict__ | {"_fence": fence})
         return other
 
     def paced(self, limit: RateLimit) -> "Kube":
-        """The same connections and fence, with writes at a pace of their own."""
+        """Return a client that shares the connections and the fence but has its own rate limit."""
         other = object.__new__(Kube)
         other.__dict__.update(self.__dict__ | {"_limit": limit})
         return other
@@ -163,7 +169,7 @@ class Kube:
         query: Mapping[str, Any] | None = None,
         timeout_s: float = 10.0,
     ) -> Object:
-        """POST, PUT, PATCH or DELETE; returns the answer. Raises KubeError, NotLeaderError among them."""
+        """Send POST, PUT, PATCH or DELETE and return the response. Raises KubeError, also NotLeaderError."""
         await self._limit.take()
         began_s = time.perf_counter()
         try:
@@ -176,11 +182,11 @@ class Kube:
         return answer
 
     async def review(self, path: str, body: Object, *, timeout_s: float = 5.0) -> Object:
-        """Ask by POST (TokenReview, SubjectAccessReview): it changes nothing, so it is not fenced."""
+        """Send a review by POST (TokenReview, SubjectAccessReview). It changes nothing and is not fenced."""
         return await self._ask("POST", path, None, body, JSON, timeout_s)
 
     async def list(self, path: str, query: Mapping[str, Any] | None = None) -> tuple[list[Object], str]:
-        """All objects of a collection, page by page, and the resource version to watch from."""
+        """Return all objects of a collection, read page by page, and the resource version to watch from."""
         items: list[Object] = []
         page: dict[str, Any] = {"limit": 2000, **(query or {})}
         while True:
@@ -194,7 +200,7 @@ class Kube:
     async def watch(
         self, path: str, version: str, query: Mapping[str, Any] | None = None, *, timeout_s: int = 290
     ) -> AsyncIterator[Object]:
-        """Events from a resource version on, until the server ends the stream. Raises KubeError."""
+        """Yield events after a resource version until the server ends the stream. Raises KubeError."""
         asked = {
             "watch": "true",
             "resourceVersion": version,
@@ -217,7 +223,7 @@ class Kube:
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
             raise UnreachableError(f"{what}: {str(error) or type(error).__name__}") from error
         finally:
-            # A stream that never ends has nothing to say goodbye to.
+            # An endless stream cannot be drained, so the connection is aborted.
             if response.connection is not None and response.connection.transport is not None:
                 response.connection.transport.abort()
             response.close()

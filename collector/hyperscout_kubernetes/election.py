@@ -1,31 +1,33 @@
-"""Who of several replicas may write: leader election on a Lease, as a state machine without clock or network.
+"""Leader election of replicas on a Lease: a state machine without clock or network.
 
-Events in (what an answer said, or that time has passed), one instruction out. Whose Lease it is, is judged
-as client-go's leaderelection does: by how long *this* process has seen the record stand still, on its own
-monotonic clock, never by times that another machine wrote down.
+The caller passes in events (the result of a request, or the end of a wait) and receives one instruction for
+each. Ownership of the Lease is decided as in client-go's leaderelection: by how long *this* process has seen
+the record unchanged, on its own monotonic clock. Timestamps of other machines are never used.
 
-Why not `kubernetes.aio.leaderelection`: it measures leases with the wall clock, in whole milliseconds, so a
-step of the clock makes two leaders; it reads answers that it could not get as "not yet" but has no word for
-"I may still hold it"; it holds no deadline that a write could be fenced with (a leader that was stopped for
-a minute goes on writing until its next look); it never releases, counts no transitions, does not say where
-the leader is, and swallows an error of the work that it starts.
+`kubernetes.aio.leaderelection` is not used, for these reasons:
+- it measures leases with the wall clock, in whole milliseconds, so a clock step can produce two leaders;
+- it treats an unanswered request as "not acquired", although the process may still hold the Lease;
+- it has no deadline to fence writes with, so a leader that was suspended for a minute writes until its next
+  check;
+- it never releases the Lease, counts no transitions and does not publish the leader's address;
+- it swallows errors of the work that it starts.
 
-What is relied on for one writer at a time:
-- the API server refuses an update at an old resource version, so of two that want the Lease one gets it;
-- a holder's permission to write ends `renew_deadline_s` after it *sent* the last update that was confirmed;
-  another takes the Lease `duration_s` after it has *seen* that update, which is later, and longer;
-- holder names are unique for each start of a process, so nobody takes another's record for its own.
+At most one replica writes at a time because:
+- the API server refuses an update at an old resource version, so only one of two candidates gets the Lease;
+- a holder may write until `renew_deadline_s` after it *sent* its last confirmed update; another replica takes
+  the Lease `duration_s` after it *observed* that update, a period that starts later and is longer;
+- a holder name is unique for each start of a process, so no process mistakes another's record for its own.
 """
 
 from dataclasses import dataclass, replace
 from random import Random
 
-MAX_DURATION_S = 120  # of a lease; a record that claims more is taken for this
+MAX_DURATION_S = 120  # upper bound of a lease; a longer duration in a record is cut to this
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Seconds. `duration_s` - `renew_deadline_s` is the room for clocks that run at different speeds."""
+    """Times in seconds. `duration_s` - `renew_deadline_s` is the margin for clocks of different speed."""
 
     duration_s: int = 8
     renew_deadline_s: float = 5.0
@@ -34,19 +36,22 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a Lease says. `holder` "": nobody. Times are the holder's own: compared, never reckoned with."""
+    """The content of a Lease. `holder` is "" if the Lease is free.
+
+    The timestamps are the holder's own. They are compared for equality only.
+    """
 
     holder: str = ""
     duration_s: int = 0
     transitions: int = 0
     acquired: str = ""
     renewed: str = ""
-    address: str = ""  # where the holder can be reached, "" = it did not say
+    address: str = ""  # where the holder can be reached; "" if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A record as the server has it. `version`: its resource version."""
+    """A record as stored on the server. `version` is its resource version."""
 
     record: Record
     version: str
@@ -57,58 +62,58 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Woke:
-    """It is time, or the beginning."""
+    """A wait has ended, or the election begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The Lease was read. None: there is none."""
+    """The Lease was read. `lease` is None if it does not exist."""
 
     lease: Lease | None
 
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """A `Write` was confirmed."""
+    """A `Write` was confirmed. `lease` is the new state."""
 
     lease: Lease
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A `Write` was refused: the Lease is not what it was."""
+    """A `Write` was refused because the Lease has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """No answer, or one that leaves open what happened."""
+    """A request failed or its outcome is unknown."""
 
 
 Event = Woke | Looked | Wrote | Refused | Lost
 
 
-# Instructions: each is answered with one event
+# Instructions: the caller answers each with one event
 
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Then `Woke`."""
+    """Wait, then pass in `Woke`."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Read the Lease, within so many seconds."""
+    """Read the Lease within `timeout_s` seconds."""
 
     timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Create it (`version` None) or update it at that version, within so many seconds.
+    """Create the Lease (`version` is None) or update it at that version, within `timeout_s` seconds.
 
-    `acquires`: the times of `record` are to be filled in: `renewed` always, `acquired` only with this.
+    The caller fills in the times of `record`: `renewed` always, `acquired` only if `acquires` is True.
     """
 
     record: Record
@@ -121,10 +126,11 @@ Instruction = Sleep | Look | Write
 
 
 class Election:
-    """One candidate. `me`: unique for each start of a process. Times passed in are monotonic seconds.
+    """One candidate. `me` is unique for each start of a process. All times are monotonic seconds.
 
-    `term` grows each time it becomes leader. `leading` stays True while the API server is away, because
-    nobody may have taken over; whether it may *write* is said by `write_until_s` alone.
+    `term` is incremented each time the candidate becomes leader. `leading` stays True while the API server
+    is unreachable, because possibly no other replica has taken over. `write_until_s` alone decides whether
+    the leader may write.
     """
 
     def __init__(self, me: str, address: str, times: LeaseTimes, rng: Random) -> None:
@@ -136,37 +142,37 @@ class Election:
         self.seen: Lease | None = None
         self._times = times
         self._rng = rng
-        self._seen_since_s = float("-inf")  # since when the record has stood still, as far as we saw
-        self._blind = False  # the last look failed
-        self._asked_s = float("-inf")  # when the instruction that is under way was given
+        self._seen_since_s = float("-inf")  # since when the record counts as unchanged
+        self._blind = False  # the last read failed
+        self._asked_s = float("-inf")  # when the current instruction was returned
         self._last: Instruction = Sleep(0.0)
 
     def handle(self, event: Event, now_s: float) -> Instruction:
-        """Take an event in; returns what to do next."""
+        """Process an event and return the next instruction."""
         instruction = self._next(event, now_s)
         self._asked_s, self._last = now_s, instruction
         return instruction
 
     def leader(self, now_s: float) -> Record | None:
-        """The record of another that leads, as far as we know: one that has renewed lately."""
+        """Return the record of another replica that leads: one that renewed recently. None if unknown."""
         if self.leading or self.seen is None or self.seen.record.holder in ("", self.me):
             return None
         return self.seen.record if now_s < self._seen_since_s + self._still_fresh_s() else None
 
     def released(self, lease: Lease) -> Record | None:
-        """The record with which to hand over the Lease as it is now; None when it is not ours."""
+        """Return the record that releases `lease`; None if this candidate does not hold it."""
         return (
             replace(lease.record, holder="", duration_s=1, address="")
             if lease.record.holder == self.me
             else None
         )
 
-    # -- deciding -------------------------------------------------------------------------------------------
+    # Decisions
 
     def _next(self, event: Event, now_s: float) -> Instruction:
         match event:
             case Woke():
-                # A leader knows the version of its own record; it needs no look before it writes.
+                # A leader knows the version of its own record, so it writes without a read.
                 if self.leading and self.seen is not None and now_s < self.write_until_s:
                     return self._write(self.seen)
                 return self._look()
@@ -177,7 +183,7 @@ class Election:
                     self.leading = True
                     self.term += 1
                 self._see(lease, now_s)
-                # From when it was sent: the others count from when they can see it, which is later.
+                # The permission counts from the send time. Other replicas count from a later time.
                 self.write_until_s = self._asked_s + self._times.renew_deadline_s
                 return self._sleep()
             case Refused():
@@ -191,10 +197,10 @@ class Election:
     def _looked(self, lease: Lease | None, now_s: float) -> Instruction:
         if lease is None:
             if self._is_held_by_another(now_s):
-                return self._sleep()  # somebody deleted it, and its holder may write a moment longer
+                return self._sleep()  # the Lease was deleted, but its holder may still write
             self.seen = None
             if self.leading and now_s >= self.write_until_s:
-                self._depose()  # it may have been another's in between
+                self._depose()  # another replica may have led in the meantime
             return self._write(None)
         self._see(lease, now_s)
         holder = lease.record.holder
@@ -207,14 +213,14 @@ class Election:
         return self._sleep()
 
     def _see(self, lease: Lease, now_s: float) -> None:
-        # A leader that could not renew because nobody could reach the server has its time once more.
+        # A leader may have failed to renew because the server was unreachable. It gets its full time again.
         if self._blind or self.seen is None or self.seen.record != lease.record:
             self._seen_since_s = now_s
         self._blind = False
         self.seen = lease
 
     def _is_held_by_another(self, now_s: float) -> bool:
-        """Whether the record that was seen last has not run out yet."""
+        """Return whether another replica holds the record seen last and the record has not expired."""
         if self.leading or self.seen is None or self.seen.record.holder in ("", self.me):
             return False
         return now_s < self._seen_since_s + _duration_s(self.seen.record)
@@ -241,15 +247,15 @@ class Election:
         return Look(self._timeout_s())
 
     def _timeout_s(self) -> float:
-        """Two requests fit into the deadline: one that hangs is not the end of a term."""
+        """Return half the renew deadline, so that one request that hangs does not end a term."""
         return self._times.renew_deadline_s / 2
 
     def _sleep(self) -> Sleep:
-        # Spread, so that candidates do not look, and want, at the same instant.
+        # The random spread keeps candidates from reading and writing at the same instant.
         return Sleep(self._times.retry_s * self._rng.uniform(0.8, 1.2))
 
     def _still_fresh_s(self) -> float:
-        """A holder that lives renews every `retry_s`; it may miss one."""
+        """Return how long a record counts as fresh: a holder renews every `retry_s` and may miss one."""
         return 3 * self._times.retry_s
 
 

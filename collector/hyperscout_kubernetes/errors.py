@@ -1,13 +1,11 @@
-"""What can go wrong with an API server, named by what the caller does next."""
+"""Errors of an API server, named by what the caller does next."""
 
 from http import HTTPStatus
 from typing import Any
 
 
 class KubeError(RuntimeError):
-    """A request did not do what it should. `retry`: whether the same request, later, may help.
-
-    `word`: for /metrics."""
+    """A request failed. `retry`: whether the same request may succeed later. `word`: label for /metrics."""
 
     word = "failed"
     retry = False
@@ -18,46 +16,46 @@ class KubeError(RuntimeError):
 
 
 class UnreachableError(KubeError):
-    """No answer, or one that says "not now" (429, 5xx): try again, after `retry_after_s` at the earliest."""
+    """No response, or a temporary failure (408, 429, 5xx). Try again after `retry_after_s` seconds."""
 
     word = "unreachable"
     retry = True
 
 
 class ConflictError(KubeError):
-    """The object is not what it was, or it is there already (409): look again, then decide anew."""
+    """The object has changed or already exists (409). Read it again, then decide."""
 
     word = "conflict"
     retry = True
 
 
 class GoneError(KubeError):
-    """The resource version is too old (410): list again."""
+    """The resource version is too old (410). List again."""
 
     word = "gone"
     retry = True
 
 
 class NotFoundError(KubeError):
-    """No such object, or no such resource (404)."""
+    """The object or the resource does not exist (404)."""
 
     word = "not_found"
 
 
 class ForbiddenError(KubeError):
-    """Not allowed (401, 403): a person has to change roles or credentials."""
+    """Access is denied (401, 403). An operator has to change roles or credentials."""
 
     word = "forbidden"
 
 
 class RejectedError(KubeError):
-    """The server does not take this object (400, 413, 422 and the like); the message says why."""
+    """The server rejects this object (400, 413, 422 and similar). The message gives the reason."""
 
     word = "rejected"
 
 
 class NotLeaderError(KubeError):
-    """Somebody else writes now, or may: nothing was sent."""
+    """Another replica leads or may lead. Nothing was sent."""
 
     word = "not_leader"
 
@@ -76,7 +74,7 @@ _BY_STATUS: dict[int, type[KubeError]] = {
 
 
 def error_of(status: int, body: Any, what: str, retry_after: str | None = None) -> KubeError:
-    """The error for an HTTP status. `body`: the answer's `Status` object, where it was one."""
+    """Return the error for an HTTP status. `body` is the response's `Status` object, if there is one."""
     kind = _BY_STATUS.get(status, UnreachableError if status >= 500 else RejectedError)
     said = body.get("message") if isinstance(body, dict) else None
     wait_s = float(retry_after) if retry_after and retry_after.isdecimal() else 0.0

@@ -1,7 +1,7 @@
-"""Leader election in practice: what `election` decides, done with a Lease of the API server.
+"""Leader election on a Lease of the API server: runs the state machine of `election`.
 
-The Lease is `coordination.k8s.io/v1`, with the fields that client-go writes, so that `kubectl get lease`
-shows the holder; where it can be reached stands in an annotation, for those that ask the wrong replica.
+The Lease is a `coordination.k8s.io/v1` object with the fields that client-go writes, so `kubectl get lease`
+shows the holder. An annotation contains the holder's address, for clients that reach another replica.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _RELEASE_TIMEOUT_S = 2.0
 
 
 def boottime() -> float:
-    """Seconds that only grow, and grow while the machine is suspended too (clock_gettime(2))."""
+    """Return monotonic seconds that include the time a machine is suspended (clock_gettime(2))."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -49,10 +49,10 @@ def now_utc() -> datetime:
 
 
 class Elector:
-    """A candidate for the Lease `namespace`/`name`. `run` as a task; `release` after it has ended.
+    """A candidate for the Lease `namespace`/`name`. Run `run` as a task; call `release` after it has ended.
 
-    `identity`: a word for people; `token` makes it unique for each start. `changed` is set whenever
-    something of this may have changed: whether we lead, whether we may write, who else leads.
+    `identity` is a readable name; `token` makes it unique for each start. `changed` is notified whenever
+    leadership, the permission to write or the known leader may have changed.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Elector:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.changed = asyncio.Condition()
-        self.problem: str | None = None  # why the Lease cannot be read or written now
+        self.problem: str | None = None  # why the Lease cannot be read or written; None if it can
         self._election = Election(f"{identity}_{token}", address, times, rng)
         self._kube = kube
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -80,14 +80,14 @@ class Elector:
         self._clock = clock
         self._now = now
         self._sleep = sleep
-        self._told = (False, False)  # whether we led, and might write, when that was last looked at
-        self._object: Object | None = None  # as read last: what others added to it is kept
+        self._told = (False, False)  # (leading, may write) as logged last
+        self._object: Object | None = None  # as read last; a write preserves what others added
 
-    # What the process asks
+    # State, for the rest of the process
 
     @property
     def leading(self) -> bool:
-        """Elected and not deposed: true also while the API server is away and nothing may be written."""
+        """Elected and not deposed. Stays True while the API server is unreachable; see `may_write`."""
         return self._election.leading
 
     @property
@@ -96,7 +96,7 @@ class Elector:
 
     @property
     def transitions(self) -> int:
-        """How often the Lease went to another holder, as it was last seen."""
+        """Number of changes of holder, as read last from the Lease."""
         return self._election.seen.record.transitions if self._election.seen is not None else 0
 
     @property
@@ -104,23 +104,23 @@ class Elector:
         return self._election.leading and self._clock() < self._election.write_until_s
 
     def leader_address(self) -> str:
-        """Where another replica leads, as far as we know; "" when nobody seems to."""
+        """Return the address of another replica that leads; "" if none is known."""
         record = self._election.leader(self._clock())
         return record.address if record is not None and is_address(record.address) else ""
 
     def fence(self) -> "LeaseFence":
-        """For the writes of the present term."""
+        """Return a fence for the writes of the current term."""
         return LeaseFence(self._election, self._clock)
 
     async def until(self, happened: Callable[[], bool]) -> None:
-        """Wait until something of the above is so."""
+        """Wait until `happened` returns True. It is checked after each notification of `changed`."""
         async with self.changed:
             await self.changed.wait_for(happened)
 
-    # Running
+    # Tasks
 
     async def run(self) -> None:
-        """Be a candidate, or the leader, until cancelled."""
+        """Take part in the election until cancelled."""
         event: Event = Woke()
         while True:
             instruction = self._election.handle(event, self._clock())
@@ -137,10 +137,10 @@ class Elector:
                     event = await self._write(instruction)
 
     async def release(self) -> None:
-        """Hand the Lease over, if it is ours. `run` must have ended, and so must all that writes."""
+        """Release the Lease if this replica holds it. `run` and all writers must have ended."""
         self._election.leading = False
         try:
-            # Look first: a renewal may have been under way when `run` was ended.
+            # Read first: a renewal may have been in progress when `run` ended.
             found = await self._kube.get(self._path, timeout_s=_RELEASE_TIMEOUT_S)
             lease = self._read(found)
             record = self._election.released(lease)
@@ -185,7 +185,7 @@ class Elector:
                 found = await self._kube.write("PUT", self._path, body, timeout_s=write.timeout_s)
         except (ConflictError, NotFoundError) as error:
             if isinstance(error, NotFoundError) and write.version is None:
-                return self._failed(error)  # the namespace is not there
+                return self._failed(error)  # the namespace does not exist
             return Refused()
         except KubeError as error:
             return self._failed(error)
@@ -229,7 +229,7 @@ class Elector:
 
 
 class LeaseFence(Fence):
-    """Lets writes out in one term only, and only while the Lease is surely ours."""
+    """Permits writes in one term only, and only while this replica certainly holds the Lease."""
 
     def __init__(self, election: Election, clock: Callable[[], float]) -> None:
         self._election = election
@@ -247,7 +247,7 @@ class LeaseFence(Fence):
 
 
 def record_of(found: Object) -> Record:
-    """What a Lease object says; what anybody could have written into it is taken as far as it is usable."""
+    """Return the content of a Lease object. Any client may have written it: invalid fields are ignored."""
     spec = found.get("spec") or {}
     annotations = found["metadata"].get("annotations") or {}
     return Record(

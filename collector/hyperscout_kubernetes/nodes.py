@@ -1,7 +1,7 @@
-"""The cluster's nodes, as far as they matter here: which are expected, which may take work, their labels.
+"""Cluster nodes: which are expected, which accept work, and their labels.
 
-A node object has kilobytes of images and heartbeats; what is kept of one is some hundred bytes, and a
-heartbeat changes nothing of it.
+A node object has kilobytes of images and heartbeats. The collector keeps a few hundred bytes of it. A
+heartbeat does not change the part that is kept.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +14,7 @@ PATH = "/api/v1/nodes"
 
 
 def kept(node: Object) -> Object:
-    """What is kept of a node."""
+    """Return the part of a node object that is kept."""
     metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
     conditions: list[Object] = status.get("conditions") or []
     ready: Object = next((c for c in conditions if c.get("type") == "Ready"), {})
@@ -26,13 +26,13 @@ def kept(node: Object) -> Object:
         },
         "spec": {"unschedulable": bool(spec.get("unschedulable")), "taints": spec.get("taints") or []},
         "ready": {"status": ready.get("status", "Unknown"), "reason": ready.get("reason", "")},
-        # Quantities as text, by resource.
+        # Quantities are text, by resource name.
         "allocatable": status.get("allocatable") or {},
     }
 
 
 def why_down(node: Object) -> str | None:
-    """Why the node takes no work, in a few words; None when it does."""
+    """Return a short reason why the node accepts no work; None if it accepts work."""
     if node["ready"]["status"] != "True":
         reason = node["ready"]["reason"]
         return f"NotReady: {reason}" if reason else "NotReady"
@@ -40,10 +40,11 @@ def why_down(node: Object) -> str | None:
 
 
 class Nodes:
-    """Follows the nodes that a label selector (`kubectl -l`; "" = all) chooses.
+    """Follows the nodes that a label selector matches (`kubectl -l`; "" matches all nodes).
 
-    `changed(before, after)` is told of each that came, went or has another label, taint or allocatable, or
-    another answer to whether it takes work; None where it was not, or is not, there.
+    `changed(before, after)` is called for each node that appears, disappears or changes in the part that
+    `kept` returns, for example a label, a taint or the Ready condition. `before` is None for a new node,
+    `after` is None for a removed node.
     """
 
     def __init__(self, kube: Kube, selector: str, *, rng: Random) -> None:

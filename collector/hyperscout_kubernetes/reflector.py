@@ -1,6 +1,6 @@
-"""A collection of an API server, kept in memory: list, then watch, and list again when that breaks.
+"""In-memory copy of a collection of an API server: list, then watch, and list again if the watch fails.
 
-What is known is never lost by a broken watch: it stands until the next list has come in whole.
+A broken watch loses no objects. They remain until the next complete list arrives.
 """
 
 import asyncio
@@ -24,17 +24,20 @@ def by_name(metadata: Object) -> str:
 
 
 def by_namespace(metadata: Object) -> str:
-    """ "namespace/name": of all namespaces together."""
+    """Return "namespace/name", a key that is unique across namespaces."""
     return f"{metadata['namespace']}/{metadata['name']}"
 
 
 class Reflector:
-    """Objects of one collection by name. `changed` is told of each one that came, changed or went.
+    """Keeps the objects of one collection by name and reports each change.
 
-    `path`: the collection's, as in "/api/v1/nodes". `keep`: what is kept of an object (all, by default).
-    `changed(name, before, after)`: None where it was not, or is not, there; called on the loop, must not
-    block. A list after an interruption tells of the differences alone. `followed` is told when the server
-    is back after trouble. `key`: what stands for the name, of an object's metadata.
+    `path`: the collection, for example "/api/v1/nodes".
+    `keep`: returns the part of an object to keep (default: all of it).
+    `changed(name, before, after)`: called for each object that appears, changes or disappears. `before` is
+    None for a new object, `after` is None for a removed one. It runs on the event loop and must not block.
+    After an interruption, it is called for the differences only.
+    `followed`: called when the server is reachable again after a problem.
+    `key`: returns the name of an object from its metadata.
     """
 
     def __init__(
@@ -50,8 +53,8 @@ class Reflector:
         rng: Random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.problem: str | None = None  # why what is here may be old; None = it is followed
-        self.synced = asyncio.Event()  # a whole list has come in
+        self.problem: str | None = None  # why the objects may be out of date; None if they are current
+        self.synced = asyncio.Event()  # set once a complete list has arrived
         self._kube = kube
         self._path = path
         self._query = query or {}
@@ -62,7 +65,7 @@ class Reflector:
         self._rng = rng
         self._sleep = sleep
         self._objects: dict[str, Object] = {}
-        self._versions: dict[str, Object] = {}  # metadata of each as it came: `keep` may drop its version
+        self._versions: dict[str, Object] = {}  # uid and resourceVersion by name; `keep` may drop them
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -74,19 +77,19 @@ class Reflector:
         return self._objects.get(name)
 
     def learn(self, found: Object) -> None:
-        """Take in what a write of ours answered: the watch tells the same a moment later.
+        """Store the response to the collector's own write. The watch delivers the same object later.
 
-        An answer that is older than what is here is passed over.
+        A response that is older than the stored object is ignored.
         """
         if not self._is_older(found):
             self._set(self._key(found["metadata"]), found)
 
     def forget(self, name: str) -> None:
-        """It is known to be gone."""
+        """Remove an object that is known to be deleted."""
         self._set(name, None)
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow the collection until cancelled."""
         failures = 0
         version = ""
         while True:
@@ -98,7 +101,7 @@ class Reflector:
                     heard, failures = True, 0
                     self._followed()
                     version = self._take(event) or version
-                # The server ends a watch every few minutes; the next one goes on from there.
+                # The server ends a watch every few minutes. The next watch continues from there.
             except GoneError:
                 version = ""
             except KubeError as error:
@@ -107,12 +110,12 @@ class Reflector:
                     _log.warning("%s", error)
                 self.problem = str(error)
                 if not error.retry:
-                    version = ""  # a resource that was not there, or not allowed, may be back as another
+                    version = ""  # the resource may be recreated later, so list it again
                 await self._sleep(max(self._delay_s(failures), error.retry_after_s))
                 continue
             if not heard:
                 failures += 1
-                if failures > 1:  # a server that ends each watch at once is no reason to spin
+                if failures > 1:  # a server that ends each watch at once must not cause a busy loop
                     await self._sleep(self._delay_s(failures - 1))
 
     def _delay_s(self, failures: int) -> float:
@@ -136,7 +139,7 @@ class Reflector:
             self._followed_again()
 
     def _take(self, event: Object) -> str | None:
-        """One event; returns the resource version to go on from."""
+        """Apply one event. Returns the resource version to continue from."""
         found = event["object"]
         metadata = found["metadata"]
         if event["type"] == "DELETED":
@@ -148,7 +151,7 @@ class Reflector:
         return version
 
     def _set(self, name: str, found: Object | None) -> None:
-        """`found` as it came, or None when it is gone."""
+        """Store `found`, an object as the server sent it; None removes the object."""
         before = self._objects.get(name)
         after = None if found is None else self._keep(found)
         if found is None or after is None:
@@ -162,7 +165,10 @@ class Reflector:
             self._changed(name, before, after)
 
     def _is_older(self, found: Object) -> bool:
-        """Whether `found` is an earlier version of the very object that is here (numbers: KEP-5504)."""
+        """Return whether `found` is an earlier version of the stored object with the same uid.
+
+        Resource versions are compared as numbers (KEP-5504).
+        """
         metadata = found["metadata"]
         known = self._versions.get(self._key(metadata))
         if known is None or metadata.get("uid") != known["uid"]:
@@ -170,7 +176,7 @@ class Reflector:
         return _is_before(metadata, known)
 
     def _is_of_a_predecessor(self, metadata: Object) -> bool:
-        """Whether it is of an object that had gone before the one of its name that is here came."""
+        """Return whether `metadata` is of an earlier object of the same name as the stored one."""
         known = self._versions.get(self._key(metadata))
         return known is not None and metadata.get("uid") != known["uid"] and _is_before(metadata, known)
 

@@ -1,1 +1,1 @@
-"""What goes to an MQTT broker (states, changes) and what comes from it (findings of devices)."""
+"""MQTT client: publishes states and changes to a broker, and receives findings from devices."""

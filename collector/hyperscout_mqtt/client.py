@@ -1,4 +1,4 @@
-"""One MQTT 5 connection: paho-mqtt's documented callbacks and `loop_*` calls on the collector's event loop.
+"""One MQTT 5 connection: paho-mqtt's public callbacks and `loop_*` calls on the collector's event loop.
 
 The client reports the broker's limits, the reason for each refused message, and the end of the connection.
 Every wait has a time limit, and `close` never waits.
@@ -24,24 +24,24 @@ from paho.mqtt.reasoncodes import ReasonCode
 from hyperscout_mqtt.envelope import SCHEMA_VERSION, Outgoing
 from hyperscout_mqtt.topics import Broker
 
-_NO_REASON = "Unspecified error"  # paho's reason code for a socket that failed
-TIMEOUT_S = 10.0  # for an answer of the broker
+_NO_REASON = "Unspecified error"  # paho's reason code for a socket failure
+TIMEOUT_S = 10.0  # for a response of the broker
 _KEEPALIVE_S = 20
-_MISC_S = 1.0  # between two looks of paho at its keep-alive timers
-_MAX_PACKET_BYTES = 4 * 1024 * 1024  # listing returns this collector's own states
+_MISC_S = 1.0  # between two checks of paho's keep-alive timers
+_MAX_PACKET_BYTES = 4 * 1024 * 1024  # a listing returns this collector's own states
 _RECEIVE_MAXIMUM = 100  # unacknowledged messages of QoS 1 and 2 from the broker
 _MAX_SECRET_BYTES = 65_535  # MQTT 5.0, 1.5.6
-# Topic, payload, and whether the broker had retained the message. Must not block, and must not raise.
+# Called with topic, payload, and whether the message was retained. It must not block and must not raise.
 Take = Callable[[str, bytes, bool], None]
 
 
 class BrokerError(Exception):
-    """The broker cannot be reached, refuses the connection or does not answer. Says what to do."""
+    """The broker is unreachable, refuses the connection or does not respond. The message contains a hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Address and credentials. The files are read at each connect, because they are renewed in place."""
+    """Address and credentials. The files are read at each connect because they are renewed in place."""
 
     broker: Broker
     client_id: str
@@ -54,8 +54,10 @@ class Access:
 
 
 class _ErrorLog(logging.Handler):
-    """Keeps paho's last error line, the only place that says why a socket failed. Nothing else is logged:
-    paho's log lines can quote what it sends."""
+    """Keeps paho's last error line, the only source of the reason for a socket failure.
+
+    Other lines are not logged because they can quote message contents.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -71,7 +73,7 @@ class _ErrorLog(logging.Handler):
 
 
 class Client:
-    """One connection, made once. `limits`: the broker's CONNACK properties, set by `connect`."""
+    """A single connection. `limits`: the broker's CONNACK properties, set by `connect`."""
 
     def __init__(self, access: Access, secrets: "Secrets", will: Outgoing, take: Take) -> None:
         self.limits: Properties | None = None
@@ -81,7 +83,7 @@ class Client:
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._gone: asyncio.Future[str] = self._loop.create_future()
         self._answers: dict[int, asyncio.Future[Any]] = {}  # by packet identifier
-        self._socket: socket.socket | None = None  # while the event loop watches it
+        self._socket: socket.socket | None = None  # set while the event loop watches it
         self._misc: asyncio.TimerHandle | None = None
         self._rest: asyncio.Handle | None = None
         self._errors = _ErrorLog()
@@ -97,8 +99,8 @@ class Client:
         self._paho.will_set(will.topic, will.payload, access.qos, will.retain, properties)
 
     async def connect(self) -> None:
-        """Raises BrokerError."""
-        # Name look-up, TCP and TLS block.
+        """Connect and wait for the broker's CONNACK. Raises BrokerError."""
+        # Name resolution, TCP and TLS block, so they run in a thread.
         opening = asyncio.ensure_future(BoundedExecutor("mqtt-connect")(self._open))
         try:
             await asyncio.shield(opening)
@@ -114,9 +116,9 @@ class Client:
             raise BrokerError(f"{error or type(error).__name__}") from error
 
     async def publish(self, message: Outgoing, qos: int) -> str:
-        """Returns the broker's reason to refuse the message; "" = it took it, or (QoS 0) it is sent.
+        """Publish a message. Returns the broker's reason to refuse it; "" if the broker accepted it.
 
-        Raises BrokerError.
+        With QoS 0, "" means that the message was sent. Raises BrokerError.
         """
         properties = _properties(message, PacketTypes.PUBLISH)
         info = self._paho.publish(message.topic, message.payload, qos, message.retain, properties)
@@ -124,20 +126,20 @@ class Client:
         return str(reason) if reason.is_failure else ""
 
     async def subscribe(self, topic: str, qos: int, timeout_s: float) -> str:
-        """Returns the broker's reason to refuse; "" = subscribed. Raises BrokerError."""
+        """Subscribe. Returns the broker's reason to refuse; "" if subscribed. Raises BrokerError."""
         reasons: list[ReasonCode] = await self._answer(*self._paho.subscribe(topic, qos), timeout_s)
         return next((str(reason) for reason in reasons if reason.is_failure), "")
 
     async def unsubscribe(self, topic: str) -> None:
-        """Raises BrokerError."""
+        """Unsubscribe and wait for the broker's response. Raises BrokerError."""
         await self._answer(*self._paho.unsubscribe(topic), TIMEOUT_S)
 
     async def gone(self) -> str:
-        """Wait for the end of the connection. Returns why it ended."""
+        """Wait for the end of the connection. Returns the reason."""
         return await asyncio.shield(self._gone)
 
     def drop(self, reason: str) -> None:
-        """End the connection for this reason; `gone` returns it."""
+        """End the connection for this reason. `gone` returns it."""
         self._end(reason)
 
     async def leave(self) -> None:
@@ -146,29 +148,33 @@ class Client:
             await self.gone()
 
     def close(self) -> None:
-        """Close the socket at once, in whatever state the connection is."""
+        """Close the socket at once, in any state of the connection."""
         self._end("closed")
         self._unwatch()
         if (found := self._paho.socket()) is not None:
             found.close()
 
     def _open(self) -> None:
-        """Blocks: for a thread. Callbacks are set later, so all of them run on the event loop."""
+        """Open the connection. Blocks, so it runs in a thread.
+
+        The callbacks are set later, so all of them run on the event loop.
+        """
         broker = self._access.broker
         self._paho.connect(
             broker.host, broker.port, _KEEPALIVE_S, clean_start=True, properties=_connect_properties()
         )
 
     def _close_when(self, opened: "asyncio.Future[None]") -> None:
-        """`connect` was cancelled while its thread worked."""
+        """Close the connection if `connect` was cancelled while its thread was running."""
         if not opened.cancelled():
             opened.exception()
         self.close()
 
     async def _answer(self, error: MQTTErrorCode, mid: int | None, timeout_s: float) -> Any:
-        """What the broker answers to a packet. Raises BrokerError.
+        """Wait for the broker's response to a packet and return it. Raises BrokerError.
 
-        Not `asyncio.wait_for`: before Python 3.12 it loses a cancellation that comes with the answer.
+        `asyncio.wait_for` is not used: before Python 3.12 it loses a cancellation that arrives together with
+        the response.
         """
         if error != MQTTErrorCode.MQTT_ERR_SUCCESS or mid is None or self._gone.done():
             raise BrokerError("the connection is gone")
@@ -187,7 +193,7 @@ class Client:
             waiting.set_result(answer)
 
     def _end(self, reason: str) -> None:
-        """The connection is over. Whatever waits for an answer fails."""
+        """Mark the connection as ended. All pending requests fail."""
         if self._gone.done():
             return
         self._gone.set_result(reason)
@@ -196,12 +202,12 @@ class Client:
         for waiting, error in failures:
             if not waiting.done():
                 waiting.set_exception(error)
-                waiting.exception()  # it may be that nothing awaits it any more
+                waiting.exception()  # retrieved here because the caller may no longer await it
 
     # The socket on the event loop
 
     def _watch(self) -> None:
-        """Raises BrokerError where the connection is over already."""
+        """Register the socket with the event loop. Raises BrokerError if the connection has already ended."""
         found = self._paho.socket()
         if not isinstance(found, socket.socket) or self._gone.done():
             raise BrokerError(self._why_lost())
@@ -237,15 +243,15 @@ class Client:
         found, self._socket = self._socket, None
         self._loop.remove_reader(found)
         self._loop.remove_writer(found)
-        self._paho.on_socket_close = None  # paho calls them for a closed socket too
+        self._paho.on_socket_close = None  # paho calls these for a closed socket too
         self._paho.on_socket_register_write = None
         self._paho.on_socket_unregister_write = None
 
     def _step(self, process: Callable[[], MQTTErrorCode]) -> None:
-        """One of paho's `loop_*` calls. They raise for a packet that is malformed."""
+        """Run one of paho's `loop_*` calls. They raise if a packet is malformed."""
         try:
             process()
-        except Exception as error:  # whatever a broker makes paho raise
+        except Exception as error:  # a malformed packet can raise any exception
             self._end(f"the broker sent a packet that cannot be read: {type(error).__name__}")
 
     def _readable(self) -> None:
@@ -253,7 +259,10 @@ class Client:
             self._read()
 
     def _read(self) -> None:
-        """TLS may have decrypted more than one packet; the event loop cannot see the rest in the socket."""
+        """Read one packet, and schedule another read if TLS has more decrypted data.
+
+        The event loop does not see data that TLS has already read from the socket.
+        """
         self._rest = None
         self._step(self._paho.loop_read)
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
@@ -283,11 +292,11 @@ class Client:
         self._end(self._why_lost() if lost else self._why(said))
 
     def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
-        with contextlib.suppress(UnicodeDecodeError):  # of a topic: no broker passes that on
+        with contextlib.suppress(UnicodeDecodeError):  # invalid topic; brokers do not forward those
             self._take(message.topic, bytes(message.payload), message.retain)
 
     def _why(self, said: str) -> str:
-        """A reason code in words, with what to do about it where a person can do something."""
+        """Return a reason code as text, with a hint where the operator can act."""
         hints = {
             "Not authorized": "look at mqtt_user, mqtt_password_file and the broker's access rules",
             "Bad user name or password": "look at mqtt_user and mqtt_password_file",
@@ -302,7 +311,7 @@ class Client:
     def _why_lost(self) -> str:
         if self._errors.last:
             return f"the connection was lost: {self._errors.last}"
-        # A broker that stops ends a connection so. Some do it too when another client takes this id.
+        # A broker that stops ends a connection this way. Some do so when another client takes this id.
         return (
             "the connection was lost without a reason; if that goes on, another client may have the id "
             f"{self._access.client_id!r}: mqtt_client_id"
@@ -311,7 +320,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What files say. Never printed."""
+    """Secrets read from files. Their values are never printed."""
 
     password: str | None
     tls: ssl.SSLContext | None
@@ -321,7 +330,10 @@ class Secrets:
 
 
 def read_secrets(access: Access) -> Secrets:
-    """Blocks: for a thread. Raises BrokerError that names the file."""
+    """Read the password file and the TLS files. Blocks, so call it in a thread.
+
+    Raises BrokerError that names the file.
+    """
     password = None
     if access.password_file is not None:
         try:
@@ -352,7 +364,7 @@ def read_secrets(access: Access) -> Secrets:
 
 def _connect_properties() -> Any:
     found: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-    found.SessionExpiryInterval = 0  # what came while we were away is told anew by who said it
+    found.SessionExpiryInterval = 0  # publishers send again what this client missed
     found.MaximumPacketSize = _MAX_PACKET_BYTES
     found.ReceiveMaximum = _RECEIVE_MAXIMUM
     return found

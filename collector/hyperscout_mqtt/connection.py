@@ -1,6 +1,6 @@
-"""The connection to an MQTT broker, kept up for ever: made anew, later each time, whenever it is gone.
+"""Permanent connection to an MQTT broker: reconnects with exponential back-off whenever it is lost.
 
-Nothing is kept for the broker here: who wants something out says it again to the next session.
+This module keeps no messages for the broker. The caller publishes them again in the next session.
 Source: MQTT Version 5.0 (OASIS).
 """
 
@@ -20,17 +20,17 @@ _log = logging.getLogger(__name__)
 
 _GOODBYE_S = 2.0
 _RETRY_BASE_S, _RETRY_CAP_S = 1.0, 60.0
-_STEADY_S = 30.0  # a connection that held this long was a good one
+_STEADY_S = 30.0  # a connection that lasted this long resets the back-off
 _IN_FLIGHT = 16
-_HEADERS_BYTES = 256  # of a packet, about
+_HEADERS_BYTES = 256  # estimated size of a packet's headers
 
 
 class RefusedError(BrokerError):
-    """The broker stands, and does not take this message."""
+    """The broker is connected but refuses this message or subscription."""
 
 
 class Session:
-    """One connection while it stands. Raises BrokerError where the broker does not do what it is asked."""
+    """One connection while it is open. Its methods raise BrokerError if the broker fails a request."""
 
     def __init__(self, client: Client, access: Access, counters: MqttCounters) -> None:
         self._max_packet_bytes = int(getattr(client.limits, "MaximumPacketSize", 0)) or 1 << 28
@@ -40,7 +40,10 @@ class Session:
         self._room = asyncio.Semaphore(_IN_FLIGHT)
 
     async def publish(self, message: Outgoing) -> None:
-        """Until the broker has it (QoS 1, 2) or it is on its way (0). Raises RefusedError too."""
+        """Return once the broker has the message (QoS 1, 2) or it is sent (QoS 0).
+
+        Raises RefusedError if the broker does not accept it.
+        """
         size_bytes = len(message.payload) + len(message.topic) + _HEADERS_BYTES
         if size_bytes > self._max_packet_bytes:
             raise RefusedError(
@@ -58,7 +61,7 @@ class Session:
         self._counters.published_total += 1
 
     async def subscribe(self, topic: str, qos: int = 1, timeout_s: float = TIMEOUT_S) -> None:
-        """Ask for what is sent there. The broker may send all retained messages before its answer."""
+        """Subscribe to a topic. The broker may send all retained messages before its response."""
         with _named(topic):
             refused = await self._client.subscribe(topic, qos, timeout_s)
         if refused:
@@ -69,13 +72,13 @@ class Session:
             await self._client.unsubscribe(topic)
 
     def drop(self, reason: str) -> None:
-        """Give it up; another is made."""
+        """End this connection. `Connection.run` opens another."""
         self._client.drop(reason)
 
 
 @contextlib.contextmanager
 def _named(topic: str) -> Iterator[None]:
-    """Put the topic before the message of a BrokerError."""
+    """Prefix the message of a BrokerError with the topic."""
     try:
         yield
     except BrokerError as error:
@@ -83,11 +86,15 @@ def _named(topic: str) -> Iterator[None]:
 
 
 class Connection:
-    """`run` as a task. `problem`: why it does not stand; None while it does.
+    """Keeps a connection open; run `run` as a task.
 
-    `will()`: what the broker says of us when we are gone without a word. `begin(session)` when it stands,
-    `goodbye(session)` before we leave in peace, `failed()` each time that it does not stand any more.
-    `tried` is set after the first attempt, whatever came of it. `timer`: monotonic seconds.
+    `problem`: why there is no connection; None while there is one.
+    `will()`: returns the message that the broker publishes when the connection is lost without DISCONNECT.
+    `begin(session)`: called after each connect.
+    `goodbye(session)`: called before DISCONNECT when `run` is cancelled.
+    `failed()`: called each time a connection attempt fails or a connection ends.
+    `tried`: set after the first attempt, successful or not.
+    `timer`: returns monotonic seconds.
     """
 
     def __init__(
@@ -119,7 +126,7 @@ class Connection:
         self._in_thread = BoundedExecutor("mqtt-secrets")
 
     async def run(self) -> None:
-        """Keep it up until cancelled."""
+        """Connect and reconnect until cancelled."""
         failures = 0
         while True:
             began_s = self._timer()
@@ -141,7 +148,7 @@ class Connection:
             await self._sleep(delay_s)
 
     async def _once(self) -> str:
-        """From connecting to the end. Returns why it ended; raises BrokerError where it did not begin."""
+        """Open one connection and wait for its end. Returns the reason; raises BrokerError if it fails."""
         secrets = await self._in_thread(read_secrets, self._access)
         client = Client(self._access, secrets, self._will(), self._take)
         try:

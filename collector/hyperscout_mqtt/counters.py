@@ -1,4 +1,4 @@
-"""What MQTT did since the start of the process, for /metrics."""
+"""Counters of MQTT since the start of the process, for /metrics."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,12 +8,11 @@ INBOUND_OUTCOMES = ("taken", "refused", "invalid", "unknown_device", "too_fast")
 
 @dataclass(slots=True)
 class MqttCounters:
-    """`waiting`: messages that wait for the broker. `inbound`: messages of devices, by one of
-    INBOUND_OUTCOMES."""
+    """`waiting`: messages queued for the broker. `inbound`: messages of devices, by INBOUND_OUTCOMES."""
 
     connected: bool = False
     connects_total: int = 0
-    published_total: int = 0  # that the broker has
-    dropped_total: int = 0  # that found no room, or are of no use any more
+    published_total: int = 0  # accepted by the broker
+    dropped_total: int = 0  # dropped because a queue was full or the message was obsolete
     waiting: int = 0
     inbound: Counter[str] = field(default_factory=Counter)

@@ -1,15 +1,15 @@
-"""A message as it goes to the broker, and the version of all messages' schemas."""
+"""An outgoing message, and the version of all message schemas."""
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
-SCHEMA_VERSION = "1"  # it grows when a reader of the version before could misread a message
+SCHEMA_VERSION = "1"  # incremented when a reader of the previous version could misread a message
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One message. `expiry_s`: how long the broker keeps it for those who are away; None = for ever."""
+    """One message. `expiry_s`: how long the broker keeps it for absent subscribers; None means forever."""
 
     topic: str
     payload: bytes
@@ -18,5 +18,5 @@ class Outgoing:
 
 
 def encoded(value: Any) -> bytes:
-    """JSON in ASCII, without blanks: whatever names hold, any reader can take it."""
+    """Return compact JSON in ASCII, which any reader can decode whatever characters names contain."""
     return json.dumps(value, separators=(",", ":")).encode("ascii")

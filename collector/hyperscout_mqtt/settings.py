@@ -1,4 +1,4 @@
-"""Settings of MQTT, out and in."""
+"""Settings of MQTT, outbound and inbound."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ from hyperscout_mqtt.topics import Broker, broker_of, checked_prefix, device_of
 
 
 class MqttSettings(BaseModel):
-    """As `CollectorSettings` has them."""
+    """MQTT fields of `CollectorSettings`."""
 
     mqtt_broker: str = Field(
         "", description='mqtt://host[:1883] or mqtts://host[:8883] (TLS); "" = nothing is published by MQTT'
@@ -61,7 +61,10 @@ class MqttSettings(BaseModel):
 
 
 def about_mqtt(settings: MqttSettings, *, trusted: Callable[[Broker], bool]) -> str | None:
-    """What is wrong with the settings together, if anything. `trusted`: whether plaintext may go there."""
+    """Return the first problem with the combination of settings; None if there is none.
+
+    `trusted`: whether plaintext may be sent to this broker.
+    """
     needs_broker = {
         "mqtt_user": bool(settings.mqtt_user),
         "mqtt_password_file": settings.mqtt_password_file is not None,

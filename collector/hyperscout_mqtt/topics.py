@@ -1,4 +1,4 @@
-"""Names of topics, and where the broker is: what may stand in them is checked once, when settings are read.
+"""Topic names and the broker address. Their syntax is checked once, when the settings are read.
 
 Source: MQTT Version 5.0 (OASIS), 4.7 Topic Names and Topic Filters.
 """
@@ -17,7 +17,7 @@ _DEVICE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where it listens. `tls`: whether the connection is encrypted."""
+    """The broker's address. `tls`: whether the connection is encrypted."""
 
     host: str
     port: int
@@ -29,7 +29,7 @@ class Broker:
 
 
 def broker_of(address: str) -> Broker:
-    """Read mqtt://host[:1883] or mqtts://host[:8883]. Raises ValueError."""
+    """Parse mqtt://host[:1883] or mqtts://host[:8883]. Raises ValueError."""
     match = _BROKER.fullmatch(address)
     if match is None:
         raise ValueError(
@@ -44,7 +44,7 @@ def broker_of(address: str) -> Broker:
 
 
 def checked_prefix(prefix: str) -> str:
-    """Raises ValueError where it is not the beginning of a topic name."""
+    """Return the prefix if a topic name may begin with it. Raises ValueError otherwise."""
     levels = prefix.split("/")
     if not all(levels):
         raise ValueError(f"{prefix!r}: levels are parted by single slashes, with none before or behind")
@@ -58,7 +58,7 @@ def checked_prefix(prefix: str) -> str:
 
 
 def device_of(text: str) -> tuple[str, str]:
-    """(topic level, reporter) of TOPIC=switch/NAME or TOPIC=NODE. Raises ValueError."""
+    """Parse TOPIC=switch/NAME or TOPIC=NODE into (topic level, reporter). Raises ValueError."""
     level, equals, reporter = text.partition("=")
     if not equals or _DEVICE.fullmatch(level) is None:
         raise ValueError(
@@ -71,7 +71,7 @@ def device_of(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """All topics below a prefix. A name is one level, whatever is in it."""
+    """All topics below a prefix. A name is always one level: "/" and other characters are quoted."""
 
     prefix: str
 
@@ -85,12 +85,12 @@ class Topics:
 
     @property
     def hypernodes(self) -> str:
-        """The filter of all states."""
+        """Topic filter of all states."""
         return f"{self.prefix}/hypernodes/+"
 
     @property
     def findings(self) -> str:
-        """The filter of all that devices report."""
+        """Topic filter of all findings of devices."""
         return f"{self.prefix}/findings/+"
 
     def hypernode(self, name: str) -> str:
@@ -100,11 +100,11 @@ class Topics:
         return f"{self.prefix}/refusals/{quote(device, safe='')}"
 
     def hypernode_in(self, topic: str) -> str | None:
-        """Whose state stands at this topic; None = it is none of a state."""
+        """Return the HyperNode of a state topic; None for any other topic."""
         return self._last(topic, "hypernodes")
 
     def device_in(self, topic: str) -> str | None:
-        """Which device writes there; None = it is no topic of findings."""
+        """Return the device that writes to this topic; None if it is not a topic of findings."""
         return self._last(topic, "findings")
 
     def _last(self, topic: str, of: str) -> str | None:

@@ -1,1 +1,1 @@
-"""The controller that watches pods, asks the placer, and writes patches."""
+"""The gate controller: watches pods, requests placements, and writes patches."""

@@ -1,6 +1,7 @@
-"""Events on workloads and pods: what a gang waits for, where it went. A courtesy: nothing waits for them.
+"""Posts Kubernetes Events on workloads and pods: what a gang waits for and where it was placed.
 
-They share the API server with patches that matter more, so they are few: what cannot go out soon is dropped.
+Events are best effort and nothing waits for them. They share the API server with more important patches, so
+the queue is short and drops the oldest Events.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ _MAX_MESSAGE = 1024  # bytes
 
 
 class Announcer:
-    """`say` queues, `run` posts. `kube` should be paced."""
+    """`say` queues Events, `run` posts them. `kube` should be rate-limited."""
 
     def __init__(self, kube: Kube, *, clock_ns: Callable[[], int]) -> None:
         self._kube = kube
@@ -31,7 +32,7 @@ class Announcer:
         self._last_ns = 0
 
     def say(self, about: Object, severity: str, reason: str, message: str) -> None:
-        """`about`: apiVersion, kind, namespace, name and uid of an object in a namespace."""
+        """Queue an Event. `about`: apiVersion, kind, namespace, name and uid of a namespaced object."""
         self._last_ns = now_ns = max(self._clock_ns(), self._last_ns + 1)
         at = rfc3339(now_ns / 1e9)
         namespace = about["namespace"]
@@ -56,7 +57,7 @@ class Announcer:
         self._work.set()
 
     async def run(self) -> None:
-        """Post until cancelled."""
+        """Post queued Events until cancelled."""
         while True:
             await self._work.wait()
             self._work.clear()

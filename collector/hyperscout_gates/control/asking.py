@@ -1,6 +1,7 @@
-"""Asks the placer for a gang: which nodes its pods may use, where it goes, what of it moves; books it.
+"""Requests placements for gangs: which nodes the pods may use, where the gang goes, which ranks move.
 
-The book (`Placements`) is shared with the API; a gang is in it under its key, as long as nobody else is.
+It stores each result as a reservation in `Placements`, which the API shares. A gang's reservation has the
+gang's key as name, unless another reservation has that name already.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,7 +24,7 @@ _MAX_MASKS = 256
 
 
 class Asking:
-    """`node`: what is kept of a node, by name."""
+    """Requests placements. `node`: returns the stored part of a node by name."""
 
     def __init__(
         self,
@@ -38,12 +39,12 @@ class Asking:
         self._forest: Forest | None = None
 
     def nodes_changed(self) -> None:
-        """What nodes there are, or who may run there."""
+        """Discard cached masks because nodes, their labels, their taints or their state have changed."""
         self._masks.clear()
 
     @property
     def forest(self) -> Forest:
-        """Raises NotReadyError."""
+        """The current forest. Discards cached masks if it has changed. Raises NotReadyError."""
         forest = self._placements.capacity.forest
         if forest is not self._forest:
             self._forest = forest
@@ -51,11 +52,11 @@ class Asking:
         return forest
 
     def name_for(self, key: str, uid: str) -> str:
-        """Under which a gang that holds nothing yet goes into the book."""
+        """Return the reservation name for a gang without reservation."""
         return key if self._placements.get(key) is None else f"{key}@{uid[:8]}"
 
     def place(self, name: str, asked: Place, *, dry_run: bool = False) -> Placed | NotPlaced:
-        """And hold it, unless it is a dry run."""
+        """Place a gang and reserve its nodes; a dry run reserves nothing."""
         gang = asked.gang
         try:
             request = self._without(gang.request, asked.avoid)
@@ -67,14 +68,14 @@ class Asking:
         return Placed(answer) if isinstance(answer, Placement) else NotPlaced(answer.reason)
 
     def repair(self, name: str, asked: Repair) -> Placed | NotPlaced:
-        """Other nodes for these ranks; no other rank moves."""
+        """Move these ranks of a plan to other nodes. No other rank moves."""
         plan = asked.plan
         held = self._placements.get(name)
         if held is None:
             return NotPlaced("it holds nothing")
         try:
             request = self._without(plan.request, asked.avoid)
-            # A rank that is nowhere is one that has to move.
+            # A rank without a node is one that has to move.
             running = ["" if rank in set(asked.ranks) else node for rank, node in enumerate(plan.nodes)]
             masks = self._masks_for(asked.gang, plan.request)
             found = repair(self._placements.capacity, request, running, frozenset(), masks)
@@ -112,7 +113,7 @@ class Asking:
         return replace(request, avoid=request.avoid | {node for node in avoid if node in index})
 
     def _masks_for(self, gang: Gang, request: Request | None = None) -> Mapping[str, Mask]:
-        """By role. A role whose pods are not known is taken to be like the first."""
+        """Return the masks by role. A role without known pods gets the mask of the first role."""
         forest = self.forest
         found = {role: self._mask(spec, forest) for role, spec in gang.templates.items()}
         if request is not None and found:

@@ -1,14 +1,15 @@
-"""The gate controller: watches pods, feeds the machines of their gangs, and does what those ask for.
+"""The gate controller: watches pods, feeds the state machines of gangs, and executes their instructions.
 
-    pods, nodes -> room -> Placements
-    pods behind our gate -> GangMachine -> place, store the plan, open gates
+    pods, nodes -> free resources -> Placements
+    gated pods -> GangMachine -> place, store the plan, open gates
 
-It runs in the leader alone; a leader that begins has nothing but the pods and the stored plans. Gangs ask for
-nodes in the order in which they came. One that does not fit waits, and holds up nobody: others that fit pass,
-and it is asked again, before all that came later, each time that room is made.
+It runs in the leader only. A new leader starts from the pods and the stored plans. Gangs request nodes in the
+order of their arrival. A gang that does not fit waits without blocking later gangs that fit. It is tried
+again, before all later gangs, each time resources become free.
 
-An exception in the machine of a gang, or in what is done for it, parks that gang, and the others go on. After
-a wait that doubles each time the gang begins anew from its pods and its stored plan, as after a restart.
+An exception in a gang's state machine, or in executing its instructions, parks that gang; other gangs
+continue. The pause doubles each time. After it, the gang restarts from its pods and its stored plan, as after
+a restart of the collector.
 """
 
 import asyncio
@@ -42,22 +43,22 @@ from hyperscout_gates.workloads.workloads import gang_key, run_of
 
 _log = logging.getLogger(__name__)
 
-# Patches of pods are why it is here, and the server says itself when they are too many (429).
+# Patches of pods are the purpose of this controller. The server limits them itself with status 429.
 _WRITES_PER_S, _BURST = 2000.0, 4000
 _EVENTS_PER_S, _EVENTS_BURST = 10.0, 50
 _TICK_S = 0.5
-_GATHER_S = 0.005  # events of one moment are handled together
-_PLACE_FOR_S = 0.02  # then others have their turn on the loop
+_GATHER_S = 0.005  # events within this time are handled together
+_PLACE_FOR_S = 0.02  # then the event loop runs other tasks
 _LONG_S = 10 * _PLACE_FOR_S
 _RETRY_S = 2.0
 _PARK_MOST_S = 600.0
-_SHOWN = 5  # parked gangs, among the problems
+_SHOWN = 5  # number of parked gangs to list as problems
 
 Mode = Literal["dry-run", "on"]
 
 
 class Gates:
-    """`services` run until cancelled. `say` takes what a dry run has to say."""
+    """The gate controller. `services` run until cancelled. `say` prints the results of a dry run."""
 
     def __init__(
         self,
@@ -88,22 +89,22 @@ class Gates:
         self._owners = Owners(kube, lambda: self._asking.forest, timer)
         self._announcer = Announcer(slow, clock_ns=clock_ns)
         self._entries: dict[Entry, None] = {}
-        self._wanting: dict[Entry, None] = {}  # those that ask for nodes
+        self._wanting: dict[Entry, None] = {}  # gangs that request nodes
         self._by_key: dict[str, list[Entry]] = {}
         self._by_pod: dict[str, Entry] = {}
         self._dirty: deque[Entry] = deque()
         self._flush_due: asyncio.TimerHandle | None = None
         self._begun = False
         self._defect: Exception | None = None
-        self._grown = 0  # counts up when there may be room that was not there
-        self._changed_nodes: set[str] = set()  # whose room is another since the last flush
-        self._told: dict[str, Mapping[str, int]] = {}  # room by node
+        self._grown = 0  # incremented when resources may have become free
+        self._changed_nodes: set[str] = set()  # nodes with changed free resources since the last flush
+        self._told: dict[str, Mapping[str, int]] = {}  # free resources by node, as reported to placements
         self._forest: Forest | None = None
         self._turns = asyncio.Event()
         self._reading: set[asyncio.Task[None]] = set()
 
     def book(self, placements: Placements) -> None:
-        """Where placements are kept; before anything runs."""
+        """Set where reservations are kept. Call it before any service runs."""
         self._placements = placements
         self._asking = Asking(placements, self._nodes.get, self._clock_ns)
         placements.follow(self._held_changed)
@@ -120,7 +121,7 @@ class Gates:
 
     @property
     def problems(self) -> list[str]:
-        """Why gangs may wait without an end."""
+        """Why gangs may wait indefinitely."""
         not_followed = self.pods.problem and f"pods are not followed: {self.pods.problem}"
         found = [problem for problem in (not_followed, self._no_plans) if problem]
         parked = [x for x in self._entries if x.parked_until_s is not None]
@@ -129,10 +130,10 @@ class Gates:
             found.append(f"{len(parked) - _SHOWN} more gangs are parked")
         return found
 
-    # Beginning
+    # Start
 
     async def run(self) -> None:
-        """Begin when everything is known, then keep time."""
+        """Wait for pods, nodes and stored plans, then handle time-outs. Raises an exception of `_flush`."""
         await self.pods.synced.wait()
         await self._nodes.reflector.synced.wait()
         plans = [] if self._dry_run else await self._stored()
@@ -159,7 +160,7 @@ class Gates:
                 return plans
 
     def _begin(self, plans: Iterable[Plan]) -> None:
-        """What was decided before holds its nodes before anybody else is placed."""
+        """Start all gangs. Those with stored plans reserve their nodes before any other gang is placed."""
         for plan in plans:
             self._enter(GangMachine(plan.key, plan.uid, self._settings, plan))
         with_plans = list(self._entries)
@@ -167,7 +168,7 @@ class Gates:
             if is_ours(pod):
                 self._feed(pod, begins=False)
         self._begun = True
-        for entry in self._entries:  # those with plans came first
+        for entry in self._entries:  # entries with plans come first
             self._look_at_nodes(entry)
             self._tell(entry, e.Began())
         self._flush()
@@ -180,7 +181,7 @@ class Gates:
         self._by_key.setdefault(machine.key, []).append(entry)
         return entry
 
-    # What happens
+    # Changes of pods, nodes and free resources
 
     def _pod_changed(self, key: str, before: Object | None, after: Object | None) -> None:
         self._room_changed(self._room.pod(before, after))
@@ -195,7 +196,7 @@ class Gates:
             self._feed(after, begins=True)
 
     def _feed(self, kept: Object, *, begins: bool) -> None:
-        """A pod of a gang: to its machine, which is made for the first one that lives."""
+        """Pass a pod to its gang's state machine. The first pod that is alive creates the machine."""
         uid = kept["metadata"]["uid"]
         try:
             pod = seen(kept)
@@ -214,7 +215,10 @@ class Gates:
             self._tell(entry, e.PodSeen(pod))
 
     def _entry_for(self, key: str, run: str, pod: e.Pod, begins: bool) -> Entry | None:
-        """Not all pods of a gang say of which run of their owner they are."""
+        """Return the gang of a pod, created if needed; None if there is none to create.
+
+        Some pods do not carry the uid of their owner (`run` is ""). They match any run of the owner.
+        """
         for entry in reversed(self._by_key.get(key, ())):
             if not run or not entry.machine.uid or entry.machine.uid == run:
                 return entry
@@ -226,7 +230,7 @@ class Gates:
         return entry
 
     def node_changed(self, before: Object | None, after: Object | None) -> None:
-        """A node as kept came, changed or went."""
+        """Handle a node, in its stored form, that appeared, changed or disappeared."""
         self._room_changed(self._room.node(before, after))
         if not self._begun:
             return
@@ -239,7 +243,7 @@ class Gates:
                 self._look_at_nodes(entry)
 
     def _look_at_nodes(self, entry: Entry) -> None:
-        """Which nodes of its plan take no pod now."""
+        """Determine which nodes of the gang's plan accept no pods now, and report a change to its machine."""
         plan = entry.machine.plan
         names = set(plan.nodes) if plan is not None else ()
         down = frozenset(name for name in names if self._is_down(name))
@@ -257,7 +261,11 @@ class Gates:
             self._flush_soon()
 
     def _tell_room(self) -> None:
-        """After the machines: a pod that has arrived is held for no more when the room without it is told."""
+        """Report changed free resources to the placements.
+
+        It runs after the machines, so that the reservation of a pod that has arrived ends before the free
+        resources reduced by that pod are reported.
+        """
         grown = False
         for node in self._changed_nodes:
             room = self._room.of(node)
@@ -303,7 +311,7 @@ class Gates:
                 self._tell(entry, e.OwnerStale())
         self._more_room()
 
-    # Machines
+    # State machines
 
     def _tell(self, entry: Entry, event: e.Event) -> None:
         if not entry.events:
@@ -321,7 +329,7 @@ class Gates:
             while self._dirty:
                 self._handle(self._dirty.popleft())
             self._tell_room()
-        except Exception as defect:  # the loop would only log it: `run` dies of it
+        except Exception as defect:  # the event loop would only log it; `run` raises it instead
             self._defect = defect
 
     def _handle(self, entry: Entry) -> None:
@@ -347,7 +355,7 @@ class Gates:
             self._park(entry, error)
 
     def _park(self, entry: Entry, error: Exception) -> None:
-        """Do nothing more for a gang for a while. What it holds stays held."""
+        """Suspend a gang for a while. Its reservation remains."""
         if entry.left:
             _log.error("%s has ended: %s", entry.machine.key, described(error), exc_info=error)
             return
@@ -367,12 +375,12 @@ class Gates:
             _log.exception("%s: no Event is written", entry.machine.key)
 
     def _begin_anew(self, entry: Entry) -> None:
-        """Begin with a parked gang as after a start of the collector: from its pods and its stored plan."""
+        """Restart a parked gang from its pods and its stored plan, as after a start of the collector."""
         old = entry.machine
         entry.machine = GangMachine(old.key, old.uid, self._settings, entry.stored)
         entry.parked_until_s, entry.begun_s = None, self._now_s()
         entry.refused_at, entry.down = -1, frozenset()
-        # The machine books what its open pods use, and the book must not have it twice.
+        # The new machine makes a reservation for its open pods, so the old one must be released first.
         held = self._placements.get(entry.name) if entry.name else None
         if held is not None:
             self._placements.release(held.gang)
@@ -398,7 +406,7 @@ class Gates:
         for uid in entry.pods:
             self._by_pod.pop(uid, None)
         self._said.pop(entry.machine.key, None)
-        for kept in entry.pods.values():  # one that came in this very moment begins another
+        for kept in entry.pods.values():  # a pod that arrived at the same moment starts a new gang
             if "deletionTimestamp" not in kept["metadata"]:
                 self._feed(kept, begins=True)
 
@@ -446,7 +454,7 @@ class Gates:
     # Turns
 
     async def _give_turns(self) -> None:
-        """Ask for gangs in the order in which they came; those that lost nodes before those without any."""
+        """Give each waiting gang its turn: gangs with lost nodes first, then in the order of arrival."""
         while True:
             await self._turns.wait()
             self._turns.clear()
@@ -458,9 +466,9 @@ class Gates:
                     entry.events.append(e.Turn())
                     self._handle(entry)
                     if entry.events:
-                        self._handle(entry)  # the answer
+                        self._handle(entry)  # handles the response
                 if (took_s := self._timer() - began_s) >= _PLACE_FOR_S:
-                    # A gang of many kinds takes up to a second; between two of them the Lease is renewed.
+                    # A gang with many roles takes up to a second. The Lease must be renewed between gangs.
                     await asyncio.sleep(took_s if took_s > _LONG_S else 0)
                     began_s = self._timer()
 
@@ -480,7 +488,7 @@ class Gates:
         entry.events.append(answer)
 
     def _show(self, entry: Entry, answer: e.Placed) -> None:
-        """What a dry run would do, once."""
+        """Print what a dry run would do. A gang's unchanged result is printed once."""
         nodes = answer.placement.nodes
         shown = ", ".join(f"{rank} on {node}" for rank, node in enumerate(nodes[:20]))
         more = f" and {len(nodes) - 20} more" if len(nodes) > 20 else ""
@@ -500,7 +508,7 @@ class Gates:
             self._announcer.say(pod, said.severity, said.reason, said.message)
 
     def _complain(self, kept: Object, problem: str) -> None:
-        """About a pod behind our gate that belongs to no gang."""
+        """Report a gated pod that belongs to no gang."""
         uid = kept["metadata"]["uid"]
         if self._said.get(uid) == problem:
             return

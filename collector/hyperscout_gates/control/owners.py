@@ -1,4 +1,4 @@
-"""Reads the workload that says what a gang is. Briefly remembered: a gang is read again as its pods come."""
+"""Reads the workloads that own gangs, with a brief cache because each new pod may cause a read."""
 
 from collections.abc import Callable, Iterable
 
@@ -16,7 +16,7 @@ _ENDS = frozenset({"Complete", "Completed", "Failed", "Succeeded"})
 
 
 class Owners:
-    """`tiers`: of the hierarchy; raises NotReadyError. `timer`: monotonic seconds."""
+    """Reads owners. `tiers`: returns the tiers, or raises NotReadyError. `timer`: monotonic seconds."""
 
     def __init__(self, kube: Kube, tiers: Callable[[], Tiers], timer: Callable[[], float]) -> None:
         self._kube = kube
@@ -25,20 +25,22 @@ class Owners:
         self._known: dict[str, tuple[float, Object]] = {}
 
     async def read(self, pods: Iterable[Object], uid: str) -> OwnerRead:
-        """The gang of these pods (as kept): those behind their gates tell most. `uid`: of its owner, "" where
-        that is not known; another of its name is not the one."""
+        """Return the gang of these pods (in stored form). Gated pods are preferred as the source.
+
+        `uid`: uid of the owner, "" if unknown. An owner of the same name with another uid counts as over.
+        """
         live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
         waiting = [pod for pod in live if pod["gate"]["gated"]]
         try:
             tiers = self._tiers()
             some = waiting or live or list(pods)
             owner = owner_of(some[0]) if some else None
-            # What was read a moment ago does not say that it has ended since.
+            # A cached object does not show whether the workload has ended since.
             found = await self._get(path_of(owner), fresh=not waiting) if owner is not None else None
             if found is not None and (_is_over(found) or uid not in ("", found["metadata"].get("uid"))):
                 return OwnerRead(None, over=True)
             if not waiting:
-                # There is nothing to be placed: the question was whether more is to come.
+                # No pod needs a place. The caller only needs to know whether more pods will come.
                 return OwnerRead(None, over=found is None)
             return OwnerRead(gang_of(waiting, found, tiers))
         except NotFoundError:
@@ -64,7 +66,7 @@ class Owners:
 
 
 def about(pod: Object) -> Object:
-    """The workload above a pod (as kept), for an Event; the pod itself where there is none."""
+    """Return a reference for an Event: the workload of a pod (in stored form), or the pod if it has none."""
     metadata = pod["metadata"]
     try:
         owner = owner_of(pod)
@@ -90,7 +92,7 @@ def about_pod(pod: Object) -> Object:
 
 
 def _is_over(owner: Object) -> bool:
-    """Whether no more pods will come of it: it has ended, or is being deleted, or is suspended."""
+    """Return whether a workload creates no more pods: it has ended, is being deleted or is suspended."""
     if "deletionTimestamp" in owner["metadata"] or (owner.get("spec") or {}).get("suspend") is True:
         return True
     conditions = (owner.get("status") or {}).get("conditions") or ()

@@ -1,7 +1,7 @@
-"""Pods as the API server has them, and as the state machine of their gang sees them; the patch between.
+"""Pods of the API server, their form for the state machine, and the patch that opens a gate.
 
-The patch that opens a gate also writes down, in an annotation, where the pod was sent, so that a collector
-which starts later can tell. It names the pod's own uid: a copy of the pod says nothing.
+The patch also records in an annotation where the pod was sent, so that a collector that starts later can read
+it. The annotation contains the pod's uid, so that a copy of it on another pod is ignored.
 """
 
 import json
@@ -18,7 +18,7 @@ from hyperscout_gates.workloads.workloads import is_gated, slot_of
 
 PATH = "/api/v1/pods"
 PLACED = "hyperscout.io/placed"
-RANK = "hyperscout.io/rank"  # for the pod itself: it may read it through the downward API
+RANK = "hyperscout.io/rank"  # for the pod, which can read it through the downward API
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _NAME = "metadata.name"
 _KEPT = ("labels", "ownerReferences", "creationTimestamp")
@@ -34,7 +34,10 @@ class Mark:
 
 
 def keep(pod: Object) -> Object:
-    """What is kept of a pod: that of `kept_pod`, and of those that are ours what `seen` needs, in "gate"."""
+    """Return the part of a pod to store: that of `kept_pod` and, in "gate", what `seen` needs.
+
+    Only pods with this collector's gate or annotation have "gate".
+    """
     kept = kept_pod(pod)
     gated, mark = is_gated(pod), mark_of(pod)
     if not gated and mark is None:
@@ -45,7 +48,7 @@ def keep(pod: Object) -> Object:
         "gated": gated,
         "mark": mark,
         "stuck_s": _unschedulable_since_s(pod, mark),
-        # What changes later is no matter: no patch and no deletion follows.
+        # Once the pod has a node, the version is not needed: no patch or deletion follows.
         "version": "" if kept["spec"].get("nodeName") else metadata.get("resourceVersion", ""),
     }
     return kept
@@ -56,7 +59,7 @@ def is_ours(kept: Object | None) -> bool:
 
 
 def seen(kept: Object) -> Pod:
-    """As a machine sees it. Raises GangError."""
+    """Return the pod as the state machine uses it. Raises GangError."""
     metadata, gate = kept["metadata"], kept["gate"]
     mark: Mark | None = gate["mark"]
     phase = kept["status"].get("phase")
@@ -81,7 +84,7 @@ def seen(kept: Object) -> Pod:
 
 
 def mark_of(pod: Object) -> Mark | None:
-    """What our patch wrote; None where there was none, and where somebody else wrote it."""
+    """Return what this collector's patch wrote; None if there is no valid mark or another pod's."""
     metadata = pod["metadata"]
     text = (metadata.get("annotations") or {}).get(PLACED)
     if not isinstance(text, str) or len(text) > 1024:
@@ -96,7 +99,10 @@ def mark_of(pod: Object) -> Mark | None:
 
 
 def opening(kept: Object, rank: int, node: str, now_s: float) -> Object:
-    """The strategic merge patch that drops our gate and no other, and pins the pod beside what it demands."""
+    """Return the strategic merge patch that removes this collector's gate and pins the pod to a node.
+
+    Other gates remain. The pin is added to the node affinity that the pod already has.
+    """
     metadata = kept["metadata"]
     affinity = (kept["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     terms = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
@@ -104,9 +110,9 @@ def opening(kept: Object, rank: int, node: str, now_s: float) -> Object:
     pinned = [{**term, "matchFields": [*(term.get("matchFields") or []), field]} for term in terms]
     told = {"pod": metadata["uid"], "rank": rank, "node": node, "time": rfc3339(now_s)}
     annotations = {PLACED: json.dumps(told), RANK: str(rank)}
-    guard = {"uid": metadata["uid"]}  # of another pod by now it is a conflict
+    guard = {"uid": metadata["uid"]}  # the patch conflicts if the name belongs to another pod by now
     if terms != [{}] and kept["gate"]["version"]:
-        guard["resourceVersion"] = kept["gate"]["version"]  # a term that somebody adds must not be lost
+        guard["resourceVersion"] = kept["gate"]["version"]  # keep a term that another client adds
     return {
         "metadata": {**guard, "annotations": annotations},
         "spec": {
@@ -117,7 +123,7 @@ def opening(kept: Object, rank: int, node: str, now_s: float) -> Object:
 
 
 def deletion(pod: Pod) -> Object:
-    """Of this pod as it was seen: one that the scheduler has bound meanwhile stays."""
+    """Return delete options for this version of the pod. A pod bound in the meantime is not deleted."""
     guard = {"uid": pod.uid} | ({"resourceVersion": pod.version} if pod.version else {})
     return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": guard}
 
@@ -127,7 +133,10 @@ def path_of(pod: Pod) -> str:
 
 
 def _unschedulable_since_s(pod: Object, mark: Mark | None) -> float | None:
-    """Since when the scheduler finds no place; the condition's own time is that of the gate, before."""
+    """Return since when the scheduler finds no node for the pod (Unix seconds); None if it is not stuck.
+
+    The condition's own transition time may be that of the gate, so the time of the patch is the lower bound.
+    """
     if mark is None:
         return None
     for condition in (pod.get("status") or {}).get("conditions") or ():
@@ -138,7 +147,7 @@ def _unschedulable_since_s(pod: Object, mark: Mark | None) -> float | None:
 
 
 def seconds(time: Any) -> float:
-    """Unix seconds of an API time; 0 where it is none."""
+    """Return the Unix seconds of an API timestamp; 0 if it is invalid."""
     try:
         return datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp()
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""What gangs ask of the API server: plans stored and deleted, gates opened, pods deleted. Many at a time.
+"""Writes of gangs to the API server: stores and deletes plans, opens gates, deletes pods.
 
-The speed of the server is the limit: a few dozen requests in flight keep it busy, in the order in which they
-came. Every request is answered with an event, whatever becomes of it.
+Up to `_AT_ONCE` requests run in parallel, which keeps the server busy. They start in the order of arrival.
+Each request produces one event, whatever its outcome.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ Write = e.StorePlan | e.DeletePlan | e.Open | e.DeletePod
 
 
 class Writer:
-    """`answer(entry, event)` of each; `learn` takes the pod that a patch answered with."""
+    """Executes writes. `answer(entry, event)` receives each outcome, `learn` each patched pod."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class Writer:
         self._now_s = now_s
         self._waiting: deque[tuple[Entry, Write]] = deque()
         self._work = asyncio.Event()
-        self._stored: set[str] = set()  # ConfigMaps that are there
+        self._stored: set[str] = set()  # names of existing ConfigMaps
 
     async def plans(self) -> list[Plan]:
-        """Those that are stored; what is no plan is passed over. Raises KubeError."""
+        """Return the stored plans. Invalid ones are logged and skipped. Raises KubeError."""
         found: list[Plan] = []
         problems: list[str] = []
         objects, _ = await self._kube.list(self._plans, {"labelSelector": SELECTOR})
@@ -71,7 +71,7 @@ class Writer:
             self._work.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Execute writes until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(_AT_ONCE):
                 group.create_task(self._write_all())
@@ -109,7 +109,7 @@ class Writer:
             found = await self._kube.write(
                 "PATCH", path_of(write.pod), body, content=STRATEGIC, query=query, timeout_s=_TIMEOUT_S
             )
-            if uid in entry.pods:  # else the watch has told that it went: it must not come back
+            if uid in entry.pods:  # otherwise the watch has reported its deletion
                 self._learn(found)
             return e.Opened(uid)
         await self._kube.write("DELETE", path_of(write.pod), deletion(write.pod), timeout_s=_TIMEOUT_S)
@@ -125,14 +125,14 @@ class Writer:
             try:
                 await self._kube.write("POST", self._plans, body, timeout_s=_TIMEOUT_S)
             except ConflictError:
-                _log.debug("%s is there already", name)  # of a request that nobody heard the answer of
+                _log.debug("%s is there already", name)  # an earlier request succeeded without a response
             else:
                 self._stored.add(name)
                 return e.PlanStored(plan)
         try:
             await self._kube.write("PUT", f"{self._plans}/{name}", body, timeout_s=_TIMEOUT_S)
         except NotFoundError:
-            self._stored.discard(name)  # somebody deleted it: made anew at the next try
+            self._stored.discard(name)  # it was deleted; the next try creates it again
             raise
         self._stored.add(name)
         return e.PlanStored(plan)

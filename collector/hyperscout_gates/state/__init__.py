@@ -1,1 +1,1 @@
-"""The state machine of a gang: events and the time go in, instructions come out. Pure."""
+"""State machine of a gang: takes events and the time, returns instructions. Performs no I/O."""

@@ -1,4 +1,4 @@
-"""What a gang's state machine is told, and what it wants done."""
+"""Events and instructions of a gang's state machine."""
 
 from dataclasses import dataclass, field
 
@@ -10,8 +10,11 @@ from hyperscout_gates.state.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod of a gang, as far as it matters. `rank`, `pin`: what the patch that opened its gate wrote, None
-    and "" before. `slot`: where it says that it belongs ("worker/3"), or its role. Times are Unix seconds."""
+    """The relevant part of a gang's pod. Times are Unix seconds.
+
+    `rank`, `pin`: values that the patch that opened its gate recorded; None and "" before.
+    `slot`: its position ("worker/3"), or only its role.
+    """
 
     uid: str
     namespace: str
@@ -20,13 +23,13 @@ class Pod:
     gated: bool = True
     rank: int | None = None
     pin: str = ""
-    node: str = ""  # the one it is bound to
+    node: str = ""  # the node that it is bound to
     succeeded: bool = False
     failed: bool = False
-    going: bool = False  # it has a deletion time
-    owned: bool = True  # somebody makes it again when it is deleted
+    going: bool = False  # it has a deletion timestamp
+    owned: bool = True  # a controller recreates it when it is deleted
     created_s: float = 0.0
-    stuck_since_s: float | None = None  # the scheduler finds no place for it
+    stuck_since_s: float | None = None  # since when the scheduler finds no node for it
     version: str = ""
 
     @property
@@ -35,12 +38,12 @@ class Pod:
 
     @property
     def is_open(self) -> bool:
-        """Let go by us. A gate that somebody else took away makes a pod that is none of ours."""
+        """Whether this collector opened its gate. A gate that another client removed does not count."""
         return not self.gated and self.rank is not None
 
     @property
     def has_seat(self) -> bool:
-        """Whether no other rank than that of its slot will do."""
+        """Whether the pod must get the rank of its slot."""
         return "/" in self.slot
 
     @property
@@ -53,12 +56,12 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """All that is there has been told of: from here on there is something to do."""
+    """All existing pods have been reported. From here on the machine acts."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:
-    """It came, or changed."""
+    """A pod appeared or changed."""
 
     pod: Pod
 
@@ -70,8 +73,10 @@ class PodGone:
 
 @dataclass(frozen=True, slots=True)
 class OwnerRead:
-    """`gang` None: the owner is gone or `over`, or cannot be read as a gang, for this `problem`; `retry`:
-    it may be another time."""
+    """The owner was read. `gang` is None if the owner is gone or `over`, has no waiting pods, or is invalid.
+
+    `problem`: why the owner cannot be read as a gang. `retry`: whether another try may succeed.
+    """
 
     gang: Gang | None
     over: bool = False
@@ -81,12 +86,12 @@ class OwnerRead:
 
 @dataclass(frozen=True, slots=True)
 class OwnerStale:
-    """What was read may mean something else now: another topology has other tiers."""
+    """The meaning of the owner may have changed because a new topology has other tiers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The room may have changed, and it is this gang's turn to ask for nodes."""
+    """Free resources may have changed, and it is this gang's turn to request nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ class PlanStored:
 
 @dataclass(frozen=True, slots=True)
 class PlanNotStored:
-    """It may be stored all the same. `rejected`: it never will be."""
+    """The plan may be stored nevertheless. `rejected`: another try cannot succeed."""
 
     problem: str
     rejected: bool = False
@@ -114,7 +119,7 @@ class PlanNotStored:
 
 @dataclass(frozen=True, slots=True)
 class PlanDeleted:
-    """It is gone, or never was."""
+    """The plan is deleted or did not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class NotOpened:
-    """It may be open all the same. `rejected`: the server will not take it, however often."""
+    """The gate may be open nevertheless. `rejected`: the server rejects the patch; a retry does not help."""
 
     uid: str
     problem: str
@@ -138,7 +143,7 @@ class NotOpened:
 
 @dataclass(frozen=True, slots=True)
 class PodDeleted:
-    """Deletion was asked for, or it was gone."""
+    """Deletion was requested, or the pod did not exist."""
 
     uid: str
 
@@ -151,7 +156,7 @@ class PodNotDeleted:
 
 @dataclass(frozen=True, slots=True)
 class NodesDown:
-    """All nodes that take no new pod now, of which the gang's plan may name some."""
+    """The nodes of the gang's plan that accept no new pods now."""
 
     nodes: frozenset[str]
 
@@ -182,7 +187,7 @@ Event = (
     | Tick
 )
 
-# Instructions. To each of those that ask the API server or the placer, an event answers.
+# Instructions. One event answers each ReadOwner, Place, Repair, StorePlan, DeletePlan, Open and DeletePod.
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +197,7 @@ class ReadOwner:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The whole gang, and hold it; not on `avoid`."""
+    """Place the whole gang and reserve its nodes. Do not use nodes in `avoid`."""
 
     gang: Gang
     avoid: frozenset[str]
@@ -200,7 +205,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Other nodes for these ranks of a plan, not on `avoid`; the others stay."""
+    """Move these ranks of a plan to other nodes, none in `avoid`. Other ranks stay."""
 
     gang: Gang
     plan: Plan
@@ -220,7 +225,7 @@ class DeletePlan:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Drop our gate of the pod, pin it to the node and write down its rank, in one patch."""
+    """Remove the collector's gate from the pod, pin it to the node and record its rank, in one patch."""
 
     pod: Pod
     rank: int
@@ -229,14 +234,14 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """If it is still what was seen: one that was bound meanwhile stays."""
+    """Delete the pod if it is unchanged. A pod that was bound in the meantime stays."""
 
     pod: Pod
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Hold the plan's nodes: what was decided before."""
+    """Reserve the nodes of a plan that was decided earlier."""
 
     plan: Plan
     arrived: frozenset[int] = field(default_factory=frozenset)
@@ -244,14 +249,14 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Arrive:
-    """Pods of these ranks run on their nodes: the room there counts them."""
+    """Pods of these ranks run on their nodes, so the nodes' free resources account for them."""
 
     ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Depart:
-    """They do no longer, and others are to come: their place is held for them."""
+    """Pods of these ranks have left and others will follow, so their nodes are reserved again."""
 
     plan: Plan
     ranks: tuple[int, ...]
@@ -264,7 +269,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """To the users, as an Event on the gang's owner and first pod."""
+    """Report to users, as an Event on the gang's owner and first pod."""
 
     severity: str  # Normal | Warning
     reason: str

@@ -1,4 +1,4 @@
-"""A gang as its pods and their owner describe it."""
+"""A gang as described by its pods and their owner."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,12 +7,13 @@ from hyperscout_kubernetes.client import Object
 from hyperscout_placer.cluster.request import Request
 
 GATE = "hyperscout.io/topology"
-# On pods. A gang's name and size, where no owner says them.
+# Labels on pods: a gang's name and size, if no owner defines them.
 GANG_LABEL = "hyperscout.io/gang"
 SIZE_LABEL = "hyperscout.io/gang-size"
-ROLE_LABEL = "hyperscout.io/role"  # with them, where pods differ: those of one role are alike ("worker")
-# On the workload, or on its pods: "hard" or "soft"; a tier's number or name; runs of ranks, "8:1,64:leaf"
-# (size:tier, innermost first); "2:leaf" (most:tier) for the gang.
+ROLE_LABEL = "hyperscout.io/role"  # optional with them: pods of one role are interchangeable ("worker")
+# Annotations on the workload or its pods. MODE is "hard" or "soft". HIGHEST_TIER is a tier's number or name.
+# GROUPS are runs of ranks, size:tier with the innermost first, for example "8:1,64:leaf". SPREAD and
+# PREFER_SPREAD are most:tier for the gang, for example "2:leaf".
 MODE = "hyperscout.io/mode"
 HIGHEST_TIER = "hyperscout.io/highest-tier-allowed"
 GROUPS = "hyperscout.io/groups"
@@ -21,21 +22,22 @@ PREFER_SPREAD = "hyperscout.io/prefer-spread"
 
 
 class GangError(ValueError):
-    """Pods that describe no gang; says which field of what, and what to write instead."""
+    """Pods that describe no gang. The message contains the object, the field and what to write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """`key`: unique in the cluster and stable: "namespace/kind/name". `ranks`: the ranks by slot, in which a
-    pod says where it belongs (`slot_of`). Pods of some slots may come only later (staged): the gang is
-    placed whole when `ready` pods are there."""
+    """A gang. Pods of some slots may come later (staged): it is placed once `ready` pods exist.
+
+    `key`: "namespace/kind/name", unique in the cluster and stable. `ranks`: rank by slot (see `slot_of`).
+    """
 
     key: str
     kind: str
     namespace: str
     name: str
-    uid: str  # of the owner ("" = plain labels): another run of the same name is another gang
+    uid: str  # of the owner ("" = labels only); another run of the same name is another gang
     request: Request
     ranks: Mapping[str, int]
-    templates: Mapping[str, Object]  # role -> a pod spec of it, for selectors, affinity and tolerations
+    templates: Mapping[str, Object]  # role -> pod spec, for selectors, affinity and tolerations
     ready: int

@@ -1,11 +1,12 @@
-"""What becomes of one gang, from its first gated pod to its last one's end. Events in, instructions out.
+"""State machine of one gang, from its first gated pod to the end of its last pod.
 
     pods gather -> owner read -> placed -> plan stored -> gates open -> pods bound -> ... -> released
 
-The whole gang or nothing: no gate opens before the plan is stored, and each opens onto the node that the
-stored plan has for its rank. Facts are kept, and what is to be done next follows from them alone, so a
-collector that starts needs nothing but the pods and the plan: where a gate is open the plan is finished,
-where none is it is dropped and the gang placed anew. A rank moves only while no pod of it is open.
+A gang is placed as a whole or not at all. No gate opens before the plan is stored. Each gate opens onto the
+node that the stored plan has for the pod's rank. The machine keeps facts and derives the next step from them
+alone, so a collector that starts needs only the pods and the plan. If a gate is open, the machine completes
+the plan. If none is open, it drops the plan and places the gang again. A rank moves only while no pod of it
+is open.
 """
 
 from collections.abc import Iterable
@@ -21,32 +22,32 @@ from hyperscout_gates.state.members import Members
 from hyperscout_gates.state.plan import Plan, digest_of
 from hyperscout_gates.state.tries import Tries
 
-NOWHERE = ""  # the node of a rank that has none
-_SHOWN = 5  # ranks that moved, in a message
+NOWHERE = ""  # the node of a rank without node
+_SHOWN = 5  # moved ranks in a message
 
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
     """Times in seconds."""
 
-    replace_after_s: float = 60.0  # a pod for which the scheduler finds no place is placed anew; doubles
+    replace_after_s: float = 60.0  # until an unschedulable pod is placed again; doubles up to 4 times
     hot_swap: bool = True
-    gather_s: float = 5.0  # a failed node's pods come one by one: their ranks move together
-    linger_s: float = 60.0  # a gang without pods, whose owner is there, may make new ones: its place is kept
-    refused_s: float = 600.0  # a node where a pod could not be scheduled is not chosen again for as long
-    patience_s: float = 15.0  # a gang of which pods are missing says so after this long
-    retry_s: float = 1.0  # of a request that failed; doubles
+    gather_s: float = 5.0  # wait for more pods of a failed node, so that their ranks move together
+    linger_s: float = 60.0  # how long a gang without pods keeps its nodes, while its owner exists
+    refused_s: float = 600.0  # how long a node is avoided after a pod could not be scheduled there
+    patience_s: float = 15.0  # until a gang reports that pods are missing
+    retry_s: float = 1.0  # until a failed request is repeated; doubles each time
     retry_most_s: float = 60.0
 
 
 class GangMachine:
-    """`handle` takes what happened and says what to do. `due_s`: when it wants to be asked again (Tick)."""
+    """`handle` takes events and returns instructions. `due_s`: when it needs the next Tick."""
 
     def __init__(self, key: str, uid: str, settings: GateSettings, plan: Plan | None = None) -> None:
         self.key = key
         self.uid = uid
         self.gang: Gang | None = None
-        self.plan: Plan | None = plan  # the one it is on; nothing opens unless it is `stored` too
+        self.plan: Plan | None = plan  # the current plan; gates open only if it is also `stored`
         self.stored: Plan | None = plan
         self.members = Members()
         self.ended = False
@@ -55,31 +56,31 @@ class GangMachine:
         self._out: list[Instruction] = []
         self._now_s = 0.0
         self._begun = False
-        self._is_there = plan is not None  # something may be stored
+        self._is_there = plan is not None  # a plan may be stored
         self._held = False
-        self._used = False  # a gate of this plan was opened
+        self._used = False  # a gate was opened under this plan
         self._arrived: set[int] = set()
         self._opening: set[str] = set()
-        self._maybe_open: set[str] = set()  # asked for, and not seen in the watch yet
+        self._maybe_open: set[str] = set()  # patched or maybe patched, not confirmed by the watch
         self._deleting: set[str] = set()
         self._reading = self._storing = self._deleting_plan = False
-        self._read_with = 0  # pods that were there when the owner was read
+        self._read_with = 0  # number of waiting pods when the owner was read
         self._asked: e.Place | e.Repair | None = None
         self._over = False
         self._clearing = False
         self._down: frozenset[str] = frozenset()
-        self._refused: dict[str, float] = {}  # node -> until when
+        self._refused: dict[str, float] = {}  # node -> Unix seconds until which it is avoided
         self._replaced = 0
         self._lost_since_s: float | None = None
         self._empty_since_s: float | None = None
 
     @property
     def due_s(self) -> float | None:
-        """Unix seconds; None: only when something happens."""
+        """Unix seconds of the next Tick; None if the machine only waits for events."""
         return self._tries.due_s
 
     def handle(self, events: Iterable[Event], now_s: float) -> list[Instruction]:
-        """`now_s`: Unix seconds."""
+        """Process events and return instructions. `now_s`: Unix seconds."""
         self._out, self._now_s = [], now_s
         self._tries.begin(now_s)
         turn = False
@@ -94,16 +95,16 @@ class GangMachine:
                 self._ask()
         return self._out
 
-    # What it asks the queue for
+    # The queue
 
     @property
     def wants_nodes(self) -> bool:
-        """Whether at its Turn it would ask the placer."""
+        """Whether the machine would request nodes if it got a Turn."""
         return self._begun and not self.ended and (self._wants_repair() or self._wants_place())
 
     @property
     def waits_since_s(self) -> float:
-        """When its first pod came: the order of the queue."""
+        """When its first pod was created (Unix seconds); defines the order of the queue."""
         return min((pod.created_s for pod in self.members), default=0.0)
 
     def _ask(self) -> None:
@@ -179,13 +180,13 @@ class GangMachine:
         if event.gang is not None:
             self.gang = event.gang
             if self.plan is None:
-                self.uid = self.uid or event.gang.uid  # it is not on all pods
+                self.uid = self.uid or event.gang.uid  # not all pods carry it
             self._tries.forgive("read")
             return
         if self.plan is None:
             self.gang = None
         if not (event.over or event.problem):
-            return  # it is there, and no pod of it waits
+            return  # the owner exists, and no pod waits
         self._tries.failed("read", at_least_s=0.0 if event.retry else 10.0)
         if event.problem and not event.retry:
             self._say("Warning", "NoGang", event.problem)
@@ -230,7 +231,7 @@ class GangMachine:
         if isinstance(event, e.Opened):
             self._opening.discard(event.uid)
             if event.uid in self.members.seats:
-                self._maybe_open.add(event.uid)  # the watch is about to tell
+                self._maybe_open.add(event.uid)  # until the watch confirms it
             self._tries.forgive(f"open {event.uid}")
         elif isinstance(event, e.NotOpened):
             self._opening.discard(event.uid)
@@ -249,7 +250,7 @@ class GangMachine:
             if event.uid in self.members:
                 self._tries.failed(f"delete {event.uid}")
 
-    # What is to be done
+    # Next steps
 
     def _next(self) -> None:
         self._refused = {node: until_s for node, until_s in self._refused.items() if self._now_s < until_s}
@@ -281,7 +282,7 @@ class GangMachine:
                 self._open_gates(plan)
 
     def _nobody(self) -> None:
-        """No pod runs, or is to run."""
+        """Handle a gang without live pods: end it, release its plan, or wait for new pods."""
         if self.plan is None:
             self.ended = not (self._is_there or self._reading)
             return
@@ -299,7 +300,7 @@ class GangMachine:
         self._read_owner_each(2.0)
 
     def _wait_or_adopt(self) -> None:
-        """There is no plan: either none yet, or somebody has taken it away."""
+        """Handle a gang without plan. It has none yet, or another client deleted the plan."""
         gang = self.gang
         if gang is None:
             return
@@ -314,10 +315,10 @@ class GangMachine:
                 self._say("Normal", "Waits", f"waits for pods: {here} of {gang.ready} are here", every_s=60.0)
                 self._read_owner_each(self._settings.linger_s)
         elif self._read_with < here:
-            self._read_owner()  # what pods need is told best by the pods, all of them
+            self._read_owner()  # the pods define best what they need, so read again with all of them
 
     def _adopt(self, gang: Gang) -> None:
-        """Make a plan of what the open pods say; ranks without one have no node yet."""
+        """Build a plan from the open pods. Ranks without an open pod have no node yet."""
         nodes = [NOWHERE] * size(gang.request.gang)
         for rank, pod in self.members.opened():
             if rank < len(nodes):
@@ -335,7 +336,7 @@ class GangMachine:
             self._out.append(e.StorePlan(self.plan))
 
     def _drop(self) -> None:
-        """Give everything back. No pod is open."""
+        """Release the reservation and forget the plan. No pod may be open."""
         if self._held:
             self._out.append(e.Release())
         self.plan = self.stored = None
@@ -363,7 +364,7 @@ class GangMachine:
     # Gates
 
     def _seat(self, plan: Plan, gang: Gang) -> None:
-        """Ranks of lost pods that wait for theirs come last: others can start."""
+        """Give gated pods their ranks. Ranks without a usable node come last, so that others can start."""
         last = {rank for rank in range(len(plan.nodes)) if self._is_bad(plan, rank)}
         for pod in self.members.seat(gang, len(plan.nodes), plan.pods, last):
             self._say(
@@ -375,7 +376,7 @@ class GangMachine:
             )
 
     def _open_gates(self, plan: Plan) -> None:
-        """Each gated pod onto its node; those whose node has failed wait for another."""
+        """Open each gated pod onto its node. Pods of failed nodes wait for another node."""
         if self.gang is not None:
             self._seat(plan, self.gang)
         lost = False
@@ -385,7 +386,7 @@ class GangMachine:
                 continue
             if uid in self._maybe_open:
                 if not self._tries.has_failed(f"open {uid}"):
-                    continue  # it is open, and about to be seen
+                    continue  # it is open, and the watch will confirm it
             elif self._is_bad(plan, rank):
                 lost = True
                 continue
@@ -394,7 +395,7 @@ class GangMachine:
             if self._tries.may(f"open {uid}"):
                 ready.append(e.Open(self.members.pods[uid], rank, plan.nodes[rank]))
         if lost and not self._engaged:
-            self._drop()  # nothing has opened yet: the whole gang is placed anew
+            self._drop()  # no gate is open yet, so the whole gang is placed again
             self._delete_plan()
             return
         if not lost:
@@ -409,7 +410,7 @@ class GangMachine:
 
     @property
     def _engaged(self) -> bool:
-        """Whether a gate is open, or may be."""
+        """Whether a gate is open or may be open."""
         if self._opening or self._maybe_open:
             return True
         return any(pod.is_open and not pod.failed for pod in self.members)
@@ -424,21 +425,21 @@ class GangMachine:
         return frozenset(self._refused) | self._down
 
     def _to_move(self, plan: Plan) -> tuple[int, ...]:
-        """Ranks on bad nodes that no pod is bound to, or on its way to."""
+        """Return the ranks on bad nodes that have no bound pod and no pod on its way."""
         fixed = {rank for rank, _ in self.members.opened()} | self.members.done()
         busy = self._opening | self._maybe_open
         fixed |= {rank for uid, rank in self.members.seats.items() if uid in busy}
         return tuple(r for r in range(len(plan.nodes)) if r not in fixed and self._is_bad(plan, r))
 
     def _gathers(self) -> bool:
-        """Whether more pods of a failed node are about to lose it, so that all move together."""
+        """Whether more pods of a failed node are about to lose it, so that all ranks move together."""
         if self._lost_since_s is None or self._now_s >= self._lost_since_s + self._settings.gather_s:
             return False
         bad = self._bad()
         return any((pod.node or pod.pin) in bad for _, pod in self.members.opened())
 
     def _look_for_stuck(self) -> None:
-        """Pods for which the scheduler finds no place where they were put."""
+        """Find pods that the scheduler cannot place on their nodes, and delete them or restart the gang."""
         unbound = [pod for _, pod in self.members.opened() if not pod.node]
         patience_s = self._settings.replace_after_s * 2.0 ** min(self._replaced, 4)
         stuck: list[Pod] = []
@@ -469,9 +470,9 @@ class GangMachine:
             self._clear()
 
     def _clear(self) -> None:
-        """Away with all open pods, none of which is bound; then the gang is placed anew."""
+        """Delete all open pods while none is bound. Then the gang is placed again."""
         if self.members.any_bound:
-            self._clearing = False  # one was faster: the plan stands, and those deleted come again
+            self._clearing = False  # a pod was bound first: the plan stays, and deleted pods return
             return
         if self._opening:
             return
@@ -488,7 +489,7 @@ class GangMachine:
             self._deleting.add(pod.uid)
             self._out.append(e.DeletePod(pod))
 
-    # Who holds what
+    # Reservations
 
     def _hold(self, plan: Plan) -> None:
         self._held = self._used = True
@@ -505,7 +506,7 @@ class GangMachine:
             self._out.append(e.Depart(plan, tuple(sorted(went))))
         self._arrived = now
 
-    # To the users
+    # Events for users
 
     def _tell_of(self, plan: Plan, before: Plan | None) -> None:
         if before is not None:

@@ -1,4 +1,4 @@
-"""The pods of one gang: which live, which ranks they have, and which seats are free for those that wait."""
+"""The pods of one gang: which are alive, which ranks they have, and which seats are free."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,7 +7,7 @@ from hyperscout_gates.state.gang import Gang
 
 
 class Members:
-    """By uid. `seats`: ranks that gated pods were given."""
+    """Pods by uid. `seats`: ranks of gated pods by uid."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
@@ -34,45 +34,47 @@ class Members:
 
     @property
     def any_bound(self) -> bool:
-        """Whether one runs on its node, or has come to a good end there."""
+        """Whether a pod runs on its node or has succeeded there."""
         return any(p.is_open and (p.succeeded or (p.is_alive and p.node)) for p in self)
 
     def opened(self) -> Iterator[tuple[int, Pod]]:
-        """Those that live and were let go by us, with their ranks."""
+        """Yield live pods with a gate that this collector opened, and their ranks."""
         for pod in self:
             if pod.is_alive and pod.is_open and pod.rank is not None:
                 yield pod.rank, pod
 
     def here(self, gang: Gang) -> int:
-        """How many wait behind their gates and can take part."""
+        """Return the number of gated pods that can take part. Pods of the same slot count once."""
         waiting = [p for p in self if p.gated and p.is_alive]
         seats = {p.slot for p in waiting if p.slot in gang.ranks}
         return len(seats) + sum(1 for p in waiting if not p.has_seat)
 
     def taken(self) -> set[int]:
-        """Ranks of pods that live."""
+        """Return the ranks of live pods."""
         return {*self.seats.values(), *(rank for rank, _ in self.opened())}
 
     def done(self) -> set[int]:
-        """Ranks that have come to a good end, and are not made again."""
+        """Return the ranks of pods that have succeeded and are not recreated."""
         ended = {p.rank for p in self if p.succeeded and p.has_seat and p.rank is not None}
         return ended - self.taken()
 
     def arrived(self, nodes: tuple[str, ...]) -> set[int]:
-        """Ranks for which nothing has to be held: their pods run where they should, or are done."""
+        """Return the ranks that need no reservation: their pods run on their nodes or have succeeded."""
         found = {rank for rank in self.done() if rank < len(nodes)}
         found.update(r for r, p in self.opened() if p.node and r < len(nodes) and nodes[r] == p.node)
         return found
 
     def strays(self, nodes: tuple[str, ...]) -> Iterator[Pod]:
-        """Pods on their way to another node than the plan has for them."""
+        """Yield unbound pods that are pinned to another node than the plan has for them."""
         for rank, pod in self.opened():
             if not pod.node and not (rank < len(nodes) and nodes[rank] == pod.pin):
                 yield pod
 
     def seat(self, gang: Gang, size: int, before: Mapping[str, int], last: set[int]) -> list[Pod]:
-        """Give ranks below `size` to gated pods: that of their slot, else the one they had `before`, else the
-        first free one of their role, those in `last` after the others. Returns pods for which there is none.
+        """Give ranks below `size` to gated pods, and return the pods for which there is none.
+
+        A pod gets the rank of its slot, else the rank that it had `before`, else the first free rank of its
+        role. Ranks in `last` are used after the others.
         """
         waiting = [p for p in self if p.gated and p.is_alive and p.uid not in self.seats]
         if not waiting:
@@ -84,7 +86,7 @@ class Members:
             rank = gang.ranks.get(pod.slot) if pod.has_seat else before.get(pod.uid)
             if rank is not None and rank in taken:
                 if pod.has_seat:
-                    continue  # until the pod before it has gone
+                    continue  # wait until the previous pod has gone
                 rank = None
             if rank is None:
                 if not free:
@@ -99,7 +101,7 @@ class Members:
 
 
 def _free(ranks: Mapping[str, int], last: set[int]) -> dict[str, list[int]]:
-    """Ranks by role, the first one last."""
+    """Return the ranks by role in reverse order: the next one to use is last."""
     found: dict[str, list[int]] = {}
     for slot, rank in sorted(ranks.items(), key=lambda x: (x[1] in last, x[1]), reverse=True):
         found.setdefault(slot.partition("/")[0], []).append(rank)

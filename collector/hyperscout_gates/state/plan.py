@@ -1,7 +1,7 @@
-"""What was decided for a gang, as it is stored before the first gate opens: one ConfigMap a gang.
+"""The placement decision of a gang, stored in one ConfigMap per gang before the first gate opens.
 
-A collector that starts reads it back: where a gate is open, the rest of the gang follows the same plan. What
-is stored is read strictly: text that is no plan is none, and says why.
+A collector reads it at start. If a gate is open, the rest of the gang follows the same plan. Stored plans are
+parsed strictly: an invalid one is rejected with a reason.
 """
 
 import base64
@@ -31,26 +31,28 @@ PREFIX = "hyperscout-gang-"
 LABELS = {"app.kubernetes.io/managed-by": "hyperscout", "app.kubernetes.io/component": "gang-plan"}
 SELECTOR = ",".join(f"{name}={value}" for name, value in LABELS.items())
 _TEXT, _PACKED = "plan.json", "plan.json.z"
-_PACK_FROM_BYTES = 32 * 1024  # below, a person can read it with kubectl
-_MAX_BYTES = 900_000  # of what is stored; the server takes 1 MiB with everything around it
-_MAX_READ_BYTES = 64 << 20  # unpacked: 1,000,000 ranks with long names
+_PACK_FROM_BYTES = 32 * 1024  # smaller plans stay readable with kubectl
+_MAX_BYTES = 900_000  # of stored data; the server accepts 1 MiB for the whole object
+_MAX_READ_BYTES = 64 << 20  # unpacked size: 1,000,000 ranks with long names
 _VERSION = 1
 _MAX_INT = 2**62
 
 
 class PlanError(ValueError):
-    """What is stored is no plan; or a plan that cannot be stored, because it is too large."""
+    """A stored object is not a valid plan, or a plan is too large to store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Nodes by rank for the gang `key` whose owner has this `uid` ("" = plain labels). `pods`: which pod (by
-    uid) took which rank, where pods do not say so themselves."""
+    """Nodes by rank for the gang `key`. `uid`: of its owner ("" = labels only).
+
+    `pods`: rank by pod uid, for pods that carry no slot of their own.
+    """
 
     key: str
     uid: str
     kind: str
-    digest: str  # of the request and its ranks: another one is another gang
+    digest: str  # of the request and its ranks; identifies the gang's definition
     request: Request
     placement: Placement
     pods: Mapping[str, int] = field(default_factory=dict)
@@ -61,18 +63,18 @@ class Plan:
 
 
 def name_of(key: str, uid: str) -> str:
-    """The ConfigMap of a gang."""
+    """Return the name of a gang's ConfigMap."""
     return PREFIX + hashlib.sha256(f"{key}\0{uid}".encode()).hexdigest()[:20]
 
 
 def digest_of(request: Request, ranks: Mapping[str, int]) -> str:
-    """The same for the same request with the same slots."""
+    """Return the same digest for equal requests with equal slots."""
     text = _dumps({"request": _request_out(request), "ranks": sorted(ranks.items())})
     return hashlib.sha256(text).hexdigest()[:32]
 
 
 def to_object(plan: Plan, namespace: str) -> Object:
-    """The ConfigMap. Raises PlanError when it is too large."""
+    """Return the ConfigMap of a plan. Raises PlanError if it is too large."""
     placement = plan.placement
     text = _dumps(
         {
@@ -82,7 +84,7 @@ def to_object(plan: Plan, namespace: str) -> Object:
             "kind": plan.kind,
             "digest": plan.digest,
             "request": _request_out(plan.request),
-            # Runs of ranks: neighbours are often on one node.
+            # Run-length encoding: consecutive ranks are often on one node.
             "nodes": [[node, len(list(run))] for node, run in groupby(placement.nodes)],
             "tier": placement.tier,
             "hypernode": placement.hypernode,
@@ -103,7 +105,7 @@ def to_object(plan: Plan, namespace: str) -> Object:
 
 
 def from_object(found: Object) -> Plan:
-    """What a ConfigMap says. Raises PlanError, and nothing else."""
+    """Parse a ConfigMap. Raises PlanError and no other error."""
     try:
         plan = _plan_in(json.loads(_text_of(found)))
         name, expected = found["metadata"]["name"], name_of(plan.key, plan.uid)
@@ -165,7 +167,7 @@ def _plan_in(found: Any) -> Plan:
     )
 
 
-# A request, in the plan's own words: stable, whatever becomes of the API's
+# The plan's own format of a request: stable even if the API's format changes
 
 
 def _request_out(request: Request) -> Object:

@@ -1,4 +1,4 @@
-"""When something that failed may be tried again, and how often the same is said."""
+"""Back-off of failed actions, and rate limits of repeated messages."""
 
 from dataclasses import dataclass, field
 
@@ -7,10 +7,10 @@ _REPEAT_S = 600.0
 
 @dataclass(slots=True)
 class Tries:
-    """Waits `first_s` after a failure, twice as long after each further one, at most `most_s`.
+    """Delays a failed action by `first_s`, and twice as long after each further failure, at most `most_s`.
 
-    `now_s` is set by who uses it; `due_s` is when the first thing that was asked for and may not be done yet
-    may be done.
+    The caller sets `now_s` with `begin`. `due_s` is the earliest time at which a requested action that is
+    still delayed becomes allowed, or None. All times are seconds of the same clock.
     """
 
     first_s: float
@@ -53,7 +53,7 @@ class Tries:
             self._not_before_s.pop(name, None)
 
     def may_say(self, about: str, message: str, every_s: float) -> bool:
-        """The same again only after ten minutes; another message about the same after `every_s`."""
+        """Return whether to report now: the same message after 10 minutes, another one after `every_s`."""
         before, at_s = self._said.get(about, ("", float("-inf")))
         if self.now_s < at_s + (_REPEAT_S if message == before else every_s):
             return False

@@ -1,1 +1,1 @@
-"""What pods and their owners say of a gang: its size, its resources, its constraints. Pure."""
+"""What pods and their owners define about a gang: size, resources, constraints. Performs no I/O."""

@@ -1,4 +1,4 @@
-"""What is wished for a gang, in annotations of its workload or its pods, and the request made of it."""
+"""Constraints of a gang from annotations of its workload or pods, and the request built from them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from hyperscout_placer.cluster.request import (
 from hyperscout_gates.state.gang import GROUPS, HIGHEST_TIER, MODE, PREFER_SPREAD, SPREAD, GangError
 
 ANNOTATIONS = (MODE, HIGHEST_TIER, GROUPS, SPREAD, PREFER_SPREAD)
-# The fields of a request that come of them.
+# The fields of a request that are built from them.
 _FIELDS = (
     (SPREAD, "gang.spread"),
     (PREFER_SPREAD, "gang.spread"),
@@ -30,7 +30,7 @@ _FIELDS = (
 
 
 class Tiers(Protocol):
-    """What is used of a Forest."""
+    """The part of a Forest that is used here."""
 
     @property
     def top(self) -> int: ...
@@ -40,7 +40,7 @@ class Tiers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """`text`, and on which object it stands."""
+    """A constraint: its `text`, and the object `on` which it is set."""
 
     text: str
     on: str
@@ -55,8 +55,10 @@ Wishes = Mapping[str, Wish]  # by annotation
 def wishes_of(
     owner: tuple[str, Mapping[str, object]] | None, pods: Iterable[tuple[str, Mapping[str, object]]]
 ) -> Wishes:
-    """Each object is given by its name and its annotations. Where the owner says nothing, all pods that say
-    something must say the same. Raises GangError."""
+    """Collect the constraints by annotation. Each object is given as (name, annotations).
+
+    If the owner does not have an annotation, all pods that have it must agree. Raises GangError.
+    """
     found: dict[str, Wish] = {}
     for on, annotations in pods:
         for annotation in ANNOTATIONS:
@@ -74,7 +76,7 @@ def wishes_of(
 
 
 def request_of(what: str, parts: Sequence[tuple[Workers, bool]], wishes: Wishes, tiers: Tiers) -> Request:
-    """`parts`: workers in the order of ranks, and whether groups are made of them. Raises GangError."""
+    """Build the request. `parts`: workers in rank order, and whether to group them. Raises GangError."""
     highest = wishes.get(HIGHEST_TIER)
     tier = None if highest is None else _tier(highest, HIGHEST_TIER, highest.text, tiers)
     gang = Group(1, tuple(_grouped(parts, wishes, tiers)), tier, _spread(wishes, tiers))
@@ -88,7 +90,7 @@ def request_of(what: str, parts: Sequence[tuple[Workers, bool]], wishes: Wishes,
 
 
 def _mode(wishes: Wishes, tier: int | None) -> Mode:
-    """With a highest tier it is one, unless "soft" is said; without one there is nothing to be hard about."""
+    """Return the mode. The default is "hard" with a highest tier and "soft" without one."""
     wish = wishes.get(MODE)
     if wish is None:
         return "soft" if tier is None else "hard"
@@ -138,7 +140,7 @@ def _grouped(
 def _stretch(
     workers: Sequence[tuple[Workers, int]], levels: Sequence[tuple[int, int]], wish: Wish | None
 ) -> Iterator[Group | Workers]:
-    """Workers that follow each other, in groups within groups."""
+    """Yield consecutive workers, nested in groups."""
     items: list[tuple[Group | Workers, int]] = list(workers)
     inner = 1
     for length, tier in levels:
@@ -155,7 +157,7 @@ def _stretch(
 def _runs(
     items: Sequence[tuple[Group | Workers, int]], length: int
 ) -> Iterator[tuple[tuple[Group | Workers, ...], int]]:
-    """Cut into runs of that many: what is in one, and how many such runs follow each other."""
+    """Cut items into runs of `length`. Yields the contents of a run and how many such runs follow."""
     part: list[Group | Workers] = []
     lack = length
     for kind, number in items:
@@ -185,7 +187,7 @@ def _merged(items: Sequence[tuple[Group, int]]) -> list[tuple[Group | Workers, i
 
 
 def _numbered(wish: Wish, annotation: str, text: str, like: str) -> tuple[int, str]:
-    """ "8:leaf" """
+    """Parse a number and a name, for example "8:leaf"."""
     number, colon, name = (part.strip() for part in text.partition(":"))
     if not (colon and name and number.isascii() and number.isdigit() and len(number) < 10):
         raise wish.wrong(annotation, f"write like {like}")

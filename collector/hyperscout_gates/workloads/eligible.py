@@ -1,8 +1,8 @@
 """Which nodes a pod may run on, by the rules of kube-scheduler: selectors, affinity, taints.
 
-They must be its rules exactly: a pod is pinned to one node, and where the scheduler refuses that, it hangs.
-Nodes of a cluster differ in few of the labels that anyone asks for, and in few taints: each different
-combination is judged once.
+The rules must match exactly: a pod is pinned to one node, and if the scheduler refuses that node, the pod
+stays pending. Few labels and taints matter to pods, and many nodes agree in them, so each combination is
+evaluated once.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from hyperscout_kubernetes.nodes import why_down
 from hyperscout_placer.cluster.capacity import Mask
 from hyperscout_placer.cluster.forest import Flags, Forest
 
-# The fields of a pod's spec that decide it.
+# The fields of a pod's spec that decide where it may run.
 DEMANDS = ("nodeSelector", "affinity", "tolerations")
 _MAX_MASKS = 256
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -27,15 +27,15 @@ _CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _DOWN = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)  # what tolerations compare: no +, no 007
+_CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)  # integers in tolerations: no "+", no "007"
 
 Labels = Mapping[str, str]
-# Of a node's labels and its name: whether a term of the affinity, or the selector, holds.
+# Takes a node's labels and name, and returns whether one requirement of the affinity is met.
 _Test = Callable[[Labels, str], bool]
 
 
 def demands_key(pod_spec: Object) -> str:
-    """The same text for pods that may run on the same nodes, whatever nodes there are."""
+    """Return a key that is equal for pods that may run on the same nodes, whatever nodes exist."""
     return json.dumps(
         [_mapping(pod_spec.get("nodeSelector")), _terms(pod_spec), _tolerations(pod_spec)],
         sort_keys=True,
@@ -44,20 +44,20 @@ def demands_key(pod_spec: Object) -> str:
 
 
 def mask_for(pod_spec: Object, node: Callable[[str], Object | None], forest: Forest) -> Mask:
-    """`node`: what is kept of a node (kube/nodes.py), by name; None = it is not there."""
+    """Return the mask of allowed nodes. `node`: returns the stored form of a node, None if it is unknown."""
     return _mask(_Demands(pod_spec).met_by_all(forest.nodes, node))
 
 
 def may_run(pod_spec: Object, node: Object) -> bool:
-    """On this one node (as kept)."""
+    """Return whether the pod may run on this node (in stored form)."""
     return _Demands(pod_spec).met_by(node)
 
 
 class Masks:
-    """The masks that were asked for lately, kept true: a node that changes is judged anew, no other."""
+    """Cache of the most recent masks. When a node changes, only that node is evaluated again."""
 
     def __init__(self, node: Callable[[str], Object | None]) -> None:
-        """`node`: as for `mask_for`."""
+        """`node`: as in `mask_for`."""
         self._node = node
         self._forest: Forest | None = None
         self._known: OrderedDict[str, tuple[_Demands, Mask]] = OrderedDict()
@@ -76,7 +76,7 @@ class Masks:
         return self._known[key][1]
 
     def changed(self, name: str) -> None:
-        """A node came, went, or is another one than it was."""
+        """Update the masks for a node that appeared, disappeared or changed."""
         at = None if self._forest is None else self._forest.index.get(name)
         if at is None:
             return
@@ -84,14 +84,14 @@ class Masks:
         for key, (demands, mask) in self._known.items():
             answer = found is not None and demands.met_by(found)
             if mask.allowed[at] != answer:
-                # Whoever has the old one reads it as it was.
+                # Callers may still use the old mask, so it is not modified.
                 allowed = mask.allowed.copy()
                 allowed[at] = answer
                 self._known[key] = demands, _mask(allowed)
 
 
 def _mask(allowed: Flags) -> Mask:
-    """The key is of the nodes, not of the demands: it changes when they do."""
+    """Build a mask. Its key is a digest of the allowed nodes, so it changes when they do."""
     return Mask(hashlib.blake2b(np.packbits(allowed).tobytes(), digest_size=16).hexdigest(), allowed)
 
 
@@ -106,7 +106,7 @@ class _Demands:
         self._names = _names_of(terms or ())
 
     def met_by_all(self, names: Sequence[str], node: Callable[[str], Object | None]) -> Flags:
-        """Nodes that are alike in all that is asked for are judged once."""
+        """Evaluate all nodes; nodes that agree in all relevant fields are evaluated once."""
         judged: dict[tuple[object, ...], bool] = {}
         allowed = np.zeros(len(names), np.bool_)
         keys, apart = self._keys, self._names
@@ -147,8 +147,10 @@ class _Demands:
 
 
 def _tolerations(pod_spec: Object) -> list[Object]:
-    """Less those that admission adds to each pod and not to templates: they are about nodes that are down,
-    which take no work here anyway."""
+    """Return the tolerations without those for not-ready and unreachable nodes.
+
+    Admission adds these to pods but not to templates. They do not matter, because such nodes are excluded.
+    """
     return [
         found
         for found in _objects(pod_spec.get("tolerations"))
@@ -157,8 +159,11 @@ def _tolerations(pod_spec: Object) -> list[Object]:
 
 
 def _tolerated(taint: Object, toleration: Object) -> bool:
-    """An empty effect or key of a toleration is every one. Lt and Gt: from Kubernetes 1.35 on, where its gate
-    TaintTolerationComparisonOperators is on (else no pod gets them in)."""
+    """Return whether a toleration matches a taint. An empty effect or key matches all.
+
+    Lt and Gt exist since Kubernetes 1.35, behind the gate TaintTolerationComparisonOperators. Without the
+    gate, the API server rejects pods that use them.
+    """
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):
@@ -176,7 +181,7 @@ def _tolerated(taint: Object, toleration: Object) -> bool:
 
 
 def _terms(pod_spec: Object) -> list[Object] | None:
-    """Of the required node affinity, of which one must hold; None where it demands nothing."""
+    """Return the terms of the required node affinity, one of which must match; None if there is none."""
     affinity = _mapping(_mapping(pod_spec.get("affinity")).get("nodeAffinity"))
     if affinity.get(_REQUIRED) is None:
         return None
@@ -184,7 +189,7 @@ def _terms(pod_spec: Object) -> list[Object] | None:
 
 
 def _term(term: Object) -> list[_Test]:
-    """What must hold together. A term without anything in it never holds, nor does one that is no term."""
+    """Return the tests of a term, all of which must pass. An empty or invalid term never matches."""
     tests: list[_Test] = [_expression(found) for found in _objects(term.get("matchExpressions"))]
     tests += [_field(found) for found in _objects(term.get("matchFields"))]
     return tests or [_never]
@@ -221,7 +226,7 @@ def _expression(expression: Object) -> _Test:
 
 
 def _field(expression: Object) -> _Test:
-    """On fields there are two operators, one value, and the node's name."""
+    """Return the test of a field requirement: In or NotIn, with one value, on the node's name."""
     key, operator, values = _parts(expression)
     if len(values) != 1 or operator not in ("In", "NotIn"):
         return _never
@@ -240,14 +245,14 @@ def _keys_of(terms: Sequence[Object]) -> set[str]:
 
 
 def _names_of(terms: Sequence[Object]) -> set[str]:
-    """Nodes that are named: each is judged for itself."""
+    """Return the node names that terms mention. These nodes are evaluated individually."""
     return {
         name for term in terms for found in _objects(term.get("matchFields")) for name in _parts(found)[2]
     }
 
 
 def _integer(text: Any, form: re.Pattern[str]) -> int | None:
-    """Of 64 bits."""
+    """Return a 64-bit integer; None if the text is not one."""
     if not isinstance(text, str) or not form.fullmatch(text):
         return None
     value = int(text)

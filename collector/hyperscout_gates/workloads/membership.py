@@ -1,11 +1,11 @@
-"""Which gang a pod belongs to, and where in it: read off what its controllers put on it, nothing else.
+"""Which gang a pod belongs to, and its slot there, read from the labels and owners of the pod alone.
 
 controller            its pods carry
 Job                   batch.kubernetes.io/job-completion-index (Indexed only)
 JobSet                jobset.sigs.k8s.io/jobset-name, .../replicatedjob-name, .../job-index, and the Job's
 Kubeflow training     training.kubeflow.org/job-name, .../replica-type or .../job-role, .../replica-index
 LeaderWorkerSet       leaderworkerset.sigs.k8s.io/name, .../group-index, .../worker-index
-any, or none          hyperscout.io/gang, hyperscout.io/gang-size: these go before all others
+any, or none          hyperscout.io/gang, hyperscout.io/gang-size: these take precedence over all others
 """
 
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from hyperscout_kubernetes.client import Object
 
 from hyperscout_gates.state.gang import GANG_LABEL, GATE, ROLE_LABEL, SIZE_LABEL, GangError
 
-WORKER = "worker"  # the role where there is only one
+WORKER = "worker"  # the name of a single role
 LEADER = "leader"
 
 JOBSET = "jobset.sigs.k8s.io"
@@ -22,7 +22,7 @@ LEADER_WORKER_SET = "leaderworkerset.sigs.k8s.io"
 TRAINING = "training.kubeflow.org"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
-# API group -> kind -> plural: what may have to be read ("get") to know a gang.
+# API group -> kind -> plural: objects that the collector may have to read ("get") to know a gang.
 READ = {
     "batch": {"Job": "jobs"},
     "jobset.x-k8s.io": {"JobSet": "jobsets"},
@@ -36,12 +36,12 @@ READ = {
         "JAXJob": "jaxjobs",
     },
 }
-# Their pods serve each for itself: one is a gang of its own, unless labels say more.
+# Pods of these controllers are independent: each is a gang of its own unless labels define one.
 _ALONE = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Node"})
 
 
 class Owner(NamedTuple):
-    """The workload that says what the gang is: of which `path_of` is the address."""
+    """The workload that defines the gang. `path_of` returns its path on the API server."""
 
     api_version: str
     kind: str
@@ -50,7 +50,7 @@ class Owner(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """`run`: the owner's uid; "" = not known. `slot`: as `slot_of` says."""
+    """A pod's place in a gang. `run`: the owner's uid, "" if unknown. `slot`: see `slot_of`."""
 
     owner: Owner | None
     kind: str
@@ -61,32 +61,34 @@ class Membership(NamedTuple):
 
 
 def is_gated(pod: Object) -> bool:
-    """Whether our gate holds it."""
+    """Return whether the pod has this collector's scheduling gate."""
     return gated(pod.get("spec"))
 
 
 def gated(pod_spec: Any) -> bool:
-    """Whether a pod of this spec comes with our gate."""
+    """Return whether a pod of this spec has this collector's scheduling gate."""
     gates = mapping(pod_spec).get("schedulingGates")
     return isinstance(gates, list) and any(mapping(gate).get("name") == GATE for gate in gates)
 
 
 def owner_of(pod: Object) -> Owner | None:
-    """What has to be read to know the pod's gang: the JobSet above its Job, from labels. None: nothing, its
-    labels say it all, or it is a gang of one. Raises GangError for a pod of a controller that is not known.
+    """Return the object to read to know the pod's gang, for example the JobSet above its Job.
+
+    None if labels define the gang or the pod is a gang of one. Raises GangError for a pod of an unknown
+    controller.
     """
     return membership(pod).owner
 
 
 def path_of(owner: Owner) -> str:
-    """Where the API server has it: "/apis/batch/v1/namespaces/ns/jobs/name"."""
+    """Return the path on the API server, for example "/apis/batch/v1/namespaces/ns/jobs/name"."""
     group = owner.api_version.partition("/")[0]
     plural = READ[group][owner.kind]
     return f"/apis/{owner.api_version}/namespaces/{owner.namespace}/{plural}/{owner.name}"
 
 
 def gang_key(pod: Object) -> str:
-    """The key of the gang that it belongs to: `Gang.key`. Raises GangError."""
+    """Return the key of the pod's gang (`Gang.key`). Raises GangError."""
     found = membership(pod)
     return key_of(found.namespace, found.kind, found.name)
 
@@ -96,18 +98,20 @@ def key_of(namespace: str, kind: str, name: str) -> str:
 
 
 def run_of(pod: Object) -> str:
-    """The uid of its owner: `Gang.uid`. "" where there is none, or it is not on the pod."""
+    """Return the uid of the pod's owner (`Gang.uid`); "" if there is none or the pod does not carry it."""
     return membership(pod).run
 
 
 def slot_of(pod: Object) -> str:
-    """Where in the gang it says to belong: a slot of `Gang.ranks` ("worker/3"), or a role ("worker") of which
-    it takes any. See `seats`. Raises GangError."""
+    """Return the pod's position: a slot of `Gang.ranks` ("worker/3"), or only a role ("worker").
+
+    A pod with only a role takes any rank of that role; see `seats`. Raises GangError.
+    """
     return membership(pod).slot
 
 
 def membership(pod: Object) -> Membership:
-    """Raises GangError."""
+    """Return the pod's place in its gang. Raises GangError."""
     metadata = mapping(pod.get("metadata"))
     name, namespace = text(metadata.get("name")), text(metadata.get("namespace"))
     if not name or not namespace:
@@ -136,14 +140,14 @@ def membership(pod: Object) -> Membership:
 
 
 def _of_leader_worker_set(namespace: str, pod: str, labels: Object, controller: Object) -> Membership | None:
-    """Each group of a leader and its workers is a gang: groups start, fail and scale each for itself."""
+    """Return the place of a LeaderWorkerSet's pod. Each group is a gang because groups run independently."""
     name = text(labels.get(f"{LEADER_WORKER_SET}/name"))
     if not name:
         return None
     group = _index(namespace, pod, labels, f"{LEADER_WORKER_SET}/group-index")
     index = _index(namespace, pod, labels, f"{LEADER_WORKER_SET}/worker-index")
     owner = Owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", namespace, name)
-    # Its pods belong to StatefulSets: the uid of the LeaderWorkerSet is not on them.
+    # Its pods belong to StatefulSets, so they do not carry the uid of the LeaderWorkerSet.
     slot = _slot(WORKER if int(index) else LEADER, index)
     return Membership(owner, "LeaderWorkerSet", namespace, f"{name}-{group}", "", slot)
 
@@ -159,13 +163,16 @@ def _of_jobset(namespace: str, pod: str, labels: Object, controller: Object) -> 
     owner = Owner("jobset.x-k8s.io/v1alpha2", "JobSet", namespace, name)
     run = text(labels.get(f"{JOBSET}/jobset-uid"))
     slot = _slot(f"{role}/{job}", labels.get(COMPLETION_INDEX))
-    if slot.count("/") < 2:  # of a Job that is not Indexed
+    if slot.count("/") < 2:  # the Job is not Indexed
         slot = role
     return Membership(owner, "JobSet", namespace, name, run, slot)
 
 
 def _of_training(namespace: str, pod: str, labels: Object, controller: Object) -> Membership | None:
-    """PyTorchJob and its like own their pods; an MPIJob's launcher is the pod of a Job of the MPIJob."""
+    """Return the place of a training job's pod.
+
+    A PyTorchJob and similar kinds own their pods. The launcher of an MPIJob is a pod of a Job of the MPIJob.
+    """
     name = text(labels.get(f"{TRAINING}/job-name"))
     if not name:
         return None
@@ -178,7 +185,7 @@ def _of_training(namespace: str, pod: str, labels: Object, controller: Object) -
     if not role:
         raise GangError(f"pod {namespace}/{pod}: label {TRAINING}/replica-type: missing")
     owner = Owner(version, kind, namespace, name)
-    # A launcher has no index, or 0 as if it were a worker: it is the only one of its role.
+    # A launcher has no index, or index 0 like a worker. It is the only pod of its role.
     slot = _slot(role, labels.get(f"{TRAINING}/replica-index", "0"))
     return Membership(owner, kind, namespace, name, run, slot)
 
@@ -205,10 +212,10 @@ def _controller(metadata: Object) -> Object:
 
 
 def mapping(value: Any) -> Object:
-    """Where an object is due; {} for anything else."""
+    """Return `value` if it is a dict, else {}."""
     return value if isinstance(value, dict) else {}
 
 
 def text(value: Any) -> str:
-    """Where a string is due; "" for anything else."""
+    """Return `value` if it is a string, else ""."""
     return value if isinstance(value, str) else ""

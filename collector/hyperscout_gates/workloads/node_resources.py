@@ -1,8 +1,7 @@
-"""What is free on each node of the cluster: what it can give, less what its pods request. Kept as they
-come and go, never counted anew.
+"""Free resources of each node: allocatable resources less the requests of its pods, updated incrementally.
 
-100,000 pods are some ten megabytes: a pod that has its node is its name, its node and what it needs, and
-pods that need the same share that.
+100,000 pods take about ten megabytes: a bound pod is stored as its name, node and requests, and pods with
+equal requests share them.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,21 +16,21 @@ from hyperscout_placer.cluster.quantity import Needs, QuantityError, amount, is_
 from hyperscout_placer.cluster.request import WORKERS
 
 _OVER = ("Succeeded", "Failed")
-# Of a pod whose node is not chosen: what says whose it is, and where it may run.
+# Fields of an unbound pod that define its gang and where it may run.
 _METADATA = ("labels", "annotations", "ownerReferences", "creationTimestamp")
 _SPEC = ("schedulingGates", "nodeSelector", "affinity", "tolerations", "overhead", "resources")
 _ONE_POD: Needs = (("pods", 1),)
 
-_MAX_SHARED = 4096  # kinds of pods, and of nodes
+_MAX_SHARED = 4096  # different requests of pods, and allocatable resources of nodes
 
 
 def kept_pod(pod: Object) -> Object:
-    """What is kept of a pod: for `Reflector(keep=...)`.
+    """Return the part of a pod to store, for `Reflector(keep=...)`.
 
     {"metadata": {"name", "namespace", "uid"}, "spec": {"nodeName": ...}, "status": {"phase": ...},
-    "needs": tuple}, and deletionTimestamp once it is on its way out. Where its node is not chosen yet, also
-    labels, annotations, ownerReferences and creationTimestamp, and of its spec what decides where it may run
-    and what it needs. Where what it needs cannot be read, "needs" is None.
+    "needs": tuple}, and deletionTimestamp if the pod is being deleted. An unbound pod also has labels,
+    annotations, ownerReferences and creationTimestamp, and the fields of its spec that define where it may
+    run and what it requests. "needs" is None if the requests are invalid or the bound pod has ended.
     """
     metadata, spec = _mapping(pod.get("metadata")), _mapping(pod.get("spec"))
     node = spec.get("nodeName") or ""
@@ -62,7 +61,7 @@ def _resources_of(container: Any) -> Object:
     return {key: found[key] for key in ("resources", "restartPolicy") if key in found}
 
 
-# These are shared by all pods that say the same: never to be changed.
+# All pods with equal values share these objects, so they must never be modified.
 @lru_cache(maxsize=200_000)
 def _bound(node: str) -> Object:
     return {"nodeName": node}
@@ -80,8 +79,10 @@ def _shared(need: Needs) -> Needs:
 
 @dataclass(slots=True)
 class _Node:
-    """`gives`: its allocatable; None while only pods of it are known. `used`: requested there, without the
-    zeros. `vendors`: pods that ask for an extended resource."""
+    """`gives`: its allocatable resources; None while only its pods are known. `used`: requests of its pods.
+
+    `used` contains no zeros. `vendors`: number of pods that request an extended resource.
+    """
 
     gives: Mapping[str, int] | None = None
     takes_work: bool = False
@@ -90,15 +91,15 @@ class _Node:
 
 
 class Room:
-    """Everything returns the names of the nodes whose room is another now."""
+    """Free resources of all nodes. Each update returns the nodes with changed free resources."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
-        # Pods that were told to run somewhere and are not seen there yet, by uid.
+        # Pods that were assigned to a node but not yet reported there, by uid.
         self._assumed: dict[str, tuple[str, Needs]] = {}
 
     def node(self, before: Object | None, after: Object | None) -> frozenset[str]:
-        """A node as kept (kube/nodes.py) came (None before), changed or went (None after)."""
+        """Update a node (in stored form). `before` is None for a new node, `after` for a removed one."""
         found = after or before
         if found is None:
             return frozenset()
@@ -118,9 +119,9 @@ class Room:
         return frozenset((name,))
 
     def pod(self, before: Object | None, after: Object | None) -> frozenset[str]:
-        """A pod as kept came, changed or went. It counts where it has a node and is not over."""
+        """Update a pod (in stored form). It counts if it has a node and has not ended."""
         changed: set[str] = set()
-        # Of what was assumed: it went, perhaps for another one of its name; it arrived; it is over.
+        # An assumption ends when the pod disappears or is replaced, when it is bound, and when it ends.
         if before is not None and (after is None or _uid(before) != _uid(after)):
             changed |= self.forget(_uid(before))
         if after is not None and (after["spec"].get("nodeName") or _is_over(after)):
@@ -134,8 +135,10 @@ class Room:
         return frozenset(name for name in changed if self._is_known(name))
 
     def assume(self, uid: str, node: str, needs: Collection[tuple[str, int]]) -> frozenset[str]:
-        """A pod that was told to run there counts there from now on, until `pod` says where it runs, or
-        `forget`. Told again, it counts at the last."""
+        """Count an assigned pod on its node until `pod` reports its node, or until `forget`.
+
+        A second call for the same pod replaces the first.
+        """
         changed = set(self.forget(uid))
         need = tuple(needs)
         self._assumed[uid] = (node, need)
@@ -144,7 +147,7 @@ class Room:
         return frozenset(name for name in changed if self._is_known(name))
 
     def forget(self, uid: str) -> frozenset[str]:
-        """It will not run there after all."""
+        """Cancel an assumption: the pod will not run there."""
         assumed = self._assumed.pop(uid, None)
         if assumed is None:
             return frozenset()
@@ -152,8 +155,10 @@ class Room:
         return frozenset((assumed[0],)) if self._is_known(assumed[0]) else frozenset()
 
     def of(self, node: str) -> dict[str, int] | None:
-        """What is free there, never below 0; {} where it takes no work, None where there is no such node.
-        "workers": 1 where no pod on it asks for an extended resource, else 0."""
+        """Return the free resources of a node, never below 0; {} if it accepts no work, None if unknown.
+
+        "workers" is 1 if no pod on the node requests an extended resource, else 0.
+        """
         known = self._nodes.get(node)
         if known is None or known.gives is None:
             return None
@@ -165,7 +170,7 @@ class Room:
         return free
 
     def all(self) -> dict[str, dict[str, int]]:
-        """Of all nodes."""
+        """Return the free resources of all known nodes."""
         found = ((name, self.of(name)) for name in self._nodes)
         return {name: room for name, room in found if room is not None}
 
@@ -185,17 +190,17 @@ class Room:
         self._drop(name, known)
 
     def _drop(self, name: str, known: _Node) -> None:
-        """A node that is gone, and of which no pod is left, is forgotten."""
+        """Forget a node that is gone and has no pods left."""
         if known.gives is None and not known.used and not known.vendors:
             self._nodes.pop(name, None)
 
 
 def _on(pod: Object | None) -> tuple[str, Needs] | None:
-    """Where it counts, and for what."""
+    """Return the node on which a pod counts, and its requests; None if it does not count."""
     if pod is None or _is_over(pod):
         return None
     node = pod["spec"].get("nodeName")
-    # Where nobody can say what it needs, it is a pod at least.
+    # A pod with unknown requests counts as one pod.
     return (node, _ONE_POD if pod["needs"] is None else pod["needs"]) if node else None
 
 
@@ -209,7 +214,7 @@ def _uid(pod: Object) -> str:
 
 
 def _gives(allocatable: Mapping[str, str]) -> Mapping[str, int]:
-    """What cannot be read is not there."""
+    """Return allocatable resources as numbers. Invalid quantities are ignored."""
     return _parsed(tuple(allocatable.items()))
 
 

@@ -1,4 +1,4 @@
-"""What a workload says of its gang: roles, how many pods each has, and which of them come only later."""
+"""Roles of a workload's gang: how many pods each role has, and which roles start later."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -20,8 +20,11 @@ from hyperscout_gates.workloads.membership import (
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """`slots`: in the order of ranks. `template`: of its pods (metadata and spec). `later`: its pods come
-    only when others run, or by way of another controller. `seated`: each pod says which slot is its own."""
+    """A role. `slots`: in rank order. `template`: of its pods (metadata and spec).
+
+    `later`: its pods are created only when others run, or by another controller. `seated`: each pod carries
+    its own slot.
+    """
 
     name: str
     slots: tuple[str, ...]
@@ -31,8 +34,10 @@ class Role:
 
 
 def roles_of(owner: Object, member: Membership, seen: Collection[str] = ()) -> list[Role]:
-    """In the order of ranks, those without pods left out. `member`: one of its pods; `seen`: slots that its
-    pods name. Raises GangError."""
+    """Return the roles in rank order, without roles that have no pods. Raises GangError.
+
+    `member`: one of the pods. `seen`: the slots that pods carry.
+    """
     what = f"{member.kind} {member.namespace}/{member.owner.name if member.owner else member.name}"
     spec = mapping(owner.get("spec"))
     if member.kind == "Job":
@@ -52,8 +57,10 @@ def roles_of(owner: Object, member: Membership, seen: Collection[str] = ()) -> l
 
 
 def _of_job(what: str, field: str, spec: Object, name: str, prefix: str = "") -> Role:
-    """As many pods as run at once. Of an Indexed Job with more completions than that, later ones take the
-    ranks of those that ended."""
+    """Return a Job's role with as many slots as pods run at once.
+
+    If an Indexed Job has more completions, later pods take the ranks of those that ended.
+    """
     parallelism = count(what, f"{field}.parallelism", spec.get("parallelism"))
     completions = count(what, f"{field}.completions", spec.get("completions"), MAX_WORKERS)
     slots = (f"{prefix or name}/{i}" for i in range(min(parallelism, completions)))
@@ -65,10 +72,10 @@ def _of_jobset(what: str, spec: Object) -> Iterator[Role]:
     if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_PARTS:
         raise GangError(f"{what}: spec.replicatedJobs: expected 1 to {MAX_PARTS} of them")
     order = text(mapping(spec.get("startupPolicy")).get("startupPolicyOrder"))
-    # Each waits for those before it: directly, or by a chain. Only waiting for a part of the gang counts: a
-    # job without pods of ours (not gated) may well run, and end, before the gang is placed.
+    # A job waits for those before it, directly or through a chain. Only waits for a part of the gang count: a
+    # job without gated pods may run and end before the gang is placed.
     in_gang = gated_ones([(text(mapping(x).get("name")), _job_template(x)) for x in listed])
-    waits: dict[str, bool] = {}  # by name: whether it waits for a part of the gang
+    waits: dict[str, bool] = {}  # by name: whether the job waits for a part of the gang
     earlier = False
     for i, replicated in enumerate(listed):
         field = f"spec.replicatedJobs[{i}]"
@@ -93,8 +100,10 @@ def _of_jobset(what: str, spec: Object) -> Iterator[Role]:
 
 
 def gated_ones(templates: list[tuple[str, Object]]) -> set[str]:
-    """The roles whose pods are held: where templates carry our gate, those; where none does, an admission
-    policy adds it to all."""
+    """Return the roles with gated pods: those with the gate in their templates.
+
+    If no template has it, an admission policy adds it to the pods of all roles.
+    """
     named = {name for name, template in templates if gated(template.get("spec"))}
     return named or {name for name, _ in templates}
 
@@ -119,7 +128,7 @@ def _of_leader_worker_set(what: str, owner: Object, spec: Object) -> Iterator[Ro
     workers = mapping(template.get("workerTemplate"))
     leader = mapping(template.get("leaderTemplate")) or workers
     annotations = mapping(mapping(owner.get("metadata")).get("annotations"))
-    # With an exclusive topology the workers are made when the leader's node is known.
+    # With an exclusive topology, the workers are created once the leader's node is known.
     after_leader = (
         text(spec.get("startupPolicy")) == "LeaderReady"
         or f"{LEADER_WORKER_SET}/exclusive-topology" in annotations
@@ -128,24 +137,24 @@ def _of_leader_worker_set(what: str, owner: Object, spec: Object) -> Iterator[Ro
     yield Role(WORKER, tuple(f"{WORKER}/{i}" for i in range(1, size)), workers, later=after_leader)
 
 
-# Those that others connect to first, so that rank 0 is where the frameworks have it.
+# Roles that others connect to come first, so that rank 0 is where the frameworks expect it.
 _FIRST = ("chief", "master")
 
 
 def _of_training(what: str, spec: Object, seen: Collection[str]) -> Iterator[Role]:
-    """Of all kinds of kubeflow.org: `<framework>ReplicaSpecs` by type."""
+    """Yield the roles of any kubeflow.org kind from its `<framework>ReplicaSpecs`, by replica type."""
     field = next((name for name in spec if name.endswith("ReplicaSpecs")), "")
     replicas = mapping(spec.get(field))
     if not field or not 1 <= len(replicas) <= MAX_PARTS:
         raise GangError(f"{what}: spec: expected replica specs by type, like {{Worker: {{replicas: 8}}}}")
     launcher_works = spec.get("runLauncherAsWorker") is True
-    # Such a launcher is worker 0 to newer operators, which then count the others from 1.
+    # Newer operators treat such a launcher as worker 0 and number the others from 1.
     base = 1 if launcher_works and "worker/0" not in seen else 0
 
     def order(name: str) -> tuple[int, str]:
         role = name.lower()
         if role == "launcher":
-            # It only starts the others: after them, so that worker i has rank i.
+            # It only starts the workers, so it comes after them and worker i has rank i.
             return (0 if launcher_works else 2), role
         return (0 if role in _FIRST else 1), role
 
@@ -156,12 +165,12 @@ def _of_training(what: str, spec: Object, seen: Collection[str]) -> Iterator[Rol
         slots = tuple(f"{role}/{base + i}" for i in range(number))
         if role == "launcher":
             slots = (f"{role}/0",)[:number]  # a Job of one pod
-        # The launcher is made by way of a Job, or even once the workers are ready.
+        # The launcher is created through a Job, possibly only once the workers are ready.
         yield Role(role, slots, mapping(one.get("template")), later=role == "launcher" and len(replicas) > 1)
 
 
 def count(what: str, field: str, value: object, default: int = 1) -> int:
-    """Raises GangError."""
+    """Return a valid count, or `default` if `value` is None. Raises GangError."""
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_WORKERS:

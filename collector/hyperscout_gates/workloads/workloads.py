@@ -1,7 +1,8 @@
-"""From pods to the gang that they are: whose they are, how many there will be, who has which rank.
+"""Builds a gang from its pods: their owner, the expected number of pods, and the rank of each pod.
 
-Sizes and roles come from the workload (its owner), what a pod needs from the pods themselves where there are
-any: admission may have added to them. All of it is pure: who calls reads the owner from the API server.
+Sizes and roles come from the workload (the owner). Resource needs come from the pods if there are any,
+because admission may have changed them. Nothing here performs I/O: the caller reads the owner from the API
+server.
 """
 
 import re
@@ -51,7 +52,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """A role, and what its pods need."""
+    """A role and the resource needs of its pods."""
 
     name: str
     slots: tuple[str, ...]
@@ -62,11 +63,11 @@ class _Filled:
 
 
 def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
-    """The gang of pods of one `gang_key` that live. `owner`: what `owner_of` names, None where that is None.
+    """Return the gang of live pods that share one `gang_key`. Raises GangError.
 
-    Where fewer than `ready` pods are given, those that lack are taken to be as the owner's templates say (or
-    like the others). Pods of an earlier run of the owner (`run_of`) are passed over. Roles that need the same
-    and may run on the same nodes become one. Raises GangError.
+    `owner`: the object that `owner_of` names; None if `owner_of` returns None. Missing pods are assumed to
+    match the owner's templates, or the other pods. Pods of an earlier run of the owner (`run_of`) are
+    ignored. Roles with equal needs that may run on the same nodes are merged.
     """
     members = sorted(((membership(pod), pod) for pod in pods), key=lambda x: _natural(_name(x[1])))
     if not members:
@@ -106,9 +107,12 @@ def gang_of(pods: Sequence[Object], owner: Object | None, tiers: Tiers) -> Gang:
 
 
 def seats(gang: Gang, pods: Iterable[Object], taken: Mapping[str, int]) -> dict[str, int]:
-    """A rank for each pod, by its uid. `taken`: ranks that are given away already, by pod uid: kept. A pod
-    gets the rank of its slot; one without a slot of its own, or with one that the gang has not, the first
-    that is free in its role. Who finds none is left out. The same for any order of the pods."""
+    """Return a rank for each pod by uid. The result does not depend on the order of the pods.
+
+    `taken`: ranks already assigned, by pod uid; these are kept. A pod gets the rank of its slot. A pod
+    without a slot of its own, or with an unknown slot, gets the first free rank of its role. Pods without a
+    free rank are omitted.
+    """
     found = dict(taken)
     free = {slot: rank for slot, rank in gang.ranks.items() if rank not in set(taken.values())}
     others: list[tuple[str, str]] = []  # uid and role
@@ -120,7 +124,7 @@ def seats(gang: Gang, pods: Iterable[Object], taken: Mapping[str, int]) -> dict[
             found[uid] = free.pop(slot)
         elif slot not in gang.ranks:
             others.append((uid, slot.partition("/")[0]))
-    pools: dict[str, list[int]] = {}  # the first rank last
+    pools: dict[str, list[int]] = {}  # in reverse order: the next rank is last
     for slot, rank in sorted(free.items(), key=lambda x: -x[1]) if others else ():
         pools.setdefault(slot.partition("/")[0], []).append(rank)
     found.update((uid, pools[role].pop()) for uid, role in others if pools.get(role))
@@ -128,7 +132,7 @@ def seats(gang: Gang, pods: Iterable[Object], taken: Mapping[str, int]) -> dict[
 
 
 def _of_labels(first: Membership, members: Sequence[tuple[Membership, Object]]) -> list[Role]:
-    """Of a pod that is a gang of one, or of pods whose labels say what they are."""
+    """Return the roles of a single pod, or of pods with labels that define the gang."""
     if first.kind == "Pod":
         return [Role(WORKER, (first.slot,), members[0][1])]
     number, says = 0, ""
@@ -151,14 +155,14 @@ def _of_labels(first: Membership, members: Sequence[tuple[Membership, Object]]) 
             f"says {number}: write {len(members)}, or another {GANG_LABEL} on some"
         )
     counts = Counter(member.slot for member, _ in members)
-    # Those that have not come yet: like the last role, until they say otherwise.
+    # Missing pods count for the last role by name until they appear.
     counts[max(counts)] += number - len(members)
     slots = {role: tuple(f"{role}/{i}" for i in range(counts[role])) for role in sorted(counts)}
     return [Role(role, of, {}, seated=False) for role, of in slots.items()]
 
 
 def _filled(what: str, roles: Sequence[Role], members: Sequence[tuple[Membership, Object]]) -> list[_Filled]:
-    """Roles whose pods are held by us, with what their pods need. Raises GangError."""
+    """Return the roles with gated pods, and the needs of those pods. Raises GangError."""
     by_role: dict[str, list[Object]] = {}
     for member, pod in members:
         by_role.setdefault(member.slot.partition("/")[0], []).append(pod)
@@ -183,7 +187,7 @@ def _filled(what: str, roles: Sequence[Role], members: Sequence[tuple[Membership
 
 
 def _alike(what: str, role: str, pods: Sequence[Object], need: Needs) -> None:
-    """Pods of one role are interchangeable, or they are not of one role."""
+    """Check that pods of one role are interchangeable. Raises GangError."""
     first = mapping(pods[0].get("spec"))
     for pod in pods[1:]:
         spec = mapping(pod.get("spec"))
@@ -195,9 +199,11 @@ def _alike(what: str, role: str, pods: Sequence[Object], need: Needs) -> None:
 
 
 def _merged(roles: Sequence[_Filled]) -> tuple[list[Workers], dict[str, Object]]:
-    """Roles that need the same and may run on the same nodes are one to the placer, which is fastest with
-    few: under the name of the largest. Roles in which a pod takes any rank keep their names, for it does so
-    by the name. Returns workers in the order of ranks, and a pod spec by name."""
+    """Merge roles with equal needs that may run on the same nodes. The placer is faster with fewer roles.
+
+    The merged role has the name of the largest one. Roles in which a pod takes any rank stay separate,
+    because ranks are assigned by role name. Returns workers in rank order, and a pod spec by role name.
+    """
     kinds = [(role.needs, demands_key(role.spec), "" if role.seated else role.name) for role in roles]
     largest: dict[tuple[Needs, str, str], _Filled] = {}
     for kind, role in zip(kinds, roles, strict=True):
@@ -240,6 +246,6 @@ def _name(pod: Object) -> str:
 
 
 def _natural(name: str) -> tuple[list[tuple[int, int | str]], str]:
-    """So that pod-10 comes after pod-9."""
+    """Return a sort key by which pod-10 follows pod-9."""
     parts = re.findall(r"[0-9]{1,18}|[^0-9]+", name)
     return [(0, int(part)) if part.isdigit() else (1, part) for part in parts], name

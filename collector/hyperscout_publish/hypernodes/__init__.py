@@ -1,1 +1,1 @@
-"""HyperNode objects: in a cluster, in a file, and read back from a cluster."""
+"""Publishes HyperNode objects to a cluster or a file, and reads them back from a cluster."""

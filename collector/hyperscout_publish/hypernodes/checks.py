@@ -1,6 +1,7 @@
-"""What a consumer needs of a whole tree of HyperNodes, checked before any of it is written. Pure.
+"""Checks that a whole tree of HyperNodes obeys its consumer's rules, before any of it is written.
 
-Inference gives such trees; this is the last look, for a defect here stops every topology job of a cluster.
+Inference produces valid trees. This is a last check, because an invalid tree stops every topology job of a
+cluster. Performs no I/O.
 """
 
 import re
@@ -13,7 +14,7 @@ _MAX_TIER_NAME = 253
 
 
 def broken_rules(tree: Sequence[Wanted]) -> Iterator[str]:
-    """Each rule that the tree breaks, in words; nothing when it may be published."""
+    """Yield a description of each rule that the tree breaks; nothing if it may be published."""
     by_name = {w.name: w for w in tree}
     if len(by_name) != len(tree):
         yield "two HyperNodes have one name"
@@ -33,7 +34,7 @@ def broken_rules(tree: Sequence[Wanted]) -> Iterator[str]:
                 yield f"{child} has two parents, {other} and {w.name}"
             if child not in by_name:
                 yield f"{w.name} names {child}, which is not there"
-            elif by_name[child].tier >= w.tier:  # which a cycle cannot but break somewhere
+            elif by_name[child].tier >= w.tier:  # this also rules out cycles
                 yield f"{w.name} (tier {w.tier}) is not above {child} (tier {by_name[child].tier})"
         for node in w.nodes:
             if (other := leaf.setdefault(node, w.name)) != w.name:
@@ -48,7 +49,7 @@ def broken_rules(tree: Sequence[Wanted]) -> Iterator[str]:
 
 
 def _depth(w: Wanted, parent: dict[str, str]) -> int:
-    """How many HyperNodes lie above; bounded, should there be a cycle."""
+    """Return the number of HyperNodes above `w`. Bounded even if there is a cycle."""
     depth, name = 0, w.name
     while (above := parent.get(name)) is not None and depth <= len(parent):
         depth, name = depth + 1, above

@@ -1,7 +1,7 @@
-"""Patience with somebody who keeps undoing our writes: corrections come later each time. Pure.
+"""Back-off for corrections of objects that another client keeps changing. Performs no I/O.
 
-Two controllers that each write at once what the other undid load the API server and stop jobs; one edit
-by hand is put right at once.
+Two controllers that immediately undo each other's writes load the API server and stop jobs. A single manual
+edit is corrected at once; repeated ones are corrected with increasing delay.
 """
 
 _AT_ONCE = 3  # corrections without delay
@@ -12,13 +12,13 @@ _MAX_NAMES = 10_000
 
 
 class Fights:
-    """By name of the object. Times are monotonic seconds."""
+    """Counts corrections by object name. Times are monotonic seconds."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, tuple[int, float]] = {}  # corrections, when the last one was
+        self._by_name: dict[str, tuple[int, float]] = {}  # number of corrections, time of the last one
 
     def wait_s(self, name: str, now_s: float) -> float:
-        """How long to wait with the next correction; 0 = it may go out now."""
+        """Return the seconds to wait before the next correction; 0 if it may be sent now."""
         count, last_s = self._by_name.get(name, (0, 0.0))
         if count < _AT_ONCE or now_s - last_s > _FORGIVEN_AFTER_S:
             return 0.0
@@ -26,7 +26,7 @@ class Fights:
         return max(0.0, last_s + patience_s - now_s)
 
     def corrected(self, name: str, now_s: float) -> int:
-        """A correction went out. Returns how many there were lately."""
+        """Record a correction. Returns the number of recent corrections of this object."""
         count, last_s = self._by_name.pop(name, (0, 0.0))
         count = 1 if now_s - last_s > _FORGIVEN_AFTER_S else count + 1
         self._by_name[name] = (count, now_s)

@@ -1,4 +1,4 @@
-"""HyperNodes as a YAML file that `kubectl apply -f` takes, or on standard output."""
+"""Publishes HyperNodes as YAML for `kubectl apply -f`, to a file or to standard output."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ STDOUT = "-"
 
 
 class FilePublisher:
-    """`path`: the file, or "-" for standard output. Readers see the old file or the new one, never a part."""
+    """`path`: the file, or "-" for standard output. Readers see the old or the new file, never a part."""
 
     name = "file"
     wake: Callable[[], None] = staticmethod(nobody)
@@ -28,7 +28,7 @@ class FilePublisher:
         self._in_thread = BoundedExecutor("publish-file")
 
     async def publish(self, topology: Topology) -> None:
-        """Write the file when its text has changed. Raises PublishError."""
+        """Write the file if its text has changed. Raises PublishError."""
         await self._in_thread(self._publish, topology)
 
     def _publish(self, topology: Topology) -> None:
@@ -37,7 +37,7 @@ class FilePublisher:
             return
         try:
             if self._path == STDOUT:
-                # Each generation is a whole set of documents.
+                # Each generation is a complete set of documents.
                 sys.stdout.write(text if self._written is None else f"---\n{text}")
                 sys.stdout.flush()
             else:
@@ -48,7 +48,7 @@ class FilePublisher:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write beside it, then rename over it (rename(2): atomic within one file system)."""
+    """Write a temporary file and rename it to `path` (rename(2) is atomic within one file system)."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""The topology that published HyperNodes tell: what a collector begins with that remembers nothing itself.
+"""Reads a topology from published HyperNodes: the initial state of a collector without its own state.
 
-Names, members, conditions and medians are all there; switches and cables are not. A condition that is not
-as it should be stands for an anomaly, so that nothing is given the all-clear before it has been looked at.
+HyperNodes contain names, members, conditions and medians, but no switches or links. An unhealthy condition
+becomes an anomaly, so that it is not reported as resolved before inference has checked it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,10 +29,10 @@ from hyperscout_publish.hypernodes.wanted import (
     TIER_LABEL_PREFIX,
 )
 
-_TOO_LARGE = 1e12  # what no figure is
+_TOO_LARGE = 1e12  # upper bound of any figure
 
-# The kind of anomaly behind a condition's reason (hierarchy.conditions). Which switch is missing is not
-# known, and inference looks for those it is told of, so that is told as a link.
+# The kind of anomaly for a condition's reason (hierarchy.conditions). The name of a missing switch is
+# unknown, and inference searches for the switches it is given, so the anomaly is a missing link.
 _KINDS = {
     "SwitchMissing": "MissingLink",
     "LinksDown": "MissingLink",
@@ -49,10 +49,10 @@ _KINDS = {
 def topology_of(
     hypernodes: Iterable[Mapping[str, Any]], labels: Mapping[str, Mapping[str, str]]
 ) -> Topology | None:
-    """Ours of the API server's HyperNodes as generation 0; None when there are none.
+    """Return this collector's HyperNodes on the API server as generation 0; None if there are none.
 
-    `labels`: of the cluster's nodes, by node name (nodes with long names are matched by label). What breaks
-    the rules of a tree (somebody edited it) is taken as far as it goes.
+    `labels`: labels of the cluster's nodes by node name (nodes with long names are matched by label). Parts
+    that break the rules of a tree, for example after a manual edit, are ignored.
     """
     objects = {found["metadata"]["name"]: found for found in hypernodes if is_ours(found)}
     if not objects:
@@ -87,7 +87,7 @@ def topology_of(
 
 
 def _measured(annotations: Mapping[str, str]) -> tuple[str, float, Measured | None, Measured | None]:
-    """Source, confidence, latency and bandwidth, as far as annotations tell them: of figures the median."""
+    """Return source, confidence, latency and bandwidth from annotations. Only the median is known."""
 
     def figure(key: str) -> float | None:
         try:
@@ -112,7 +112,7 @@ def _children(p: Present, there: Mapping[str, Present]) -> Iterable[str]:
 
 
 def _below(name: str, children: Mapping[str, list[str]]) -> list[str]:
-    """The HyperNode and all below it. Tiers go down, so there is no cycle."""
+    """Return the HyperNode and all below it. Tiers decrease downwards, so there is no cycle."""
     found = [name]
     for at in found:
         found += children.get(at, ())
@@ -129,7 +129,7 @@ def _nodes(p: Present, labels: Mapping[str, Mapping[str, str]]) -> Iterable[str]
 
 
 def _conditions(found: Mapping[str, Any], nodes: Sequence[str]) -> Iterable[Condition]:
-    """`nodes`: of the HyperNode."""
+    """Yield the conditions of a HyperNode. `nodes`: its nodes."""
     for c in (found.get("status") or {}).get("conditions") or ():
         if c.get("type") in HEALTHY:
             try:
@@ -144,9 +144,9 @@ def _conditions(found: Mapping[str, Any], nodes: Sequence[str]) -> Iterable[Cond
 
 
 def _stale_nodes(message: str, nodes: Sequence[str]) -> tuple[str, ...]:
-    """The nodes that the message of a condition Stale names, if it names all of them; otherwise none.
+    """Return the nodes that the message of a Stale condition names, if it names all of them; otherwise none.
 
-    A condition in Kubernetes has no field for a list, so the text is all that is left of it.
+    A Kubernetes condition has no field for a list, so the message is the only source.
     """
     words = set(message.replace(",", " ").replace(";", " ").split())
     named = tuple(node for node in nodes if node in words)

@@ -1,8 +1,9 @@
-"""HyperNodes in a cluster: what is published there is what was discovered, and nobody else's is touched.
+"""Publishes HyperNodes to a cluster without changing those of other owners.
 
-Each call compares the topology with the HyperNodes that a watch keeps in memory, and writes what differs:
-first the tree, in an order that is safe for its readers (`plan`), then conditions. A steady state writes
-nothing. The watch wakes it when somebody changes a HyperNode, or when the API server is back.
+Each call compares the topology with the HyperNodes that a watch keeps in memory, and writes the differences:
+first the tree, in an order that is safe for its readers (`plan`), then the conditions. A steady state causes
+no writes. The watch wakes the publisher when another client changes a HyperNode, or when the API server is
+reachable again.
 """
 
 import asyncio
@@ -39,14 +40,14 @@ from hyperscout_publish.publisher.base import PublishError, nobody
 _log = logging.getLogger(__name__)
 
 _SYNC_TIMEOUT_S = 10.0
-_MAX_TROUBLE = 3  # named in one problem
+_MAX_TROUBLE = 3  # failures listed in one problem
 
 
 class KubernetesPublisher:
-    """`run` as a task beside the runner's. `say`: print what would be done, and do nothing (a dry run).
+    """Publishes HyperNodes to a cluster. Run `run` as a task in addition to the runner's.
 
-    `foreign` is told that a HyperNode which is not ours came, changed or went. `clock_ns`: Unix ns;
-    `timer`: monotonic seconds.
+    `say`: enables a dry run: print the changes and write nothing. `foreign`: called when a HyperNode of
+    another owner appears, changes or disappears. `clock_ns`: Unix ns; `timer`: monotonic seconds.
     """
 
     name = "kubernetes"
@@ -80,7 +81,7 @@ class KubernetesPublisher:
         self._foreign = foreign
         self._said = ""
         self._there: dict[str, Present] = {}
-        self._tree: tuple[Wanted, ...] = ()  # the last one that kept all rules
+        self._tree: tuple[Wanted, ...] = ()  # the last valid tree
         self._writer = TreeWriter(
             kube,
             self.hypernodes,
@@ -95,7 +96,7 @@ class KubernetesPublisher:
 
     @property
     def others(self) -> bool:
-        """Whether there are HyperNodes that are not ours."""
+        """Whether there are HyperNodes of other owners."""
         return any(not p.ours for p in self._there.values())
 
     async def run(self) -> None:
@@ -105,10 +106,10 @@ class KubernetesPublisher:
             group.create_task(self.events.run(), name="hypernode-events")
 
     async def publish(self, topology: Topology) -> None:
-        """Make the cluster's HyperNodes agree. Raises PublishError."""
+        """Make the cluster's HyperNodes match the topology. Raises PublishError."""
         await self._synced()
         labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in self._nodes}
-        # In a thread: hundreds of selectors over thousands of nodes take longer than a lease.
+        # In a thread: hundreds of selectors over thousands of nodes take longer than a lease lasts.
         found = await self._in_thread(overlaps, topology.hypernodes, tuple(self.hypernodes), labels)
         tree = self._checked(topology, found.blocked)
         if self._say is not None:
@@ -193,7 +194,7 @@ class KubernetesPublisher:
             )
 
     def _announce(self, overlapping: Iterable[tuple[str, str]]) -> None:
-        """An Event for each overlap that is new."""
+        """Post an Event for each new overlap."""
         now = frozenset(overlapping)
         for name, message in sorted(now - self._announced):
             found = self.hypernodes.get(name) or {}
@@ -232,7 +233,7 @@ class KubernetesPublisher:
 
 
 def _matters(found: Object | None) -> Any:
-    """What a look at a HyperNode is for: not other writers' counts and conditions."""
+    """Return the part of a HyperNode that matters here, without conditions and status of other writers."""
     if found is None:
         return None
     conditions = (found.get("status") or {}).get("conditions") or ()

@@ -1,6 +1,6 @@
-"""Events on HyperNodes and nodes (`kubectl describe hn`): on transitions, never on a steady state.
+"""Posts Events on HyperNodes and nodes (`kubectl describe hn`), on transitions only.
 
-An Event is a courtesy: one that cannot be written is dropped, and nothing waits for it.
+Events are best effort: one that cannot be written is dropped, and nothing waits for it.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ from hyperscout_publish.hypernodes.wanted import API_VERSION, KIND
 
 _log = logging.getLogger(__name__)
 
-# Events of cluster-scoped objects are kept there (as client-go's recorder does).
+# Events of cluster-scoped objects belong to this namespace, as in client-go's recorder.
 NAMESPACE = "default"
 COLLECTION = f"/api/v1/namespaces/{NAMESPACE}/events"
-_MAX_NAME = 200  # a node's may have 253 characters, as an Event's, which has a time in it too
-_MAX_MESSAGE = 1024  # bytes: what the API takes
+_MAX_NAME = 200  # node names and Event names may have 253 characters, and an Event name also has a time
+_MAX_MESSAGE = 1024  # bytes, the limit of the API
 _MAX_WAITING = 1000
 
 Severity = Literal["Normal", "Warning"]
 
 
 class Events:
-    """`say` puts one into the queue, `run` posts them, one after the other.
+    """`say` queues Events, `run` posts them one after the other.
 
-    `of`: (apiVersion, kind) of the objects that they are about.
+    `of`: (apiVersion, kind) of the objects that the Events are about.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Events:
         self._last_ns = 0
 
     def say(self, name: str, uid: str, severity: Severity, reason: str, message: str) -> None:
-        """About the object of that name; `uid` is "" where there is none."""
-        self._last_ns = max(self._clock_ns(), self._last_ns + 1)  # part of the name: never twice the same
+        """Queue an Event about the object of that name. `uid` is "" if the object does not exist."""
+        self._last_ns = max(self._clock_ns(), self._last_ns + 1)  # unique, because it is part of the name
         self._waiting.append(body(self._of, name, uid, severity, reason, message, self._last_ns))
         self._work.set()
 
     async def run(self) -> None:
-        """Post until cancelled."""
+        """Post queued Events until cancelled."""
         while True:
             await self._work.wait()
             self._work.clear()
@@ -65,7 +65,7 @@ class Events:
 def body(
     of: tuple[str, str], name: str, uid: str, severity: Severity, reason: str, message: str, now_ns: int
 ) -> dict[str, Any]:
-    """A core/v1 Event."""
+    """Return a core/v1 Event."""
     regarding: Mapping[str, str] = {"apiVersion": of[0], "kind": of[1], "name": name, "uid": uid}
     at = datetime.fromtimestamp(now_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {

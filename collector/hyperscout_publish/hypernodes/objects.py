@@ -1,4 +1,4 @@
-"""HyperNodes as an API server is told them, and its conditions merged with those of other writers. Pure."""
+"""Bodies of HyperNodes for the API server, and the merge of their conditions. Performs no I/O."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from hyperscout_publish.hypernodes.wanted import (
 )
 
 COLLECTION = f"/apis/{GROUP}/v1alpha1/hypernodes"
-OURS = frozenset(HEALTHY)  # condition types that are written here
+OURS = frozenset(HEALTHY)  # condition types that this collector writes
 _MAX_MESSAGE = 32768  # metav1.Condition
 
 
@@ -38,8 +38,10 @@ def path_of(name: str) -> str:
 
 
 def kept(found: dict[str, Any]) -> dict[str, Any]:
-    """A HyperNode without its managedFields, but with who edited it last besides us, as `editor`, and the
-    annotations that are ours, as `owned`."""
+    """Return a HyperNode without managedFields, with two fields derived from them.
+
+    `editor`: the last other manager that changed it. `owned`: the annotations that this collector owns.
+    """
     metadata = dict(found["metadata"])
     fields: Sequence[Mapping[str, Any]] = metadata.pop("managedFields", None) or ()
     if fields:
@@ -61,10 +63,10 @@ def _owned(fields: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 def body_of(
     write: Write, there: Present | None, found: Mapping[str, Any] | None, without: Sequence[str]
 ) -> Any:
-    """What is applied for a write that is no deletion. `without`: fields of the spec that the CRD lacks.
+    """Return the apply body of a write that is not a deletion. `without`: fields that the CRD's spec lacks.
 
-    An update names the very object that was seen (uid, resourceVersion): what has changed meanwhile, or
-    was made anew by somebody else, is refused by the server and looked at again.
+    An update contains uid and resourceVersion of the object that was read. If the object has changed or was
+    recreated since, the server refuses the update and the object is read again.
     """
     metadata: dict[str, Any] = {"name": _name(write), "labels": dict(OWNER_LABELS)}
     if found is not None:
@@ -100,7 +102,7 @@ def _spec(tier: int, tier_name: str, members: list[dict[str, Any]]) -> dict[str,
     spec: dict[str, Any] = {"tier": tier}
     if tier_name:
         spec["tierName"] = tier_name
-    if members:  # the schema takes no empty list
+    if members:  # the schema rejects an empty list
         spec["members"] = members
     return spec
 
@@ -114,7 +116,7 @@ def _listed(members: Members) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """A condition whose status changed, or that is bad from the start. `before` is "" where it was unset."""
+    """A condition that changed its status or is unhealthy from the start. `before` is "" if it was unset."""
 
     condition: Condition
     before: str
@@ -127,9 +129,10 @@ class Flip:
 def merged(
     found: Mapping[str, Any], conditions: Sequence[Condition], now_ns: int
 ) -> tuple[list[dict[str, Any]], list[Flip]] | None:
-    """What `found` should have: our conditions as they are, other writers' as they were; and what flipped.
+    """Return the new conditions of `found` and the status changes; None if it has these conditions already.
 
-    None when it has that. `lastTransitionTime` moves on a flip alone, whoever wrote it before.
+    The conditions of other writers are preserved. `lastTransitionTime` changes only with the status,
+    whichever writer set it before.
     """
     old: Sequence[Mapping[str, Any]] = (found.get("status") or {}).get("conditions") or ()
     before = {c.get("type"): c for c in old}
@@ -161,7 +164,7 @@ def _by_type(condition: Mapping[str, Any]) -> str:
 
 
 def status_body(found: Mapping[str, Any], conditions: list[dict[str, Any]]) -> dict[str, Any]:
-    """Applied to the status subresource, at the resourceVersion that `conditions` were merged with."""
+    """Return the apply body for the status, at the resourceVersion that `conditions` were merged with."""
     metadata = {key: found["metadata"][key] for key in ("name", "uid", "resourceVersion")}
     return {
         "apiVersion": API_VERSION,
@@ -172,7 +175,7 @@ def status_body(found: Mapping[str, Any], conditions: list[dict[str, Any]]) -> d
 
 
 def differences(there: Mapping[str, Present], wanted: Mapping[str, Wanted]) -> Iterator[str]:
-    """What publishing would change, for people: `+` new, `-` gone, `~` changed."""
+    """Yield the changes that publishing would make, as text: `+` new, `-` removed, `~` changed."""
     for name in sorted(wanted.keys() | there.keys()):
         p, w = there.get(name), wanted.get(name)
         if w is None:

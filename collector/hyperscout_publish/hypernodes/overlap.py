@@ -1,7 +1,7 @@
-"""Where other owners' HyperNodes hold nodes of ours, or names of ours. Pure.
+"""Finds HyperNodes of other owners that contain nodes of this topology or use its names. Performs no I/O.
 
-A node in two leaves is used twice by its scheduler, and which owner is right is not ours to say. So
-nothing that contains such a node is published until the others are gone, and an anomaly lists them.
+A scheduler uses a node in two leaves twice, and this collector cannot decide which owner is right. So no
+HyperNode that contains such a node is published until the others are removed. Anomalies list them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,12 +19,12 @@ SOURCE = "kubernetes"
 _NAMED = 5
 _MAX_PATTERN = 1000  # characters
 _RE2_MEMORY = 1 << 20
-_MAX_OVERLAPS = 1000  # anomalies; what is not listed is still not published
+_MAX_OVERLAPS = 1000  # anomalies; overlaps beyond this limit are not listed but still block
 
 
 @dataclass(frozen=True, slots=True)
 class Overlaps:
-    """`blocked`: names of HyperNodes that may not be published now. `anomalies`: why, one a pair."""
+    """`blocked`: HyperNodes that may not be published now. `anomalies`: the reasons, one per pair."""
 
     blocked: frozenset[str] = frozenset()
     anomalies: tuple[Anomaly, ...] = ()
@@ -38,7 +38,7 @@ def overlaps(
     present: Iterable[Mapping[str, Any]],
     labels: Mapping[str, Mapping[str, str]],
 ) -> Overlaps:
-    """`present`: all HyperNodes of the API server. `labels`: of the cluster's nodes, by node name."""
+    """Find overlaps. `present`: all HyperNodes on the server. `labels`: of the nodes, by node name."""
     objects = {found["metadata"]["name"]: found for found in present}
     foreign = {name: found for name, found in objects.items() if not is_ours(found)}
     if not foreign:
@@ -91,7 +91,7 @@ def _nodes(
     names: Sequence[str],
     labels: Mapping[str, Mapping[str, str]],
 ) -> frozenset[str]:
-    """All nodes at or below a HyperNode, whoever owns what is below."""
+    """Return all nodes at or below a HyperNode, of any owner."""
     found: set[str] = set()
     seen: set[str] = set()
     stack = [name]
@@ -102,7 +102,7 @@ def _nodes(
         seen.add(here)
         found |= nodes_named(objects[here], names, labels)
         for kind, how, value in members_of((objects[here].get("spec") or {}).get("members") or ()):
-            if kind == KIND and how == EXACT:  # the consumer takes no other
+            if kind == KIND and how == EXACT:  # the consumer accepts no other selector
                 stack.append(value)
     return frozenset(found)
 
@@ -110,7 +110,7 @@ def _nodes(
 def nodes_named(
     found: Mapping[str, Any], names: Sequence[str], labels: Mapping[str, Mapping[str, str]]
 ) -> set[str]:
-    """The nodes that a HyperNode itself names, by whatever selector. `names`: of all nodes."""
+    """Return the nodes that a HyperNode selects itself, with any selector. `names`: of all nodes."""
     nodes: set[str] = set()
     for member in (found.get("spec") or {}).get("members") or ():
         selector = member.get("selector") or {}
@@ -127,7 +127,7 @@ def nodes_named(
 
 @lru_cache(_MAX_OVERLAPS)  # a search of 10,000 names takes 20 ms, and neither pattern nor names change often
 def _matching(pattern: str, names: tuple[str, ...]) -> list[str]:
-    """By the rules of Go's regexp package, which the consumer uses: RE2, unanchored, linear in time."""
+    """Return matching names, as Go's regexp package of the consumer does: RE2, unanchored, linear time."""
     if len(pattern) > _MAX_PATTERN:
         return []
     options = re2.Options()
@@ -135,12 +135,12 @@ def _matching(pattern: str, names: tuple[str, ...]) -> list[str]:
     try:
         compiled = re2.compile(pattern, options=options)
     except re2.error:
-        return []  # it selects nothing for the consumer either
+        return []  # the consumer selects nothing with an invalid pattern either
     return [name for name in names if compiled.search(name)]
 
 
 def _selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """metav1.LabelSelector: all of its labels and expressions; an empty one selects everything."""
+    """Evaluate a metav1.LabelSelector: all labels and expressions must match; an empty one matches all."""
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
     return all(_holds(x, labels) for x in selector.get("matchExpressions") or ())

@@ -1,15 +1,13 @@
-"""In which order HyperNodes are written, so that no moment in between harms whoever reads them. Pure.
+"""Order of writes to HyperNodes such that no intermediate state harms a reader. Performs no I/O.
 
-A scheduler that reads HyperNodes stops every topology job when one has two parents, even for a moment,
-and may crash when one is deleted that its parent still names. So a write goes out only when it is safe
-in the world as it is: its new members belong to nobody else, the children that it names are there, and
-tiers stay in order. What cannot go out yet waits for others; where two wait for each other, a holder first
-lets go of what is wanted elsewhere. Deletions come last, and from the root down. (More: the page of this
-publisher.)
+A scheduler that reads HyperNodes stops every topology job if one has two parents, even briefly. It may crash
+if one is deleted while its parent still names it. So a write is sent only if it is safe in the current state:
+its new members have no other parent, the children that it names exist, and tiers stay in order. Other writes
+wait. If two writes wait for each other, a parent first removes the members that belong elsewhere. Deletions
+come last and proceed from the root downwards. The documentation of this publisher has more details.
 
-`next_writes` looks at the world and gives the writes that may be sent now, in any order or at once; when
-they are done it is asked again. So a write that failed, or a world that changed meanwhile, is no special
-case.
+`next_writes` returns the writes that may be sent now, in any order or in parallel. The caller calls it again
+when they are done. So a failed write or a concurrent change needs no special handling.
 """
 
 import json
@@ -32,7 +30,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Member(NamedTuple):
-    """`kind`: Node or HyperNode; `how`: the selector; `value`: the name, or the selector as JSON."""
+    """`kind`: Node or HyperNode. `how`: the selector type. `value`: the name, or the selector as JSON."""
 
     kind: str
     how: str
@@ -44,8 +42,11 @@ Members = frozenset[Member]
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A HyperNode as the API server has it. `ours`: it carries our labels. `going`: deleted already, and kept
-    by somebody's finalizer. `annotations`: of measured figures, those that we wrote, sorted."""
+    """A HyperNode on the API server.
+
+    `ours`: it has this collector's labels. `going`: it is deleted, but a finalizer keeps it.
+    `annotations`: annotations with measured figures that this collector wrote, sorted.
+    """
 
     name: str
     ours: bool
@@ -64,14 +65,14 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Make it as wanted."""
+    """Make the HyperNode match `wanted`."""
 
     wanted: Wanted
 
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """Take members out, and change nothing else. `left` are those that stay; it may be empty."""
+    """Remove members and change nothing else. `left`: members that stay; may be empty."""
 
     name: str
     left: Members
@@ -87,22 +88,22 @@ Write = Create | Update | LetGo | Delete
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`writes`: to be sent now; none = all is as wanted, but for `stuck`: name -> why it cannot be."""
+    """`writes`: to be sent now; empty if all is as wanted except `stuck` (name -> reason)."""
 
     writes: tuple[Write, ...]
     stuck: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_ours(found: Mapping[str, Any]) -> bool:
-    """Whether a HyperNode carries both of our labels: nobody else's is ever changed."""
+    """Return whether a HyperNode has both labels of this collector. Others are never changed."""
     labels = (found.get("metadata") or {}).get("labels") or {}
     return all(labels.get(key) == value for key, value in OWNER_LABELS.items())
 
 
 def present(found: Mapping[str, Any]) -> Present:
-    """What matters here of an object that the API server gave (its schema has been checked by it).
+    """Return the relevant part of a HyperNode that the API server returned. The server checked its schema.
 
-    `owned`, where `found` has it: our annotations. What somebody else wrote is not ours to remove.
+    If `found` has `owned`, only those annotations count: others were written by other clients.
     """
     metadata, spec = found["metadata"], found.get("spec") or {}
     annotations = metadata.get("annotations") or {}
@@ -124,7 +125,7 @@ def present(found: Mapping[str, Any]) -> Present:
 
 
 def members_of(members: Any) -> Members:
-    """`spec.members` as values that compare whatever their order."""
+    """Return `spec.members` as values that compare equal in any order."""
     return frozenset(_member(member) for member in members)
 
 
@@ -136,7 +137,7 @@ def _member(member: Mapping[str, Any]) -> Member:
 
 
 class _World:
-    """The HyperNodes that are there, and who holds what."""
+    """The existing HyperNodes, and the parents of each member."""
 
     def __init__(self, there: Mapping[str, Present], wanted: Mapping[str, Wanted]) -> None:
         self.there = there
@@ -145,7 +146,7 @@ class _World:
         self.holders: dict[Member, set[str]] = {}
         for name, p in there.items():
             for member in p.members:
-                # A node that somebody else's HyperNode holds is an overlap, which is not decided here.
+                # A node in a HyperNode of another owner is an overlap, which `overlap` handles.
                 if member.how == EXACT and (p.ours or member.kind == KIND):
                     self.holders.setdefault(member, set()).add(name)
 
@@ -162,7 +163,7 @@ class _World:
         )
 
     def hindrance(self, w: Wanted) -> str | None:
-        """Why it may not be written as wanted now; None = it may."""
+        """Return why `w` may not be written now; None if it may."""
         p = self.there.get(w.name)
         if p is not None and not p.ours:
             return "a HyperNode of this name belongs to somebody else"
@@ -182,7 +183,7 @@ class _World:
         return None
 
     def lets_go(self) -> Iterator[LetGo]:
-        """Members that stand in the wrong place."""
+        """Yield writes that remove members from the wrong parents."""
         needed = frozenset().union(*self.target.values())
         for name, p in sorted(self.there.items()):
             left = p.members & self.target[name] if name in self.wanted else p.members - needed
@@ -191,7 +192,7 @@ class _World:
 
 
 def as_it_settles(wanted: Mapping[str, Wanted], there: Mapping[str, Present]) -> dict[str, Wanted]:
-    """The tree with figures that differ a little left as they are there: a steady state writes nothing."""
+    """Return the tree with published figures kept if they differ little, so a steady state writes nothing."""
     return {
         name: settled(w, dict(there[name].annotations)) if name in there else w for name, w in wanted.items()
     }
@@ -200,7 +201,7 @@ def as_it_settles(wanted: Mapping[str, Wanted], there: Mapping[str, Present]) ->
 def next_writes(
     there: Mapping[str, Present], wanted: Mapping[str, Wanted], failed: Mapping[str, str] = NOTHING
 ) -> Plan:
-    """The writes that are safe now. Linear in all members. `failed`: what is not tried again now, and why."""
+    """Return the writes that are safe now, in linear time. `failed`: objects not to retry, with reasons."""
     world = _World(there, wanted)
     waiting = [w for w in wanted.values() if not world.is_done(w)]
     hindered = {w.name: why for w in waiting if (why := failed.get(w.name) or world.hindrance(w)) is not None}

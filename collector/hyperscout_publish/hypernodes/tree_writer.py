@@ -1,7 +1,7 @@
-"""Writes a tree of HyperNodes: what `plan` calls safe, step by step, until it is there.
+"""Writes a tree of HyperNodes in safe steps from `plan` until the cluster matches it.
 
-A step that is refused holds up no other; what there is now is looked at, and the rest is planned anew.
-Somebody who keeps undoing it, or a webhook that changes it, is answered with patience and named.
+A refused step does not block others: the writer reads the object again and plans the rest again. If another
+client keeps undoing a write, or a webhook changes it, corrections are delayed and the client is reported.
 """
 
 import asyncio
@@ -39,18 +39,18 @@ from hyperscout_publish.publisher.base import PublishError
 _log = logging.getLogger(__name__)
 
 _AT_ONCE = 8  # requests
-# Between a parent's letting go of a child and what comes after: a reader takes its time too, and one that
-# sees both at once may see them in the wrong order.
+# Pause after a parent loses a child. A reader processes changes with a delay and may see two quick changes in
+# the wrong order.
 _PAUSE_S = 0.2
-_MAX_SURPRISES = 5  # about one object, within one call
+_MAX_SURPRISES = 5  # conflicts of one object within one call
 _NOT_KEPT = "it is not as it was written, time and again: does an admission webhook change it?"
 NO_CRD = "; is the CRD installed? `hyperscout crd show | kubectl apply -f -`"
 
 
 class TreeWriter:
-    """`present` is kept up to date by whoever follows `hypernodes`. `timer`: monotonic seconds.
+    """Writes trees. The owner of `hypernodes` keeps `present` up to date. `timer`: monotonic seconds.
 
-    `wake` is called when it is time to put something right again.
+    `wake` is called when a delayed correction is due.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class TreeWriter:
         self._timer = timer
         self._wake = wake
         self._sleep = sleep
-        self._written: dict[str, Wanted] = {}  # what was once made as wanted
+        self._written: dict[str, Wanted] = {}  # HyperNodes that matched `wanted` once
         self._fights = Fights()
-        self._lacking: tuple[str, ...] = ()  # fields of the spec that the CRD does not know
+        self._lacking: tuple[str, ...] = ()  # fields of the spec that the CRD lacks
 
     async def write(self, tree: Mapping[str, Wanted]) -> list[str]:
-        """Returns what could not be done. Raises PublishError when it is no use to go on."""
+        """Return descriptions of failures. Raises PublishError if further writes are pointless."""
         trouble: dict[str, str] = {}
         surprises: Counter[str] = Counter()
         sent: Counter[Write] = Counter()
@@ -97,7 +97,7 @@ class TreeWriter:
             released = any(isinstance(write, LetGo | Update) for write in writes)
             for write, error in zip(writes, await all_of(self._write(w, seen) for w in writes), strict=True):
                 if isinstance(error, ConflictError):
-                    surprises[_target(write)] += 1  # what there is now has been looked at: plan anew
+                    surprises[_target(write)] += 1  # the object has been read again; plan again
                 if error is not None and surprises[_target(write)] in (0, _MAX_SURPRISES):
                     trouble[_target(write)] = failure(error)
         for w in as_it_settles(tree, self._present).values():
@@ -108,13 +108,13 @@ class TreeWriter:
         return [f"{name}: {why}" for name, why in sorted((dict(plan.stuck) | trouble).items())]
 
     def _known(self, tree: Mapping[str, Wanted]) -> Mapping[str, Wanted]:
-        """The tree without what the CRD cannot hold."""
+        """Return the tree without fields that the CRD lacks."""
         if "tierName" not in self._lacking:
             return tree
         return {name: replace(w, tier_name="") for name, w in tree.items()}
 
     def _reverts(self, writes: Iterable[Write]) -> dict[str, str]:
-        """Writes that put right what somebody else changed: said, and held back where it is a fight."""
+        """Report corrections of other clients' changes. Returns those to delay, with reasons."""
         held: dict[str, str] = {}
         for write in writes:
             if not isinstance(write, Update | Create) or self._written.get(write.wanted.name) != write.wanted:
@@ -138,20 +138,20 @@ class TreeWriter:
     async def _write(self, write: Write, seen: Mapping[str, Present]) -> None:
         name = _target(write)
         if self._present.get(name) != seen.get(name):
-            raise ConflictError("it has changed since it was looked at")  # it may be somebody else's now
+            raise ConflictError("it has changed since it was looked at")  # the owner may have changed
         found = self._hypernodes.get(name)
         if isinstance(write, Delete):
             await self._delete(name, found)
             return
         body = body_of(write, self._present.get(name), found, self._lacking)
-        force = not isinstance(write, Create)  # a stranger's that came meanwhile is left as it is
+        force = not isinstance(write, Create)  # do not take over an object that another client just created
         query = {"fieldManager": MANAGER, "force": str(force).lower()}
         try:
             answer = await self._kube.write("PATCH", path_of(name), body, content=APPLY, query=query)
         except ConflictError:
             await self.look_at(name)
             raise
-        except KubeError as error:  # the server calls it an internal error
+        except KubeError as error:  # the server reports this as an internal error
             if "tierName" in str(error) and "not declared in schema" in str(error):
                 self._lacking = ("tierName",)
                 raise ConflictError("the CRD is of an older version, without spec.tierName") from error
@@ -165,7 +165,7 @@ class TreeWriter:
         try:
             left = await self._kube.write("DELETE", path_of(name), {"preconditions": preconditions})
             if (left.get("metadata") or {}).get("finalizers"):
-                self._hypernodes.learn(left)  # it stays until somebody lets it go
+                self._hypernodes.learn(left)  # it stays until its finalizers are removed
                 return
         except NotFoundError:
             pass
@@ -175,7 +175,7 @@ class TreeWriter:
         self._hypernodes.forget(name)
 
     async def look_at(self, name: str) -> None:
-        """The watch has not told yet what the server knows."""
+        """Read a HyperNode from the server, because the watch may lag behind."""
         try:
             self._hypernodes.learn(await self._kube.get(path_of(name)))
         except NotFoundError:
@@ -183,7 +183,7 @@ class TreeWriter:
 
 
 def failure(error: KubeError) -> str:
-    """What to say of one refused write. Raises PublishError when it is no use to go on with others."""
+    """Return the description of one refused write. Raises PublishError if further writes are pointless."""
     if isinstance(error, UnreachableError | NotLeaderError):
         raise PublishError(str(error)) from error
     return f"{error}{NO_CRD if isinstance(error, NotFoundError) else ''}"
@@ -194,7 +194,7 @@ def _target(write: Write) -> str:
 
 
 async def all_of(work: Iterable[Awaitable[None]]) -> list[KubeError | None]:
-    """Some at a time; what each of them died of, in order."""
+    """Run up to `_AT_ONCE` tasks in parallel. Returns the KubeError of each, or None, in order."""
     turn = asyncio.Semaphore(_AT_ONCE)
 
     async def one(what: Awaitable[None]) -> KubeError | None:

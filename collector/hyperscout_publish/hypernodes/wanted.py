@@ -1,6 +1,6 @@
-"""The HyperNodes that a topology asks for, as values: what each text and each API server is told.
+"""The HyperNodes that a topology requires, as values for all output formats.
 
-A domain in which no Kubernetes node is left is not asked for, nor named by its parent.
+A domain without Kubernetes nodes is omitted, and its parent does not name it.
 """
 
 import math
@@ -20,21 +20,21 @@ MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 OWNER = "hyperscout"
 OWNER_LABELS: Mapping[str, str] = {MANAGED_BY_LABEL: OWNER, SOURCE_LABEL: OWNER}
 NODES_ANNOTATION = "hyperscout.io/nodes"
-SOURCE_ANNOTATION = "hyperscout.io/source"  # of what does not come from wires, and how sure it is, 0 to 1
+SOURCE_ANNOTATION = "hyperscout.io/source"  # of domains not found by links; confidence is 0 to 1
 CONFIDENCE_ANNOTATION = "hyperscout.io/confidence"
-LATENCY_ANNOTATION = "hyperscout.io/latency-us"  # medians, to two digits
+LATENCY_ANNOTATION = "hyperscout.io/latency-us"  # medians with two significant digits
 BANDWIDTH_ANNOTATION = "hyperscout.io/bandwidth-gbps"
 FIGURES = (BANDWIDTH_ANNOTATION, CONFIDENCE_ANNOTATION, LATENCY_ANNOTATION)
 MEASURED_ANNOTATIONS = (*FIGURES, SOURCE_ANNOTATION)  # sorted
-TIER_LABEL_PREFIX = "hyperscout.io/"  # + tierName; its value is the HyperNode's name
-MAX_EXACT_NAME = 63  # the admission policy of the HyperNode's consumer refuses longer exactMatch names
+TIER_LABEL_PREFIX = "hyperscout.io/"  # followed by tierName; the value is the HyperNode's name
+MAX_EXACT_NAME = 63  # the consumer's admission policy rejects longer exactMatch names
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A HyperNode as it should be. `children` names HyperNodes, `nodes` the nodes of a leaf, both sorted.
+    """A required HyperNode. `children`: names of HyperNodes; `nodes`: nodes of a leaf; both sorted.
 
-    `annotations`: those besides the count of nodes, sorted.
+    `annotations`: all annotations except the count of nodes, sorted.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Wanted:
 
     @property
     def tier_label(self) -> str:
-        """The key of the label by which nodes with long names are matched."""
+        """The label key that selects nodes with long names."""
         return TIER_LABEL_PREFIX + (self.tier_name or f"tier-{self.tier}")
 
     @property
@@ -57,11 +57,11 @@ class Wanted:
 
     @property
     def has_long_names(self) -> bool:
-        """Whether it has nodes whose names are too long to be matched exactly."""
+        """Whether it has nodes with names too long for exactMatch."""
         return any(len(node) > MAX_EXACT_NAME for node in self.nodes)
 
     def members(self) -> list[dict[str, Any]]:
-        """`spec.members`."""
+        """Return the value of `spec.members`."""
         found: list[dict[str, Any]] = [_exact(KIND, child) for child in self.children]
         found += [_exact("Node", node) for node in self.exact_nodes]
         if self.has_long_names:
@@ -75,14 +75,14 @@ def _exact(kind: str, name: str) -> dict[str, Any]:
 
 
 def unpublishable(topology: Topology) -> tuple[str, ...]:
-    """Hosts that no Kubernetes node can be called, sorted: they are left out of every HyperNode."""
+    """Return hosts with invalid Kubernetes node names, sorted. They are in no published HyperNode."""
     return tuple(
         sorted({n for h in topology.hypernodes if not h.children for n in h.nodes if not is_node_name(n)})
     )
 
 
 def wanted(topology: Topology, without: Collection[str] = ()) -> Iterator[Wanted]:
-    """Leaves first, then by name. `without`: names of HyperNodes that may not be published now."""
+    """Yield HyperNodes by tier, then by name. `without`: HyperNodes that may not be published now."""
     lacking = frozenset(unpublishable(topology))
     there: set[str] = set()
     for h in sorted(topology.hypernodes, key=lambda h: (h.tier, h.name)):
@@ -109,7 +109,7 @@ def _annotations(h: HyperNode) -> tuple[tuple[str, str], ...]:
 
 
 def settled(w: Wanted, there: Mapping[str, str]) -> Wanted:
-    """With the figures that are there already (annotations by key) where they have not moved since."""
+    """Keep figures that are already published (annotations by key) if they have not moved."""
     kept = tuple((key, _kept(key, value, there.get(key))) for key, value in w.annotations)
     return w if kept == w.annotations else replace(w, annotations=kept)
 

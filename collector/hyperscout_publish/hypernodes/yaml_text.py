@@ -1,7 +1,7 @@
-"""HyperNode resources as YAML that `kubectl apply -f -` takes (topology.volcano.sh/v1alpha1).
+"""HyperNode resources as YAML for `kubectl apply -f -` (topology.volcano.sh/v1alpha1).
 
-Leaves come before their parents: a scheduler that reads a parent whose children do not exist yet
-works much longer, and one that reads a child with two parents stops.
+Leaves precede their parents. A scheduler that reads a parent before its children exist needs much
+more time, and one that reads a child with two parents stops.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from hyperscout_publish.hypernodes.wanted import (
 
 
 def hypernodes_yaml(topology: Topology) -> Iterator[str]:
-    """One document a HyperNode. A domain that no Kubernetes node is left in is not written, nor named."""
+    """Yield one document per HyperNode. A domain without Kubernetes nodes is omitted and not named."""
     yield from left_out(
         unpublishable(topology), "since a Kubernetes node cannot have such a name (give a node map)"
     )

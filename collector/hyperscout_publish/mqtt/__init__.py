@@ -1,1 +1,1 @@
-"""States of HyperNodes and changes, sent to an MQTT broker."""
+"""Publishes states of HyperNodes and changes to an MQTT broker."""

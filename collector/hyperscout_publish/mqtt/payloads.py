@@ -1,4 +1,4 @@
-"""A topology as messages: states of HyperNodes, events, and which of them are still to be told. Pure."""
+"""MQTT payloads of a topology: HyperNode states, events, and the queue of events. Performs no I/O."""
 
 import hashlib
 from collections import deque
@@ -11,14 +11,14 @@ from hyperscout_topology.events import Event
 from hyperscout_topology.json_objects import to_json
 from hyperscout_topology.topology import Endpoint, Topology, rfc3339
 
-MOST_EVENTS = 1000  # that wait for the broker
+MOST_EVENTS = 1000  # maximum number of queued events
 EVENTS_A_MESSAGE = 200
-EVENT_EXPIRY_S = 3600  # a change that the broker could not pass on for so long is no news
+EVENT_EXPIRY_S = 3600  # an event that the broker could not deliver for this long is obsolete
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A HyperNode's state: `body` lacks the generation, which is no part of what it says."""
+    """A HyperNode's state. `body` lacks the generation, which is not part of the state."""
 
     body: dict[str, Any]
     digest: bytes
@@ -28,7 +28,7 @@ class State:
 
 
 def states_of(topology: Topology) -> dict[str, State]:
-    """By name. Takes some ms for a thousand HyperNodes: for a thread."""
+    """Return states by name. Takes some ms for a thousand HyperNodes, so call it in a thread."""
     data = to_json(replace(topology, links=(), adapters=(), switches=()))
     against: dict[str | None, list[dict[str, Any]]] = {}
     for anomaly in data["anomalies"]:
@@ -41,13 +41,13 @@ def states_of(topology: Topology) -> dict[str, State]:
 
 
 class Backlog:
-    """Changes that are to be told, oldest first: at most so many; of those that went before, the number.
+    """Bounded queue of events to send, oldest first. It drops the oldest events and counts them.
 
-    `lost_total`: that found no room, with some that were told just then: it only grows.
+    `lost_total` counts all dropped events. It may include events that were being sent when dropped.
     """
 
     def __init__(self, most: int = MOST_EVENTS) -> None:
-        self.lost = 0  # and not told yet
+        self.lost = 0  # dropped and not yet reported to subscribers
         self.lost_total = 0
         self._most = most
         self._waiting: deque[tuple[int, int, Event]] = deque()
@@ -56,7 +56,7 @@ class Backlog:
         return len(self._waiting)
 
     def add(self, generation: int, at_ns: int, changes: Sequence[Event]) -> None:
-        """`at_ns`: when the generation was published, Unix ns."""
+        """Queue the events of a generation. `at_ns`: when it was published, Unix ns."""
         self._waiting.extend((generation, at_ns, event) for event in changes)
         too_many = max(0, len(self._waiting) - self._most)
         for _ in range(too_many):
@@ -65,7 +65,10 @@ class Backlog:
         self.lost_total += too_many
 
     def next(self) -> tuple[dict[str, Any], int] | None:
-        """The next message and how many changes are in it; they wait until `told`. None: all are told."""
+        """Return the next message and its number of events; None if the queue is empty.
+
+        The events stay queued until `told` is called.
+        """
         if not self._waiting:
             return None
         generation, at_ns, _ = self._waiting[0]
@@ -78,7 +81,7 @@ class Backlog:
         return message, len(told)
 
     def told(self, message: dict[str, Any], count: int) -> None:
-        """The broker has that message. What came meanwhile may have pushed some of it out."""
+        """Remove the events of a message that the broker has. Some may have been dropped in the meantime."""
         lost_meanwhile = self.lost - message["lost"]
         self.lost = max(0, lost_meanwhile - count)
         for _ in range(count - min(count, lost_meanwhile)):

@@ -1,7 +1,7 @@
-"""HyperNodes' states, what changes and who leads, at an MQTT broker.
+"""Publishes HyperNode states, events and the leader to an MQTT broker.
 
-States are retained, so whoever subscribes has the whole tree at once. To each new connection everything is
-said again: the broker may have lost it. Only changes wait for the broker, and only so many.
+States are retained, so a new subscriber receives the whole tree at once. Each new connection publishes
+everything again, because the broker may have lost it. Only events are queued, in a bounded queue.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from hyperscout_publish.publisher.base import PublishError, nobody
 _LIST_TIMEOUT_S = 60.0  # for thousands of states
 _AT_ONCE = 16
 _MAX_LISTED = 100_000
-_MAX_STATE_BYTES = 4096  # of a collector's state: another's may be anything
+_MAX_STATE_BYTES = 4096  # of a collector's state; other clients may publish anything
 
 
 def _nothing(topic: str, payload: bytes, retained: bool) -> None:
@@ -38,9 +38,10 @@ def _nothing(topic: str, payload: bytes, retained: bool) -> None:
 
 
 class MqttPublisher:
-    """`run` as a task beside `publish`. `take` gets what devices sent; set it, and `reads`, before `run`.
+    """Publishes to MQTT. Run `run` as a separate task. Set `take` and `reads` before `run`.
 
-    `fence` says whether we still lead. `clock_ns`: Unix ns; `timer`: monotonic seconds.
+    `take` receives messages of devices. `fence`: raises NotLeaderError unless this replica leads.
+    `clock_ns`: Unix ns; `timer`: monotonic seconds.
     """
 
     name = "mqtt"
@@ -62,15 +63,15 @@ class MqttPublisher:
         self.counters = MqttCounters()
         self.topics = Topics(prefix)
         self.take: Take = _nothing
-        self.reads: tuple[str, ...] = ()  # topics that `take` is for
+        self.reads: tuple[str, ...] = ()  # topics to subscribe to for `take`
         self._who = {"identity": identity, "instance": secrets.token_hex(8), "version": version}
         self._fence = fence
         self._clock_ns = clock_ns
         self._progress: _Progress | None = None
-        self._known: dict[str, tuple[bytes, int]] = {}  # digest, and the generation it came with
+        self._known: dict[str, tuple[bytes, int]] = {}  # digest, and the generation that introduced it
         self._seen: Topology | None = None
         self._backlog = Backlog()
-        self._generation = 0  # of which all states are out, or were
+        self._generation = 0  # the last one with all states published
         self._rival = ""
         self._refused: str | None = None
         self._listed: set[str] = set()
@@ -90,12 +91,12 @@ class MqttPublisher:
         )
 
     async def run(self) -> None:
-        """Keep the connection up until cancelled."""
+        """Keep the connection open until cancelled."""
         await self._connection.run()
 
     @property
     def notice(self) -> str | None:
-        """What a person should know although everything is out."""
+        """A problem to report although everything is published; None if there is none."""
         if self._connection.problem is not None:
             return self._connection.problem
         if self._rival:
@@ -106,7 +107,7 @@ class MqttPublisher:
         return self._refused
 
     async def say(self, message: Outgoing) -> None:
-        """Once, to whoever listens now: it is lost where the broker is not there."""
+        """Publish a message once, if connected. Otherwise it is lost."""
         if self._progress is not None:
             with suppress(BrokerError, NotLeaderError):
                 await self._send(self._progress, message)
@@ -130,10 +131,10 @@ class MqttPublisher:
             raise PublishError(str(error), retry=False) from error
 
     async def _note(self, topology: Topology) -> None:
-        """What changed is told, however long the broker is away: as much of it as there is room for."""
+        """Queue the changes since the last topology, whether or not the broker is connected."""
         before = self._seen
         if before is not None and before is not topology:
-            # In a thread: where many cables go at once this takes seconds.
+            # In a thread: this takes seconds if many links change at once.
             changes = await self._in_thread(lambda: bounded(events(before, topology)))
             self._backlog.add(topology.generation, self._clock_ns(), changes)
             self.counters.dropped_total = self._backlog.lost_total
@@ -165,7 +166,7 @@ class MqttPublisher:
     async def _bring_states(
         self, at: "_Progress", generation: int, states: dict[str, State]
     ) -> RefusedError | None:
-        """Returns why one of them is not out, although the others are."""
+        """Publish the changed states. Returns the error of a refused one after trying all."""
         refused: list[RefusedError] = []
         due = iter([(name, state) for name, state in states.items() if at.out.get(name) != state.digest])
 
@@ -193,14 +194,14 @@ class MqttPublisher:
         await at.session.publish(message)
 
     async def _list(self, at: "_Progress", ours: Collection[str]) -> set[str]:
-        """HyperNodes whose states are retained and are not ours: of earlier, of another process.
+        """Return HyperNodes with retained states that are not in `ours`: old ones, or of another process.
 
-        Ours are retained by now, so a list without one of them is no whole list. What the broker has kept of
-        us comes after the states.
+        The states in `ours` are retained by now, so a list without one of them is incomplete. The
+        retained state of this collector arrives after the states of HyperNodes and marks the end of the list.
         """
         self._listed.clear()
         self._is_listed.clear()
-        # At QoS 0: of others a broker queues only so many, and drops the rest.
+        # QoS 0: a broker queues a limited number of messages of higher QoS and drops the rest.
         await at.session.subscribe(self.topics.hypernodes, 0, _LIST_TIMEOUT_S)
         await at.session.subscribe(self.topics.collector, 1, _LIST_TIMEOUT_S)
         with suppress(TimeoutError):
@@ -215,7 +216,7 @@ class MqttPublisher:
             )
         return self._listed.difference(ours)
 
-    # Of the connection
+    # Callbacks of the connection
 
     async def _begin(self, session: Session) -> None:
         at = _Progress(session)
@@ -230,7 +231,7 @@ class MqttPublisher:
         self.wake()
 
     def _lost(self) -> None:
-        """What is said of it is told anew."""
+        """Wake the runner, so that it reports the problem."""
         self.wake()
 
     async def _goodbye(self, session: Session) -> None:
@@ -246,7 +247,7 @@ class MqttPublisher:
             self.take(topic, payload, retained)
 
     def _take_leader(self, payload: bytes) -> None:
-        """Somebody says who leads: we, the will of one who led before us, or one who should not."""
+        """Handle a collector's state: this one's, the will of an earlier leader, or a rival's."""
         said = _who_says(payload)
         if said.get("instance") == self._who["instance"]:
             self._is_listed.set()
@@ -266,8 +267,10 @@ class MqttPublisher:
 
 @dataclass(slots=True)
 class _Progress:
-    """What the broker has of us in one session. `out`: digests of states; `synced`: and it has no others;
-    `said`: what we say of ourselves."""
+    """What the broker has in one session. `out`: digests of published states by name.
+
+    `synced`: the broker has no other states. `said`: the last published state of this collector.
+    """
 
     session: Session
     out: dict[str, bytes] = field(default_factory=dict)
@@ -276,7 +279,7 @@ class _Progress:
 
 
 def _who_says(payload: bytes) -> dict[str, Any]:
-    """A collector's state as anybody may have written it; {} = it is none."""
+    """Parse a collector's state, which any client may have written; {} if it is invalid."""
     with suppress(ValueError, RecursionError):
         found = json.loads(payload[:_MAX_STATE_BYTES])
         if isinstance(found, dict):

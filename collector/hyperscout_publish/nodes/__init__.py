@@ -1,1 +1,1 @@
-"""Labels and taints on nodes, and Kueue's Topology object that names the labels."""
+"""Publishes labels and taints of nodes, and Kueue's Topology object, which names the labels."""

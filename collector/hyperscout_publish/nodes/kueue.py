@@ -1,9 +1,9 @@
-"""A Kueue Topology object: which node labels are its levels, the widest first and the host name last.
+"""Publishes a Kueue Topology object: its levels are node labels, the widest first and the host name last.
 
-The object only names label keys; the domains themselves are the labels' values on the nodes. Its levels
-cannot be changed (kueue.x-k8s.io: "field is immutable"), so another number of tiers asks for another
-object. It is replaced only while no ResourceFlavor names it: Kueue keeps one that is in use from going away
-(a finalizer), and workloads that were admitted by it would be left without a topology.
+The object only names label keys. The domains are the values of these labels on the nodes. Levels cannot be
+changed (kueue.x-k8s.io: "field is immutable"), so another number of tiers requires another object. It is
+replaced only while no ResourceFlavor refers to it: Kueue's finalizer keeps an object that is in use, and
+workloads that were admitted with it would have no topology.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ _log = logging.getLogger(__name__)
 
 GROUP = "kueue.x-k8s.io"
 HOSTNAME = "kubernetes.io/hostname"
-MAX_LEVELS = 16  # the schema's; older versions take 8 and say so
-_LOOK_AGAIN_S = 300.0  # somebody may have deleted it
-# Versions that have the same Topology. A server may serve a version of the group without it.
+MAX_LEVELS = 16  # limit of the schema; older versions allow 8 and report an error
+_LOOK_AGAIN_S = 300.0  # interval between checks, because another client may delete the object
+# API versions with the same Topology schema. A server may serve a version without Topology.
 _VERSIONS = ("v1", "v1beta2", "v1beta1", "v1alpha1")
 
 
 def levels(topology: Topology) -> list[str]:
-    """The label keys of the object's levels; empty where there is no hierarchy."""
+    """Return the label keys of the object's levels; empty if there is no hierarchy."""
     keys = level_keys(topology)
     return [*keys[-(MAX_LEVELS - 1) :], HOSTNAME] if keys else []
 
 
 class KueuePublisher:
-    """Keeps one Topology, `object_name`. `dry_run`: nothing is written, `say` takes what would be."""
+    """Publishes the Topology `object_name`. `dry_run`: write nothing; `say` receives the changes."""
 
     name = "kueue"
     wake: Callable[[], None] = staticmethod(nobody)
@@ -48,14 +48,14 @@ class KueuePublisher:
         self._object = object_name
         self._dry = dry_run
         self._dry_run = DryRun("Topology", say)
-        self._out: list[str] = []  # what was there when it was last looked at
+        self._out: list[str] = []  # levels of the object when it was read last
         self._look_again: asyncio.TimerHandle | None = None
 
     async def publish(self, topology: Topology) -> None:
-        """Create or replace it when its levels differ. Raises PublishError."""
+        """Create the object, or replace it if its levels differ. Raises PublishError."""
         keys = levels(topology)
         if not keys or (keys == self._out and self._look_again is not None):
-            return  # with no hierarchy, what is there stays: its label keys do no harm
+            return  # without a hierarchy, an existing object stays: its label keys do no harm
         try:
             await self._ensure(keys)
         except KubeError as error:
@@ -107,7 +107,7 @@ class KueuePublisher:
             raise PublishError(f"{what} is there still, or again: it is looked at anew") from error
 
     async def _may_replace(self, base: str, what: str, found: Object, keys: Sequence[str]) -> None:
-        """Raises PublishError when the object must stay."""
+        """Raises PublishError if the object must not be replaced."""
         metadata, there = found["metadata"], levels_of(found)
         if (metadata.get("labels") or {}).get(MANAGED_BY_LABEL) != OWNER:
             raise PublishError(
@@ -130,7 +130,7 @@ class KueuePublisher:
             )
 
     async def _serves(self) -> tuple[str, str]:
-        """(path of the group's version that has Topologies, the version). Raises PublishError, KubeError."""
+        """Return the API path and version with Topologies. Raises PublishError, KubeError."""
         try:
             group = await self._kube.get(f"/apis/{GROUP}")
             for version in (v["version"] for v in group.get("versions", [])):
@@ -147,5 +147,5 @@ class KueuePublisher:
 
 
 def levels_of(found: Object) -> list[str]:
-    """The label keys of an object that is there."""
+    """Return the label keys of an existing object."""
     return [level.get("nodeLabel", "") for level in (found.get("spec") or {}).get("levels") or []]

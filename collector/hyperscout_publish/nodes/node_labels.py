@@ -1,7 +1,8 @@
-"""Labels each node with its domain of every tier: what topology-aware schedulers read.
+"""Labels each node with its domain of every tier, for topology-aware schedulers.
 
-`hyperscout.io/<tierName>` = the HyperNode's name. Only nodes whose labels differ are written. Nodes whose
-names are too long for a HyperNode to name them are labelled in any case, since HyperNodes find them by it.
+The label is `hyperscout.io/<tierName>` and its value is the HyperNode's name. Only nodes with other labels
+are written. Nodes with names too long for exactMatch are always labelled, because HyperNodes select them by
+label.
 """
 
 import logging
@@ -28,9 +29,9 @@ Mode = Literal["off", "dry-run", "on"]
 
 
 class NodeLabelsPublisher:
-    """`mode` "off": only nodes with long names. `dry_run`: nothing is written, whatever the mode.
+    """Publishes node labels. `mode` "off": only nodes with long names. `dry_run`: never write.
 
-    `say` takes what a dry run has to say, as lines of text.
+    `say` receives the changes of a dry run as lines of text.
     """
 
     name = "node-labels"
@@ -42,7 +43,7 @@ class NodeLabelsPublisher:
         self._kube = kube
         self._nodes = nodes
         self._long_names_only = mode == "off"
-        # Long names are matched by label: a dry run of labels alone must not take them from HyperNodes.
+        # HyperNodes select nodes with long names by label, so a dry run of labels still writes those.
         self._shows_only = mode == "dry-run" and not dry_run
         self._dry = dry_run
         self._dry_run = DryRun("labels of nodes", say)
@@ -50,7 +51,7 @@ class NodeLabelsPublisher:
         self._wanted: Mapping[str, Labels] = {}
 
     async def publish(self, topology: Topology) -> None:
-        """Write what differs. Raises PublishError."""
+        """Write the labels that differ. Raises PublishError."""
         await nodes_known(self._nodes)
         if topology is not self._for:
             self._wanted, self._for = tier_labels(topology), topology

@@ -1,7 +1,7 @@
-"""Writes to many nodes: several at a time, paced by the client, and what becomes of each failure.
+"""Writes to many nodes: several in parallel, rate-limited by the client, with handling of failures.
 
-A node that is gone meanwhile needs no write. One that the server refuses holds up no other. Where no
-answer comes, or nothing may be written, there is no point in asking ten thousand times.
+A node that no longer exists needs no write. A write that the server refuses does not block others. If the
+server does not respond, or writes are forbidden, all remaining writes are skipped.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from hyperscout_publish.publisher.base import PublishError
 
 _AT_ONCE = 8
 _FIRST_LIST_S = 10.0
-_SHOWN = 20  # changes of a dry run
+_SHOWN = 20  # number of changes that a dry run prints
 
 
 async def nodes_known(nodes: Nodes, within_s: float | None = None) -> None:
-    """Wait until the nodes have been listed: before that, every node would seem to be gone.
+    """Wait until the nodes have been listed; before that, every node would seem to be missing.
 
     Raises PublishError.
     """
@@ -31,7 +31,7 @@ async def nodes_known(nodes: Nodes, within_s: float | None = None) -> None:
 
 
 async def for_each_node(names: Sequence[str], write: Callable[[str], Awaitable[None]]) -> None:
-    """`write(name)` for each of them. Raises PublishError when any is not as it should be in the end."""
+    """Call `write(name)` for each name. Raises PublishError if any write fails."""
     waiting: Iterator[str] = iter(names)
     refused: list[KubeError] = []
     fatal: list[KubeError] = []
@@ -59,7 +59,7 @@ async def for_each_node(names: Sequence[str], write: Callable[[str], Awaitable[N
 
 
 class DryRun:
-    """Says what would be done, once for each set of lines and bounded in length. `say` takes text."""
+    """Prints the changes of a dry run, once for each different list and bounded in length, with `say`."""
 
     def __init__(self, what: str, say: Callable[[str], None]) -> None:
         self._what = what

@@ -1,9 +1,9 @@
-"""Which nodes are tainted as degraded, and when: decided here, without any I/O or clock.
+"""Policy that decides which nodes to taint as degraded, and when. Uses no I/O and no clock.
 
-Schedulers do not read conditions, they read taints. So, where this is switched on, a node whose own links
-are degraded gets a taint, and gangs go elsewhere. A taint takes a node out of service, so the policy is
-careful: trouble must last before a node is tainted and must be gone for long before it is cleared, at most a
-share of the nodes is ever tainted, and what is not sure (a tie between two cables) taints nobody.
+Schedulers read taints, not conditions. If the policy is enabled, a node with degraded links of its own gets
+a taint, and gangs use other nodes. A taint takes a node out of service, so the policy is cautious: a problem
+must last before a node is tainted, and must be gone for longer before the taint is removed. At most a share
+of the nodes is tainted. An uncertain finding (a tie between two links) causes no taint.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -21,9 +21,9 @@ NS = 1_000_000_000
 class TaintSettings:
     """Times in seconds. Shares from 0 to 1.
 
-    `share`: of the nodes that may be tainted at once (one node may always be). `uplink_share`: a lowest
-    domain with switches taints all its nodes when at least this share of its uplinks, or of its switches,
-    is degraded; 0 = no domain ever does.
+    `share`: of the nodes that may be tainted at once; if it is above 0, at least one node may be.
+    `uplink_share`: a lowest domain with switches taints all its nodes if at least this share of its uplinks,
+    or of its switches, is degraded; 0 disables this.
     """
 
     share: float = 0.1
@@ -34,7 +34,7 @@ class TaintSettings:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a node is degraded. `links`: how many of its own; `since_ns` (Unix): the oldest of it."""
+    """Why a node is degraded. `links`: number of its own links; `since_ns`: Unix ns of the oldest problem."""
 
     links: int
     since_ns: int
@@ -43,9 +43,9 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class TaintDecision:
-    """Nodes to taint and to clear now; `over` = degraded for long enough, but the cap is reached.
+    """Nodes to taint and to clear now. `over`: nodes that are due but exceed the cap.
 
-    `wake_at_ns`: when to decide again, if nothing changes before.
+    `wake_at_ns`: when to decide again if nothing changes before; Unix ns.
     """
 
     taint: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class TaintDecision:
 
 
 def troubles(topology: Topology, settings: TaintSettings) -> dict[str, Trouble]:
-    """What is wrong with each node's own links, and with its domain where the settings ask for that."""
+    """Return the problems of each node's own links and, if configured, of its domain."""
     links = [x for x in topology.anomalies if x.confidence > SURE and is_of_a_link(x)]
     found: dict[str, Trouble] = {}
     if settings.uplink_share > 0:
@@ -106,7 +106,7 @@ def _domain_trouble(topology: Topology, domain: HyperNode, settings: TaintSettin
 
 
 def _uplinks(topology: Topology, domain: HyperNode) -> int:
-    """Cables between a domain's switches and others."""
+    """Return the number of links between a domain's switches and other switches."""
     table = table_of(topology.links)
     switches, mine = {s.id for s in topology.switches}, set(domain.switches)
     inside = np.fromiter((d in mine for d in table.devices), np.bool_, len(table.devices))
@@ -118,7 +118,7 @@ def _uplinks(topology: Topology, domain: HyperNode) -> int:
 
 
 class TaintPolicy:
-    """Decides again and again. It remembers only since when tainted nodes have been well."""
+    """Makes decisions. It remembers only since when tainted nodes have been healthy."""
 
     def __init__(self, settings: TaintSettings) -> None:
         self._after_ns = round(settings.after_s * NS)
@@ -127,20 +127,20 @@ class TaintPolicy:
         self._well_since_ns: dict[str, int] = {}
 
     def limit(self, nodes: int) -> int:
-        """How many of so many nodes may be tainted at once."""
+        """Return how many of `nodes` nodes may be tainted at once."""
         return min(nodes, max(1, int(self._share * nodes))) if self._share > 0 else 0
 
     def decide(
         self, found: Mapping[str, Trouble], nodes: Collection[str], tainted: Collection[str], now_ns: int
     ) -> TaintDecision:
-        """`nodes`: those that there are; `tainted`: those of them that carry the taint now."""
+        """Decide. `nodes`: existing nodes; `tainted`: those that have the taint now. `now_ns`: Unix ns."""
         well = {node for node in tainted if node not in found}
         self._well_since_ns = {node: self._well_since_ns.get(node, now_ns) for node in sorted(well)}
         clear = [n for n, since in self._well_since_ns.items() if now_ns - since >= self._clear_ns]
         ill = [node for node in found if node in nodes and node not in tainted]
         due = [node for node in ill if now_ns - found[node].since_ns >= self._after_ns]
-        # The worst first; of equals the one that has waited longest. Who is tainted stays so: a worse one
-        # that comes later must not send jobs to and fro.
+        # The worst node comes first, then the one that has waited longest. A tainted node stays tainted even
+        # if a worse one appears: jobs must not be moved back and forth.
         due.sort(key=lambda node: (-found[node].links, found[node].since_ns, node))
         room = max(0, self.limit(len(nodes)) - (len(tainted) - len(clear)))
         times = [since + self._clear_ns for n, since in self._well_since_ns.items() if n not in clear]
@@ -149,7 +149,7 @@ class TaintPolicy:
 
 
 def say_over(decision: TaintDecision, limit: int, nodes: int, named: int = 5) -> str | None:
-    """What to tell a person about the cap; None while it is not reached."""
+    """Return the message about nodes above the cap; None if there are none."""
     if not decision.over:
         return None
     more = f" and {len(decision.over) - named} more" if len(decision.over) > named else ""
@@ -161,7 +161,7 @@ def say_over(decision: TaintDecision, limit: int, nodes: int, named: int = 5) ->
 
 
 def lines(decision: TaintDecision, found: Mapping[str, Trouble]) -> Iterator[str]:
-    """The changes as people read them."""
+    """Yield the changes as text."""
     for node in decision.taint:
         yield f"{node}: taint ({found[node].why})"
     for node in decision.clear:

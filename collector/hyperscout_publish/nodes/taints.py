@@ -1,7 +1,7 @@
-"""Taints nodes whose own links are degraded, as `taint_policy` decides, and clears them again.
+"""Taints nodes with degraded links of their own, as `taint_policy` decides, and removes the taints again.
 
-A node's taints are one list that others write too: it is read, changed in our own entry alone, and written
-at the version that was read. With the policy switched off, taints of ours that are still there are removed.
+A node's taints are one list with several writers. The publisher reads it, changes only its own entry, and
+writes it at the version that was read. If the policy is disabled, remaining taints of hyperscout are removed.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 KEY = "hyperscout.io/degraded"
 EFFECT = "NoSchedule"
-_TRIES = 5  # of one write, each after a conflict
+_TRIES = 5  # of one write, after conflicts
 _MAX_SLEEP_S = 3600.0
 
 Mode = Literal["off", "dry-run", "on"]
@@ -42,25 +42,25 @@ Taint = Mapping[str, Any]
 
 
 def is_ours(taint: Taint) -> bool:
-    """A taint is told by its key and its effect; the same key with another effect is somebody else's."""
+    """Return whether key and effect match. The same key with another effect belongs to another owner."""
     return taint.get("key") == KEY and taint.get("effect") == EFFECT
 
 
 def with_ours(taints: Collection[Taint]) -> list[Taint]:
-    """The list with our taint in it; all others as they are."""
+    """Return the list with hyperscout's taint; all others unchanged."""
     return [*taints] if any(map(is_ours, taints)) else [*taints, {"key": KEY, "effect": EFFECT}]
 
 
 def without_ours(taints: Collection[Taint]) -> list[Taint]:
-    """The list without our taint; all others as they are."""
+    """Return the list without hyperscout's taint; all others unchanged."""
     return [taint for taint in taints if not is_ours(taint)]
 
 
 class TaintsPublisher:
-    """`mode` "off" removes what is left of an earlier time, and nothing else.
+    """Publishes taints. `mode` "off" only removes taints from earlier runs.
 
-    `say` takes what a dry run has to say; `notice`: the cap keeps nodes from being tainted.
-    `events` on nodes; `clock_ns`: Unix ns.
+    `say` receives the changes of a dry run. `notice`: set if the cap prevents taints.
+    `events`: posts Events on nodes. `clock_ns`: Unix ns.
     """
 
     name = "taints"
@@ -90,7 +90,7 @@ class TaintsPublisher:
         self._in_thread = BoundedExecutor("publish-taints")
 
     async def publish(self, topology: Topology) -> None:
-        """Taint and clear what is due. Raises PublishError."""
+        """Set and remove the taints that are due. Raises PublishError."""
         await nodes_known(self._nodes)
         if self._mode == "off":
             left = sorted(self._tainted())
@@ -134,7 +134,7 @@ class TaintsPublisher:
             if await self._change(name, with_ours):
                 self._event(name, "Warning", "LinksDegraded", f"tainted {KEY}:{EFFECT}: {found[name].why}")
 
-        # What is cleared makes room under the cap: first.
+        # Removed taints free capacity under the cap, so they come first.
         await for_each_node(decision.clear, clear)
         await for_each_node(decision.taint, taint)
 
@@ -144,9 +144,9 @@ class TaintsPublisher:
             self._events.say(name, node["metadata"]["uid"], severity, reason, message)
 
     async def _change(self, name: str, change: Callable[[Collection[Taint]], list[Taint]]) -> bool:
-        """Read, change, write at the version that was read; again when somebody else was quicker.
+        """Read, change and write at the version that was read; repeat after a conflict.
 
-        Returns whether anything was to be changed.
+        Returns whether the taints were changed.
         """
         path = f"{PATH}/{name}"
         for tries_left in reversed(range(_TRIES)):

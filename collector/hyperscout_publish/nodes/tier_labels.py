@@ -1,9 +1,9 @@
-"""Which labels nodes should carry for the tiers of a topology, and what is to be changed about them.
+"""Computes the node labels for the tiers of a topology, and the patches to apply them.
 
-Equality of a label's value is the domain to all who read these labels, and an empty value would be one
-domain too. So a value is the HyperNode's name, unique in the cluster and stable, and a node without a domain
-has no label. One patch a node carries all its tiers: nobody ever reads the leaf of one pod beside the name
-of another.
+Readers treat nodes with equal label values as one domain, and an empty value would be one domain too. So a
+value is the HyperNode's name, which is stable and unique in the cluster, and a node without a domain has no
+label. One patch per node contains all tiers, so a reader never sees the leaf of one pod with the name of
+another pod.
 """
 
 import re
@@ -13,15 +13,15 @@ from hyperscout_topology.topology import Topology
 
 from hyperscout_publish.hypernodes.wanted import MAX_EXACT_NAME, TIER_LABEL_PREFIX, Wanted, wanted
 
-# Keys under our prefix that are tiers', now or in another hierarchy; all others are somebody else's.
+# Keys with the prefix that name tiers, in this or another hierarchy. Other keys belong to other owners.
 _TIER_KEY = re.compile(re.escape(TIER_LABEL_PREFIX) + r"(nvlink|leaf|pod|core(-[0-9]+)?|tier-[0-9]+)")
 
 Labels = Mapping[str, str]
-Patch = dict[str, str | None]  # None: the label goes
+Patch = dict[str, str | None]  # None removes the label
 
 
 def tier_labels(topology: Topology) -> dict[str, Labels]:
-    """The labels of each node that is in a HyperNode. Nodes of one leaf share one mapping."""
+    """Return the labels of each node in a HyperNode. Nodes of one leaf share one mapping."""
     hypernodes = list(wanted(topology))
     above = {child: h for h in hypernodes for child in h.children}
     found: dict[str, Labels] = {}
@@ -41,13 +41,13 @@ def _chain(leaf: Wanted, above: Mapping[str, Wanted]) -> Labels:
 
 
 def level_keys(topology: Topology) -> list[str]:
-    """The label keys of all tiers, the widest tier first."""
+    """Return the label keys of all tiers, the widest tier first."""
     tiers = {h.tier: h.tier_label for h in wanted(topology)}
     return [tiers[tier] for tier in sorted(tiers, reverse=True)]
 
 
 def label_patch(present: Labels, labels: Labels) -> Patch:
-    """What a merge patch of a node's labels must say; empty where they are right. Foreign labels stay."""
+    """Return a merge patch of a node's labels; empty if they are correct. Labels of other owners stay."""
     patch: Patch = {key: None for key in sorted(present) if _TIER_KEY.fullmatch(key) and key not in labels}
     return patch | {key: value for key, value in labels.items() if present.get(key) != value}
 
@@ -55,10 +55,9 @@ def label_patch(present: Labels, labels: Labels) -> Patch:
 def label_patches(
     wanted_labels: Mapping[str, Labels], present: Iterable[tuple[str, Labels]], *, long_names_only: bool
 ) -> dict[str, Patch]:
-    """The patch of each node that needs one. `present`: (name, labels) of the nodes that there are.
+    """Return the patch of each node that needs one. `present`: (name, labels) of the existing nodes.
 
-    `long_names_only`: those alone whose names are too long for a HyperNode to name them: it finds them by
-    their label.
+    `long_names_only`: include only nodes with names too long for exactMatch; HyperNodes select them by label.
     """
     nothing: Labels = {}
     found: dict[str, Patch] = {}
@@ -71,7 +70,7 @@ def label_patches(
 
 
 def say_patch(patch: Patch, present: Labels) -> str:
-    """A patch as people read it: `leaf: a -> b, pod: c (new), core: d (removed)`."""
+    """Return a patch as text, for example `leaf: a -> b, pod: c (new), core: d (removed)`."""
     parts: list[str] = []
     for key, value in patch.items():
         before = present.get(key)
@@ -83,6 +82,6 @@ def say_patch(patch: Patch, present: Labels) -> str:
 
 
 def some(names: Sequence[str], limit: int = 5) -> str:
-    """The first names, and how many more there are."""
+    """Return the first `limit` names and the number of others."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more

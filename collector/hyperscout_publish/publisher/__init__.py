@@ -1,1 +1,1 @@
-"""What a publisher is, and the runner that gives each the newest topology at its own pace."""
+"""Publisher interface, and the runner that passes the newest topology to each publisher."""

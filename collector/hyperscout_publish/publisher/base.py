@@ -1,6 +1,6 @@
-"""What a publisher is: something that makes the world outside agree with a topology.
+"""Publisher interface: a publisher makes an external system match a topology.
 
-To add one, copy `file.py`, the smallest that can fail, and name it in the shell.
+To add one, copy `file.py`, the smallest publisher that can fail, and register it in the shell.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from hyperscout_topology.topology import Topology
 
 
 class PublishError(RuntimeError):
-    """The topology is not out. Says what to do. `retry`: whether trying again, later, may help."""
+    """The topology was not published. The message contains the next step. `retry`: a retry may help."""
 
     def __init__(self, reason: str, *, retry: bool = True) -> None:
         super().__init__(reason)
@@ -18,23 +18,23 @@ class PublishError(RuntimeError):
 
 
 def nobody() -> None:
-    """Nobody is to be woken: what `wake` is until the runner sets it."""
+    """Do nothing: the value of `wake` until the runner sets it."""
 
 
 class Publisher(Protocol):
-    """`name` is a word for logs, metrics and the status.
+    """`name`: a word for logs, metrics and the status.
 
-    `wake` is set by the runner: call it (on the loop, also later) to be given the newest topology again
-    although it has not changed: the world outside has, or it is time.
+    `wake`: set by the runner. The publisher calls it on the event loop, at any time, to receive the newest
+    topology again, for example because the external system has changed or a delay has ended.
 
-    A publisher may also have `notice: str | None`: what a person should know although everything is out.
+    A publisher may also have `notice: str | None`: a problem to report although everything is published.
     """
 
     name: str
     wake: Callable[[], None]
 
     async def publish(self, topology: Topology) -> None:
-        """Make it so. Idempotent: the same topology again changes nothing. Raises PublishError.
+        """Make the external system match. Idempotent: the same topology again changes nothing.
 
-        Calls do not overlap, and the newest topology always comes last.
+        Calls do not overlap, and the newest topology always comes last. Raises PublishError.
         """

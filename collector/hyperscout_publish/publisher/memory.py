@@ -1,4 +1,4 @@
-"""The topology in this process: what `hyperscout get hypernodes` reads through the API."""
+"""Passes the topology to readers in this process, such as the API behind `hyperscout get hypernodes`."""
 
 from collections.abc import Awaitable, Callable
 
@@ -8,7 +8,7 @@ from hyperscout_publish.publisher.base import nobody
 
 
 class MemoryPublisher:
-    """Hands each generation to those who serve it (the API's watchers)."""
+    """Passes each generation to `serve` (the API's watchers)."""
 
     name = "memory"
     wake: Callable[[], None] = staticmethod(nobody)

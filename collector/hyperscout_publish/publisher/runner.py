@@ -1,7 +1,7 @@
-"""Runs publishers: each at its own pace, always with the newest topology, until it is out.
+"""Runs publishers: each at its own pace, always with the newest topology, until it is published.
 
-A publisher that fails is tried again, later each time, and its trouble is shown; it holds up neither the
-collector nor its siblings.
+A publisher that fails is retried with increasing delay, and its problem is reported. It blocks neither the
+collector nor other publishers.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ _RETRY_CAP_S = 60.0
 
 
 def retry_s(failures: int) -> float:
-    """How long to wait at most after so many failures in a row: any number of them."""
+    """Return the maximum delay in seconds after this many failures in a row."""
     return min(_RETRY_BASE_S * 2.0 ** min(failures - 1, 30), _RETRY_CAP_S)
 
 
 @dataclass(slots=True)
 class PublisherState:
-    """What one publisher did since the start. `problem`: why the newest topology is not out; None = it is."""
+    """State of a publisher. `problem`: why the newest topology is not published; None if it is."""
 
     publisher: Publisher
     problem: str | None = None
-    generation: int = 0  # the last one that is out
+    generation: int = 0  # the last one that was published
     errors: int = 0
     retries: int = 0
     _newest: Topology | None = None
@@ -39,7 +39,7 @@ class PublisherState:
 
 
 class PublisherRunner:
-    """`run` once for each of `states`, as a task of its own."""
+    """Runs publishers. Call `run` once for each of `states`, as a separate task."""
 
     def __init__(
         self,
@@ -55,20 +55,20 @@ class PublisherRunner:
             state.publisher.wake = state._wake.set
 
     def offer(self, topology: Topology) -> None:
-        """A new generation; one that is not out yet is dropped."""
+        """Offer a new generation. It replaces one that is not published yet."""
         for state in self.states:
             state._newest = topology
             state._wake.set()
 
     def wake(self) -> None:
-        """What could not be done may be possible now."""
+        """Retry failed publishers at once, because the cause may be gone."""
         for state in self.states:
             if state.problem is not None:
                 state._wake.set()
 
     @property
     def problems(self) -> list[str]:
-        """Why something is not out, and what publishers have to say although all is out (`notice`)."""
+        """Problems of publishers, and the `notice` of publishers without problem."""
         said = [(s, s.problem or getattr(s.publisher, "notice", None)) for s in self.states]
         return [f"publisher {s.publisher.name}: {text}" for s, text in said if text]
 
@@ -103,7 +103,7 @@ class PublisherRunner:
         state.problem = str(error)
 
     async def _wait(self, state: PublisherState, delay_s: float) -> None:
-        """Until it is time to try again, or there is something newer to try with."""
+        """Wait until a retry is due, or there is a newer topology or a call of `wake`."""
         try:
             async with asyncio.timeout(delay_s):
                 await state._wake.wait()

@@ -1,1 +1,1 @@
-"""Slurm's topology files."""
+"""Publishes Slurm's topology files."""

@@ -1,7 +1,7 @@
-"""Slurm's topology files, written when they change, and a command that makes Slurm read them.
+"""Writes Slurm's topology files when they change, and runs a command that makes Slurm read them.
 
-Files are replaced whole, and only when their text differs from what is there: a steady state writes nothing
-and calls nobody, and neither does a restart. What is held back is not published, so it reaches no file.
+A file is replaced as a whole, and only if its text differs. A steady state or a restart writes nothing and
+runs no command. A topology that is held back is not published, so it changes no file.
 """
 
 import asyncio
@@ -24,18 +24,20 @@ _log = logging.getLogger(__name__)
 
 HOOK_TIMEOUT_S = 60.0
 _LAST_WORDS_S = 0.5
-_TAIL_BYTES = 2000  # of what the hook said
-_MARK = ".hook-due"  # beside the first file: it was written, and the hook has not succeeded yet
+_TAIL_BYTES = 2000  # of the hook's stderr
+_MARK = ".hook-due"  # suffix of a file beside the first one: the hook has not succeeded since the last write
 
 Writer = Callable[[Topology], Iterator[str]]
 WRITERS: Mapping[str, Writer] = {"tree": slurm_tree, "block": slurm_block, "yaml": slurm_yaml}
 
 
 class SlurmFilesPublisher:
-    """`files`: by kind ("tree", "block", "yaml"). `hook`: a command line, split as a shell does but run by
-    none, e.g. `scontrol reconfigure`; it may take `hook_timeout_s`.
+    """`files`: paths by kind ("tree", "block", "yaml").
 
-    Raises ValueError for a hook whose quotes do not match.
+    `hook`: a command line, for example `scontrol reconfigure`. It is split as a shell does, but no shell runs
+    it. `hook_timeout_s`: its maximum run time in seconds.
+
+    Raises ValueError if the hook's quotes do not match.
     """
 
     name = "slurm-files"
@@ -49,11 +51,11 @@ class SlurmFilesPublisher:
         self._hook = shlex.split(hook)
         self._hook_timeout_s = hook_timeout_s
         self._mark = next((p.with_name(f".{p.name}{_MARK}") for p in files.values()), None)
-        self._members: object = None  # what the files were last written for
+        self._members: object = None  # the hierarchy that the files contain
         self._in_thread = BoundedExecutor("publish-slurm")
 
     async def publish(self, topology: Topology) -> None:
-        """Write what differs; run the hook when anything did. Raises PublishError."""
+        """Write the files that differ, and run the hook if any did. Raises PublishError."""
         if not topology.hypernodes:
             self.notice = "no hierarchy is known: the files are left as they are"
             return
@@ -68,7 +70,7 @@ class SlurmFilesPublisher:
         self._members = members
 
     def _write(self, topology: Topology) -> bool:
-        """Returns whether the hook is due."""
+        """Write the files. Returns whether the hook is due."""
         path = self._mark or Path()
         try:
             due = self._mark is not None and self._mark.exists()
@@ -77,7 +79,7 @@ class SlurmFilesPublisher:
                 if _reads(path, text):
                     continue
                 if self._hook and self._mark is not None:
-                    self._mark.touch()  # before the file: a crash between the two must not lose the hook
+                    self._mark.touch()  # before the file, so that a crash in between does not lose the hook
                 due = True
                 replace_file(path, text)
                 _log.info("%s is written: generation %d", path, topology.generation)
@@ -93,9 +95,9 @@ class SlurmFilesPublisher:
                 raise PublishError(f"{self._mark}: {error.strerror or error}") from error
 
     async def _run_hook(self) -> None:
-        """Run the hook, with a pipe of our own for its stderr. Raises PublishError.
+        """Run the hook, with a separate pipe for its stderr. Raises PublishError.
 
-        asyncio's own pipe would make `wait` wait for processes that the hook leaves behind.
+        With asyncio's own pipe, `wait` would wait for processes that the hook leaves behind.
         """
         tail = _Tail()
         reading, writing = os.pipe()
@@ -115,7 +117,7 @@ class SlurmFilesPublisher:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=stderr,
-                start_new_session=True,  # what it starts is ended with it
+                start_new_session=True,  # so that a time-out also ends its child processes
             )
         except OSError as error:
             raise PublishError(f"slurm_hook `{said}`: {error.strerror or error}") from error
@@ -140,7 +142,7 @@ class SlurmFilesPublisher:
 
 
 class _Tail(asyncio.Protocol):
-    """The last bytes of what the hook writes to stderr. `ended`: its last writer closed the pipe."""
+    """The last bytes of the hook's stderr. `ended`: set when the last writer has closed the pipe."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -156,7 +158,7 @@ class _Tail(asyncio.Protocol):
 
 
 def _reads(path: Path, text: str) -> bool:
-    """Whether the file is there and has just this text."""
+    """Return whether the file exists and contains exactly this text."""
     encoded = text.encode()
     try:
         with path.open("rb") as file:

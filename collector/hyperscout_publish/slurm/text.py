@@ -1,6 +1,6 @@
-"""Slurm's picture of a network: topology.conf (tree and block) and topology.yaml (Slurm 25.05).
+"""Slurm's topology formats: topology.conf (tree and block) and topology.yaml (Slurm 25.05).
 
-Formats: topology.conf(5) and topology.yaml(5). Switch and block names are those of the HyperNodes.
+Formats: topology.conf(5) and topology.yaml(5). Switch and block names are HyperNode names.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,12 +9,12 @@ from hyperscout_formats.text.host_list import fold
 from hyperscout_topology.names import are_slurm_names, is_slurm_name, left_out, scalar
 from hyperscout_topology.topology import HyperNode, Topology
 
-_MAX_DOUBLINGS = 15  # Slurm keeps no block size above 2**15 times the base
+_MAX_DOUBLINGS = 15  # Slurm supports block sizes up to 2**15 times the base
 _WHY = "since Slurm cannot hold such a name"
 
 
 def slurm_tree(topology: Topology) -> Iterator[str]:
-    """topology.conf for topology/tree: one line a HyperNode, leaves first."""
+    """Yield topology.conf for topology/tree: one line per HyperNode, leaves first."""
     yield from left_out(_unholdable(topology), _WHY)
     for hypernode, nodes, children in _switches(topology):
         below = f"Switches={fold(children)}" if children else f"Nodes={fold(nodes)}"
@@ -22,7 +22,7 @@ def slurm_tree(topology: Topology) -> Iterator[str]:
 
 
 def slurm_block(topology: Topology) -> Iterator[str]:
-    """topology.conf for topology/block: one line a tier-1 HyperNode, siblings beside each other."""
+    """Yield topology.conf for topology/block: one line per tier-1 HyperNode, siblings together."""
     yield from left_out(_unholdable(topology), _WHY)
     blocks = _blocks(topology)
     for hypernode, nodes in blocks:
@@ -32,7 +32,7 @@ def slurm_block(topology: Topology) -> Iterator[str]:
 
 
 def slurm_yaml(topology: Topology) -> Iterator[str]:
-    """topology.yaml: the tree as the cluster's default, and the blocks for partitions that ask for them."""
+    """Yield topology.yaml: the tree as the cluster's default, and the blocks for partitions that use them."""
     yield from left_out(_unholdable(topology), _WHY)
     blocks = _blocks(topology)
     if not blocks:
@@ -51,10 +51,10 @@ def slurm_yaml(topology: Topology) -> Iterator[str]:
 
 
 def block_sizes(topology: Topology) -> tuple[int, ...]:
-    """The base, which every block reaches, then what the tiers above give: powers of two times the base.
+    """Return the base size, which every block reaches, then larger sizes: the base times powers of two.
 
-    Slurm makes a larger block of 2**k blocks that follow each other. The size of a tier is the largest
-    one whose blocks never reach over the edge of a domain of that tier; 2**k need not fill the last one.
+    Slurm builds a larger block from 2**k consecutive blocks. The size for a tier is the largest one with
+    blocks that never cross the boundary of a domain of that tier; 2**k blocks need not fill the last domain.
     """
     blocks = _blocks(topology)
     if not blocks:
@@ -73,7 +73,7 @@ def block_sizes(topology: Topology) -> tuple[int, ...]:
 
 
 def _doublings(domains: Sequence[str | None]) -> int:
-    """The largest k for which no aligned run of 2**k blocks holds two domains, and no more than is needed."""
+    """Return the largest needed k such that no aligned run of 2**k blocks spans two domains."""
     longest = best = 0
     start = 0
     edges = []
@@ -104,7 +104,7 @@ def _holdable(hypernode: HyperNode) -> Sequence[str]:
 
 
 def _switches(topology: Topology) -> Iterator[tuple[HyperNode, Sequence[str], Sequence[str]]]:
-    """(HyperNode, its nodes, its children), leaves first, without what would be empty."""
+    """Yield (HyperNode, its nodes, its children), leaves first, without empty ones."""
     written: set[str] = set()
     for hypernode in sorted(topology.hypernodes, key=lambda h: (h.tier, h.name)):
         nodes = () if hypernode.children else _holdable(hypernode)
@@ -115,7 +115,7 @@ def _switches(topology: Topology) -> Iterator[tuple[HyperNode, Sequence[str], Se
 
 
 def _blocks(topology: Topology) -> list[tuple[HyperNode, Sequence[str]]]:
-    """Tier-1 HyperNodes with their nodes, in the order of a walk through the tree."""
+    """Return the HyperNodes without children and their nodes, in the order of a walk through the tree."""
     by_name = {h.name: h for h in topology.hypernodes}
     found: list[tuple[HyperNode, Sequence[str]]] = []
     stack = sorted((h for h in topology.hypernodes if h.parent is None), key=lambda h: h.name, reverse=True)
