@@ -1,1 +1,1 @@
-"""Builds the collector from its parts and runs it."""
+"""Assembles the collector from its parts and runs it."""

@@ -1,7 +1,6 @@
-"""The collector's decisions as state machines: what may be published and when, who sweeps which fabric, and
-who measures whom.
+"""The collector's decisions as state machines: publication, leases for sweeps, and pairwise measurements.
 
-Pure: events and the time (`now_ns`) go in, decisions and instructions come out. The shell around it
-owns the clock, the streams and the disk. `now_ns` is Unix nanoseconds (in `pair_tasks`, those of a clock that
-nobody sets). A clock that steps back makes waits longer, never a time stamp earlier.
+Pure: events and the time (`now_ns`) go in; decisions and instructions come out. The calling code owns the
+clock, the streams and the disk. `now_ns` is Unix nanoseconds; in `pair_tasks` it is a monotonic clock. A
+clock that steps back makes waits longer, but never makes a time stamp earlier.
 """

@@ -1,1 +1,1 @@
-"""What all agents saw, newest per (node, probe, subject), with its age; kept across restarts."""
+"""The newest findings of all agents per (node, probe, subject), with their age; kept across restarts."""

@@ -1,8 +1,9 @@
-"""One writer for all streams: gathers what they bring, writes it in one transaction, then says so.
+"""Writes the findings of all streams to the store.
 
-The loop never waits for the disk: the store works in a thread of its own, and while it does the next
-group gathers. What is waiting is bounded in bytes; a stream that finds no room waits, and is turned away
-when that takes too long. Nobody is told that something is stored before it is.
+Submissions are grouped. Each group is written in one transaction and then acknowledged. Nothing is
+acknowledged before it is stored. The event loop never waits for the disk: the store works in its own thread,
+and the next group gathers meanwhile. The queue is bounded in bytes. A submission that does not fit waits, and
+is refused after a timeout.
 """
 
 import asyncio
@@ -22,19 +23,21 @@ from hyperscout_collector.evidence.store import Changes, Store, StoreError
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-_CRAWL_GRACE_S = 3600.0  # a crawl of thousands of switches that has begun anew takes many minutes
-# Of what an agent's full state says nothing: what stays without it, and what a device in its node reports.
+_CRAWL_GRACE_S = 3600.0  # in seconds; a repeated crawl of thousands of switches takes many minutes
+# Probes that an agent's full state does not cover: results that stay without it, and findings of a device in
+# its node.
 _NOT_ITS_OWN = KEPT_PROBES | {DEVICE_PROBE}
-_GROUP_ROWS = 4000  # of one transaction: some 50 ms of writing, so a lone change behind it does not wait long
+# Rows of one transaction: about 50 ms of writing, so a single change behind it does not wait long.
+_GROUP_ROWS = 4000
 
 
 class OverloadedError(RuntimeError):
-    """More is waiting to be written than may; come back later."""
+    """Too many bytes wait to be written. The caller must retry later."""
 
 
 @dataclass(frozen=True, slots=True)
 class FullState:
-    """The end of an agent's full state: every key of `agent.node` that is not in `keys` is no more."""
+    """The end of an agent's full state: every key of `agent.node` that is not in `keys` is removed."""
 
     agent: AgentRow
     keys: frozenset[Key]
@@ -42,20 +45,20 @@ class FullState:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What one batch (or a clean-up) asks for. `cost_bytes`: what it holds in memory while it waits."""
+    """The changes of one batch or clean-up. `cost_bytes`: memory that it uses while it waits."""
 
     rows: Sequence[tuple[Row, bytes]] = ()
     bulks: Sequence[Bulk] = ()
     removed: Sequence[Key] = ()
-    forgotten: Mapping[Key, Collection[Row]] = field(default_factory=dict)  # and what it was when decided
-    forgotten_agents: Sequence[AgentRow] = ()  # as they were when that was decided
+    forgotten: Mapping[Key, Collection[Row]] = field(default_factory=dict)  # and the rows known at decision
+    forgotten_agents: Sequence[AgentRow] = ()  # as they were at the decision
     full_state: FullState | None = None
     cost_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A finding that was not taken in. `text_missing`: the text it names went while it waited."""
+    """A finding that was refused. `text_missing`: the text that it names was dropped while it waited."""
 
     key: Key
     reason: str
@@ -64,7 +67,7 @@ class Refused:
 
 @dataclass(slots=True)
 class _Unclaimed:
-    """Keys that a newly started agent has not reported yet, and when they are taken for gone."""
+    """Keys that a newly started agent has not reported yet, and when they are removed."""
 
     due_ns: int
     keys: set[Key]
@@ -79,12 +82,15 @@ class _Waiting:
 
 
 class Committer:
-    """`on_commit` gets what each transaction changed, in order; `on_full_state` then each node whose full
-    state has ended with it. `clock_ns`: Unix ns.
+    """The only writer of evidence. `clock_ns`: returns Unix ns.
 
-    `grace_s`: a process that has just started has not looked everywhere yet (the next LLDP frame is up to
-    30 s away), so keys that its first full state lacks get this long to show up again; those of whole
-    switches an hour. A process that comes back knows what it removed.
+    `on_commit` receives the changes of each transaction, in order. Then `on_full_state` receives each node
+    that ended its full state in the transaction.
+
+    `grace_s`: a process that has just started has not observed everything yet (the next LLDP frame is up to
+    30 s away). Keys that its first full state lacks are kept this long, and for agents that report whole
+    fabrics at least an hour. A process that reconnects knows which keys it removed, so its missing keys are
+    removed at once.
     """
 
     def __init__(
@@ -99,7 +105,7 @@ class Committer:
         max_waiting_bytes: int = 64 * 1024 * 1024,
         room_timeout_s: float = 30.0,
     ) -> None:
-        self.problem: str | None = None  # why the last write failed; None when it did not
+        self.problem: str | None = None  # why the last write failed; None = it succeeded
         self.waiting_bytes = 0
         self.failures = 0
         self._state = state
@@ -120,9 +126,10 @@ class Committer:
         self._thread = ThreadPoolExecutor(1, "evidence-writer")
 
     async def submit(self, submission: Submission) -> "asyncio.Future[list[Refused]]":
-        """Queue it, waiting for room. The future resolves to what was refused once the rest is written.
+        """Queue a submission, after waiting for space. The future resolves to the refused findings once the
+        rest is stored.
 
-        The future raises StoreError when it could not be written. Raises OverloadedError.
+        The future raises StoreError if the write failed. Raises OverloadedError if no space is free in time.
         """
         cost = submission.cost_bytes
         if not self._has_room(cost):
@@ -144,7 +151,7 @@ class Committer:
         return not self.waiting_bytes or self.waiting_bytes + cost <= self._max_waiting_bytes
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write queued submissions until cancelled."""
         try:
             while True:
                 await self._work.wait()
@@ -157,21 +164,21 @@ class Committer:
             self._idle.set()
 
     async def drain(self) -> None:
-        """Wait until nothing waits to be written (or nobody is there to write it)."""
+        """Wait until the queue is empty or `run` has ended."""
         if not self._ended:
             await self._idle.wait()
 
     async def save_topology(self, topology_json: bytes) -> None:
-        """Raises StoreError."""
+        """Store the published topology. Raises StoreError."""
         await self._in_thread(self._store.save_topology, topology_json)
 
     async def close(self) -> None:
-        """End the thread and the store. Nothing can be submitted afterwards."""
+        """Stop the thread and close the store. Nothing can be submitted afterwards."""
         await self._in_thread(self._store.close)
         self._thread.shutdown(wait=True)
 
     def due(self, now_ns: int, connected: Callable[[str], bool]) -> list[Key]:
-        """Keys whose grace is over: to be forgotten. An agent that is not there any more has no say in it."""
+        """Returns the keys with an expired grace, to be forgotten. Keys of disconnected agents stay."""
         gone: list[Key] = []
         for node in [node for node, unclaimed in self._unclaimed.items() if unclaimed.due_ns <= now_ns]:
             unclaimed = self._unclaimed.pop(node)
@@ -215,10 +222,10 @@ class Committer:
                 self._room.notify_all()
             for i, waiting in enumerate(group):
                 if waiting.done.done():
-                    continue  # the stream that asked has ended
+                    continue  # the stream that submitted it has ended
                 if outcome is not None:
                     waiting.done.set_exception(outcome)
-                    waiting.done.exception()  # who asked may be gone: nobody has to fetch it
+                    waiting.done.exception()  # marks the exception as retrieved when no caller waits any more
                 else:
                     waiting.done.set_result(refused[i])
 
@@ -278,7 +285,7 @@ def _changes(plan: Plan, state: EvidenceState) -> Changes:
     for key, after in plan.looks.items():
         ranks = {row.rank for row in after}
         deletes += [(key, row.rank) for row in state.looks(key) if row.rank not in ranks]
-        # A row that came and was replaced within this plan has an encoded form, but is not in `after`.
+        # A row that was added and replaced within this plan has an encoded form, but is not in `after`.
         upserts += [(row, plan.encoded[key, row.rank]) for row in after if row not in state.looks(key)]
         named |= {row.sha256 for row in after if row.sha256}
     bulks = [bulk for digest, bulk in plan.bulks.items() if digest in named]

@@ -1,9 +1,9 @@
-"""What agents measured before they restarted, and know no more.
+"""Keeps the measurements that agents lost when they restarted.
 
-Their results are in memory alone, and it takes minutes to measure anew: without this an update of the agents
-would make nodes not ready, or a tree of half the pairs. Where hosts are does not change because a process
-ended. But hosts that were moved restart too; so what is kept fades as soon as half is measured anew, or
-after an hour at most, and who plans does not see it: to the planner it is unmeasured.
+Agents store results in memory only, and measuring again takes minutes. Without this module an update of the
+agents would make nodes not ready, or build a tree from half of the pairs. A restarted process does not move
+its host. But moved hosts restart too, so kept results are dropped as soon as new ones are as many, or after
+an hour at most. The planner does not see them: for the planner these pairs are unmeasured.
 """
 
 from collections.abc import Mapping
@@ -19,20 +19,20 @@ KEPT_NS: Final = 3600 * 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """`known`: what is measured anew, and what was measured before."""
+    """`known`: the new results together with the kept ones."""
 
     known: Measured
     until_ns: int
 
 
 class PairGrace:
-    """By node. Times are Unix ns by our clock."""
+    """Kept measurements by node. Times are Unix ns by the collector's clock."""
 
     def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
 
     def touch(self, node: str, before: Measured | None, now: Measured, at_ns: int) -> None:
-        """The node says `now`, and said `before`."""
+        """Record that the node reports `now` after it reported `before`."""
         kept = self._kept.get(node)
         restarted = before is not None and now is not before and _told(now) < _told(before)
         if (kept is None and not restarted) or (now is before and now):
@@ -44,7 +44,7 @@ class PairGrace:
             self._kept[node] = _Kept(known, until_ns)
 
     def added_to(self, measured: Mapping[str, Measured], now_ns: int) -> dict[str, Measured]:
-        """The same, and what is kept."""
+        """Returns `measured` with the kept results added."""
         found = dict(measured)
         for node, kept in list(self._kept.items()):
             if now_ns < kept.until_ns and node in found:
@@ -55,7 +55,10 @@ class PairGrace:
 
 
 def _together(now: Measured, before: Measured) -> tuple[Measured, int]:
-    """With those of before that are not measured anew, at the same places; and how many these are."""
+    """Adds the results of `before` that are not measured again, at the same addresses.
+
+    Returns them and their number.
+    """
     old = {(port.interface, port.addresses): port.results for port in before.ports}
     ports: list[LatencyPort] = []
     count = 0
@@ -77,7 +80,10 @@ def _whom(x: LatencyResult) -> tuple[str, str, str]:
 
 
 def _told(measured: Measured) -> int:
-    """A burst that failed takes the place of the one before: only who forgot tells less."""
+    """Number of results.
+
+    A failed burst replaces the earlier result, so only a restarted agent reports fewer.
+    """
     return sum(len(port.results) for port in measured.ports)
 
 

@@ -1,6 +1,6 @@
-"""What nodes measured of each other, read once for all who want it: inference, the planner, the API.
+"""Reads the pairwise measurements once for all users: inference, the planner and the API.
 
-Each of them asks from a thread of its own, and hands over what the loop knew when it asked.
+Each of them reads from its own thread, and passes in what the event loop knew at that time.
 """
 
 import threading
@@ -15,7 +15,7 @@ from hyperscout_collector.evidence.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured of one node's ports, and by which clock: one for each port."""
+    """The measurements of one node's ports, and the clock of each port's measurement."""
 
     ports: tuple[LatencyPort, ...] = ()
     clocks: tuple[Clock, ...] = ()
@@ -25,7 +25,7 @@ class Measured:
 
 
 class PairTables:
-    """Thread-safe. `last`: what was read last, for those who only want to know how much there is."""
+    """Thread-safe. `last`: the result of the last read, for callers that only need its size."""
 
     def __init__(self) -> None:
         self.last: PairTable = NO_PAIRS
@@ -33,7 +33,7 @@ class PairTables:
         self._lock = threading.Lock()
 
     def read(self, measured: Mapping[str, Measured]) -> PairTable:
-        """What both ends agree upon. Costs next to nothing when nothing has changed."""
+        """Returns the measurements on which both ends agree. Cheap when nothing has changed."""
         with self._lock:
             self.last = self._reader.read(
                 {node: one.ports for node, one in measured.items()},
@@ -43,10 +43,10 @@ class PairTables:
 
 
 def measured_by(rows: list[Row], before: Measured | None) -> Measured:
-    """What these findings of one node tell. The same object as `before` where they tell nothing else.
+    """Returns the measurements in these findings of one node; `before` itself where they are unchanged.
 
-    Agents repeat what they know each minute: that is not another measurement. If the clock was set meanwhile,
-    the one that was there when it was told first is still the one that it was measured by.
+    Agents repeat their results each minute, which is no new measurement. If the agent's clock was set
+    meanwhile, a result keeps the clock with which it was reported first.
     """
     found = sorted(
         (

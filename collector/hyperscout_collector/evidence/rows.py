@@ -1,15 +1,17 @@
-"""One finding as the collector keeps it, and which of two findings is the newer one.
+"""One finding as the collector stores it, and the order of two findings in time.
 
-Clocks. `observed_at` is the agent's clock, and that clock may be an hour off, or may be set while the
-agent runs. A batch says when it was sent by the same clock, so `offset_ns` = sent - received is how far
-that clock was from ours (plus the way here, milliseconds), and `seen_ns` = observed - offset is when the
-thing was seen by *our* clock. Ages come from `seen_ns` alone: a wrong clock makes nothing old or young.
+Clocks. `observed_at` is the agent's clock. That clock may be an hour off, or may be set while the agent runs.
+A batch contains its sending time by the same clock. `offset_ns` = sent - received is therefore the difference
+between that clock and the collector's (plus the transfer time, milliseconds). `seen_ns` = observed - offset
+is the time of the observation by the *collector's* clock. Ages come from `seen_ns` only: a wrong agent clock
+makes nothing old or young.
 
-- Two findings under the same offset came from one clock: their own times decide, exactly.
-- Under different offsets (the clock was set, the agent moved) the times by our clock decide.
-- Nothing is seen after it was sent: a finding from its own agent's future counts as seen when it was
-  sent. So it never blocks the ones that come after it.
-- What was received after "now" is from before *our* clock was set back: whatever comes in is newer.
+- Two findings with the same offset come from one clock: their own times decide, exactly.
+- With different offsets (the clock was set, the agent moved) the times by the collector's clock decide.
+- An observation cannot be later than its sending. A finding from the future of its own agent's clock gets
+  the sending time, so it never blocks later findings.
+- A finding that was received after "now" is from before the *collector's* clock was set back: any new
+  finding is newer.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,15 +40,15 @@ from hyperscout_formats.facts.wire_measured import (
     nccl_from_proto,
 )
 
-# A look that failed, or saw only a part, never takes the place of a better one (see `Row.rank`).
+# A failed or partial reading never replaces a better one (see `merged`).
 FAILED, PARTIAL, WHOLE = 0, 1, 2
 
-# Offsets this close are one clock: more than the way of a batch here varies, less than a clock is set by.
+# Offsets this close are one clock: more than the transfer time varies, less than a clock is typically set by.
 SAME_CLOCK_NS = 2_000_000_000
 
 MAX_NAME_CHARS = 253  # of a node (RFC 1123), a probe or a subject
 MAX_REASON_CHARS = 1024
-MAX_TIME_NS = 1 << 62  # the year 2116: the store's numbers have 64 bits, for differences too
+MAX_TIME_NS = 1 << 62  # the year 2116: the store's integers have 64 bits, for differences too
 
 OUTCOME_WORDS: Mapping[int, str] = {
     Outcome.OUTCOME_DATA: "data",
@@ -65,9 +67,9 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SweepFact:
-    """A sweep, or what a manager shows, as its finding tells it; the text is kept apart, by its digest.
+    """A sweep or a manager's data, as its finding describes it. The text is stored separately, by its digest.
 
-    `format`: of the text, the name of the probe that brings it.
+    `format`: of the text; the name of the probe that produces it.
     """
 
     device: str
@@ -86,10 +88,11 @@ Fact = LldpPort | InfinibandPort | SweepFact | Gpu | LatencyPort | NcclRun | Swi
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One finding without its encoded form (which only the store holds). Times are Unix ns.
+    """One finding without its encoded form, which only the store has. Times are Unix ns.
 
-    `observed_ns` is the agent's clock, `received_ns` ours, `offset_ns` the first minus the second.
-    `fact` is None where there is nothing to infer from (a failure, a payload of a newer agent).
+    `observed_ns` is by the agent's clock, `received_ns` by the collector's, `offset_ns` is the first clock
+    minus the second. `fact` is None where there is nothing to infer from (a failure, a payload of a newer
+    agent).
     """
 
     key: Key
@@ -103,26 +106,28 @@ class Row:
 
     @property
     def seen_ns(self) -> int:
-        """When it was seen, by our clock."""
+        """Time of the observation, by the collector's clock."""
         return self.observed_ns - self.offset_ns
 
     @property
     def sha256(self) -> bytes | None:
-        """The text that it names."""
+        """Digest of the text that the finding names."""
         return self.fact.sha256 if isinstance(self.fact, SweepFact) and self.fact.sha256 else None
 
     def same_sight(self, other: "Row") -> bool:
-        """Whether two looks of one key differ in nothing but their times."""
+        """Whether two rows of one key differ in nothing but their times."""
         return self.outcome == other.outcome and self.reason == other.reason and self.fact == other.fact
 
 
 class BadFinding(ValueError):  # noqa: N818 - names what is refused
-    """A finding that no agent of ours sends; says what is wrong with it."""
+    """An invalid finding, which no agent of this project sends. The message names the problem."""
 
 
 def row_of(finding: Finding, *, sent_ns: int, received_ns: int, looks: Iterable[Row] = ()) -> Row:
-    """Read one finding. `sent_ns`: the agent's clock when it sent it; `looks`: what is known of its key.
-    Raises BadFinding."""
+    """Converts one finding. Raises BadFinding.
+
+    `sent_ns`: sending time by the agent's clock. `looks`: the stored rows of its key.
+    """
     key = Key(finding.key.node, finding.key.probe, finding.key.subject)
     for name, text in zip(Key._fields, key, strict=True):
         if not 0 < len(text) <= MAX_NAME_CHARS:
@@ -152,7 +157,7 @@ def row_of(finding: Finding, *, sent_ns: int, received_ns: int, looks: Iterable[
 
 
 def stored_row(finding: Finding, rank: int, observed_ns: int, offset_ns: int, received_ns: int) -> Row:
-    """The row of a finding that was stored with these columns."""
+    """Returns the row of a finding that was stored with these columns. Raises BadFinding."""
     key = Key(finding.key.node, finding.key.probe, finding.key.subject)
     return Row(
         key, rank, observed_ns, offset_ns, received_ns, int(finding.outcome), finding.reason, _fact(finding)
@@ -160,9 +165,10 @@ def stored_row(finding: Finding, rank: int, observed_ns: int, offset_ns: int, re
 
 
 def newer(row: Row, than: Row, now_ns: int) -> bool:
-    """Whether `row`, which has just come in, was seen after `than`. The same sight sent again is not newer.
+    """Whether `row`, which has just arrived, was observed after `than`. A repetition of one observation is
+    not newer.
 
-    Of two sights with one time the later arrival is taken: a stream keeps its order.
+    Of two different observations with the same time the later arrival is newer: a stream keeps its order.
     """
     if row.observed_ns == than.observed_ns and row.same_sight(than):
         return False
@@ -174,9 +180,10 @@ def newer(row: Row, than: Row, now_ns: int) -> bool:
 
 
 def merged(looks: tuple[Row, ...], row: Row, now_ns: int) -> tuple[Row, ...]:
-    """The looks of a key, best rank first, after `row` came in; the same object when it changes nothing.
+    """Returns the rows of a key, best rank first, after `row` arrived; `looks` itself if `row` changes
+    nothing.
 
-    Kept is up to one look of each rank: a failed or partial one only beside the better one before it.
+    At most one row of each rank is kept: a failed or partial one only beside an older, better one.
     """
     if any(look.rank >= row.rank and not newer(row, look, now_ns) for look in looks):
         return looks

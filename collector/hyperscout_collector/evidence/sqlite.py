@@ -1,10 +1,10 @@
-"""Evidence in one SQLite file: what the collector needs nothing else for.
+"""Stores evidence in one SQLite file. The collector needs no other storage.
 
-Durability. The journal is a WAL with synchronous=NORMAL: a commit is handed to the operating system before
-an ack goes out, so a collector that is killed loses nothing it acknowledged. A power cut can take the last
-commits, but it also cuts the streams, and an agent that comes back sends its full state; so a sync of the
-disk for each batch (FULL) would buy nothing. The published topology is another matter: nobody sends that
-again, and names and generations are out in the world. It is written with FULL.
+Durability. The journal is a WAL with synchronous=NORMAL. A commit reaches the operating system before its ack
+is sent, so a killed collector loses nothing that it acknowledged. A power cut can lose the last commits. But
+it also cuts the streams, and an agent that reconnects sends its full state, so syncing the disk for each
+batch (FULL) would gain nothing. The published topology is different: no agent sends it again, and its names
+and generations are already in use. It is written with FULL.
 
 A file that SQLite cannot read is moved aside, never deleted, and the collector starts without it.
 """
@@ -54,10 +54,10 @@ _WITHOUT = (
 
 
 class SqliteStore:
-    """`path`: the file; its folder is made when absent. `max_bytes`: what the file may grow to.
+    """`path`: the file; its folder is created if absent. `max_bytes`: largest size of the file.
 
-    One thread writes; `page` and `bulk` may be called from any other (they have a connection of their own).
-    Raises StoreUnusableError when another process has the file or its format is newer.
+    One thread writes. `page` and `bulk` may be called from any other thread: they use their own connection.
+    Raises StoreUnusableError if another process uses the file or the file's format is newer.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class SqliteStore:
     # Reading
 
     def load(self) -> Loaded:
-        """Everything but the texts. Rows that cannot be read are left out, and said."""
+        """Returns everything but the texts. Rows that cannot be read are omitted and reported as problems."""
         problems = list(self._problems)
         rows: list[Row] = []
         bad = 0
@@ -191,7 +191,7 @@ class SqliteStore:
             self._writer.execute("PRAGMA synchronous = NORMAL")
 
     def close(self) -> None:
-        """Fold the WAL into the file and let go of it. Never raises; twice is no error."""
+        """Checkpoint the WAL, close the file and release its lock. Never raises; may be called twice."""
         for db in (self._reader, self._writer):
             with contextlib.suppress(sqlite3.Error):
                 db.close()

@@ -1,4 +1,4 @@
-"""Which nodes and switches of a snapshot are stale: nothing has seen them within the limit."""
+"""Finds the stale nodes and switches of a snapshot: no reporter has seen them within the limit."""
 
 from hyperscout_formats.text.reporters import is_node
 from hyperscout_inference.fabric.managed_nvlink import SOURCE as NVLINK_MANAGER
@@ -8,9 +8,9 @@ from hyperscout_collector.evidence.view import Snapshot
 
 
 def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:
-    """When each stale node was last seen, Unix ns.
+    """Returns when each stale node was last seen: Unix ns by node.
 
-    A node without an agent is known from sweeps alone. It is as old as the newest of them.
+    A node without an agent is known from sweeps only. It is as old as the newest of them.
     """
     stale = {name: seen_ns for name, seen_ns in snapshot.stale.items() if is_node(name)}
     newest_ns = max((row.seen_ns for row in snapshot.sweeps if row.key.probe != NVLINK_MANAGER), default=0)
@@ -25,7 +25,7 @@ def stale_nodes(snapshot: Snapshot, topology: Topology) -> dict[str, int]:
 
 
 def stale_switches(snapshot: Snapshot) -> dict[str, int]:
-    """When each stale switch was last seen, Unix ns by chassis id."""
+    """Returns when each stale switch was last seen: Unix ns by chassis id."""
     seen_ns: dict[str, int] = {}
     fresh: set[str] = set()
     for reporter, ports in snapshot.switch_ports.items():

@@ -1,8 +1,8 @@
-"""All current evidence in memory: what inference and the API read, and where a change is decided.
+"""All current evidence in memory. Inference and the API read it, and changes are decided against it.
 
-A change is planned against the state, written by the store, and only then taken into the state. So what
-is seen here is always what is on disk, and a write that fails leaves both as they were.
-Belongs to the event loop; nothing here blocks.
+A change is planned against the state, then written by the store, and only then applied to the state. The
+state therefore always equals the disk, and a failed write changes neither. Used only on the event loop;
+nothing here blocks.
 """
 
 from collections import Counter
@@ -20,12 +20,13 @@ from hyperscout_formats.facts.facts import (
 
 from hyperscout_collector.evidence.rows import FAILED, OUTCOME_WORDS, WHOLE, Fact, Key, Row, SweepFact, merged
 
-# Probes that look at a whole fabric under a lease. What they saw is the fabric's, not the node's: it stays in
-# force when the agent restarts or loses its lease, until a newer sweep of that fabric ends it.
+# Probes that read a whole fabric under a lease. Their findings belong to the fabric, not to the node: they
+# stay in force when the agent restarts or loses its lease, until a newer sweep of that fabric replaces them.
 LEASED_PROBES = frozenset({"ibnetdiscover"})
-# Counts errors under the same lease. It shows no fabric: it goes with its agent, and nothing of it is news.
+# Counts errors under the same lease. It shows no fabric: its findings end with their agent and trigger
+# nothing.
 COUNTING_PROBE = "ibqueryerrors"
-# What was measured on request stays too when the agent that did it restarts: nobody would do it anew.
+# Results of measurements on request also survive a restart of their agent: no agent would repeat them.
 KEPT_PROBES = frozenset({"nccl"})
 MEASURING_PROBES = frozenset({"latency", "nccl"})
 _NONE_COUNTED = PortCounters()
@@ -34,7 +35,7 @@ NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """A text under its SHA-256, as one zlib stream. `size_bytes` is the text's."""
+    """A text under its SHA-256, as one zlib stream. `size_bytes`: size of the uncompressed text."""
 
     sha256: bytes
     size_bytes: int
@@ -43,10 +44,10 @@ class Bulk:
 
 @dataclass(frozen=True, slots=True)
 class AgentRow:
-    """What is kept of an agent across restarts of the collector. `instance`: of the last full state.
+    """What is stored about an agent across restarts of the collector. `instance`: of its last full state.
 
-    It tells whether an agent that reconnects is the process that reported the evidence; without evidence it
-    tells nothing.
+    `instance` shows whether a reconnecting agent is the process that reported the evidence. Without evidence
+    it has no meaning.
     """
 
     node: str
@@ -56,18 +57,18 @@ class AgentRow:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of the evidence, in counts."""
+    """Limits of the evidence, as counts."""
 
-    nodes: int = 100_000  # ten times the largest cluster that the budgets speak of
-    findings_per_node: int = 4096  # what an agent holds
+    nodes: int = 100_000  # ten times the largest cluster of the performance budgets
+    findings_per_node: int = 4096  # the limit of an agent
 
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """What a committed plan did to one key.
+    """The effect of a committed plan on one key.
 
-    `news` is false when nothing but times changed or counters of errors, which decide nothing, and for what
-    was measured: no two measurements are the same, and nobody waits for one.
+    `news` is False if only times or error counters changed, because they decide nothing. It is also False for
+    measurements: no two are equal, and inference need not run for one.
     """
 
     key: Key
@@ -87,7 +88,7 @@ class KeyChange:
 
 
 def _only_counted(a: Row, b: Row) -> bool:
-    """Whether two looks differ in nothing but counters of errors."""
+    """Whether two rows differ in nothing but times and error counters."""
     if type(a.fact) is not type(b.fact):
         return False
     return replace(a, fact=_uncounted(a.fact)).same_sight(replace(b, fact=_uncounted(b.fact)))
@@ -112,11 +113,11 @@ def _uncounted(fact: Fact | None) -> Fact | None:
 
 @dataclass(slots=True)
 class Plan:
-    """Changes that go into one transaction, decided in the order in which they were asked for."""
+    """Changes for one transaction, decided in the order of the requests."""
 
     state: "EvidenceState"
     now_ns: int
-    looks: dict[Key, tuple[Row, ...]] = field(default_factory=dict)  # of touched keys; () = gone
+    looks: dict[Key, tuple[Row, ...]] = field(default_factory=dict)  # of touched keys; () = removed
     encoded: dict[tuple[Key, int], bytes] = field(default_factory=dict)  # by key and rank, of new rows
     bulks: dict[bytes, Bulk] = field(default_factory=dict)
     agents: dict[str, AgentRow | None] = field(default_factory=dict)  # by node; None = removed
@@ -125,7 +126,7 @@ class Plan:
     _new_nodes: set[str] = field(default_factory=set)
 
     def upsert(self, row: Row, encoded: bytes) -> str | None:
-        """Take in a finding. Returns why it is refused, None when it is in (or is no news)."""
+        """Add a finding. Returns why it is refused; None = it is accepted, or it changes nothing."""
         before = self.looks_of(row.key)
         if not before and (reason := self._no_room(row.key.node)):
             return reason
@@ -136,34 +137,37 @@ class Plan:
         return None
 
     def put_bulk(self, bulk: Bulk) -> None:
-        """A text that a finding of this plan names."""
+        """Add a text that a finding of this plan names."""
         self.bulks[bulk.sha256] = bulk
 
     def has_text(self, sha256: bytes) -> bool:
         return sha256 in self.bulks or self.state.holds_bulk(sha256)
 
     def remove(self, key: Key) -> None:
-        """Forget a key. Unknown keys are no error; what a fabric probe saw is not the agent's to remove."""
+        """Remove a key.
+
+        An unknown key is no error. A complete sweep of a fabric probe stays in force without its agent.
+        """
         before = self.looks_of(key)
         if before and not _in_force_without_its_agent(before):
             self._set(key, before, ())
 
     def forget(self, key: Key, known: Collection[Row]) -> None:
-        """Forget a key for good, whatever probe it is of, unless something was seen that is not in `known`.
+        """Remove a key of any probe, unless it has a row that is not in `known`.
 
-        Who decided it looked at the evidence a moment ago; a sweep that came since is the only one now. A
-        look that failed saw nothing.
+        The caller decided on the evidence of a moment ago; a sweep that arrived since may now be the only
+        one. Failed rows do not count.
         """
         before = self.looks_of(key)
         if before and all(row in known or row.rank == FAILED for row in before):
             self._set(key, before, ())
 
     def agent_of(self, node: str) -> AgentRow | None:
-        """The agent of a node after this plan so far."""
+        """Returns the agent of a node, with the changes of this plan so far."""
         return self.agents[node] if node in self.agents else self.state.agents.get(node)
 
     def forget_agent(self, known: AgentRow) -> None:
-        """Remove an agent, unless there is evidence of it or it is another process by now."""
+        """Remove an agent, unless it has evidence or it is another process by now."""
         if self.agent_of(known.node) == known and not self._count(known.node):
             self.agents[known.node] = None
 
@@ -172,7 +176,7 @@ class Plan:
         return self.state.looks(key) if found is None else found
 
     def keys_of(self, node: str) -> set[Key]:
-        """Keys of a node after this plan so far."""
+        """Returns the keys of a node, with the changes of this plan so far."""
         touched = self._touched.get(node, set())
         return {key for key in self.state.keys_of(node) if key not in touched} | {
             key for key in touched if self.looks[key]
@@ -201,7 +205,10 @@ class Plan:
 
     @property
     def dropped_bulks(self) -> set[bytes]:
-        """Digests that rows of this plan named before and that no row may name after it."""
+        """Digests that this plan's keys named before and do not name after it.
+
+        Other keys may still name them.
+        """
         names: set[bytes] = set()
         for key, after in self.looks.items():
             names |= _digests(self.state.looks(key)) - _digests(after)
@@ -209,10 +216,10 @@ class Plan:
 
 
 class AgeCount:
-    """How many times lie before a limit, in whole seconds. The limit usually grows.
+    """Counts how many times are before a limit, in whole seconds. The limit usually grows.
 
-    A query costs one look-up for each second that the limit moved since the last one, and at most one for
-    each second that holds a time.
+    A query costs one lookup for each second by which the limit moved since the last query, or one for each
+    second that has a time, whichever is less.
     """
 
     def __init__(self) -> None:
@@ -221,7 +228,7 @@ class AgeCount:
         self._before = 0
 
     def add(self, at_ns: int, by: int) -> None:
-        """`by`: 1 for a time that came, -1 for one that went."""
+        """`by`: 1 to add a time, -1 to remove it."""
         at_s = at_ns // NS
         self._by_second[at_s] += by
         if not self._by_second[at_s]:
@@ -230,7 +237,7 @@ class AgeCount:
             self._before += by
 
     def before(self, limit_ns: int) -> int:
-        """Times that lie in an earlier second than `limit_ns`."""
+        """Returns the number of times in an earlier second than `limit_ns`."""
         limit_s = limit_ns // NS
         low, high = sorted((self._limit_s, limit_s))
         if high - low <= len(self._by_second):
@@ -243,7 +250,7 @@ class AgeCount:
 
 
 class EvidenceState:
-    """Looks by node and key, with what is cached for inference."""
+    """The rows by node and key, with counters for metrics and queries."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -251,10 +258,10 @@ class EvidenceState:
         self.counts: Counter[tuple[str, str]] = Counter()  # rows by (probe, outcome word)
         self._nodes: dict[str, dict[Key, tuple[Row, ...]]] = {}
         self._bulk_refs: Counter[bytes] = Counter()
-        self._seen = AgeCount()  # of rows that go stale
+        self._seen = AgeCount()  # of rows that can turn stale
 
     def load(self, rows: Iterable[Row], agents: Iterable[AgentRow]) -> None:
-        """Fill an empty state with what the store holds."""
+        """Fill an empty state with the content of the store."""
         for row in rows:
             keys = self._nodes.setdefault(row.key.node, {})
             keys[row.key] = tuple(sorted((*keys.get(row.key, ()), row), key=lambda look: -look.rank))
@@ -262,7 +269,7 @@ class EvidenceState:
         self.agents = {agent.node: agent for agent in agents}
 
     def commit(self, plan: Plan) -> list[KeyChange]:
-        """Take in a plan that was written."""
+        """Apply a plan that is stored. Returns its changes."""
         changes = []
         for key, after in plan.looks.items():
             before = self.looks(key)
@@ -306,7 +313,7 @@ class EvidenceState:
             yield from self.rows_of(node)
 
     def count_of(self, node: str) -> int:
-        """Keys of a node."""
+        """Number of keys of a node."""
         return len(self._nodes.get(node, ()))
 
     @property
@@ -318,18 +325,21 @@ class EvidenceState:
         return len(self._nodes)
 
     def __len__(self) -> int:
-        """Rows in all."""
+        """Number of rows."""
         return self.counts.total()
 
     def stale_count(self, limit_ns: int) -> int:
-        """Rows that were seen in an earlier second than `limit_ns`. Those of `KEPT_PROBES` never go stale."""
+        """Number of rows seen in an earlier second than `limit_ns`.
+
+        Rows of `KEPT_PROBES` never turn stale.
+        """
         return self._seen.before(limit_ns)
 
     def holds_bulk(self, sha256: bytes) -> bool:
         return self._bulk_refs[sha256] > 0
 
     def bulks_of(self, node: str) -> list[bytes]:
-        """Digests that findings of this node name."""
+        """Returns the digests that findings of this node name, sorted."""
         return sorted({row.sha256 for row in self.rows_of(node) if row.sha256})
 
     def outcomes(self) -> Mapping[tuple[str, str], int]:

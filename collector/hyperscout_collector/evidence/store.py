@@ -1,7 +1,7 @@
-"""Where evidence lies when the collector is down: the interface, and what can go wrong with it.
+"""The interface of the evidence store and its errors.
 
-One implementation today, SQLite (`sqlite.py`); PostgreSQL takes its place where several collectors
-ingest and one infers. All methods block; the `Committer` calls them from one thread of its own.
+The only implementation is SQLite (`sqlite.py`). All methods block; the `Committer` calls them from its own
+thread.
 """
 
 from collections.abc import Sequence
@@ -13,25 +13,28 @@ from hyperscout_collector.evidence.state import AgentRow, Bulk
 
 
 class StoreError(RuntimeError):
-    """The store did not do it, and holds what it held before. Says what to do. Trying again may help."""
+    """The operation failed and the store is unchanged.
+
+    The message contains the next step. A retry may help.
+    """
 
 
 class StoreFullError(StoreError):
-    """No room. Works again, without a restart, once there is."""
+    """The store has no space left. It works again, without a restart, once there is space."""
 
 
 class StoreUnusableError(StoreError):
-    """Trying again does not help: another process has it, or it is of a newer version."""
+    """A retry does not help: another process uses the store, or its format is newer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What goes into one transaction: all of it, or nothing."""
+    """The content of one transaction: all of it is written, or none."""
 
     upserts: Sequence[tuple[Row, bytes]] = ()  # with the encoded Finding
     deletes: Sequence[tuple[Key, int]] = ()  # key, rank
     bulks: Sequence[Bulk] = ()
-    maybe_unnamed_bulks: Sequence[bytes] = ()  # digests that go if no finding names them any more
+    maybe_unnamed_bulks: Sequence[bytes] = ()  # digests to delete if no finding names them any more
     agents: Sequence[AgentRow] = ()
     removed_agents: Sequence[str] = ()  # by node
 
@@ -41,7 +44,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the store held at start. `problems`: what could not be read, and what became of it."""
+    """The content of the store at start. `problems`: what could not be read, and what happened to it."""
 
     rows: Sequence[Row] = ()
     agents: Sequence[AgentRow] = ()
@@ -62,22 +65,28 @@ class StoredFinding:
 
 
 class Store(Protocol):
-    """A durable home for evidence, texts and the published topology. Every method may raise StoreError."""
+    """Durable storage for evidence, texts and the published topology. Every method may raise StoreError."""
 
     def load(self) -> Loaded: ...
 
     def apply(self, changes: Changes) -> None:
-        """Write all in one transaction. When it returns, a crash of the process loses nothing of it."""
+        """Write all changes in one transaction.
+
+        After it returns, a crash of the process loses none of them.
+        """
 
     def save_topology(self, topology_json: bytes) -> None:
-        """Keep the published topology; it survives a power cut when this returns."""
+        """Store the published topology. After it returns, the topology survives a power cut."""
 
     def page(
         self, node: str, probe: str, after: tuple[Key, int] | None, limit: int
     ) -> Sequence[StoredFinding]:
-        """Up to `limit` findings after `after`, by (node, probe, subject, rank). "" = any node, any probe."""
+        """Returns up to `limit` findings after `after`, by (node, probe, subject, rank).
+
+        "" = any node or probe.
+        """
 
     def bulk(self, sha256: bytes) -> bytes | None:
-        """A text, compressed."""
+        """Returns a compressed text, or None if it is not stored."""
 
     def close(self) -> None: ...

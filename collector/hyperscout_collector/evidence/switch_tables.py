@@ -1,8 +1,8 @@
-"""Which looks at whole switches are in force: of several at one switch the newest, and if it still holds.
+"""Selects which tables of whole switches are used: for each switch and probe the newest, marked if stale.
 
-One switch may be looked at by several, and under several addresses: it is its chassis id that says so. What
-a manager shows and what the switch itself answers are two witnesses, so each probe has a look of its own. A
-look that failed takes nothing away: what was seen before stays, and grows old.
+Several reporters may read one switch, and under several addresses. Its chassis id identifies it. A manager's
+data and the switch's own answers are two independent sources, so each probe keeps its own table. A failed
+reading removes nothing: the earlier table stays, and ages.
 """
 
 from collections.abc import Iterable
@@ -15,26 +15,29 @@ from hyperscout_collector.evidence.rows import Row
 
 
 class TableLook(NamedTuple):
-    """One look at one switch. The row's fact is the table."""
+    """One reading of one switch. The row's fact is the table."""
 
     row: Row
     table: SwitchTable
 
     @property
     def chassis_id(self) -> str:
-        """Whose table it is; its subject where it tells of no port."""
+        """Id of the table's switch; the row's subject where the table has no ports."""
         return self.table.ports[0].chassis_id if self.table.ports else self.row.key.subject
 
 
 def looks_of(rows: Iterable[Row]) -> tuple[TableLook, ...]:
-    """Those among a reporter's findings."""
+    """Returns the switch tables among a reporter's findings."""
     return tuple(TableLook(row, row.fact) for row in rows if isinstance(row.fact, SwitchTable))
 
 
 def in_force(looks: Iterable[TableLook], limit_ns: int) -> tuple[SwitchTableSeen, ...]:
-    """One a probe and switch, by switch. `limit_ns`: what was seen before is stale."""
+    """Returns one table per probe and switch, sorted by switch.
+
+    `limit_ns`: a table that was seen before is stale.
+    """
     newest: dict[tuple[str, str], TableLook] = {}
-    # Of two looks at one time always the same.
+    # The key makes the order of readings with equal times deterministic.
     for look in sorted(looks, key=lambda look: (look.row.seen_ns, look.row.key)):
         newest[look.chassis_id, look.row.key.probe] = look
     return tuple(
@@ -44,7 +47,7 @@ def in_force(looks: Iterable[TableLook], limit_ns: int) -> tuple[SwitchTableSeen
 
 
 def chassis_ids(looks: Iterable[TableLook]) -> dict[str, set[str]]:
-    """By reporter: the switches that it looked at."""
+    """Returns the switches that each reporter has read, by reporter."""
     found: dict[str, set[str]] = {}
     for look in looks:
         found.setdefault(look.row.key.node, set()).add(look.chassis_id)

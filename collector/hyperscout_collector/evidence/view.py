@@ -1,7 +1,7 @@
-"""Current evidence as inference wants it: readings by node, sweeps in force, and what is stale.
+"""Prepares the current evidence for inference: readings by node, sweeps in force, and stale reporters.
 
-Per-node values are rebuilt only for nodes that a commit touched, sweep texts are read once per digest;
-so a change among ten thousand agents costs its own node and a copy of two tables.
+The values of a node are rebuilt only when a commit touches that node. A sweep's text is parsed once per
+digest. A change among ten thousand agents thus costs the work for one node and a copy of the tables.
 """
 
 import threading
@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]
 _NO_IDS: Ids = np.zeros(0, np.uint64)
 
-# Readers of texts that show a fabric, by format. What a UFM shows comes as `ibnetdiscover` would write it.
+# Parsers of texts that show a fabric, by format. UFM data arrives in the format of `ibnetdiscover`.
 Shown = Sweep | nmx.Domains
 _READERS: Mapping[str, Callable[[bytes, str], Shown]] = {
     "ibnetdiscover": parse,
@@ -46,13 +46,17 @@ _READERS: Mapping[str, Callable[[bytes, str], Shown]] = {
     "nmx": nmx.parse,
 }
 
-# A newer whole sweep replaces an older one when it holds this share of its switches. With less, the fabric
-# has come apart (or a lone leaf was swept), and the older one speaks for the rest until that is swept too.
+# A newer whole sweep replaces an older one of the same probe if it contains this share of the older one's
+# switches. With a smaller share, the fabric has split (or a single leaf was swept). The older sweep then
+# stays for the rest until that is swept too.
 _COVERED = 0.5
 
 
 class SweepTexts:
-    """Read sweeps by the digest of their text. Thread-safe; at most `limit` are kept, least used go first."""
+    """Parsed sweeps by the digest of their text.
+
+    Thread-safe; keeps at most `limit`, evicts the least recently used.
+    """
 
     def __init__(self, store: Store, limit: int = 32) -> None:
         self._store = store
@@ -62,7 +66,7 @@ class SweepTexts:
         self._lock = threading.Lock()
 
     def read(self, sha256: bytes, text: bytes, source: str, text_format: str = "ibnetdiscover") -> Shown:
-        """Read a text that has just come in. Raises FormatError, which says where."""
+        """Parse a text that has just arrived. Raises FormatError, which names the position."""
         if (reader := _READERS.get(text_format)) is None:
             raise FormatError(source, 0, f"a text of the format {text_format!r}, which nobody here reads")
         sweep = reader(text, source)
@@ -70,7 +74,7 @@ class SweepTexts:
         return sweep
 
     def get(self, sha256: bytes, source: str, text_format: str = "ibnetdiscover") -> Shown:
-        """Blocks on the store and the reader. Raises FormatError and StoreError."""
+        """Returns the parsed text. Blocks on the store and the parser. Raises FormatError and StoreError."""
         with self._lock:
             if (sweep := self._sweeps.get(sha256)) is not None:
                 self._sweeps.move_to_end(sha256)
@@ -85,7 +89,7 @@ class SweepTexts:
         return self.read(sha256, text, source, text_format)
 
     def port_guids(self, sha256: bytes, source: str) -> frozenset[int]:
-        """GUIDs of the adapter ports that it saw. Blocks and raises like `get`."""
+        """Returns the GUIDs of the adapter ports in the sweep. Blocks and raises like `get`."""
         with self._lock:
             if (found := self._port_guids.get(sha256)) is not None:
                 return found
@@ -110,7 +114,10 @@ class SweepTexts:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the loop hands to the inference thread. Times are Unix ns by our clock."""
+    """The evidence that the event loop passes to the inference thread.
+
+    Times are Unix ns by the collector's clock.
+    """
 
     lldp: Mapping[str, tuple[LldpPort, ...]]
     infiniband: Mapping[str, tuple[InfinibandPort, ...]]
@@ -118,29 +125,27 @@ class Snapshot:
     gpus: Mapping[str, tuple[Gpu, ...]]
     latency: Mapping[str, Measured]
     nccl: Mapping[str, tuple[NcclRun, ...]]
-    switch_ports: Mapping[str, tuple[SwitchPort, ...]]  # by who reports them: "switch/NAME"
-    tables: tuple[TableLook, ...]  # of whole switches, by whoever looked
+    switch_ports: Mapping[str, tuple[SwitchPort, ...]]  # by reporter: "switch/NAME"
+    tables: tuple[TableLook, ...]  # of whole switches, of all reporters
     sweeps: tuple[Row, ...]
-    stale: Mapping[str, int]  # reporter -> when it was last seen, for those that speak no more
-    limit_ns: int  # what was seen before this is stale
-    pair_tables: PairTables  # reads `latency`
-    unsure: frozenset[str] = (
-        frozenset()
-    )  # nodes with a port of which nothing is known but that it cannot tell
+    stale: Mapping[str, int]  # reporter -> when it was last seen
+    limit_ns: int  # evidence seen before this is stale
+    pair_tables: PairTables  # parses `latency`
+    unsure: frozenset[str] = frozenset()  # nodes with an LLDP port that has only failed readings
 
     @property
     def reporters(self) -> frozenset[str]:
-        """All that have evidence in it."""
+        """All reporters with evidence in the snapshot."""
         tables = (self.lldp, self.infiniband, self.gpus, self.latency, self.nccl, self.switch_ports)
         looks = (look.row.key.node for look in self.tables)
         return frozenset(chain(*tables, looks, (row.key.node for row in self.sweeps)))
 
     def chassis_of(self, reporter: str) -> frozenset[str]:
-        """Ids of the switches that a reporter reports as itself."""
+        """Returns the ids of the switches that a reporter reports as itself."""
         return frozenset(port.chassis_id for port in self.switch_ports.get(reporter, ()))
 
     def with_earlier(self, reporters: Collection[str], earlier: "Snapshot") -> "Snapshot":
-        """The same with the evidence of these reporters as `earlier` has it."""
+        """Returns the snapshot with the evidence of these reporters replaced by that in `earlier`."""
         if not reporters:
             return self
         chosen = frozenset(reporters)
@@ -175,7 +180,7 @@ NO_EVIDENCE = Snapshot({}, {}, {}, {}, {}, {}, {}, (), (), {}, 0, PairTables())
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """`superseded`: keys of sweeps that a newer one of the same fabric replaced, to be forgotten."""
+    """`superseded`: keys of sweeps that a newer sweep of the same fabric replaced, to be forgotten."""
 
     inputs: FabricInputs
     superseded: tuple[Key, ...] = ()
@@ -193,22 +198,20 @@ class _Node:
     switch_ports: tuple[SwitchPort, ...] = ()
     tables: tuple[TableLook, ...] = ()
     seen_ns: int = 0
-    device_seen_ns: int = 0  # what a device in it reports, beside its agent
-    failed_ns: int = 0  # of the newest look, where all looks failed
+    device_seen_ns: int = 0  # of findings that a device in the node reports, beside its agent
+    failed_ns: int = 0  # time of the newest reading, where all readings failed
     sweeps: tuple[Row, ...] = field(default_factory=tuple)
     unsure: bool = False
 
 
 class InputsView:
-    """Follows the evidence. `stale_after_s`: an agent that was silent this long is not believed to see.
+    """Follows the evidence. `stale_after_s`: a reporter that is silent this long is stale.
 
-    Nothing is stale so soon after `started_ns`: the agents were not heard because we were not there.
+    Nothing is stale until `stale_after_s` after `started_ns`: before, the collector was not there to receive.
     """
 
     def __init__(self, state: EvidenceState, stale_after_s: float, started_ns: int) -> None:
-        self.next_stale_ns: int | None = (
-            None  # when a node of the last snapshot turns stale, if it stays silent
-        )
+        self.next_stale_ns: int | None = None  # when the next reporter turns stale
         self._state = state
         self._stale_after_ns = int(stale_after_s * 1e9)
         self._started_ns = started_ns
@@ -230,7 +233,7 @@ class InputsView:
         self.touch(state.nodes)
 
     def follow(self, changes: Sequence[KeyChange]) -> None:
-        """Take in what a commit changed."""
+        """Apply the changes of a commit."""
         self.touch({change.key.node for change in changes})
 
     def touch(self, nodes: Iterable[str]) -> None:
@@ -281,25 +284,28 @@ class InputsView:
         )
 
     def measured(self) -> dict[str, Measured]:
-        """What nodes measured of each other, for `tables`."""
+        """Returns the measurements of nodes, for `tables`.
+
+        Kept results of restarted agents are not included.
+        """
         return dict(self._latency)
 
     def unseen_since(self, ns: int) -> list[str]:
-        """Who reported nothing that was seen since then: nodes, switches and those that look at fabrics."""
+        """Returns the reporters with no successful reading since `ns`."""
         seen_ns, device_ns = self._seen_ns, self._device_seen_ns
         return [x for x in seen_ns | device_ns if max(seen_ns.get(x, 0), device_ns.get(x, 0)) < ns]
 
     def failed_before(self, ns: int) -> list[str]:
-        """Reporters of which all looks failed, the newest before `ns`."""
+        """Returns the reporters of which all readings failed, the newest of them before `ns`."""
         return [x for x, failed_ns in self._failed_ns.items() if failed_ns < ns]
 
     def unseen_devices(self, ns: int) -> list[str]:
-        """Nodes with a device that reported nothing that was seen since then."""
+        """Returns the nodes with a device that has no successful reading since `ns`."""
         return [node for node, seen_ns in self._device_seen_ns.items() if seen_ns < ns]
 
 
 def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) -> Resolved:
-    """Read the sweeps of a snapshot and drop those that newer ones replaced. Blocks; for a thread."""
+    """Parse the sweeps of a snapshot and drop those that newer ones replaced. Blocks; call it in a thread."""
     problems: list[str] = []
     read: list[tuple[Row, Sweep]] = []
     managed: dict[str, tuple[Gpu, ...]] = {}
@@ -315,7 +321,7 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
             continue
         if isinstance(shown, Sweep):
             read.append((row, shown))
-        else:  # the newest look comes first
+        else:  # the newest reading comes first
             managed = {**shown.gpus, **managed}
     current: list[tuple[Row, Sweep]] = []
     seen: dict[str, Ids] = {}  # by probe: switches in whole sweeps so far
@@ -323,10 +329,10 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
     any_whole = any(row.rank == WHOLE for row, _ in read)
     for row, sweep in read:  # newest first
         if any_whole and row.rank != WHOLE and not (sweep.kind == SWITCH).any():
-            continue  # it saw its own adapter alone: nothing that a whole sweep does not show better
+            continue  # It shows only its own adapter, which a whole sweep shows better.
         switches = _switches(sweep)
-        # What a manager shows and what was swept are two witnesses: neither takes the place of the other.
-        # But who looks no more yields to whoever does.
+        # A manager's data and sweeps are independent sources: neither replaces the other. But a stale sweep
+        # is dropped if any newer one shares a switch with it.
         known = seen.get(row.key.probe, _NO_IDS)
         if np.isin(switches, known).mean() >= _COVERED:
             continue
@@ -359,8 +365,11 @@ def resolve(snapshot: Snapshot, texts: SweepTexts, node_map: Mapping[int, str]) 
 
 
 def _switches(sweep: Sweep) -> Ids:
-    """GUIDs of its switches: two sweeps that share one looked at the same fabric. (An adapter with two
-    ports is in two fabrics, so it tells nothing; where there is no switch, it is all there is.)"""
+    """Returns the GUIDs of the sweep's switches. Two sweeps that share a switch are of the same fabric.
+
+    An adapter with two ports is in two fabrics, so adapters do not identify a fabric. Their GUIDs are
+    returned only if the sweep has no switch.
+    """
     switches = np.unique(sweep.guid[sweep.kind == SWITCH])
     return switches if len(switches) else np.unique(sweep.guid)
 
@@ -389,7 +398,7 @@ def _node(rows: Iterable[Row]) -> _Node:
                 lldp.append(row.fact)
             case InfinibandPort():
                 infiniband.append(row.fact)
-                # The newest look dates them all: what has not changed is not sent again.
+                # The newest reading dates them all: an unchanged port is not sent again.
                 node.infiniband_at_ns = max(node.infiniband_at_ns, row.seen_ns)
             case SweepFact() if row.key.probe != COUNTING_PROBE:
                 sweeps.append(row)

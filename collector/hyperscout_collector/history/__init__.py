@@ -1,1 +1,1 @@
-"""What changed, when, and why: events told from two generations, and the file that keeps them."""
+"""Records what changed between generations, when and why, and answers queries about it."""

@@ -1,8 +1,8 @@
-"""Why a generation is published: what changed since the one before, as far as the pipeline knows.
+"""Finds the cause of a generation: what changed since the generation before, as far as the pipeline knows.
 
-Much of what is published waited: an all-clear of a flapping link, a tree that had to stand still. Then the
-findings that it rests on may have changed before an earlier generation; those are kept for a while, and
-the ones that are about what changed in the end are named. Pure: times are passed in.
+Much of a generation may have waited: an all-clear of a flapping link, a tree that had to be stable. The
+findings behind it may then have changed before an earlier generation. Such findings are remembered for a
+while, and those that concern the final change are named. Pure: the caller passes the time.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,16 +15,20 @@ from hyperscout_collector.evidence.state import LEASED_PROBES
 
 FINDINGS, APPROVED, AGE, CLUSTER = "findings", "approved", "age", "cluster"
 BLUEPRINT, RESTART, TAKEOVER = "blueprint", "restart", "takeover"
-FOLLOWED = "followed"  # the leader published it, and does not say why
-NAMED = 8  # findings of a cause, in the API
-_KEPT = 1000  # keys that are remembered
-_KEPT_NS = 900 * 1_000_000_000  # longer than anything is held
+FOLLOWED = "followed"  # published by the leader, which did not report a cause
+NAMED = 8  # findings named in a cause, in the API
+_KEPT = 1000  # remembered keys
+_KEPT_NS = 900 * 1_000_000_000  # longer than any part of a topology waits
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """`kind`: as `Cause` of the API. `findings`: what changed since the generation before, the newest last;
-    `total` of them in all. `earlier`: what changed before that, for what had to wait."""
+    """`kind`: as `Cause` of the API. `findings`: those that changed since the generation before, the newest
+    last.
+
+    `total`: their number, including those that are not remembered. `earlier`: findings that changed before
+    that, as causes of what had to wait.
+    """
 
     kind: str
     findings: tuple[Key, ...] = ()
@@ -32,9 +36,10 @@ class Cause:
     earlier: tuple[Key, ...] = ()
 
     def about(self, names: Collection[str]) -> "Cause":
-        """With the NAMED findings that say most about these nodes and devices, and without `earlier`.
+        """Returns the cause with the NAMED findings most relevant to these nodes and devices, and without
+        `earlier`.
 
-        What waited, and is about them, is the cause of a generation that nothing new gave rise to.
+        Earlier findings about them are the cause of a generation that no new finding caused.
         """
         mine = [key for key in (*self.earlier, *self.findings) if key.node.rpartition("/")[2] in names]
         if self.kind == AGE and (waited := mine or list(filter(_is_wide, self.earlier))):
@@ -44,7 +49,7 @@ class Cause:
         return Cause(self.kind, tuple(chosen)[:NAMED], max(self.total, min(len(chosen), NAMED)))
 
     def joined(self, later: "Cause") -> "Cause":
-        """Of two generations that are recorded as one."""
+        """Returns the cause of two generations that are recorded as one."""
         kind = self.kind if self.kind in (RESTART, TAKEOVER, APPROVED) or later.kind == AGE else later.kind
         findings = tuple(dict.fromkeys((*self.findings, *later.findings)))[-_KEPT:]
         return Cause(kind, findings, self.total + later.total, self.earlier)
@@ -52,32 +57,35 @@ class Cause:
 
 @dataclass(slots=True)
 class CauseLog:
-    """What the pipeline saw change. `start`: RESTART or TAKEOVER where something was published before this
-    process began, "" where nothing was; `start_until_ns`: what comes up to then happened meanwhile."""
+    """Collects changes for the next cause.
+
+    `start`: RESTART or TAKEOVER if a topology was published before this process started; "" = there was none.
+    `start_until_ns`: changes up to then are attributed to `start`.
+    """
 
     start: str = ""
     start_until_ns: int = 0
-    _fresh: dict[Key, int] = field(default_factory=dict)  # not inferred from yet; when it changed
-    _seen: dict[Key, int] = field(default_factory=dict)  # inferred from, nothing published since
+    _fresh: dict[Key, int] = field(default_factory=dict)  # not inferred from yet; when each key changed
+    _seen: dict[Key, int] = field(default_factory=dict)  # inferred from since the last generation
     _earlier: dict[Key, int] = field(default_factory=dict)
-    _total: int = 0  # of those seen, also those that are not remembered
-    _said: str = ""  # what else gave reason to look, since the last look
-    _looked: str = AGE  # why the last look was taken
-    _waits: str = AGE  # the last reason but age since something was published
+    _total: int = 0  # number of keys in `_seen`, with those that are not remembered
+    _said: str = ""  # another reason to infer, since the last inference
+    _looked: str = AGE  # reason of the last inference
+    _waits: str = AGE  # last reason other than age since the last generation
 
     def changed(self, keys: Iterable[Key], now_ns: int) -> None:
-        """News of these findings."""
+        """Record changes of these findings."""
         for key in keys:
             self._fresh.pop(key, None)
             self._fresh[key] = now_ns
         _cut(self._fresh)
 
     def said(self, kind: str) -> None:
-        """Something other than findings gives reason to look again."""
+        """Record a reason to infer other than findings."""
         self._said = kind
 
     def looking(self) -> None:
-        """What changed up to now is looked at. What changes meanwhile is a matter of the next time."""
+        """An inference starts with all changes up to now. Later changes belong to the next one."""
         self._looked = FINDINGS if self._fresh else self._said or AGE
         if self._looked != AGE:
             self._waits = self._looked
@@ -89,8 +97,11 @@ class CauseLog:
         self._fresh, self._said = {}, ""
 
     def of(self, now_ns: int, kind: str = "", *, waited: bool = False) -> Cause:
-        """Of a generation that is published now. `kind`: where the caller knows better. `waited`: nobody
-        looked again, it was time."""
+        """Returns the cause of a generation that is published now.
+
+        `kind`: overrides the kind. `waited`: it is published because its time had come, without a new
+        inference.
+        """
         kind = kind or (self._waits if waited else self._looked)
         if self.start and now_ns < self.start_until_ns and kind in (FINDINGS, AGE):
             kind = self.start
@@ -104,11 +115,11 @@ class CauseLog:
 
 
 def _is_wide(key: Key) -> bool:
-    """Whether it tells of more than its own node."""
+    """Whether the finding concerns more than its own node."""
     return not is_node(key.node) or key.probe in LEASED_PROBES
 
 
 def _cut(keys: dict[Key, int]) -> None:
-    """The newest stay."""
+    """Keep the newest keys."""
     for key in list(keys)[: max(len(keys) - _KEPT, 0)]:
         del keys[key]

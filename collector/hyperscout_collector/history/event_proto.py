@@ -1,4 +1,4 @@
-"""Events of the history as the API sends them, and what to call them for whoever sends them elsewhere."""
+"""Converts events and causes of the history to and from the API's messages."""
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout.v1.finding_pb2 import FindingKey
@@ -10,7 +10,7 @@ from hyperscout_collector.history.causes import Cause
 
 
 def event_to_proto(event: Event) -> pb.HistoryEvent:
-    """Without id, time, generation and cause: those are its generation's, which the history knows."""
+    """Returns the message without id, time, generation and cause. These belong to the generation."""
     return pb.HistoryEvent(
         kind=event.kind,
         hypernode=event.hypernode,
@@ -26,12 +26,12 @@ def event_to_proto(event: Event) -> pb.HistoryEvent:
 
 
 def cause_from_proto(message: pb.Cause) -> Cause:
-    """The other way round."""
+    """Converts a message to a cause."""
     keys = tuple(Key(x.node, x.probe, x.subject) for x in message.findings)
     return Cause(message.kind, keys, message.findings_total)
 
 
 def cause_to_proto(cause: Cause) -> pb.Cause:
-    """Its findings are those that are named."""
+    """Converts a cause to a message. All its findings are named."""
     keys = [FindingKey(node=key.node, probe=key.probe, subject=key.subject) for key in cause.findings]
     return pb.Cause(kind=cause.kind, findings=keys, findings_total=cause.total)

@@ -1,6 +1,7 @@
-"""A standby records what the leader publishes, so that the history does not begin anew when it takes over.
+"""Records the leader's generations on a standby, so that the history does not start again after a takeover.
 
-The stream of generations does not say why each was published; the leader's own history does, a moment later.
+The stream of generations does not contain their causes. The leader's own history contains them a moment
+later.
 """
 
 import asyncio
@@ -21,17 +22,17 @@ from hyperscout_collector.history.recorder import Recorder
 
 _log = logging.getLogger(__name__)
 
-# More than a follower takes in before it asks for a snapshot, so that none is dropped in regular operation.
+# More than a follower reads before it requests a snapshot, so no event is dropped in normal operation.
 MOST_WAITING = 512
-_TRIES, _PAUSE_S = 5, 0.2  # the leader writes its history beside what it publishes
+_TRIES, _PAUSE_S = 5, 0.2  # the leader writes its history while it publishes
 
 
 class Following:
-    """`hear` every event of the leader's stream, on the loop; `run` as a task.
+    """Records the leader's stream. Call `hear` for every event, on the loop; run `run` as a task.
 
-    `why(generation)`: the cause as the leader recorded it; None = the leader has none, or does not answer.
-    A snapshot replaces all events that wait. At most MOST_WAITING events wait: when there are more, all are
-    dropped, and recording continues with the next snapshot.
+    `why(generation)`: returns the cause as the leader recorded it; None = the leader has none, or does not
+    answer. A snapshot replaces all waiting events. At most MOST_WAITING events wait. If there are more, all
+    are dropped, and recording continues with the next snapshot.
     """
 
     def __init__(
@@ -45,10 +46,10 @@ class Following:
         self._why = why
         self._sleep = sleep
         self._events: deque[pb.WatchTopologyResponse] = deque()
-        self._is_behind = False  # events were dropped; deltas are of no use before the next snapshot
+        self._is_behind = False  # events were dropped; deltas cannot be applied before the next snapshot
         self._wake = asyncio.Event()
         self._topology: Topology | None = None
-        self._unsaid: Topology | None = None  # not recorded yet: its cause is asked for
+        self._unsaid: Topology | None = None  # not recorded yet: its cause is being requested
         self._in_thread = BoundedExecutor("history-follower")
 
     def hear(self, event: pb.WatchTopologyResponse) -> None:
@@ -75,19 +76,22 @@ class Following:
                     self._say(cause)
 
     async def finish(self) -> None:
-        """Record what is left, after `run`; the leader, who may be gone, is not asked any more."""
+        """Record the remaining events, after `run`.
+
+        The leader, which may be gone, is not queried any more.
+        """
         self._say(Cause(FOLLOWED))
         while await self._next():
             self._say(Cause(FOLLOWED))
 
     async def _next(self) -> bool:
-        """Take an event in; False when there is none."""
+        """Apply one event. Returns False if there is none."""
         if not self._events:
             return False
         event = self._events.popleft()
         topology = await self._in_thread(self._taken, event)
         if topology is not None and topology.generation:
-            if event.HasField("snapshot"):  # what is other by now changed while we did not follow
+            if event.HasField("snapshot"):  # its differences occurred while the standby did not follow
                 self._recorder.resume(topology, Cause(RESTART))
             else:
                 self._unsaid = topology
@@ -99,7 +103,7 @@ class Following:
             self._unsaid = None
 
     def _taken(self, event: pb.WatchTopologyResponse) -> Topology | None:
-        """In a thread: the picture after the event."""
+        """Returns the topology after the event. Runs in a thread."""
         if event.HasField("snapshot"):
             self._topology = topology_from_proto(event.snapshot)
         elif self._topology is not None:
@@ -115,7 +119,7 @@ class Following:
 
 
 def advanced(old: Topology, step: pb.TopologyDelta) -> Topology:
-    """The picture after a step."""
+    """Returns the topology after a step."""
     part = brought_by(step)
     hypernodes = {h.name: h for h in (*old.hypernodes, *part.hypernodes)}
     switches = {s.id: s for s in (*old.switches, *part.switches)}

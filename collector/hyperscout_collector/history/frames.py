@@ -1,10 +1,10 @@
-"""Pictures of generations, packed: a whole one, then steps from each to the next.
+"""Encodes the topologies of generations: one whole topology, then steps from each generation to the next.
 
-A whole one is a `Topology` message without its links, and those in columns: a million links are no million
-objects. A step is a `TopologyDelta` less what did not change, deflated with the message before it as a
-dictionary (zlib's `zdict`): a flapping cable among a thousand nodes is some 300 bytes. What a step needs
-besides stands before it as a line of JSON: `gone` and `put` are the places of anomalies that went (in the
-list before) and came (in the list after), `same` names the lists that stayed.
+A whole topology is a `Topology` message without its links, followed by the links in columns: a million links
+do not need a million objects. A step is a `TopologyDelta` without the unchanged lists. It is deflated with
+the message of the whole topology as dictionary (zlib's `zdict`): a flapping cable among a thousand nodes
+takes about 300 bytes. A line of JSON precedes the step: `gone` and `put` are the positions of anomalies that
+were removed (from the list before) and added (in the list after); `same` names the unchanged lists.
 """
 
 import json
@@ -23,28 +23,28 @@ from hyperscout_topology.link_changes import table_of, without
 from hyperscout_topology.proto import link_from_proto, topology_to_proto
 from hyperscout_topology.topology import Adapter, Link, LinkTable, Topology
 
-_WORDS_BYTES = 32_768  # what zlib looks back
+_WORDS_BYTES = 32_768  # zlib's window
 _LEVEL = 6
 _KEPT = ("nodes_without_evidence", "foreign_endpoints", "tiers")
 
 
 class FrameError(Exception):
-    """What was stored cannot be read; says why."""
+    """Stored data cannot be read. The message gives the reason."""
 
 
 def packed_whole(topology: Topology) -> bytes:
-    """All of it."""
+    """Encode a whole topology."""
     head = topology_to_proto(topology, omit_links=True).SerializeToString()
     return len(head).to_bytes(4, "big") + zlib.compress(head + _columns(topology), _LEVEL)
 
 
 def words(whole: bytes) -> bytes:
-    """The dictionary for steps from this one on. Raises FrameError."""
+    """Returns the dictionary for the steps after a whole topology. Raises FrameError."""
     return _split(whole)[0][-_WORDS_BYTES:]
 
 
 def packed_step(old: Topology, new: Topology, dictionary: bytes) -> bytes:
-    """From one generation to the next."""
+    """Encode the step from one generation to the next."""
     step = delta(old, new)
     before = [
         x.SerializeToString() for x in topology_to_proto(Topology(0, anomalies=old.anomalies)).anomalies
@@ -52,7 +52,7 @@ def packed_step(old: Topology, new: Topology, dictionary: bytes) -> bytes:
     after = [x.SerializeToString() for x in step.anomalies]
     was, now = set(before), set(after)
     if [x for x in before if x in now] != [x for x in after if x in was]:
-        was, now = set(), set()  # in another order: all of them anew
+        was, now = set(), set()  # the order changed: encode all of them
     put = [i for i, x in enumerate(after) if x not in was]
     header: dict[str, Any] = {
         "gone": [i for i, x in enumerate(before) if x not in now],
@@ -69,7 +69,7 @@ def packed_step(old: Topology, new: Topology, dictionary: bytes) -> bytes:
 
 
 def unpacked(whole: bytes, steps: Sequence[bytes]) -> Topology:
-    """The generation after the last of the steps. Raises FrameError."""
+    """Returns the topology after the last step. Raises FrameError."""
     head, columns = _split(whole)
     dictionary = head[-_WORDS_BYTES:]
     try:
@@ -89,7 +89,7 @@ def unpacked(whole: bytes, steps: Sequence[bytes]) -> Topology:
 
 
 def _taken(packed: bytes, dictionary: bytes, kept: dict[str, list[Any]]) -> pb.TopologyDelta:
-    """The step, and `kept` as it is after it."""
+    """Returns the step, and updates `kept` to the lists after it."""
     header, _, encoded = zlib.decompressobj(zdict=dictionary).decompress(packed).partition(b"\n")
     said, step = json.loads(header), pb.TopologyDelta.FromString(encoded)
     gone = set(said["gone"])
@@ -106,7 +106,7 @@ def _taken(packed: bytes, dictionary: bytes, kept: dict[str, list[Any]]) -> pb.T
 def links_after(
     table: LinkTable, adapters: Sequence[Adapter], deltas: Sequence[pb.TopologyDelta]
 ) -> tuple[LinkTable, Sequence[Adapter]]:
-    """Links and adapters after the steps."""
+    """Returns the links and adapters after the steps."""
     gone, came = set[Link](), dict[Link, None]()
     left, more = set[Adapter](), dict[Adapter, None]()
     for step in deltas:
@@ -165,7 +165,7 @@ def _read_columns(encoded: bytes) -> tuple[LinkTable, tuple[Adapter, ...]]:
 
 
 def _split(whole: bytes) -> tuple[bytes, bytes]:
-    """The message, and the columns."""
+    """Returns the message and the columns."""
     try:
         raw = zlib.decompress(whole[4:])
     except zlib.error as error:

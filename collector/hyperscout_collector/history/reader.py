@@ -1,6 +1,7 @@
-"""Answers from the file of the history: pages of events, what differs in the end, and pictures.
+"""Answers queries from the history file: pages of events, net changes, and topologies.
 
-What differs between two times is told from their pictures, so it costs the same for an hour and for a month.
+The net changes between two times are computed from the topologies at these times, so the cost does not depend
+on the time between them.
 """
 
 import base64
@@ -29,15 +30,17 @@ NS = 1_000_000_000
 _PAGE = 200
 _MAX_PAGE = 1000
 _FLAPS = 100
-_FLAPPING = 2  # changes: it went and came back once
-_AHEAD_NS = 60 * NS  # a caller's clock may be
-_APART = re.compile(r"\s+(?:--|->)\s+")  # as messages have it
+_FLAPPING = 2  # changes: it disappeared and came back once
+_AHEAD_NS = 60 * NS  # by which a caller's clock may be ahead
+_APART = re.compile(r"\s+(?:--|->)\s+")  # as messages contain it
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request in the file's own terms. `low` (included) to `high` (excluded): ids of events. `names`: all
-    that it must be about; None = one of them was never recorded."""
+    """A request in terms of the file. `low` (included) to `high` (excluded): ids of events.
+
+    `names`: ids of all names that an event must mention; None = one of them was never recorded.
+    """
 
     low: int
     high: int
@@ -45,7 +48,7 @@ class _Asked:
     kinds: Sequence[int]
 
     def rows(self, join: str = "", hint: str = "") -> tuple[str, list[int]]:
-        """What follows a SELECT of columns of `events AS e`, up to its WHERE, and its values."""
+        """Returns the SQL from FROM to the end of the WHERE, for columns of `events AS e`, and its values."""
         source, text, values = f"events AS e {hint}", "e.id >= ? AND e.id < ?", [self.low, self.high]
         if self.names:
             source = "mentions AS m CROSS JOIN events AS e ON e.id = m.event"
@@ -61,7 +64,7 @@ class _Asked:
 
 
 class FileReader:
-    """A `HistoryReader` of a file that a `HistoryStore` has opened. Raises sqlite3.Error when made."""
+    """A `HistoryReader` of a file that a `HistoryStore` has opened. The constructor raises sqlite3.Error."""
 
     def __init__(self, path: Path, now_ns: Callable[[], int]) -> None:
         self._db = database.reader(path)
@@ -69,7 +72,7 @@ class FileReader:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Wait for who reads, and let go of the file."""
+        """Wait for a read in progress, then close the file."""
         with self._lock:
             self._db.close()
 
@@ -101,7 +104,7 @@ class FileReader:
             raise BadHistoryRequestError("until: it is not after since")
         return self._net(request, size) if request.net else self._page(request, size)
 
-    # What happened
+    # Events
 
     def _page(self, request: pb.ListHistoryRequest, size: int) -> pb.ListHistoryResponse:
         (before,) = _token(request.page_token, 1) or (None,)
@@ -123,7 +126,7 @@ class FileReader:
             answer.next_page_token = _text(rows[size - 1][0])
         return answer
 
-    # What is other in the end
+    # Net changes
 
     def _net(self, request: pb.ListHistoryRequest, size: int) -> pb.ListHistoryResponse:
         ends = _token(request.page_token, 3)
@@ -157,7 +160,7 @@ class FileReader:
                     " WHERE n.name = ? AND e.picture <= ? ORDER BY e.id DESC LIMIT 1",
                     (change.thing, new),
                 ).fetchone()
-                if row is not None:  # what was one too many of its kind was not recorded on its own
+                if row is not None:  # events beyond the limit of a kind are not recorded individually
                     _stamp(event, *row)
                 answer.events.append(event)
         if skip + size < len(changes):
@@ -166,7 +169,7 @@ class FileReader:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """One state of the file, whatever is written meanwhile."""
+        """Read one consistent state of the file, whatever is written meanwhile."""
         with self._lock:
             try:
                 self._db.execute("BEGIN")
@@ -193,12 +196,12 @@ def _asked(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> _Asked:
 
 
 def _about(text: str) -> list[tuple[str, ...]]:
-    """What it must be about, each in any of these spellings: one name, or the two ends of a link."""
+    """Returns what events must mention, each with its spellings: one name, or the two ends of a link."""
     if not text:
         return []
     ends, ids = _APART.split(text), text.split("--")
     if len(ends) == 1 and all(":" in end for end in ids):
-        ends = ids  # as `get links -o name` has it
+        ends = ids  # as in `get links -o name`
     return [_spellings(end) for end in ends]
 
 
@@ -208,7 +211,7 @@ def _spellings(name: str) -> tuple[str, ...]:
 
 
 def _first_event(db: sqlite3.Connection, at_ns: int) -> int | None:
-    """The first event from this time on; None = there is none."""
+    """Returns the id of the first event from this time on; None = there is none."""
     row = db.execute(
         "SELECT first_event FROM pictures WHERE at_ns >= ? ORDER BY at_ns, id LIMIT 1", (at_ns,)
     ).fetchone()
@@ -216,7 +219,7 @@ def _first_event(db: sqlite3.Connection, at_ns: int) -> int | None:
 
 
 def _ends(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> tuple[int, int] | None:
-    """The pictures that were out just before the two times; None = nothing is recorded by then."""
+    """Returns the ids of the topologies published just before the two times; None = no record."""
     first = db.execute("SELECT MIN(id) FROM pictures").fetchone()[0]
     before = "SELECT id FROM pictures WHERE at_ns < ? ORDER BY at_ns DESC, id DESC LIMIT 1"
     old, new = first, db.execute("SELECT MAX(id) FROM pictures").fetchone()[0]
@@ -230,7 +233,7 @@ def _ends(db: sqlite3.Connection, request: pb.ListHistoryRequest) -> tuple[int, 
 def _flaps(db: sqlite3.Connection, asked: _Asked) -> Iterator[pb.FlapCount]:
     (all_events,) = db.execute("SELECT COALESCE(MAX(id) - MIN(id), 0) FROM events").fetchone()
     many = not asked.kinds and asked.high - asked.low > all_events // 4
-    text, values = asked.rows(hint="INDEXED BY events_thing" if many else "")  # sorted, nothing else is read
+    text, values = asked.rows(hint="INDEXED BY events_thing" if many else "")  # a covering index
     rows = db.execute(
         f"SELECT SUM(e.flips), MAX(e.id) {text} AND e.thing > 0 GROUP BY e.thing"
         " HAVING SUM(e.flips) > ? ORDER BY 1 DESC, 2 DESC LIMIT ?",
@@ -290,7 +293,7 @@ def _text(*numbers: int) -> str:
 
 
 def _token(text: str, count: int) -> tuple[int, ...] | None:
-    """The other way round; None = the first page. Raises BadHistoryRequestError."""
+    """Decodes a page token; None = the first page. Raises BadHistoryRequestError."""
     if not text:
         return None
     try:

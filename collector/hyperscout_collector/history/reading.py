@@ -1,4 +1,4 @@
-"""What the API asks of a history."""
+"""The interface that the API uses to read a history."""
 
 from typing import Protocol
 
@@ -7,28 +7,31 @@ from hyperscout_topology.topology import Topology
 
 
 class HistoryError(Exception):
-    """It cannot be answered; says why. `code`: the word for it."""
+    """The query cannot be answered. The message gives the reason. `code`: the API's word for it."""
 
     code = "unavailable"
 
 
 class BadHistoryRequestError(HistoryError):
-    """What was asked for makes no sense; names the field."""
+    """The request is invalid. The message names the field."""
 
     code = "invalid"
 
 
 class NotKeptError(HistoryError):
-    """The time lies before the oldest that is kept, or nothing is kept at all."""
+    """The time is before the oldest record, or nothing is recorded."""
 
     code = "not_kept"
 
 
 class HistoryReader(Protocol):
-    """Both block, for a picture of long ago some hundred ms: for a thread. Raise HistoryError."""
+    """Both methods block, up to some hundred ms for an old topology: call them in a thread.
+
+    Both raise HistoryError.
+    """
 
     def events(self, request: pb.ListHistoryRequest) -> pb.ListHistoryResponse:
-        """A page, newest first."""
+        """Returns a page of events, newest first."""
 
     def topology_at(self, at_ns: int) -> Topology:
-        """What was published at that time (Unix ns), with its links."""
+        """Returns the topology that was published at that time (Unix ns), with its links."""

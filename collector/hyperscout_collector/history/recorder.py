@@ -1,8 +1,8 @@
-"""Writes the history beside everything else: in a thread, off the way of what is published.
+"""Writes the history in its own thread, so that it never delays publication.
 
-A few generations wait in line; when there is no more room, or the disk has none, the newest two become one,
-and the next event of a generation says that some are missing. Nothing here ever stops a collector: trouble
-is said in `problem`, and tried again.
+A few generations wait in a queue. If the queue or the disk is full, the newest two generations become one,
+and the next event of a generation reports the missing ones. A failure here never stops the collector:
+`problem` reports it, and the write is retried.
 """
 
 import asyncio
@@ -38,15 +38,17 @@ _TROUBLE = (
     database.NotMovedError,
 )
 _RETRY_S = 5.0
-_OPENING_S = 5.0  # at a start, who asks waits for the file to be looked through
-_WAITING = 16  # generations in line: each may hold a million links
+_OPENING_S = 5.0  # at start, a reader waits this long for the check of the file
+_WAITING = 16  # queued generations: each may have a million links
 _DAY_NS = 86_400 * 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A generation in line. `missed`: others that it took the place of. `only_if_other`: than what is
-    recorded; nothing was published."""
+    """A queued generation. `missed`: number of generations that it replaced.
+
+    `only_if_other`: record it only if it differs from the last record, because it is not a new generation.
+    """
 
     topology: Topology
     at_ns: int
@@ -56,9 +58,10 @@ class _Waiting:
 
 
 class Recorder:
-    """A `HistoryReader` too. `offer` on the loop, `run` as a task, then `close`.
+    """Records the history and implements `HistoryReader`. Call `offer` on the loop, run `run` as a task, then
+    `close`.
 
-    `path`: the file; the folder is ours alone (the evidence's lock says so).
+    `path`: the file. No other process uses its folder (the evidence's lock ensures it).
     """
 
     def __init__(self, path: Path, settings: HistorySettings, now_ns: Callable[[], int]) -> None:
@@ -69,7 +72,7 @@ class Recorder:
         self._now_ns = now_ns
         self._store: HistoryStore | None = None
         self._reader: FileReader | None = None
-        self._looked = threading.Event()  # it is open, or it was tried
+        self._looked = threading.Event()  # the file is open, or opening it failed
         self._line: deque[_Waiting] = deque()
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -79,7 +82,7 @@ class Recorder:
 
     @property
     def problem(self) -> str | None:
-        """Why it is not whole, or not written."""
+        """Why the history is incomplete or not written; None = it is fine."""
         return "; ".join(filter(None, (self._damaged, self._trouble))) or None
 
     # Reading
@@ -99,11 +102,11 @@ class Recorder:
     # Writing
 
     def resume(self, before: Topology, cause: Cause) -> None:
-        """What was published before this process began: recorded where the file knows another."""
+        """Record what was published before this process started, if the file's last record differs."""
         self._put(_Waiting(before, self._now_ns(), cause, only_if_other=True))
 
     def offer(self, topology: Topology, cause: Cause) -> None:
-        """A generation that is published now."""
+        """Queue a generation that is published now."""
         self._put(_Waiting(topology, self._now_ns(), cause))
 
     def _put(self, new: _Waiting) -> None:
@@ -115,7 +118,7 @@ class Recorder:
 
     async def run(self) -> None:
         """Record until cancelled."""
-        self._wake.set()  # to open the file
+        self._wake.set()  # opens the file
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -124,7 +127,7 @@ class Recorder:
                 self._wake.set()
 
     async def flush(self) -> bool:
-        """Record what is in line. False when it could not be."""
+        """Record the queue. Returns False if a write failed."""
         loop = asyncio.get_running_loop()
         async with self._turn:
             while self._line or self._store is None:
@@ -140,12 +143,12 @@ class Recorder:
         return True
 
     def close(self) -> None:
-        """Let go of the file. Never raises."""
+        """Close the file. Never raises."""
         self._thread.shutdown(wait=True)
         self._let_go()
 
     def _record(self, waiting: _Waiting | None) -> None:
-        """In the thread."""
+        """Record one generation. Runs in the thread."""
         try:
             store = self._store or self._open()
         finally:
@@ -195,7 +198,7 @@ class Recorder:
             elif database.is_forbidden(error):
                 words += ": the collector must be allowed to write it and its folder"
             elif database.is_damage(error):
-                self._let_go()  # opened again, it is moved aside
+                self._let_go()  # opening it again moves it aside
         if words != self._trouble:
             _log.error("%s", words)
         self._trouble = words

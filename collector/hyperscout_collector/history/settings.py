@@ -4,7 +4,7 @@ from pydantic import BaseModel, Field
 
 
 class HistorySettings(BaseModel):
-    """As `CollectorSettings` has them."""
+    """Fields of `CollectorSettings`."""
 
     history_max_days: float = Field(
         30.0, ge=0, description="days that generations and changes are kept; 0 = no history"

@@ -1,11 +1,11 @@
-"""How much the history holds, for /metrics."""
+"""The size of the history, for /metrics."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class HistorySize:
-    """Kept up to date by who writes the history. `oldest_ns`: Unix ns, 0 = nothing is kept."""
+    """Updated by the writer of the history. `oldest_ns`: Unix ns, 0 = nothing is recorded."""
 
     bytes: int = 0  # on disk
     generations: int = 0

@@ -1,11 +1,11 @@
-"""The file of the history: a picture of each generation, its events, and an index of whom they are about.
+"""The history file: the topology of each generation, its events, and an index of the names in them.
 
-    pictures   one a generation; from the first of its span (whole) a reader goes on step by step
-    events     what each generation changed, with how often one thing did
-    mentions   which events are about a name
+    pictures   one row per generation; the first of a span is whole, the others are steps
+    events     what each generation changed, with the number of flips
+    mentions   which events mention a name
 
-Bounded by age and size: whole spans go, the oldest first; the last one stays, for it holds what is published
-now. One thread writes; readers have a connection of their own (`reader.py`).
+The file is bounded by age and size: whole spans are deleted, the oldest first. The last span stays, because
+it contains what is published now. One thread writes; readers use their own connection (`reader.py`).
 """
 
 import contextlib
@@ -50,17 +50,18 @@ CREATE TABLE mentions (
   name INTEGER NOT NULL, event INTEGER NOT NULL, PRIMARY KEY (name, event)
 ) WITHOUT ROWID;
 """
-_STEPS = 1000  # in a span: what a reader goes through at most
-_SPAN_NS = 86_400 * NS  # in steps of a day, what is old goes
-_SPAN_SHARE = 8  # a span takes no more than this part of the file: only whole ones can go
-_FILL = 0.9  # of the file; the rest is for what is written next
+_STEPS = 1000  # steps in a span: a reader decodes at most this many
+_SPAN_NS = 86_400 * NS  # old data is deleted in steps of a day
+_SPAN_SHARE = 8  # a span uses at most this part of the file: only whole spans can be deleted
+_FILL = 0.9  # of the file; the rest is for the next writes
 _MENTION_BYTES = 32  # in the file: a row of `mentions` takes 13, one with a new name about 45
 
 
 class HistoryStore:
-    """`path`: the file. Blocks, and raises as `database.opened` and `locked` do. `size` is kept up to date.
+    """`path`: the file. Blocks, and raises the errors of `database.opened` and `locked`. `size` is kept up to
+    date.
 
-    `problem`: what a person should know of the file, "" = nothing.
+    `problem`: what an operator should know about the file; "" = nothing.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class HistoryStore:
         self._size = size
         self._max_bytes = max_bytes
         self._max_age_ns = max_age_ns
-        self.newest: Topology | None = None  # what was recorded last
+        self.newest: Topology | None = None  # the last record
         self._words = b""
         self._whole_bytes = self._step_bytes = self._span_bytes = self._steps = 0
         self._span = self._span_ns = self._last_ns = 0
@@ -87,7 +88,7 @@ class HistoryStore:
             raise
 
     def close(self) -> None:
-        """Let go of the file. Never raises; twice is no error."""
+        """Close the file and release its lock. Never raises; may be called twice."""
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
         if self._lock_file >= 0:
@@ -98,7 +99,7 @@ class HistoryStore:
 
     def _begin(self, now_ns: int) -> None:
         db = self._db
-        with database.transaction(db):  # from a clock that was ahead: nothing was published in the future
+        with database.transaction(db):  # the clock was ahead: no generation is from the future
             db.execute("UPDATE pictures SET at_ns = ? WHERE at_ns > ?", (now_ns, now_ns))
         self._make_room(now_ns, 0)
         (pages,) = db.execute("PRAGMA page_count").fetchone()
@@ -111,7 +112,7 @@ class HistoryStore:
         self._measure()
 
     def _resume(self) -> None:
-        """Go on with the last span, or, where it cannot be read, with a new one."""
+        """Continue the last span, or start a new one if it cannot be read."""
         rows = self._db.execute(
             "SELECT at_ns, frame FROM pictures WHERE span = ? ORDER BY id", (self._span,)
         ).fetchall()
@@ -128,9 +129,9 @@ class HistoryStore:
     # Writing
 
     def record(self, at_ns: int, new: Topology, cause: Cause, missed: int = 0) -> None:
-        """Add a generation. `missed`: generations before it that could not be recorded.
+        """Add a generation. `missed`: number of generations before it that were not recorded.
 
-        Raises sqlite3.Error, and the store is then as it was before.
+        Raises sqlite3.Error; the store is then unchanged.
         """
         at_ns = max(at_ns, self._last_ns)
         old = self.newest
@@ -161,12 +162,15 @@ class HistoryStore:
         self._measure()
 
     def fold(self) -> None:
-        """Fold the journal into the file: on a full disk, that is the room there is. Never raises."""
+        """Checkpoint the journal into the file: on a full disk this frees the only space there is.
+
+        Never raises.
+        """
         with contextlib.suppress(sqlite3.Error):
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _goes_on(self, at_ns: int) -> bool:
-        """Whether the next picture may be a step in the present span."""
+        """Whether the next topology may be a step in the current span."""
         return (
             self._span > 0
             and self._steps < _STEPS
@@ -212,10 +216,10 @@ class HistoryStore:
             (found[name],) = db.execute("SELECT id FROM names WHERE name = ?", (name,)).fetchone()
         return found
 
-    # Room
+    # Space
 
     def _make_room(self, now_ns: int, need_bytes: int) -> None:
-        """Let the oldest spans go while they are too old, or there is no room for so many bytes."""
+        """Delete the oldest spans while they are too old, or `need_bytes` do not fit."""
         db = self._db
         while True:
             row = db.execute(
@@ -257,7 +261,7 @@ class HistoryStore:
 
 
 def names_of(event: Event) -> set[str]:
-    """What it answers to: nodes, HyperNodes, devices by id and by name, and ends of links."""
+    """Returns the names that match an event: nodes, HyperNodes, devices (id and name), ends of links."""
     found = {event.hypernode, event.node, *event.nodes}
     found.update((event.before, event.after) if "Node" in event.kind else ())
     for end in (event.subject, event.peer):

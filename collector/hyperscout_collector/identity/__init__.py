@@ -1,1 +1,1 @@
-"""Who is calling, and what they may do. Asked once a call; nothing else of the collector knows how."""
+"""Authentication and authorization of callers. No other package of the collector checks credentials."""

@@ -1,7 +1,8 @@
-"""Where calls meet identities: who may stream findings, and who may call what.
+"""Authenticates callers and decides which of them may report findings or use a method.
 
-On the port that asks for certificates the certificate says who calls; elsewhere a token does; where no
-authentication is set, nobody asks (that is loopback, or a network that was declared to be trusted).
+On a port that requires client certificates, the certificate identifies the caller. On other ports a token
+does. Without configured authentication every caller is admitted. This suits the loopback interface or a
+network that is declared to be trusted.
 """
 
 import contextlib
@@ -33,29 +34,29 @@ from hyperscout_collector.identity.callers import (
 from hyperscout_collector.identity.reviews import Reviews
 from hyperscout_collector.identity.x509 import not_after_s
 
-_RECHECK_S = 60.0  # a reader that follows is looked at again this often
-_LATER_S = 30.0  # when nobody can be asked: those who are in stay in
-_RELOOK_S = 3600.0  # an agent's token is looked at again after this long: it may have been taken back
+_RECHECK_S = 60.0  # interval at which a streaming reader is authorized again
+_LATER_S = 30.0  # validity extension for admitted callers while the API server is unreachable
+_RELOOK_S = 3600.0  # an agent's token, which may be revoked, is checked again after this plus `spread_s`
 
-# Who called, for a method that wants to say by whom something was done.
+# The caller of the current request, for methods that record the author of a change.
 CALLER: ContextVar[Caller] = ContextVar("caller", default=Caller("anyone"))  # noqa: B039 - a frozen value
 
 
 class Authenticator(Protocol):
-    """What the service of findings asks. All raise AccessError."""
+    """What the findings service needs for authentication. All methods raise AccessError."""
 
     async def reporter(self, context: Any) -> Caller:
-        """Who wants to report findings."""
+        """Returns the caller that wants to report findings."""
 
     async def still_reports(self, caller: Caller) -> Caller:
-        """The same caller, after `until_s`, with a new one."""
+        """Checks a caller again after its `until_s`. Returns it with a new `until_s`."""
 
 
 class Access:
-    """`reviews`: None where callers without a certificate are not asked who they are.
+    """Checks credentials. `reviews`: None = callers without a certificate are not authenticated.
 
-    `agents`: the service account of nodes' agents, "namespace:name"; `fabric`: that of the one which looks at
-    whole fabrics. `now_s`: Unix seconds.
+    `agents`: the service account of the node agents, as "namespace:name". `fabric`: the service account of
+    the agent that reports whole fabrics. `now_s`: returns Unix seconds.
     """
 
     def __init__(
@@ -91,7 +92,8 @@ class Access:
         except UnknownCallerError as error:
             raise AskLaterError(f"the token of {caller} has expired: show a fresh one") from error
         except AskLaterError:
-            # The API server is away, so nobody can have a fresh one either: evidence goes on.
+            # While the API server is unreachable, an agent cannot get a fresh token either. Evidence keeps
+            # flowing.
             return replace(caller, until_s=self._now_s() + _LATER_S)
         return replace(again, until_s=max(again.until_s, self._now_s() + _LATER_S))
 
@@ -100,13 +102,13 @@ class Access:
         until_s = self._until_s(token) + spread_s(caller.name)
         return replace(caller, until_s=until_s, token=token)
 
-    # Everybody else
+    # Readers and administrators
 
     async def admit(self, found: Shown, verb: Verb) -> Caller:
-        """Who wants to read or change something, over gRPC or HTTP. Raises AccessError."""
+        """Returns the caller that wants to read or change something by gRPC or HTTP. Raises AccessError."""
         if found.certificate:
             caller = self._certified(found)
-            if self.over(caller):  # it was good when the connection began
+            if self.over(caller):  # the certificate was valid when the connection began
                 raise UnknownCallerError(f"the certificate of {caller} has expired: connect with a fresh one")
             certificate_may(caller, verb)
             return caller
@@ -115,7 +117,7 @@ class Access:
         return await self._user(self._reviews, _token(found), verb)
 
     async def still_admitted(self, caller: Caller, verb: Verb) -> Caller:
-        """The same after `until_s`, while its call goes on. Raises AccessError."""
+        """Checks a caller again after its `until_s`, while its call continues. Raises AccessError."""
         if self._reviews is None or not caller.token:
             raise AskLaterError(f"the certificate of {caller} has expired: show a fresh one")
         try:
@@ -143,12 +145,12 @@ class Access:
         return most_s if expires_s is None else min(expires_s, most_s)
 
     def over(self, caller: Caller) -> bool:
-        """Whether it is time to look again."""
+        """Whether the caller's `until_s` has passed and the caller must be checked again."""
         return self._now_s() >= caller.until_s
 
 
 class Gate(grpc.aio.ServerInterceptor):
-    """Stands before every method of a server: what nobody thought of is closed, not open."""
+    """Authorizes every method of a gRPC server. A method without a rule requires the verb "update"."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -177,7 +179,7 @@ class Gate(grpc.aio.ServerInterceptor):
                 return grpc.stream_stream_rpc_method_handler(self._many(handler.stream_stream, verb), *codecs)
 
     def _once(self, call: Callable[[Any, Any], Awaitable[Any]], verb: Verb, method: str = "") -> Any:
-        """`method`: where the one message that is there may say more than the method does."""
+        """`method`: set where the request message can change the verb that the method requires."""
 
         async def guarded(request: Any, context: Any) -> Any:
             wanted = (verb_for(method, request) if method else None) or verb
@@ -205,7 +207,7 @@ class Gate(grpc.aio.ServerInterceptor):
             return await self._access.admit(_shown(context), verb)
         except AccessError as error:
             await context.abort(error.code, str(error))
-            raise  # abort has raised already
+            raise  # unreachable: `abort` raises
 
 
 def _shown(context: Any) -> Shown:

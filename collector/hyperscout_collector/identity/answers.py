@@ -1,4 +1,4 @@
-"""Answers that cost a request, kept for a while: bounded in number, and asked for once at a time."""
+"""A bounded cache of answers that cost a request. Concurrent requests for one key share one question."""
 
 import asyncio
 from collections import OrderedDict
@@ -11,7 +11,8 @@ T = TypeVar("T")
 
 
 class Answers(Generic[T]):
-    """`limit`: answers kept, the least used go first; `most_asked`: questions under way. `clock`: seconds."""
+    """`limit`: largest number of cached answers; the least recently used are evicted first. `most_asked`:
+    largest number of questions in progress. `clock`: returns seconds."""
 
     def __init__(self, limit: int, most_asked: int, clock: Callable[[], float]) -> None:
         self._limit = limit
@@ -24,9 +25,11 @@ class Answers(Generic[T]):
         return len(self._kept)
 
     async def get(self, key: bytes, ask: Callable[[], Awaitable[tuple[T, float]]]) -> T:
-        """The answer kept for `key`, else what `ask` returns: an answer, and for how many seconds it stands.
+        """Returns the cached answer for `key`, or else calls `ask`, which returns an answer and its lifetime
+        in seconds.
 
-        What `ask` raises reaches all who wait for it, and nothing is kept. Raises BusyError.
+        An exception of `ask` reaches all waiting callers and is not cached. Raises BusyError when too many
+        questions are in progress.
         """
         if (kept := self._kept.get(key)) is not None:
             if self._clock() < kept[1]:
@@ -40,7 +43,7 @@ class Answers(Generic[T]):
             task = asyncio.create_task(self._ask(key, ask), name="identity")
             self._asked[key] = task
             task.add_done_callback(lambda done: self._done(key, done))
-        # One who leaves must not take the answer from the others.
+        # Cancelling one waiting caller must not cancel the question for the others.
         return await asyncio.shield(task)
 
     async def _ask(self, key: bytes, ask: Callable[[], Awaitable[tuple[T, float]]]) -> T:
@@ -54,10 +57,10 @@ class Answers(Generic[T]):
     def _done(self, key: bytes, task: "asyncio.Task[T]") -> None:
         self._asked.pop(key, None)
         if not task.cancelled():
-            task.exception()  # seen, even when nobody waits any more
+            task.exception()  # marks the exception as retrieved when no caller waits any more
 
     async def close(self) -> None:
-        """Leave no question behind."""
+        """Cancel all questions in progress and wait for them."""
         tasks = list(self._asked.values())
         for task in tasks:
             task.cancel()

@@ -1,8 +1,8 @@
-"""Who a caller is and what it may do, from what it showed. Pure: asking an API server is done elsewhere.
+"""Derives a caller's identity and permissions from its credentials. Pure: does not contact an API server.
 
-Two kinds of credentials. A client certificate names its holder in a URI of its subject alternative names
-(RFC 5280, 4.2.1.6), for example `hyperscout://node/gpu-01`. A token (RFC 6750) says nothing that may be
-believed by itself: an API server has to say whose it is.
+There are two kinds of credentials. A client certificate identifies its holder by a URI in its subject
+alternative names (RFC 5280, 4.2.1.6), for example `hyperscout://node/gpu-01`. A token (RFC 6750) proves
+nothing by itself: an API server must review it to identify its owner.
 """
 
 import base64
@@ -20,13 +20,13 @@ from hyperscout_formats.text.reporters import fabric_reporter, switch_reporter
 Verb = Literal["get", "update"]
 Kind = Literal["anyone", "node", "switch", "fabric", "reader", "admin", "user"]
 
-NODE_NAME = "authentication.kubernetes.io/node-name"  # extra of a token that is bound to a pod or a node
+NODE_NAME = "authentication.kubernetes.io/node-name"  # user extra of a token that is bound to a pod or a node
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
 _URI = re.compile(r"hyperscout://(node|switch|fabric|reader|admin)/([A-Za-z0-9][A-Za-z0-9._@-]{0,252})")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, 2.1: b64token
 MAX_TOKEN_CHARS = 16 * 1024
-_SPREAD_S = 60  # agents that started together do not all come back in the same second
+_SPREAD_S = 60  # in seconds; spreads the checks of agents that started together
 
 _READS = frozenset({"GetTopology", "WatchTopology", "Explain", "ListFindings", "GetStatus", "ListHistory"})
 _TOPOLOGY = "/hyperscout.v1.TopologyService/"
@@ -35,14 +35,15 @@ _PLACEMENT = "/hyperscout.v1.PlacementService/"
 _PLACEMENT_READS = frozenset(
     {"ExplainPlacement", "ListPlacements", "WatchPlacements", "Improve", "Defragment"}
 )
-_DRY_RUNS = frozenset({_PLACEMENT + "Place", _PLACEMENT + "Repair"})  # change nothing if asked not to
+# Read-only if the request sets `dry_run`.
+_DRY_RUNS = frozenset({_PLACEMENT + "Place", _PLACEMENT + "Repair"})
 
 
 class AccessError(Exception):
-    """The call is not taken; says why, and what to do about it.
+    """The call is refused. The message gives the reason and the next step.
 
-    `refusal`: the word under which it is counted as an attempt that a person should know of; "" = it is none.
-    `who`: who it was, where that is proved.
+    `refusal`: label under which the refusal is counted as an attempt that an operator should see; "" = not
+    counted. `who`: the authenticated identity, where there is one.
     """
 
     code = grpc.StatusCode.INTERNAL
@@ -51,21 +52,21 @@ class AccessError(Exception):
 
 
 class UnknownCallerError(AccessError):
-    """Nobody can tell who this is: show other credentials."""
+    """Unauthenticated. The caller must present other credentials."""
 
     code = grpc.StatusCode.UNAUTHENTICATED
     refusal = "unknown_caller"
 
 
 class NotAllowedError(AccessError):
-    """It is known who this is, and they may not: a person has to change a name or a role."""
+    """Authenticated, but not authorized. An operator must change a name or a role."""
 
     code = grpc.StatusCode.PERMISSION_DENIED
     refusal = "may_not_report"
 
 
 class AnotherNameError(NotAllowedError):
-    """Somebody reports under a name that is not theirs. `who`: whose credentials they are."""
+    """A reporter uses a name that is not its own. `who`: the owner of the credentials."""
 
     refusal = "another_name"
 
@@ -75,29 +76,29 @@ class AnotherNameError(NotAllowedError):
 
 
 class AskLaterError(AccessError):
-    """It cannot be told at the moment: the same call, later, may be taken."""
+    """The check is not possible at the moment. The same call may succeed later."""
 
     code = grpc.StatusCode.UNAVAILABLE
 
 
 class BusyError(AskLaterError):
-    """Too many are being asked about already: slower."""
+    """Too many checks are in progress. The caller must retry more slowly."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a caller showed: the URIs of a verified certificate and the certificate, or a token."""
+    """The credentials of a call: a verified certificate with its URIs, or a token."""
 
     uris: tuple[str, ...] = ()
-    certificate: bytes = b""  # PEM; empty: none was asked for
+    certificate: bytes = b""  # PEM; empty = the port does not ask for certificates or the caller sent none
     token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Whose token it is, in an API server's words."""
+    """The owner of a token, as the API server reports it."""
 
     name: str
     uid: str = ""
@@ -106,14 +107,14 @@ class User:
 
     @property
     def node(self) -> str:
-        """The node that its token is bound to; "" when it is bound to none."""
+        """The node that the token is bound to; "" = the token is not bound to a node."""
         found = self.extra.get(NODE_NAME) or ("",)
         return found[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is calling. `until_s`: Unix time up to which that is known; then it is to be looked at again."""
+    """An identified caller. `until_s`: Unix time until which the check is valid; then it is repeated."""
 
     kind: Kind
     name: str = ""
@@ -126,14 +127,17 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a token says of itself: to be believed only to its disadvantage."""
+    """The unverified claims of a token. They may refuse or expire a token, but never grant access."""
 
     audiences: tuple[str, ...] | None = None
     expires_s: float | None = None
 
 
 def shown(auth: Mapping[str, Iterable[bytes]], metadata: Iterable[tuple[str, str | bytes]]) -> Shown:
-    """Of gRPC's auth context and a call's metadata. Raises UnknownCallerError for what cannot be read."""
+    """Reads the credentials from gRPC's auth context and a call's metadata.
+
+    Raises UnknownCallerError if the `authorization` metadata is malformed or repeated.
+    """
     if certificate := b"".join(auth.get("x509_pem_cert", ())):
         uris = tuple(uri.decode("utf-8", "replace") for uri in auth.get("peer_uri", ()))
         return Shown(uris, certificate)
@@ -150,7 +154,7 @@ def shown(auth: Mapping[str, Iterable[bytes]], metadata: Iterable[tuple[str, str
 
 
 def of_certificate(uris: Sequence[str]) -> Caller:
-    """The one identity among a certificate's URIs. Raises UnknownCallerError."""
+    """Returns the one identity among a certificate's URIs. Raises UnknownCallerError."""
     ours = [uri for uri in uris if uri.lower().startswith("hyperscout:")]
     match = _URI.fullmatch(ours[0]) if len(ours) == 1 else None
     if match is None:
@@ -165,9 +169,10 @@ def of_certificate(uris: Sequence[str]) -> Caller:
 
 
 def agent_of(user: User, service_account: str, fabric_service_account: str = "") -> Caller:
-    """Whose agent this user is: a node's, or the one that looks at whole fabrics.
+    """Returns the agent that this user is: the agent of a node, or the agent that reports whole fabrics.
 
-    Both accounts: "namespace:name", "" = nobody's. Raises NotAllowedError.
+    Both service accounts have the form "namespace:name"; "" = no user may report in that role. Raises
+    NotAllowedError.
     """
     if fabric_service_account and user.name == _SERVICE_ACCOUNT + fabric_service_account:
         return Caller("fabric", fabric_service_account.partition(":")[2])
@@ -186,7 +191,7 @@ def agent_of(user: User, service_account: str, fabric_service_account: str = "")
 
 
 def may_report(caller: Caller) -> None:
-    """Raises NotAllowedError for those who are no agent."""
+    """Raises NotAllowedError if the caller is not an agent."""
     if caller.kind not in ("anyone", "node", "switch", "fabric"):
         raise NotAllowedError(
             f"{caller} may not report findings: a certificate of hyperscout://node/, hyperscout://switch/ or "
@@ -195,8 +200,11 @@ def may_report(caller: Caller) -> None:
 
 
 def reports_for(caller: Caller, node: str) -> None:
-    """An agent may report for its own node alone, a switch's for that switch, and one that looks at whole
-    fabrics under its own name. Raises AnotherNameError."""
+    """Checks that an agent reports under its own name only.
+
+    A node's agent reports for its node, a switch's agent for its switch, and an agent of role fabric under
+    its own name. Raises AnotherNameError.
+    """
     if caller.kind == "anyone":
         return
     match caller.kind:
@@ -217,7 +225,7 @@ def reports_for(caller: Caller, node: str) -> None:
 
 
 def certificate_may(caller: Caller, verb: Verb) -> None:
-    """What the holder of a certificate may read or change. Raises NotAllowedError."""
+    """Checks whether the holder of a certificate may read or change things. Raises NotAllowedError."""
     if caller.kind == "admin" or (caller.kind == "reader" and verb == "get"):
         return
     wanted = "hyperscout://admin/" if verb == "update" else "hyperscout://reader/ or hyperscout://admin/"
@@ -225,13 +233,13 @@ def certificate_may(caller: Caller, verb: Verb) -> None:
 
 
 def verb_for(method: str, request: object = None) -> Verb | None:
-    """What a caller must be allowed to; None where this is not the place to ask.
+    """Returns the verb that a method requires, or None where the method is not authorized here.
 
-    What is not known to be harmless is taken for a change. `request`: its message, once that is there: it
-    may say that it changes nothing.
+    Methods that are not known to be read-only require "update". `request`: the request message, where it is
+    already known; it may set `dry_run`.
     """
     if method.startswith(("/grpc.health.v1.Health/", "/hyperscout.v1.DiscoveryService/")):
-        return None  # health is for everybody; a stream of findings is checked together with its Hello
+        return None  # Health needs no authorization. A findings stream is authorized together with its Hello.
     if method.startswith("/grpc.reflection.") or method == _GET_MEASURING:
         return "get"
     if method in _DRY_RUNS and getattr(request, "dry_run", False) is True:
@@ -243,7 +251,7 @@ def verb_for(method: str, request: object = None) -> Verb | None:
 
 
 def claims_of(token: str) -> Claims:
-    """What the token says of itself, unverified; nothing where it is no JWT (RFC 7519)."""
+    """Returns the unverified claims of a token. Returns empty Claims if it is not a JWT (RFC 7519)."""
     parts = token.split(".")
     if len(parts) != 3:
         return Claims()
@@ -258,7 +266,7 @@ def claims_of(token: str) -> Claims:
         audiences = [audiences]
     if not isinstance(audiences, list) or not all(isinstance(one, str) for one in audiences):
         audiences = None
-    # An integer in JSON may be larger than any float.
+    # A JSON integer can be larger than any float.
     if not isinstance(expires_s, int | float) or isinstance(expires_s, bool) or not abs(expires_s) < 2**62:
         expires_s = None
     return Claims(
@@ -267,7 +275,7 @@ def claims_of(token: str) -> Claims:
 
 
 def why_unknown(claims: Claims, audience: str, now_s: float) -> str:
-    """Words for somebody whose token an API server did not take."""
+    """Returns the reason for which an API server may have refused a token, with the next step."""
     get_one = f"get one with `kubectl create token SERVICEACCOUNT --audience {audience}`"
     if claims.expires_s is not None and claims.expires_s <= now_s:
         return f"the token expired {now_s - claims.expires_s:.0f} s ago: {get_one}"
@@ -278,5 +286,5 @@ def why_unknown(claims: Claims, audience: str, now_s: float) -> str:
 
 
 def spread_s(name: str) -> int:
-    """Up to a minute, always the same for the same name."""
+    """Returns 0 to 59 seconds, always the same number for the same name."""
     return zlib.crc32(name.encode()) % _SPREAD_S

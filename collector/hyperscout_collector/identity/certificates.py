@@ -1,8 +1,10 @@
-"""The server's certificates, which change while it runs: cert-manager and kubelets renew them in place.
+"""Loads the server's certificates and reloads them while it runs.
 
-gRPC asks for them at each handshake, from threads of its own, and so does the server of REST, on its loop.
-The files are looked at once a second at the most, whatever connects; a pair that does not fit together (one
-file is new, the other not yet) is passed over until it does.
+cert-manager and kubelets renew certificate files in place.
+
+gRPC requests the certificates at each handshake, from its own threads. The REST server requests them on its
+event loop. The files are read at most once per second, whatever the number of connections. A certificate and
+a key that do not match (only one of the files is new) are ignored until they do.
 """
 
 import hashlib
@@ -24,13 +26,13 @@ Files = tuple[bytes, bytes, bytes | None]
 
 
 class CertificateError(Exception):
-    """Files that cannot be used; says which, and what is wrong."""
+    """The certificate files cannot be used. The message names the file and the problem."""
 
 
 class ServerCertificates:
-    """Certificate, key and, where clients must show certificates, the CA of those. For one port.
+    """Certificate, key and, where clients must present certificates, their CA. For one port.
 
-    Raises CertificateError when they cannot be used at the start; later the last good ones stay.
+    Raises CertificateError if the files cannot be used at the start. Later the last valid ones stay in use.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class ServerCertificates:
         self._first = files
 
     def credentials(self) -> grpc.ServerCredentials:
-        """For `add_secure_port`."""
+        """Returns the credentials for `add_secure_port`."""
         return grpc.dynamic_ssl_server_credentials(
             _configuration(self._first),
             self.renewed,
@@ -62,15 +64,18 @@ class ServerCertificates:
         )
 
     def renewed(self) -> grpc.ServerCertificateConfiguration:
-        """New certificates; None (which gRPC's types forget) while there are none. Never raises."""
+        """Returns new certificates, or None if there are none. Never raises.
+
+        gRPC's type annotations omit the None.
+        """
         files = self._renewed()
         return None if files is None else _configuration(files)  # type: ignore[return-value]
 
     def context(self, *, demanded: bool = False) -> ssl.SSLContext:
-        """For `asyncio`: HTTP/1.1, and always the newest certificates.
+        """Returns a context for `asyncio`: HTTP/1.1, always with the newest certificates.
 
-        `demanded`: nobody comes in without one of the client CA's; else one is asked for where there is such
-        a CA. Raises CertificateError.
+        `demanded`: a client must present a certificate of the client CA. Otherwise a certificate is requested
+        where there is such a CA, and is optional. Raises CertificateError.
         """
 
         if self._client_ca is not None:
@@ -81,12 +86,13 @@ class ServerCertificates:
             if connection.context is not self._context:
                 connection.context = self._context
 
-        # A connection begins with this one, and copies from it whether to ask for a certificate.
+        # A connection starts with this context and copies from it whether to request a certificate.
         self._context = first = self._check(self._first)
         first.set_alpn_protocols(["http/1.1"])
         if self._client_ca is not None:
-            # A session that is resumed shows a certificate that nobody looks at again, though it may have
-            # expired, or its CA was taken away. Before TLS 1.3 a server cannot be told to resume none.
+            # A resumed session skips the verification of its certificate. That may have expired, or its CA
+            # may have been removed. The server disables resumption by issuing no tickets. That needs TLS 1.3:
+            # before it a server cannot refuse to resume a session.
             first.minimum_version = ssl.TLSVersion.TLSv1_3
             first.num_tickets = 0
         first.sni_callback = switch
@@ -121,9 +127,8 @@ class ServerCertificates:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = self._verify
         try:
-            context.load_cert_chain(
-                self._cert, self._key, password=""
-            )  # a locked key fails; nobody types here
+            # The empty password makes an encrypted key fail. Without it OpenSSL prompts for one.
+            context.load_cert_chain(self._cert, self._key, password="")
         except (ssl.SSLError, OSError) as error:
             reason = getattr(error, "reason", None) or error
             raise CertificateError(

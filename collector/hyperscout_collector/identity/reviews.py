@@ -1,7 +1,7 @@
-"""What an API server says of a token (TokenReview), and of what its owner may do (SubjectAccessReview).
+"""Asks an API server for the owner of a token (TokenReview) and its rights (SubjectAccessReview).
 
-Never without an answer: while the server is away nobody new is let in, and nothing is remembered of it.
-Tokens are kept as digests only, and stand in no message.
+While the API server is unreachable no new caller is admitted, and the failure is not cached. Tokens are
+stored as digests only and never appear in a message.
 """
 
 import asyncio
@@ -30,23 +30,26 @@ TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a 
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 GROUP, RESOURCE = "topology.volcano.sh", "hypernodes"
 
-_KNOWN_S = 60.0  # how long a yes stands: a deleted pod's token is good that much longer
-_UNKNOWN_S = 5.0  # a no: somebody is about to mend it
+_KNOWN_S = 60.0  # lifetime of a positive answer: the token of a deleted pod stays valid at most this long
+_UNKNOWN_S = 5.0  # lifetime of a negative answer; short, because an operator may be about to fix it
 _KEPT = 4096
 _MOST_ASKED = 2048
-_AT_ONCE = 8  # requests: connections are shared with the writes of HyperNodes
-_TIMEOUT_S = 10.0  # of one question, its turn waited for
+_AT_ONCE = 8  # concurrent requests: connections are shared with the writes of HyperNodes
+_TIMEOUT_S = 10.0  # of one question, including the wait for its turn
 _REQUEST_TIMEOUT_S = 5.0
 
 
 class Reviewer(Protocol):
-    """What is needed of `kube.client.Kube`."""
+    """The part of the Kubernetes client that reviews use."""
 
     async def review(self, path: str, body: dict[str, Any], *, timeout_s: float) -> dict[str, Any]: ...
 
 
 class Reviews:
-    """`audience`: what tokens must be for. `clock`: monotonic seconds; `now_s`: Unix seconds."""
+    """Cached reviews.
+
+    `audience`: the audience that tokens must have. `clock`: monotonic seconds; `now_s`: Unix seconds.
+    """
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class Reviews:
         clock: Callable[[], float] = time.monotonic,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        self.problem: str | None = None  # why nobody can be asked about, while that is so
+        self.problem: str | None = None  # why reviews fail; None = they work
         self._kube = kube
         self._audience = audience
         self._now_s = now_s
@@ -65,21 +68,21 @@ class Reviews:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def user(self, token: str) -> User:
-        """Whose token this is. Raises UnknownCallerError, AskLaterError."""
+        """Returns the owner of the token. Raises UnknownCallerError and AskLaterError."""
         user = await self._users.get(_digest(token), lambda: self._review(token))
         if user is None:
             raise UnknownCallerError(why_unknown(claims_of(token), self._audience, self._now_s()))
         return user
 
     async def allow(self, user: User, token: str, verb: Verb) -> None:
-        """Whether a token's user may read or change HyperNodes. Raises NotAllowedError, AskLaterError."""
+        """Checks that a token's user may use `verb` on HyperNodes. Raises NotAllowedError, AskLaterError."""
         if not await self._rights.get(_digest(token, verb), lambda: self._access(user, verb)):
             raise NotAllowedError(
                 f"{user.name} may not {verb} {RESOURCE}.{GROUP}: bind a ClusterRole with that verb to it"
             )
 
     async def close(self) -> None:
-        """Leave no request behind."""
+        """Cancel all requests in progress."""
         await self._users.close()
         await self._rights.close()
 
@@ -90,7 +93,7 @@ class Reviews:
             "spec": {"token": token, "audiences": [self._audience]},
         }
         status = await self._ask(TOKEN_REVIEWS, body)
-        # A server that knows no audiences answers without them, whatever was asked for (API reference).
+        # A server that does not support audiences returns a status without them (Kubernetes API reference).
         if status.get("authenticated") is not True or self._audience not in (status.get("audiences") or ()):
             return None, _UNKNOWN_S
         found = status.get("user") or {}
@@ -117,12 +120,12 @@ class Reviews:
         return allowed, _KNOWN_S if allowed else _UNKNOWN_S
 
     async def _ask(self, path: str, body: dict[str, Any]) -> Mapping[str, Any]:
-        """The answer's status. Raises AskLaterError."""
+        """Returns the status of the answer. Raises AskLaterError."""
         try:
             async with asyncio.timeout(_TIMEOUT_S), self._turns:
                 answer = await self._kube.review(path, body, timeout_s=_REQUEST_TIMEOUT_S)
         except ForbiddenError as error:
-            # Not the caller's fault, and no reason to let it in.
+            # The collector lacks the permission. This is not the caller's fault, and no reason to admit it.
             self._trouble(
                 "the collector may not ask who calls (is system:auth-delegator bound to it?)", error
             )

@@ -1,7 +1,7 @@
-"""When a certificate ends: the one thing of it that gRPC does not say. Pure.
+"""Reads the end of a certificate's validity, which gRPC does not report. Pure.
 
-The certificate was verified already; this only walks to its field `validity` (RFC 5280, 4.1; DER is
-X.690, 8.1). Python's own `ssl` reads certificates of its own connections only.
+The certificate is already verified. This module only walks to its `validity` field (RFC 5280, 4.1; DER is
+X.690, 8.1). Python's `ssl` parses only certificates of its own connections.
 """
 
 import ssl
@@ -12,7 +12,7 @@ _UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18
 
 
 def not_after_s(pem: bytes) -> float:
-    """Unix time at which the (first) certificate of a PEM text ends. Raises ValueError."""
+    """Returns the Unix time at which the first certificate of a PEM text expires. Raises ValueError."""
     try:
         der = ssl.PEM_cert_to_DER_cert(pem.decode("ascii").strip())
         certificate = _content(der, 0, _SEQUENCE)
@@ -31,7 +31,7 @@ def not_after_s(pem: bytes) -> float:
 
 
 def _span(der: bytes, at: int) -> tuple[int, int]:
-    """Where the content of the element at `at` starts and ends."""
+    """Returns the offsets at which the content of the element at `at` starts and ends."""
     length, start = der[at + 1], at + 2
     if length & 0x80:
         octets = length & 0x7F
@@ -51,7 +51,7 @@ def _content(der: bytes, at: int, tag: int) -> tuple[int, int]:
 
 
 def _time_s(tag: int, text: str) -> float:
-    if tag == _UTC_TIME:  # two digits: 1950 to 2049 (RFC 5280, 4.1.2.5.1)
+    if tag == _UTC_TIME:  # two-digit year: 1950 to 2049 (RFC 5280, 4.1.2.5.1)
         text = ("20" if text < "50" else "19") + text
     elif tag != _GENERALIZED_TIME:
         raise ValueError("not a certificate: no time where one must be")

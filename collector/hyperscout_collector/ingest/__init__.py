@@ -1,1 +1,1 @@
-"""The collector's end of the agents' streams: what comes in, and in what order it may."""
+"""Receives findings from agents and devices: streams, MQTT messages, and the checks of both."""

@@ -1,7 +1,7 @@
-"""A bulk text put together from its pieces, with limits on both sides of the compression.
+"""Assembles a bulk text from its chunks, with limits on the compressed and the uncompressed size.
 
-The compressed bytes are bounded as they come in; what they unfold to is bounded while it unfolds, so that a
-few KiB that claim to be terabytes (a zip bomb) cost no more than the limit.
+The compressed size is checked as chunks arrive. The uncompressed size is checked during decompression. A few
+KiB that expand to terabytes (a zip bomb) therefore cost no more than the limit.
 """
 
 import hashlib
@@ -12,19 +12,19 @@ from hyperscout_collector.evidence.state import Bulk
 
 
 class BulkError(ValueError):
-    """A text that cannot be taken in; says why."""
+    """The text cannot be accepted. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkLimits:
-    """In bytes. A sweep of 65,536 hosts is 44 MB of text, 4 MB compressed."""
+    """Limits in bytes. A sweep of 65,536 hosts is 44 MB of text, 4 MB compressed."""
 
     compressed: int = 64 * 1024 * 1024
     text: int = 512 * 1024 * 1024
 
 
 class BulkAssembly:
-    """One text on its way. A piece that does not fit spoils it; the pieces after it are passed over."""
+    """One text in transfer. A chunk that does not fit invalidates the text; later chunks are ignored."""
 
     def __init__(self, sha256: bytes, limits: BulkLimits) -> None:
         self.sha256 = sha256
@@ -36,7 +36,7 @@ class BulkAssembly:
             self._spoil(f"a digest of {len(sha256)} bytes is no SHA-256")
 
     def add(self, offset: int, data: bytes) -> None:
-        """Take the next piece."""
+        """Add the next chunk."""
         if self._spoilt is not None:
             return
         if offset != self.size_bytes:
@@ -48,7 +48,10 @@ class BulkAssembly:
             self.size_bytes += len(data)
 
     def finish(self) -> tuple[Bulk, bytes]:
-        """The compressed and the plain text. Blocks for a second or so on a large one. Raises BulkError."""
+        """Returns the compressed and the plain text.
+
+        Blocks for about a second on a large text. Raises BulkError.
+        """
         if self._spoilt is not None:
             raise BulkError(self._spoilt)
         compressed = b"".join(self._pieces)
@@ -65,7 +68,7 @@ class BulkAssembly:
 
 
 def inflate(compressed: bytes, limit_bytes: int) -> bytes:
-    """The text of one whole zlib stream (RFC 1950) of at most `limit_bytes`. Raises BulkError."""
+    """Decompress one complete zlib stream (RFC 1950) of at most `limit_bytes` of text. Raises BulkError."""
     inflater = zlib.decompressobj()
     try:
         text = inflater.decompress(compressed, limit_bytes + 1)

@@ -1,4 +1,4 @@
-"""A device's message as the contract's batch: any bytes give that, or one error that says why not. Pure."""
+"""Reads a device's JSON message as a FindingBatch. Any bytes give a batch or one error. Pure."""
 
 import json
 from typing import Any
@@ -14,11 +14,11 @@ _MAX_SAID_CHARS = 200
 
 
 class BadMessageError(ValueError):
-    """Nothing of it can be taken; says where, and what is wrong there."""
+    """The whole message is refused. The message of the error names the place and the problem."""
 
 
 def read(payload: bytes) -> FindingBatch:
-    """Read one. Raises BadMessageError."""
+    """Read one message of at most `MAX_MESSAGE_BYTES`. Raises BadMessageError."""
     if len(payload) > MAX_MESSAGE_BYTES:
         raise BadMessageError(f"{len(payload)} bytes; up to {MAX_MESSAGE_BYTES} are taken")
     try:
@@ -38,7 +38,7 @@ def read(payload: bytes) -> FindingBatch:
     try:
         return json_format.ParseDict(value, FindingBatch())
     except (json_format.Error, ValueError, TypeError) as error:
-        # What no schema can say: the 30th of February, half of a surrogate pair, 2^64.
+        # The schema cannot express these: the 30th of February, half of a surrogate pair, 2^64.
         raise BadMessageError(
             str(error).encode("ascii", "backslashreplace").decode()[:_MAX_SAID_CHARS]
         ) from error

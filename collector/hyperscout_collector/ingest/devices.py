@@ -1,7 +1,8 @@
-"""Findings that devices send by MQTT: the topic says who reports, and then they enter as an agent's do.
+"""Receives findings that devices send by MQTT. The topic identifies the reporter.
 
-A device has no stream that could end: it is there as long as it is heard of, and what it told goes stale
-like everybody's. Each message stands for itself: it may be sent again, and nothing is lost with one.
+After that the findings take the same path as an agent's. A device has no stream, so its end cannot be
+observed. It counts as present while it sends messages, and its evidence goes stale like any other. Each
+message stands alone: it can be sent again, and losing one loses nothing else.
 """
 
 import asyncio
@@ -28,14 +29,14 @@ from hyperscout_collector.ingest.streams import Streams
 
 _MAX_WAITING = 256
 _MAX_WAITING_BYTES = 16 * 1024 * 1024
-_COST_BYTES = 64 * 1024  # a longer message counts for several
-_BURST_S = 10.0  # a device that was silent may send what it did not in this time
-_MAX_SAID = 100  # refused findings in one answer
+_COST_BYTES = 64 * 1024  # a longer message costs one token for each further part of this size
+_BURST_S = 10.0  # a device that was silent may send what it saved up over this time
+_MAX_SAID = 100  # refused findings listed in one answer
 _MAX_SAID_CHARS = 200
 
 
 class Bucket:
-    """Tokens that come back, `per_s` of them, up to `most`. Times: monotonic seconds."""
+    """A token bucket that refills at `per_s` tokens per second, up to `most`. Times: monotonic seconds."""
 
     def __init__(self, per_s: float, most: float) -> None:
         self._per_s = per_s
@@ -43,7 +44,7 @@ class Bucket:
         self._at_s: float | None = None
 
     def take(self, tokens: float, now_s: float) -> bool:
-        """Whether there were so many; they are gone then."""
+        """Take the tokens and return True, or return False if there are not enough."""
         if self._at_s is not None:
             self._tokens = min(self._most, self._tokens + (now_s - self._at_s) * self._per_s)
         self._at_s = now_s
@@ -55,7 +56,7 @@ class Bucket:
 
 @dataclass(slots=True)
 class Device:
-    """One of those that may report."""
+    """A device that is allowed to report."""
 
     topic: str
     intake: Intake
@@ -75,11 +76,12 @@ class _Message:
 
 
 class Devices:
-    """`take` is the broker's; `run` as a task. `devices`: reporters by topic. `say` brings answers out.
+    """Handles device messages. The MQTT client calls `take`; `run` is a task. `devices`: reporters by topic.
 
-    `heard(reporter, at_ns, offset_ns)` is called for each message that can be read: when it came, and the
-    device's clock minus the collector's. `full_state(reporter)` is called when a device has reported all that
-    it knows. `timer`: monotonic seconds.
+    `heard(reporter, at_ns, offset_ns)` is called for each readable message with its arrival time (Unix ns)
+    and the device's clock minus the collector's (ns). `full_state(reporter)` is called when a device has
+    reported its full state. `say` publishes an answer. `per_s`: messages per second that one device may send.
+    `timer`: monotonic seconds.
     """
 
     def __init__(
@@ -125,10 +127,10 @@ class Devices:
         self._in_thread = BoundedExecutor("mqtt-devices")
 
     def take(self, topic: str, payload: bytes, retained: bool) -> None:
-        """A message that came. Never blocks, and keeps so much and no more."""
+        """Queue a message that arrived. Never blocks; the queue is bounded."""
         name = self._topics.device_in(topic)
         if name is None or not payload:
-            return  # an empty one takes away what the broker kept
+            return  # An empty payload deletes the broker's retained message.
         device = self._devices.get(name)
         if device is None:
             self._counters.inbound["unknown_device"] += 1
@@ -154,7 +156,7 @@ class Devices:
             self._work.set()
 
     async def run(self) -> None:
-        """Take in what comes, one after the other, until cancelled."""
+        """Process queued messages one after the other, until cancelled."""
         while True:
             await self._work.wait()
             self._work.clear()
@@ -199,7 +201,7 @@ class Devices:
             self._full_state(device.reporter)
 
     def _gone(self, device: Device, batch: FindingBatch, named: set[Key]) -> list[Key]:
-        """Of a message that says that it is everything: what it does not name any more."""
+        """Returns the keys that a full state no longer names; empty if the message is no full state."""
         if not batch.full_state_ends:
             return []
         probe = SWITCH_PROBE if is_switch(device.reporter) else DEVICE_PROBE
@@ -207,7 +209,7 @@ class Devices:
         return sorted(key for key in held if key.probe == probe and key not in named)
 
     def _too_fast(self, device: Device, why: str) -> None:
-        """Counted each time, said once until it goes better: an answer to each would be as many again."""
+        """Count each dropped message, but answer only the first: answering each would double the traffic."""
         self._counters.inbound["too_fast"] += 1
         if not device.is_too_fast:
             device.is_too_fast = True

@@ -1,6 +1,6 @@
-"""What a device may send, as a JSON Schema: what comes in is checked against it as it stands here.
+"""The JSON Schema of device messages. Incoming messages are checked against this object.
 
-Its fields are those of the wire contract's messages, under protobuf's JSON names; so it cannot disagree.
+Its fields are those of the wire contract's messages, under protobuf's JSON names, so the two cannot disagree.
 Source: JSON Schema, draft 2020-12; protobuf's JSON mapping (protobuf.dev, "ProtoJSON Format").
 """
 
@@ -23,7 +23,7 @@ _MAX_TEXT = 1024
 
 
 def top(name: str, title: str, body: Schema) -> Schema:
-    """A whole schema."""
+    """Returns a complete schema document."""
     return {
         "$schema": _DIALECT,
         "$id": f"urn:hyperscout:mqtt:v{SCHEMA_VERSION}:{name}",
@@ -86,7 +86,7 @@ _ABOUT = {
     "board_id": "PSID of the board",
     "link_downed": "times that the link failed and was retrained",
 }
-# Of the stream's contract a message has no use: the broker keeps the order, and texts travel with a stream.
+# Not used in a message: the broker keeps the order, and texts travel by stream only.
 _LEFT_OUT = frozenset({"FindingBatch.sequence"})
 _PAYLOADS = ("lldp", "infiniband", "switch_port")
 _REQUIRED = {
@@ -137,7 +137,7 @@ def _of_value(field: FieldDescriptor, owner: str) -> Schema:
         return {"enum": [value.name for value in field.enum_type.values if value.number]}
     if (bits := _BITS.get(field.type)) is not None:
         number: Schema = {"type": "integer", "minimum": 0, "maximum": 2**bits - 1}
-        # Protobuf's own JSON writes 64 bits as a text, for readers whose numbers have 53.
+        # Protobuf's JSON mapping writes 64-bit numbers as strings, for readers whose numbers have 53 bits.
         return number | ({"type": ["integer", "string"], "pattern": "^[0-9]{1,20}$"} if bits == 64 else {})
     if field.type == FieldDescriptor.TYPE_DOUBLE:
         return {"type": "number", "minimum": 0, "maximum": 1e9}

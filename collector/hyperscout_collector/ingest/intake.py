@@ -1,7 +1,7 @@
-"""The one door for findings: whose they may be, what of them is taken, and what is refused and why.
+"""Decides for each finding whether it is accepted or refused, and why.
 
-An agent's stream and a device's message both come in here. How each is told what was refused, and when it
-counts as stored, is theirs.
+Agents' streams and devices' messages both pass through this module. The callers report refusals to the sender
+and decide when a finding counts as stored.
 """
 
 import logging
@@ -32,22 +32,25 @@ _DEVICE_PAYLOADS = (None, "lldp", "infiniband")
 
 
 class SweepGate(Protocol):
-    """Who may report what a whole fabric looks like."""
+    """Decides which agents may report sweeps of a whole fabric."""
 
     def may_sweep(self, node: str) -> bool:
-        """Whether the node holds a lease at all."""
+        """Whether the node has a lease for any fabric."""
 
     def refuse_sweep(self, node: str, lease_id: str) -> str | None:
-        """Why a fabric finding of this node under this lease is refused; None when it is taken."""
+        """Returns why a fabric finding of this node under this lease is refused; None = it is accepted."""
 
     def unreadable(self, node: str, lease_id: str, reason: str) -> None:
-        """A sweep came whose text is of no use."""
+        """Called when the text of a sweep cannot be read."""
 
 
 @dataclass(slots=True)
 class Looked:
-    """What a batch amounts to. `named`: keys of all its findings that are the reporter's own, taken or not;
-    `offset_ns`: the reporter's clock minus ours."""
+    """The result of checking a batch. `rows`: accepted findings, with their encoded form.
+
+    `named`: keys of all findings that belong to the reporter, accepted or not. `offset_ns`: the reporter's
+    clock minus the collector's.
+    """
 
     offset_ns: int
     rows: list[tuple[Row, bytes]] = field(default_factory=list)
@@ -58,17 +61,18 @@ class Looked:
 
 @dataclass(slots=True)
 class Intake:
-    """Of one reporter. `is_device`: it reports by messages, and what a device may."""
+    """Checks the findings of one reporter. `is_device`: the reporter is a device that sends messages, with
+    the limits of a device."""
 
     reporter: str
     state: EvidenceState
     gate: SweepGate
     counters: IngestCounters
     is_device: bool = False
-    _said: set[str] = field(default_factory=set)  # refusals that were logged
+    _said: set[str] = field(default_factory=set)  # kinds of refusal that were logged
 
     def look_at(self, batch: FindingBatch, now_ns: int) -> Looked:
-        """Nothing is stored yet. `now_ns`: Unix ns by our clock, when it came."""
+        """Check a batch. Stores nothing. `now_ns`: arrival time by the collector's clock, Unix ns."""
         self.counters.batches += 1
         self.counters.findings += len(batch.findings)
         sent_ns = _sent_ns(batch, now_ns)
@@ -90,10 +94,11 @@ class Intake:
         except BadFinding as error:
             looked.refused.append(Refused(key, str(error)))
             return
-        # What a manager shows needs no lease: there is one that asks it, and it loads no fabric.
+        # A manager's finding needs no lease: only one agent queries it, and the query does not load the
+        # fabric.
         if not is_fabric(key.node) and (key.probe in LEASED_PROBES or finding.HasField("sweep")):
             if any(not newer(row, look, now_ns) and row.rank == look.rank for look in self.state.looks(key)):
-                return  # the full state tells it again; under which lease it was made no longer matters
+                return  # a repetition in the full state: its lease no longer matters
             lease_id = finding.sweep.lease_id if finding.HasField("sweep") else ""
             if refusal := self.gate.refuse_sweep(key.node, lease_id):
                 looked.refused.append(Refused(key, refusal))
@@ -110,7 +115,10 @@ class Intake:
         return False
 
     def _refuse(self, key: Key, why: str, looked: Looked, reason: str = "") -> None:
-        """Somebody reports what is not theirs: counted each time, and said once a reporter."""
+        """Refuse a finding that is not the reporter's own.
+
+        Count each one, and log the first per kind and reporter.
+        """
         node = self.reporter
         reason = reason or f"not a finding of {node}"
         looked.refused.append(Refused(key, reason))
@@ -122,14 +130,15 @@ class Intake:
 
 
 def texts_of(rows: Iterable[tuple[Row, bytes]]) -> set[bytes]:
-    """Digests that they name."""
+    """Returns the digests of the texts that the rows name."""
     return {row.sha256 for row, _ in rows if row.sha256}
 
 
 def _whose(finding: Finding, *, is_device: bool = False) -> str:
-    """Whose business it is, where it is not that of who reports it; "" where it is.
+    """Returns why the finding does not belong to its reporter; "" = it does.
 
-    What becomes of a finding goes by its payload, and a look that saw nothing has none: so both count.
+    Both the probe and the payload are checked. The payload decides how a finding is processed, but a finding
+    of outcome NOTHING or FAILED has none.
     """
     node, probe, payload = finding.key.node, finding.key.probe, finding.WhichOneof("payload")
     if payload == "sweep" and finding.sweep.format not in ("", probe):
@@ -151,12 +160,15 @@ def _whose(finding: Finding, *, is_device: bool = False) -> str:
 
 
 def _for_the_log(text: str) -> str:
-    """As much of a name that nobody has checked as a line bears: it may be a megabyte, or several lines."""
+    """Returns an unchecked name, shortened and escaped for a log line.
+
+    The name may be a megabyte long, or contain line breaks.
+    """
     return repr(text[:_MAX_SAID_CHARS])[1:-1]
 
 
 def _sent_ns(batch: FindingBatch, now_ns: int) -> int:
-    """When the batch was sent, by the reporter's clock; now, where it says nothing that makes sense."""
+    """Returns when the batch was sent, by the reporter's clock; `now_ns` if the batch has no valid time."""
     try:
         if batch.HasField("sent_at"):
             sent_ns = batch.sent_at.ToNanoseconds()

@@ -1,7 +1,7 @@
-"""What every message says, as JSON Schemas: the one place that they are written from, and read with.
+"""The JSON Schemas of all MQTT messages.
 
-`make mqtt-schemas` writes them into docs/schemas/mqtt; a test fails when those are stale.
-Source: JSON Schema, draft 2020-12.
+`make mqtt-schemas` writes them into docs/schemas/mqtt; a test fails when those are stale. Source: JSON
+Schema, draft 2020-12.
 """
 
 import json
@@ -203,12 +203,12 @@ ALL: Mapping[str, Schema] = {
 
 
 def files() -> dict[str, str]:
-    """Texts of the committed files, by name."""
+    """Returns the texts of the committed files, by file name."""
     return {f"{name}.schema.json": json.dumps(schema, indent=2) + "\n" for name, schema in ALL.items()}
 
 
 def main(folder: Path) -> None:
-    """Write them."""
+    """Write the schema files into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files().items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Who was refused for what they are, for people: each one counted, and said without flooding the log.
+"""Counts and logs reporters that are refused because of their identity, without flooding the log.
 
-Whoever is refused tries again, for ever: an agent with a wrong setting at its own pace, somebody with worse
-in mind as fast as the network lets them, under as many names as they like. Whose credentials they show, or
-else their address, is what they cannot choose: lines go by that.
+A refused reporter retries forever: a misconfigured agent at its own pace, an attacker as fast as the network
+permits and under any number of names. Neither can choose the owner of its credentials or its address. Log
+lines are therefore limited by these.
 """
 
 import logging
@@ -12,15 +12,15 @@ from collections.abc import Callable
 
 _log = logging.getLogger(__name__)
 
-AGAIN_S = 600.0  # the same of the same one is said this often
-MAX_LINES = 20  # a minute, of everybody
+AGAIN_S = 600.0  # seconds between two lines for the same reason and the same reporter
+MAX_LINES = 20  # per minute, for all reporters
 _MINUTE_S = 60.0
-_MAX_KNOWN = 4096  # who, and for what reason: remembered
+_MAX_KNOWN = 4096  # pairs of reason and reporter that are remembered
 _MAX_CHARS = 500
 
 
 class Refusals:
-    """`counts`: by reason, since the start. `clock`: monotonic seconds."""
+    """`counts`: refusals by reason since the start. `clock`: monotonic seconds."""
 
     def __init__(self, counts: Counter[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._counts = counts
@@ -31,8 +31,12 @@ class Refusals:
         self._unsaid = 0
 
     def note(self, reason: str, peer: str, claimed: str, why: str, who: str = "") -> None:
-        """`peer`: gRPC's name for the other end ("ipv4:10.0.0.7:41234"), behind which may be many where
-        addresses are translated; `claimed`: what it calls itself; `who`: who it is, where that is proved."""
+        """Count a refusal, and log it unless a limit is reached.
+
+        `peer`: gRPC's name of the other end ("ipv4:10.0.0.7:41234"), which many reporters share behind
+        address translation. `claimed`: the name that the reporter claims. `who`: the authenticated identity,
+        where there is one.
+        """
         self._counts[reason] += 1
         key = reason, who or peer.rpartition(":")[0] or peer
         now_s = self._clock()
@@ -43,7 +47,7 @@ class Refusals:
             return
         self._said_s.pop(key, None)
         while len(self._said_s) >= _MAX_KNOWN:
-            del self._said_s[next(iter(self._said_s))]  # the one that was said longest ago
+            del self._said_s[next(iter(self._said_s))]  # the pair that was logged longest ago
         self._said_s[key] = now_s
         self._lines += 1
         since = f" ({self._unsaid} more since the last such line)" if self._unsaid else ""

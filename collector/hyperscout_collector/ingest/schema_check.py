@@ -1,14 +1,14 @@
-"""Checks a value against one of our JSON Schemas, and says where it does not fit and why. Pure.
+"""Checks a value against one of the project's JSON Schemas and reports the first mismatch. Pure.
 
-Of JSON Schema (draft 2020-12, validation) it knows what `findings_schema` uses; the collector needs no
-library for it, and whoever reads the reason needs no schema.
+It supports the part of JSON Schema (draft 2020-12, validation) that `findings_schema` uses. The collector
+thus needs no library for it, and the reasons are readable without the schema.
 """
 
 import re
 from typing import Any
 
 _MAX_SAID_CHARS = 64
-# What it knows, and words that constrain nothing.
+# Supported keywords, and keywords that constrain nothing.
 KEYWORDS = frozenset(
     {
         *("type", "properties", "required", "additionalProperties", "items", "maxItems", "enum"),
@@ -19,7 +19,10 @@ KEYWORDS = frozenset(
 
 
 def problem(value: Any, schema: dict[str, Any], root: dict[str, Any], where: str = "") -> str | None:
-    """The first thing that is wrong, as "findings[2].lldp.mac: ..."; None = it fits. `root` holds `$defs`."""
+    """Returns the first mismatch, as "findings[2].lldp.mac: ..."; None = the value is valid.
+
+    `root` contains `$defs`.
+    """
     if (ref := schema.get("$ref")) is not None:
         return problem(value, root["$defs"][ref.rpartition("/")[2]], root, where)
     at = f"{where}: " if where else ""
@@ -107,7 +110,7 @@ def _kind(value: Any) -> str:
 
 
 def _said(value: Any) -> str:
-    """As much of it as a line bears."""
+    """Returns the value for a message, shortened to fit a line."""
     if isinstance(value, dict | list):
         return _kind(value)
     if isinstance(value, int) and abs(value) >= 1 << 64:

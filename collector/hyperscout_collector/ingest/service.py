@@ -1,4 +1,4 @@
-"""DiscoveryService: takes the agents' streams in, and lets go of those that do not keep to the contract."""
+"""DiscoveryService: accepts the agents' streams and ends those that violate the protocol."""
 
 import asyncio
 import logging
@@ -30,18 +30,18 @@ from hyperscout_collector.ingest.streams import AgentStream, End, StreamEndedErr
 _log = logging.getLogger(__name__)
 
 _MAX_PROBES = 64
-# Who is refused for what they are is said elsewhere, and not each time.
+# `Refusals` logs these at a limited rate.
 _NOTED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
-# A message may be a little larger than the batch or the chunk in it. Larger ones are refused by gRPC itself
-# (RESOURCE_EXHAUSTED) before they are read.
+# A message may be slightly larger than the batch or chunk in it. gRPC refuses larger messages
+# (RESOURCE_EXHAUSTED) before it reads them.
 SERVER_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_receive_message_length", MAX_BATCH_BYTES + 64 * 1024),
     ("grpc.max_send_message_length", -1),  # a topology of 65,536 hosts in one message
-    # Agents ping every 20 s; a server that is not asked to allow that tells them to go away.
+    # Agents ping every 20 s. By default a gRPC server answers that with GOAWAY.
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # A peer that vanished without a word (power, network) is noticed in 30 + 10 s.
+    # Detects a peer that disappeared without closing (power, network) within 30 + 10 s.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.so_reuseport", 0),  # two collectors on one port would share the agents at random
@@ -50,18 +50,21 @@ SERVER_OPTIONS: Sequence[tuple[str, int]] = (
 
 @dataclass(frozen=True, slots=True)
 class IngestSettings:
-    """Times in seconds. A stream is given up after `heartbeat_timeout_s` of silence."""
+    """Settings of the service.
+
+    Times in seconds. A stream without messages for `heartbeat_timeout_s` is ended.
+    """
 
     version: str
     max_streams: int = 20_000
     hello_timeout_s: float = 10.0
     heartbeat_interval_s: float = 10.0
-    heartbeat_timeout_s: float = 35.0  # three heartbeats and a bit
+    heartbeat_timeout_s: float = 35.0  # three heartbeats and a margin
     bulk_limits: BulkLimits = field(default_factory=BulkLimits)
 
 
 class StreamListener(Protocol):
-    """Who wants to know who comes and goes. Called on the loop; must not block."""
+    """Receives connections and disconnections of agents. Called on the event loop; must not block."""
 
     def connected(self, stream: AgentStream) -> None: ...
 
@@ -70,7 +73,7 @@ class StreamListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Several of them, told in this order."""
+    """Calls several listeners in this order."""
 
     all: Sequence[StreamListener]
 
@@ -84,7 +87,10 @@ class Listeners:
 
 
 class DiscoveryService(DiscoveryServiceServicer):
-    """`read_text`: see `TextReader`; it runs in a thread of this service, one text at a time."""
+    """The gRPC service.
+
+    `read_text`: see `TextReader`; it runs in a thread of this service, one text at a time.
+    """
 
     def __init__(
         self,
@@ -116,8 +122,11 @@ class DiscoveryService(DiscoveryServiceServicer):
         self._leader: str | None = None
 
     def close(self, reason: str, leader: str | None = None) -> None:
-        """End all streams and take no more. `leader`: where agents shall go ("" = that is not known yet);
-        None where there is no other collector."""
+        """End all streams and accept no more.
+
+        `leader`: address of the collector that agents must connect to; "" = not known yet; None = there is no
+        other collector.
+        """
         self._closing, self._leader = True, leader
         self._streams.end_all(grpc.StatusCode.UNAVAILABLE, reason)
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -125,7 +134,10 @@ class DiscoveryService(DiscoveryServiceServicer):
     async def StreamFindings(  # type: ignore[override]  # noqa: N802 - gRPC names it
         self, request_iterator: Any, context: Any
     ) -> None:
-        """The whole life of one stream. (`request_iterator` is not used: `read` can be timed.)"""
+        """Serve one stream from Hello to its end.
+
+        `request_iterator` is unused, because only `read` allows a timeout.
+        """
         stream: AgentStream | None = None
         end: End | None = None
         await context.send_initial_metadata(stamp(self._clock_ns()))
@@ -138,7 +150,7 @@ class DiscoveryService(DiscoveryServiceServicer):
             end = End(error.code, str(error))
         except asyncio.CancelledError:
             if stream is None or stream.ended is None:
-                raise  # the agent is gone, or the server stops
+                raise  # the agent disconnected, or the server stops
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
@@ -163,14 +175,14 @@ class DiscoveryService(DiscoveryServiceServicer):
             found = first.WhichOneof("message") if isinstance(first, StreamFindingsRequest) else "the end"
             raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, f"{found or 'nothing'} instead of Hello")
         _check(first.hello)
-        # Not before Hello is here: a client that is refused while it writes may not learn why.
+        # Authenticate only after Hello: a client that is refused while it writes may not receive the reason.
         try:
             caller = await self._identify.reporter(context)
             reports_for(caller, first.hello.node)
         except AccessError as error:
             self._note(error, first.hello.node, context)
             raise
-        self._check_room()  # much may have happened while an API server was asked
+        self._check_room()  # the state may have changed during the request to the API server
         now_ns = self._clock_ns()
         task = cast("asyncio.Task[object]", asyncio.current_task())
         stream = AgentStream(first.hello, task, now_ns, now_ns)
@@ -207,7 +219,8 @@ class DiscoveryService(DiscoveryServiceServicer):
             bulk_held=self._state.bulks_of(stream.node),
         )
         await context.write(StreamFindingsResponse(welcome=welcome))
-        # Not before: the first thing an agent hears is Welcome, even when a lease waits for it already.
+        # The sender starts after Welcome: an agent must receive Welcome first, even when a lease is already
+        # queued.
         sender = asyncio.create_task(_send(stream, context), name=f"ingest-send-{stream.node}")
         try:
             while True:
@@ -220,7 +233,7 @@ class DiscoveryService(DiscoveryServiceServicer):
                         f"nothing heard for {settings.heartbeat_timeout_s:g} s",
                     ) from None
                 if not isinstance(request, StreamFindingsRequest):
-                    return  # the agent has said all it wanted to
+                    return  # the agent closed its side of the stream
                 if self._clock_ns() >= caller.until_s * 1e9:
                     try:
                         caller = await self._identify.still_reports(caller)
@@ -234,7 +247,7 @@ class DiscoveryService(DiscoveryServiceServicer):
             await asyncio.gather(sender, return_exceptions=True)
 
     def _note(self, error: AccessError, claimed: str, context: Any) -> None:
-        """Somebody may not report what they want to: a person should know that they tried."""
+        """Record a refusal because of the reporter's identity: an operator should know of the attempt."""
         if error.refusal:
             self._refusals.note(error.refusal, context.peer(), claimed, str(error), error.who)
 
@@ -251,7 +264,10 @@ class DiscoveryService(DiscoveryServiceServicer):
 
 
 async def _read(context: Any) -> object:
-    """The next message, or the end mark."""
+    """Returns the next message, or gRPC's end-of-stream mark.
+
+    Raises StreamEndedError if it cannot be decoded.
+    """
     try:
         return await context.read()
     except DecodeError as error:

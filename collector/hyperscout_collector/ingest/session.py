@@ -1,8 +1,8 @@
-"""One agent's stream after its Hello: what each message means, and when it counts as stored.
+"""Handles the messages of one agent's stream after its Hello, and decides when findings count as stored.
 
-Messages are taken in the order in which they came. A batch that names a text which is not here holds up
-itself and the batches behind it until the text is; so acks stay cumulative, and no finding takes the
-place of an older one before it can be read.
+Messages are processed in their order of arrival. A batch that names a missing text blocks itself and the
+batches behind it until the text arrives. Acks therefore stay cumulative, and no finding replaces an older one
+before its text is readable.
 """
 
 import asyncio
@@ -38,20 +38,20 @@ from hyperscout_collector.ingest.bulk import BulkAssembly, BulkError, BulkLimits
 from hyperscout_collector.ingest.intake import MAX_BATCH_BYTES, Intake, SweepGate, texts_of
 from hyperscout_collector.ingest.streams import AgentStream, StreamEndedError, Streams
 
-_MAX_HELD_BATCHES = 16  # behind a missing text; an agent has fewer on their way
+_MAX_HELD_BATCHES = 16  # behind a missing text; an agent has fewer in flight
 _MAX_UNSTORED_BATCHES = 64
-_MAX_TEXTS = 8  # come in and not named by a finding yet
+_MAX_TEXTS = 8  # received, and not yet named by a finding
 _TEXT_TIMEOUT_S = 60.0
 
-# Reads a text in a thread and keeps the reading: (digest, text, source, format). Raises FormatError.
+# Reads a text in a thread and caches the result: (digest, text, source, format). Raises FormatError.
 TextReader = Callable[[bytes, bytes, str, str], object]
-# Takes what an agent says of an NCCL run: (node, message). Must not block.
+# Handles an agent's message about an NCCL run: (node, message). Must not block.
 TakeId = Callable[[str, NcclId], None]
 
 
 @dataclass(slots=True)
 class _Batch:
-    """A batch that was looked at. `texts`: digests that its findings name."""
+    """A checked batch. `texts`: digests that its findings name."""
 
     sequence: int
     rows: list[tuple[Row, bytes]]
@@ -65,7 +65,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class Session:
-    """Reads one stream's messages. Raises StreamEndedError when the stream must end."""
+    """Handles one stream's messages. Raises StreamEndedError when the stream must end."""
 
     stream: AgentStream
     state: EvidenceState
@@ -78,10 +78,10 @@ class Session:
     streams: Streams
     take_id: TakeId
     _sequence: int = 0
-    _seen: set[Key] | None = field(default_factory=set)  # since Hello; None = the full state has ended
+    _seen: set[Key] | None = field(default_factory=set)  # keys since Hello; None = the full state has ended
     _held: deque[_Batch] = field(default_factory=deque)
     _assembly: BulkAssembly | None = None
-    _texts: dict[bytes, BulkAssembly] = field(default_factory=dict)  # whole, and not read yet
+    _texts: dict[bytes, BulkAssembly] = field(default_factory=dict)  # complete, and not yet decompressed
     _asked: set[bytes] = field(default_factory=set)
     _intake: Intake = field(init=False)
     _unstored: "deque[asyncio.Future[list[Refused]]]" = field(default_factory=deque)
@@ -90,7 +90,7 @@ class Session:
         self._intake = Intake(self.stream.node, self.state, self.gate, self.streams.counters)
 
     async def take(self, request: StreamFindingsRequest) -> None:
-        """One message."""
+        """Handle one message."""
         now_ns = self.clock_ns()
         self.streams.heard(self.stream, now_ns)
         self.streams.counters.bytes += request.ByteSize()
@@ -106,7 +106,7 @@ class Session:
             case "hello":
                 raise StreamEndedError(grpc.StatusCode.INVALID_ARGUMENT, "Hello came twice")
             case _:
-                pass  # a message of a newer agent
+                pass  # an unknown message of a newer agent
         if self._held and now_ns - self._held[0].came_ns > _TEXT_TIMEOUT_S * 1e9:
             raise StreamEndedError(
                 grpc.StatusCode.FAILED_PRECONDITION, "a finding names a text that did not come"
@@ -157,7 +157,7 @@ class Session:
         )
 
     async def _release(self) -> None:
-        """Hand over the batches whose texts are here, in order."""
+        """Submit the batches that have all their texts, in order."""
         while self._held:
             missing = [digest for digest in sorted(self._held[0].texts) if not self._is_here(digest)]
             if missing:
@@ -176,7 +176,7 @@ class Session:
         bulks: list[Bulk] = []
         for digest in sorted(batch.texts):
             if (assembly := self._texts.pop(digest, None)) is None:
-                continue  # it is in the store
+                continue  # the text is already stored
             facts = [row.fact for row, _ in batch.rows if row.sha256 == digest]
             found = await self._read(assembly, next(x.format for x in facts if isinstance(x, SweepFact)))
             if isinstance(found, Bulk):
@@ -185,7 +185,7 @@ class Session:
             for row, _ in batch.rows:
                 if isinstance(row.fact, SweepFact) and row.sha256 == digest:
                     batch.refused.append(Refused(row.key, f"its text: {found}"))
-                    if row.key.probe != COUNTING_PROBE:  # the fabric is swept as well as before
+                    if row.key.probe != COUNTING_PROBE:  # a counting probe sweeps no fabric
                         self.gate.unreadable(row.key.node, row.fact.lease_id, found)
             batch.rows = [pair for pair in batch.rows if pair[0].sha256 != digest]
         cost = batch.cost_bytes + sum(len(bulk.compressed) for bulk in bulks)
@@ -215,7 +215,8 @@ class Session:
         match done.exception():
             case None:
                 if any(one.text_missing for one in done.result()):
-                    # The agent thinks that we hold it: the Welcome of its next stream says what we hold.
+                    # The agent assumes that the collector has the text. The Welcome of its next stream lists
+                    # the stored texts.
                     self.stream.end(grpc.StatusCode.FAILED_PRECONDITION, "a text was dropped meanwhile")
                     return
                 refused = [*refused, *done.result()]
@@ -232,9 +233,9 @@ class Session:
 
     async def _take_chunk(self, chunk: BulkChunk) -> None:
         if not (is_fabric(self.stream.node) or self.gate.may_sweep(self.stream.node)):
-            return  # the finding that names it will be refused, and says why
+            return  # the finding that names it will be refused, with the reason
         if self._assembly is None or self._assembly.sha256 != chunk.sha256:
-            # A text that was broken off half-way is begun anew.
+            # An interrupted transfer starts again.
             self._assembly = BulkAssembly(chunk.sha256, self.limits)
         self._assembly.add(chunk.offset, chunk.data)
         if not chunk.last:
@@ -248,8 +249,10 @@ class Session:
         await self._release()
 
     async def _read(self, assembly: BulkAssembly, text_format: str) -> Bulk | str:
-        """Unpack and read it before any finding may name it: what cannot be read replaces nothing. Returns
-        why it cannot be."""
+        """Decompress and read a text before any finding may name it, so an unreadable text replaces nothing.
+
+        Returns the text, or why it cannot be read.
+        """
 
         def work() -> Bulk:
             bulk, text = assembly.finish()

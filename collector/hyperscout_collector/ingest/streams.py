@@ -1,4 +1,4 @@
-"""Who is connected: one live stream a node, what is to be said down it, and what came up."""
+"""The connected streams, one per node, with their outgoing messages and the ingest counters."""
 
 import asyncio
 from collections import Counter
@@ -8,18 +8,19 @@ from dataclasses import dataclass, field
 import grpc
 from hyperscout.v1.discovery_pb2 import Ack, Hello, Refusal, StreamFindingsResponse
 
-_MAX_DIRECTIVES = 256  # waiting to go down one stream; an agent that reads none of them is not there
-_MAX_REFUSALS = 1000  # said in one ack; the rest is only counted
+_MAX_DIRECTIVES = 256  # queued for one stream; an agent that reads none of them is ended
+_MAX_REFUSALS = 1000  # reported in one ack; further refusals are only counted
 
-# Why a report is refused because of who sent it: streams of unknown callers, of those who may not report and
-# of those who name another than themselves; findings of another than the stream's own node, and of a probe
-# that is not theirs (a switch's of nodes, others of switches, a crawl of others than agents of role fabric).
+# Why a report is refused because of its sender. For streams: an unknown caller, a caller that may not report,
+# a caller that uses another name than its own. For findings: another node than the stream's own, or a probe
+# of another kind of reporter (a switch's probe from a node, another probe from a switch, a crawl from an
+# agent that is not of role fabric).
 REFUSALS = ("unknown_caller", "may_not_report", "another_name", "foreign_finding", "wrong_probe")
 
 
 @dataclass(slots=True)
 class IngestCounters:
-    """Since the start of the process."""
+    """Counts since the start of the process."""
 
     streams: int = 0
     rejected_streams: int = 0
@@ -27,20 +28,20 @@ class IngestCounters:
     findings: int = 0
     refused: int = 0
     bulk_texts: int = 0
-    bytes: int = 0  # of messages, as encoded
-    refusals: Counter[str] = field(default_factory=Counter)  # by one of REFUSALS
+    bytes: int = 0  # encoded size of all messages
+    refusals: Counter[str] = field(default_factory=Counter)  # by a value of REFUSALS
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Why the collector ends a stream: a status, and words for the agent's log."""
+    """Why the collector ends a stream: a status and a message for the agent's log."""
 
     code: grpc.StatusCode
     reason: str
 
 
 class StreamEndedError(Exception):
-    """Raised inside a stream's own handler to end it."""
+    """Ends a stream from inside its own handler."""
 
     def __init__(self, code: grpc.StatusCode, reason: str) -> None:
         super().__init__(reason)
@@ -49,13 +50,13 @@ class StreamEndedError(Exception):
 
 @dataclass(slots=True, eq=False)
 class AgentStream:
-    """One agent's live stream. Times are Unix ns. `task` is the handler that reads it."""
+    """One agent's connected stream. Times are Unix ns. `task`: the handler that reads it."""
 
     hello: Hello
     task: "asyncio.Task[object]"
     connected_at_ns: int
     last_heard_ns: int
-    offset_ns: int = 0  # the agent's clock minus ours, at its last batch
+    offset_ns: int = 0  # the agent's clock minus the collector's, at its last batch
     ended: End | None = None
     _directives: list[StreamFindingsResponse] = field(default_factory=list)
     _refusals: list[Refusal] = field(default_factory=list)
@@ -68,13 +69,16 @@ class AgentStream:
         return self.hello.node
 
     def end(self, code: grpc.StatusCode, reason: str) -> None:
-        """End the stream from outside; the first reason stands."""
+        """End the stream from outside. Only the first reason is kept."""
         if self.ended is None:
             self.ended = End(code, reason)
             self.task.cancel()
 
     def tell(self, directive: StreamFindingsResponse) -> None:
-        """Send something down. Never blocks: what waits is bounded, and a deaf agent is let go."""
+        """Queue a message for the agent.
+
+        Never blocks. The queue is bounded: an agent that does not read is disconnected.
+        """
         if len(self._directives) >= _MAX_DIRECTIVES:
             self.end(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_DIRECTIVES} directives were not read")
             return
@@ -82,13 +86,13 @@ class AgentStream:
         self._wake.set()
 
     def ack(self, sequence: int, refusals: list[Refusal]) -> None:
-        """All batches up to this one are stored."""
+        """Queue an ack: all batches up to `sequence` are stored."""
         self._acked = max(self._acked, sequence)
         self._refusals += refusals[: max(0, _MAX_REFUSALS - len(self._refusals))]
         self._wake.set()
 
     async def outgoing(self) -> list[StreamFindingsResponse]:
-        """Wait for something to say, and take it: acks of many batches are one."""
+        """Wait for messages to send, and return them. Acks of several batches are merged into one."""
         await self._wake.wait()
         self._wake.clear()
         out, self._directives = self._directives, []
@@ -100,7 +104,7 @@ class AgentStream:
 
 
 class Streams:
-    """The live streams, by node. `limit`: how many may be connected at once."""
+    """The connected streams by node. `limit`: largest number of streams."""
 
     def __init__(self, limit: int) -> None:
         self.counters = IngestCounters()
@@ -118,11 +122,15 @@ class Streams:
         return self._by_node.get(node)
 
     def tell(self, told: Callable[[str], None]) -> None:
-        """Call `told`, on the loop, with the node of each stream that comes, goes or is heard."""
+        """Register `told`, which is called on the loop with the node of each stream that connects,
+        disconnects or sends."""
         self._told.append(told)
 
     def heard(self, stream: AgentStream, at_ns: int, offset_ns: int | None = None) -> None:
-        """A message came. `offset_ns`: the agent's clock minus the collector's, where the message says it."""
+        """Record a message.
+
+        `offset_ns`: the agent's clock minus the collector's, where the message contains it.
+        """
         stream.last_heard_ns = at_ns
         if offset_ns is not None:
             stream.offset_ns = offset_ns
@@ -133,10 +141,10 @@ class Streams:
         return len(self._by_node) >= self._limit
 
     def add(self, stream: AgentStream) -> AgentStream | None:
-        """Make it its node's stream. Returns the one whose place it took, which is ended.
+        """Make it the node's stream. Returns the stream that it replaced, which is ended.
 
-        Of two streams of one node the newer process wins; of one process, the newer stream.
-        Raises StreamEndedError when the newer process is the one that is there.
+        Of two streams of one node the newer process wins; of one process, the newer stream wins. Raises
+        StreamEndedError if the connected stream belongs to the newer process.
         """
         old = self._by_node.get(stream.node)
         if old is not None and old.hello.instance > stream.hello.instance:
@@ -153,7 +161,7 @@ class Streams:
         return old
 
     def discard(self, stream: AgentStream) -> bool:
-        """Forget it. False when another stream of the node has taken its place."""
+        """Remove the stream. Returns False if another stream of the node has replaced it."""
         if self._by_node.get(stream.node) is not stream:
             return False
         del self._by_node[stream.node]

@@ -1,1 +1,1 @@
-"""What clients reach: gRPC, REST, the live stream and the map."""
+"""Serves clients: gRPC, REST, the live stream and the map."""

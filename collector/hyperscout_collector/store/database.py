@@ -1,7 +1,7 @@
-"""One SQLite file in the data folder: opened, moved aside when it is damaged, written in transactions.
+"""Opens a SQLite file in the data folder, moves a damaged file aside, and runs transactions.
 
-The journal is a WAL: one connection writes while others read. What is kept in a file, and what is to be done
-when it cannot be, is its owner's to say; errors come as sqlite3's own, and here is told which is which.
+The journal is a WAL: one connection writes while others read. The owner of a file decides what it contains,
+and how to report a failure. Errors are sqlite3's own; functions here classify them.
 """
 
 import contextlib
@@ -20,27 +20,28 @@ _FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLI
 _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _FORBIDDEN = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
 _BUSY_TIMEOUT_S = 5.0
-_JOURNAL_BYTES = 64 * 1024 * 1024  # the WAL is cut back to this after a checkpoint
+_JOURNAL_BYTES = 64 * 1024 * 1024  # the WAL is truncated to this after a checkpoint
 
 
 class OtherFormatError(Exception):
-    """The file was written by another version; says which."""
+    """The file has another format version. The message names it."""
 
 
 class InUseError(Exception):
-    """Another process has the file."""
+    """Another process uses the file."""
 
 
 class NotMovedError(Exception):
-    """The file is damaged and stands in the way; says why it could not be moved."""
+    """The file is damaged and could not be moved aside. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a file is. `schema` makes its tables; `version` is written into it, and read back.
+    """A kind of file. `schema` creates its tables; `version` is written into the file and checked when it is
+    opened.
 
-    `synced`: each commit reaches the disk before it returns (FULL); else a power cut may take the last ones.
-    `without`: what it means to start without the file, for the message when it was damaged.
+    `synced`: each commit reaches the disk before it returns (FULL); otherwise a power cut may lose the last
+    commits. `without`: the consequence of starting without the file, for the message about a damaged file.
     """
 
     schema: str
@@ -53,9 +54,9 @@ class Kind:
 def opened(
     path: Path, kind: Kind, now_ns: Callable[[], int] = time.time_ns
 ) -> tuple[sqlite3.Connection, str]:
-    """A connection that writes, and what a person should know: "", or where a damaged file was moved to.
+    """Returns a connection that writes, and a problem: "", or where a damaged file was moved to.
 
-    Its folder is made when absent. Raises sqlite3.Error, OSError, OtherFormatError, NotMovedError. Blocks.
+    The folder is created if absent. Raises sqlite3.Error, OSError, OtherFormatError, NotMovedError. Blocks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -70,9 +71,10 @@ def opened(
 
 
 def locked(path: Path) -> int:
-    """A file descriptor that keeps others from the file (a lock beside it) until it is closed.
+    """Lock the file against other processes (by a lock file beside it). Returns a file descriptor; closing it
+    unlocks.
 
-    The folder is made when absent. Raises OSError, InUseError.
+    The folder is created if absent. Raises OSError, InUseError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     found = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -87,7 +89,7 @@ def locked(path: Path) -> int:
 
 
 def reader(path: Path) -> sqlite3.Connection:
-    """A connection that only reads, for any thread, one at a time. Raises sqlite3.Error."""
+    """Returns a connection that only reads, for any thread, one at a time. Raises sqlite3.Error."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S, check_same_thread=False
     )
@@ -95,13 +97,13 @@ def reader(path: Path) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing. Raises sqlite3.Error."""
+    """Commit everything in the block, or nothing. Raises sqlite3.Error."""
     try:
         db.execute("BEGIN IMMEDIATE")
         yield
         db.execute("COMMIT")
     except BaseException:
-        # SQLite may have rolled back by itself (it does when the disk is full).
+        # SQLite may already have rolled back (it does when the disk is full).
         with contextlib.suppress(sqlite3.Error):
             if db.in_transaction:
                 db.execute("ROLLBACK")
@@ -109,12 +111,12 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def is_full(error: sqlite3.Error) -> bool:
-    """Whether there was no room, on the disk or in the file."""
+    """Whether the disk or the file has no space left."""
     return _is(error, _FULL)
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file is no database, or no whole one."""
+    """Whether the file is no database, or an incomplete one."""
     return _is(error, _CORRUPT)
 
 

@@ -1,9 +1,10 @@
-"""What the API reserved, on disk: it outlives a restart of the collector.
+"""Stores reservations made by the API on disk, so that they survive a restart of the collector.
 
-Scheduling gates keep their plans in the cluster; these have no other home. Each change of such a gang is
-written soon after it; who answers a caller waits for that. What could not be written is tried again.
-One small SQLite file beside the evidence, whose lock guards both; each commit is synced (FULL): nobody
-sends a reservation twice. A file that SQLite cannot read is moved aside, never deleted.
+Scheduling gates keep their plans in the cluster; the API's reservations are stored only here. A change of
+such a gang is written soon after it happens, and the API answers its caller after the write. A failed write
+is retried. The file is a small SQLite file beside the evidence; the lock of the evidence protects both. Each
+commit is synced (FULL), because no caller sends a reservation twice. A file that SQLite cannot read is moved
+aside, never deleted.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from hyperscout_collector.store import database
 
 _log = logging.getLogger(__name__)
 
-API = "api"  # who holds what is kept here
+API = "api"  # holder of the reservations in this file
 
 _SCHEMA = """
 CREATE TABLE gangs (
@@ -38,27 +39,30 @@ CREATE TABLE gangs (
   placement BLOB NOT NULL  -- hyperscout.v1.Placement
 ) WITHOUT ROWID;
 """
-_MAX_BYTES = 512 * 1024 * 1024  # a million ranks are some 50 MB
+_MAX_BYTES = 512 * 1024 * 1024  # a million ranks take about 50 MB
 _KIND = database.Kind(_SCHEMA, 1, _MAX_BYTES, "nothing is reserved", synced=True)
 _RETRY_S = 5.0
 
 
 class NotKeptError(Exception):
-    """It could not be written, and is tried again; says why."""
+    """The write failed and is retried. The message gives the reason."""
 
 
 class ReservationsError(Exception):
-    """The file cannot be used; says what to do."""
+    """The file cannot be used. The message contains the next step."""
 
 
 class Reservations:
-    """`path`: the file. Blocks when it is made, and raises ReservationsError. `load` once, then `run`."""
+    """`path`: the file.
+
+    The constructor blocks and raises ReservationsError. Call `load` once, then run `run`.
+    """
 
     def __init__(self, path: Path, *, now_ns: Callable[[], int] = time.time_ns) -> None:
-        self.problem: str | None = None  # why what changed last is not on disk
+        self.problem: str | None = None  # why the last change is not on disk; None = it is
         self._path = path
         self._now_ns = now_ns
-        self._ours: set[str] = set()  # gangs that are written here, or about to be
+        self._ours: set[str] = set()  # gangs that are in the file, or queued for it
         self._unwritten: dict[str, Held | None] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self._wake = asyncio.Event()
@@ -73,9 +77,9 @@ class Reservations:
         self._problems = [problem] if problem else []
 
     def load(self, *, over: bool = False) -> tuple[list[Held], list[str]]:
-        """What is reserved and not over, and what could not be read. Blocks.
+        """Returns the reservations that have not expired, and what could not be read. Blocks.
 
-        `over`: all of it is, for another collector led since.
+        `over`: first delete all reservations, because another collector was the leader since.
         """
         found, problems, bad = [], list(self._problems), 0
         try:
@@ -99,7 +103,7 @@ class Reservations:
         return found, problems
 
     def follow(self, gang: str, held: Held | None) -> None:
-        """A gang came, changed or went. What others hold is kept elsewhere."""
+        """Record that a gang was added, changed or removed. Gangs of other holders are ignored."""
         if held is not None and held.holder == API:
             self._ours.add(gang)
         elif gang in self._ours:
@@ -111,7 +115,7 @@ class Reservations:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write what changed, until cancelled."""
+        """Write changes until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -120,7 +124,7 @@ class Reservations:
                 self._wake.set()
 
     async def kept(self) -> None:
-        """Wait until all that changed up to now is on disk. Raises NotKeptError."""
+        """Wait until all changes up to now are on disk. Raises NotKeptError."""
         if not self._unwritten and not self._turn.locked():
             return
         waiting = asyncio.get_running_loop().create_future()
@@ -129,7 +133,7 @@ class Reservations:
         await waiting
 
     async def flush(self) -> bool:
-        """Write what is not written yet. False when it could not be."""
+        """Write the pending changes. Returns False if the write failed."""
         async with self._turn:
             changes, self._unwritten = self._unwritten, {}
             waiting, self._waiting = self._waiting, []
@@ -154,12 +158,12 @@ class Reservations:
             return error is None
 
     def close(self) -> None:
-        """Let go of the file. Never raises."""
+        """Close the file. Never raises."""
         self._thread.shutdown(wait=True)
         self._db.close()
 
     def _write(self, changes: Mapping[str, Held | None] | None) -> None:
-        """In the thread. None: all of it goes."""
+        """Write changes in the thread. None = delete all reservations."""
         put, gone = [], []
         for gang, held in (changes or {}).items():
             if held is None:
@@ -176,7 +180,7 @@ class Reservations:
 
 
 def read_row(gang: str, request: bytes, placement: bytes) -> Held | None:
-    """What was written of a gang; None where it cannot be read."""
+    """Returns the gang in a row; None = it cannot be read."""
     try:
         asked, message = pb.PlaceRequest.FromString(request), pb.Placement.FromString(placement)
         return Held(

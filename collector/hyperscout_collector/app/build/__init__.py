@@ -1,1 +1,1 @@
-"""Builds the parts in order, starts them and ends them."""
+"""Builds the collector's parts, starts them in order and stops them in reverse order."""

@@ -1,6 +1,6 @@
-"""Where a collector that leads is reached: gRPC for agents and readers, REST, HTTP for probes and metrics.
+"""Runs the leader's servers: gRPC for agents and readers, REST, and HTTP for health probes and metrics.
 
-It is the last that begins and the first that ends: who is let in finds everything at work.
+The servers start last and stop first, so every accepted call finds all parts running.
 """
 
 import contextlib
@@ -42,15 +42,16 @@ from hyperscout_collector.serve.stream.hub import Hub
 _log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
-_STOP_GRACE_S = 2.0  # for calls that are under way
+_STOP_GRACE_S = 2.0  # for calls in progress
 _DISCOVERY_SERVICE = discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService"].full_name
 
 
 class Listening:
-    """`async with` listens, or raises StartError. `kube`: whom to ask who calls.
+    """Listens within `async with`. Raises StartError on entry if it cannot.
 
-    `begin`: makes a task of the collector's. `leaving()`: what those who are connected are told in the end,
-    and where to go on (see `WatchEndedError`). `timer`: monotonic seconds.
+    `kube`: the API server that reviews callers' tokens. `begin` starts a task that the collector supervises.
+    `leaving()`: the reason that connected clients receive when the servers stop, and the leader's address
+    (see `WatchEndedError`). `timer`: monotonic seconds.
     """
 
     def __init__(
@@ -220,7 +221,11 @@ class Listening:
         self._exit.push_async_callback(http.stop)
 
     def _ready(self) -> tuple[HTTPStatus, str, bytes]:
-        """A collector whose inference fails serves the last topology, and agents must reach it to recover."""
+        """The answer of /readyz.
+
+        A collector whose inference fails stays ready: it serves the last topology, and it recovers only if
+        agents can send new evidence.
+        """
         pipeline = self._parts.pipeline
         if pipeline.failure is not None:
             return HTTPStatus.OK, TEXT, f"ok, but {pipeline.failure}\n".encode()

@@ -1,7 +1,7 @@
-"""The ports of a replica: two of gRPC (for tokens, and for client certificates) and that of REST.
+"""Opens a replica's ports: gRPC for tokens, gRPC for client certificates, and REST.
 
-gRPC for Python can demand a client certificate or not ask for one; it cannot make one optional. So gRPC has
-two ports, with the same services behind them.
+gRPC for Python either requires a client certificate or does not request one; it cannot make one optional.
+So gRPC has two ports, and both serve the same services.
 """
 
 from typing import Protocol
@@ -19,7 +19,7 @@ from hyperscout_collector.serve.http.server import RestServer
 
 
 class Server(Protocol):
-    """What is needed of `grpc.aio.Server`."""
+    """The part of `grpc.aio.Server` that this module uses."""
 
     def add_insecure_port(self, address: str) -> int: ...
 
@@ -27,8 +27,9 @@ class Server(Protocol):
 
 
 def add_ports(server: Server, settings: CollectorSettings) -> tuple[str, str]:
-    """Where it will listen, "host:port" each: for tokens, and for client certificates. "" = not at all.
+    """Add the two gRPC ports to a server that has not started.
 
+    Returns "host:port" of the port for tokens and of the port for client certificates; "" = not configured.
     Raises StartError.
     """
     try:
@@ -57,16 +58,17 @@ def _add(server: Server, address: str, credentials: grpc.ServerCredentials | Non
 
 
 def for_certificates(leader: str, mtls_address: str) -> str:
-    """Where the leader takes certificates: at the same port as this replica does, which is set up alike.
+    """The leader's address for client certificates, host:port.
 
-    A lease holds one address, the one for tokens. `leader`: host:port, "" = none is known.
+    The Lease contains only the leader's address for tokens. All replicas have the same configuration, so the
+    leader's port for certificates is the port of this replica. `leader`: host:port, "" = none is known.
     """
     host, colon, _ = leader.rpartition(":")
     return f"{host}:{mtls_address.rpartition(':')[2]}" if colon and mtls_address else leader
 
 
 def rest_hosts(settings: CollectorSettings) -> Hosts:
-    """The names under which REST answers; any name where callers must identify themselves."""
+    """The host names that REST accepts. With authentication it accepts any name."""
     if settings.authenticate != "none":
         return Hosts(None)
     advertised = [host_port(settings.advertise)[0]] if settings.advertise else []
@@ -74,9 +76,10 @@ def rest_hosts(settings: CollectorSettings) -> Hosts:
 
 
 def rest_server(settings: CollectorSettings, app: ASGIApp) -> RestServer:
-    """The server of REST at `rest_listen`.
+    """The REST server at `rest_listen`.
 
-    Beyond this machine each caller is known: without tokens, a client certificate is demanded.
+    It requires a client certificate if `tls_client_ca` is set, callers do not authenticate with tokens,
+    `insecure` is off and the address is not a loopback address.
     """
     files = None
     if settings.tls_cert is not None and settings.tls_key is not None:

@@ -1,6 +1,7 @@
-"""The collector as a process: puts the parts together, starts them in order, and ends them in order.
+"""Assembles the collector's parts, starts them in order and stops them in reverse order.
 
-Everything that thinks is elsewhere and pure; what touches the clock, the disk and the network meets here.
+This module connects the parts to the clock, the disk and the network. Decisions are made by pure code in
+other modules.
 """
 
 import asyncio
@@ -79,17 +80,17 @@ _log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
 _TICK_S = 1.0
-_END_S = 5.0  # longer than any part takes to say good-bye
+_END_S = 5.0  # longer than any part takes to stop
 _FORGET_AFTER_S = 7 * 86_400.0  # a node unseen for a week: longer than a repair
 
 
 class Collector:
-    """Everything from the streams to the publishers; `async with` starts and stops it.
+    """All parts from the agents' streams to the publishers. `async with` starts and stops it.
 
-    `clock_ns`: Unix ns; `timer`: monotonic seconds. `publishers`: besides those of the settings. `kube`: the
-    API server, when it is connected to already; it may write as long as this collector leads. `previous`:
-    what another published before this one took over, in place of what is saved here. `transitions`: times
-    that the Lease went to another replica.
+    `clock_ns`: Unix ns; `timer`: monotonic seconds. `publishers`: used in addition to those in the settings.
+    `kube`: an existing client of the API server; it writes only while this collector leads. `previous`: the
+    topology that another leader published before this one took over; it replaces the one saved on this disk.
+    `transitions`: the number of times that the Lease moved to another replica.
     """
 
     parts: Parts
@@ -106,14 +107,14 @@ class Collector:
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.settings = settings
-        self.address = ""  # host:port of gRPC, once it listens
+        self.address = ""  # host:port of gRPC, set when it listens
         self.mtls_address = ""
         self.http_address = ""
         self.rest_address = ""
         self._kube = kube
         self._previous = previous
         self._transitions = transitions
-        self._took_over = False  # what is published was not told by our own disk
+        self._took_over = False  # the published topology does not come from this replica's disk
         self.leaving: tuple[str, str | None] = ("the collector is shutting down", None)
         self._watch = TaskWatch()
         self.crashed = self._watch.failed
@@ -122,11 +123,11 @@ class Collector:
         self._publishers = publishers
         self._services: dict[str, Service] = {}
         self._blueprint: BlueprintFile | None = None
-        self._to_forget: dict[Key, Collection[Row]] = {}  # and what was known of it when that was decided
+        self._to_forget: dict[Key, Collection[Row]] = {}  # with the rows at the time of the decision
         self._exit = contextlib.AsyncExitStack()
         self._starting = BoundedExecutor("start")
 
-    # The API's backend
+    # Backend of the API
 
     @property
     def watchers(self) -> Watchers:
@@ -169,7 +170,7 @@ class Collector:
         await self.stop()
 
     async def start(self) -> None:
-        """Load, listen, begin. Raises StartError, and leaves nothing behind then."""
+        """Load the evidence, start the parts and listen. Raises StartError after stopping what it started."""
         try:
             options, adapters = inference_inputs(self.settings)
             if self._kube is None and needs_kubernetes(self.settings):
@@ -194,7 +195,7 @@ class Collector:
             raise
 
     async def stop(self) -> None:
-        """Accept no more evidence, write what was received, and save the topology.
+        """Stop accepting evidence, write the received evidence and save the topology.
 
         Raises the exception of the first part that failed.
         """
@@ -214,7 +215,7 @@ class Collector:
             raise StartError(str(error)) from error
 
     async def _reservations(self) -> Reservations:
-        """After the store, whose lock says that the folder is ours."""
+        """Open the reservations. Call it after the store, whose lock protects the folder."""
         path = self.settings.data_dir / "placements.db"
         try:
             found = await self._starting(partial(Reservations, path, now_ns=self._clock_ns))
@@ -323,13 +324,13 @@ class Collector:
         if settings.history_max_days:
             recorder = Recorder(settings.data_dir / "history.db", settings, self._clock_ns)
             self.parts.recorder, self.parts.history = recorder, recorder.size
-            # HyperNodes read back from a cluster know no cables: that those are gone is no news.
+            # HyperNodes read from a cluster contain no links. The history must not record them as removed.
             if saved is not None and (saved.links or not saved.hypernodes):
                 recorder.resume(saved, Cause(TAKEOVER if self._took_over else RESTART))
         if outputs.mqtt is not None and settings.mqtt_devices:
             self.parts.devices = self._devices(outputs.mqtt)
         if saved is not None:
-            self.parts.runner.offer(saved)  # a file that was lost meanwhile is there again
+            self.parts.runner.offer(saved)  # restores published files that were deleted in the meantime
             self.parts.saver.offer(saved)
             placing.published(saved)
 
@@ -406,7 +407,11 @@ class Collector:
         )
 
     def _takeover(self, published: Topology | None, now_ns: int) -> Takeover | None:
-        """Of several replicas, even one that led before was away for a moment."""
+        """The takeover to complete before the first inference; None = there is none.
+
+        With leader election each start on a published tree is a takeover: even a replica that led before has
+        missed evidence in between.
+        """
         if not (self.settings.leader_election or self._took_over):
             return None
         if published is None or not published.hypernodes:
@@ -420,7 +425,7 @@ class Collector:
         return CauseLog(TAKEOVER if self._took_over else RESTART, now_ns + int(limit_s * NS))
 
     def _begin_all(self) -> None:
-        """Start the parts; what is started last ends first."""
+        """Start the parts. They stop in reverse order."""
         parts = self.parts
         if parts.recorder is not None:
             self._exit.callback(parts.recorder.close)
@@ -451,7 +456,7 @@ class Collector:
         self._exit.push_async_callback(_cancel, task)
 
     async def _flush(self) -> None:
-        """What was acknowledged is on disk already; the picture that was made of it should be too."""
+        """Write pending evidence, the topology, reservations and the history to disk."""
         await self.parts.committer.drain()
         await self.parts.saver.flush()
         await self.parts.placing.reservations.flush()
@@ -508,7 +513,7 @@ class Collector:
         self.parts.pipeline.look_again()
 
     async def _keep_house(self) -> None:
-        """Do what is due by the clock alone, once a second."""
+        """Do the periodic work, once a second."""
         parts = self.parts
         while True:
             await asyncio.sleep(_TICK_S)
@@ -523,13 +528,13 @@ class Collector:
             for node in parts.view.unseen_devices(long_ago_ns):
                 gone += sorted(key for key in parts.state.keys_of(node) if key.probe == DEVICE_PROBE)
             self._to_forget.update({key: parts.state.looks(key) for key in gone})
-            # An agent that left goes with the last of its evidence.
+            # A disconnected agent is removed together with the last of its evidence.
             agents = [a for a in parts.state.agents_without_evidence() if parts.streams.get(a.node) is None]
             if self._to_forget or agents:
                 await self._forget(agents)
 
     async def _forget(self, agents: Sequence[AgentRow]) -> None:
-        """Remove the findings that are due, and these agents. What cannot be written is tried again."""
+        """Remove the findings that are due, and these agents. A failed write is repeated later."""
         forgotten = dict(self._to_forget)
         self._to_forget.clear()
         submission = Submission(forgotten=forgotten, forgotten_agents=agents)
@@ -543,7 +548,7 @@ class Collector:
 
 
 async def _cancel(task: "asyncio.Task[None]") -> None:
-    """Until it has ended: a library may swallow what it is told once (`asyncio.wait_for` before 3.12)."""
+    """Cancel a task until it ends: a library may swallow a cancellation (`asyncio.wait_for` before 3.12)."""
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=_END_S)

@@ -1,1 +1,1 @@
-"""Sweep leases, seeds, link counters, the blueprint and the cluster, as they are followed."""
+"""Follows sweep leases, seeds, link counters, the blueprint file and the Kubernetes cluster."""

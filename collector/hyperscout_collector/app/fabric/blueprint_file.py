@@ -1,8 +1,8 @@
-"""The blueprint's file, which changes while the collector runs: somebody edits it, or a ConfigMap.
+"""Reads the blueprint file again whenever an operator or a ConfigMap changes it.
 
-It is looked at every few seconds and read when it is another one. What cannot be read leaves the last good
-one in force, and is said in `status`; so is a file that is not there. A collector starts without it all the
-same: a typing error in a plan is no reason not to see the wires.
+The collector checks the file every `LOOK_S` seconds and reads it if its stamp changed. If the file is missing
+or invalid, the last valid blueprint stays in force and `status` shows the problem. The collector also starts
+without a valid blueprint: an error in the file must not prevent discovery.
 """
 
 import asyncio
@@ -28,8 +28,10 @@ _Stamp = tuple[int, int, int]
 
 
 class BlueprintFile:
-    """`changed` is called, in the loop, when `run` finds another blueprint in force. `problem`: why what the
-    file says at present is not; None = it is."""
+    """The blueprint in force. `run` calls `changed`, on the event loop, when it loads another blueprint.
+
+    `problem`: why the present content of the file is not in force; None = it is.
+    """
 
     def __init__(self, path: Path, changed: Callable[[], None]) -> None:
         self.problem: str | None = None
@@ -42,14 +44,14 @@ class BlueprintFile:
         self._in_thread = BoundedExecutor("blueprint")
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check the file every `LOOK_S` seconds until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             if await self._in_thread(self.look):
                 self._changed()
 
     def look(self) -> bool:
-        """Whether another blueprint is in force now. Blocks."""
+        """Check the file once. Returns whether another blueprint is in force now. Blocks."""
         try:
             status = self._path.stat()
             stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
@@ -74,7 +76,10 @@ class BlueprintFile:
         return False
 
     def drifted(self, topology: Topology) -> Topology:
-        """The topology with an anomaly for each difference. Called by inference, in its thread."""
+        """The topology with an anomaly for each difference from the blueprint.
+
+        Inference calls it in its thread.
+        """
         blueprint = self._blueprint
         if blueprint is None:
             return topology

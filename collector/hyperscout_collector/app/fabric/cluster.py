@@ -1,6 +1,4 @@
-"""What a Kubernetes cluster adds to the evidence: its nodes, which of them take no work, and whose
-HyperNodes stand in the way of ours.
-"""
+"""Describes the Kubernetes cluster: its nodes, the nodes that are down, and conflicting HyperNodes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +12,11 @@ from hyperscout_topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One moment of the cluster. `nodes`: why each is down, None = it is not; None = there is no cluster."""
+    """A snapshot of the cluster.
+
+    `nodes`: by node name the reason why it is down, None = it is up; the whole mapping is None without a
+    cluster. `labels`: the labels of each node. `hypernodes`: the HyperNode objects of the API server.
+    """
 
     nodes: Mapping[str, str | None] | None = None
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -22,11 +24,11 @@ class ClusterView:
 
     @property
     def expected(self) -> frozenset[str] | None:
-        """The nodes that belong into the hierarchy; None = what the settings say."""
+        """The nodes that the hierarchy must contain; None = the settings decide."""
         return None if self.nodes is None else frozenset(self.nodes)
 
     def down(self, *topologies: Topology | None) -> dict[str, str]:
-        """Why nodes are down; a member of one of the trees that is no node of the cluster is down too."""
+        """By node name the reason why it is down. Members of a topology without a Node object are down."""
         if self.nodes is None:
             return {}
         found = {name: why for name, why in self.nodes.items() if why is not None}
@@ -42,7 +44,7 @@ class ClusterView:
         return ConditionFacts(self.down(*topologies), stale, stale_switches)
 
     def marked(self, topology: Topology) -> Topology:
-        """The topology with an anomaly for each overlap."""
+        """The topology with an anomaly for each overlap with other HyperNodes."""
         found = overlaps(topology.hypernodes, self.hypernodes, self.labels).anomalies
         if not found:
             return topology
@@ -54,20 +56,20 @@ RESERVED_LABEL = "hyperscout.io/reserved-for-measuring"
 
 
 class Cluster(Protocol):
-    """What the pipeline asks, and who wants to use nodes for measuring."""
+    """The cluster as the pipeline and the NCCL runs see it."""
 
     @property
     def is_known(self) -> bool:
-        """Whether its nodes have been listed: before that nothing can be said of the cluster."""
+        """Whether its nodes have been listed. Before that, `view` is incomplete."""
 
     def view(self) -> ClusterView: ...
 
     def why_not_reserved(self, node: str) -> str | None:
-        """Why measuring might disturb somebody on a node; None where nobody else may come."""
+        """Why a measurement could disturb workloads on a node; None = the node is reserved or cordoned."""
 
 
 class NoCluster:
-    """Without Kubernetes. Who is to be disturbed there nobody knows but those who ask for a measurement."""
+    """No Kubernetes. The caller of a measurement must know which workloads it disturbs."""
 
     is_known = True
 
@@ -79,7 +81,10 @@ class NoCluster:
 
 
 class KubernetesCluster:
-    """The cluster as the watches know it. `hypernodes`: those of the API server, ours and others'."""
+    """The cluster as the watches see it.
+
+    `hypernodes`: all HyperNodes of the API server, those of the collector and those of others.
+    """
 
     def __init__(self, nodes: Nodes, hypernodes: Iterable[Mapping[str, Any]]) -> None:
         self._nodes = nodes

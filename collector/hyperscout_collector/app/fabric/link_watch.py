@@ -1,7 +1,7 @@
-"""Follows the counters of ports in the evidence: what was counted goes to the judge, with its times.
+"""Passes the port counters in the evidence, with their times, to `LinkHealth`.
 
-Counters decide nothing by themselves, so a commit in which nothing else changed starts no inference. Only
-when the judge says something new of a port is everything looked at again.
+A commit that changes only counters does not start an inference. An inference starts when `LinkHealth`
+changes its assessment of a port.
 """
 
 import asyncio
@@ -44,14 +44,15 @@ from hyperscout_collector.ingest.session import TextReader
 _log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
-# Texts that wait to be read: one a key, and there are as many keys as sweep leases.
+# Texts that wait to be read: at most one per key. There are as many keys as sweep leases.
 _MAX_WAITING = 256
-# What was counted of a fabric and not again since: its lease is another's, or nobody's. Far above intervals.
+# Counters of a fabric that are this old are dropped: the sweep lease moved to another agent or ended. The
+# value is far above the sweep interval.
 _FORGET_AFTER_S = 3600.0
 
 
 class LinkWatch:
-    """`changed` is called when inference would be told something else than before. `run` as a task."""
+    """Assesses ports by their counters. Calls `changed` when an assessment changes. Run `run` as a task."""
 
     def __init__(
         self, settings: HealthSettings, store: Store, clock_ns: Callable[[], int], changed: Callable[[], None]
@@ -60,20 +61,20 @@ class LinkWatch:
         self._store = store
         self._clock_ns = clock_ns
         self._changed = changed
-        # Agents count once a minute: by then a window is full, or there is nothing to fill it with.
+        # Agents report counters once a minute, so at this time the window is full, or no counters exist.
         self._young_until_ns: int | None = clock_ns() + round((settings.window_s + 60) * NS)
         self._waiting: OrderedDict[Key, Row] = OrderedDict()
         self._work = asyncio.Event()
-        self._read: dict[Key, tuple[bytes, Look]] = {}  # the text that was read last, and what it says
+        self._read: dict[Key, tuple[bytes, Look]] = {}  # digest and counters of the text read last
         self._in_thread = BoundedExecutor("link-counters")
 
     @property
     def health(self) -> Mapping[Port, PortHealth]:
-        """Ports that do something wrong at present."""
+        """The ports that exceed a threshold at present, with their rates."""
         return self._machine.health
 
     def erroring(self) -> dict[str, int]:
-        """How many ports do what wrong."""
+        """The number of ports over a threshold: of errors, of discards, of flaps."""
         wrong = self.health.values()
         return {
             "errors": sum(x.errors_per_s > 0 for x in wrong),
@@ -83,16 +84,18 @@ class LinkWatch:
 
     @property
     def watched(self) -> int:
-        """Ports whose counters moved lately."""
+        """The number of ports whose counters changed recently."""
         return self._machine.watched
 
     def added_to(self, inputs: FabricInputs) -> FabricInputs:
-        """The evidence with what is known of ports. From any thread."""
+        """The inputs of inference with the health of ports. Thread-safe."""
         return replace(inputs, health=self.health, health_is_young=self._young_until_ns is not None)
 
     def reader(self, others: TextReader) -> TextReader:
-        """How texts are read when they come in: one that counts errors shows no fabric, and is only looked
-        at whether it can be read."""
+        """A reader for incoming texts. `others` reads the texts of fabrics.
+
+        A text of error counters contains no fabric, so the reader only parses it to check its format.
+        """
 
         def read(sha256: bytes, text: bytes, source: str, text_format: str) -> object:
             if text_format == COUNTING_PROBE:
@@ -131,7 +134,7 @@ class LinkWatch:
             self._changed()
 
     async def run(self) -> None:
-        """Read what came in until cancelled."""
+        """Read waiting texts until cancelled."""
         while True:
             await self._work.wait()
             self._work.clear()
@@ -140,7 +143,10 @@ class LinkWatch:
                 await self._take(key, row)
 
     def _matters(self, key: Key, before: Row, row: Row) -> bool:
-        """Most looks at most ports saw what the one before saw."""
+        """Whether a reading needs assessment: it differs from the one before, or the port is watched.
+
+        Most readings equal the one before.
+        """
         return before.fact != row.fact or self._machine.watches(key)
 
     def _wait_for(self, key: Key, row: Row) -> None:
@@ -160,16 +166,16 @@ class LinkWatch:
             try:
                 found = await self._in_thread(self._ports, row.sha256, f"{key.probe} of {key.node}")
             except (FormatError, StoreError) as error:
-                # It was read when it came in: replaced meanwhile, or the store is in trouble.
+                # The text was valid when it arrived: it was replaced since, or the store has failed.
                 _log.warning("%s", error)
                 return
         if before is not None and row.rank != WHOLE:
-            found = {**before.ports, **found}  # it did not reach all
+            found = {**before.ports, **found}  # a partial sweep did not read all ports
         now = Look(row.seen_ns, found, key.probe)
         self._read[key] = row.sha256, now
         if before is None or row.seen_ns <= before.at_ns:
             return
-        ports = before.ports.keys() | found.keys()  # what is not told of has counted nothing
+        ports = before.ports.keys() | found.keys()  # a port that the text omits has counted nothing
         looks = (
             Look(one.at_ns, {port: one.ports.get(port, NOTHING_COUNTED) for port in ports}, key.probe)
             for one in (before, now)
@@ -178,7 +184,7 @@ class LinkWatch:
             self._changed()
 
     def _ports(self, sha256: bytes, source: str) -> dict[Port, Counts]:
-        """In a thread: read a text that is in the store."""
+        """Read a text from the store. Blocks: call it in a thread. Raises FormatError, StoreError."""
         compressed = self._store.bulk(sha256)
         if compressed is None:
             raise FormatError(source, 0, "its text is not in the store")
@@ -193,7 +199,7 @@ class LinkWatch:
 
 
 def _seen(looks: Sequence[Row]) -> Row | None:
-    """The last look that saw something."""
+    """The newest row that contains a fact and did not fail."""
     seen = (row for row in looks if row.rank != FAILED and row.fact is not None)
     return max(seen, key=lambda row: row.seen_ns, default=None)
 
@@ -203,7 +209,7 @@ def _look(row: Row) -> Look:
 
 
 def _counted(row: Row) -> Iterator[tuple[Port, Counts]]:
-    """What a finding says of ports, by device id and port as in links."""
+    """The counters in a finding, by device id and port as in links."""
     match row.fact:
         case LldpPort(interface=interface) as port:
             yield (row.key.node, interface), _ethernet(port)
@@ -220,9 +226,9 @@ def _counted(row: Row) -> Iterator[tuple[Port, Counts]]:
 
 def _ethernet(port: LldpPort | SwitchPort) -> Counts:
     counters = port.counters
-    # Not every driver counts the frames that it found damaged among its errors.
+    # Not every driver includes CRC errors in rx_errors.
     errors = max(counters.rx_errors, counters.rx_crc_errors) + counters.tx_errors
-    # Who was asked over SNMP counts no changes of the carrier, and a port that is up has had one.
+    # 0 = not counted: SNMP reports no carrier changes, and every port that is up has had at least one.
     changes = port.carrier_changes or None
     return Counts(errors, counters.rx_dropped + counters.tx_dropped, changes, port.carrier)
 

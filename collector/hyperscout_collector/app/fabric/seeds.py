@@ -1,8 +1,8 @@
-"""Where switches can be asked: the management addresses that others heard, for those who look at fabrics.
+"""Sends the management addresses of switches, as reporters heard them, to agents of role fabric.
 
-Whoever crawls begins at them, and decides by its own settings whom of them it may ask. They come from every
-agent, so a single one must not be able to crowd out the others: where there are too many, those go that the
-fewest know of.
+A crawling agent starts at these addresses and decides by its own settings which of them it may query. All
+agents contribute addresses, and a single agent must not crowd out the others: above `MAX_SEEDS`, the
+addresses that the fewest reporters know are dropped.
 """
 
 import ipaddress
@@ -25,24 +25,24 @@ from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 from hyperscout_collector.ingest.streams import AgentStream, Streams
 
 MAX_SEEDS = 4096
-_MAX_OF_ONE = 16  # of one switch
+_MAX_OF_ONE = 16  # addresses of one switch
 _TELLING = LldpPort | SwitchPort | SwitchTable
 
 
 class Seeds:
-    """Follows the evidence and tells agents of role fabric what is new; `tick` every second or so."""
+    """Follows the evidence and sends addresses to agents of role fabric. Call `tick` about once a second."""
 
     def __init__(self, streams: Streams, state: EvidenceState) -> None:
         self._streams = streams
         self._state = state
-        self._of: dict[str, frozenset[str]] = {}  # by who heard of them
+        self._of: dict[str, frozenset[str]] = {}  # addresses by reporter
         self._touched: set[str] = set(state.nodes)
         self._all: tuple[str, ...] = ()
-        self._told: tuple[str, ...] = ()  # to everybody who was there
+        self._told: tuple[str, ...] = ()  # addresses sent last
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Sorted."""
+        """The management addresses, sorted, at most `MAX_SEEDS`."""
         for reporter in self._touched:
             rows = self._state.rows_of(reporter)
             found = frozenset(address for row in rows for address in _heard_in(row.fact))
@@ -63,7 +63,10 @@ class Seeds:
                 self._touched.add(change.key.node)
 
     def tick(self) -> None:
-        """Say what is new: not with each commit, for agents that start together would make it thousands."""
+        """Send the addresses if they changed.
+
+        They are not sent with each commit: agents that start together would cause thousands of messages.
+        """
         if self.addresses != self._told:
             self._told = self.addresses
             for stream in self._streams:
@@ -92,7 +95,7 @@ def _heard_in(fact: Fact | None) -> Iterator[str]:
 
 
 def _of_switches(neighbours: Iterable[LldpNeighbour]) -> Iterator[str]:
-    """Addresses of what switches, and of what does not say whether it does."""
+    """Addresses of neighbours that switch, or that do not report their capabilities."""
     for neighbour in neighbours:
         if not neighbour.capabilities or not SWITCHING.isdisjoint(neighbour.capabilities):
             for text in neighbour.management_addresses[:_MAX_OF_ONE]:
@@ -101,7 +104,7 @@ def _of_switches(neighbours: Iterable[LldpNeighbour]) -> Iterator[str]:
 
 
 def _reachable(text: str) -> str | None:
-    """The address in its usual form; None where it leads to nobody from elsewhere."""
+    """The address in canonical form; None if other machines cannot reach it."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:

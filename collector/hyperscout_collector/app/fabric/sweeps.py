@@ -1,7 +1,7 @@
-"""Sweep leases in practice: events from streams and evidence in, instructions down the streams.
+"""Grants sweep leases to agents: takes events from streams and evidence, and sends instructions to agents.
 
-What is decided is in `core.leases`; here it meets the clock and the agents. What a sweep saw is read in a
-thread (it is read for inference anyway), so its event comes a moment after the commit.
+`decisions.fabric.leases` decides; this module adds the clock and the agents. Sweeps are read in a thread, and
+the reading is shared with inference, so the event of a sweep comes a moment after the commit.
 """
 
 import asyncio
@@ -37,12 +37,15 @@ from hyperscout_collector.ingest.streams import AgentStream, Streams
 
 _log = logging.getLogger(__name__)
 
-_MAX_WAITING = 1000  # sweeps to be read; there are at most as many leases, so the oldest are outdated
+_MAX_WAITING = 1000  # sweeps that wait to be read; the oldest are dropped, since newer ones replace them
 _SILENCE_S = 300.0
 
 
 class Sweeps:
-    """`interval_s`: between two sweeps of a fabric. `run` as a task, `tick` every second or so."""
+    """The sweep leases. `interval_s`: time between two sweeps of a fabric.
+
+    Run `run` as a task, and call `tick` about once a second.
+    """
 
     def __init__(
         self,
@@ -58,12 +61,12 @@ class Sweeps:
         self._clock_ns = clock_ns
         settings = LeaseSettings(interval_s=interval_s, silence_s=max(_SILENCE_S, 3 * interval_s))
         self._machine = SweepLeases(settings, clock_ns())
-        self._unreadable: dict[str, str] = {}  # node -> what was wrong with its last sweep
+        self._unreadable: dict[str, str] = {}  # node -> error in its last sweep
         self._waiting: deque[Row] = deque(maxlen=_MAX_WAITING)
         self._work = asyncio.Event()
         self._in_thread = BoundedExecutor("sweeps")
 
-    # What ingest asks
+    # Questions of ingest
 
     def may_sweep(self, node: str) -> bool:
         return any(lease.node == node for lease in self._machine.leases())
@@ -71,14 +74,14 @@ class Sweeps:
     def refuse_sweep(self, node: str, lease_id: str) -> str | None:
         if self._machine.may_report(node, lease_id):
             return None
-        self._handle(SweepFailed(node, lease_id, ""))  # which tells the agent that it holds no such lease
+        self._handle(SweepFailed(node, lease_id, ""))  # the agent then receives a revocation of the lease
         return f"{node} does not hold the sweep lease {lease_id!r}"
 
     def unreadable(self, node: str, lease_id: str, reason: str) -> None:
         self._unreadable[node] = reason
         self._handle(SweepFailed(node, lease_id, reason))
 
-    # What comes and goes
+    # Events
 
     def connected(self, stream: AgentStream) -> None:
         self._handle(PortsSeen(stream.node, self._ports(stream.node)))
@@ -104,14 +107,14 @@ class Sweeps:
         self._handle(Tick())
 
     async def run(self) -> None:
-        """Read what came in until cancelled."""
+        """Read waiting sweeps until cancelled."""
         while True:
             await self._work.wait()
             self._work.clear()
             while self._waiting:
                 await self._saw(self._waiting.popleft())
 
-    # What status shows
+    # Status
 
     @property
     def problems(self) -> list[str]:
@@ -162,9 +165,8 @@ class Sweeps:
         try:
             guids = await self._in_thread(self._texts.port_guids, fact.sha256, f"sweep of {row.key.node}")
         except (FormatError, StoreError) as error:
-            _log.warning(
-                "%s", error
-            )  # replaced meanwhile, or the store is in trouble: both are shown elsewhere
+            # The sweep was replaced since, or the store has failed. `status` shows both elsewhere.
+            _log.warning("%s", error)
             return
         self._unreadable.pop(row.key.node, None)
         self._handle(SweepSeen(row.key.node, fact.lease_id, guids, fact.partial, fact.partial_reason))

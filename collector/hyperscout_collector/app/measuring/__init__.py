@@ -1,1 +1,1 @@
-"""Measurements between agents, as they are run."""
+"""Runs latency and NCCL measurements between agents."""

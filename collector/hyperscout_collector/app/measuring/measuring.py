@@ -1,11 +1,11 @@
-"""Measuring between agents in practice: wishes of the planner in, tasks down the streams.
+"""Runs latency measurements between agents: sends the pairs that the planner chooses to agents as tasks.
 
-What is decided is in `core.pair_tasks`, which pairs tell most in `latency.planner`; here they meet the clock,
-chance and the agents. Plans are made in a thread: they may take a second in a large cluster.
+`decisions.measuring.pair_tasks` decides about tasks, and `hyperscout_inference.latency.planner` chooses the
+pairs. This module adds the clock, random numbers and the agents. Plans are made in a thread, because a plan
+can take a second in a large cluster.
 
-A plan that fails is a problem to be shown, and no reason for the rest of the collector to end. That it was
-paused is kept in memory alone. When the collector ends, or another replica leads, streams end, and with them
-all tasks.
+A plan that fails is shown as a problem and does not stop the collector. A pause is kept in memory only. When
+the collector stops or another replica leads, the streams end, and all tasks end with them.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 STATES = ("learning", "verifying", "paused", "off")
 _TICK_S = 0.2
-_PROBES_A_NODE = 12  # times log2 of the nodes: what a full picture takes at most
+_PROBES_A_NODE = 12  # times log2(nodes): upper bound of the probes per node that a full topology takes
 _OFF = "the setting `measure` is off"
 _NOBODY = (
     "fewer than two agents can take part: see their setting `latency`, and compute interfaces' addresses"
@@ -67,7 +67,7 @@ _NOBODY = (
 
 
 class Plan(Protocol):
-    """As `latency.planner.plan`."""
+    """The signature of `hyperscout_inference.latency.planner.plan`."""
 
     def __call__(
         self,
@@ -85,19 +85,20 @@ class Plan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MeasuringTools:
-    """What is passed in: chance, time and what thinks. `clock_ns`: Unix ns; `timer`: monotonic seconds."""
+    """Clocks, random sources and the planner. `clock_ns`: Unix ns; `timer`: monotonic seconds."""
 
     clock_ns: Callable[[], int]
     timer: Callable[[], float]
-    token_bytes: Callable[[int], bytes]  # of a source that nobody can foretell
+    token_bytes: Callable[[int], bytes]  # cryptographically secure
     rng: Random
     plan: Plan = planner.plan
 
 
 class Measuring:
-    """`enabled`: the setting `measure`. `run` as a task. `topology`: what is published.
+    """Latency measurements. Run `run` as a task.
 
-    `learned` is called when enough was measured, and was not before (see `measured_enough`).
+    `enabled`: the setting `measure`. `topology()`: the published topology. `learned` is called whenever
+    `measured_enough` becomes true.
     """
 
     def __init__(
@@ -126,13 +127,13 @@ class Measuring:
         self._since_ns = tools.clock_ns()
         self._was = self._word()
         self._generation = 0
-        self._probes_before = 0  # this learning
-        self._trusted_ns: dict[str, int] = {}  # by node: findings that came before are of an earlier process
+        self._probes_before = 0  # total number of probes when the present learning phase began
+        self._trusted_ns: dict[str, int] = {}  # by node: earlier findings come from a former agent process
         self._wanted: PlanWanted | None = None
         self._work = asyncio.Event()
         self._in_thread = BoundedExecutor("measuring")
 
-    # What comes and goes
+    # Events
 
     def connected(self, stream: AgentStream) -> None:
         if not self._enabled or MEASURE_PROBE not in stream.hello.probes:
@@ -153,14 +154,17 @@ class Measuring:
             self._look_at(node)
 
     def _look_at(self, node: str) -> None:
-        """What the node's agent says by now. Where an earlier process answered nobody does any more."""
+        """Take the ports that the node's present agent process reports.
+
+        Ports that a former process reported are ignored, because that process no longer answers there.
+        """
         since_ns = self._trusted_ns.get(node)
         if since_ns is not None:
             rows = (row for row in self._state.rows_of(node) if row.received_ns >= since_ns)
             ports = tuple(row.fact for row in rows if isinstance(row.fact, LatencyPort))
             self._handle(PortsSeen(node, ports))
 
-    # What people ask and want
+    # Requests of users
 
     def report(self) -> GetMeasuringResponse:
         machine, table = self._machine, self._view.tables.last
@@ -181,10 +185,13 @@ class Measuring:
 
     @property
     def measured_enough(self) -> bool:
-        """Whether the hierarchy can be told from what is measured: all that tells most is, or was tried (ends
-        that never agree must not keep the others waiting), or a budget that is enough for any cluster of this
-        size was spent on learning, or nothing is measured at all. A pause is not enough, nor is it that
-        nobody is connected yet."""
+        """Whether the measurements suffice to infer the hierarchy.
+
+        They suffice if measuring is off, if learning has ended, or if at least two agents are connected and
+        either each pair of the last plan failed or disagreed repeatedly, or learning has spent the probes
+        that are enough for any cluster of this size. So pairs whose ends never agree do not block the others.
+        A pause does not make it true.
+        """
         if not self._enabled or not self._machine.learning:
             return True
         agents = self._machine.agents
@@ -193,13 +200,13 @@ class Measuring:
         return agents > 1 and (self._machine.all_tried or spent >= full)
 
     def pause(self, reason: str) -> None:
-        """End what runs, and begin nothing. Raises NotNowError."""
+        """Stop all measurements and start none. Raises NotNowError."""
         self._must_be_enabled()
         _log.info("measuring is paused %s", reason)
         self._handle(Paused(reason))
 
     def resume(self) -> None:
-        """Go on. Raises NotNowError."""
+        """Continue measuring. Raises NotNowError."""
         self._must_be_enabled()
         _log.info("measuring goes on")
         self._handle(Resumed())
@@ -215,10 +222,10 @@ class Measuring:
             return "paused"
         return "learning" if self._machine.learning else "verifying"
 
-    # What happens by the clock
+    # Periodic work
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Measure until cancelled. Returns at once if measuring is off."""
         if not self._enabled:
             return
         async with asyncio.TaskGroup() as group:
@@ -267,7 +274,11 @@ class Measuring:
             self._handle(planned)
 
     def _planned(self, wanted: PlanWanted, pairs: PairTable, topology: Topology) -> Planned:
-        """In the thread. Nodes that wires place are verified, and learned from latency are the others."""
+        """The pairs to measure next. Runs in the thread.
+
+        The placement of nodes with link evidence is verified by latency; the placement of all other nodes is
+        learned from latency.
+        """
         wired = wired_nodes(topology)
         known = [node for node in wanted.nodes if node in wired]
         opaque = [node for node in wanted.nodes if node not in wired]
@@ -299,7 +310,7 @@ class Measuring:
         )
 
     def _now_ns(self) -> int:
-        """By a clock that nobody sets: waits are waits."""
+        """Monotonic ns, so a change of the system clock does not affect waiting times."""
         return round(self._tools.timer() * NS)
 
     def _handle(self, event: Event) -> None:

@@ -1,8 +1,9 @@
-"""Runs of NCCL in practice: who may run, the word to begin, the id from one rank to the other, and the end.
+"""Runs NCCL on agents: checks the nodes, starts the ranks, passes on the unique id and ends the run.
 
-A run is between two nodes or within one. It lives as long as the call that asked for it: whoever hangs up
-ends it. What it measured is a finding like any other; the call returns when that is on disk and the nodes are
-free again. Nothing of a run is kept: when this process ends, the agents' streams end, and their part too.
+A run is between two nodes or within one node. It ends when its call ends, also when the caller disconnects.
+The result is an ordinary finding. The call returns when the result is on disk and the nodes are free again.
+The state of runs is not stored: when this process stops, the agents' streams end and the agents stop their
+ranks.
 """
 
 import asyncio
@@ -28,26 +29,30 @@ _log = logging.getLogger(__name__)
 PROBE = "nccl"
 UNIQUE_ID_BYTES = 128
 TIMEOUT_S = 120.0
-_WITHIN = "node"  # subject of a run within one node
+_WITHIN = "node"  # the finding's subject of a run within one node
 _MAX_RUNS = 64
-_MAX_KEPT = 64  # peers of a node whose results are kept; the oldest go
+_MAX_KEPT = 64  # results kept per node; the oldest are removed
 _MAX_REASON_CHARS = 512
 _MIN_SIZE_BYTES, _MAX_SIZE_BYTES = 4, 16 << 30
-# Processes are gone and GPUs free within this after the word to end, or after the time-out of an agent.
+# Time that an agent needs to end its processes and free its GPUs after the request to stop or its time-out.
 _CLEAN_UP_S = 10.0
-# How often it is looked whether the nodes are still reserved: a gang that was placed on one waits no longer.
+# How often the collector checks that the nodes are still reserved for measuring. A gang that is placed on one
+# of them waits no longer than this.
 _LOOK_S = 0.5
 
 
 class RunFailedError(MeasurementError):
-    """The run began and came to nothing."""
+    """The run started and failed."""
 
     code = grpc.StatusCode.ABORTED
 
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """`over`: nodes that have cleaned up. `started_ns`: by our clock; older findings are of other runs."""
+    """One run. `over`: the nodes that have cleaned up.
+
+    `started_ns`: Unix ns by the collector's clock; older findings belong to other runs.
+    """
 
     task_id: int
     nodes: tuple[str, ...]  # by rank
@@ -67,17 +72,18 @@ class _Run:
         return self.over.issuperset(self.nodes)
 
     def fail(self, why: str) -> None:
-        """The first reason stands."""
+        """Mark the run as failed. Only the first reason is kept."""
         if not self.failure:
             self.failure = why[:_MAX_REASON_CHARS]
         self.changed.set()
 
 
 class NcclRuns:
-    """`why_not_free`: why a node may not be used for measuring, None = it may. `why_paused`: why none may.
+    """The NCCL runs that are in progress.
 
-    `clock_ns`: Unix ns; `new_id`: 64 bits that nobody has used. `forget` is told of findings that are one too
-    many.
+    `why_not_free`: why a node must not be used for measuring, None = it can be used. `why_paused`: why
+    measuring is paused, None = it is not. `forget` removes surplus findings. `clock_ns`: Unix ns. `new_id`: a
+    random number of 64 bits.
     """
 
     def __init__(
@@ -102,16 +108,16 @@ class NcclRuns:
         self._by_task: dict[int, _Run] = {}
 
     async def run_nccl(self, request: RunNcclRequest) -> finding_pb2.NcclRun:
-        """For the API. Raises MeasurementError."""
+        """`run` for the API. Raises MeasurementError."""
         return nccl_to_proto(await self.run(request.nodes, request.sizes_bytes, request.timeout_s))
 
     async def run(
         self, nodes: Sequence[str], sizes_bytes: Sequence[int] = (), timeout_s: float = 0.0
     ) -> NcclRun:
-        """Run within one node or between two, and wait for the result; cancelling ends the run.
+        """Run NCCL within one node or between two, and return the result. Cancelling ends the run.
 
-        `timeout_s` 0: the usual; an agent may have a lower limit. Raises NotNowError for what cannot begin,
-        RunFailedError for what came to nothing.
+        `timeout_s`: 0 = `TIMEOUT_S`; an agent may have a lower limit. Raises NotNowError if the run cannot
+        start, RunFailedError if it fails.
         """
         run = self._begin(tuple(nodes), sizes_bytes)
         limit_s = timeout_s or TIMEOUT_S
@@ -137,13 +143,16 @@ class NcclRuns:
                 del self._by_node[node]
 
     def free(self, node: str) -> bool:
-        """Whether a run could begin on this node now."""
+        """Whether a run can start on this node now."""
         return self._why_not(node) is None
 
-    # What comes up
+    # Events
 
     def take_id(self, node: str, message: NcclId) -> None:
-        """An agent made the id of a run, or its part of one is over. Nobody speaks for another node."""
+        """Take a message of an agent: the unique id of a run, or the end of the agent's rank.
+
+        An agent can only report for its own node.
+        """
         run = self._by_task.get(message.task_id)
         if run is None or node not in run.nodes or node in run.over:
             return
@@ -160,7 +169,7 @@ class NcclRuns:
                 run.fail(f"{node}: an id of {len(message.unique_id)} bytes")
 
     def connected(self, stream: AgentStream) -> None:
-        """A run is of the stream that it began on."""
+        """Do nothing: a run belongs to the stream on which it started."""
 
     def disconnected(self, stream: AgentStream) -> None:
         if (run := self._by_node.get(stream.node)) is not None:
@@ -192,7 +201,7 @@ class NcclRuns:
     # The run
 
     def _begin(self, nodes: tuple[str, ...], sizes_bytes: Sequence[int]) -> _Run:
-        """Raises NotNowError."""
+        """Check the request and register a new run. Raises NotNowError."""
         if any(not _MIN_SIZE_BYTES <= x <= _MAX_SIZE_BYTES or x % 4 for x in sizes_bytes):
             raise NotNowError("sizes are of 4 B to 16 GiB, and multiples of 4")
         if why := self._why_paused():
@@ -219,7 +228,10 @@ class NcclRuns:
         return self._why_not_free(node)
 
     async def _follow(self, run: _Run) -> None:
-        """Until it has failed, or has a result and all its nodes are free: what is measured is measured."""
+        """Wait until the run has failed, or has a result and all its nodes are free.
+
+        A failure after the result does not discard the result.
+        """
         while not run.all_over if run.result is not None else not run.failure:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
@@ -232,7 +244,7 @@ class NcclRuns:
                     run.fail(f"{node}: {why}")
 
     async def _end(self, run: _Run) -> None:
-        """Have the other ranks end too, and wait until they have, but not for long."""
+        """Stop the other ranks and wait until they have ended, at most `_CLEAN_UP_S`."""
         self._say_over(run, run.failure)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLEAN_UP_S):

@@ -1,7 +1,7 @@
-"""Runs NCCL in the hours that the setting `nccl_window` names, one pair of nodes after the other.
+"""Runs NCCL during the hours of the setting `nccl_window`, one pair of nodes at a time.
 
-Only on nodes that are reserved for it or cordoned, like every run. Which pair is next is decided in
-`core.nccl_window`; a run that fails is tried again in the next window, not in this one.
+Like every run, it uses only nodes that are reserved for measuring or cordoned.
+`decisions.measuring.nccl_window` chooses the next pair. A failed run is repeated in the next window.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from hyperscout_collector.serve.grpc.measurement_service import MeasurementError
 
 _log = logging.getLogger(__name__)
 
-_TICK_S = 10.0  # between two runs: the driver counts a GPU as busy for a second or so
+_TICK_S = 10.0  # between two runs: the driver reports a GPU as busy for about a second after a run
 
 
 class NcclWindow:
-    """`run` as a task. `topology`: what is published. `clock_ns`: Unix ns."""
+    """Run `run` as a task. `topology()`: the published topology. `clock_ns`: Unix ns."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class NcclWindow:
         self._tried_ns: dict[str, int] = {}  # by domain
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run NCCL in each window until cancelled. Returns at once if no window is set."""
         if not self._windows:
             return
         while True:
@@ -60,7 +60,7 @@ class NcclWindow:
             await self.turn()
 
     async def turn(self) -> None:
-        """The next run, where there is a window open and a pair to run. Raises nothing of a run."""
+        """Do the next run if a window is open and a pair is due. A failed run raises nothing."""
         now_ns = self._clock_ns()
         window = open_window(self._windows, now_ns)
         if window is None or window.until_ns - now_ns < TIMEOUT_S * NS:
@@ -71,7 +71,7 @@ class NcclWindow:
         if chosen is None:
             return
         name, pair = chosen
-        # Names of domains that are no more would add up over the years.
+        # Without this, names of removed domains would accumulate.
         self._tried_ns = {k: v for k, v in self._tried_ns.items() if v >= window.since_ns}
         self._tried_ns[name] = now_ns
         try:

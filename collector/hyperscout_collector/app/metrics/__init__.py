@@ -1,1 +1,1 @@
-"""/metrics of the collector: one module for each thing that its figures are about."""
+"""Serves /metrics of the collector, with one module per subject."""

@@ -1,4 +1,4 @@
-"""What comes in, and what becomes of it: agents, findings, evidence, counters, measurements, generations."""
+"""Metrics of agents, findings, evidence, port counters, measurements and generations."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -125,7 +125,7 @@ def _evidence(parts: Parts) -> Iterator[str]:
 
 
 def bounded(evidence: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-    """The same with at most so many probe names: those that are held most; the rest is "other"."""
+    """The counts of the `_MAX_PROBES` probes with the most findings; the rest is summed up as "other"."""
     by_probe: Counter[str] = Counter()
     for (probe, _), count in evidence.items():
         by_probe[probe] += count

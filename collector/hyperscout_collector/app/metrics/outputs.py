@@ -1,4 +1,4 @@
-"""What goes out into the world, and how that fares: publishers, the API server, MQTT, placements."""
+"""Metrics of publishers, writes to the Kubernetes API, MQTT and placements."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -78,7 +78,7 @@ def _publishers(parts: Parts) -> Iterator[str]:
 
 
 def _kubernetes(counters: KubeCounters) -> Iterator[str]:
-    # All outcomes of a method that was ever used: a first failure that is a new series is no increase.
+    # All outcomes of every method in use: `increase()` does not count the first sample of a new series.
     used = sorted({method for method, _ in counters.writes})
     yield KUBERNETES_WRITES.by(
         {(m, outcome): counters.writes[m, outcome] for m in used for outcome in OUTCOMES_OF_WRITES}

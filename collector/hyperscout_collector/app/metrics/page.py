@@ -1,8 +1,8 @@
-"""/metrics of the collector: what it holds, what comes in, what goes out.
+"""Builds the /metrics page of the collector.
 
-Counts live where they are counted and are read at a scrape. No label takes a value from outside without a
-bound: what is published bounds names of nodes and HyperNodes, and of probes and fabrics the first so many
-are told apart.
+Each part keeps its own counters, and a scrape reads them. Labels with values from outside are bounded: node
+and HyperNode names come only from the published topology. Only the probes with the most findings and the
+fabrics with the most links have their own label value; the rest is "other".
 """
 
 import importlib.metadata
@@ -44,7 +44,7 @@ __all__ = ["CONTENT_TYPE", "Metrics", "standby_text"]
 
 
 class Metrics:
-    """The page of a collector that leads. `transitions`: times that the Lease went to another replica."""
+    """The page of the leader. `transitions`: the number of times that the Lease moved to another replica."""
 
     content_type = CONTENT_TYPE
 
@@ -75,7 +75,7 @@ class Metrics:
 
 
 class _Process:
-    """process_* and python_*, as every Python process shows them."""
+    """The standard metrics of a Python process: process_* and python_*."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -94,5 +94,5 @@ def _leading(leads: int, transitions: int) -> Iterator[str]:
 
 
 def standby_text(transitions: int) -> bytes:
-    """All that a replica shows that does not lead: what it would know is the leader's to tell."""
+    """The page of a standby. It contains no topology and no evidence: the leader reports those."""
     return "".join(_leading(0, transitions)).encode() + _Process().text()

@@ -1,6 +1,6 @@
-"""What is published, as figures: nodes and their domains, conditions, links, anomalies, what was measured.
+"""Metrics of the published topology: domains, conditions, links, anomalies and measured figures.
 
-Most of a scrape is this, and it changes only with a generation, so its text is made once for each.
+They are most of a scrape and change only with a generation, so their text is made once per generation.
 """
 
 from collections import Counter
@@ -12,13 +12,13 @@ from hyperscout_topology.topology import ANOMALY_KINDS, HyperNode, LinkTable, Me
 
 _MAX_FABRICS = 32
 _OTHER = "other"
-_NO_TIER = "none"  # of a link that is in no domain
+_NO_TIER = "none"  # label of a link outside all domains
 _GBPS = 1e9 / 8  # bytes a second
 _US = 1e-6  # seconds
 CONDITIONS = ("Ready", "Degraded", "Consistent", "Stale")
 FAULTS = {"MissingLink": "down", "ErroringLink": "erroring", "SlowLink": "slow", "Miswired": "miswired"}
 
-# The one name without "collector": it is for joining other series to domains.
+# The only name without "collector": queries join other series to domains by it.
 NODE_INFO = gauge(
     "hyperscout_node_info",
     "Always 1; which HyperNode of each tier holds a node.",
@@ -96,7 +96,7 @@ UNSEEN_NODES = gauge("hyperscout_collector_nodes_without_evidence", "Expected no
 
 
 class Picture:
-    """`text` is made anew only for another topology than before."""
+    """Caches the text of one topology."""
 
     def __init__(self) -> None:
         self._topology: Topology | None = None
@@ -135,7 +135,7 @@ def _wiring(topology: Topology, tiers: list[int]) -> Iterator[str]:
 
 
 def _links(topology: Topology) -> dict[str, int]:
-    """By fabric, of the largest so many; the rest is "other"."""
+    """Links by fabric, for the `_MAX_FABRICS` largest; the rest is "other"."""
     links, counts = topology.links, Counter[str]()
     if isinstance(links, LinkTable):
         for fabric, count in zip(links.fabrics, np.bincount(links.fabric).tolist(), strict=False):
@@ -176,7 +176,7 @@ def _domains(topology: Topology) -> Iterator[str]:
 
 
 def _node_info(h: HyperNode) -> str:
-    """Lines of all nodes of a HyperNode, written plainly: there are as many as nodes times tiers."""
+    """The lines of all nodes of a HyperNode, formatted directly: there are nodes times tiers such lines."""
     rest = f'",hypernode="{escaped(h.name)}",tier="{h.tier}"}} 1\n'
     return "".join([f'hyperscout_node_info{{node="{escaped(node)}{rest}' for node in h.nodes])
 

@@ -1,4 +1,4 @@
-"""Who reads here, and what is kept for them: gRPC watchers, REST, its stream, the history."""
+"""Metrics of clients and of the history: gRPC watchers, REST, the live stream, stored generations."""
 
 from collections.abc import Iterator
 
@@ -65,7 +65,7 @@ def readers(parts: Parts) -> Iterator[str]:
 
 
 def _rest(counters: RestCounters) -> Iterator[str]:
-    # All classes of a route that was ever asked: a first 5xx that is a new series is no increase.
+    # All classes of every route in use: `increase()` does not count the first sample of a new series.
     asked = sorted({(method, route) for method, route, _ in counters.requests})
     keys = [(*route, status) for route in asked for status in STATUS_CLASSES]
     yield REQUESTS.by({key: counters.requests[key] for key in keys})

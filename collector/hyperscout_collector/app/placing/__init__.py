@@ -1,1 +1,1 @@
-"""The placer in a running collector: its book, its free resources and its watchers."""
+"""Runs the placer in the collector: its reservations, the free resources and the watchers."""

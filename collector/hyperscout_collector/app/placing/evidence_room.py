@@ -1,6 +1,7 @@
-"""The room on nodes where no pods are watched: one worker a node, and the GPUs that agents found on it.
+"""Sets the free resources of nodes from evidence where pods are not watched.
 
-Who uses those GPUs nobody says here: what is free is what there is, less what is reserved.
+Each node has one worker and the GPUs that its agent found. The use of those GPUs is not known here, so the
+free resources are the existing ones minus the reservations.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,12 +15,12 @@ from hyperscout_collector.evidence.state import EvidenceState, KeyChange
 
 
 class EvidenceRoom:
-    """Tells `placements` what evidence says; `begin`, then `follow`."""
+    """Sets the resources of nodes in `placements`. Call `begin` once, then `follow` for each commit."""
 
     def __init__(self, placements: Placements, state: EvidenceState) -> None:
         self._placements = placements
         self._state = state
-        self._told: dict[str, dict[str, int]] = {}  # of nodes with GPUs
+        self._told: dict[str, dict[str, int]] = {}  # GPUs set last, by node; nodes without GPUs are left out
 
     def begin(self) -> None:
         self._placements.set_default_room({WORKERS: 1})

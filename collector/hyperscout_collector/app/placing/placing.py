@@ -1,4 +1,4 @@
-"""The placer at work in a collector: the book, who follows it, where it is kept, and what it is told.
+"""Connects the placer to the collector: its inputs, its watchers and the reservations on disk.
 
 published topology, evidence, cluster -> Placements -> watchers, reservations on disk
 """
@@ -16,8 +16,11 @@ from hyperscout_collector.store.reservations import Reservations
 
 
 class Placing:
-    """`pods_are_watched`: somebody else tells `placements` the room on nodes (`set_room`, `set_room_of`), for
-    pods leave it; else evidence says what there is. `clock_ns`: Unix ns. `timer`: monotonic seconds.
+    """The placer with its inputs and outputs. `clock_ns`: Unix ns. `timer`: monotonic seconds.
+
+    `pods_are_watched`: another part sets the free resources of nodes (`set_room`, `set_room_of`) from the
+    pods on them. Otherwise they are set from evidence. `decided` receives the duration of each decision in
+    seconds.
     """
 
     def __init__(
@@ -41,8 +44,11 @@ class Placing:
         self._room = None if pods_are_watched else EvidenceRoom(self.placements, state)
 
     def load(self, *, over: bool = False) -> list[str]:
-        """Hold again what was reserved, whether there is room for it now or not; returns what could not be
-        read. Blocks for a moment: before anybody calls. `over`: another collector led since."""
+        """Restore the reservations from disk, even if their resources are not free now.
+
+        Returns a message for each problem. Blocks briefly, so call it before the servers start. `over`:
+        another collector has led since, so the reservations on disk are discarded.
+        """
         found, problems = self.reservations.load(over=over)
         for held in found:
             try:
@@ -60,7 +66,7 @@ class Placing:
         return [x for x in (self.reservations.problem, self.placements.problem) if x is not None]
 
     def published(self, topology: Topology) -> None:
-        """A generation is out."""
+        """A generation was published."""
         self._topology = topology
         self.placements.set_topology(topology)
         self._cluster_changed = True
@@ -75,7 +81,7 @@ class Placing:
             self._room.follow(changes)
 
     def tick(self) -> None:
-        """About once a second: what is over goes, and what is down has no room."""
+        """Remove expired reservations and mark down nodes as unusable. Call it about once a second."""
         self.placements.expire()
         if self._cluster_changed and self._cluster.is_known:
             self._cluster_changed = False

@@ -1,1 +1,1 @@
-"""From evidence to published generations."""
+"""Infers topologies from evidence and publishes them as generations."""

@@ -1,16 +1,26 @@
-"""From evidence to generations: when inference runs, on what, and what becomes of its result.
+"""Runs inference on the evidence and publishes its results as generations.
 
     commit -> (debounce) -> snapshot on the loop -> in a thread: sweeps, infer, generations -> publishers
 
-One inference at a time; what changes meanwhile is in the next one. Four things start one: news in the
-evidence, evidence that only grew newer (at leisure: ages decide between sources), a node that turns stale,
-and a node of the cluster that came or went. What else changes in the cluster (a node that takes no work) is
-offered with what was inferred last. A wake-up that `Generations` asked for only ticks it.
-After a take-over what was published stands for what is inferred, until everybody has been heard.
+One inference runs at a time; the next one covers changes that arrive meanwhile. These events start one:
 
-When inference raises, the last topology stays. The pipeline looks for the reporters whose evidence causes the
-exception, uses their earlier evidence instead, and goes on (`core.quarantine`). Where it finds none, the
-HyperNodes say that they are stale, and the next change is tried.
+- The evidence changes.
+- Only timestamps in the evidence change. Inference then waits `refresh_s`; it still runs, because the age of
+  evidence decides between sources.
+- A node becomes stale.
+- A node joins or leaves the cluster, or its cloud labels change.
+- A part of the collector calls `look_again`, for example after a change of the blueprint.
+- A wait ends: for a takeover, for another try after a failure, or for another try with evidence set aside.
+
+Other changes in the cluster, such as a node that becomes unschedulable, do not start an inference: the last
+result is offered to `Generations` again with the new state of the cluster. A wake-up that `Generations`
+requested only calls its `tick`. After a takeover the published topology replaces the inferred one until the
+takeover is complete (`decisions.publication.takeover`).
+
+When inference raises an exception, the last topology stays published. The pipeline searches for the reporters
+whose evidence causes the exception, uses their earlier evidence instead, and infers again
+(`decisions.publication.quarantine`). If it finds none, the HyperNodes are marked as stale, and the pipeline
+tries again after the next change or after a wait that doubles.
 """
 
 import asyncio
@@ -67,15 +77,18 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 NS = 1_000_000_000
-LOOK_S = 0.5  # whether the nodes of the cluster are known: a list without any wakes nobody
-_IDLE_S = 3600.0  # nothing is due: look again in an hour all the same
-_CLOSE_S = 15.0  # within the grace period of a pod
+LOOK_S = 0.5  # how often to check that the cluster's nodes are listed: an empty list sends no event
+_IDLE_S = 3600.0  # longest wait when nothing is due
+_CLOSE_S = 15.0  # shorter than the grace period of a pod
 
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Nobody looks for garbage meanwhile: inference leaves next to none, but makes so many objects that all
-    evidence would be gone through again and again."""
+    """Disable the cyclic garbage collector within the block.
+
+    Inference leaves almost no cyclic garbage, but it allocates so many objects that the garbage collector
+    would traverse all evidence repeatedly.
+    """
     collected = gc.isenabled()
     gc.disable()
     try:
@@ -87,8 +100,10 @@ def uncollected() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
-    """Times in seconds, as in `CollectorSettings`. `node_map`: adapter GUID -> host. `cloud_labels`: keys of
-    nodes' labels, by cloud."""
+    """Settings of the pipeline. Times are in seconds, as in `CollectorSettings`.
+
+    `node_map`: adapter GUID -> host. `cloud_labels`: the label keys of nodes, per cloud.
+    """
 
     options: InferOptions
     node_map: dict[int, str]
@@ -99,7 +114,11 @@ class PipelineSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """`lacks`: why the published topology stands for what is inferred; "" = it does not."""
+    """The result of one inference.
+
+    `stale`, `stale_switches`: when each stale node or switch was last seen, Unix ns.
+    `lacks`: why the published topology replaces the inferred one; "" = it does not.
+    """
 
     resolved: Resolved
     inferred: Topology
@@ -113,7 +132,7 @@ class _Result:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why the last topology stays. `since_ns`: of the first exception, Unix ns."""
+    """Why the last topology stays published. `since_ns`: time of the first failure, Unix ns."""
 
     since_ns: int
     error: str
@@ -124,7 +143,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class _Forgotten:
-    """What was missing when a person accepted the wiring as it is."""
+    """The nodes and links that were missing when an operator accepted the wiring as it is."""
 
     nodes: frozenset[str]
     anomalies: frozenset[tuple[str, str, str, str, str]]
@@ -135,19 +154,20 @@ class _Forgotten:
         return cls(frozenset(topology.nodes_without_evidence), frozenset(missing))
 
     def is_in(self, topology: Topology) -> bool:
-        """Whether a topology still has any of it."""
+        """Whether a topology still contains any of these anomalies or nodes without evidence."""
         return not self.nodes.isdisjoint(topology.nodes_without_evidence) or any(
             x.key in self.anomalies for x in topology.anomalies
         )
 
 
 class Pipeline:
-    """`publish` gets each new generation and why it is, `superseded` sweeps that newer ones replaced, by key.
+    """Infers and publishes while `run` runs.
 
-    `clock_ns`: Unix ns. `timer`: monotonic seconds. `inferred` is told how long each inference took.
-    `measured_enough`: whether what agents measured of each other may place those that no wire shows.
-    `watched`: adds to the evidence what ports do wrong. `drifted`: adds what differs from the blueprint to
-    what was inferred. `causes`: keeps account of what changed.
+    `publish` receives each new generation with its cause. `superseded` receives the sweeps that newer sweeps
+    replaced, by key. `inferred` receives the duration of each inference in seconds. `clock_ns`: Unix ns.
+    `timer`: monotonic seconds. `measured_enough`: whether measured latency may place nodes without link
+    evidence. `watched` adds the health of ports to the evidence. `drifted` adds the differences from the
+    blueprint to the inferred topology. `causes` records what changed.
     """
 
     def __init__(
@@ -180,7 +200,7 @@ class Pipeline:
         self.quarantine = Quarantine()
         self.inferences = 0
         self._unread: tuple[str, ...] = ()  # evidence that cannot be read
-        self._good: Snapshot | None = None  # what the last topology was inferred from
+        self._good: Snapshot | None = None  # the evidence of the last successful inference
         self._changed: set[str] = set()  # reporters whose evidence has changed since
         self._tried_ns = 0
         self._retry = Backoff()
@@ -201,15 +221,15 @@ class Pipeline:
         self._timer = timer
         self._thread = ThreadPoolExecutor(1, "inference")
         self._running: set[Future[Any]] = set()
-        self._turn = asyncio.Lock()  # generations are a state machine: one call at a time
+        self._turn = asyncio.Lock()  # `Generations` is a state machine: one call at a time
         self._wake = asyncio.Event()
-        self._news = True  # at start: what was loaded
+        self._news = True  # the evidence loaded at start is new
         self._refresh_at_ns: int | None = None
         self._tick_at_ns: int | None = None
 
     @property
     def problems(self) -> list[str]:
-        """Evidence that cannot be read, why the last topology stays, and whose evidence is set aside."""
+        """Unreadable evidence, why the last topology stays published, and the reporters set aside."""
         failure = [str(self.failure)] if self.failure is not None else []
         set_aside = [
             f"evidence of {reporter} is set aside, because inference raises with it: {error}"
@@ -225,29 +245,29 @@ class Pipeline:
         self._changed.update(change.key.node for change in changes)
         self.quarantine.reported({x.key.node for x in changes if x.news or x.key.probe in MEASURING_PROBES})
         self._causes.changed((change.key for change in changes if change.news), self._clock_ns())
-        waits = self._takeover_until_ns is not None  # for sweeps also that tell nothing new
+        waits = self._takeover_until_ns is not None  # a takeover also waits for sweeps without changes
         if any(change.news or (waits and change.key.probe in LEASED_PROBES) for change in changes):
             self._news = True
             self._wake.set()
         elif self._refresh_at_ns is None:
             self._refresh_at_ns = self._clock_ns() + int(self._settings.refresh_s * NS)
-            self._wake.set()  # to reckon with the new time
+            self._wake.set()  # `_until_due` must use the new time
 
     def full_state(self, node: str) -> None:
-        """All that an agent knows has been committed."""
+        """The full state of an agent was committed."""
         if self.takeover is not None and self.takeover.full_state(node) and self.takeover.active:
             self._causes.said(TAKEOVER)
             self._news = True
             self._wake.set()
 
     def look_around(self) -> None:
-        """Something changed in the cluster: a node, or a HyperNode that is not ours."""
+        """The cluster changed: a node, or a HyperNode that the collector does not own."""
         self._cluster_news = True
         self._causes.said(CLUSTER)
         self._wake.set()
 
     def look_again(self, why: str = FINDINGS) -> None:
-        """The evidence is the same, and tells more than it did. `why`: a kind of cause."""
+        """Infer again from unchanged evidence, because another input changed. `why`: a kind of cause."""
         self._causes.said(why)
         self._news = True
         self._wake.set()
@@ -283,9 +303,10 @@ class Pipeline:
                 await self._decide(self._generations.tick, now_ns, waited=True)
 
     async def approve(self, generation: int) -> int:
-        """Let a held generation go, or accept the published one: what is missing from it is forgotten.
+        """Publish a held generation, or accept the published one as it is.
 
-        Returns the number under which it is out. Raises NotHeldError.
+        Accepting the published generation makes inference forget the links, switches and nodes that are
+        missing from it. Returns the number of the published generation. Raises NotHeldError.
         """
         async with self._turn:
             published = self._generations.published
@@ -300,7 +321,7 @@ class Pipeline:
             return decision.publish.generation
 
     async def close(self, timeout_s: float = _CLOSE_S) -> None:
-        """Wait until the thread has ended its work, at most `timeout_s`. The event loop stays free."""
+        """Wait until the thread has finished, at most `timeout_s` seconds. Does not block the event loop."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         running = [asyncio.wrap_future(future) for future in tuple(self._running)]
         if not running:
@@ -312,7 +333,7 @@ class Pipeline:
             _log.warning("inference still runs after %g s, and its result is dropped", timeout_s)
 
     async def _until_due(self) -> None:
-        """Wait for news, or for the first of the times that matter."""
+        """Wait for a change, or until the next inference or tick is due."""
         now_ns = self._clock_ns()
         due = [t for t in (self._infer_at_ns, self._tick_at_ns) if t is not None]
         delay_s = min(max((min(due) - now_ns) / NS, 0.0), _IDLE_S) if due else _IDLE_S
@@ -326,9 +347,9 @@ class Pipeline:
 
     @property
     def _infer_at_ns(self) -> int | None:
-        """When to infer without news."""
+        """When to infer without a change, Unix ns; None = never."""
         due_ns = self.quarantine.next_due_ns
-        if self.failure is not None:  # what was due at the last try is due at the next one
+        if self.failure is not None:  # a reporter due before the last try waits for the next try
             tries = self._retry.until_ns, due_ns if due_ns is not None and due_ns > self._tried_ns else None
             return min(t for t in tries if t is not None)
         times = (self._refresh_at_ns, self._view.next_stale_ns, self._takeover_until_ns, due_ns)
@@ -385,7 +406,7 @@ class Pipeline:
             self._superseded({key: [row for row in evidence.sweeps if row.key == key] for key in superseded})
 
     def _missing(self, held: Collection[str], current: Snapshot, evidence: Snapshot) -> list[Missing]:
-        """What is said of the reporters that are set aside. `evidence`: what is used of `current`."""
+        """A description of each reporter that is set aside. `evidence`: the evidence used of `current`."""
         if not held:
             return []
         used, errors = evidence.reporters, self.quarantine.errors
@@ -395,7 +416,7 @@ class Pipeline:
     def _inference(
         self, evidence: Snapshot, view: ClusterView, now_ns: int, missing: Sequence[Missing]
     ) -> _Result:
-        """In the thread: everything that takes long."""
+        """Infer, and let the generations decide. Runs in the thread, because it takes long."""
         began_s = self._timer()
         resolved = self._resolved(evidence, view)
         published = self._generations.published
@@ -431,7 +452,7 @@ class Pipeline:
     # When inference raises
 
     async def _failed(self, error: Exception, current: Snapshot, view: ClusterView, now_ns: int) -> None:
-        """Keep the last topology, and look for the reporters whose evidence causes the exception."""
+        """Keep the last topology, and search for the reporters whose evidence causes the exception."""
         self._raised(error, now_ns)
         if now_ns >= self._search.until_ns:
             culprits = await self._culprits(current, view, now_ns)
@@ -451,7 +472,11 @@ class Pipeline:
             await self._decide(self._offer, last, view, now_ns, self._failing)
 
     async def _culprits(self, current: Snapshot, view: ClusterView, now_ns: int) -> dict[str, str]:
-        """The reporters whose evidence causes the exception, of those with other evidence than last time."""
+        """The reporters whose evidence causes the exception, with that exception.
+
+        Suspects are the reporters whose evidence changed since the last successful inference, and those that
+        were set aside before.
+        """
         held = self.quarantine.held(now_ns)
         suspects = current.reporters - held
         if self._good is not None:
@@ -479,10 +504,13 @@ class Pipeline:
 
     @uncollected()
     def _error_of(self, current: Snapshot, held: Collection[str], view: ClusterView) -> str | None:
-        """In the thread: the exception of inference without the evidence of some; None = there is none."""
+        """The exception of an inference without the evidence of the reporters `held`; None = it raises none.
+
+        Runs in the thread.
+        """
         try:
             evidence = current.with_earlier(held, self._good or NO_EVIDENCE)
-            # The shared table of pairs is for what is published.
+            # A trial must not change the shared table of pairs.
             resolved = self._resolved(replace(evidence, pair_tables=PairTables()), view)
             stale_nodes(evidence, self._topology_of(resolved, view))
             stale_switches(evidence)
@@ -491,7 +519,7 @@ class Pipeline:
         return None
 
     async def _decide(self, function: Callable[..., Decision], *args: object, waited: bool = False) -> None:
-        """Let the generations decide about a topology that is there. An exception is told as a failure."""
+        """Let the generations decide without an inference. An exception is recorded as a failure."""
         try:
             async with self._turn:
                 decision = await self._in_thread(function, *args)
@@ -503,7 +531,7 @@ class Pipeline:
     def _taking_over(
         self, resolved: Resolved, snapshot: Snapshot, view: ClusterView, now_ns: int
     ) -> Takeover | None:
-        """In the thread: the take-over that is under way."""
+        """The takeover in progress; None = there is none, or it is complete now. Runs in the thread."""
         takeover = self.takeover
         if takeover is None or not takeover.active:
             return None
@@ -523,13 +551,16 @@ class Pipeline:
         return None
 
     def _offer(self, result: _Result, view: ClusterView, now_ns: int, failing: str) -> Decision:
-        """In the thread: what was inferred, in the cluster as it is now. `failing`: why it is not newer."""
+        """Offer a result to the generations with the present state of the cluster. Runs in the thread.
+
+        `failing`: why the result is not newer, "" = it is the newest.
+        """
         facts = view.facts(result.stale, result.stale_switches, result.inferred, self._generations.published)
         facts = replace(facts, failing=failing)
         return self._generations.offer(view.marked(result.inferred), now_ns, facts)
 
     def _previous(self) -> Topology | None:
-        """What inference may remember: what is published, less what a person said is gone for good."""
+        """The topology that inference remembers: the published one, without what an operator removed."""
         published = self._generations.published
         if self._forgotten is None or published is None:
             return published
@@ -559,6 +590,10 @@ class Pipeline:
 
 
 def _due_ns(probe: str, takeover: Takeover, snapshot: Snapshot) -> int:
-    """From when on a look at a fabric tells what there is now. A sweep is made anew at once when its lease is
-    granted; what a manager showed a moment ago comes with the full state of who asked it."""
+    """The earliest time, Unix ns, from which a sweep of this source counts for a takeover.
+
+    An agent sweeps at once when the new leader grants it a lease, so its sweep must be newer than the
+    takeover. The reading of a fabric manager comes with the full state of the agent that queried it, so it
+    counts as long as it is not stale.
+    """
     return snapshot.limit_ns if probe in FABRIC_PROBES else takeover.started_ns

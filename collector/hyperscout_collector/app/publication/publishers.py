@@ -1,6 +1,6 @@
-"""Which publishers the settings ask for, and what they need of a Kubernetes cluster.
+"""Builds the publishers that the settings enable, and the Kubernetes watches that they need.
 
-To add a publisher, add a line here.
+To add a publisher, add it in `chosen`.
 """
 
 import asyncio
@@ -38,7 +38,11 @@ Service = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass(slots=True)
 class Chosen:
-    """`services` run beside the publishers, by name, until cancelled. `gates` want a book before they run."""
+    """The publishers and their helpers.
+
+    `services` run beside the publishers, by name, until cancelled. `gates` need `Placements` (`Gates.book`)
+    before they run.
+    """
 
     publishers: list[Publisher] = field(default_factory=list)
     cluster: Cluster = field(default_factory=NoCluster)
@@ -48,7 +52,7 @@ class Chosen:
 
 
 def needs_kubernetes(settings: CollectorSettings) -> bool:
-    """Whether anything that is asked for talks to an API server."""
+    """Whether the settings need a Kubernetes API server."""
     return settings.kubernetes != "off" or settings.authenticate == "kubernetes"
 
 
@@ -62,9 +66,11 @@ def chosen(
     rng: Random,
     namespace: str = "",
 ) -> Chosen:
-    """`kube` may write as long as this collector leads. `look_around`: something in the cluster changed.
+    """Build the publishers that the settings enable.
 
-    `namespace`: the collector's own, for the plans of gangs."""
+    `kube` writes only while this collector leads. `look_around` is called when the cluster changes.
+    `namespace`: the collector's own namespace, where the plans of gangs are stored.
+    """
     found = Chosen()
     if settings.publish_file:
         found.publishers.append(FilePublisher(settings.publish_file))
@@ -98,7 +104,7 @@ def chosen(
     gates = found.gates = _gates(settings, kube, nodes, namespace, clock_ns, rng)
 
     def changed(before: Object | None, after: Object | None) -> None:
-        # What we write to nodes ourselves is no reason to look at the whole cluster.
+        # The collector's own writes to nodes must not start a check of the whole cluster.
         if (
             before is None
             or after is None
@@ -172,7 +178,10 @@ def _gates(
 
 
 class Soon:
-    """Does something once, a moment after the first of many reasons, such as our own labels."""
+    """Calls `act` once, `after_s` seconds after the first of many calls.
+
+    The collector's own label writes, for example, cause many calls.
+    """
 
     def __init__(self, act: Callable[[], None], after_s: float = 0.2) -> None:
         self._act = act
@@ -191,7 +200,10 @@ class Soon:
 def _about_nodes(
     settings: CollectorSettings, kube: Kube, nodes: Nodes, events: Events, clock_ns: Callable[[], int]
 ) -> list[Publisher]:
-    """Those that write to nodes. Switched off, they still keep what HyperNodes need, and clean up."""
+    """The publishers that write to nodes.
+
+    When they are switched off, they still write the labels that HyperNodes need, and remove the rest.
+    """
     dry_run = settings.kubernetes == "dry-run"
     policy = TaintSettings(
         settings.taint_share,

@@ -1,4 +1,7 @@
-"""What was published before this collector began: names, times and conditions go on from it."""
+"""Finds the topology that was published before this collector started.
+
+Names, times and conditions continue from it.
+"""
 
 import asyncio
 import logging
@@ -31,10 +34,12 @@ async def published_before(
     *,
     sleep: Sleep = asyncio.sleep,
 ) -> Topology | None:
-    """The best that is known. `followed`: what another leader told; `saved`: what is on our own disk.
+    """The best known earlier topology; None = there is none. Raises StartError.
 
-    A collector that is alone trusts its disk. One of several may have led long ago; so unless it followed
-    the leader, it asks the cluster, which knows no cables. Raises StartError.
+    `followed`: the topology that the former leader sent; `saved`: the topology on this replica's disk.
+
+    A collector without leader election uses its disk. With leader election the disk can be old, so a replica
+    that did not follow the leader reads the HyperNodes of the cluster, which contain no links.
     """
     before = followed
     if before is None and kube is not None and settings.kubernetes == "publish":
@@ -42,7 +47,7 @@ async def published_before(
             return saved
         before = await recalled(kube, sleep=sleep)
         if before is not None and saved is not None and same_members(saved, before):
-            return saved  # the very tree, with its cables
+            return saved  # the same tree, and it contains the links
     if before is None:
         return saved
     highest = max(before.generation, saved.generation if saved is not None else 0)
@@ -50,16 +55,17 @@ async def published_before(
 
 
 async def recalled(kube: Kube, *, sleep: Sleep = asyncio.sleep) -> Topology | None:
-    """Our HyperNodes as a topology; None when there are none. Raises StartError.
+    """The collector's HyperNodes in the cluster as a topology; None = there are none. Raises StartError.
 
-    To begin without them could rename every domain, so a server that cannot be asked now is asked again.
+    A start without them could rename every domain, so a failed request is repeated, at most `_ATTEMPTS`
+    requests in all.
     """
     for attempt in range(_ATTEMPTS):
         try:
             hypernodes, _ = await kube.list(COLLECTION)
             nodes, _ = await kube.list(NODES) if hypernodes else ([], "")
         except NotFoundError:
-            return None  # nobody has defined HyperNodes here
+            return None  # the cluster does not define the HyperNode resource
         except KubeError as error:
             if not error.retry or attempt == _ATTEMPTS - 1:
                 raise StartError(f"what is published cannot be read: {error}") from error

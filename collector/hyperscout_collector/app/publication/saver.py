@@ -1,8 +1,9 @@
-"""Keeps the published topology on disk: the newest, but never in the way of the next one.
+"""Saves the newest published topology to disk without delaying the next one.
 
-Names and generations go on from it after a restart. A crash between publishing and saving costs no name:
-the evidence is on disk, and the same evidence from the same past gives the same names. So a save waits for
-a quiet moment, and a large picture, which takes seconds of a core, is saved less often than it changes.
+After a restart, names and generations continue from it. A crash between publishing and saving loses no name:
+the evidence is on disk, and the same evidence with the same earlier topology gives the same names. So a save
+waits for a quiet moment. A large topology takes seconds of CPU time to save, so it is saved less often than
+it changes.
 """
 
 import asyncio
@@ -21,12 +22,15 @@ _log = logging.getLogger(__name__)
 
 _RETRY_S = 5.0
 _QUIET_S = 0.5  # without a newer generation
-_SHARE = 0.2  # of the time that saving may take
+_SHARE = 0.2  # the largest share of time that saving takes
 _MAX_WAIT_S = 20.0
 
 
 class Saver:
-    """`problem`: why the newest is not saved; None when it is, or is about to be. `timer`: seconds."""
+    """Saves topologies while `run` runs. `timer`: monotonic seconds.
+
+    `problem`: why the newest topology is not saved; None = it is saved, or will be saved soon.
+    """
 
     def __init__(self, committer: Committer, timer: Callable[[], float]) -> None:
         self.problem: str | None = None
@@ -53,7 +57,7 @@ class Saver:
             await asyncio.sleep(rest_s)
 
     async def _until_quiet(self) -> None:
-        """Until no newer generation has come for a moment; on a restless day, not for ever."""
+        """Wait until no newer generation has come for `_QUIET_S`, at most `_MAX_WAIT_S`."""
         give_up_s = self._timer() + _MAX_WAIT_S
         while self._wake.is_set() and self._timer() < give_up_s:
             self._wake.clear()
@@ -64,7 +68,7 @@ class Saver:
                 return
 
     async def flush(self) -> bool:
-        """Save what is not saved yet. False when it could not be."""
+        """Save the newest topology if it is not saved. Returns False if that fails."""
         if (topology := self._unsaved) is None:
             return True
         encoded = await self._in_thread(lambda: json.dumps(to_json(topology)).encode())
@@ -82,7 +86,7 @@ class Saver:
 
 
 def read_saved(encoded: bytes | None) -> tuple[Topology | None, str | None]:
-    """The saved topology, and what is wrong with it if it cannot be read."""
+    """The saved topology, and the error if it cannot be read."""
     if encoded is None:
         return None, None
     try:

@@ -1,1 +1,1 @@
-"""The process: alone, or one of several replicas of which one leads."""
+"""Runs the collector process: a single collector, or one of several replicas with a leader."""

@@ -1,6 +1,6 @@
-"""A standby follows the leader: the newest topology is at hand when it takes over.
+"""Follows the leader from a standby, so that the newest topology is available at a takeover.
 
-Messages are kept as they came; the topology is made of them when it is wanted, which may be never.
+The follower keeps the leader's messages and builds the topology from them only when it is needed.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from hyperscout_collector.history.event_proto import cause_from_proto
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
-_LASTS_S = 60.0  # what was heard, after a leader that is not heard any more has lost its lease
-_NOBODY_S = 3.0  # without a leader for this long there is none to learn from
-_PREPARED_ANYWAY_S = 30.0  # a leader that cannot be followed must not stand in the way of its successor
-_MAX_DELTAS = 256  # then it begins anew with a snapshot
+_LASTS_S = 60.0  # how long a received topology stays valid after the lease of a silent leader has ended
+_NOBODY_S = 3.0  # without a known leader for this long, the standby assumes that there is none
+_PREPARED_ANYWAY_S = 30.0  # a leader that cannot be followed must not block a takeover for longer
+_MAX_DELTAS = 256  # then the follower reconnects and receives a snapshot
 _MAX_FILE_BYTES = 1024 * 1024
-_LATEST = 32  # generations that the leader is asked why it published them
+_LATEST = 32  # generations whose causes are requested from the leader
 _ANSWER_S = 2.0
 OPTIONS: tuple[tuple[str, int | str], ...] = (
-    ("grpc.max_receive_message_length", -1),  # the leader is one of us
+    ("grpc.max_receive_message_length", -1),  # no limit: the leader is trusted
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.enable_http_proxy", 0),
@@ -43,7 +43,7 @@ OPTIONS: tuple[tuple[str, int | str], ...] = (
 
 
 class PeerError(Exception):
-    """The leader may not be spoken to with these settings; says which."""
+    """The settings do not allow a connection to the leader. The message names the setting."""
 
 
 def _nobody(event: pb.WatchTopologyResponse) -> None:
@@ -51,9 +51,10 @@ def _nobody(event: pb.WatchTopologyResponse) -> None:
 
 
 class Follower:
-    """`leader()`: host:port of the leader, "" = none is known. `run` as a task.
+    """Follows the leader. Run `run` as a task.
 
-    `heard` is called with every event of the leader's stream.
+    `leader()`: host:port of the leader, "" = none is known. `clock`: monotonic seconds. `heard` is called
+    with every event of the leader's stream.
     """
 
     def __init__(
@@ -66,31 +67,33 @@ class Follower:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.heard: Callable[[pb.WatchTopologyResponse], None] = _nobody
-        self._service: Any = None  # a stub, of the leader that is followed
-        self.problem: str | None = None  # why it does not follow
-        self._followed = ""  # the leader that was heard last
+        self._service: Any = None  # the stub of the followed leader
+        self.problem: str | None = None  # why the follower is not connected
+        self._followed = ""  # address of the leader followed last
         self._settings = settings
         self._leader = leader
         self._rng = rng
         self._sleep = sleep
         self._clock = clock
-        self._left_s: float | None = None  # since when no leader is heard
-        self._began_s: float | None = None  # to follow
-        self._heard = False  # something since then
+        self._left_s: float | None = None  # when the connection to the leader ended
+        self._began_s: float | None = None  # when `run` started
+        self._heard = False  # whether an event came since `run` started
         self._snapshot: pb.Topology | None = None
         self._deltas: list[pb.TopologyDelta] = []
 
     @property
     def generation(self) -> int:
-        """The newest one that was heard; 0 = none."""
+        """The newest generation received; 0 = none."""
         if self._deltas:
             return self._deltas[-1].generation
         return self._snapshot.generation if self._snapshot is not None else 0
 
     def prepared(self) -> bool:
-        """Whether nothing is lost if the leader goes now: what it published is here, or nobody leads.
+        """Whether this standby can take over without loss.
 
-        A rolling update takes the old leader away as soon as its successor says that it is ready.
+        True if it received what the leader published, if no leader is known for `_NOBODY_S`, or if the leader
+        could not be followed for `_PREPARED_ANYWAY_S`. A rolling update stops the old leader as soon as the
+        standby is ready.
         """
         if self._began_s is None or self._heard:
             return self._heard
@@ -98,10 +101,10 @@ class Follower:
         return waited_s >= (_PREPARED_ANYWAY_S if self._leader() else _NOBODY_S)
 
     def take(self) -> Topology | None:
-        """What the leader published last, as far as it was heard; it is forgotten here. Blocks: for a thread.
+        """Return and forget the last topology received from the leader. Blocks: call it in a thread.
 
-        None: nothing was heard, or nothing was published; or it was so long ago that a leader may have gone
-        on without us, and the cluster itself knows better.
+        None: nothing was received or published, or the connection ended so long ago that a leader may have
+        published more since. In that case the HyperNodes in the cluster are newer.
         """
         snapshot, deltas = self._snapshot, self._deltas
         lasts_s = (
@@ -200,7 +203,10 @@ def channel(settings: CollectorSettings, address: str) -> grpc.aio.Channel:
 
 
 def _metadata(settings: CollectorSettings) -> tuple[tuple[str, str], ...]:
-    """The token, read anew for each call: it is renewed in place. Never without TLS."""
+    """The token as call metadata; empty without TLS, so that a token is never sent unencrypted.
+
+    The file is read for each call, because it is renewed in place. Raises PeerError.
+    """
     if settings.peer_token_file is None or settings.tls_cert is None:
         return ()
     try:

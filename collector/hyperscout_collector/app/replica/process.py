@@ -1,10 +1,10 @@
-"""The collector as a process: alone, or as one of several replicas of which one leads.
+"""Runs the collector process, either alone or as one of several replicas with a leader.
 
-    alone:    Collector, until it is told to stop
+    alone:    Collector, until a signal stops it
     replica:  standby -> elected -> Collector -> deposed -> standby -> ...
 
-Nothing that writes outlives its term: the fence holds writes back from the moment that the term ends, and
-the lease is given back only when everything has stopped.
+A leader writes only during its term: the fence blocks writes as soon as the term ends, and the replica
+releases the Lease only after all parts have stopped.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ def _nothing(_: Collector) -> None:
 
 
 async def run(settings: CollectorSettings, *, started: Started = _nothing) -> int:
-    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a clean end, 1 when it could not run.
+    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a clean end, 1 after an error.
 
-    `started` is called for each collector that has begun to listen.
+    `started` is called with each collector that listens.
     """
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    # A stream is a file; many systems give a process 1,024 of them unless it asks for more.
+    # Each stream needs a file descriptor, and the default soft limit is often 1,024.
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     stop = asyncio.Event()
@@ -75,7 +75,7 @@ async def run(settings: CollectorSettings, *, started: Started = _nothing) -> in
 
 
 class Replica:
-    """One of several. `run` takes turns at being standby and leader."""
+    """One of several replicas. `run` alternates between standby and leader."""
 
     def __init__(self, settings: CollectorSettings, started: Started = _nothing) -> None:
         self._settings = settings
@@ -84,10 +84,13 @@ class Replica:
         self._in_thread = BoundedExecutor("takeover")
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`, or until the collector crashes. Raises StartError, and what a part died of."""
+        """Run until `stop` is set or the collector crashes.
+
+        Raises StartError, or the exception of the part that failed.
+        """
         namespace = own_namespace(self._settings, "leader_election")
         settings = await _with_ports(self._settings)
-        # Connections of its own: a renewal must not queue behind a thousand writes.
+        # The elector has its own connections: a renewal must not wait behind a thousand writes.
         async with await connected(settings) as kube:
             elector = Elector(
                 kube,
@@ -109,7 +112,7 @@ class Replica:
                         if elector.leading and not stop.is_set():
                             await self._lead(settings, elector, follower, stop, election)
                     if election.done():
-                        election.result()  # a defect: it runs until it is cancelled
+                        election.result()  # raises: only a defect ends the election before it is cancelled
             finally:
                 await elector.release()
 
@@ -157,7 +160,7 @@ class Replica:
             collector = Collector(
                 settings, kube=kube, previous=previous, transitions=lambda: elector.transitions
             )
-            begin = stack.enter_async_context(collector)  # it may wait for an API server for minutes
+            begin = stack.enter_async_context(collector)  # it may wait minutes for the API server
             if not await _done(begin, stop.wait(), elector.until(is_over), asyncio.wait([election])):
                 return
             self._started(collector)
@@ -195,7 +198,7 @@ async def recorded(
 
 
 async def _wake_publishers(elector: Elector, collector: Collector) -> None:
-    """What could not be written while the Lease could not be renewed is written when it is."""
+    """Wake the publishers when writing is allowed again after a failed renewal of the Lease."""
     while True:
         await elector.until(lambda: not elector.may_write)
         await elector.until(lambda: elector.may_write)
@@ -203,7 +206,7 @@ async def _wake_publishers(elector: Elector, collector: Collector) -> None:
 
 
 async def _with_ports(settings: CollectorSettings) -> CollectorSettings:
-    """Where the system is to choose ports: choose now, so that all turns have the same. Raises StartError."""
+    """Replace each port 0 by a free port, so that all terms use the same ports. Raises StartError."""
     addresses = (settings.listen, settings.mtls_listen, settings.http_listen)
     if not any(address.endswith(":0") for address in addresses):
         return settings
@@ -218,7 +221,10 @@ async def _with_ports(settings: CollectorSettings) -> CollectorSettings:
 
 
 def advertised(settings: CollectorSettings) -> str:
-    """Where others reach this replica: as set, or where it listens. Raises StartError."""
+    """The address, host:port, at which others reach this replica: the setting, or where it listens.
+
+    Raises StartError.
+    """
     if settings.advertise:
         return settings.advertise
     if not settings.listen:
@@ -228,7 +234,7 @@ def advertised(settings: CollectorSettings) -> str:
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Until the first of them is over; the others are cancelled."""
+    """Wait until the first of them ends, and cancel the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -239,7 +245,7 @@ async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
 
 
 async def _done(work: Coroutine[Any, Any, Any], *ends: Coroutine[Any, Any, Any]) -> bool:
-    """Whether it was done before any of the ends; it is cancelled otherwise. Raises what it raises."""
+    """Whether `work` finished before any of `ends`; otherwise it is cancelled. Raises what `work` raises."""
     task = asyncio.ensure_future(work)
     try:
         await _first(asyncio.wait([task]), *ends)
@@ -256,7 +262,7 @@ async def _done(work: Coroutine[Any, Any, Any], *ends: Coroutine[Any, Any, Any])
 async def _running(
     work: Coroutine[Any, Any, None], name: str, watch: TaskWatch | None = None
 ) -> AsyncIterator["asyncio.Task[None]"]:
-    """Run a task beside the block, and cancel it with the end of the block."""
+    """Run a task beside the block, and cancel it at the end of the block."""
     task = asyncio.create_task(work, name=name)
     if watch is not None:
         watch.add(task)

@@ -1,8 +1,8 @@
-"""A replica that does not lead: it listens, is healthy, and tells everybody where the leader is.
+"""Runs a replica that does not lead: it listens, reports healthy and redirects callers to the leader.
 
-While a leader that renews its lease is known, callers are sent there at once. While none is, agents are kept
-on the line for a while: ten thousand of them that ask again every second would be a load that the next
-leader, which may be this process, has no use for.
+While a leader is known, the standby redirects callers at once. Without a leader it delays the answer to
+agents for up to `_HOLD_S`: ten thousand agents that retry every second would overload the next leader, which
+may be this process.
 """
 
 import asyncio
@@ -34,16 +34,17 @@ _log = logging.getLogger(__name__)
 
 DISCOVERY_SERVICE = discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService"].full_name
 _SERVICES = (DISCOVERY_SERVICE, TOPOLOGY_SERVICE, MEASUREMENT_SERVICE, PLACEMENT_SERVICE)
-_HOLD_S = 15.0  # less than an agent waits to be greeted
+_HOLD_S = 15.0  # shorter than an agent's time-out for the first answer
 _LOOK_S = 0.25
 _STOP_GRACE_S = 0.5
 
 
 class Standby:
-    """`async with` listens where a collector would. `leader()`: host:port of the leader, "" = none known.
+    """Listens at the collector's addresses within `async with`.
 
-    `prepared()`: whether it could take over without losing anything; it is not ready before.
-    `transitions`: times that the Lease went to another replica.
+    `leader()`: host:port of the leader, "" = none is known. `prepared()`: whether this replica can take over
+    without loss; /readyz fails before. `transitions`: the number of times that the Lease moved to another
+    replica.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Standby:
         self._transitions = transitions
         self._sleep = sleep
         self._held = 0
-        self._next: str | None = None  # where to send those that are held, once that is known
+        self._next: str | None = None  # set by `dismiss`: the leader's address, "" = not known
         self._exit = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> "Standby":
@@ -80,7 +81,7 @@ class Standby:
         await self._exit.aclose()
 
     def dismiss(self, leader: str) -> None:
-        """Send everybody on, also those that are held: we leave, or lead ourselves."""
+        """Redirect all callers, also the waiting ones: this replica stops, or leads now."""
         self._next = leader
 
     async def _listen(self) -> None:
@@ -125,7 +126,7 @@ class Standby:
         return HTTPStatus.OK, TEXT, b"ok, standby\n"
 
     async def _refuse(self, method: str, context: Any) -> None:
-        """Every call ends here, at once or after a while."""
+        """End a call with UNAVAILABLE and the leader's address, at once or after a wait."""
         leader = self._answer()
         if (
             not leader
@@ -138,7 +139,7 @@ class Standby:
         await context.abort(grpc.StatusCode.UNAVAILABLE, *refusal(leader))
 
     async def _hold(self) -> str:
-        """Keep a caller until a leader is known. Returns where that is, "" when it took too long."""
+        """Wait until a leader is known, at most `_HOLD_S`. Returns its address, "" = none is known."""
         self._held += 1
         try:
             for _ in range(int(_HOLD_S / _LOOK_S)):
@@ -154,7 +155,10 @@ class Standby:
 
 
 class _Everything(grpc.GenericRpcHandler):
-    """One answer to all methods of the services that only a leader serves; a stream is every kind of call."""
+    """Handles all methods of the services that only a leader serves.
+
+    It handles each as a stream in both directions, which fits every kind of call.
+    """
 
     def __init__(self, refuse: Callable[[str, Any], Awaitable[None]]) -> None:
         self._refuse = refuse

@@ -1,1 +1,1 @@
-"""Settings of the collector, and what they mean to its parts."""
+"""Defines the collector's settings and converts them into the settings of its parts."""

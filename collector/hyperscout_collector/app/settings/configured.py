@@ -1,4 +1,4 @@
-"""What the settings mean to the parts: files read, values handed on in the parts' own words."""
+"""Converts the collector's settings into the settings of its parts, and reads the files they name."""
 
 import logging
 from pathlib import Path
@@ -22,7 +22,7 @@ _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def inference_inputs(settings: CollectorSettings) -> tuple[InferOptions, dict[int, str]]:
-    """What inference is told besides the evidence. Raises StartError."""
+    """The options of inference, and the node map (adapter GUID -> host). Raises StartError."""
     nodes: frozenset[str] | None = None
     adapters: dict[int, str] = {}
     try:
@@ -42,7 +42,7 @@ def inference_inputs(settings: CollectorSettings) -> tuple[InferOptions, dict[in
 
 
 async def connected(settings: CollectorSettings) -> Kube:
-    """The API server that the settings name; nothing is asked of it yet. Raises StartError."""
+    """A client of the API server in the settings; it sends no request yet. Raises StartError."""
     try:
         return await connect(settings.kubeconfig)
     except KubeError as error:
@@ -50,7 +50,10 @@ async def connected(settings: CollectorSettings) -> Kube:
 
 
 def own_namespace(settings: CollectorSettings, why: str) -> str:
-    """Where the collector keeps objects of its own: as set, or that of its pod. Raises StartError."""
+    """The namespace of the collector's own objects: `lease_namespace`, or the namespace of its pod.
+
+    `why`: the setting that needs it, for the error message. Raises StartError.
+    """
     if settings.lease_namespace:
         return settings.lease_namespace
     try:
@@ -60,7 +63,7 @@ def own_namespace(settings: CollectorSettings, why: str) -> str:
 
 
 def health_settings(settings: CollectorSettings) -> HealthSettings:
-    """From when on a port is named for what it counts."""
+    """The thresholds of port counters."""
     return HealthSettings(
         errors_per_s=settings.link_errors_per_s,
         discards_per_s=settings.link_discards_per_s,
@@ -70,7 +73,7 @@ def health_settings(settings: CollectorSettings) -> HealthSettings:
 
 
 def generation_settings(settings: CollectorSettings) -> GenerationSettings:
-    """How quick and how careful generations are."""
+    """The delays and limits of generations."""
     return GenerationSettings(
         DampingSettings(quiet_s=settings.quiet_s, hold_down_s=settings.hold_down_s),
         first_settle_s=settings.first_settle_s,

@@ -1,1 +1,1 @@
-"""The parts of a running collector, and what `hyperscout status` shows of them."""
+"""Lists the parts of a running collector and builds the answer of `hyperscout status`."""

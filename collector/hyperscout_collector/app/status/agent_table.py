@@ -1,7 +1,7 @@
-"""The agents that GetStatus lists, each encoded when something changes, so that a request only joins them.
+"""Keeps the agents that GetStatus lists. Each is encoded when it changes, so a request only joins the bytes.
 
-An agent is listed while it is connected or while findings of it are held. A heartbeat costs one encoding;
-a commit also counts the findings of the nodes that it touched.
+An agent is listed while it is connected or the collector has findings of it. A heartbeat costs one encoding;
+a commit also counts the findings of the nodes that changed.
 """
 
 from bisect import bisect_left, insort
@@ -21,7 +21,7 @@ _FAILED = int(Outcome.OUTCOME_FAILED)
 
 
 class _Counted(NamedTuple):
-    """The findings of one agent. `received_ns` and `offset_ns`: of the one that was received last."""
+    """The number of findings of one agent. `received_ns`, `offset_ns`: of the finding received last."""
 
     findings: int = 0
     failed: int = 0
@@ -33,20 +33,20 @@ _NOTHING = _Counted()
 
 
 class AgentTable:
-    """Follows the evidence and the streams. Times are Unix ns. Belongs to the event loop.
+    """Follows the evidence and the streams. Times are Unix ns. Use it only on the event loop.
 
     A device that reports by MQTT has no stream. It counts as connected until `stale_after_ns` after its last
     message, unless an agent runs on the same node.
     """
 
     def __init__(self, state: EvidenceState, streams: Streams, stale_after_ns: int) -> None:
-        self.away: set[str] = set()  # listed, and not connected
-        self.blind: set[str] = set()  # of role fabric, and all their findings failed
+        self.away: set[str] = set()  # listed and not connected
+        self.blind: set[str] = set()  # agents of role fabric whose findings all failed
         self._state = state
         self._streams = streams
         self._stale_after_ns = stale_after_ns
         self._counted: dict[str, _Counted] = {}
-        self._devices: dict[str, tuple[int, int]] = {}  # by reporter: when it was heard, and its offset
+        self._devices: dict[str, tuple[int, int]] = {}  # by reporter: time and offset of its last message
         self._fresh: set[str] = set()  # devices that count as connected
         self._encoded: dict[str, bytes] = {}  # a GetStatusResponse each, with one agent
         self._order: list[str] = []  # the keys of `_encoded`, sorted
@@ -58,13 +58,13 @@ class AgentTable:
         self._count({change.key.node for change in changes})
 
     def device_heard(self, reporter: str, at_ns: int, offset_ns: int) -> None:
-        """A message of a device came. `offset_ns`: its clock minus the collector's."""
+        """A message of a device arrived. `offset_ns`: its clock minus the collector's."""
         self._devices[reporter] = at_ns, offset_ns
         self._fresh.add(reporter)
         self.touch(reporter)
 
     def refresh(self, now_ns: int) -> None:
-        """Reckon with the passing of time. Call it before `away` or `encoded` are read."""
+        """Update which devices count as connected. Call it before reading `away` or `encoded`."""
         limit_ns = now_ns - self._stale_after_ns
         fresh = {reporter for reporter, (at_ns, _) in self._devices.items() if at_ns >= limit_ns}
         changed, self._fresh = fresh ^ self._fresh, fresh
@@ -72,15 +72,15 @@ class AgentTable:
             self.touch(reporter)
 
     def encoded(self) -> bytes:
-        """A GetStatusResponse that has `agents` alone, sorted by node.
+        """An encoded GetStatusResponse that contains only `agents`, sorted by node.
 
-        Encoded messages that follow one another are one message with the fields of all
+        Concatenated encoded messages are one message with the fields of all
         (https://protobuf.dev/programming-guides/encoding/#last-one-wins).
         """
         return b"".join(map(self._encoded.__getitem__, self._order))
 
     def touch(self, node: str) -> None:
-        """Encode the agent of this node anew."""
+        """Encode the agent of this node again, or drop it."""
         counted, stream = self._counted.get(node, _NOTHING), self._streams.get(node)
         if stream is None and not counted.findings:
             self._drop(node)

@@ -1,4 +1,4 @@
-"""The parts of a running collector, for those that look at all of them: status, metrics, the API."""
+"""Lists the parts of a running collector for the modules that read all of them: status, metrics, the API."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from hyperscout_collector.serve.http.counters import RestCounters
 
 @dataclass(slots=True)
 class Parts:
-    """Times are Unix ns. `load_problems`: what could not be read at start."""
+    """The parts of a running collector. Times are Unix ns. `load_problems`: errors while loading at start."""
 
     version: str
     started_ns: int
@@ -56,22 +56,22 @@ class Parts:
     runner: PublisherRunner
     saver: Saver
     placing: Placing
-    gates: Gates | None = None  # where gangs wait behind scheduling gates
+    gates: Gates | None = None  # None: gangs do not use scheduling gates
     blueprint: BlueprintFile | None = None
     published_ns: int = 0
-    generations: int = 0  # published since the start
-    reviews: Reviews | None = None  # where an API server is asked who calls
-    kube: Kube | None = None  # where there is an API server
-    # What those did that are on; None = off
+    generations: int = 0  # number published since the start
+    reviews: Reviews | None = None  # None: no API server reviews callers
+    kube: Kube | None = None  # None: no API server
+    # None = switched off
     rest: RestCounters | None = None
     mqtt: MqttCounters | None = None
-    devices: Devices | None = None  # that report by MQTT
+    devices: Devices | None = None  # devices that report by MQTT
     history: HistorySize | None = None
-    recorder: Recorder | None = None  # where a history is kept
+    recorder: Recorder | None = None
 
     @property
     def problems(self) -> list[str]:
-        """Trouble of the collector itself."""
+        """Problems of the collector itself, as `hyperscout status` lists them."""
         found = list(self.load_problems)
         if self.committer.problem is not None:
             found.append(f"evidence is not written, and nothing is acknowledged: {self.committer.problem}")

@@ -1,4 +1,4 @@
-"""What `hyperscout status` shows of a running collector."""
+"""Builds the answer that `hyperscout status` shows."""
 
 from hyperscout.v1 import topology_pb2 as pb
 from hyperscout_topology.objects import all_wrong
@@ -8,7 +8,10 @@ from hyperscout_collector.app.status.parts import Parts
 
 
 def status(parts: Parts, *, omit_agents: bool = False) -> bytes:
-    """An encoded GetStatusResponse, some 50 bytes an agent. Runs on the loop, so it counts nothing itself."""
+    """An encoded GetStatusResponse, about 50 bytes per agent.
+
+    It runs on the event loop, so it only joins figures that other parts keep.
+    """
     held = parts.pipeline.held
     now_ns = parts.clock_ns()
     current = parts.watchers.current

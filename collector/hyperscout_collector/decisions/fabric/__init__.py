@@ -1,1 +1,1 @@
-"""Which agent sweeps which fabric, and which ports count errors."""
+"""Decides which agent sweeps which fabric, and which ports have too many errors."""

@@ -1,11 +1,13 @@
-"""Who sweeps which fabric. Nobody configures it: leases follow from what sweeps saw.
+"""Decides which agent sweeps which fabric.
 
-A lease is given on an active port whose GUID no current sweep has seen, until every active port is
-seen. A few at a time, because two ports without a sweep may well be in one fabric: when a sweep sees
-the port of another lease, one of the two goes. A lease moves when its agent dies, its port goes down,
-or its sweeps are partial or fail; the lease that takes its place inherits what was covered, so that
-nobody else starts to explore the same fabric meanwhile. A fabric in which every sweep is partial
-(a mute node does that) must not make the lease wander: with each move in vain it stays twice as long.
+No configuration is needed: leases follow from the results of sweeps.
+
+A lease is granted on an active port with a GUID that no current sweep contains, until every active port is
+covered. Only a few such leases exist at a time, because two uncovered ports may be in one fabric. When a
+sweep contains the port of another lease, one of the two leases ends. A lease moves when its agent disconnects
+for long, when its port goes down, or when its sweeps are partial or fail. Its successor inherits the covered
+GUIDs, so that no other agent explores the same fabric meanwhile. A fabric in which every sweep is partial (an
+unresponsive node causes that) must not move the lease forever: the wait doubles after each unsuccessful move.
 """
 
 from collections.abc import Iterable, Iterator, Set
@@ -28,23 +30,23 @@ from hyperscout_collector.decisions.fabric.sweep_events import (
 )
 
 NS = 1_000_000_000
-MAX_PORTS = 64  # of one node; more are passed over
+MAX_PORTS = 64  # of one node; further ports are ignored
 Place = tuple[str, str, int]  # node, device, port
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """Times in seconds."""
+    """Settings of the leases. Times in seconds."""
 
     interval_s: float = 60.0  # between the sweeps of a fabric; ibnetdiscover takes 5 s at 10,000 hosts
-    grace_s: float = 30.0  # an agent that restarts is back by then and keeps its lease
-    silence_s: float = 300.0  # no sweep and no failure for as long counts as one; above interval and time-out
-    back_off_s: float = 60.0  # a port that failed is not tried again for as long; doubles with each failure
+    grace_s: float = 30.0  # an agent that reconnects within this time keeps its lease
+    silence_s: float = 300.0  # silence this long counts as a failure; more than interval plus timeout
+    back_off_s: float = 60.0  # of a port that failed; doubles with each failure
     back_off_max_s: float = 3600.0
-    failures: int = 2  # in a row, before a lease moves; a partial sweep is enough
-    exploring: int = 2  # leases without a first sweep at a time: they may all be in one fabric
-    leases: int = 64  # at most: fabrics, planes and rails that are fabrics of their own
-    agents: int = 100_000  # whose ports are remembered; of those that left, the first are forgotten
+    failures: int = 2  # in a row, before a lease moves; one partial sweep suffices
+    exploring: int = 2  # concurrent leases without a first sweep: they may all be in one fabric
+    leases: int = 64  # most leases: fabrics, planes, and rails that are fabrics of their own
+    agents: int = 100_000  # most agents in memory; those that disconnected first are forgotten first
 
 
 @dataclass(slots=True)
@@ -62,14 +64,14 @@ class _Lease:
     place: Place
     guid: int
     granted_ns: int
-    heard_ns: int  # of a sweep or a failure
-    covered: frozenset[int]  # GUIDs it answers for; at first those of the lease before
-    full: frozenset[int]  # of the last full sweep
-    moves: int  # in a row, in vain
+    heard_ns: int  # time of the last sweep or failure
+    covered: frozenset[int]  # GUIDs that the lease covers; at first those of its predecessor
+    full: frozenset[int]  # GUIDs of the last full sweep
+    moves: int  # unsuccessful moves in a row
     swept_ns: int = 0
     partial: bool = False
     reason: str = ""
-    bad: int = 0  # sweeps in a row that were partial or failed
+    bad: int = 0  # partial or failed sweeps in a row
 
     @property
     def node(self) -> str:
@@ -77,7 +79,7 @@ class _Lease:
 
     @property
     def rank(self) -> tuple[bool, int]:
-        """Of two leases on one fabric the lower stays: the one whose sweeps are whole, then the older."""
+        """Of two leases on one fabric the lower rank stays: the one with full sweeps, then the older one."""
         return (not self.swept_ns or self.bad > 0, self.number)
 
 
@@ -89,8 +91,10 @@ class _BackOff:
 
 @dataclass(slots=True)
 class SweepLeases:
-    """`handle` takes what happened and says what to tell whom. `epoch` keeps lease ids apart from those of
-    an earlier process (its start, in any unit)."""
+    """The state machine of the leases. `handle` takes an event and returns instructions for agents.
+
+    `epoch` separates lease ids from those of an earlier process (its start time, in any unit).
+    """
 
     settings: LeaseSettings
     epoch: int
@@ -103,7 +107,7 @@ class SweepLeases:
     _out: list[Instruction] = field(default_factory=list)
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
-        """What to tell the agents, in this order."""
+        """Returns the instructions for the agents, in the order in which they must be sent."""
         self._now_ns = now_ns
         self._out = []
         match event:
@@ -123,19 +127,19 @@ class SweepLeases:
         return self._out
 
     def may_report(self, node: str, lease_id: str) -> bool:
-        """Whether a fabric finding of this node under this lease is to be taken."""
+        """Whether a fabric finding of this node under this lease is accepted."""
         lease = self._leases.get(lease_id)
         return lease is not None and lease.node == node
 
     def leases(self) -> tuple[LeaseState, ...]:
-        """The leases, oldest first."""
+        """Returns the leases, oldest first."""
         return tuple(
             LeaseState(x.lease_id, *x.place, x.granted_ns, x.swept_ns, x.partial, x.reason)
             for x in self._leases.values()
         )
 
     def uncovered(self) -> list[Place]:
-        """Active ports of connected agents that no lease answers for, sorted."""
+        """Returns the active ports of connected agents that no lease covers, sorted."""
         return sorted(self._uncovered)
 
     # -- events ---------------------------------------------------------------------------------------------
@@ -216,7 +220,7 @@ class SweepLeases:
     # -- leases ---------------------------------------------------------------------------------------------
 
     def _holder(self, node: str, lease_id: str) -> _Lease | None:
-        """The lease, if it is this node's; else the node is told to stop."""
+        """Returns the lease if it is this node's. Otherwise instructs the node to stop, and returns None."""
         if self.may_report(node, lease_id):
             return self._leases[lease_id]
         if node in self._agents and self._agents[node].connected:
@@ -231,7 +235,7 @@ class SweepLeases:
             self._replace(lease, f"its sweeps fail: {reason}", blame=True, only_if_better=bool(lease.covered))
 
     def _patience(self, lease: _Lease, least: int) -> int:
-        """Bad sweeps until the lease moves: twice as many after each move in vain, up to some thirty."""
+        """Returns how many bad sweeps move the lease: doubled by each unsuccessful move, at most 32."""
         return max(least, 1 << min(lease.moves, 5))
 
     def _blame(self, place: Place) -> None:
@@ -240,13 +244,14 @@ class SweepLeases:
         self._back_off[place] = _BackOff(failures, self._now_ns + round(wait_s * NS))
 
     def _settle(self, lease: _Lease, seen: frozenset[int]) -> None:
-        """A sweep saw the port of another lease: that is one fabric, and one of the two goes."""
+        """End one of two leases if a sweep contains the port of the other lease: both are on one fabric."""
         for other in list(self._leases.values()):
             if other is lease or other.guid not in seen:
                 continue
             keep, drop = sorted((lease, other), key=lambda x: x.rank)
             if keep is other:
-                # Until its own next sweep it answers for what this one saw, or that would be explored again.
+                # The kept lease covers what this sweep contains until its own next sweep. Otherwise the
+                # fabric would be explored again.
                 keep.covered |= drop.covered
             self._end(drop, f"the fabric is swept under lease {keep.lease_id}")
             self._look_at_all()
@@ -256,10 +261,11 @@ class SweepLeases:
     def _replace(
         self, lease: _Lease, reason: str, *, blame: bool = False, only_if_better: bool = False
     ) -> None:
-        """Hand the fabric to another port that is known to be in it; without one, let it be explored anew.
+        """Move the lease to another port that is known to be in its fabric. Without one, the fabric is
+        explored again.
 
-        `only_if_better`: without one, leave it where it is: a sweep of a part is better than none.
-        `blame`: the port that loses the lease is not tried again for a while.
+        `only_if_better`: without another port, keep the lease: a partial sweep is better than none. `blame`:
+        the port that loses the lease backs off.
         """
         inside = (
             place
@@ -296,7 +302,7 @@ class SweepLeases:
         self._out.append(Grant(lease.node, lease.lease_id, *lease.place[1:], self.settings.interval_s))
 
     def _explore(self) -> None:
-        """Give leases on uncovered ports, on devices of different names first: rails are often fabrics."""
+        """Grant leases on uncovered ports, first on devices of other names: rails are often fabrics."""
         while self._uncovered and len(self._leases) < self.settings.leases:
             exploring = [x for x in self._leases.values() if not x.swept_ns and not x.covered]
             if len(exploring) >= self.settings.exploring:
@@ -312,7 +318,7 @@ class SweepLeases:
         return [lease for lease in self._leases.values() if lease.node == node]
 
     def _choose(self, places: Iterable[Place], avoid: Set[str]) -> Place | None:
-        """The best of these ports that may be tried now: other node or device, seldom failed, idle host."""
+        """Returns the best usable port: other node or device first, then few failures, few leases."""
         taken = {lease.place for lease in self._leases.values()}
         busy: dict[str, int] = {}
         for node, _, _ in taken:
@@ -329,7 +335,7 @@ class SweepLeases:
         return best[-1] if best else None
 
     def _look_at(self, node: str, agent: _Agent) -> None:
-        """Which ports of the node are uncovered."""
+        """Update which ports of the node are uncovered."""
         taken = {lease.place for lease in self._of(node)}
         for port in agent.ports:
             place = _place(node, port)

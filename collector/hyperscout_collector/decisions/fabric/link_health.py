@@ -1,16 +1,16 @@
-"""Which ports do something wrong at present, judged by counters that only grow.
+"""Decides which ports have too many errors, discards or flaps, by counters that only grow.
 
-Readings of counters go in, with the times at which they were taken; ports that are over a threshold come
-out, with their rates. Thresholds are kept with hysteresis: a port is named when a rate reaches its threshold
-and until it has fallen under half of it. What is told of it is renewed only when a rate moved by a half.
+Input: counter readings with their times. Output: the ports with rates above a threshold, and the rates.
+Thresholds have hysteresis: a port is reported from the threshold until its rate falls below half of it. A
+reported rate is updated only when it changes by half.
 
-- A rate is what was counted in the last `window_s`, however long anybody has looked: a burst is no trend.
-  What was read before and after its beginning is interpolated.
-- Counters that shrink began anew: what they say now was counted since.
-- A link that trains counts errors of all kinds: what came with a change of carrier is a flap, no more.
-- A counter that is full (InfiniBand's do not wrap) tells nothing: what was said of the port stays.
+- A rate is the growth in the last `window_s`, even if the port is observed for less: a burst is no trend. The
+  value at the start of the window is interpolated between the readings around it.
+- A counter that shrinks was reset: its whole value counts as growth.
+- A training link counts errors of all kinds: growth during a change of carrier counts as a flap only.
+- A full counter (InfiniBand counters do not wrap) gives no information: the port's state stays.
 
-A port on which nothing moves costs no memory: each reading comes with the one before it.
+A port without changes uses no memory: each reading comes with the one before it.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -21,17 +21,20 @@ from hyperscout_inference.fabric.inputs import PortHealth
 
 NS = 1_000_000_000
 FLAP_WINDOW_S = 3600.0
-_CLEAR_SHARE = 0.5  # of a threshold: a rate has to fall below it
-_MOVED = 1.5  # a rate is told anew when it is so many times what was told, or less than that share of it
-_POINTS = 12  # that a window is kept in
-_CARRIER = 2  # place of its changes among what is counted
+_CLEAR_SHARE = 0.5  # of a threshold: a rate must fall below it
+_MOVED = 1.5  # a reported rate is updated when it grows by this factor, or shrinks by it
+_POINTS = 12  # stored per window
+_CARRIER = 2  # index of the carrier changes among the counters
 
 Port = tuple[str, str]  # device id and port, as in links
 
 
 class Counts(NamedTuple):
-    """What one port says. None = it cannot tell. `changes`: of its carrier, down and up counted apart; None =
-    it counts none, and only what is seen of `up` tells."""
+    """The counters of one port. None = the port does not count it.
+
+    `changes`: changes of the carrier, down and up counted separately. None = the port does not count them;
+    then changes of `up` between readings are counted.
+    """
 
     errors: int | None
     discards: int | None
@@ -44,7 +47,7 @@ NOTHING_COUNTED = Counts(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All that was read at one time by one probe, by port; Unix ns by our clock."""
+    """All ports that one probe read at one time, by port. Unix ns by the collector's clock."""
 
     at_ns: int
     ports: Mapping[Port, Counts]
@@ -53,7 +56,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class HealthSettings:
-    """Rates from which on a port is named; 0 = never. `window_s`: errors and discards are counted over it."""
+    """Rates from which a port is reported; 0 = never. `window_s`: the window for errors and discards."""
 
     errors_per_s: float = 0.1  # 100 Gbit/s at a bit error rate of 1e-12, the most that its standard allows
     discards_per_s: float = 100.0
@@ -62,7 +65,7 @@ class HealthSettings:
 
 
 class _Limit(NamedTuple):
-    """`threshold`: of what is counted in a second times `scale`."""
+    """`threshold`: limit of the growth per second times `scale`."""
 
     window_ns: int
     threshold: float
@@ -70,7 +73,7 @@ class _Limit(NamedTuple):
 
 
 class _Rate:
-    """How fast one counter grows: its sum by time, over a window."""
+    """The rate of one counter: its growth by time, over a window."""
 
     __slots__ = ("_last", "_points", "raised", "shown")
 
@@ -81,7 +84,7 @@ class _Rate:
         self._last: int | None = first
 
     def take(self, at_ns: int, value: int | None, limit: _Limit, *, counts: bool) -> None:
-        """`counts` False: whatever it grew by is nothing to speak of."""
+        """Add a reading. `counts` False: ignore the growth since the reading before."""
         before, self._last = self._last, value
         grown = 0
         if counts and value is not None and before is not None:
@@ -99,13 +102,13 @@ class _Rate:
 
     @property
     def quiet(self) -> bool:
-        """Nothing is said of it, and nothing it counted lately is needed to say something later."""
+        """Whether the port is not reported for this counter, and the window contains no growth."""
         return not self.raised and self._points[0][1] == self._points[-1][1]
 
     def _per_s(self, window_ns: int) -> float:
         (began_ns, began), (now_ns, total) = self._points[0], self._points[-1]
         since_ns = now_ns - window_ns
-        if began_ns < since_ns:  # what the first stretch had grown by then
+        if began_ns < since_ns:  # add the growth of the first stretch up to the start of the window
             next_ns, value = self._points[1]
             began += round((value - began) * (since_ns - began_ns) / (next_ns - began_ns))
         return (total - began) * NS / window_ns
@@ -122,7 +125,7 @@ class _Rate:
 
 
 class _Track:
-    """One port on which something moved."""
+    """One port with a counter that changed."""
 
     __slots__ = ("_at_ns", "_changes", "_counts", "_rates")
 
@@ -130,7 +133,7 @@ class _Track:
         self._at_ns = at_ns
         self._counts = counts
         self._changes = counts.changes or 0
-        # Of errors, of discards, of changes of the carrier; None = at rest.
+        # Of errors, discards and carrier changes; None = unchanged.
         self._rates: list[_Rate | None] = [None, None, None]
 
     def take(self, at_ns: int, now: Counts, limits: Sequence[_Limit]) -> None:
@@ -161,7 +164,7 @@ class _Track:
 
 @dataclass(slots=True)
 class _Owner:
-    """What is known of the ports that one finding tells of. `said`: those that do something wrong."""
+    """The ports of one finding. `said`: those that are reported."""
 
     source: str
     tracks: dict[Port, _Track] = field(default_factory=dict)
@@ -169,14 +172,14 @@ class _Owner:
 
 
 class LinkHealth:
-    """`look` and `forget` say whether `health` is another one than before."""
+    """The state machine of all ports. `look` and `forget` return whether `health` changed."""
 
     def __init__(self, settings: HealthSettings) -> None:
         window_ns = round(settings.window_s * NS)
         self._limits = (
             _Limit(window_ns, settings.errors_per_s),
             _Limit(window_ns, settings.discards_per_s),
-            # Two changes are a flap.
+            # Two changes are one flap.
             _Limit(round(FLAP_WINDOW_S * NS), settings.flaps_per_hour, FLAP_WINDOW_S / 2),
         )
         self._owners: dict[Hashable, _Owner] = {}
@@ -184,15 +187,15 @@ class LinkHealth:
 
     @property
     def watched(self) -> int:
-        """Ports on which something moved lately."""
+        """Number of ports with a counter that changed lately."""
         return sum(len(owner.tracks) for owner in self._owners.values())
 
     def watches(self, who: Hashable) -> bool:
-        """Whether a look matters though it saw the same as the one before."""
+        """Whether a reading of this finding is needed even if it equals the one before."""
         return who in self._owners
 
     def look(self, who: Hashable, was: Look, now: Look) -> bool:
-        """One finding as it was, and as it is. Ports that are not in both have no rate."""
+        """Compare two readings of one finding. Ports that are not in both have no rate."""
         owner = self._owners.get(who)
         if owner is None:
             if was.ports == now.ports:
@@ -217,7 +220,7 @@ class LinkHealth:
         return self._tell(owner, said)
 
     def forget(self, who: Hashable) -> bool:
-        """There is nothing more to be seen of it."""
+        """Remove the state of a finding that no longer exists."""
         owner = self._owners.pop(who, None)
         return owner is not None and self._tell(owner, {})
 
@@ -228,7 +231,7 @@ class LinkHealth:
         found: dict[Port, PortHealth] = {}
         for one in sorted(self._owners.values(), key=lambda one: one.source):
             for port, health in one.said.items():
-                known = found.get(port)  # two probes may count on one port, each in its own time
+                known = found.get(port)  # two probes may count on one port at different times
                 found[port] = known.worse(health) if known else health
         changed = found != self.health
         self.health = found

@@ -1,16 +1,16 @@
-"""What happens to sweep leases, and what is to be done about it: values between `leases` and the shell."""
+"""The events and instructions of the sweep leases."""
 
 from collections.abc import Set
 from dataclasses import dataclass
 
-SWEEP_PROBE = "ibnetdiscover"  # an agent that runs it may hold a lease
+SWEEP_PROBE = "ibnetdiscover"  # an agent that runs this probe may get a lease
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SweepPort:
-    """An active InfiniBand port. Its GUID is what a sweep sees of it.
+    """An active InfiniBand port. Sweeps identify it by its port GUID.
 
-    The port's, not the node's: the ports of one adapter may lie in different fabrics.
+    The GUID is the port's, not the node's: the ports of one adapter may be in different fabrics.
     """
 
     device: str
@@ -20,7 +20,7 @@ class SweepPort:
 
 @dataclass(frozen=True, slots=True)
 class AgentConnected:
-    """A stream began, for the first time or again; whatever was granted before it has lapsed."""
+    """A stream started, for the first time or again. Earlier grants have lapsed."""
 
     node: str
     probes: Set[str]
@@ -35,7 +35,7 @@ class AgentGone:
 
 @dataclass(frozen=True, slots=True)
 class PortsSeen:
-    """All active InfiniBand ports of a node, each time they are reported."""
+    """All active InfiniBand ports of a node. Sent with each report."""
 
     node: str
     ports: tuple[SweepPort, ...]
@@ -43,7 +43,10 @@ class PortsSeen:
 
 @dataclass(frozen=True, slots=True)
 class SweepSeen:
-    """A sweep under a lease, also when it saw the same as before. `port_guids`: adapter ports it saw."""
+    """A sweep under a lease, also if it is equal to the one before.
+
+    `port_guids`: adapter ports in the sweep.
+    """
 
     node: str
     lease_id: str
@@ -63,7 +66,7 @@ class SweepFailed:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed. Wanted every few seconds."""
+    """Time passed. Must be sent every few seconds."""
 
 
 Event = AgentConnected | AgentGone | PortsSeen | SweepSeen | SweepFailed | Tick
@@ -71,7 +74,10 @@ Event = AgentConnected | AgentGone | PortsSeen | SweepSeen | SweepFailed | Tick
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Tell the node to sweep from this port, now and every interval. May repeat a lease it held before."""
+    """The node must sweep from this port, now and at every interval.
+
+    May repeat a lease that the node already has.
+    """
 
     node: str
     lease_id: str
@@ -82,7 +88,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Tell the node to stop."""
+    """The node must stop sweeping under this lease."""
 
     node: str
     lease_id: str
@@ -94,7 +100,7 @@ Instruction = Grant | Revoke
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """A lease as people see it. `last_sweep_at_ns` 0 = none yet; `reason`: what was wrong with it."""
+    """A lease for display. `last_sweep_at_ns`: 0 = no sweep yet. `reason`: the last problem."""
 
     lease_id: str
     node: str

@@ -1,1 +1,1 @@
-"""Which pairs of nodes measure each other, when, and within which limits."""
+"""Decides which pairs of nodes measure each other, when, and within which limits."""

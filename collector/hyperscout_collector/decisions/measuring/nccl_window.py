@@ -1,7 +1,8 @@
-"""Which nodes run NCCL next, in hours in which nobody minds: pure, and never more than one pair at a time.
+"""Decides which nodes run NCCL next, in configured windows and one pair at a time. Pure.
 
-A window is "Sun 02:00-04:00" in UTC, several with commas; "daily" is every day, and an end before the
-beginning is of the next day. In a window one pair stands for each domain; what waited longest is first.
+A window is "Sun 02:00-04:00" in UTC; commas separate several. "daily" is every day. An end before the
+beginning is on the next day. In a window one pair represents each domain; the domain that waited longest is
+first.
 """
 
 import re
@@ -22,14 +23,14 @@ _TEXT = re.compile(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun|daily) (\d\d):(\d\d)-(\d\d):(\
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Seconds from Monday 00:00 UTC; it may reach into the next week."""
+    """A weekly window. `begin_s`: seconds from Monday 00:00 UTC. It may reach into the next week."""
 
     begin_s: int
     length_s: int
 
 
 def parse_windows(text: str) -> tuple[Window, ...]:
-    """ "" is none. Raises ValueError, which says what is expected."""
+    """Parse windows; "" = none. Raises ValueError, which names the expected form."""
     found: list[Window] = []
     for part in (part.strip() for part in text.split(",")):
         if not part and not text.strip():
@@ -56,14 +57,14 @@ def _time_s(hours: str, minutes: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A window that is open. Unix ns."""
+    """An open window. Unix ns."""
 
     since_ns: int
     until_ns: int
 
 
 def open_window(windows: Sequence[Window], now_ns: int) -> Open | None:
-    """The window that is open now, of several the one that closes last."""
+    """Returns the window that is open now; of several, the one that closes last."""
     week_ns = (now_ns + _FIRST_DAY * _DAY_S * NS) % (_WEEK_S * NS)
     found: list[Open] = []
     for window in windows:
@@ -75,12 +76,13 @@ def open_window(windows: Sequence[Window], now_ns: int) -> Open | None:
 
 
 def pairs_of_domains(hypernodes: "Sequence[HyperNode]", free: Set[str]) -> dict[str, tuple[str, str]]:
-    """By domain, two of the nodes that may run: in different parts of it where it has parts, else any two.
+    """Returns two of the nodes that may run for each domain: in different children, where the domain has
+    children.
 
-    A domain of which only one part has nodes that may run has none.
+    A domain with children has no pair if only one child has nodes that may run.
     """
     nodes_of = {h.name: h.nodes for h in hypernodes}
-    first: dict[str, str] = {}  # free node that comes first, by domain
+    first: dict[str, str] = {}  # first free node in the order of names, by domain
     found: dict[str, tuple[str, str]] = {}
     for h in hypernodes:
         first[h.name] = min((node for node in h.nodes if node in free), default="")
@@ -97,9 +99,10 @@ def pairs_of_domains(hypernodes: "Sequence[HyperNode]", free: Set[str]) -> dict[
 def next_pair(
     pairs: Mapping[str, tuple[str, str]], last_ns: Callable[[str, tuple[str, str]], int], since_ns: int
 ) -> tuple[str, tuple[str, str]] | None:
-    """The domain that waited longest, and its pair. `last_ns`: when it ran, or was tried; 0 = never.
+    """Returns the domain that waited longest, and its pair.
 
-    None when all of them ran, or were tried, since `since_ns`: once in a window is enough.
+    `last_ns`: when it ran or was tried, Unix ns; 0 = never. Returns None if all of them ran or were tried
+    since `since_ns`: once in a window suffices.
     """
     waiting = [
         (at_ns, name, pair) for name, pair in pairs.items() if (at_ns := last_ns(name, pair)) < since_ns

@@ -1,17 +1,16 @@
-"""What happens where agents measure each other, and what they are told: values between `pair_tasks` and the
-shell."""
+"""The events and instructions of the pairwise measurements."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from hyperscout_formats.facts.facts import LatencyPort
 
-MEASURE_PROBE = "latency"  # an agent that runs it can take part
+MEASURE_PROBE = "latency"  # an agent that runs this probe can take part
 
 
 @dataclass(frozen=True, slots=True)
 class AgentConnected:
-    """A stream of an agent that can measure began; whatever it was told before has lapsed."""
+    """A stream of an agent that can measure started. Earlier instructions have lapsed."""
 
     node: str
 
@@ -25,7 +24,7 @@ class AgentGone:
 
 @dataclass(frozen=True, slots=True)
 class PortsSeen:
-    """All that a connected agent says of its interfaces: where it answers, and what it measured."""
+    """All interfaces of a connected agent: where it answers, and what it measured."""
 
     node: str
     ports: tuple[LatencyPort, ...]
@@ -33,10 +32,10 @@ class PortsSeen:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Pairs to measure next, in this order, in place of what is left of those before.
+    """Pairs to measure next, in this order. They replace the remaining pairs of the plan before.
 
-    `learning`: some of them are not measured yet, and nothing but latency tells where their nodes are.
-    `representatives`: nodes that stand for their domains, and measure by RDMA too.
+    `learning`: some pairs are not measured yet, and only latency shows where their nodes are.
+    `representatives`: nodes that represent their domains; they also measure by RDMA.
     """
 
     wishes: Sequence[tuple[str, str]]
@@ -46,24 +45,24 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class HierarchyChanged:
-    """What is to be verified is not what it was."""
+    """The hierarchy to verify has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Somebody wants all of it to end, now."""
+    """An operator or client pauses all measurements, now."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """It may go on."""
+    """Measurements may continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed. Wanted several times a second."""
+    """Time passed. Must be sent several times per second."""
 
 
 Event = AgentConnected | AgentGone | PortsSeen | Planned | HierarchyChanged | Paused | Resumed | Tick
@@ -71,7 +70,7 @@ Event = AgentConnected | AgentGone | PortsSeen | Planned | HierarchyChanged | Pa
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Tell the node to measure: `PairTask` of discovery.proto, field by field."""
+    """The node must measure: `PairTask` of discovery.proto, field by field."""
 
     node: str
     task_id: int
@@ -90,7 +89,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Tell the node to drop all tasks."""
+    """The node must drop all tasks."""
 
     node: str
     reason: str
@@ -101,7 +100,7 @@ Instruction = Assign | Stop
 
 @dataclass(frozen=True, slots=True)
 class PlanWanted:
-    """Nodes that can be measured now, sorted, and how many pairs of them are wanted at most."""
+    """A request for a plan: the nodes that can be measured now, sorted, and the largest number of pairs."""
 
     nodes: tuple[str, ...]
     limit: int

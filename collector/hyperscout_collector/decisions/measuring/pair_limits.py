@@ -1,8 +1,8 @@
-"""Bounds of measuring: what a burst costs, how fast bursts may follow one another, and who is left alone.
+"""The limits of measurements: the cost of a burst, the rate of bursts, and back-offs.
 
-A probe is one burst to one peer. A task is two probes: each end pings the other, one after the other. What
-both bursts put onto either end's wires, out and in, is charged to that end before the task is given out; so
-over any time that is long against one task no node sees more than its share.
+A probe is one burst to one peer. A task is two probes: the ends ping each other, one after the other. The
+traffic of both bursts on an end's wires, out and in, is charged to that end before the task is assigned. Over
+any time that is long against one task, no node exceeds its share.
 """
 
 from collections.abc import Hashable
@@ -11,40 +11,40 @@ from dataclasses import dataclass, field
 NS = 1_000_000_000
 PROBES_OF_TASK = 2
 _WIRE_BYTES = 128  # of a ping or its answer: 60 in UDP over IPv6 in Ethernet, with checksum
-# Besides those that count, agents send one after each two of them (it tells how long the peer kept those),
-# and some to find the peer and to say that one is done.
+# Beside the counted pings, agents send one ping after every two of them (it reports how long the peer kept
+# those). They also send a few to find the peer and to report the end of the burst.
 _GROUP, _EXTRA_PINGS = 2, 4
-_RDMA_BYTES = 2 * 64 * 1024 * 1024  # a test of bandwidth from each end
+_RDMA_BYTES = 2 * 64 * 1024 * 1024  # a bandwidth test from each end
 _WINDOW_NS = 10 * NS
 
 
 @dataclass(frozen=True, slots=True)
 class PairSettings:
-    """Times in seconds."""
+    """Settings of the measurements. Times in seconds."""
 
     probes_per_s: float = 100.0  # of the cluster
     node_kbps: float = 200.0  # of each node, out and in
     pings: int = 16  # of a burst
     reverify_s: float = 21_600.0
-    slot_s: float = 0.8  # a node is left to a task for as long: each of two bursts takes 0.25 s
+    slot_s: float = 0.8  # a task reserves its nodes this long: each of two bursts takes 0.25 s
     expires_s: float = 15.0  # then agents forget the key
-    report_s: float = 45.0  # after that, until which results are waited for: agents publish every 10 s
+    report_s: float = 45.0  # additional wait for the results: agents publish every 10 s
     rdma_slot_s: float = 20.0
     rdma_expires_s: float = 60.0
-    rest_s: float = 300.0  # a pair that was measured is not measured again before, whatever is planned
-    disagree_s: float = 5.0  # a rail whose ends disagree, which noise makes them do; doubles each time
-    hopeless_s: float = 40.0  # a pair that must wait so long for its next try keeps nobody else waiting
-    back_off_s: float = 60.0  # a rail of a pair that failed; doubles with each failure
-    node_back_off_s: float = 30.0  # a node whose tasks fail again and again; doubles too
+    rest_s: float = 300.0  # minimum time between two measurements of a pair, whatever is planned
+    disagree_s: float = 5.0  # of a rail with disagreeing ends, often by noise; doubles each time
+    hopeless_s: float = 40.0  # a pair with a longer back-off no longer delays other pairs
+    back_off_s: float = 60.0  # of a rail of a pair that failed; doubles with each failure
+    node_back_off_s: float = 30.0  # of a node with repeated failures; doubles too
     node_back_off_most_s: float = 3600.0
-    node_failures: int = 3  # in a row, until it is left alone
+    node_failures: int = 3  # in a row, before the node backs off
     replan_s: float = 5.0  # between two plans
-    replan_most_s: float = 60.0  # the same when nothing comes of them: it doubles up to this
-    batch_s: float = 20.0  # of probes, that a plan is to hold
-    resting: int = 100_000  # rails that are remembered to have been measured or to have failed
+    replan_most_s: float = 60.0  # the same after plans without any task: the interval doubles up to this
+    batch_s: float = 20.0  # amount of work of one plan: probes for this long
+    resting: int = 100_000  # rails that are remembered as measured or failed
 
     def cost_ns(self, method: str) -> int:
-        """For how long a task takes up all that a node may see."""
+        """Returns how long a task uses up a node's whole share of traffic, in ns."""
         sent = self.pings + -(-self.pings // _GROUP) + _EXTRA_PINGS
         size = 2 * 2 * sent * _WIRE_BYTES
         if method == "rdma":
@@ -53,13 +53,13 @@ class PairSettings:
 
     @property
     def batch(self) -> int:
-        """Pairs of one plan."""
+        """Number of pairs in one plan."""
         return max(32, min(4096, round(self.probes_per_s * self.batch_s / PROBES_OF_TASK)))
 
 
 @dataclass(slots=True)
 class Rate:
-    """The cluster's probes: what may go now, and how many went lately."""
+    """The rate of the cluster's probes: a token bucket, with the recent rate for display."""
 
     per_s: float
     total: int = 0
@@ -68,7 +68,10 @@ class Rate:
     _lately: list[tuple[int, int]] = field(default_factory=list)
 
     def allows(self, now_ns: int) -> bool:
-        """Whether a task may be given out now. It holds half a second's worth: ticks are not exact."""
+        """Whether a task may be assigned now.
+
+        The bucket stores half a second of probes, because ticks are not exact.
+        """
         if self._at_ns is not None:
             more = max(0, now_ns - self._at_ns) * self.per_s / NS
             self._tokens = min(self._tokens + more, max(float(PROBES_OF_TASK), self.per_s / 2))
@@ -85,7 +88,7 @@ class Rate:
             self._lately.append((now_ns, PROBES_OF_TASK))
 
     def now_per_s(self, now_ns: int) -> float:
-        """Of the last ten seconds."""
+        """Returns the mean rate of the last ten seconds, in probes per second."""
         recent = sum(count for at_ns, count in self._lately if 0 <= now_ns - at_ns < _WINDOW_NS)
         return recent * NS / _WINDOW_NS
 
@@ -94,14 +97,14 @@ class Rate:
 class _Rest:
     until_ns: int
     failures: int = 0
-    wait_s: float = 0.0  # for a failure
+    wait_s: float = 0.0  # of a failure
 
 
 @dataclass(slots=True)
 class Rests:
-    """Who is left alone until when. A failure doubles the wait; a success ends the row of failures.
+    """Back-offs and rests by key. A failure doubles the wait; a success resets it.
 
-    At most `limit` are remembered; those that were put in first go first.
+    At most `limit` keys are remembered; the oldest entries are dropped first.
     """
 
     first_s: float
@@ -117,12 +120,12 @@ class Rests:
         return rest is None or rest.until_ns <= now_ns
 
     def wait_s(self, key: Hashable) -> float:
-        """How long it is left alone for its failures; 0 where it has none."""
+        """Returns the back-off of its failures in seconds; 0 = it has none."""
         rest = self._rests.get(key)
         return rest.wait_s if rest else 0.0
 
     def failed(self, key: Hashable, now_ns: int, first_s: float | None = None) -> None:
-        """`first_s`: of a lesser failure, that waits less."""
+        """Record a failure. `first_s`: first back-off of a lesser failure, which waits less."""
         before = self._rests.pop(key, None)
         failures = before.failures + 1 if before else 1
         wait_s = min((first_s or self.first_s) * 2.0 ** min(failures - 1, 30), self.most_s)
@@ -133,7 +136,7 @@ class Rests:
         self._put(key, _Rest(until_ns))
 
     def forget(self, now_ns: int) -> None:
-        """Drop what no longer matters: a row of failures is remembered for another `most_s`."""
+        """Drop expired entries. Failures are remembered for another `most_s`."""
         most_ns = round(self.most_s * NS)
         self._rests = {
             key: rest

@@ -1,12 +1,12 @@
-"""Which interface of one node measures which of another, and between which addresses.
+"""Matches the interfaces and addresses of two nodes that measure each other.
 
-Interfaces of one name are one rail. Those that are left over on both sides go together in their order: rails
-are numbered alike, whatever the drivers call them.
+Interfaces with the same name form one rail. The remaining interfaces of both sides are matched in order:
+rails are numbered alike, whatever the drivers name them.
 
-Addresses come from agents, so they are not believed: an address that is nobody's in particular (loopback,
-multicast, unspecified) or that both ends claim would have a node measure itself, or send to strangers.
-IPv4 goes before IPv6 where both ends have both, so that all pairs of a mixed cluster are measured alike;
-among several, the two that share the longest prefix: they are most likely of one subnet.
+Addresses come from agents and are not trusted. An address that is not a single host's (loopback, multicast,
+unspecified, link-local) or that both ends claim would make a node measure itself, or send to strangers. IPv4
+has precedence where both ends have both families, so that all pairs of a mixed cluster are measured alike.
+Among several addresses the two with the longest common prefix are used: they are most likely in one subnet.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from hyperscout_formats.facts.facts import LatencyPort
 
 MAX_RAILS = 16  # of one pair
-MAX_ADDRESSES = 8  # of one interface that are looked at
+MAX_ADDRESSES = 8  # used per interface
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One rail between two nodes. `rdma`: both ends have a port for it."""
+    """One rail between two nodes. `rdma`: both ends have an RDMA port."""
 
     a: Place
     b: Place
@@ -39,12 +39,12 @@ class Route:
 
 
 def answers(port: LatencyPort) -> bool:
-    """Whether pings to this interface are answered at all."""
+    """Whether the interface answers pings."""
     return 0 < port.udp_port < 65536 and bool(port.addresses)
 
 
 def routes(a: Sequence[LatencyPort], b: Sequence[LatencyPort]) -> list[Route]:
-    """The rails of two nodes, at most MAX_RAILS, by the interface of the first."""
+    """Returns the rails of two nodes, at most MAX_RAILS, sorted by the interface of the first."""
     ours = {port.interface: port for port in a if answers(port)}
     theirs = {port.interface: port for port in b if answers(port)}
     both = ours.keys() & theirs.keys()
@@ -65,7 +65,7 @@ def routes(a: Sequence[LatencyPort], b: Sequence[LatencyPort]) -> list[Route]:
 
 
 def _addresses(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, str] | None:
-    """The best two of one family; None where there are none."""
+    """Returns the best two addresses of one family; None if there are none."""
     best: tuple[int, int, int, str, str] | None = None
     for i, x in enumerate(_usable(a)):
         for j, y in enumerate(_usable(b)):

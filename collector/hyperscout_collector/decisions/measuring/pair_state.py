@@ -1,4 +1,4 @@
-"""What `pair_tasks` remembers of agents, of wishes and of tasks that are under way."""
+"""The state of `pair_tasks`: agents, planned pairs and open tasks."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -13,18 +13,18 @@ UDP, RDMA = "udp", "rdma"
 
 @dataclass(slots=True)
 class Agent:
-    """One that is connected, and when it may be given another task."""
+    """A connected agent, and when it may get another task."""
 
     ports: tuple[LatencyPort, ...] = ()
     busy_until_ns: int = 0  # its slot
     paid_until_ns: int = 0  # its share of traffic is used up until then
-    debt_until_ns: int = 0  # half of its share goes into paying for RDMA
+    debt_until_ns: int = 0  # half of its share pays for RDMA until then
     firsts: int = 0
     open: set[int] = field(default_factory=set)
 
     @property
     def places(self) -> list[tuple[object, ...]]:
-        """Where it answers."""
+        """The interfaces and addresses at which it answers."""
         return [(port.interface, port.addresses, port.udp_port, port.rdma_port) for port in self.ports]
 
     @property
@@ -34,24 +34,24 @@ class Agent:
 
 @dataclass(slots=True)
 class Work:
-    """What is left of a wish."""
+    """The remaining work on a planned pair."""
 
     a: str
     b: str
-    todo: deque[Route] | None = None  # None: nobody has looked yet
+    todo: deque[Route] | None = None  # None = the rails are not computed yet
 
 
 @dataclass(slots=True)
 class End:
-    """Of a task, and what it has reported."""
+    """One end of a task, and what it has reported."""
 
     node: str
     place: Place
     peer: str
     peer_interface: str
     method: str
-    before_ns: int | None  # of the burst that was reported last when the task was given out
-    ok: bool | None = None  # None: nothing was reported yet
+    before_ns: int | None  # time of its last reported burst when the task was assigned
+    ok: bool | None = None  # None = nothing reported yet
 
     def result(self, ports: Sequence[LatencyPort]) -> LatencyResult | None:
         wanted = (self.peer, self.peer_interface, self.method)
@@ -65,7 +65,7 @@ class End:
 
 @dataclass(slots=True)
 class Task:
-    """Given out. `rail`: see `rail_of`."""
+    """An assigned task. `rail`: see `rail_of`."""
 
     ends: tuple[End, End]
     rail: tuple[str, ...]
@@ -73,6 +73,6 @@ class Task:
 
 
 def rail_of(a: str, b: str, route: Route, method: str) -> tuple[str, ...]:
-    """What is left alone after a task, whichever way round it was wished for."""
+    """Returns the key under which a rail backs off; the same for both directions of a pair."""
     ends = sorted(((a, route.a.interface), (b, route.b.interface)))
     return (*ends[0], *ends[1], method)

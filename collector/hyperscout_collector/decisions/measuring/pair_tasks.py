@@ -1,15 +1,15 @@
-"""Who measures whom, and when. Wishes of the planner go in, tasks for both ends of a pair come out.
+"""Decides which nodes measure each other, and when. Planned pairs go in; tasks for both ends come out.
 
-A wish becomes a task for each rail that the two nodes share, one after the other: a node is left to one task
-at a time, and no node and not the cluster sees more than the settings say (`pair_limits`). Both ends of a
-task get the same fresh key, and no two tasks have the same. A task is done when both ends report a burst
-that they had not reported before; one that is not done in time has failed, and its rail, and a node to which
-that happens again and again, are left alone for a while, longer each time. What was measured rests too,
-whatever is planned: a pair whose ends disagree would be planned for ever.
+A planned pair becomes one task for each rail that the two nodes share, one after the other. A node has one
+task slot at a time, and neither a node nor the cluster exceeds the limits of the settings (`pair_limits`).
+Both ends of a task get the same fresh key, and no two tasks have the same key. A task is done when both ends
+report a burst that they had not reported before. A task that is not done in time has failed. Then its rail
+backs off, and so does a node with repeated failures; each further back-off is longer. A measured pair rests
+too, whatever is planned: otherwise a pair with disagreeing ends would be planned forever.
 
-RDMA tests bandwidth, which is seldom worth its traffic: only between nodes that stand for their domains,
-only while nothing is to be learned, one at a time in the cluster, each node at most once per `reverify_s`,
-and half of what the node may see goes on until that is paid for.
+RDMA tests bandwidth, which is rarely worth its traffic. RDMA tasks run only between nodes that represent
+their domains, only while nothing is to be learned, one at a time in the cluster, and each node at most once
+per `reverify_s`. UDP tasks of the node then use half of its share until the RDMA traffic is paid for.
 """
 
 import heapq
@@ -49,22 +49,25 @@ from hyperscout_collector.decisions.measuring.pair_state import (
 
 KEY_BYTES = 32
 _FORGET_EVERY_NS = 60 * NS
-_MAX_RESTING = 4096  # of what rests, so much more is asked of the planner
-_MAX_LOOKS = 200  # wishes whose rails are looked at in one tick
-_MAX_RDMA = 1000  # that wait for their turn
+_MAX_RESTING = 4096  # bounds the extra pairs that are requested for resting rails
+_MAX_LOOKS = 200  # planned pairs for which rails are computed in one tick
+_MAX_RDMA = 1000  # waiting for their turn
 
 
 @dataclass(slots=True)
 class PairTasks:
-    """`handle` takes what happened and says whom to tell what. `keys` makes a fresh key at each call;
-    `first_id` keeps ids apart from those of an earlier process (its start, in any unit)."""
+    """The state machine of the measurements. `handle` takes an event and returns instructions for agents.
+
+    `keys` returns a fresh key at each call. `first_id` separates task ids from those of an earlier process
+    (its start time, in any unit).
+    """
 
     settings: PairSettings
     first_id: int
     keys: Callable[[], bytes]
-    paused: str | None = None  # why
+    paused: str | None = None  # reason of the pause; None = not paused
     learning: bool = True
-    all_tried: bool = False  # each pair of the last plan failed, or disagreed, again and again
+    all_tried: bool = False  # each pair of the last plan failed or disagreed repeatedly
     failed: int = 0
     measured: int = 0
     _agents: dict[str, Agent] = field(default_factory=dict)
@@ -73,11 +76,11 @@ class PairTasks:
     _open: dict[int, Task] = field(default_factory=dict)
     _under_way: Counter[tuple[str, ...]] = field(default_factory=Counter)  # open tasks by rail and method
     _representatives: frozenset[str] = frozenset()
-    _news: bool = False  # what is planned for is not what it was
-    _again_ns: list[int] = field(default_factory=list)  # a heap: when ends that disagree may be asked again
+    _news: bool = False  # the input of the planner has changed
+    _again_ns: list[int] = field(default_factory=list)  # heap: when disagreeing pairs may be retried
     _planning: bool = False
     _planned_ns: int | None = None
-    _in_vain: int = 0  # plans in a row that nothing came of
+    _in_vain: int = 0  # plans in a row without any task
     _given: int = 0  # tasks since the last plan
     _forgot_ns: int = 0
     _count: int = 0
@@ -86,7 +89,7 @@ class PairTasks:
     rate: Rate = field(init=False)
     _rails: Rests = field(init=False)
     _nodes: Rests = field(init=False)
-    _rows: Counter[str] = field(default_factory=Counter)  # failures of a node in a row
+    _rows: Counter[str] = field(default_factory=Counter)  # failures in a row by node
 
     def __post_init__(self) -> None:
         s = self.settings
@@ -95,7 +98,7 @@ class PairTasks:
         self._nodes = Rests(s.node_back_off_s, s.node_back_off_most_s, s.resting)
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
-        """What to tell the agents, in this order."""
+        """Returns the instructions for the agents, in the order in which they must be sent."""
         self._now_ns, self._out = now_ns, []
         match event:
             case AgentConnected(node):
@@ -118,20 +121,20 @@ class PairTasks:
                 self._give_out()
         return self._out
 
-    # -- what others want to know ---------------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------------------------
 
     @property
     def agents(self) -> int:
-        """Those that can take part."""
+        """Number of agents that can take part."""
         return sum(agent.can for agent in self._agents.values())
 
     @property
     def in_flight(self) -> int:
-        """Tasks that were given out and are not done."""
+        """Number of tasks that are assigned and not done."""
         return len(self._open)
 
     def wants_plan(self, now_ns: int) -> PlanWanted | None:
-        """What to plan for now, if anything; until `Planned` comes, that is asked once."""
+        """Returns the plan that is needed now, or None. A plan is requested once until `Planned` arrives."""
         s = self.settings
         while self._again_ns and self._again_ns[0] <= now_ns:
             heapq.heappop(self._again_ns)
@@ -146,7 +149,8 @@ class PairTasks:
             return None
         self._in_vain = 0 if self._given else self._in_vain + 1
         self._planning, self._news, self._planned_ns, self._given = True, False, now_ns, 0
-        # What is under way or rests may be wished for again, and is passed over.
+        # The plan may contain pairs that have open tasks or rest; these are skipped. More pairs make up for
+        # them.
         return PlanWanted(nodes, s.batch + len(self._open) + min(len(self._rails), _MAX_RESTING))
 
     # -- events ---------------------------------------------------------------------------------------------
@@ -179,7 +183,7 @@ class PairTasks:
         self._work = [Work(a, b) for a, b in plan.wishes if a != b]
 
     def _is_hopeful(self, wishes: Sequence[tuple[str, str]]) -> bool:
-        """Whether some pair may be measured before long: it was not tried, or not often yet."""
+        """Whether some pair may be measured soon: it was not tried, or did not fail often yet."""
         for a, b in wishes[:_MAX_LOOKS]:
             if (x := self._agents.get(a)) is not None and (y := self._agents.get(b)) is not None:
                 rails = [rail_of(a, b, route, UDP) for route in routes(x.ports, y.ports)]
@@ -188,7 +192,7 @@ class PairTasks:
         return False
 
     def _agreed(self, task: Task) -> bool:
-        """Whether both ends found the same round trip."""
+        """Whether both ends measured the same round trip."""
         agents = [self._agents.get(end.node) for end in task.ends]
         found = [end.result(x.ports) for end, x in zip(task.ends, agents, strict=True) if x is not None]
         rtts_us = [one.min_us for one in found if one is not None]
@@ -206,7 +210,7 @@ class PairTasks:
             self._out.append(Stop(node, reason))
 
     def _drop(self, node: str) -> None:
-        """Forget an agent and what it was told; nobody is to blame."""
+        """Forget an agent and its tasks. No failure is counted."""
         agent = self._agents.pop(node, None)
         if agent is not None:
             self._news = self._news or agent.can
@@ -215,7 +219,7 @@ class PairTasks:
                 self._close(task_id)
 
     def _look_again(self, node: str) -> None:
-        """It does not answer where it did."""
+        """Recompute the rails of a node that answers at other places than before."""
         for work in self._work:
             if node in (work.a, work.b):
                 work.todo = None
@@ -234,7 +238,7 @@ class PairTasks:
                 break
             a, b = self._agents.get(work.a), self._agents.get(work.b)
             if a is None or b is None:
-                continue  # the next plan goes without them
+                continue  # the next plan will not contain them
             if self._may(a, UDP) and self._may(b, UDP):
                 if work.todo is None:
                     looks += 1
@@ -247,8 +251,10 @@ class PairTasks:
         self._give_out_rdma()
 
     def _look_at(self, name_a: str, name_b: str, a: Agent, b: Agent) -> deque[Route]:
-        """The rails of a pair that may be measured now. To learn who is where one tells enough; what is to be
-        verified is verified on all."""
+        """Returns the rails of a pair that may be measured now.
+
+        One rail suffices to learn where nodes are. Verification covers all rails.
+        """
         found = routes(a.ports, b.ports)
         if not self.learning and self._representatives.issuperset((name_a, name_b)):
             self._rdma += [(name_a, name_b, route) for route in found if route.rdma]
@@ -330,7 +336,7 @@ class PairTasks:
             agent.paid_until_ns = self._now_ns + share * cost_ns
 
     def _settle(self, task_id: int) -> None:
-        """Both ends have reported, or it is too late."""
+        """Finish a task that both ends have reported, or that has timed out."""
         task = self._close(task_id)
         if all(end.ok for end in task.ends):
             self.measured += 1
@@ -347,7 +353,7 @@ class PairTasks:
         self.failed += 1
         self._rails.failed(task.rail, self._now_ns)
         if task.rail[-1] == RDMA:
-            return  # a tool that is missing is no reason to leave the node alone
+            return  # a missing tool is no reason for the node to back off
         silent = [end.node for end in task.ends if end.ok is None]
         for node in silent or [end.node for end in task.ends]:
             self._rows[node] += 1

@@ -1,1 +1,1 @@
-"""Which inferred topologies are published, when, and under which number."""
+"""Decides which inferred topologies are published, when, and under which generation number."""

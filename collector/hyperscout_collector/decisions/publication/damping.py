@@ -1,14 +1,14 @@
-"""Damping: what flaps in the fabric must not flap in what is published.
+"""Damping: flapping in the fabric must not appear as flapping in what is published.
 
-A `Damper` follows things by key (a link, a node). What is observed of a thing is a set of items
-(anomalies of a link); what is shown of it follows by these rules:
+A `Damper` follows things by key (a link, a node). The observation of a thing is a set of items (anomalies of
+a link). What is shown of it follows by these rules:
 
-- the first change after a quiet minute is shown at once;
-- after that a thing flaps. Bad news (items where nothing was shown) waits until the hold-down has
-  passed since the last change shown; everything else until it has stood still for a hold-down that
-  doubles with each flap;
-- the same items with other words (a counter in a message) are shown when a minute has passed, or
-  with whatever else is shown.
+- The first change after a quiet time (`quiet_s`) is shown at once.
+- After that the thing flaps. A new problem (items where none were shown) waits for one hold-down since the
+  last change shown. Any other change also waits until the thing has been unchanged for a hold-down that
+  doubles with each flap.
+- The same items with other texts (a counter in a message) are shown after `quiet_s`, or with any other change
+  that is shown.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -24,12 +24,12 @@ NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class DampingSettings:
-    """Times in seconds."""
+    """Settings of the damping. Times in seconds."""
 
-    quiet_s: float = 60.0  # as long without a change, and the next one is news: shown at once
+    quiet_s: float = 60.0  # a change after this time without a change is shown at once
     hold_down_s: float = 10.0  # a retrained link and two sweeps; doubles with each flap
-    hold_down_max_s: float = 300.0  # a link that flaps all day is clear at most this late
-    remembered: int = 100_000  # things that are clear again but flapped lately; the oldest are forgotten
+    hold_down_max_s: float = 300.0  # a link that flaps all day is shown as clear at most this late
+    remembered: int = 100_000  # clear things that flapped lately; the oldest are forgotten
 
 
 @dataclass(slots=True)
@@ -38,12 +38,15 @@ class _Track(Generic[I, T]):
     shown: Mapping[I, T]
     observed_ns: int  # when the set of items changed
     shown_ns: int | None  # when a change of the set was last shown
-    worded_ns: int  # when words were last shown
+    worded_ns: int  # when texts were last shown
     flaps: int = 0
 
 
 class Damper(Generic[K, I, T]):
-    """`shown`: what is published already (after a restart); `now_ns` is then its last change."""
+    """Damps changes by key.
+
+    `shown`: what is already published (after a restart); `now_ns` is then its last change.
+    """
 
     def __init__(
         self, settings: DampingSettings, shown: Mapping[K, Mapping[I, T]] | None = None, now_ns: int = 0
@@ -57,7 +60,7 @@ class Damper(Generic[K, I, T]):
         }
 
     def observe(self, current: Mapping[K, Mapping[I, T]], now_ns: int) -> None:
-        """Everything that is the case now; a key that is not there has no items."""
+        """Record the whole current observation; a key that is missing in it has no items."""
         nothing: Mapping[I, T] = {}
         for key, track in self._tracks.items():
             items = current.get(key, nothing)
@@ -71,7 +74,7 @@ class Damper(Generic[K, I, T]):
         self._forget(now_ns)
 
     def show(self, now_ns: int) -> None:
-        """Show every change that is due, and the present words of what is shown."""
+        """Show every change that is due, and the current texts of what is shown."""
         for track in self._tracks.values():
             if track.observed.keys() == track.shown.keys():
                 if track.observed != track.shown:
@@ -80,19 +83,19 @@ class Damper(Generic[K, I, T]):
                 track.shown, track.shown_ns, track.worded_ns = track.observed, now_ns, now_ns
 
     def next_due_ns(self) -> int | None:
-        """When the next change may be shown; None when what is shown is what is."""
+        """Returns when the next change may be shown; None if the shown items equal the observed ones."""
         return min((self._due(t) for t in self._tracks.values() if t.observed != t.shown), default=None)
 
     def shown(self) -> Iterator[tuple[K, I, T]]:
-        """What may be published."""
+        """Returns what may be published."""
         return ((key, i, x) for key, t in self._tracks.items() for i, x in t.shown.items())
 
     def observed(self) -> Iterator[tuple[K, I, T]]:
-        """What was observed last."""
+        """Returns the last observation."""
         return ((key, i, x) for key, t in self._tracks.items() for i, x in t.observed.items())
 
     def waiting(self) -> Iterator[T]:
-        """Items that are observed and not shown yet."""
+        """Returns the items that are observed and not shown yet."""
         return (x for t in self._tracks.values() for i, x in t.observed.items() if i not in t.shown)
 
     def __len__(self) -> int:

@@ -1,11 +1,11 @@
-"""Which of the inferred topologies are published, when, and with which number and times.
+"""Decides which inferred topologies are published, when, and with which number and times.
 
-Inference says at every moment what the evidence implies; whoever reads HyperNodes wants news at once,
-no flapping, and no half of a cluster gone by mistake. So three parts of a topology move at their own
-pace: anomalies and other causes of conditions at once but damped (`damping`); membership when it has
-stood still for a moment, and a mass removal only when it lasts or a person agrees (`membership`);
-cables, lists and measured figures with whatever else moves, or a little later (figures: `renewal`).
-What is published is therefore always a tree that was offered, or the tree before with present conditions.
+Inference reports at every moment what the evidence implies. A reader of HyperNodes needs changes at once, no
+flapping, and no accidental removal of half a cluster. Three parts of a topology therefore change at their own
+pace. Anomalies and other causes of conditions change at once but damped (`damping`). Membership changes when
+it has been stable for a moment; a mass removal only when it lasts or is approved (`membership`). Cables,
+lists and measured figures change with any other part, or a little later (figures: `renewal`). The published
+topology is therefore always a tree that was offered, or the tree before with current conditions.
 """
 
 from dataclasses import dataclass, field, replace
@@ -42,23 +42,24 @@ from hyperscout_collector.decisions.publication.stamps import (
 
 @dataclass(frozen=True, slots=True)
 class GenerationSettings:
-    """Times in seconds."""
+    """Settings of publication. Times in seconds."""
 
     damping: DampingSettings = field(default_factory=DampingSettings)
-    first_settle_s: float = 2.0  # with nothing published: agents and sweeps come in within moments of a start
-    settle_s: float = 10.0  # membership must stand still this long: re-parenting moves jobs, a link does not
-    settle_max_s: float = 60.0  # a cluster that grows node by node all day is published once a minute
-    details_s: float = 30.0  # cables and lists alone: nobody schedules by them, but they must not go stale
+    first_settle_s: float = 2.0  # before the first generation: agents and sweeps arrive soon after a start
+    settle_s: float = 10.0  # membership must be stable this long: moving a node affects jobs, a link does not
+    settle_max_s: float = 60.0  # a cluster that grows node by node all day is published once per minute
+    details_s: float = 30.0  # for cables and lists alone: no scheduler uses them, but they must not age
     removal_share: float = 0.2  # of HyperNodes or nodes, 0 to 1; a rack of a small cluster is more
     hold_s: float = 600.0  # a reboot of a switch or a fabric manager is over by then
-    new_s: float = 120.0  # a first tree is this long still coming together: sources come in one by one
+    new_s: float = 120.0  # a first tree grows this long, because sources arrive one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A tree that waits. `generation` is its own number, kept from the count, to approve it by.
+    """A tree that waits for approval or its deadline. `generation`: its own number, by which it is approved.
 
-    It stays the same while the loss does not grow by another share, so what is approved is what was read.
+    The number stays the same until the loss grows by another share, so the approved tree is the one that was
+    read.
     """
 
     generation: int
@@ -71,7 +72,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`publish`: a new generation, None = nothing new. `wake_at_ns`: when to call `tick`, if not earlier."""
+    """The result of an event.
+
+    `publish`: a new generation; None = no change. `wake_at_ns`: latest time of the next `tick`.
+    """
 
     publish: Topology | None = None
     held: Held | None = None
@@ -79,29 +83,27 @@ class Decision:
 
 
 class NotHeldError(LookupError):
-    """What was to be approved is not held: it was published, withdrawn, or another loss took its place."""
+    """The tree to approve no longer waits: it was published, withdrawn, or replaced by another."""
 
 
 class Generations:
-    """Takes what inference offers, gives what is to be published.
+    """Receives the topologies that inference offers, and decides what is published.
 
-    `published`: the last generation that was published (numbers, times and names go on from it), or
-    None. Whoever infers passes `published` on as `previous`.
+    `published`: the last published generation, or None. Numbers, times and names continue from it. The caller
+    that runs inference passes `published` to it as `previous`.
     """
 
     def __init__(self, settings: GenerationSettings, published: Topology | None, now_ns: int) -> None:
         self._settings = settings
         self._now_ns = now_ns
         self._published = published
-        self._new_until_ns: int | None = (
-            None  # while nothing was ever published: when the first tree is not new
-        )
+        self._new_until_ns: int | None = None  # end of the time in which the first tree still grows
         self._highest = published.generation if published else 0
         self._offered: Topology | None = None
-        self._differs_since_ns: int | None = None  # membership: offered and published
-        self._still_since_ns = now_ns  # membership: offered and offered before
+        self._differs_since_ns: int | None = None  # membership: since when offered and published differ
+        self._still_since_ns = now_ns  # membership: since when all offers agree
         self._details_since_ns: int | None = None
-        self._details = published  # whose details were taken last
+        self._details = published  # the source of the last details
         self._held: Held | None = None
         self._held_loss = NO_LOSS
         self._removals = Removals(settings.removal_share, round(settings.hold_s * NS))
@@ -127,11 +129,11 @@ class Generations:
 
     @property
     def published(self) -> Topology | None:
-        """The last generation."""
+        """The last published generation."""
         return self._published
 
     def offer(self, topology: Topology, now_ns: int, facts: ConditionFacts = NO_FACTS) -> Decision:
-        """What inference made of the evidence, and what is known of nodes besides."""
+        """Process an inferred topology, and other facts about nodes."""
         now_ns = self._advance(now_ns)
         topology = calmed(topology, self._published)
         if self._offered is None or not same_members(self._offered, topology):
@@ -142,16 +144,16 @@ class Generations:
         if aged or self._details is None or not same_details(self._details, topology):
             self._details_since_ns = now_ns if self._details_since_ns is None else self._details_since_ns
         else:
-            self._details, self._details_since_ns = topology, None  # in the order that the next will have
+            self._details, self._details_since_ns = topology, None  # in the order of the next details
         self._observe(topology, facts, now_ns)
         return self._decide(now_ns)
 
     def tick(self, now_ns: int) -> Decision:
-        """Time passed."""
+        """Process the passing of time."""
         return self._decide(self._advance(now_ns))
 
     def approve(self, generation: int, now_ns: int) -> Decision:
-        """Publish the held tree at once. Raises NotHeldError when it is not the one that is held."""
+        """Publish the waiting tree at once. Raises NotHeldError if `generation` is not the one that waits."""
         now_ns = self._advance(now_ns)
         if self._held is None:
             raise NotHeldError(f"generation {generation} is not held: nothing is")
@@ -163,7 +165,7 @@ class Generations:
         self._now_ns = max(self._now_ns, now_ns)
         return self._now_ns
 
-    # -- taking in ------------------------------------------------------------------------------------------
+    # -- input ----------------------------------------------------------------------------------------------
 
     def _watch_membership(self, offered: Topology, now_ns: int) -> None:
         before = self._published
@@ -183,12 +185,13 @@ class Generations:
             and not lost.nodes
             and (len(offered.hypernodes) >= len(before.hypernodes) or _only_nvlink(before, lost))
         ):
-            # NVLink that comes a moment after the cables, the whole cluster's or that of the nodes that came
-            # last: nobody relies on tiers yet.
+            # NVLink domains that appear shortly after the cables, for the whole cluster or for the newest
+            # nodes. No scheduler relies on these tiers yet.
             lost = NO_LOSS
         if lost.tiers is None and not self._removals.too_many(before, lost, now_ns):
             if self._held is not None:
-                # It comes back, perhaps in steps: what is left must stand still anew.
+                # The loss shrinks, perhaps in steps. The remaining change must be stable again before it is
+                # published.
                 self._held = None
                 self._differs_since_ns = self._still_since_ns = now_ns
             return
@@ -237,13 +240,13 @@ class Generations:
         self._down.observe({node: {"": why} for node, why in facts.down_nodes.items()}, now_ns)
         stale = {node: {"": seen} for node, seen in facts.stale.items()}
         if self._held is not None:
-            # Published still, and no longer backed by any evidence.
+            # These nodes are still published, but no evidence supports them.
             stale = {node: {"": self._held.since_ns} for node in self._held.removes_nodes} | stale
         self._stale.observe(stale, now_ns)
         self._silent.observe({id_: {"": seen} for id_, seen in facts.stale_switches.items()}, now_ns)
         self._failing.observe({"": {"": facts.failing}} if facts.failing else {}, now_ns)
 
-    # -- giving out -----------------------------------------------------------------------------------------
+    # -- output ---------------------------------------------------------------------------------------------
 
     def _decide(self, now_ns: int, *, approved: bool = False) -> Decision:
         offered = self._offered
@@ -289,7 +292,7 @@ class Generations:
         return min((max(due, now_ns + 1) for due in dues if due is not None), default=None)
 
     def _next(self, offered: Topology, now_ns: int, *, take: bool) -> Topology | None:
-        """The next generation, or None when it would be the same as the one before."""
+        """Returns the next generation, or None if it would equal the one before."""
         for damper in self._dampers:
             damper.show(now_ns)
         before = self._published
@@ -340,7 +343,7 @@ class Generations:
         return self._published
 
     def _take(self, before: Topology | None, offered: Topology, now_ns: int) -> None:
-        """The offered tree becomes the published one."""
+        """Update the state after the offered tree became the published one."""
         self._differs_since_ns = None
         if self._held is not None:
             self._removals.agree()
@@ -349,7 +352,7 @@ class Generations:
 
 
 def _only_nvlink(before: Topology, lost: Loss) -> bool:
-    """Whether no domains but NVLink's go: hosts that were taken for one each turn out to be in one rack."""
+    """Whether only NVLink domains disappear, as when single hosts turn out to be in one rack."""
     gone = (h for h in before.hypernodes if h.name in lost.hypernodes)
     return lost.tiers is None and all(h.tier_name == NVLINK for h in gone)
 

@@ -1,12 +1,12 @@
-"""What a change of membership takes away, and whether that is so much that it waits for a person.
+"""Decides whether a change of membership removes so much that it waits for approval.
 
-A sweep that saw half a fabric, a collector that lost its evidence or a mistyped label selector look
-like the end of half a cluster. Growth harms nobody and is never held.
+A sweep of half a fabric, a collector that lost its evidence or a mistyped label selector resembles the loss
+of half a cluster. Growth is harmless and never waits.
 
-A share alone would be wrong for small trees, where every single thing is a large share, so one
-HyperNode and one node may always go. A rack that goes is still held in a small cluster: it takes more
-nodes than the share with it. So is the end of the whole tree, however small: its tiers go to none.
-Removals that were published lately count too: a fabric that fades away in small steps is the same loss.
+A share alone would be wrong for small trees, where every single item is a large share. One HyperNode and one
+node may therefore always be removed. The removal of a rack still waits in a small cluster, because it removes
+more nodes than the share. So does the removal of a whole tree, however small, because the number of tiers
+becomes zero. Recently published removals count too: a fabric that shrinks in small steps is the same loss.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _ALWAYS_MAY_GO = 1
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What goes from one tree to the next. `tiers` is (before, after) where the number changes."""
+    """What is removed from one tree to the next. `tiers`: (before, after) if the number of tiers changes."""
 
     hypernodes: frozenset[str]
     nodes: frozenset[str]
@@ -32,7 +32,7 @@ NO_LOSS = Loss(frozenset(), frozenset())
 def same_members(a: Topology, b: Topology) -> bool:
     """Whether two trees have the same HyperNodes with the same members.
 
-    Conditions are left aside, and switches: one that is missing is told by a condition, at once.
+    Conditions and switches are ignored: a condition reports a missing switch at once.
     """
 
     def shape(h: HyperNode) -> tuple[object, ...]:
@@ -44,12 +44,13 @@ def same_members(a: Topology, b: Topology) -> bool:
 
 
 def nodes_of(hypernodes: Sequence[HyperNode]) -> set[str]:
-    """All nodes of a tree."""
+    """Returns all nodes of a tree."""
     return {node for h in hypernodes if not h.children for node in h.nodes}
 
 
 def loss(before: Topology, after: Topology) -> Loss:
-    """Another number of tiers is a loss, unless every HyperNode stays in its tier: that tree grew on top."""
+    """Returns what is lost between two trees. A changed number of tiers is a loss, except for growth on top:
+    no HyperNode or node is removed, and every HyperNode stays in its tier."""
     tier_after = {h.name: h.tier for h in after.hypernodes}
     hypernodes = frozenset(h.name for h in before.hypernodes if h.name not in tier_after)
     nodes = frozenset(nodes_of(before.hypernodes) - nodes_of(after.hypernodes))
@@ -63,7 +64,7 @@ def loss(before: Topology, after: Topology) -> Loss:
 
 
 class Removals:
-    """What was removed within the last `window_ns`, and the limit on it, which bounds the memory too."""
+    """The removals within the last `window_ns`, and the limit on them, which also bounds the memory."""
 
     def __init__(self, share: float, window_ns: int) -> None:
         self._share = share
@@ -72,7 +73,7 @@ class Removals:
         self._nodes: dict[str, int] = {}
 
     def too_many(self, before: Topology, lost: Loss, now_ns: int) -> bool:
-        """Whether this loss, with those of late, is more than may go unasked."""
+        """Whether this loss, with the recent ones, exceeds the limit and needs approval."""
         self._expire(now_ns)
         nodes = nodes_of(before.hypernodes)
         return self._over(lost.hypernodes, self._hypernodes, len(before.hypernodes)) or self._over(
@@ -80,7 +81,10 @@ class Removals:
         )
 
     def record(self, lost: Loss, after: Topology, now_ns: int) -> None:
-        """This loss was published on its own; what came back since does not count."""
+        """Record a loss that was published without approval.
+
+        HyperNodes and nodes that came back no longer count.
+        """
         self._expire(now_ns)
         self._hypernodes.update(dict.fromkeys(lost.hypernodes, now_ns))
         self._nodes.update(dict.fromkeys(lost.nodes, now_ns))
@@ -92,12 +96,12 @@ class Removals:
                 self._nodes.pop(node, None)
 
     def agree(self) -> None:
-        """Somebody agreed, or it lasted: start to count anew."""
+        """Reset the count after an approval, or after a loss that lasted."""
         self._hypernodes.clear()
         self._nodes.clear()
 
     def _over(self, lost: frozenset[str], lately: dict[str, int], now: int) -> bool:
-        """`now` is how many there are before the loss."""
+        """`now`: the number of items before the loss."""
         return bool(lost) and len(lost | lately.keys()) > max(
             _ALWAYS_MAY_GO, self._share * (now + len(lately))
         )

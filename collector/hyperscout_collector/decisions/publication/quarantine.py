@@ -1,4 +1,4 @@
-"""Reporters whose evidence is set aside because inference raises with it, and the search for them.
+"""Sets aside the evidence of reporters with which inference raises, and finds these reporters.
 
 A reporter stays set aside until it reports something new, or for `RETRY_MOST_S`; then its evidence is tried
 again. The wait doubles after each unsuccessful try.
@@ -32,7 +32,7 @@ class Backoff:
 @dataclass(slots=True)
 class _SetAside:
     error: str
-    latest_ns: int  # when it is tried again, news or not
+    latest_ns: int  # when it is tried again without a new report
     backoff: Backoff
     has_news: bool = False
 
@@ -65,14 +65,14 @@ class Quarantine:
         return frozenset(reporter for reporter, one in self._set_aside.items() if one.due_ns > now_ns)
 
     def put(self, reporter: str, error: str, now_ns: int) -> None:
-        """Set a reporter aside, for longer than the last time when it was tried again."""
+        """Set a reporter aside. The wait is longer than the last time if its evidence was tried again."""
         before = self._set_aside.get(reporter)
         backoff = before.backoff if before is not None else Backoff()
         backoff.failed(now_ns)
         self._set_aside[reporter] = _SetAside(error, now_ns + round(RETRY_MOST_S * NS), backoff)
 
     def reported(self, reporters: Collection[str]) -> None:
-        """These have reported something new."""
+        """Record that these reporters have reported something new."""
         for reporter in self._set_aside.keys() & reporters:
             self._set_aside[reporter].has_news = True
 
@@ -84,7 +84,7 @@ class Quarantine:
 async def find_culprits(
     suspects: Sequence[str], error_without: Callable[[Collection[str]], Awaitable[str | None]], most: int
 ) -> dict[str, str]:
-    """The reporters without whose evidence inference works, with the exception that each causes.
+    """Returns the reporters to leave out so that inference works, with the exception that each causes.
 
     `error_without(reporters)` infers without their evidence, and returns the exception, or None. It is called
     at most ceil(log2(suspects)) + 2 times a culprit, and 2 times more. Empty: inference works after all, it
@@ -99,7 +99,7 @@ async def find_culprits(
         # Inference works with the first `works` suspects, and raises with the first `raises`.
         raises = len(suspects)
         if works == raises or len(found) == most:
-            return {}  # not the same result twice, or too many
+            return {}  # inference is not deterministic, or there are too many culprits
         while raises - works > 1:
             middle = (works + raises) // 2
             seen = await error_without((*found, *suspects[middle:]))
@@ -135,9 +135,10 @@ class Missing:
 
 
 def marked(topology: Topology, missing: Sequence[Missing], published: Topology | None) -> Topology:
-    """The topology with an anomaly for each reporter that is set aside.
+    """Returns the topology with an anomaly for each reporter that is set aside.
 
-    A cable of a reporter without earlier evidence is not seen. It is named as missing only if it was before.
+    A cable of a reporter without earlier evidence is not seen. It is reported as missing only if it was
+    before.
     """
     if not missing:
         return topology
@@ -154,7 +155,7 @@ def marked(topology: Topology, missing: Sequence[Missing], published: Topology |
 
 
 def why_lacking(topology: Topology, missing: Sequence[Missing], published: Topology) -> str:
-    """Why the published topology stands: without these reporters nothing shows some of its switches."""
+    """Returns why the published topology stays: without these reporters some of its switches are not seen."""
     unseen = [x.reporter for x in missing if not x.has_earlier]
     if not unseen:
         return ""

@@ -1,7 +1,10 @@
-"""When the measured figures of a generation are renewed: they differ a little in every offer.
+"""Decides when the measured figures of a generation are renewed.
 
-They are renewed together, so that one generation carries the news of all: when a median moved (see
-`figures`), came or went, when a domain comes from something else, or when the published ones have grown old.
+The figures differ slightly in every offered topology.
+
+All figures are renewed together, so that one generation contains all changes. They are renewed when a median
+moved (see `figures`), appeared or disappeared, when the source of a domain changes, or when the published
+figures are too old.
 """
 
 import re
@@ -11,13 +14,14 @@ from dataclasses import replace
 from hyperscout_topology.figures import MAX_AGE_NS, has_moved, have_moved
 from hyperscout_topology.topology import Anomaly, HyperNode, Tier, Topology, is_measured
 
-_FIGURE = re.compile(r"(?<!\S)\(?(\d+(?:\.\d+)?)(?=[\s,;)]|$)")  # a number that is a word of its own
+_FIGURE = re.compile(r"(?<!\S)\(?(\d+(?:\.\d+)?)(?=[\s,;)]|$)")  # a number that is a separate word
 
 
 def renewed(tree: Topology, offered: Topology, published: Topology | None) -> Topology:
-    """`tree` (its HyperNodes are those of one of the two) with the figures of `offered`, where it has them.
+    """Returns `tree` with the figures of `offered`, where it has them. The HyperNodes of `tree` are those of
+    one of `offered` and `published`.
 
-    Confidence stays as published unless it moved: the conditions tell it.
+    Confidence stays as published unless it moved: the conditions contain it.
     """
     now = {(h.name, h.tier): h for h in offered.hypernodes}
     before = {h.name: h for h in published.hypernodes} if published is not None else {}
@@ -25,7 +29,7 @@ def renewed(tree: Topology, offered: Topology, published: Topology | None) -> To
     tiers = {(t.tier, t.tier_name): t for t in offered.tiers}
     for t in published.tiers if published is not None else ():
         if (key := (t.tier, t.tier_name)) not in told:
-            tiers.setdefault(key, t)  # its HyperNodes may still be there: a loss that is held
+            tiers.setdefault(key, t)  # its HyperNodes may still be there, if their removal waits for approval
     there = {(h.tier, h.tier_name) for h in tree.hypernodes}
     return replace(
         tree,
@@ -53,7 +57,7 @@ def _with_figures(h: HyperNode, now: HyperNode, before: HyperNode | None) -> Hyp
 
 
 def is_due(published: Topology, offered: Topology) -> bool:
-    """Whether the figures of `offered` say something that those of `published` do not."""
+    """Whether the figures of `offered` differ significantly from those of `published`."""
     fresh = renewed(published, offered, published)
     if any(_differs(*pair) for pair in zip(published.hypernodes, fresh.hypernodes, strict=True)):
         return True
@@ -80,7 +84,7 @@ def _newest_ns(topology: Topology) -> int:
 
 
 def calmed(offered: Topology, published: Topology | None) -> Topology:
-    """`offered` with the published words of what was measured to be slow, where no figure in them moved."""
+    """Returns `offered` with the published messages of measured anomalies, where no figure in them moved."""
     measured = {x.key: x for x in published.anomalies if is_measured(x)} if published is not None else {}
     if not measured:
         return offered
@@ -95,7 +99,7 @@ def calmed(offered: Topology, published: Topology | None) -> Topology:
 
 
 def _say_the_same(old: str, new: str) -> bool:
-    """The same words, with figures that have not moved."""
+    """Whether two messages are equal except for figures that have not moved."""
     if _FIGURE.sub("#", old) != _FIGURE.sub("#", new):
         return False
     figures = zip(_FIGURE.findall(old), _FIGURE.findall(new), strict=True)

@@ -1,4 +1,4 @@
-"""What a generation adds to what was inferred: times that carry over, and a domain of this very tree."""
+"""Adds to a generation what inference does not provide: lasting times, and the HyperNodes of anomalies."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -10,7 +10,10 @@ LinkKey = tuple[tuple[str, str], ...]
 
 
 def by_link(anomalies: Iterable[Anomaly]) -> dict[LinkKey, dict[AnomalyKey, Anomaly]]:
-    """Anomalies of one link (of one device, where there is no other end) flap together. Times left out."""
+    """Groups anomalies by link (by device, where there is no other end): they flap together.
+
+    Times are removed.
+    """
     found: dict[LinkKey, dict[AnomalyKey, Anomaly]] = {}
     for x in anomalies:
         ends = (x.subject,) if x.peer is None else (x.subject, x.peer)
@@ -20,7 +23,7 @@ def by_link(anomalies: Iterable[Anomaly]) -> dict[LinkKey, dict[AnomalyKey, Anom
 
 
 def stamped(hypernodes: Iterable[HyperNode], before: Topology | None, now_ns: int) -> tuple[HyperNode, ...]:
-    """`since_ns` of a condition moves only when its status flips, by HyperNode name and type."""
+    """Sets `since_ns` of conditions by HyperNode name and type. It changes only when the status flips."""
     past: Mapping[str, Mapping[str, Condition]] = {
         h.name: {c.type: c for c in h.conditions} for h in (before.hypernodes if before else ())
     }
@@ -38,7 +41,7 @@ def stamped(hypernodes: Iterable[HyperNode], before: Topology | None, now_ns: in
 
 
 def placed(anomalies: Iterable[Anomaly], hypernodes: tuple[HyperNode, ...]) -> list[Anomaly]:
-    """Anomalies against the HyperNodes of this tree: one that waited may name a domain of another tree."""
+    """Assigns anomalies to HyperNodes of this tree: a damped one may name a domain of another tree."""
     tier = {h.name: h.tier for h in hypernodes}
     home: dict[str, HyperNode] = {}
 
@@ -46,7 +49,7 @@ def placed(anomalies: Iterable[Anomaly], hypernodes: tuple[HyperNode, ...]) -> l
         if end is None:
             return None
         if not home:
-            for h in hypernodes:  # by tier: the lowest counts
+            for h in hypernodes:  # sorted by tier: the lowest is used
                 for name in (*h.switches, *(() if h.children else h.nodes)):
                     home.setdefault(name, h)
         return home.get(end.device) or home.get(end.name)

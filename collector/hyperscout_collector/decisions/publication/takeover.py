@@ -1,13 +1,18 @@
-"""When a collector that took over has seen enough to infer anew.
+"""Decides when a collector that took over has enough evidence to infer again.
 
-A new leader begins with the tree that was published and with little evidence: agents come back within
-seconds, sweeps a little later. Inferred from that, half of the cables would be missing, and cables that have
-been missing for days would be forgotten. So until everybody has been heard, nothing is inferred: what is
-published is offered again, with what is known of the nodes themselves. It is complete when the full state of
-every member has come in, a whole sweep of every fabric that was swept, and a look at a switch at one end of
-every cable that switches, or those who ask them, reported, and when no member says that it cannot tell yet
-who is at its cables (an agent that has just begun to listen); or when the time is up: an agent that is dead
-must not keep all others waiting.
+A new leader starts with the published tree and little evidence. Agents reconnect within seconds, sweeps
+arrive a little later. A topology inferred from that would lack half of the cables, and would forget cables
+that have been missing for days. Until the evidence is complete, the collector infers nothing: it offers the
+published tree again, with the facts about the nodes themselves. The evidence is complete when all of these
+have arrived:
+
+- the full state of every member;
+- a whole sweep of every fabric that was swept;
+- for every cable that only switches (or agents that query them) reported: a reading of a switch at one end;
+- for every member: LLDP neighbours of its ports. An agent that has just started to listen reports that it
+  does not know them yet.
+
+The wait ends after a time limit: a failed agent must not block all others.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,34 +22,35 @@ from hyperscout_inference.hierarchy.conditions import INFERENCE_FAILED
 from hyperscout_topology.topology import Condition, HyperNode, Topology
 
 NS = 1_000_000_000
-# Sources of links that come with a look at a whole fabric, and not with an agent of a node or a switch.
+# Sources of links that come from a sweep or a manager of a whole fabric, not from an agent of a node or
+# switch.
 SWEEPS = frozenset({"ibnetdiscover", "ufm"})
-# Sources of links that come with switches alone: their own agents, and those who ask them.
+# Sources of links that come from switches only: from their own agents, and from agents that query them.
 SWITCHES = frozenset({SWITCH_PROBE, "snmp", "netq"})
 
 
 class Takeover:
-    """`previous`: what is published. `limit_s`: how long to wait at most, from `now_ns` (Unix ns) on."""
+    """`previous`: the published topology. `limit_s`: longest wait from `now_ns` (Unix ns)."""
 
     def __init__(self, previous: Topology, limit_s: float, now_ns: int) -> None:
         self.started_ns = now_ns
-        self.until_ns: int | None = now_ns + int(limit_s * NS)  # when it ends at the latest; None = it has
+        self.until_ns: int | None = now_ns + int(limit_s * NS)  # latest end of the wait; None = it has ended
         self._previous = previous
         self._missing = {node for h in previous.hypernodes if not h.children for node in h.nodes}
         self._fabrics = _swept_fabrics(previous)
         self._names = {s.id: s.name for s in previous.switches}
         self._cables = _cables_of_switches(previous)
         self._listening = self._missing & _heard_by_lldp(previous)
-        self._unsure: set[str] = set()  # of those, the ones that cannot tell yet
-        self._spoken: set[str] = set()  # agents of switches and fabrics, by the names they report under
-        self._heard: set[str] = set()  # switches that those tell of, by id
+        self._unsure: set[str] = set()  # those of them that do not know their neighbours yet
+        self._spoken: set[str] = set()  # agents of switches and fabrics, by the names under which they report
+        self._heard: set[str] = set()  # switches in the reports of these agents, by id
 
     @property
     def active(self) -> bool:
         return self.until_ns is not None
 
     def full_state(self, node: str) -> bool:
-        """An agent has said all that it knows. Returns whether everybody that is waited for has now."""
+        """Record an agent's full state. Returns whether the full states of all members have arrived."""
         self._missing.discard(node)
         if not is_node(node):
             self._spoken.add(node)
@@ -58,11 +64,11 @@ class Takeover:
         switches: Mapping[str, Collection[str]],
         unsure: Collection[str] = (),
     ) -> bool:
-        """Whether to infer from now on; once it has ended, it stays so.
+        """Whether inference may run from now on. Once True, it stays True.
 
-        `down`: nodes that take no work and may be silent. `sweeps`: ids of the switches of each whole sweep
-        that was made since the start. `switches`: ids of the switches that are told of under a name.
-        `unsure`: nodes with a port that cannot tell yet who is there, and of which nothing else is known.
+        `down`: nodes that accept no work and may be silent. `sweeps`: ids of the switches of each whole sweep
+        since the start. `switches`: ids of the switches that each reporter reports, by reporter. `unsure`:
+        nodes with a port that has only failed LLDP readings.
         """
         if self.until_ns is None:
             return True
@@ -80,7 +86,7 @@ class Takeover:
         return not self.active
 
     def waits_for(self) -> str:
-        """In words, for the log and the status."""
+        """Returns a text for the log and the status."""
         parts = [f"agents of {len(self._missing)} nodes ({_some(self._missing)})"] if self._missing else []
         if self._unsure:
             parts.append(f"what is at the cables of {len(self._unsure)} nodes ({_some(self._unsure)})")
@@ -92,11 +98,12 @@ class Takeover:
         return " and ".join(parts) or "nothing"
 
     def stale(self) -> dict[str, int]:
-        """Nodes that were stale at the start and were not heard since: when last seen (Unix ns, 0 = unknown).
+        """Returns the nodes that were stale at the start and have not reported since: when last seen (Unix
+        ns, 0 = unknown).
 
         A condition that lists neither nodes nor switches was read from a HyperNode of the API server, or was
-        written by an earlier version. Then one silent node stands for it, or all silent ones where the
-        HyperNode above is stale, too.
+        written by an earlier version. Then one silent node represents it, or all silent nodes if the
+        HyperNode above is stale too.
         """
         stale = {h.name: c for h in self._previous.hypernodes if (c := _stale_condition(h)) is not None}
         found: dict[str, int] = {}
@@ -114,7 +121,7 @@ class Takeover:
         return found
 
     def stale_switches(self) -> dict[str, int]:
-        """Switches that were stale at the start and were not heard since, by id: as `stale`."""
+        """Returns the ids of switches that were stale at the start and have not reported since (`stale`)."""
         conditions = map(_stale_condition, self._previous.hypernodes)
         stale = (id_ for c in conditions if c is not None for id_ in c.switches)
         return {id_: 0 for id_ in stale if id_ not in self._heard}
@@ -126,7 +133,7 @@ def _some(names: Collection[str]) -> str:
 
 
 def _stale_condition(h: HyperNode) -> Condition | None:
-    """The condition Stale, where it is true because evidence is stale, not only because inference fails."""
+    """Returns the condition Stale if it is True because of stale evidence, not of failed inference."""
     for c in h.conditions:
         if c.type == "Stale" and c.status == "True":
             return c if c.reason != INFERENCE_FAILED or c.nodes or c.switches else None
@@ -134,7 +141,7 @@ def _stale_condition(h: HyperNode) -> Condition | None:
 
 
 def _swept_fabrics(topology: Topology) -> dict[str, frozenset[str]]:
-    """Switches of each fabric that sweeps have shown."""
+    """Returns the switches of each fabric with links from sweeps."""
     switches = {s.id for s in topology.switches}
     found: dict[str, set[str]] = {}
     for link in topology.links:
@@ -145,13 +152,13 @@ def _swept_fabrics(topology: Topology) -> dict[str, frozenset[str]]:
 
 
 def _heard_by_lldp(topology: Topology) -> set[str]:
-    """Devices at the ends of cables that LLDP has shown."""
+    """Returns the devices at the ends of cables that LLDP reported."""
     shown = (x for x in topology.links if "lldp" in x.sources)
     return {end for x in shown for end in (x.a_device, x.b_device)}
 
 
 def _cables_of_switches(topology: Topology) -> set[frozenset[str]]:
-    """The switches at the ends of each cable that switches alone have shown."""
+    """Returns the switches at the ends of each cable that only switches reported."""
     switches = {s.id for s in topology.switches}
     shown = (x for x in topology.links if SWITCHES.issuperset(x.sources))
     return {ends for x in shown if (ends := frozenset({x.a_device, x.b_device} & switches))}

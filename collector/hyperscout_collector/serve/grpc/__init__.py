@@ -1,1 +1,1 @@
-"""What readers of the picture ask: TopologyService, and its values on the wire."""
+"""Serves topology, measurements and placements over gRPC."""

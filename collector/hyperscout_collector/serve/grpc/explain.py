@@ -1,4 +1,4 @@
-"""How close two nodes are, and why: their lowest common HyperNode, a shortest path, what is wrong on it."""
+"""Explains how close two nodes are: lowest common HyperNode, a shortest path, and the anomalies on it."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +18,12 @@ _MAX_ANOMALIES = 100
 
 
 class UnknownNodeError(LookupError):
-    """A node that the published topology does not know."""
+    """The published topology does not contain the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One cable of a path, walked from `near` to `far`."""
+    """One link of a path, in the direction from `near` to `far`."""
 
     link: Link
     near: Endpoint
@@ -37,10 +37,10 @@ def explain(
     evidence: Iterable[Key],
     measured: Iterable[MeasuredBy] = (),
 ) -> pb.ExplainResponse:
-    """What is published of both nodes and of the way between them.
+    """The published facts about two nodes and the path between them.
 
-    `evidence`: keys of the findings of both nodes; `measured`: what they measured. Raises UnknownNodeError.
-    Takes some 0.3 s with a million links: for a thread.
+    `evidence`: keys of the findings of both nodes; `measured`: their measurements. Takes about 0.3 s with a
+    million links, so call it in a thread. Raises UnknownNodeError.
     """
     chains = {node: _chain(topology, node) for node in (node_a, node_b)}
     devices = {node: {x.id for x in topology.adapters if x.node == node} for node in chains}
@@ -69,9 +69,9 @@ def explain(
 
 
 def shortest_path(topology: Topology, start: set[str], goal: set[str]) -> list[Hop]:
-    """The fewest cables from one of `start` to one of `goal`, through switches only; [] if there is no way.
+    """A path with the fewest links from one of `start` to one of `goal`, through switches only; [] = no path.
 
-    Of several, the one that the order of the links puts first: the same topology gives the same path.
+    The order of the links decides between equal paths, so the same topology gives the same path.
     """
     table = topology.links if isinstance(topology.links, LinkTable) else LinkTable.of(topology.links)
     switches = {s.id for s in topology.switches}
@@ -117,12 +117,12 @@ def _hop(table: LinkTable, names: Mapping[str, str], near: int, index: int) -> H
 
 
 def _chain(topology: Topology, node: str) -> list[HyperNode]:
-    """The HyperNodes that hold the node, from tier 1 up."""
+    """The HyperNodes that contain the node, from tier 1 upwards."""
     return sorted((h for h in topology.hypernodes if node in h.nodes), key=lambda h: h.tier)
 
 
 def _touches(anomaly: Anomaly, hops: Sequence[Hop], own: set[str]) -> bool:
-    """Whether it names a port or a whole device of the path, or anything of the two nodes."""
+    """Whether the anomaly names a port or a whole device of the path, or any part of the two nodes."""
     ports = {(end.device, end.port) for hop in hops for end in (hop.near, hop.far)}
     whole = {device for device, _ in ports}
     return any(

@@ -1,4 +1,4 @@
-"""What was measured on the way between two nodes, in sentences."""
+"""Describes the measurements between two nodes in sentences."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -7,21 +7,21 @@ from hyperscout_formats.facts.facts import LatencyPort, LatencyResult, NcclRun
 from hyperscout_topology.figures import digits, said
 from hyperscout_topology.topology import HyperNode, Topology, rfc3339
 
-_MAX_LINES = 20  # of two nodes with eight rails there are sixteen
-_GBITS = 8  # bits a byte; NCCL counts gigabytes
-_LATENCY_BYTES = 1024  # an operation this small shows latency
-_BANDWIDTH_BYTES = 64 << 20  # and one this large bandwidth
+_MAX_LINES = 20  # two nodes with eight rails give sixteen lines
+_GBITS = 8  # bits per byte; NCCL reports gigabytes
+_LATENCY_BYTES = 1024  # an operation of at most this size measures latency
+_BANDWIDTH_BYTES = 64 << 20  # an operation of at least this size measures bandwidth
 
 
 class MeasuredBy(NamedTuple):
-    """One finding of a node about others."""
+    """One measurement finding of a node."""
 
     node: str
     fact: LatencyPort | NcclRun
 
 
 def sayings(topology: Topology, common: HyperNode | None) -> Iterator[str]:
-    """Where their lowest common HyperNode comes from, and the figures of it and of its tier."""
+    """Sentences on the source of the lowest common HyperNode, its figures and the figures of its tier."""
     if common is None:
         return
     if common.source == "latency":
@@ -39,7 +39,7 @@ def sayings(topology: Topology, common: HyperNode | None) -> Iterator[str]:
 
 
 def between(node_a: str, node_b: str, measured: Iterable[MeasuredBy]) -> list[str]:
-    """What the two measured of each other, both ways, bounded."""
+    """Sentences on what the two nodes measured of each other, in both directions, at most `_MAX_LINES`."""
     lines: list[str] = []
     if node_a == node_b:
         return lines
@@ -61,7 +61,7 @@ def _burst(node: str, interface: str, x: LatencyResult) -> str:
 
 
 def _run(node: str, run: NcclRun) -> Iterator[str]:
-    """For each operation its latency at the smallest size and its bandwidth at the largest."""
+    """For each operation its time at the smallest size and its bandwidth at the largest."""
     how = f"{run.method}, NCCL {run.nccl_version or '?'}, {run.ranks} ranks, {rfc3339(run.at_ns)}"
     for operation in sorted({x.operation for x in run.results}):
         own = sorted((x for x in run.results if x.operation == operation), key=lambda x: x.size_bytes)

@@ -1,6 +1,7 @@
-"""MeasurementService: how measuring between nodes goes, pausing it, and running NCCL on request.
+"""Serves MeasurementService: the state of measuring, pausing and resuming it, and NCCL runs on request.
 
-Who calls is known by then (`identity.access`): looking takes what reading takes, the rest changes something.
+`identity.access` authorizes callers before a method runs: GetMeasuring needs read access, the other methods
+need the right to change something.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,38 +23,38 @@ MAX_TIMEOUT_S = 3600.0
 
 
 class MeasurementError(Exception):
-    """The call is not done; says why, and what to do about it."""
+    """The call failed. The message contains the reason and the next step."""
 
     code = grpc.StatusCode.INTERNAL
 
 
 class NotNowError(MeasurementError):
-    """Something has to be changed first: a setting, a node, what runs already."""
+    """The call is not possible now: a setting, the state of a node or a running measurement prevents it."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
 
 
 class Measuring(Protocol):
-    """Latency between agents. Nothing here blocks."""
+    """Latency measurements between agents. No method blocks."""
 
     def report(self) -> pb.GetMeasuringResponse: ...
 
     def pause(self, reason: str) -> None:
-        """End what runs, and begin nothing. Raises MeasurementError."""
+        """Stop all measurements and start none. Raises MeasurementError."""
 
     def resume(self) -> None:
-        """Go on. Raises MeasurementError."""
+        """Continue measuring. Raises MeasurementError."""
 
 
 class NcclRunner(Protocol):
-    """NCCL within one node or between two."""
+    """NCCL runs within one node or between two."""
 
     async def run_nccl(self, request: pb.RunNcclRequest) -> NcclRun:
-        """Waits for the result; when it is cancelled, the run ends too. Raises MeasurementError."""
+        """Run NCCL and return the result. Cancelling ends the run. Raises MeasurementError."""
 
 
 class MeasurementService:
-    """`add_to(server)` registers it. `nccl`: None where this collector runs none."""
+    """`add_to(server)` registers the service. `nccl`: None = this collector does not run NCCL."""
 
     def __init__(self, measuring: Measuring, nccl: NcclRunner | None = None) -> None:
         self._measuring = measuring
@@ -99,13 +100,13 @@ def _clear(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], A
             return await call(request, context)
         except MeasurementError as error:
             await context.abort(error.code, str(error))
-            raise  # abort has raised already
+            raise  # never reached: abort raises
 
     return answered
 
 
 def _about_run(request: pb.RunNcclRequest) -> str | None:
-    """What is wrong with a request to run NCCL, if anything."""
+    """The error in a request to run NCCL; None = it is valid."""
     nodes = list(request.nodes)
     if not 1 <= len(nodes) <= MAX_NODES or not all(nodes):
         return f"{len(nodes)} nodes: name one (to run within it) or two (to run between them)"

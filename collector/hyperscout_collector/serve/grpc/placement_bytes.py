@@ -1,6 +1,6 @@
-"""Placements that are held, as bytes on the wire: each gang encoded once, however many list and watch.
+"""Encodes reservations for the wire: each gang once, for all list and watch calls together.
 
-Who only reads can ask for the whole book as often as there are connections; what is shared is not made again.
+Without the cache, each of many readers could make the collector encode all reservations again.
 """
 
 import threading
@@ -12,28 +12,28 @@ from hyperscout_placer.messages.placements import held_message
 
 from hyperscout_collector.serve.grpc.placement_watchers import News
 
-_PLACEMENTS = b"\x0a"  # field 1, with a length: `placements` of both messages
+_PLACEMENTS = b"\x0a"  # tag of field 1, length-delimited: `placements` in both messages
 
 
 class PlacementBytes:
-    """Thread-safe."""
+    """Caches the encoded message of each gang. Thread-safe."""
 
     def __init__(self) -> None:
-        self.made = 0  # encodings, since the start
+        self.made = 0  # encodings since the start
         self._lock = threading.Lock()
         self._tiers = 0
         self._known: dict[str, tuple[Held, bytes]] = {}
 
     def listed(self, book: Sequence[Held], tiers: int) -> bytes:
-        """An encoded ListPlacementsResponse of all that is held, on a hierarchy of that many tiers."""
+        """An encoded ListPlacementsResponse with all reservations. `tiers`: tiers of the hierarchy."""
         with self._lock:
             found = b"".join(self._each(book, tiers))
-            if len(self._known) > len(book):  # some are gone
+            if len(self._known) > len(book):  # some reservations were released
                 self._known = {held.gang: self._known[held.gang] for held in book}
             return found
 
     def told(self, news: News, tiers: int) -> bytes:
-        """An encoded WatchPlacementsResponse."""
+        """An encoded WatchPlacementsResponse. `tiers`: tiers of the hierarchy."""
         rest = pb.WatchPlacementsResponse(released=news.released, snapshot=news.snapshot)
         if news.snapshot:
             return self.listed(news.held, tiers) + rest.SerializeToString()
@@ -55,7 +55,7 @@ class PlacementBytes:
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first (Protocol Buffers encoding, "Base 128 varints")."""
+    """Seven bits per byte, the lowest first (Protocol Buffers encoding, "Base 128 varints")."""
     found = bytearray()
     while number > 0x7F:
         found.append(number & 0x7F | 0x80)

@@ -1,4 +1,7 @@
-"""What PlacementService only looks at: each works in a thread, on a copy of what is free."""
+"""Computes answers of PlacementService in a thread, on a copy of the free resources.
+
+Nothing here changes a reservation: PlacementService applies a computed repair itself.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,12 +30,12 @@ _T = TypeVar("_T")
 
 
 class PresentError(Exception):
-    """What a gang asked for once means nothing on the hierarchy of today: place it anew."""
+    """The request of a gang does not fit the present hierarchy. The caller must place the gang again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """`capacity`: nobody else's."""
+    """The free resources. `capacity`: a copy that belongs to this object only."""
 
     capacity: Capacity
     speeds: Sequence[TierSpeed]
@@ -90,7 +93,7 @@ def _predicted(answer: Placement | Refusal, free: Free) -> Predicted | None:
     if isinstance(answer, Refusal):
         return None
     if not all(node in free.capacity.forest.index for node in answer.nodes):
-        return None  # some ranks stay on nodes that no fabric shows any more
+        return None  # some ranks stay on nodes that are no longer in any fabric
     return predict(free.capacity.forest, free.speeds, answer.nodes)
 
 

@@ -1,7 +1,8 @@
-"""PlacementService: places gangs for whoever asks, and keeps what it reserved until it is given back.
+"""Serves PlacementService: places gangs and keeps their reservations until they are released or expire.
 
-What decides and holds in one step does so on the loop; what only looks works in a thread on a copy of what
-is free. Who calls is known by then (`identity.access`): a dry run takes what reading takes.
+A reservation is checked and made on the event loop, in one step; for a large gang, a thread searches the
+nodes first. Read-only calls run in a thread on a copy of the free resources. `identity.access` authorizes
+callers before a method runs; a dry run needs only read access.
 """
 
 import re
@@ -42,21 +43,21 @@ _MAX_CANDIDATES = 1000
 _MAX_MOVES = 100_000
 _CANDIDATES = 10
 _MOVES = 64
-_THREADS = 2  # they share one interpreter with the loop: more would only take its turns
-_MAX_WAITING = 64  # calls that only look, and as many that reserve: at work, or waiting for a thread
-_ATTEMPTS = 3  # at a repair, while its gang changes
+_THREADS = 2  # the threads share the interpreter lock with the event loop: more would only slow it down
+_MAX_WAITING = 64  # calls per executor, running and waiting
+_ATTEMPTS = 3  # of a repair, if the gang or the free resources change meanwhile
 NS = 1_000_000_000
 
 
 class OthersError(Exception):
-    """Somebody else holds it, and lets it go."""
+    """The reservation belongs to another holder, and only that holder can release or move it."""
 
 
 class Book(Protocol):
-    """Where reservations are written down."""
+    """The storage of reservations."""
 
     async def kept(self) -> None:
-        """Until all that changed is on disk. Raises NotKeptError."""
+        """Wait until all changes are on disk. Raises NotKeptError."""
 
 
 _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
@@ -75,7 +76,7 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
 
 
 class PlacementService:
-    """`add_to(server)` registers it; `close` when nobody calls any more."""
+    """`add_to(server)` registers the service. Call `close` after the last call has ended."""
 
     def __init__(
         self,
@@ -90,9 +91,9 @@ class PlacementService:
         self._book = book
         self._clock_ns = clock_ns
         self._look = BoundedExecutor("looking", threads=_THREADS, most=_MAX_WAITING)
-        # Dry runs delay neither reservations nor lists of reservations.
+        # Separate executors: dry runs must not delay reservations or lists of reservations.
         self._decide = BoundedExecutor("deciding", most=_MAX_WAITING)
-        self._answer = BoundedExecutor("answering", most=_MAX_WAITING)  # a reservation that is made
+        self._answer = BoundedExecutor("answering", most=_MAX_WAITING)  # answers about finished reservations
         self._list = BoundedExecutor("listing", most=_MAX_WAITING)
         self._tell = BoundedExecutor("telling", most=watchers.limit + 1)
         self._bytes = PlacementBytes()
@@ -122,7 +123,7 @@ class PlacementService:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     def answered(self, name: str) -> Callable[[Any, Any], Awaitable[Any]]:
-        """A method whose errors end its call in gRPC's words, whoever serves it."""
+        """A method by name; its errors abort the call with a gRPC code, also in a call over REST."""
         return _clear(getattr(self, name))
 
     def close(self) -> None:
@@ -154,7 +155,7 @@ class PlacementService:
             message = await self._answer(looks.reserved, held, free)
             await self._book.kept()
         except BaseException:
-            # Nobody will be told of it: the caller went away, or it is not on disk.
+            # The caller does not learn of the reservation: it disconnected, or the write to disk failed.
             now = placements.get(held.gang)
             if now is not None and now.reserved_ns == held.reserved_ns:
                 placements.release(held.gang)
@@ -187,7 +188,7 @@ class PlacementService:
         raise NoRoomError(f"gang {request.gang!r}, or what is free for it, keeps changing: try again")
 
     async def _moved(self, held: Held, found: Repair | Refusal) -> bool:
-        """Do what was decided in a thread; False where it is not so any more."""
+        """Apply a repair that was computed in a thread. Returns False if the state has changed since."""
         if isinstance(found, Refusal) or not found.moves:
             return True
         if self._placements.get(held.gang) is not held:
@@ -199,7 +200,7 @@ class PlacementService:
         await self._book.kept()
         return True
 
-    # Looking
+    # Read-only calls
 
     async def explain_placement(
         self, request: pb.ExplainPlacementRequest, context: Any
@@ -249,7 +250,7 @@ class PlacementService:
         asked = request_of(request.request, free.capacity.forest)
         return await self._look(looks.defragmented, gang, asked, self._by_name(), free, most)
 
-    # Both
+    # Helpers
 
     def _free(self) -> Free:
         return Free(self._placements.capacity.copy(), self._placements.speeds)
@@ -258,7 +259,7 @@ class PlacementService:
         return sorted(self._placements, key=lambda held: held.gang)
 
     def _tiers(self) -> int:
-        """Tiers of the hierarchy now; 0 = there is none."""
+        """The number of tiers in the present hierarchy; 0 = there is none."""
         try:
             return self._placements.capacity.forest.top
         except NotReadyError:
@@ -282,7 +283,7 @@ def _check_name(gang: str) -> None:
 
 
 def _check_ours(held: Held) -> None:
-    """What a workload's pods hold goes by its pods alone."""
+    """Raises OthersError for the reservation of a workload: only the end of its pods releases it."""
     if held.holder != API:
         raise OthersError(
             f"gang {held.gang!r} is held for its {held.holder}: it is let go when its pods end, and moves "
@@ -301,6 +302,6 @@ def _clear(call: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], A
         except tuple(kind for kind, _ in _CODES) as error:
             code = next(code for kind, code in _CODES if isinstance(error, kind))
             await context.abort(code, str(error))
-            raise  # abort has raised already
+            raise  # never reached: abort raises
 
     return answered

@@ -1,7 +1,7 @@
-"""Placements to everyone who watches: all that are held, then each change.
+"""Sends reservations to watchers: first all of them, then each change.
 
-Of a gang only its newest state waits for a watcher, so a slow one costs no more than the book itself, and
-misses nothing but what was over by the time it looked.
+Only the newest state of each gang waits for a watcher. So a slow watcher needs at most the memory of all
+reservations, and misses only states that were already replaced.
 """
 
 import asyncio
@@ -12,7 +12,10 @@ from hyperscout_placer.book.placements import Held
 
 
 class WatchEndedError(Exception):
-    """Nothing more is told here. `leader`: where to go on ("" = not known yet), None = nowhere."""
+    """The collector sends no more changes.
+
+    `leader`: address of the leader, where the caller can continue; "" = not known yet, None = there is none.
+    """
 
     def __init__(self, reason: str, leader: str | None) -> None:
         super().__init__(reason)
@@ -21,7 +24,11 @@ class WatchEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """`held`: new or changed. `released`: gangs that hold nothing any more. `snapshot`: all there is."""
+    """Changes for one watcher.
+
+    `held`: new or changed reservations. `released`: gangs without a reservation now. `snapshot`: `held`
+    contains all reservations.
+    """
 
     held: tuple[Held, ...]
     released: tuple[str, ...] = ()
@@ -30,7 +37,7 @@ class News:
 
 @dataclass(slots=True, eq=False)
 class Watcher:
-    """One reader. `behind`: it gets a snapshot next."""
+    """One reader. `behind`: its next message is a snapshot."""
 
     behind: bool = True
     changes: dict[str, Held | None] = field(default_factory=dict)
@@ -38,11 +45,13 @@ class Watcher:
 
 
 class PlacementWatchers:
-    """`book()`: all that are held. At most `limit` watch at once; of more than `most` changes that wait, a
-    snapshot takes the place."""
+    """The watchers of reservations. `book()`: all reservations. `limit`: watchers at once.
+
+    A snapshot replaces the waiting changes of a watcher if there are more than `most`.
+    """
 
     def __init__(self, book: Callable[[], list[Held]], *, limit: int = 1000, most: int = 1000) -> None:
-        self.resnapshots = 0  # watchers that were too slow, since the start
+        self.resnapshots = 0  # times that a slow watcher was sent a new snapshot, since the start
         self._book = book
         self.limit = limit
         self._most = most
@@ -66,7 +75,7 @@ class PlacementWatchers:
         self._watchers.discard(watcher)
 
     def changed(self, gang: str, held: Held | None) -> None:
-        """A gang came, changed or went."""
+        """The reservation of a gang was made, changed or, if `held` is None, released."""
         for watcher in self._watchers:
             if watcher.behind:
                 continue
@@ -78,13 +87,13 @@ class PlacementWatchers:
             watcher.wake.set()
 
     def close(self, reason: str, leader: str | None = None) -> None:
-        """End all watches, and those that come."""
+        """End all watches, present and future ones."""
         self._ended = WatchEndedError(reason, leader)
         for watcher in self._watchers:
             watcher.wake.set()
 
     async def next(self, watcher: Watcher) -> News:
-        """What is new for this watcher; waits for it. Raises WatchEndedError."""
+        """Wait for the next changes for this watcher and return them. Raises WatchEndedError."""
         await watcher.wake.wait()
         if self._ended is not None:
             raise self._ended

@@ -1,4 +1,4 @@
-"""TopologyService: reads, and the one thing a reader may ask for, to let a held generation go."""
+"""Serves TopologyService: reads of the topology, and the approval of a held generation."""
 
 import base64
 import binascii
@@ -30,8 +30,8 @@ SERVICE = "hyperscout.v1.TopologyService"
 
 _PAGE_FINDINGS = 1000
 _MAX_PAGE_FINDINGS = 10_000
-_MAX_PAGE_BYTES = 2 * 1024 * 1024  # under the 4 MiB that a client takes by default
-_THREADS = 2  # they share one interpreter with the loop: more would only take its turns
+_MAX_PAGE_BYTES = 2 * 1024 * 1024  # below the default limit of gRPC clients, 4 MiB
+_THREADS = 2  # the threads share the interpreter lock with the event loop: more would only slow it down
 _MOST_WAITING = 128
 NO_HISTORY = "no history is kept here: history_max_days is 0"
 _CODES: dict[type[HistoryError], grpc.StatusCode] = {
@@ -42,11 +42,11 @@ _Answer = TypeVar("_Answer")
 
 
 class NothingHeldError(LookupError):
-    """The generation that was to be approved is not the one that is held."""
+    """The generation to approve is not the held generation."""
 
 
 class Backend(Protocol):
-    """What the service asks of the collector. Nothing here blocks."""
+    """The part of the collector that the service uses. No method blocks."""
 
     @property
     def watchers(self) -> Watchers: ...
@@ -56,7 +56,7 @@ class Backend(Protocol):
 
     @property
     def history(self) -> HistoryReader | None:
-        """None: none is kept."""
+        """The reader of the history; None = no history is kept."""
 
     def status(self, *, omit_agents: bool = False) -> bytes:
         """An encoded GetStatusResponse."""
@@ -68,16 +68,16 @@ class Backend(Protocol):
     def measured_by(self, nodes: Sequence[str]) -> list[MeasuredBy]: ...
 
     async def approve(self, generation: int) -> int:
-        """Publish a held generation; returns the generation that it became. Raises NothingHeldError."""
+        """Publish a held generation, and return its number after that. Raises NothingHeldError."""
 
 
 class TopologyService:
-    """`add_to(server)` registers it. Pictures are sent as bytes that were encoded once a generation."""
+    """`add_to(server)` registers the service. Each topology is encoded once per generation."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._look = BoundedExecutor("topology-reads", threads=_THREADS, most=_MOST_WAITING)
-        # Of the store and the history: a slow disk does not delay what is answered from memory.
+        # Reads of the store and the history: a slow disk must not delay answers from memory.
         self._query = BoundedExecutor("disk-reads", threads=_THREADS, most=_MOST_WAITING)
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class TopologyService:
             return await self._read(self._look, context, explain, topology, *nodes, keys, measured)
         except UnknownNodeError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-            raise  # abort has raised already
+            raise  # never reached: abort raises
 
     async def list_findings(self, request: pb.ListFindingsRequest, context: Any) -> pb.ListFindingsResponse:
         size = request.page_size or _PAGE_FINDINGS
@@ -156,13 +156,13 @@ class TopologyService:
             after = _after(request.page_token)
         except ValueError:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "page_token is not one of ours")
-            raise  # abort has raised already
+            raise  # never reached: abort raises
         try:
             page = self._backend.store.page
             rows = await self._read(self._query, context, page, request.node, request.probe, after, size)
         except StoreError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-            raise  # abort has raised already
+            raise  # never reached: abort raises
         response, size_bytes = pb.ListFindingsResponse(), 0
         for row in rows:
             if size_bytes and size_bytes + len(row.finding) > _MAX_PAGE_BYTES:
@@ -184,17 +184,17 @@ class TopologyService:
             return await self._read(self._query, context, ask, history)
         except HistoryError as error:
             await context.abort(_CODES.get(type(error), grpc.StatusCode.UNAVAILABLE), str(error))
-            raise  # abort has raised already
+            raise  # never reached: abort raises
 
     async def _read(
         self, executor: BoundedExecutor, context: Any, work: Callable[..., _Answer], *args: object
     ) -> _Answer:
-        """What `work(*args)` returns or raises. Ends the call where too many reads wait already."""
+        """Return or raise what `work(*args)` does. Aborts the call if too many reads are waiting."""
         try:
             return await executor(work, *args)
         except BusyError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-            raise  # abort has raised already
+            raise  # never reached: abort raises
 
     async def get_status(self, request: pb.GetStatusRequest, context: Any) -> bytes:
         return self._backend.status(omit_agents=request.omit_agents)
@@ -204,7 +204,7 @@ class TopologyService:
             return pb.ApproveResponse(generation=await self._backend.approve(request.generation))
         except NothingHeldError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-            raise  # abort has raised already
+            raise  # never reached: abort raises
 
     def _stored(self, row: StoredFinding) -> pb.StoredFinding:
         return pb.StoredFinding(
@@ -223,7 +223,7 @@ def _token(row: StoredFinding) -> str:
 
 
 def _after(token: str) -> tuple[Key, int] | None:
-    """The other way round. Raises ValueError."""
+    """The key and rank in a page token, the reverse of `_token`; None = no token. Raises ValueError."""
     if not token:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Generations to everyone who watches: the published picture, encoded once, and bounded queues.
+"""Sends generations to watchers through bounded queues.
 
-A delta is made and encoded once, however many watch. A watcher that is too slow to take them all is not
-waited for: what it has not read is dropped, and it begins anew with a snapshot.
+Each delta is computed and encoded once for all watchers. If a watcher is too slow, its unread deltas are
+dropped, and its next message is a snapshot.
 """
 
 import asyncio
@@ -22,7 +22,10 @@ QUEUE_DELTAS = 64
 
 
 class WatchEndedError(Exception):
-    """Nothing more is published here. `leader`: where to go on ("" = not known yet), None = nowhere."""
+    """The collector publishes no more generations.
+
+    `leader`: address of the leader, where the caller can continue; "" = not known yet, None = there is none.
+    """
 
     def __init__(self, reason: str, leader: str | None) -> None:
         super().__init__(reason)
@@ -30,7 +33,7 @@ class WatchEndedError(Exception):
 
 
 class Encoded:
-    """One generation with its encoded messages, each made once and only when asked for. Thread-safe."""
+    """One generation with its encoded messages. Each is encoded once, at its first use. Thread-safe."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -39,17 +42,20 @@ class Encoded:
 
     @cached_property
     def wrong(self) -> tuple[str, ...]:
-        """As `objects.wrong_in`. It may take tens of ms, so `Watchers.publish` computes it in a thread."""
+        """The result of `objects.wrong_in`.
+
+        It takes up to tens of ms, so `Watchers.publish` computes it in a thread.
+        """
         return tuple(wrong_in(self.topology))
 
     def get_response(self, omit_links: bool) -> bytes:
-        """An encoded GetTopologyResponse. Blocks for seconds on a large picture: for a thread."""
+        """An encoded GetTopologyResponse. Blocks for seconds on a large topology: call it in a thread."""
         return self._once(
             ("get", omit_links), lambda: pb.GetTopologyResponse(topology=self._topology(omit_links))
         )
 
     def snapshot(self, omit_links: bool) -> bytes:
-        """An encoded WatchTopologyResponse with the whole picture. For a thread, likewise."""
+        """An encoded WatchTopologyResponse with the whole topology. Blocks as `get_response` does."""
         return self._once(
             ("watch", omit_links), lambda: pb.WatchTopologyResponse(snapshot=self._topology(omit_links))
         )
@@ -70,7 +76,7 @@ class Encoded:
 
 @dataclass(slots=True, eq=False)
 class Watcher:
-    """One reader. `lagged`: what it had not read was dropped, a snapshot is next."""
+    """One reader. `lagged`: its unread deltas were dropped, and its next message is a snapshot."""
 
     omit_links: bool
     lagged: bool = True
@@ -79,17 +85,18 @@ class Watcher:
 
 
 class Watchers:
-    """The published generation and who follows it. `limit`: how many may watch at once."""
+    """The published generation and its watchers. `limit`: watchers at once."""
 
     def __init__(self, topology: Topology, limit: int = 1000) -> None:
         self.current = Encoded(topology)
-        self.resnapshots = 0  # watchers that were too slow, since the start
+        self.resnapshots = 0  # times that a slow watcher was sent a new snapshot, since the start
         self._limit = limit
         self._watchers: set[Watcher] = set()
         self._told: list[Callable[[], None]] = []
         self._ended: WatchEndedError | None = None
         self._publishing = BoundedExecutor("watch-deltas")
-        self._snapshots = BoundedExecutor("watch-snapshots", most=limit + 1)  # one may outlive its watcher
+        # One more than `limit`: a snapshot can outlast its watcher.
+        self._snapshots = BoundedExecutor("watch-snapshots", most=limit + 1)
 
     def __len__(self) -> int:
         return len(self._watchers)
@@ -108,11 +115,11 @@ class Watchers:
         self._watchers.discard(watcher)
 
     def tell(self, told: Callable[[], None]) -> None:
-        """Call that, on the loop, whenever there is another generation."""
+        """Register a function that is called on the event loop after each new generation."""
         self._told.append(told)
 
     async def publish(self, topology: Topology) -> None:
-        """Make it the current generation and queue its delta. Calls must not overlap."""
+        """Make a topology the current generation and queue its delta. Calls must not overlap."""
         old, new = self.current, Encoded(topology)
         wanted = {watcher.omit_links for watcher in self._watchers if not watcher.lagged}
         deltas = {
@@ -123,7 +130,7 @@ class Watchers:
         for told in self._told:
             told()
         for watcher in self._watchers:
-            # Who came, or fell behind, while the delta was made gets a snapshot of this very generation.
+            # A watcher that joined or lagged while the delta was made gets a snapshot of this generation.
             if watcher.lagged or watcher.omit_links not in deltas:
                 watcher.lagged = True
             elif len(watcher.queue) >= QUEUE_DELTAS:
@@ -135,13 +142,13 @@ class Watchers:
             watcher.wake.set()
 
     def close(self, reason: str, leader: str | None = None) -> None:
-        """End all watches, and those that come."""
+        """End all watches, present and future ones."""
         self._ended = WatchEndedError(reason, leader)
         for watcher in self._watchers:
             watcher.wake.set()
 
     async def next(self, watcher: Watcher) -> bytes:
-        """The next message for this watcher, encoded; waits for one. Raises WatchEndedError."""
+        """Wait for the next encoded message for this watcher and return it. Raises WatchEndedError."""
         while True:
             await watcher.wake.wait()
             if self._ended is not None:

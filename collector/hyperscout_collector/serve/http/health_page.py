@@ -1,6 +1,7 @@
-"""/healthz, /readyz and /metrics on a plaintext port of their own: reads only, and nothing else is served.
+"""Serves /healthz, /readyz and /metrics, read-only, on a separate plaintext port.
 
-Kept to what a kubelet and a Prometheus send (RFC 9112): one GET a connection, its headers passed over.
+It supports the HTTP (RFC 9112) that a kubelet and Prometheus need: one GET per connection. It ignores request
+headers.
 """
 
 import asyncio
@@ -14,13 +15,13 @@ _REQUEST_TIMEOUT_S = 5.0
 _MAX_REQUEST_BYTES = 16 * 1024
 _MAX_CONNECTIONS = 64
 
-# Path -> (status, content type, body). Called on the loop: a page is made in milliseconds.
+# Returns (status, content type, body). Called on the event loop, so it must take milliseconds at most.
 Page = Callable[[], tuple[HTTPStatus, str, bytes]]
 TEXT = "text/plain; charset=utf-8"
 
 
 class HttpServer:
-    """Serves `pages` by path."""
+    """Serves `pages`, by path."""
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = pages
@@ -28,7 +29,7 @@ class HttpServer:
         self._connections = 0
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port. Raises OSError."""
+        """Listen, and return the port. Raises OSError."""
         self._server = await asyncio.start_server(self._serve, host, port, limit=_MAX_REQUEST_BYTES)
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -49,7 +50,7 @@ class HttpServer:
                 writer.write(head.encode() + body)
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # whoever asked is gone, or too slow
+            pass  # the client disconnected or is too slow
         finally:
             self._connections -= 1
             writer.close()

@@ -1,8 +1,9 @@
-"""Under which names this server may be asked, where nobody is asked who calls.
+"""Checks the Host header of requests to a server without authentication, against DNS rebinding.
 
-A page of any site can have its own name point at this machine once it is loaded (DNS rebinding), and then
-read along as if it came from here. It cannot choose the header `Host`, which says the name that it used.
-Where callers show tokens or certificates, such a page has none.
+After a browser has loaded a page of any site, the site can let its own name resolve to this machine (DNS
+rebinding). The page can then read this server as its own origin. It cannot change the `Host` header, which
+contains the site's name, so the server rejects unknown names. With authentication the check is not needed:
+such a page has no token and no certificate.
 """
 
 import ipaddress
@@ -15,14 +16,17 @@ from hyperscout_collector.serve.http.problems import ProblemError
 
 
 class Hosts:
-    """`names`: besides this machine's own and addresses; None = any name."""
+    """The accepted host names.
+
+    `names`: accepted in addition to this machine's names and to IP addresses; None = any name.
+    """
 
     def __init__(self, names: Iterable[str] | None) -> None:
         own = {"localhost", socket.gethostname().lower()}
         self._names = None if names is None else own | {name.lower() for name in names}
 
     def check(self, request: HTTPConnection) -> None:
-        """Raises ProblemError."""
+        """Raises ProblemError (403) if the request's host name is not accepted."""
         if self._names is None:
             return
         sent = request.headers.getlist("host")
@@ -34,13 +38,13 @@ class Hosts:
 
 
 def _name(host: str) -> str:
-    """Without the port."""
+    """The host without the port and without brackets, in lower case."""
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdecimal() else host).strip("[]").lower()
 
 
 def _is_address(host: str) -> bool:
-    """No name, so none that could be pointed elsewhere."""
+    """Whether it is an IP address. DNS rebinding needs a name, so addresses are safe."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

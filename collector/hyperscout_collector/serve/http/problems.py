@@ -1,7 +1,6 @@
-"""What REST says when it does not do what was asked: problem documents (RFC 9457), made in one place.
+"""Builds the error responses of REST: problem documents (RFC 9457).
 
-The services behind REST are those of gRPC, and so are their refusals: one table says which status of HTTP
-each of gRPC's codes is.
+REST uses the gRPC services, so one table maps each gRPC code to an HTTP status.
 """
 
 import json
@@ -20,7 +19,7 @@ _TYPE = "urn:hyperscout:problem:"
 _RETRY_AFTER_S = 1
 _FIELD = re.compile(r"([A-Za-z_][A-Za-z0-9_.\[\]]*): ")
 
-# word (of `type`) -> title
+# last part of `type` -> title
 TITLES = {
     "bad-request": "The request cannot be understood",
     "unauthenticated": "Nobody can tell who is calling",
@@ -42,7 +41,7 @@ TITLES = {
     "internal": "The collector failed",
 }
 
-# gRPC's code -> (status, word)
+# gRPC code -> (HTTP status, last part of `type`)
 STATUS_OF: Mapping[grpc.StatusCode, tuple[int, str]] = {
     grpc.StatusCode.INVALID_ARGUMENT: (400, "bad-request"),
     grpc.StatusCode.OUT_OF_RANGE: (400, "bad-request"),
@@ -60,7 +59,7 @@ STATUS_OF: Mapping[grpc.StatusCode, tuple[int, str]] = {
 
 
 class ProblemError(Exception):
-    """Ends a request with a problem document. `field`: which parameter or field of the body is wrong."""
+    """Ends a request with a problem document. `field`: the wrong parameter or field of the body."""
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class ProblemError(Exception):
         self.allowed = allowed
 
     def document(self, instance: str) -> dict[str, Any]:
-        """The members in the order of RFC 9457, 3.1. `instance`: the path that was asked for."""
+        """The members in the order of RFC 9457, 3.1. `instance`: the path of the request."""
         found = {
             "type": _TYPE + self.word,
             "title": TITLES[self.word],
@@ -102,35 +101,38 @@ class ProblemError(Exception):
         if self.status in (429, 503):
             headers["Retry-After"] = str(_RETRY_AFTER_S)
         if self.status == 503:
-            headers["Connection"] = "close"  # behind a Service the next connection may reach the leader
+            headers["Connection"] = "close"  # behind a Service a new connection can reach the leader
         body = json.dumps(self.document(request.url.path)).encode()
         return Response(body, self.status, headers, PROBLEM_JSON)
 
 
 def bad(field: str, detail: str) -> ProblemError:
-    """A parameter, or a field of the body, that is wrong."""
+    """The problem (400) of a wrong parameter or field of the body."""
     return ProblemError(400, "bad-request", f"{field}: {detail}", field=field)
 
 
 def of_access(error: AccessError) -> ProblemError:
-    """Who is not let in."""
+    """The problem of a caller without access."""
     return of_code(error.code, str(error))
 
 
 def of_code(code: grpc.StatusCode, detail: str) -> ProblemError:
-    """What a service of gRPC's refused. A message that begins with a field names it in JSON's way, too."""
+    """The problem for the error of a gRPC service.
+
+    If an INVALID_ARGUMENT message begins with a field name, `field` contains that name as in JSON.
+    """
     status, word = STATUS_OF.get(code, (500, "internal"))
     match = _FIELD.match(detail) if code is grpc.StatusCode.INVALID_ARGUMENT else None
     return ProblemError(status, word, detail, field=camel(match[1]) if match else None)
 
 
 def camel(name: str) -> str:
-    """page_size -> pageSize, as protobuf's JSON has it."""
+    """page_size -> pageSize, the JSON name of a field in protobuf's JSON mapping."""
     return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
 
 
 class Context:
-    """What a service of gRPC's needs of a call's context here: a way to refuse."""
+    """Stands in for the context of a gRPC call. Services only call `abort`."""
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
         raise of_code(code, details)

@@ -1,8 +1,8 @@
-"""HTTP/1.1 for an ASGI application: one connection, on h11 and asyncio (RFC 9112, ASGI 3.0).
+"""Serves an ASGI application over one HTTP/1.1 connection, on h11 and asyncio (RFC 9112, ASGI 3.0).
 
-Each part of a connection has a limit: the number of connections, the size of a head, the time until a request
-is whole, and the bytes that wait to be sent or read. The scope's state holds the peer's verified certificate
-and a function that aborts the connection.
+Everything is limited: the number of connections, the size of a head, the time until a request is complete,
+and the bytes that wait to be sent or read. The scope's state contains the peer's verified certificate and a
+function that aborts the connection.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from hyperscout_collector.serve.http.problems import PROBLEM_JSON, ProblemError
 
 _log = logging.getLogger(__name__)
 
-_REQUEST_TIMEOUT_S = 15.0  # from the connection, or the end of an answer, to the end of the next request
-_HEAD_BYTES = 32 * 1024  # of a request: a token may have half of that
-_PIECE_BYTES = 8 * 1024  # given to h11 at once
-_BUFFER_BYTES = 64 * 1024  # unsent, unread or of a body: beyond that the other side waits
-_STALL_S = 30.0  # a client that takes less than a buffer of an answer in this time loses its connection
+_REQUEST_TIMEOUT_S = 15.0  # from the connection, or the end of a response, to the end of the next request
+_HEAD_BYTES = 32 * 1024  # limit of a request's head: a token can have half of it
+_PIECE_BYTES = 8 * 1024  # passed to h11 at a time
+_BUFFER_BYTES = 64 * 1024  # unsent bytes, unread bytes, or bytes of a body: above it the other side waits
+_STALL_S = 30.0  # a client that reads less than a buffer of a response in this time is disconnected
 _CLOSE = (b"connection", b"close")
-PEER = "hyperscout.peer"  # in the scope's state: the peer's certificate, as gRPC's auth context has it
-ABORT = "hyperscout.abort"  # likewise: a function that ends the connection and drops what is unsent
+PEER = "hyperscout.peer"  # in the scope's state: the peer's certificate, in the form of gRPC's auth context
+ABORT = "hyperscout.abort"  # in the scope's state: a function that ends the connection and drops unsent data
 
 
 @dataclass(slots=True)
 class Served:
-    """What all connections of a server share. `limit`: how many there may be."""
+    """The data that all connections of a server share. `limit`: connections at once."""
 
     app: ASGIApp
     limit: int
@@ -46,14 +46,14 @@ class Served:
 
 @dataclass(slots=True)
 class _Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     is_head: bool
     body: bytearray = field(default_factory=bytearray)
-    more: bool = True  # of the request's body is to come
-    told: bool = False  # the application has the end of the body
-    begun: bool = False  # the answer
-    over: bool = False  # the answer is sent, or nothing can be sent any more
+    more: bool = True  # the request's body is not complete
+    told: bool = False  # the application has received the end of the body
+    begun: bool = False  # the response's head is sent
+    over: bool = False  # the response is complete, or nothing can be sent any more
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def end(self) -> None:
@@ -62,7 +62,7 @@ class _Exchange:
 
 
 class Connection(asyncio.Protocol):
-    """Answers one request after the other."""
+    """Answers the requests of a connection, one after the other."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
         self._is_closing = False
         self._scope: dict[str, Any] = {}
 
-    # asyncio
+    # Callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a stream
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
 
     def shutdown(self) -> None:
-        """Close the connection, after the answer that is under way."""
+        """Close the connection after the current response."""
         self._is_last = True
         if self._exchange is None:
             self._transport.close()
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
     # Reading
 
     def _proceed(self) -> None:
-        """Take requests out of what came, as far as they can be dealt with now."""
+        """Process received bytes as far as possible now."""
         try:
             while not self._is_closing and not self._transport.is_closing() and self._take():
                 pass
@@ -140,15 +140,15 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _take(self) -> bool:
-        """One event of h11. False: nothing more for now. Raises RemoteProtocolError."""
+        """Process one h11 event. Returns False if there is nothing to do now. Raises RemoteProtocolError."""
         if self._exchange is not None and len(self._exchange.body) >= _BUFFER_BYTES:
             return False
-        if self._http.their_state is h11.MUST_CLOSE:  # what comes after the last request is not read
+        if self._http.their_state is h11.MUST_CLOSE:  # bytes after the last request are ignored
             self._unread.clear()
             return False
         event = self._http.next_event()
         if event is h11.NEED_DATA:
-            # In pieces: h11 limits a head only while it is incomplete.
+            # Bytes are passed in pieces: h11 limits the size of a head only while it is incomplete.
             piece = bytes(self._unread[:_PIECE_BYTES])
             del self._unread[:_PIECE_BYTES]
             if piece:
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
             self._expect_nothing()
             self._exchange.more = False
             self._exchange.news.set()
-        return event is not h11.PAUSED  # a next request, before the answer to this one
+        return event is not h11.PAUSED  # PAUSED: the next request comes before this response
 
     def _begin(self, request: h11.Request) -> None:
         raw_path, _, query = request.target.partition(b"?")
@@ -178,13 +178,13 @@ class Connection(asyncio.Protocol):
             "state": dict(self._scope["state"]),
         }
         self._exchange = _Exchange(is_head=request.method == b"HEAD")
-        # Nothing of the request before is in this task's context.
+        # A fresh context: context variables of earlier requests must not leak into this task.
         task = self._loop.create_task(self._answer(self._exchange, scope), context=self._context.copy())
         self._served.tasks.add(task)
         task.add_done_callback(self._served.tasks.discard)
 
     def _refuse(self, detail: str) -> None:
-        """Answer 400 to what is no HTTP and close. An answer that is under way is cut off."""
+        """Answer 400 to bytes that are not HTTP, and close. A response that has begun is cut off."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.end()
@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
         self._close()
 
     def _close(self) -> None:
-        """Close when the client has read the answer: a close with bytes unread resets the connection."""
+        """Close after the client has read the response: closing with unread bytes resets the connection."""
         self._is_closing = True
         self._unread.clear()
         if self._transport.can_write_eof():
@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
                 body, more = bytes(exchange.body), exchange.more
                 exchange.body.clear()
                 exchange.told = not more
-                self._proceed()  # it may have stopped at a body that is not read
+                self._proceed()  # reading stops while the body's buffer is full
                 return {"type": "http.request", "body": body, "more_body": more}
             exchange.news.clear()
             await exchange.news.wait()
@@ -255,7 +255,7 @@ class Connection(asyncio.Protocol):
             return
         if message["type"] == "http.response.start":
             headers = list(message.get("headers", ()))
-            # A body that is not read yet need not be read: then this connection has no next request.
+            # The application need not read the body. The connection then closes after the response.
             is_last = self._is_last or self._http.their_state is h11.SEND_BODY
             if is_last and not any(name.lower() == b"connection" for name, _ in headers):
                 headers.append(_CLOSE)
@@ -265,7 +265,8 @@ class Connection(asyncio.Protocol):
             exchange.begun = True
             return
         body, more = message.get("body", b""), message.get("more_body", False)
-        # A transport buffers all that it is given. A part of a stream stays whole: its end may not come.
+        # A transport buffers everything it receives, so a final body is written in pieces. A part of a
+        # stream is written whole: the response could end during a wait between two pieces.
         size = len(body) or 1 if more else _BUFFER_BYTES
         for start in range(0, 0 if exchange.is_head else len(body), size):
             await self._drained()
@@ -278,7 +279,7 @@ class Connection(asyncio.Protocol):
             self._answered()
 
     def _answered(self) -> None:
-        """The connection's next request, or its end."""
+        """Start the connection's next request, or close it."""
         self._exchange = None
         if self._http.their_state is h11.SEND_BODY:
             self._close()
@@ -290,12 +291,12 @@ class Connection(asyncio.Protocol):
             self._proceed()
 
     def _finish(self) -> None:
-        """Close when the answer is sent, or in time."""
+        """Close after the response is sent, or after `_REQUEST_TIMEOUT_S`."""
         self._transport.close()
         self._expect()
 
     async def _drained(self) -> None:
-        """Wait until more can be sent. A client that reads too little in `_STALL_S` loses its connection."""
+        """Wait until more can be sent. Aborts the connection after `_STALL_S`."""
         try:
             async with asyncio.timeout(_STALL_S):
                 await self._writable.wait()
@@ -306,16 +307,16 @@ class Connection(asyncio.Protocol):
         if data := self._http.send(event):
             self._transport.write(data)
 
-    # Limits of time
+    # Time limits
 
     def abort(self) -> None:
-        """End the connection; what is unsent is dropped."""
+        """End the connection and drop unsent data."""
         if self._exchange is not None:
             self._exchange.end()
         self._transport.abort()
 
     def _expect(self) -> None:
-        """A whole request, or the end of the connection, in time."""
+        """Abort the connection if no complete request comes and it does not end in `_REQUEST_TIMEOUT_S`."""
         self._expect_nothing()
         self._deadline = self._loop.call_later(_REQUEST_TIMEOUT_S, self.abort)
 
@@ -326,7 +327,7 @@ class Connection(asyncio.Protocol):
 
 
 def _peer(connection: ssl.SSLObject | None) -> dict[str, list[bytes]]:
-    """As gRPC's auth context has it."""
+    """The peer's certificate in the form of gRPC's auth context; {} = none."""
     der = connection.getpeercert(binary_form=True) if connection is not None else None
     if connection is None or not der:
         return {}
@@ -338,7 +339,7 @@ def _peer(connection: ssl.SSLObject | None) -> dict[str, list[bytes]]:
 
 
 def shown_by(request: Request) -> Shown:
-    """The caller's credentials. Raises UnknownCallerError for what cannot be read."""
+    """The caller's credentials. Raises UnknownCallerError if they cannot be read."""
     sent = [("authorization", value) for value in request.headers.getlist("authorization")]
     peer: dict[str, list[bytes]] = request.scope.get("state", {}).get(PEER, {})
     return shown(peer, sent)

@@ -1,4 +1,4 @@
-"""REST's port: a listening socket on the collector's event loop, and an orderly end of its connections."""
+"""Listens on the port of REST, on the collector's event loop, and ends its connections in an orderly way."""
 
 import asyncio
 import contextlib
@@ -11,16 +11,16 @@ from starlette.types import ASGIApp
 from hyperscout_collector.identity.certificates import CertificateError, ServerCertificates
 from hyperscout_collector.serve.http.protocol import Connection, Served
 
-_STOP_GRACE_S = 2.0  # for answers that are under way
+_STOP_GRACE_S = 2.0  # for responses in progress
 _HANDSHAKE_TIMEOUT_S = 15.0
-_OTHER_CONNECTIONS = 1000  # besides those that follow the stream
+_OTHER_CONNECTIONS = 1000  # connections in addition to those of the live stream
 
 
 class RestServer:
-    """`async with` listens, or raises StartError. `address`: host:port.
+    """Listens within `async with`. Raises StartError on entry if it cannot. `address`: host:port.
 
-    `files`: the certificates, None = plaintext. `demanded`: clients must show a certificate. `max_streams`:
-    connections that may follow the stream; there is room for a thousand others.
+    `files`: the certificates, None = plaintext. `demanded`: clients must present a certificate.
+    `max_streams`: readers of the live stream; the server accepts `_OTHER_CONNECTIONS` more connections.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RestServer:
         await self._exit.aclose()
 
     async def _end(self) -> None:
-        """Idle connections close at once, the others after their answer or after a grace period."""
+        """Close idle connections at once, the others after their response or after `_STOP_GRACE_S`."""
         for connection in list(self._served.connections):
             connection.shutdown()
         if tasks := list(self._served.tasks):

@@ -1,10 +1,10 @@
-"""Settings of REST and of the map."""
+"""Defines the settings of REST and the map."""
 
 from pydantic import BaseModel, Field
 
 
 class RestSettings(BaseModel):
-    """As `CollectorSettings` has them."""
+    """The settings of REST; `CollectorSettings` inherits them."""
 
     rest_listen: str = Field(
         "127.0.0.1:50080",

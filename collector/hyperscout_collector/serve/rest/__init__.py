@@ -1,1 +1,1 @@
-"""REST over the published picture: routes, pages, streams, problems. It only reads."""
+"""Serves REST: the operations on topology, placements and history, and the files of the map."""

@@ -1,4 +1,4 @@
-"""Answers with their headers: ETag and 304 (RFC 9110, 8.8.3 and 13.1.2), what is accepted, gzip."""
+"""Builds responses: ETag and 304 (RFC 9110, 8.8.3 and 13.1.2), content negotiation and gzip."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ _VARY = "Accept, Accept-Encoding, Authorization"
 
 @dataclass(frozen=True, slots=True)
 class Etag:
-    """Weak: zipped or not, it is the same picture."""
+    """A weak entity tag: the compressed and the plain response contain the same data."""
 
     value: str
 
@@ -24,7 +24,7 @@ class Etag:
         return f'W/"{self.value}"'
 
     def known(self, request: Request) -> Response | None:
-        """304 for those who have it already."""
+        """A 304 response if `If-None-Match` contains this tag, else None."""
         had = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
         if "*" not in had and f'"{self.value}"' not in had:
             return None
@@ -32,7 +32,7 @@ class Etag:
 
 
 def json_answer(request: Request, data: Any, etag: Etag | None = None) -> Response:
-    """For a thread, where it may be large."""
+    """A JSON response. Call it in a thread if `data` can be large."""
     body = json.dumps(data, separators=(",", ":")).encode() + b"\n"
     return text_answer(request, lambda zipped: zip_of(body) if zipped else body, "application/json", etag)
 
@@ -40,7 +40,7 @@ def json_answer(request: Request, data: Any, etag: Etag | None = None) -> Respon
 def text_answer(
     request: Request, text: Callable[[bool], bytes], media_type: str, etag: Etag | None
 ) -> Response:
-    """`text(zipped)`. For a thread, likewise."""
+    """A response with the body `text(zipped)`. Call it in a thread if the text can be large."""
     body, headers = text(False), _headers(etag)
     if worth_zipping(body) and _takes_gzip(request):
         body = text(True)
@@ -49,7 +49,10 @@ def text_answer(
 
 
 def accepts(request: Request, there: Mapping[str, str]) -> str:
-    """Which of `there` (name -> media type) `Accept` prefers; the first of equals. Raises ProblemError."""
+    """The name in `there` (name -> media type) that `Accept` prefers; the first of equals.
+
+    Raises ProblemError (406) if none is accepted.
+    """
     wanted = _weights(request.headers.get("accept") or "*/*")
 
     def weight(media_type: str) -> float:
@@ -72,7 +75,7 @@ def _takes_gzip(request: Request) -> bool:
 
 
 def _weights(header: str) -> dict[str, float]:
-    """ "gzip;q=0.5, *" as {"gzip": 0.5, "*": 1.0}. What cannot be read weighs nothing (RFC 9110, 12.4.2)."""
+    """ "gzip;q=0.5, *" as {"gzip": 0.5, "*": 1.0} (RFC 9110, 12.4.2). An invalid weight counts as 0."""
     found = {}
     for one in header.lower().split(","):
         name, *parts = (part.strip() for part in one.split(";"))

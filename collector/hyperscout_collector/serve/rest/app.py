@@ -1,4 +1,4 @@
-"""REST as an ASGI application: every operation behind the same gate, every failure a problem document."""
+"""Builds the ASGI application of REST. One gate authorizes all operations; errors are problem documents."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -43,12 +43,12 @@ def application(
     *,
     timer: Callable[[], float],
 ) -> ASGIApp:
-    """All operations, and the map at `/`. `timer`: monotonic seconds."""
+    """The application with all operations, and the map at `/`. `timer`: monotonic seconds."""
     gate = _Gate(handlers, access, hosts)
     by_path: dict[str, dict[str, Operation]] = {}
     for one in OPERATIONS:
         by_path.setdefault(one.path, {})[one.http] = one
-    # Of any method: a mount for the rest would take those that a path has not.
+    # Each route accepts any method: otherwise the mount at "/" would handle the methods that a path lacks.
     routes: list[BaseRoute] = [
         Route(path, endpoint=gate.endpoint(operations)) for path, operations in by_path.items()
     ]
@@ -57,7 +57,7 @@ def application(
 
 
 class _Gate:
-    """Stands before every operation: what nobody thought of is closed, not open."""
+    """Authorizes the caller before every operation. Access is denied by default."""
 
     def __init__(self, handlers: Handlers, access: Access, hosts: Hosts) -> None:
         self._handlers = handlers
@@ -65,7 +65,7 @@ class _Gate:
         self._hosts = hosts
 
     def endpoint(self, operations: Mapping[str, Operation]) -> ASGIApp:
-        """Of one path. HEAD is GET, of which nothing but the head is sent."""
+        """The ASGI endpoint of one path. HEAD runs GET; the connection sends only the head."""
         allowed = sorted({*operations, *(("HEAD",) if "GET" in operations else ())})
 
         async def answer(request: Request) -> Response:
@@ -81,7 +81,7 @@ class _Gate:
             except AccessError as error:
                 return of_access(error).response(request)
             except ClientDisconnect:
-                return Response(status_code=400)  # to nobody
+                return Response(status_code=400)  # the client does not receive it
             except Exception:
                 _log.exception("%s %s failed", request.method, request.url.path)
                 return ProblemError(500, "internal", "its log says why").response(request)
@@ -93,8 +93,8 @@ class _Gate:
         found = shown_by(request)
         message, wrong = None, None
         if operation.body is not None:
-            # First what is asked, since a dry run takes less; but nobody is told what is wrong with it before
-            # they may ask at all, and who may do nothing is not even listened to.
+            # The body decides which right the call needs: a dry run needs less. So the order is: reject
+            # callers without any right, parse the body, check the right, and only then report a wrong body.
             await self._some(found)
             try:
                 message = await self._parsed(request, operation.body)
@@ -111,15 +111,16 @@ class _Gate:
         )
 
     async def _some(self, found: Shown) -> None:
-        """Raises AccessError for who may do nothing at all."""
+        """Raises AccessError for a caller that has neither read nor write access."""
         try:
             await self._access.admit(found, "get")
         except NotAllowedError:
             await self._access.admit(found, "update")
 
     async def _parsed(self, request: Request, body: Body) -> Any:
-        """The message that a body is in protobuf's JSON. Raises ProblemError."""
-        # No form of another site can send this type, and a script of one may not without being asked.
+        """The request's body, protobuf JSON, as a message. Raises ProblemError."""
+        # Protects against requests of other sites: an HTML form cannot send this type, and a script of
+        # another site needs a CORS preflight for it, which this server does not allow.
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise ProblemError(415, "unsupported-media-type", "Content-Type must be application/json")
         data = bytearray()
@@ -140,7 +141,7 @@ class _Gate:
 
 
 class _Endpoint:
-    """No function: to one of those Starlette would let GET alone."""
+    """An endpoint as an object: Starlette limits a function to GET."""
 
     def __init__(self, answer: Callable[[Request], Awaitable[Response]]) -> None:
         self._answer = answer
@@ -150,13 +151,13 @@ class _Endpoint:
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
-    """A path that fits no route, not even the one for all others: it has a line break."""
+    """Answers 404 to a path that matches no route, not even the mount at "/": it contains a line break."""
     problem = ProblemError(404, "not-found", "there is no such path")
     await problem.response(Request(scope))(scope, receive, send)
 
 
 def secured(app: ASGIApp) -> ASGIApp:
-    """With the headers that every answer has."""
+    """The application with the date and the security headers added to every response."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
@@ -169,7 +170,7 @@ def secured(app: ASGIApp) -> ASGIApp:
 
         sent = {name for name, _ in scope["headers"]}
         if sent >= {b"content-length", b"transfer-encoding"}:
-            # Two lengths: a proxy before us may have read the other one (RFC 9112, 6.1).
+            # Request smuggling: a proxy in front may have used the other length (RFC 9112, 6.1).
             problem = ProblemError(
                 400, "bad-request", "Content-Length and Transfer-Encoding exclude each other"
             )
@@ -183,7 +184,7 @@ def secured(app: ASGIApp) -> ASGIApp:
 
 
 def counted(app: ASGIApp, counters: RestCounters, timer: Callable[[], float]) -> ASGIApp:
-    """Counts what is asked for, by route, and how long it takes until the answer begins."""
+    """The application with counters: requests by route, and the time until the response begins."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         began_s = timer()
@@ -202,5 +203,5 @@ def counted(app: ASGIApp, counters: RestCounters, timer: Callable[[], float]) ->
 
 
 def _template(path: str) -> str:
-    """As OpenAPI writes it; "other" for what is no operation."""
+    """The path template in the form of OpenAPI; "other" for a path that is not an operation."""
     return path.replace(":path}", "}") if path.startswith("/v1/") else "other"

@@ -1,6 +1,6 @@
-"""The operations of REST: each asks the service of gRPC's that it stands for, and says the answer in JSON.
+"""Implements the operations of REST: each calls the matching gRPC service and returns its answer as JSON.
 
-What takes long on a large picture happens in threads, so many at a time; `Answers` has the rest.
+Work that takes long on a large topology runs in threads. `serve.rest.answers` builds the responses.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,14 +31,14 @@ from hyperscout_collector.serve.rest.rendered import OUTPUTS, Rendered, zip_of
 from hyperscout_collector.serve.stream.hub import Hub
 from hyperscout_collector.serve.stream.reader import Stream
 
-_THREADS = 2  # they share one interpreter with the loop: more would only take its turns
+_THREADS = 2  # the threads share the interpreter lock with the event loop: more would only slow it down
 _MOST_WAITING = 128
 _T = TypeVar("_T")
 Values = Mapping[str, Any]
 
 
 class Handlers:
-    """A method for each operation, by its name. All raise ProblemError."""
+    """Has one method per operation, named like it. All raise ProblemError."""
 
     def __init__(
         self,
@@ -63,13 +63,13 @@ class Handlers:
         self._bodies.close()
 
     async def parse(self, work: Callable[[], _T]) -> _T:
-        """Read a request's body in a thread that reads of the topology do not delay."""
+        """Parse a request's body in a separate thread, so that reads of the topology do not delay it."""
         return await _in(self._bodies, work)
 
     async def answer(
         self, operation: Operation, request: Request, values: Values, message: Any, caller: Caller
     ) -> Response:
-        """What an operation answers."""
+        """The response of an operation."""
         kind = operation.kind
         if kind is not None and kind.name in objects.OF_TOPOLOGY:
             if operation.name.startswith("list_"):
@@ -78,7 +78,7 @@ class Handlers:
         answer: Response = await getattr(self, operation.name)(request, values, message, caller)
         return answer
 
-    # The picture
+    # Topology
 
     async def get_topology(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
         output = values.get("output") or accepts(request, {name: kind for name, (kind, _) in OUTPUTS.items()})
@@ -99,7 +99,7 @@ class Handlers:
         )
 
     async def _list_of(self, request: Request, values: Values, kind: Kind) -> Response:
-        """A page of what a topology has of a kind."""
+        """A page of the topology's objects of a kind."""
         rendered = self._now()
         etag = self._etag(rendered)
         if (known := etag.known(request)) is not None:
@@ -113,7 +113,7 @@ class Handlers:
         return await self._look_for(answer)
 
     async def _one_of(self, request: Request, name: str, kind: Kind) -> Response:
-        """That which answers to a name, or to an id."""
+        """The object with this name or id."""
         rendered = self._now()
         etag = self._etag(rendered)
         if (known := etag.known(request)) is not None:
@@ -143,7 +143,7 @@ class Handlers:
         return json_answer(request, objects.plain(answer))
 
     async def stream(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
-        if request.method == "HEAD":  # else a head would follow for ever
+        if request.method == "HEAD":  # a HEAD request must not join the stream
             return Response(headers={"Cache-Control": "no-store"}, media_type="text/event-stream")
         since = request.headers.get("last-event-id") or values.get("since", "")
         if len(since) > 100:
@@ -151,7 +151,7 @@ class Handlers:
         reader = self._hub.join(since)
         return Stream(self._hub, reader, self._access, caller)  # type: ignore[return-value] # an ASGI answer
 
-    # What stands behind it
+    # Evidence, history and status
 
     async def list_findings(self, request: Request, values: Values, _: Any, caller: Caller) -> Response:
         asked = topology_pb2.ListFindingsRequest(
@@ -239,10 +239,10 @@ class Handlers:
         text = await self._look_for((files(__package__) / "openapi.json").read_bytes)
         return text_answer(request, lambda zipped: zip_of(text) if zipped else text, "application/json", etag)
 
-    # Parts of these
+    # Helpers
 
     def _forget(self) -> None:
-        """What was made of the generation before is of no use any more."""
+        """Drop the texts and lists of the earlier generation."""
         self._rendered = Rendered(Topology(0))
 
     def _now(self) -> Rendered:

@@ -1,7 +1,7 @@
-"""The lists of REST: the order and the filters of each kind of object.
+"""Defines the lists of REST: the order and the filters of each kind of object.
 
-The order is that of an identity, which does not change: whatever comes and goes between two pages, what is
-there all the time is on exactly one of them.
+Objects are ordered by an identity that does not change. So an object that exists during all requests is on
+exactly one page, also if other objects appear or disappear between two pages.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ Place = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """`holds(object, value)`: whether it passes one of the values that were given."""
+    """A filter of a list. `holds(object, value)`: whether the object matches a value of the parameter."""
 
     parameter: Parameter
     holds: Callable[[Object, Any], bool]
@@ -26,7 +26,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`place`: where an object stands in the order, unique. `message`: its schema, in proto/."""
+    """A kind of object. `place`: the unique sort key of an object. `message`: its schema, in proto/."""
 
     name: str
     message: str
@@ -197,7 +197,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def passes(kind: Kind, values: Mapping[str, Any]) -> Callable[[Object], bool]:
-    """Whether an object passes all filters that were given, of each with any of its values."""
+    """A predicate: the object matches every given filter, each with at least one of its values."""
     asked = [
         (one.holds, given if isinstance(given, tuple) else (given,))
         for one in kind.filters

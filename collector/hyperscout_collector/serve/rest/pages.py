@@ -1,7 +1,7 @@
-"""Pages of a list: so many objects, and a token that says after which one the next page begins.
+"""Splits a list into pages: up to `pageSize` objects, and a token for the next page.
 
-The token names a place in the order and no number, so that what comes and goes shifts nothing. It is good for
-the query that it came from, and says so of any other.
+The token contains the sort key of the last object and not an offset, so objects that appear or disappear do
+not shift the next page. A token is valid only for its own query; with another query it is an error.
 """
 
 import base64
@@ -23,7 +23,7 @@ MAX_PAGE_SIZE = 10_000
 
 
 def paging(size: int = PAGE_SIZE, most: int = MAX_PAGE_SIZE) -> tuple[Parameter, Parameter]:
-    """The parameters of a list whose pages have so many objects, if nobody says how many."""
+    """The parameters of a list. `size`: default objects per page; `most`: limit of `pageSize`."""
     about = f"Objects a page, at most; a page may have fewer. Without it {size}."
     return (
         Parameter("pageSize", about, "number", 100, least=1, most=most),
@@ -39,7 +39,7 @@ PAGING = paging()
 def page(
     rows: Sequence[tuple[Place, Object]], keep: Callable[[Object], bool], values: Mapping[str, Any]
 ) -> tuple[list[Object], str]:
-    """The objects of a page, and the token of the next ("" = that was all). `rows` are sorted by place.
+    """The objects of a page, and the token of the next page ("" = last page). `rows` are sorted by place.
 
     Raises ProblemError.
     """

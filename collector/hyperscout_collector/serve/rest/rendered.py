@@ -1,7 +1,7 @@
-"""What REST answers of one generation: texts and lists, each made once and only when asked for.
+"""Caches the texts and lists that REST serves of one generation. Each is made at its first use.
 
-Making one takes up to a second on a large picture, so it happens in a thread, a few at a time. They are kept
-for the generation that is published, and go with it.
+Making one takes up to a second on a large topology, so callers do it in a thread. The cache belongs to the
+published generation and is dropped with it.
 """
 
 import gzip
@@ -17,10 +17,10 @@ from hyperscout_topology.json_text import topology_json
 from hyperscout_topology.topology import Topology
 
 _JSON, _YAML, _TEXT = "application/json", "application/yaml", "text/plain; charset=utf-8"
-_GZIP_LEVEL = 3  # a tenth of JSON's size; more costs more time than it saves
+_GZIP_LEVEL = 3  # shrinks JSON to a tenth; a higher level costs more time than it saves
 _GZIP_FROM_BYTES = 1024
 
-# name of the output -> media type, and what writes it
+# name of the output -> media type, and the function that writes it
 OUTPUTS: dict[str, tuple[str, Callable[[Topology], Iterator[str]]]] = {
     "json": (_JSON, topology_json),
     "hypernodes": (_YAML, hypernodes_yaml),
@@ -31,7 +31,7 @@ OUTPUTS: dict[str, tuple[str, Callable[[Topology], Iterator[str]]]] = {
 
 
 class Rendered:
-    """One generation. Thread-safe."""
+    """The texts and lists of one generation. Thread-safe."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -39,7 +39,7 @@ class Rendered:
         self._made: dict[Any, Any] = {}
 
     def text(self, output: str, *, links: bool, zipped: bool) -> bytes:
-        """One of OUTPUTS. `links`: with the cables, of JSON."""
+        """One of OUTPUTS. `links`: whether the topology includes links and adapters."""
 
         def make() -> bytes:
             shown = self.topology if links else replace(self.topology, links=(), adapters=())
@@ -49,7 +49,7 @@ class Rendered:
         return self._once(("zipped", output, links), lambda: zip_of(plain)) if zipped else plain
 
     def objects(self, kind: str, order: Callable[[objects.Object], Any]) -> list[tuple[Any, objects.Object]]:
-        """All of a kind with their places in the order, sorted."""
+        """All objects of a kind with their sort keys, sorted."""
 
         def make() -> list[tuple[Any, objects.Object]]:
             return sorted(
@@ -67,7 +67,7 @@ class Rendered:
 
 
 def zip_of(data: bytes) -> bytes:
-    """In gzip's format (RFC 1952); the same bytes for the same data."""
+    """The data in gzip format (RFC 1952); equal data gives equal bytes."""
     return gzip.compress(data, _GZIP_LEVEL, mtime=0)
 
 

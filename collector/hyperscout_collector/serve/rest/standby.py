@@ -1,4 +1,4 @@
-"""REST at a replica that does not lead: one problem document for everything, which says who leads."""
+"""Serves REST on a standby: every request gets a problem document with the leader's address, if known."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,11 @@ from hyperscout_collector.serve.rest.app import secured
 
 
 def refusing(leader: Callable[[], str], address: Callable[[], str]) -> ASGIApp:
-    """`leader()`: host:port of the leader's gRPC, "" = none is known; `address()`: that of our own REST."""
+    """The application of a standby.
+
+    `leader()`: host:port of the leader's gRPC, "" = none is known. `address()`: host:port of this replica's
+    REST.
+    """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -21,16 +25,20 @@ def refusing(leader: Callable[[], str], address: Callable[[], str]) -> ASGIApp:
 
 
 def left(reason: str, leader: str | None, address: str) -> ProblemError:
-    """Nothing is to be had here (any more). `leader`: see `WatchEndedError`; `address`: our own of REST."""
+    """The problem of a replica that does not lead, or no longer leads.
+
+    `leader`: see `WatchEndedError`. `address`: host:port of this replica's REST.
+    """
     where = leads_at(leader or "", address)
     say = f"{reason}; {where} leads" if where else f"{reason}; no leader is known yet: try again"
     return ProblemError(503, "standby", reason if leader is None else say, leader=where or None)
 
 
 def leads_at(leader: str, address: str) -> str:
-    """Where the leader's REST is: at the same port as ours, since replicas are set up alike.
+    """The leader's address of REST, host:port; "" = no leader is known.
 
-    A lease holds one address, the one for gRPC. "" = no leader is known.
+    The Lease contains only the leader's gRPC address. All replicas have the same configuration, so the
+    leader's port of REST is the port of this replica.
     """
     host, colon, _ = leader.rpartition(":")
     return f"{host}:{address.rpartition(':')[2]}" if colon else ""

@@ -1,4 +1,4 @@
-"""The map at `/`: files that `make map` builds. They hold no data, so they need no credentials.
+"""Serves the map at `/`: files that `make map` builds. They contain no data, so they need no credentials.
 
 One strict Content-Security-Policy covers them: nothing from another host, no script or style except the
 files, and no HTML made from text.
@@ -20,7 +20,7 @@ _POLICY = (
     "connect-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-_HASHED = "/assets/"  # names there change with their content
+_HASHED = "/assets/"  # file names here change with their content, so clients can cache them
 _NOT_BUILT = (
     "the map is not built: run `make map` (it needs Node.js and npm) and load this page again; "
     "/v1/openapi.json describes the API, which works without the map"
@@ -28,7 +28,7 @@ _NOT_BUILT = (
 
 
 class Pages:
-    """An ASGI application. `folder`: what `make map` built."""
+    """The ASGI application of the map. `folder`: the output of `make map`."""
 
     def __init__(self, hosts: Hosts, folder: Path = FOLDER) -> None:
         self._hosts = hosts
@@ -52,7 +52,7 @@ class Pages:
 
         try:
             self._hosts.check(request)
-            if not self._index.is_file():  # StaticFiles raises RuntimeError where its folder is missing
+            if not self._index.is_file():  # StaticFiles raises RuntimeError if its folder is missing
                 raise ProblemError(404, "not-found", _NOT_BUILT) if path == "/" else _missing(path)
             await self._files(scope, receive, with_policy)
         except ProblemError as problem:

@@ -1,1 +1,1 @@
-"""The live stream of server-sent events."""
+"""Serves the live stream of server-sent events."""

@@ -1,7 +1,8 @@
-"""The live stream: who follows the published picture over HTTP, and what keeps them supplied.
+"""Manages the live stream: its readers, and the deltas and snapshots that they receive.
 
-It works while somebody reads, or left so lately that they may come back for the rest; else it costs nothing.
-Nobody is waited for: whoever is so slow that the ring moves on without them is told so, and let go.
+The hub makes deltas while it has readers and for `RESUME_S` after the last reader left, so that a reader can
+resume. Otherwise it is idle. Slow readers receive an `error` event with the problem `too-slow` and are
+disconnected.
 """
 
 import asyncio
@@ -16,16 +17,16 @@ from hyperscout_collector.serve.http.counters import RestCounters
 from hyperscout_collector.serve.http.problems import ProblemError
 from hyperscout_collector.serve.stream.ring import Ring, Snapshot, encoded_delta, encoded_snapshot
 
-BEAT_S = 15.0  # a comment is sent this often: proxies cut what is silent, and the caller is looked at again
+BEAT_S = 15.0  # interval of comments: proxies cut silent connections, and credentials are checked again
 RESUME_S = 120.0  # deltas are kept this long after the last reader left
 MAX_DELTAS = 512
-MAX_BYTES = 16 * 1024 * 1024  # of deltas, whoever has not read them yet
-_SPACING_S = 0.5  # between deltas: changes that come faster are told together
+MAX_BYTES = 16 * 1024 * 1024  # limit of all kept deltas, also if readers have not read them
+_SPACING_S = 0.5  # minimum time between deltas: faster changes are combined
 _BEAT = b": beat\n\n"
 
 
 class Reader:
-    """One who follows. `next`: the number of the delta that comes next."""
+    """One reader of the stream. `next`: the number of its next delta."""
 
     def __init__(self, since: str) -> None:
         self.next = 0
@@ -35,13 +36,17 @@ class Reader:
         self.since = since
 
     def leave(self, *_: Any) -> None:
-        """It hung up."""
+        """The reader disconnected."""
         self.gone = True
         self.wake.set()
 
 
 class Hub:
-    """`epoch`: a text that no other collector has. `limit`: readers at once. `timer`: monotonic seconds."""
+    """The live stream. Run `run` as a task.
+
+    `epoch`: a text that is unique to this collector process. `limit`: readers at once. `timer`: monotonic
+    seconds.
+    """
 
     def __init__(
         self,
@@ -63,7 +68,7 @@ class Hub:
         self._news = asyncio.Event()
         self._making: asyncio.Task[Snapshot] | None = None
         self._ended: ProblemError | None = None
-        # At most one delta and one snapshot are made at a time: neither waits for the other.
+        # Two threads: at most one delta and one snapshot are made at a time, and neither waits for the other.
         self._encode = BoundedExecutor("stream", threads=2)
         watchers.tell(self._news.set)
 
@@ -71,10 +76,10 @@ class Hub:
         return len(self._readers)
 
     async def run(self) -> None:
-        """Make a delta of each new generation, while somebody follows."""
+        """Make a delta of each new generation while there are readers."""
         while True:
             with contextlib.suppress(TimeoutError):
-                # Asleep for good while nobody follows: `_join` wakes it.
+                # Without readers there is no time-out; `join` wakes the task.
                 async with asyncio.timeout(BEAT_S if self._ring.topology is not None else None):
                     await self._news.wait()
             self._news.clear()
@@ -92,7 +97,7 @@ class Hub:
         )
 
     async def _advance(self) -> bool:
-        """Whether there was a new generation; its delta is in the ring then."""
+        """Add the delta of a new generation to the ring. Returns whether there was one."""
         old, new = self._ring.topology, self._watchers.current.topology
         if old is None or new is old:
             return False
@@ -107,15 +112,15 @@ class Hub:
             reader.wake.set()
 
     def close(self, problem: ProblemError) -> None:
-        """End all streams, and those that come."""
+        """End all streams, present and future ones."""
         self._ended = problem
         for reader in self._readers:
             reader.wake.set()
 
-    # A reader
+    # One reader
 
     def join(self, since: str) -> Reader:
-        """`since`: the id of the last event that it has, "" = none. Raises ProblemError."""
+        """Add a reader. `since`: the id of the last event that it has, "" = none. Raises ProblemError."""
         if self._ended is not None:
             raise self._ended
         if len(self._readers) >= self._limit:
@@ -135,9 +140,9 @@ class Hub:
         self._left_s = self._timer()
 
     async def events(self, reader: Reader) -> AsyncGenerator[bytes]:
-        """What it is to be sent, in chunks of at most some 64 KiB beside large deltas.
+        """Yield the bytes to send to a reader, in chunks of about 64 KiB; a delta is always one chunk.
 
-        Ends when it left. Raises ProblemError, which is what it is to be told in the end.
+        Ends after the reader has left. Raises ProblemError; the caller sends it as the last event.
         """
         found = self._ring.resumed(reader.since) if reader.since else None
         if found is None:
@@ -149,7 +154,7 @@ class Hub:
             self._counters.events_total += 1
         else:
             reader.next = found
-            yield _BEAT  # so that it hears that it is connected
+            yield _BEAT  # confirms the connection to the reader
         while not reader.gone:
             self._check(reader)
             reader.wake.clear()
@@ -171,12 +176,12 @@ class Hub:
             raise self.too_slow("the changes that come next are not kept any more")
 
     def too_slow(self, why: str) -> ProblemError:
-        """What a reader is told that is let go."""
+        """Count a reader that is too slow, and return the problem to send to it."""
         self._counters.dropped_total += 1
         return ProblemError(429, "too-slow", f"{why}: connect again")
 
     async def _snapshot(self) -> Snapshot:
-        """One for all who ask meanwhile."""
+        """The kept snapshot, or a new one. Readers that join meanwhile share it."""
         if (kept := self._ring.snapshot) is not None:
             return kept
         if self._making is None or self._making.done():

@@ -1,7 +1,7 @@
-"""`GET /v1/stream`: the hub's events to one reader, with flow control.
+"""Serves `GET /v1/stream`: sends the hub's events to one reader, with flow control.
 
-A reader that takes nothing holds its connection's buffer and nothing else. It is waited for a while, told
-that it is too slow, and let go whether it hears that or not.
+A reader that reads nothing occupies only its connection's buffer. After `_STALL_S` the collector sends it an
+`error` event, and disconnects it at the latest `_LINGER_S` later, also if it has not read the event.
 """
 
 import asyncio
@@ -19,17 +19,21 @@ from hyperscout_collector.serve.http.protocol import ABORT
 from hyperscout_collector.serve.stream.hub import Hub, Reader
 
 _STALL_S = 20.0  # a reader that takes less than one chunk in this time is too slow
-_LINGER_S = 10.0  # and may take this long to hear that
+_LINGER_S = 10.0  # time to deliver the error event to such a reader
 
 _HEADERS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # nginx would hold events back
+    (b"x-accel-buffering", b"no"),  # without it nginx buffers events
 )
 
 
 class Stream:
-    """An answer in ASGI: `reader` has joined already, and leaves in the end. `caller` is looked at again."""
+    """The ASGI response of the stream.
+
+    `reader` has joined the hub before and leaves it at the end. The access of `caller` is checked again
+    during the stream.
+    """
 
     def __init__(self, hub: Hub, reader: Reader, access: Access, caller: Caller) -> None:
         self._hub = hub
@@ -55,7 +59,7 @@ class Stream:
             hung_up.cancel()
 
     async def _tell(self, send: Send) -> ProblemError | None:
-        """Why it ended; None = it hung up."""
+        """Send events until the stream ends. Returns the problem that ended it; None = the reader left."""
         try:
             async with contextlib.aclosing(self._hub.events(self._reader)) as chunks:
                 async for chunk in chunks:
@@ -71,7 +75,7 @@ class Stream:
         return None
 
     async def _look_again(self) -> None:
-        """Raises AccessError when its credentials are not good any more."""
+        """Check expired credentials again. Raises AccessError if they are no longer valid."""
         if self._access.over(self._caller):
             self._caller = await self._access.still_admitted(self._caller, "get")
 

@@ -1,10 +1,11 @@
-"""The live stream's events: the last deltas in a ring, and a snapshot that newcomers begin with.
+"""Keeps the live stream's events: the last deltas in a ring, and a snapshot for new readers.
 
-Each event is encoded once, whoever reads. A newcomer gets the last snapshot that was made and the deltas
-since then, so a cluster full of changes costs no snapshot a reader. Pure: no clock, no loop.
+Each event is encoded once for all readers. A new reader gets the kept snapshot and the deltas since then, so
+frequent changes do not cost a snapshot per reader. Pure: it uses no clock and no event loop.
 
-An event is text/event-stream (WHATWG HTML, 9.2). A snapshot has many `data:` lines and says what it is in its
-last line: whoever is cut off within one still gets an event that says so, and none that looks whole.
+The format is text/event-stream (WHATWG HTML, 9.2). A snapshot has many `data:` lines, and its `event:` line
+comes last. So a reader that is cut off within a snapshot receives an `error` event and never a partial
+snapshot.
 """
 
 import itertools
@@ -23,7 +24,7 @@ _CHUNK_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """From one generation to a later one. `before`, `ident`: what `id:` said of the events around it."""
+    """The event from one generation to a later one. `before`, `ident`: event ids of the two generations."""
 
     before: str
     ident: str
@@ -32,7 +33,10 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`next`: the number of the first delta after it. `chunks` end where lines do."""
+    """The event with a whole topology.
+
+    `next`: the number of the first delta after it. Each of `chunks` ends at the end of a line.
+    """
 
     next: int
     chunks: tuple[bytes, ...]
@@ -40,14 +44,16 @@ class Snapshot:
 
 
 class Ring:
-    """Deltas are numbered from 0 on; the oldest go when there are too many or too large ones.
+    """The kept deltas and snapshot.
 
-    `epoch`: a text that no other collector has, so that generations of two are not confused.
+    Deltas have increasing numbers. The oldest are dropped above `max_deltas` deltas or `max_bytes` bytes.
+    `epoch`: a text that is unique to this collector process, so that the generations of two processes are not
+    confused.
     """
 
     def __init__(self, epoch: str, max_deltas: int, max_bytes: int) -> None:
         self.epoch = epoch
-        self.topology: Topology | None = None  # where the deltas lead to; None = nobody follows
+        self.topology: Topology | None = None  # after the last delta; None = no readers
         self.snapshot: Snapshot | None = None
         self._deltas: deque[Delta] = deque()
         self._first = 0
@@ -62,12 +68,15 @@ class Ring:
         return self._first + len(self._deltas)
 
     def begin(self, topology: Topology) -> None:
-        """Somebody follows from here on."""
+        """Start with a topology, for the first reader."""
         self.clear()
         self.topology = topology
 
     def clear(self) -> None:
-        """Nobody follows, nor may go on. Numbers go on: who still reads is told that it is too late."""
+        """Drop all events; no reader can resume.
+
+        Numbers continue with a gap, so a reader that is still connected is detected as too slow.
+        """
         self._first = self.next + 1
         self._deltas.clear()
         self._size_bytes = self._since_snapshot_bytes = 0
@@ -77,7 +86,7 @@ class Ring:
         return f"{topology.generation}-{self.epoch}"
 
     def add(self, topology: Topology, data: bytes) -> None:
-        """`data`: what `encoded_delta` made of the topology before and this one."""
+        """Add a delta. `data`: the result of `encoded_delta` for the previous topology and this one."""
         if self.topology is None:
             return
         self._deltas.append(Delta(self.ident(self.topology), self.ident(topology), data))
@@ -91,7 +100,10 @@ class Ring:
             self.snapshot = None
 
     def keep(self, snapshot: Snapshot) -> None:
-        """For newcomers, as long as the deltas since then are at hand and fewer bytes than half of it."""
+        """Keep a snapshot for new readers.
+
+        It is kept while all deltas since then are in the ring and are at most half of its size.
+        """
         self._since_snapshot_bytes = sum(len(d.data) for d in self.since(snapshot.next))
         self.snapshot = snapshot if self._good(snapshot) else None
 
@@ -99,16 +111,16 @@ class Ring:
         return self.covers(snapshot.next) and self._since_snapshot_bytes <= snapshot.size_bytes // 2
 
     def covers(self, number: int) -> bool:
-        """Whether all deltas from that one on are at hand."""
+        """Whether the ring contains all deltas from this number on."""
         return self._first <= number <= self.next
 
     def since(self, number: int) -> list[Delta]:
         return list(itertools.islice(self._deltas, max(0, number - self._first), None))
 
     def resumed(self, ident: str) -> int | None:
-        """The number of the delta after the event with that id; None = a snapshot is needed.
+        """The number of the delta after the event with this id; None = the reader needs a snapshot.
 
-        A bare generation stands for this collector's own.
+        An id without an epoch is a generation of this collector process.
         """
         if self.topology is None:
             return None
@@ -122,13 +134,13 @@ class Ring:
 
 
 def encoded_delta(old: Topology, new: Topology, epoch: str) -> bytes:
-    """The event that leads from one to the other. For a thread."""
+    """The event with the delta between two topologies. Blocks: call it in a thread."""
     text = json.dumps(objects.delta(delta(old, new)), separators=(",", ":"))
     return f"id: {new.generation}-{epoch}\nevent: delta\ndata: {text}\n\n".encode()
 
 
 def encoded_snapshot(topology: Topology, epoch: str, number: int) -> Snapshot:
-    """The event with the whole picture. For a thread."""
+    """The event with the whole topology. Blocks: call it in a thread."""
     chunks = tuple(_chunks(topology, epoch))
     return Snapshot(number, chunks, sum(map(len, chunks)))
 
@@ -148,7 +160,7 @@ def _chunks(topology: Topology, epoch: str) -> Iterator[bytes]:
 
 
 def _lines(pieces: Iterable[str]) -> Iterator[str]:
-    """The lines of a text that comes in pieces."""
+    """The lines of a text that is given in pieces."""
     rest = ""
     for piece in pieces:
         *whole, rest = (rest + piece).split("\n")
